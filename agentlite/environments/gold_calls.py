@@ -17,7 +17,7 @@ def gold_calls(
     """
     if gold is None:
         return {}
-    due, done = (Counter(call_key(**call) for call in calls) for calls in (gold, made))
+    due, done = (Counter(call_key(Call(**call)) for call in calls) for calls in (gold, made))
     if not due:
         return {GOLD_CALLS: float(not done)}
     return {GOLD_CALLS: (due & done).total() / due.total()}
@@ -28,16 +28,16 @@ def wire(calls: Iterable[Call]) -> list[dict[str, Any]]:
     return [{"name": call.name, "arguments": call.arguments} for call in calls]
 
 
-def call_key(name: str, arguments: Mapping[str, Any]) -> str:
+def call_key(call: Call) -> str:
     """Equal for calls of one name with equal arguments, as JSON has it: the order of keys does not
     matter, and 1.0 is 1.
     """
-    return canonical([name, _plain_numbers(arguments)])
 
+    def plain_numbers(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: plain_numbers(inner) for key, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain_numbers(inner) for inner in value]
+        return int(value) if isinstance(value, float) and value.is_integer() else value
 
-def _plain_numbers(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain_numbers(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain_numbers(one) for one in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    return canonical([call.name, plain_numbers(call.arguments)])

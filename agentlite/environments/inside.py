@@ -16,18 +16,10 @@ from agentlite.core.user_code import awaited, one_line
 from agentlite.environments.tool_schema import SchemaError, as_hinted, tool_schema
 
 # methods that are not tools: the first two are TRL's
-HOOKS = (
-    "reset",
-    "get_reward",
-    "get_scores",
-    "get_turn_scores",
-    "next_user",
-    "tools",
-    "call",
-    "state",
-    "is_done",
-    "close",
-)
+HOOKS = {
+    *("reset", "get_reward", "get_scores", "get_turn_scores", "next_user"),
+    *("tools", "call", "state", "is_done", "close"),
+}
 world: Any = None
 
 
@@ -40,14 +32,14 @@ def answer(make: Callable[[], Any], request: Sequence[Any]) -> tuple[Any, str]:
     and a problem, or "". An exception in `call` is a result; any other goes up.
     """
     try:
-        return _answered(make, *request), ""
+        return _answer(make, *request), ""
     except (LostWorldError, SchemaError) as lost:
         return None, f"failed: {lost}"
 
 
-def _answered(make: Callable[[], Any], what: str, *arguments: Any) -> Any:
+def _answer(make: Callable[[], Any], what: str, *arguments: Any) -> Any:
     global world
-    if what == "make":
+    if what == "create":
         os.environ["TZ"] = "UTC"  # the same times of day on every machine
         time.tzset()
         _hook("close")
@@ -59,14 +51,18 @@ def _answered(make: Callable[[], Any], what: str, *arguments: Any) -> Any:
     if what == "tools":
         return _tools()
     if what == "call":
-        return [*_called(*arguments), bool(_hook("is_done"))]
+        return [*_call(*arguments), bool(_hook("is_done"))]
     if what == "next_user":
         words = _hook("next_user", *arguments)
         return [words if words is None else str(words), _tools()]
     if what == "scores":
-        return _scores()
+        # the world's own figures by name, and TRL's reward under `env`
+        scores = dict(_hook("get_scores") or {})
+        if hasattr(world, "get_reward"):
+            scores["env"] = _hook("get_reward")
+        return _numbers(scores)
     if what == "turn_scores":
-        return [_numbers(scores) for scores in _hook("get_turn_scores") or ()]
+        return [*map(_numbers, _hook("get_turn_scores") or ())]
     if what == "state":
         return json.loads(plain(_hook("state")))
     _hook("close")
@@ -79,7 +75,7 @@ def _hook(name: str, *arguments: Any) -> Any:
 
 
 def _tools() -> list[dict[str, Any]]:
-    """In OpenAI's shape: those that the world names, or its public methods. Raises SchemaError."""
+    """In OpenAI's shape: those that the world names, or its public methods."""
     if hasattr(world, "tools"):
         return list(_hook("tools"))
     return [tool_schema(method) for _, method in methods(type(world))]
@@ -88,33 +84,25 @@ def _tools() -> list[dict[str, Any]]:
 def methods(kind: type) -> list[tuple[str, Callable[..., Any]]]:
     """The methods of a class that are tools, by name: TRL's choice, less our hooks."""
     functions = inspect.getmembers(kind, inspect.isfunction)
-    return [(name, one) for name, one in functions if name[0] != "_" and name not in HOOKS]
+    return [(name, method) for name, method in functions if name[0] != "_" and name not in HOOKS]
 
 
-def _called(name: str, arguments: dict[str, Any]) -> list[Any]:
-    """`[the text of the result, whether the call failed]`."""
+def _call(name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
+    """The text of the result, and whether the call failed."""
     try:
         if hasattr(world, "call"):
             result = _hook("call", name, arguments)
         elif name in (known := dict(methods(type(world)))):
             result = awaited(getattr(world, name)(**as_hinted(known[name], arguments)))
         else:
-            return [no_tool(name, known), True]
+            return no_tool(name, known), True
     except (MemoryError, SchemaError, LostWorldError):
         raise
     except Exception as error:
         text = one_line(str(error))
-        return [f"Error: {type(error).__name__}{f': {text}' if text else ''}", True]
+        return f"Error: {type(error).__name__}{f': {text}' if text else ''}", True
     text = as_text(result)
-    return [text, says_error(text)]
-
-
-def _scores() -> dict[str, float]:
-    """The world's own figures by name, and TRL's reward under `env`."""
-    scores = dict(_hook("get_scores") or {})
-    if hasattr(world, "get_reward"):
-        scores["env"] = _hook("get_reward")
-    return _numbers(scores)
+    return text, says_error(text)
 
 
 def _numbers(scores: Mapping[Any, Any]) -> dict[str, float]:

@@ -1,12 +1,32 @@
-"""A world that is an MCP server: its tools, a session for each rollout, and the task's user."""
+"""A world that is an MCP server: its tools, a session for each rollout, and the task's user.
 
-from collections.abc import Mapping, Sequence
+A client of servers over stdio or streamable HTTP. It runs in a world's process. Nothing here has a
+time limit of its own: that of the world holds.
+"""
+
+import contextlib
+import json
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from agentlite.core.call_results import no_tool, says_error
+from agentlite.core.records import plain
+from agentlite.core.user_code import one_line
 from agentlite.environments.gold_calls import gold_calls
 from agentlite.environments.inside import LostWorldError
-from agentlite.environments.mcp_client import McpClient
+
+VERSION = "2025-06-18"  # of the protocol; the server names the one that both use
+ENDING = 2.0  # seconds that a server may take to end once its input is closed
+LAST_WORDS = 1 << 16  # bytes at the end of a server's stderr in which its last line is looked for
+# to what a server asks: it may ask whether the client is there, and nothing else
+PONG: dict[str, Any] = {"result": {}}
+REFUSAL = {"error": {"code": -32601, "message": "agentlite only uses tools"}}
+UNSEEN = {"image": "image", "audio": "sound"}  # content that a text cannot hold
+JsonRpc = dict[str, Any]
 
 
 class McpWorld:
@@ -51,3 +71,219 @@ class McpWorld:
 
     def close(self) -> None:
         self.client.close()
+
+
+class McpClient:
+    """A session with a server. `server`: a command, or a URL."""
+
+    def __init__(self, server: str):
+        self.numbers = count(1)
+        self.transport = Http(server) if is_url(server) else Stdio(server)
+        about = {"name": "agentlite", "version": "0"}
+        ours = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": about}
+        theirs = self._ask("initialize", ours)
+        if isinstance(self.transport, Http):
+            self.transport.headers["mcp-protocol-version"] = str(theirs.get("protocolVersion"))
+        self._send({"method": "notifications/initialized"})
+
+    def tools(self) -> list[dict[str, Any]]:
+        """In OpenAI's shape, from all pages. A tool that is none stays as it is, to be refused."""
+        tools: list[dict[str, Any]] = []
+        cursor: dict[str, Any] = {}
+        while True:
+            page = self._ask("tools/list", cursor)
+            tools += map(openai_tool, page.get("tools") or ())
+            if not page.get("nextCursor"):
+                return tools
+            cursor = {"cursor": page["nextCursor"]}
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """The text of the result; it begins with `Error` if the call failed."""
+        result = self._ask("tools/call", {"name": name, "arguments": arguments})
+        text = result_text(result)
+        failed = result.get("isError") is True and not text.startswith("Error")
+        return f"Error: {text}" if failed else text
+
+    def close(self) -> None:
+        self.transport.close()
+
+    def _ask(self, method: str, parameters: Mapping[str, Any]) -> JsonRpc:
+        """The result. Of a call that the server refuses, that is the reason. Raises LostWorldError
+        where there is none.
+        """
+        number = next(self.numbers)
+        question = {"jsonrpc": "2.0", "id": number, "method": method, "params": parameters}
+        for message in self.transport.ask(question):
+            if "method" in message:
+                if "id" in message:
+                    reply = PONG if message["method"] == "ping" else REFUSAL
+                    self._send({"id": message["id"], **reply})
+            elif message.get("id") == number:
+                if isinstance(result := message.get("result"), dict):
+                    return result
+                error = message.get("error")
+                why = error.get("message") if isinstance(error, dict) else None
+                if not why:
+                    raise LostWorldError(f"the server answered {method} without a result")
+                if method == "tools/call":
+                    return {"content": [{"type": "text", "text": f"Error: {why}"}]}
+                raise LostWorldError(f"the server refused {method}: {one_line(str(why))}")
+        raise LostWorldError(f"the server did not answer {method}")
+
+    def _send(self, message: JsonRpc) -> None:
+        self.transport.send({"jsonrpc": "2.0", **message})
+
+
+def is_url(server: str) -> bool:
+    return server.startswith(("http://", "https://"))
+
+
+def openai_tool(tool: Any) -> dict[str, Any]:
+    """A tool as MCP lists it, in OpenAI's shape."""
+    if not isinstance(tool, dict):
+        return {"function": tool}
+    function = {"name": tool.get("name"), "description": tool.get("description") or ""}
+    if schema := tool.get("inputSchema"):
+        function["parameters"] = schema
+    return {"type": "function", "function": function}
+
+
+def result_text(result: JsonRpc) -> str:
+    """What a model can read of a result: its texts; of anything else, what it is."""
+    texts = []
+    for block in result["content"] if isinstance(result.get("content"), list) else ():
+        of = block if isinstance(block, dict) else {}
+        kind, resource = of.get("type"), of.get("resource")
+        if kind == "text":
+            texts.append(str(of.get("text", "")))
+        elif kind in UNSEEN:
+            texts.append(f"[{UNSEEN[kind]}: {of.get('mimeType')}]")
+        elif kind == "resource_link":
+            texts.append(f"[resource: {of.get('uri')}]")
+        elif kind == "resource" and isinstance(resource, dict):
+            text = resource.get("text")
+            texts.append(text if isinstance(text, str) else f"[resource: {resource.get('uri')}]")
+        else:
+            texts.append(plain(block))
+    if not texts and "structuredContent" in result:
+        return plain(result["structuredContent"])
+    return "\n".join(texts)
+
+
+def _messages(text: str | bytes) -> list[JsonRpc]:
+    """That of a text; none where a server prints what it does."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    return [value] if isinstance(value, dict) and value.get("jsonrpc") == "2.0" else []
+
+
+class Stdio:
+    """A server that is a process: a line of JSON for each message."""
+
+    def __init__(self, command: str):
+        # a server logs to stderr, which is not shown: there is one for each rollout
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115 (open for as long as the server)
+        try:
+            self.process = subprocess.Popen(
+                shlex.split(command),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self.log,
+            )
+        except (OSError, ValueError) as error:
+            raise LostWorldError(f"the server cannot be started: {error}") from error
+
+    def send(self, message: JsonRpc) -> None:
+        assert self.process.stdin
+        try:
+            self.process.stdin.write(json.dumps(message).encode() + b"\n")
+            self.process.stdin.flush()
+        except OSError as error:
+            raise self._lost() from error
+
+    def ask(self, message: JsonRpc) -> Iterator[JsonRpc]:
+        assert self.process.stdout
+        self.send(message)
+        while line := self.process.stdout.readline():
+            yield from _messages(line)
+        raise self._lost()
+
+    def close(self) -> None:
+        """Most servers end with their input. The guard of the world ends the others."""
+        assert self.process.stdin
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(ENDING)
+        self.log.close()
+
+    def _lost(self) -> LostWorldError:
+        try:
+            ended = f"ended with exit code {self.process.wait(ENDING)}"
+        except subprocess.TimeoutExpired:
+            ended = "closed its output"
+        self.log.seek(max(0, self.log.seek(0, 2) - LAST_WORDS))
+        lines = self.log.read().decode("utf-8", "replace").split("\n")
+        last = one_line(next((line for line in reversed(lines) if line.strip()), ""))
+        return LostWorldError(f"the server {ended}{f': {last}' if last else ''}")
+
+
+class Http:
+    """A server at a URL: a POST for each message, answered with JSON or with a stream of events."""
+
+    def __init__(self, url: str):
+        import httpx
+
+        self.url, self.errors = url, (httpx.HTTPError, httpx.InvalidURL)
+        self.client = httpx.Client(timeout=None)
+        self.headers = {"accept": "application/json, text/event-stream"}
+
+    def send(self, message: JsonRpc) -> None:
+        for _ in self.ask(message):
+            pass
+
+    def ask(self, message: JsonRpc) -> Iterator[JsonRpc]:
+        try:
+            with self.client.stream(
+                "POST", self.url, json=message, headers=self.headers
+            ) as response:
+                if session := response.headers.get("mcp-session-id"):
+                    self.headers["mcp-session-id"] = session
+                kind = response.headers.get("content-type", "").partition(";")[0].strip()
+                if response.is_success and kind == "text/event-stream":
+                    for event in _events(response.iter_bytes()):
+                        yield from _messages(event)
+                    return
+                content = response.read()
+        except self.errors as error:
+            why = one_line(str(error)) or type(error).__name__
+            raise LostWorldError(f"the server cannot be reached: {why}") from error
+        # an error of JSON-RPC may come with a status of HTTP's
+        messages = _messages(content)
+        if not messages and not response.is_success:
+            raise LostWorldError(f"the server answered {response.status_code}")
+        yield from messages
+
+    def close(self) -> None:
+        with contextlib.suppress(*self.errors):
+            if "mcp-session-id" in self.headers:
+                self.client.delete(self.url, headers=self.headers)
+        self.client.close()
+
+
+def _events(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The data of each event; a blank line ends one. Lines are cut here: JSON may hold line ends of
+    Unicode, by which httpx would cut.
+    """
+    waiting, data = b"", list[bytes]()
+    for piece in pieces:
+        *lines, waiting = (waiting + piece).split(b"\n")
+        for line in lines:
+            field, _, value = line.rstrip(b"\r").partition(b":")
+            if field == b"data":
+                data.append(value.removeprefix(b" "))
+            elif not field and data:
+                yield b"\n".join(data)
+                data = []

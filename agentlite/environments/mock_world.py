@@ -89,7 +89,7 @@ class MockWorld:
         tool, reads = self.by_name[call.name]
         if problem := misfit(call.arguments, tool.parameters):
             return CallResult(f"{ERROR} {problem}", failed=True)
-        key = call_key(call.name, call.arguments)
+        key = call_key(call)
         if key in self.known:
             return self.known[key]
         if not reads:

@@ -6,6 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from msgspec.structs import replace
+
 from agentlite.core.errors import RowError, UserError, nearest
 from agentlite.core.plain_words import utf8_text
 from agentlite.core.records import plain
@@ -13,13 +15,14 @@ from agentlite.core.user_code import Named, one_line
 from agentlite.data.formats.tool_calls import read_call
 from agentlite.environments import bfcl_tasks, bfcl_world, mcp_world
 from agentlite.environments.gold_calls import wire
-from agentlite.environments.mcp_client import is_url
+from agentlite.environments.mcp_world import is_url
 from agentlite.environments.mock_world import MockWorld, read_mock_tools
 from agentlite.environments.tasks import EnvironmentTask, read_tasks
 from agentlite.environments.world import LIMITS, World, WorldLimits
 
 CLASS = "class {}:"
 KINDS = ("bfcl", "mcp", "mock")
+NO_TASK = EnvironmentTask("")
 TOOLS_EXAMPLE = (
     'Write [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", '
     '"properties": {"city": {"type": "string"}}}, "returns": {"type": "string"}}}].'
@@ -63,16 +66,7 @@ def environment(
             location="--env",
         )
     if kind == "bfcl":
-        if tasks_file is not None:
-            raise UserError(
-                f"{name} has its own tasks.", "Leave --tasks out.", location=f"--tasks {tasks_file}"
-            )
-        if rest not in bfcl_tasks.CATEGORIES:
-            fix = nearest(rest, bfcl_tasks.CATEGORIES, prefix="bfcl:")
-            raise UserError(f"BFCL has no dialogs '{rest}'.", fix, location=f"--env {name}")
-        named = Named(bfcl_world.__file__, bfcl_world.BfclWorld.__name__, CLASS)
-        # no file: the tasks come with a package, and the category, which is a setting, says which
-        return Environment(name, named, partial(bfcl_tasks.tasks, rest, extra_tools), {}, "record")
+        return _bfcl(name, rest, tasks_file, extra_tools)
     if extra_tools is not None:
         raise UserError(
             f"{name} offers the tools that it has.",
@@ -80,6 +74,7 @@ def environment(
             "returns those on offer.",
             location="extra_tools",
         )
+    files: dict[str, Path] = {}
     if kind == "mcp":
         if is_url(rest) and "@" in rest.split("/")[2]:
             raise UserError(
@@ -87,36 +82,49 @@ def environment(
                 "Leave them out: --env mcp:http://localhost:8000/mcp.",
                 location="--env",
             )
-    elif not Path(file := rest if kind == "mock" else file).is_file():
-        raise UserError("there is no such file.", f"--env {name}", location=file)
-    if tasks_file is None and (needs_tasks or kind == "mock"):
+    else:
+        files = {"tools": Path(rest)} if kind == "mock" else {"env": Path(file)}
+        for path in files.values():
+            if not path.is_file():
+                raise UserError("there is no such file.", f"--env {name}", location=str(path))
+    if tasks_file:
+        files["tasks"] = tasks_file
+    elif needs_tasks or kind == "mock":
         raise UserError(
             f"{name} needs tasks.",
             'Write them as JSON lines, each {"prompt": "...", ...}, and name the file: --tasks '
             "tasks.jsonl",
             location="--env",
         )
-    files = {"tasks": tasks_file} if tasks_file else {}
+    complete: Callable[[EnvironmentTask], EnvironmentTask]
     if kind == "mcp":
-        named = Named(mcp_world.__file__, mcp_world.McpWorld.__name__, CLASS)
-        return Environment(name, named, partial(_tasks, tasks_file, partial(_mcp, rest)), files)
-    files = {"tools" if kind == "mock" else "env": Path(file), **files}
-    if kind == "mock":
-        tools = read_tools_file(Path(rest))
-        return Environment(name, None, partial(_tasks, tasks_file, partial(_mock, tools)), files)
-    named = Named(file, class_name, CLASS)
-    return Environment(name, named, partial(_tasks, tasks_file, lambda task: task), files, "class")
+        named: Named | None = Named(mcp_world.__file__, mcp_world.McpWorld.__name__, CLASS)
+        complete = partial(_mcp, rest)
+    elif kind == "mock":
+        named, complete = None, partial(_mock, read_tools_file(Path(rest)))
+    else:
+        named, complete = Named(file, class_name, CLASS), lambda task: task
+
+    def tasks() -> Iterator[EnvironmentTask]:
+        """Without a file, one in which nothing is asked."""
+        return read_tasks(tasks_file, complete) if tasks_file else iter([complete(NO_TASK)])
+
+    return Environment(name, named, tasks, files, "task" if kind in KINDS else "class")
 
 
-def _tasks(
-    path: Path | None, complete: Callable[[EnvironmentTask], EnvironmentTask]
-) -> Iterator[EnvironmentTask]:
-    """Without a file, one in which nothing is asked. `complete`: as its kind of environment takes
-    it, or RowError.
-    """
-    if path is None:
-        return iter([complete(EnvironmentTask("", (), {}))])
-    return read_tasks(path, complete)
+def _bfcl(
+    name: str, category: str, tasks_file: Path | None, extra_tools: int | None
+) -> Environment:
+    if tasks_file is not None:
+        raise UserError(
+            f"{name} has its own tasks.", "Leave --tasks out.", location=f"--tasks {tasks_file}"
+        )
+    if category not in bfcl_tasks.CATEGORIES:
+        fix = nearest(category, bfcl_tasks.CATEGORIES, prefix="bfcl:")
+        raise UserError(f"BFCL has no dialogs '{category}'.", fix, location=f"--env {name}")
+    named = Named(bfcl_world.__file__, bfcl_world.BfclWorld.__name__, CLASS)
+    # no file: the tasks come with a package, and the category, which is a setting, says which
+    return Environment(name, named, partial(bfcl_tasks.tasks, category, extra_tools), {}, "record")
 
 
 def _mcp(server: str, task: EnvironmentTask) -> EnvironmentTask:
@@ -141,7 +149,7 @@ def _with_row(task: EnvironmentTask, **columns: Any) -> EnvironmentTask:
     if turns and task.user is not None:
         raise RowError("E201", "a task has user_turns or a user, and not both")
     gold = None if task.gold is None else wire(call for calls in task.gold for call in calls)
-    return task._replace(row={**columns, "user_turns": turns, "gold": gold})
+    return replace(task, row={**columns, "user_turns": turns, "gold": gold})
 
 
 def read_tools_file(path: Path) -> list[dict[str, Any]]:

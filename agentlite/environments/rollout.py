@@ -8,9 +8,17 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Ending, canonical, digest, plain, wire_calls, wire_message
+from agentlite.core.records import (
+    Call,
+    Ending,
+    Message,
+    canonical,
+    digest,
+    plain,
+    wire_calls,
+    wire_message,
+)
 from agentlite.data.openai_messages import Opened, opened
-from agentlite.environments.continuation import SeenTokens, next_prompt, seen_with
 from agentlite.environments.gold_calls import call_key, wire
 from agentlite.environments.registry import Environment
 from agentlite.environments.simulated_user import SimulatedUser, UserProfile
@@ -18,7 +26,7 @@ from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply,
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import LOST, EndedBy, ModelTurn, RolloutKey, Trajectory
 from agentlite.environments.world import CallResult, WorldError, WorldLimits
-from agentlite.rendering import Protocol
+from agentlite.rendering import Protocol, encode_answer
 from agentlite.rendering.template import Template
 
 HINT = (
@@ -29,6 +37,10 @@ NO_HINT = (
     "\n\n[A note that the user does not see. No call is left to make now. Answer the user, and do "
     "not mention this note.]"
 )
+GOLD = "gold"  # the name of the model that makes the right calls
+# what it says to the user behind its calls, and where no call is right: the data has no words
+DONE = Message("assistant", "Done.")
+CANNOT = Message("assistant", "I cannot do that with the tools and the information that I have.")
 
 
 class RolloutSetup(NamedTuple):
@@ -113,21 +125,25 @@ def roll(
             while len(live) < batch_size and (following := next(left, None)):
                 task, sample = following
                 stored = earlier.get(RolloutKey(task.id, sample), ())
-                live.append(_carry_on(setup, task, sample, stored, simulators))
+                live.append(_Rollout(setup, task, sample, stored))
             if not live:
                 return
-            prompts = [
-                rollout.request for rollout in live if isinstance(rollout.request, RolloutPrompt)
-            ]
-            acting = {rollout.key: rollout for rollout in live}
+            asking: dict[RolloutKey, _Rollout] = {}
+            prompts: list[RolloutPrompt] = []
+            for rollout in live:
+                while stored_answer := rollout.stored_answer():
+                    yield from rollout.hear(stored_answer)
+                if isinstance(rollout.request, RolloutPrompt):
+                    asking[rollout.key] = rollout
+                    prompts.append(rollout.request)
             for answer in answers(prompts) if prompts else ():
-                yield from acting[prompts[answer.prompt].key].hear(answer)
+                yield from asking[prompts[answer.prompt].key].hear(answer)
             # the calls of a turn one after the other, those of all rollouts at the same time
             while simulators and (
-                asking := {rollout: rollout.question for rollout in live if rollout.question}
+                questions := {rollout: rollout.question for rollout in live if rollout.question}
             ):
-                curious = [*asking]
-                for number, reply in simulators.ask([*asking.values()]):
+                curious = [*questions]
+                for number, reply in simulators.ask([*questions.values()]):
                     yield from curious[number].hear(reply)
             for rollout in [*live]:
                 if rollout.trajectory:
@@ -135,16 +151,18 @@ def roll(
                     yield rollout.trajectory
     finally:
         for rollout in live:
-            rollout.close()
+            rollout.steps.close()  # ends its world
 
 
 class _Rollout:
     """One that is under way: what it waits for is its `request`; at its end it has a `trajectory`
-    instead.
+    instead. `stored`: its turns, of a run that was stopped.
     """
 
-    def __init__(self, setup: RolloutSetup, task: EnvironmentTask, sample: int):
-        self.setup, self.task = setup, task
+    def __init__(
+        self, setup: RolloutSetup, task: EnvironmentTask, sample: int, stored: Sequence[ModelTurn]
+    ):
+        self.setup, self.task, self.stored = setup, task, [*stored]
         self.key = RolloutKey(task.id, sample)
         self.world = setup.environment.world(setup.limits)
         self.world.only = setup.offered.get(task.id)
@@ -155,6 +173,8 @@ class _Rollout:
         self.tools: dict[str, dict[str, Any]] = {}  # by name: all that were ever on offer
         self.offered: list[tuple[str, ...]] = []  # their names, by turn
         self.made: list[list[Call]] = [[]]  # by turn of the user's
+        # what the model has read and written up to the end of its last answer, as text and as ids
+        self.seen: tuple[str, list[int]] | None = None
         self.request: Request | None = None
         self.trajectory: Trajectory | None = None
         self.steps = self._roll()
@@ -164,19 +184,28 @@ class _Rollout:
     def question(self) -> SimulatorQuestion | None:
         return self.request if isinstance(self.request, SimulatorQuestion) else None
 
+    def stored_answer(self) -> RolloutAnswer | None:
+        """What the model has said to this prompt before the run was stopped."""
+        if not isinstance(self.request, RolloutPrompt) or len(self.stored) <= self.request.turn:
+            return None
+        turn = self.stored[self.request.turn]
+        return RolloutAnswer(0, turn.text, turn.ended, turn.new_tokens, turn.ids)
+
     def hear(self, reply: Reply) -> Iterator[ModelTurn]:
         """Goes on with what was asked for. Gives the turn when it is answered and when it is whole,
-        once where both are at the same time.
+        once where both are at the same time; no turn that is stored.
         """
         self._go_on(reply)
-        is_open = self.question is not None and not isinstance(reply, RolloutAnswer)
-        if self.turns and not is_open and not reply.problem:
-            yield self.turns[-1]
-
-    def hear_again(self, simulators: Simulators) -> None:
-        """Goes on as far as replies are known."""
-        while self.question and (reply := simulators.known(self.question)):
-            self._go_on(reply)
+        if not self.turns or reply.problem:
+            return
+        turn = self.turns[-1]
+        if not self.question:
+            if self.stored[turn.turn : turn.turn + 1] != [turn]:
+                # those behind it were said to something else
+                del self.stored[turn.turn :]
+                yield turn
+        elif isinstance(reply, RolloutAnswer) and len(self.stored) <= turn.turn:
+            yield turn
 
     def _go_on(self, reply: Reply | None) -> None:
         try:
@@ -186,10 +215,6 @@ class _Rollout:
                 self.request = self.steps.send(reply)
         except StopIteration as end:
             self.request, self.trajectory = None, end.value
-
-    def close(self) -> None:
-        """Ends its world."""
-        self.steps.close()
 
     def _roll(self) -> Generator[Request, Any, Trajectory]:
         """The dialog and its scores. Those of a rollout that was lost are not known."""
@@ -228,11 +253,9 @@ class _Rollout:
         opening = yield from self._begin()
         if setup.opens and not opening:
             return "user", ""
-        if not any(
-            message["role"] == "user" and message["content"].strip() for message in self.messages
-        ):
+        users = [message for message in self.messages if message["role"] == "user"]
+        if not any(message["content"].strip() for message in users):
             return "world", "the task has no prompt, and reset returned no text"
-        seen: SeenTokens | None = None  # up to the end of the last answer
         in_a_row = 0  # turns with calls since the user spoke
         while True:
             offered = {tool.name: tool.schema for tool in self.world.tools}
@@ -240,11 +263,11 @@ class _Rollout:
                 dialog = opened(self._shown(), [*offered.values()], setup.protocol, setup.template)
             except RowError as error:
                 return "unwritten", f"{error.code} {error.reason}"
-            prompt = next_prompt(seen, dialog, setup.template)
-            if len(prompt.ids) > setup.room:
+            ids, new = self._continued(dialog)
+            if len(ids) > setup.room:
                 return "length", ""
             state = digest(canonical(self.world.state())) if setup.states else ""
-            answer = yield RolloutPrompt(self.key, len(self.turns), dialog, prompt.ids)
+            answer = yield RolloutPrompt(self.key, len(self.turns), dialog, ids)
             if setup.hint:  # the ids are of a prompt that is not kept
                 answer = answer._replace(ids=())
             turn = ModelTurn(
@@ -253,16 +276,19 @@ class _Rollout:
                 answer.text,
                 answer.ended,
                 answer.new_tokens,
-                opens=prompt.opens,
-                prompt_ids=prompt.new if answer.ids else (),
+                opens=new is ids,
+                prompt_ids=tuple(new) if answer.ids else (),
                 ids=answer.ids,
                 state=state,
             )
             self.turns.append(turn)
             self.tools |= offered
             self.offered.append(tuple(offered))
-            before = SeenTokens(dialog.text, prompt.ids)
-            seen = seen_with(before, answer.text, answer.ended, answer.ids, setup.template)
+            end = setup.template.turn_end if answer.ended == "turn" else ""
+            is_whole = not end or answer.ids[-1:] == (setup.template.token_id(end),)
+            # ids of an end that are not those of its text: the next prompt begins a row
+            is_seen = answer.ids and is_whole
+            self.seen = (dialog.text + answer.text + end, [*ids, *answer.ids]) if is_seen else None
             parsed = setup.protocol.read(answer.text, self.world.tools)
             # text that cannot be read as a call, or was cut, counts as words to the user
             is_readable = not parsed.problem and answer.ended != "cut"
@@ -293,9 +319,8 @@ class _Rollout:
         if self.setup.system and not any(message["role"] == "system" for message in self.messages):
             self.messages.insert(0, {"role": "system", "content": self.setup.system})
         if first and self.messages and self.messages[-1]["role"] == "user":  # as TRL does it
-            text = self.messages[-1]["content"] + first
-            self.messages[-1] = {"role": "user", "content": text}
-        elif first:
+            first = self.messages.pop()["content"] + first
+        if first:
             self.messages.append({"role": "user", "content": first})
         return opening
 
@@ -310,11 +335,10 @@ class _Rollout:
         # the right calls of this turn of the user's that were not made in it; a user who says more
         # than was foreseen is still at the last turn
         turn = min(len(self.made), len(gold)) - 1
-        calls = chain.from_iterable(self.made[turn:])
-        made = Counter(call_key(call.name, call.arguments) for call in calls)
+        made = Counter(map(call_key, chain.from_iterable(self.made[turn:])))
         due = []
         for call in gold[turn] if gold else ():
-            key = call_key(call.name, call.arguments)
+            key = call_key(call)
             if made[key]:
                 made[key] -= 1
             else:
@@ -323,6 +347,20 @@ class _Rollout:
         text = shown[places[-1]]["content"] + (HINT.format(plain(wire(due))) if due else NO_HINT)
         shown[places[-1]] = {"role": "user", "content": text}
         return shown
+
+    def _continued(self, dialog: Opened) -> tuple[list[int], list[int]]:
+        """The ids of a prompt, and of these the ones behind the answer before: all of them, if the
+        prompt begins a row.
+
+        Ids that were sampled are read again as they are, as long as the template writes their text
+        unchanged. Where it does not (it drops old thoughts, or orders the keys of a call), the
+        model reads what a server would show it.
+        """
+        if self.seen is None or not dialog.text.startswith(self.seen[0]):
+            return dialog.ids, dialog.ids
+        text, ids = self.seen
+        new = self.setup.template.encode(dialog.text[len(text) :], ids)
+        return [*ids, *new], new
 
     def _carry_out(
         self, words: str, calls: Sequence[Call]
@@ -354,32 +392,29 @@ class _Rollout:
         return said
 
 
-def _carry_on(
-    setup: RolloutSetup,
-    task: EnvironmentTask,
-    sample: int,
-    earlier: Sequence[ModelTurn],
-    simulators: Simulators | None,
-) -> _Rollout:
-    """A rollout where it was stopped. Its world is built again by the same calls, and the same
-    replies of simulators; where one of them returns something else, the rollout begins anew.
+def gold_turns(task: EnvironmentTask) -> list[Message]:
+    """The answers of a model that makes the right calls of a task. Each call in a turn of its own,
+    so that the next one is made with its result in sight; behind those of a turn of the user's,
+    words.
     """
-    rollout = _Rollout(setup, task, sample)
-    if earlier and simulators:
-        rollout.hear_again(simulators)
-    for stored in earlier:
-        if not isinstance(rollout.request, RolloutPrompt):
-            break
-        answer = RolloutAnswer(0, stored.text, stored.ended, stored.new_tokens, stored.ids)
-        [answered] = rollout.hear(answer)
-        if simulators:
-            rollout.hear_again(simulators)
-        if rollout.question and stored == answered:
-            return rollout  # stopped at this question
-        # a turn that was stored while it waited is whole now
-        if stored not in (answered, rollout.turns[-1]):
-            break
-    else:
-        return rollout
-    rollout.close()
-    return _carry_on(setup, task, sample, (), simulators)
+    turns = []
+    for calls in task.gold or ():
+        turns += [Message("assistant", "", (call,)) for call in calls]
+        turns.append(DONE if calls else CANNOT)
+    return turns
+
+
+def gold_answers(
+    turns: Mapping[str, Sequence[Message]],
+    prompts: Sequence[RolloutPrompt],
+    protocol: Protocol,
+    template: Template,
+) -> Iterator[RolloutAnswer]:
+    """The answer to each prompt, by its place in its rollout. `turns`: of each task."""
+    for index, prompt in enumerate(prompts):
+        of_task = turns[prompt.key.task]
+        message = of_task[prompt.turn] if prompt.turn < len(of_task) else DONE
+        text = protocol.write(message, prompt.opened.record.tools)
+        ended: Ending = "stop" if text.endswith(protocol.stops) else "turn"
+        ids = tuple(encode_answer(text, ended, template, prompt.ids))
+        yield RolloutAnswer(index, text, ended, len(ids), ids)

@@ -1,10 +1,14 @@
-"""What a rollout earns: its world's scores, what is counted of it, its trace, rewards of your own.
+"""What a rollout earns: its world's scores, what is counted of it, its trace, rewards of your own;
+and what each of its turns earns beside the other rollouts of its task.
 
 docs/rewards.md has the formulas.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import chain, islice
+from statistics import fmean, stdev
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -12,8 +16,8 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Gold, GoldCall, Parsed, gold_call, read_message
 from agentlite.data.formats.tool_calls import read_tools
 from agentlite.environments.gold_calls import call_key
-from agentlite.environments.tasks import TaskRow
-from agentlite.environments.trajectories import LOST, ModelTurn, Trajectory
+from agentlite.environments.tasks import EnvironmentTask
+from agentlite.environments.trajectories import LOST, Trajectory
 from agentlite.scoring.rewards import (
     COMPONENTS,
     PENALTIES,
@@ -34,6 +38,7 @@ from agentlite.scoring.rewards.call_matching import ordered, uses
 BY_TURN = ("turns", "calls", "failed_calls")
 COUNTED = (*BY_TURN, "tool_errors", "repeated_calls", "user_errors")
 EXTRA_CALLS, PROGRESS = "extra_calls", "progress"
+EPSILON = 1e-4  # TRL adds it to a standard deviation
 ALL = (*WEIGHTS, PROGRESS, *COUNTED, EXTRA_CALLS)  # beside the scores of a world
 
 
@@ -43,37 +48,37 @@ class RolloutScorer:
     score.
     """
 
-    def __init__(self, tasks: Iterable[TaskRow], user_functions: Mapping[str, Component]):
+    def __init__(self, tasks: Iterable[EnvironmentTask], user_functions: Mapping[str, Component]):
         self.tasks = {task.id: task for task in tasks}
         self.user_functions = user_functions
         self.has_gold = all(task.gold is not None for task in self.tasks.values())
         self.has_fewest = all(task.fewest_calls is not None for task in self.tasks.values())
 
-    def __call__(self, one: Trajectory) -> RewardResult:
+    def __call__(self, rollout: Trajectory) -> RewardResult:
         """A rollout that was lost has no component. The user's functions are not asked again where
         the rollout has what they gave.
         """
-        if one.ended in LOST:
+        if rollout.ended in LOST:
             return RewardResult({}, "")
-        task = self.tasks[one.task]
-        attempt = attempt_of(one, task)
-        is_scored = bool(one.rewards or one.reward_problem)
+        task = self.tasks[rollout.task]
+        attempt = attempt_of(rollout, task)
+        is_scored = bool(rollout.rewards or rollout.reward_problem)
         functions = {} if is_scored else self.user_functions
         components, feedback, error = score_attempt(attempt, functions)
         if not self.has_gold:
             components = without_comparisons(components)
         else:
-            components[PROGRESS] = _progress(one, task, attempt)
+            components[PROGRESS] = _progress(rollout, task, attempt)
         if self.has_fewest:
-            components[EXTRA_CALLS] = float(max(0, one.calls - (task.fewest_calls or 0)))
-        components |= {**_counted(one), **one.rewards, **one.scores}
-        return RewardResult(components, feedback, error or one.reward_problem)
+            components[EXTRA_CALLS] = float(max(0, rollout.calls - (task.fewest_calls or 0)))
+        components |= {**_counted(rollout), **rollout.rewards, **rollout.scores}
+        return RewardResult(components, feedback, error or rollout.reward_problem)
 
-    def rewarded(self, one: Trajectory) -> Trajectory:
+    def rewarded(self, rollout: Trajectory) -> Trajectory:
         """With what the user's functions give."""
-        components, _, error = self(one)
+        components, _, error = self(rollout)
         own = {name: components[name] for name in self.user_functions if name in components}
-        return replace(one, rewards=own, reward_problem=error)
+        return replace(rollout, rewards=own, reward_problem=error)
 
     def weights(self, scores: Iterable[str], changed: Mapping[str, float]) -> dict[str, float]:
         """Each of the environment's `scores` and of the user's functions weighs 1, and anything
@@ -82,8 +87,7 @@ class RolloutScorer:
         scores = list(scores)
         if taken := [name for name in scores if name in ALL and name != PROGRESS]:
             raise UserError(
-                f"the environment has a score named {taken[0]}, as a component of every rollout "
-                "is.",
+                f"a score of the environment is called {taken[0]}, as a component of all rollouts.",
                 "Give it another name in get_scores().",
                 location=taken[0],
             )
@@ -104,75 +108,70 @@ class RolloutScorer:
         )
 
 
-def attempt_of(one: Trajectory, task: TaskRow) -> Attempt:
+def attempt_of(rollout: Trajectory, task: EnvironmentTask) -> Attempt:
     """All that rewards may look at: the whole dialog with its trace, beside the right calls."""
-    last = one.turns[-1] if one.turns else None
-    answers = [message for message in one.messages if message["role"] == "assistant"]
+    last = rollout.turns[-1] if rollout.turns else None
+    answers = [message for message in rollout.messages if message["role"] == "assistant"]
     words = answers[-1].get("content") or "" if answers else ""
     due = [gold_call(call) for call in chain.from_iterable(task.gold or ())]
     return Attempt(
         Parsed(words, (), last.problem if last else ""),
         Gold(tuple(due), task.fewest_calls, task.gold is not None),
-        read_tools(one.tools),
+        read_tools(rollout.tools),
         finished=last is None or last.ended != "cut",
         text=last.text if last else "",
-        trace=tuple(chain.from_iterable(trace_of(one))),
-        messages=tuple(map(read_message, one.messages)),
-        ended=one.ended,
-        scores=one.scores,
+        trace=tuple(chain.from_iterable(trace_of(rollout))),
+        messages=tuple(map(read_message, rollout.messages)),
+        ended=rollout.ended,
+        scores=rollout.scores,
         row=task.row,
     )
 
 
-def trace_of(one: Trajectory) -> list[list[TraceStep]]:
+def trace_of(rollout: Trajectory) -> list[list[TraceStep]]:
     """The calls that were carried out, with their results, by turn of the model."""
-    answers = [message for message in one.messages if message["role"] == "assistant"]
+    answers = [message for message in rollout.messages if message["role"] == "assistant"]
     return [
         [
             trace_step(call, text, failed)
             for call, (text, failed) in zip(read_message(message).calls, turn.results, strict=False)
         ]
-        for message, turn in zip(answers, one.turns, strict=True)
+        for message, turn in zip(answers, rollout.turns, strict=True)
     ]
 
 
-def _counted(one: Trajectory) -> dict[str, float]:
+def _trace_by_user(rollout: Trajectory) -> list[list[TraceStep]]:
+    """The calls of each turn of the user's."""
+    steps = iter(trace_of(rollout))
+    return [
+        list(chain.from_iterable(islice(steps, len(followed)))) for followed in rollout.user_turns
+    ]
+
+
+def _counted(rollout: Trajectory) -> dict[str, float]:
     repeated = 0  # within a turn of the user's: another one may well ask for the same again
-    for steps in _by_user_turn(one):
-        keys = {call_key(step.call.name, step.call.arguments) for step in steps}
-        repeated += len(steps) - len(keys)
-    user = one.simulated_user
+    for steps in _trace_by_user(rollout):
+        repeated += len(steps) - len({call_key(step.call) for step in steps})
+    user = rollout.simulated_user
     faulty = {fault.reply for fault in user.faults} if user else set()
     return {
-        "turns": float(len(one.turns)),
-        "calls": float(one.calls),
-        "failed_calls": float(one.failed_calls),
-        "tool_errors": one.failed_calls / max(1, one.calls),
-        "repeated_calls": repeated / max(1, one.calls),
+        "turns": float(len(rollout.turns)),
+        "calls": float(rollout.calls),
+        "failed_calls": float(rollout.failed_calls),
+        "tool_errors": rollout.failed_calls / max(1, rollout.calls),
+        "repeated_calls": repeated / max(1, rollout.calls),
         "user_errors": len(faulty) / len(user.replies) if user and user.replies else 0.0,
     }
 
 
-def counted_at(turn: ModelTurn) -> dict[str, int]:
-    """What a turn adds to the numbers in BY_TURN."""
-    failed = sum(failed for _, failed in turn.results)
-    return {"turns": 1, "calls": len(turn.results), "failed_calls": failed}
-
-
-def _by_user_turn(one: Trajectory) -> list[list[TraceStep]]:
-    """The executed calls of each turn of the user's."""
-    steps = iter(trace_of(one))
-    return [list(chain.from_iterable(islice(steps, len(followed)))) for followed in one.user_turns]
-
-
-def _progress(one: Trajectory, task: TaskRow, attempt: Attempt) -> float:
+def _progress(rollout: Trajectory, task: EnvironmentTask, attempt: Attempt) -> float:
     """The share of the user's turns before the first at whose end a right call was still not
     carried out. A call may be made before the user asks for it.
     """
     done: list[Call] = []
     due: list[GoldCall] = []
     satisfied, gold = 0, task.gold or ()
-    for steps, calls in zip(_by_user_turn(one), gold, strict=False):
+    for steps, calls in zip(_trace_by_user(rollout), gold, strict=False):
         done += [step.call for step in steps if step.ok]
         due += map(gold_call, calls)
         matched = uses(ordered(due), ordered(done), attempt.tools).values()
@@ -180,3 +179,80 @@ def _progress(one: Trajectory, task: TaskRow, attempt: Attempt) -> float:
             break
         satisfied += 1
     return satisfied / len(gold) if gold else 1.0
+
+
+class ScoredRollout(NamedTuple):
+    """A rollout with its components; None where it has none: its world was lost, or a reward of the
+    user's failed.
+    """
+
+    rollout: Trajectory
+    components: Mapping[str, float] | None
+
+
+def turn_advantages(
+    group: Sequence[ScoredRollout],
+    weights: Mapping[str, float],
+    credit: Literal["turn", "state"],
+    scaled: bool,
+) -> list[list[float]]:
+    """For each rollout of a task, the advantage of each of its turns.
+
+    A turn's return is what its rollout earns from there on: what is counted at this turn and later,
+    and every other component at the end. `turn` compares it with the returns of the same turn in
+    the other rollouts. `state` compares it with those of all turns of the group that began in the
+    same state, and adds the advantage of the whole rollout (GiGPO, arXiv 2505.10978, without a
+    discount). `scaled`: divided by the standard deviation of what is compared. A rollout without
+    components is not compared: its advantages are 0.
+    """
+    returns = [_returns(scored, weights) for scored in group]
+    if credit == "turn":
+        steps = _compared(returns, [[*range(len(of))] for of in returns], scaled)
+    else:
+        states = [[turn.state for turn in scored.rollout.turns] for scored in group]
+        alike = _compared(returns, states, scaled)
+        wholes = _compared([of[:1] for of in returns], [[""] for _ in group], scaled)
+        steps = [[whole[0] + step for step in of] for whole, of in zip(wholes, alike, strict=True)]
+    return [
+        of or [0.0] * len(scored.rollout.turns) for of, scored in zip(steps, group, strict=True)
+    ]
+
+
+def _returns(scored: ScoredRollout, weights: Mapping[str, float]) -> list[float]:
+    """What is earned from each turn on; that of the first is the total."""
+    if scored.components is None:
+        return []
+    earned = sum(
+        weight * scored.components.get(name, 0.0)
+        for name, weight in weights.items()
+        if name not in BY_TURN
+    )
+    returns = []
+    for turn in reversed(scored.rollout.turns):
+        failed = sum(failed for _, failed in turn.results)
+        for name, count in zip(BY_TURN, (1, len(turn.results), failed), strict=True):
+            earned += weights.get(name, 0.0) * count
+        returns.append(earned)
+    return returns[::-1]
+
+
+def _compared(
+    values: Sequence[Sequence[float]], keys: Sequence[Sequence[Hashable]], scaled: bool
+) -> list[list[float]]:
+    """Each value less the mean of those with its key."""
+    alike: dict[Hashable, list[float]] = defaultdict(list)
+    for of_rollout, keys_of_rollout in zip(values, keys, strict=True):
+        for value, key in zip(of_rollout, keys_of_rollout, strict=False):
+            alike[key].append(value)
+    means = {key: fmean(of_key) for key, of_key in alike.items()}
+    scales = {
+        key: stdev(of_key) + EPSILON if scaled and len(of_key) > 1 else 1.0
+        for key, of_key in alike.items()
+    }
+    return [
+        [
+            (value - means[key]) / scales[key]
+            for value, key in zip(of_rollout, keys_of_rollout, strict=False)
+        ]
+        for of_rollout, keys_of_rollout in zip(values, keys, strict=True)
+    ]

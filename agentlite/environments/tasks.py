@@ -3,10 +3,11 @@
 import io
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Call, Message, canonical, digest
@@ -17,6 +18,7 @@ from agentlite.data.formats.openai import ROLES
 from agentlite.data.formats.tool_calls import read_call
 
 TASKS = "tasks.jsonl"  # of a stage: the tasks whose rollouts it has
+STORED = ("id", "row", "gold", "optimal_steps")  # of a task there
 SHAPE = (
     'A task is {"prompt": "..."}, or a list of messages there, with the columns that the '
     "environment's reset takes."
@@ -24,7 +26,7 @@ SHAPE = (
 ROWS = 'Write each task as a JSON object on a line of its own, in UTF-8: {"prompt": "..."}.'
 
 
-class EnvironmentTask(NamedTuple):
+class EnvironmentTask(Struct, frozen=True, forbid_unknown_fields=True):
     """`id`: the task's own, or a digest of its row. `messages`: the first; none where the world's
     reset says what the user asks. `gold`: the right calls, by turn of the user; None where nobody
     knows them. `group`: tasks of one group are in the same split. `user`: what a model that plays
@@ -33,8 +35,8 @@ class EnvironmentTask(NamedTuple):
     """
 
     id: str
-    messages: tuple[Message, ...]
-    row: dict[str, Any]
+    messages: tuple[Message, ...] = ()
+    row: dict[str, Any] = {}
     gold: tuple[tuple[Call, ...], ...] | None = None
     group: str = ""
     split: str = ""
@@ -48,20 +50,6 @@ class EnvironmentTask(NamedTuple):
         return f"{self.id} ({self.place})" if self.place else self.id
 
     @property
-    def kept(self) -> "TaskRow":
-        """What a stage keeps of it."""
-        return TaskRow(self.id, self.row, self.gold, self.optimal_steps)
-
-
-class TaskRow(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the rewards of a rollout need to know of its task."""
-
-    id: str
-    row: dict[str, Any] = {}
-    gold: tuple[tuple[Call, ...], ...] | None = None
-    optimal_steps: int | None = None
-
-    @property
     def fewest_calls(self) -> int | None:
         """As the task says, or as many as are right; None where nobody knows."""
         if self.optimal_steps is not None or self.gold is None:
@@ -69,15 +57,17 @@ class TaskRow(Struct, frozen=True, forbid_unknown_fields=True):
         return sum(map(len, self.gold))
 
 
-def write_task_rows(folder: Path, tasks: Iterable[EnvironmentTask]) -> None:
-    write_rows(folder / TASKS, (msgspec.to_builtins(task.kept) for task in tasks))
+def write_tasks(folder: Path, tasks: Iterable[EnvironmentTask]) -> None:
+    """What the rewards of a rollout need to know of its task."""
+    rows = map(msgspec.to_builtins, tasks)
+    write_rows(folder / TASKS, ({key: row[key] for key in STORED} for row in rows))
 
 
-def read_task_rows(folder: Path) -> dict[str, TaskRow]:
+def stored_tasks(folder: Path) -> dict[str, EnvironmentTask]:
     """By id; none where a stage has trajectories without tasks."""
     path = folder / TASKS
     rows = read_rows(path) if path.exists() else ()
-    return {task.id: task for row in rows for task in [msgspec.convert(row, TaskRow)]}
+    return {task.id: task for row in rows for task in [msgspec.convert(row, EnvironmentTask)]}
 
 
 def read_tasks(
@@ -90,7 +80,7 @@ def read_tasks(
         if raw.error:
             raise UserError(f"{raw.error.reason}.", ROWS, location=raw.location)
         try:
-            yield complete(task_of(raw.value)._replace(place=raw.location))
+            yield complete(replace(task_of(raw.value), place=raw.location))
         except RowError as error:
             raise UserError(f"{error.reason}.", SHAPE, location=raw.location) from error
 
@@ -119,7 +109,7 @@ def task_of(row: dict[str, Any]) -> EnvironmentTask:
         first,
         row,
         gold,
-        normal(" ".join(message.content for message in first if message.role == "user")),
+        group=normal(" ".join(message.content for message in first if message.role == "user")),
         user=row.get("user"),
         optimal_steps=steps,
     )

@@ -14,8 +14,6 @@ from agentlite.core.user_code import Named, UserCode
 from agentlite.data.formats.tool_calls import read_tools
 from agentlite.environments import inside
 
-# what a world is asked for, as an error names it
-STEPS = {"make": "creating {}", "tools": "reading the tools of {}"}
 MOST_TEXT = 100_000  # characters of a result that a model is shown
 
 
@@ -83,7 +81,7 @@ class World:
         """
         if self.code.child is None:
             self.code.start()
-        self._ask("make")
+        self._ask("create")
         first: str | None = self._ask("reset", row)
         self.tools = self._read(self._ask("tools"))
         return first
@@ -121,8 +119,7 @@ class World:
             raise WorldError("the world has ended")
         value, problem = self.code.ask(self.named.function, [what, *arguments])
         if problem:
-            step = STEPS.get(what, what).format(self.named.function)
-            raise WorldError(f"{step} {problem}")
+            raise WorldError(f"{what} {problem}")
         return value
 
     def _read(self, tools: list[dict[str, Any]]) -> tuple[Tool, ...]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from agentlite.config import gpu_profiles
 from agentlite.config.pipeline import TRAINED
@@ -21,9 +22,15 @@ from agentlite.engine import check_libraries
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import loading_of
 from agentlite.engine.remote import Served, behind, served
-from agentlite.environments.gold import GOLD, gold_answers, gold_turns
 from agentlite.environments.registry import Environment, environment
-from agentlite.environments.rollout import Answers, RolloutSetup, roll
+from agentlite.environments.rollout import (
+    GOLD,
+    Answers,
+    RolloutSetup,
+    gold_answers,
+    gold_turns,
+    roll,
+)
 from agentlite.environments.simulated_user import UserProfile, read_profile
 from agentlite.environments.simulators import Role, Simulators
 from agentlite.environments.tasks import EnvironmentTask
@@ -42,6 +49,11 @@ from agentlite.workspace.digests import file_digest
 from agentlite.workspace.lineage import lineage, setting_of, system_of
 from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import StageFolder
+
+USER_EXAMPLE = (
+    'Write it in a column: "user": {"goal": "...", "facts": {"city": "Oslo"}, '
+    '"on_request": ["city"], "style": "brief"}.'
+)
 
 
 class Agent(NamedTuple):
@@ -100,7 +112,7 @@ def prepare(settings: RolloutSettings, run: Path, begun: Path | None) -> Agent:
     """Refuses an environment, tasks, settings or a model that cannot be used; loads no model."""
     tasks_file = Path(settings.tasks) if settings.tasks else None
     world = environment(settings.env, tasks_file, settings.extra_tools)
-    tasks = _chosen(settings, world)
+    tasks = _choose_tasks(settings, world)
     agent = _without_tasks(settings, world, run, begun)
     setup = agent.setup._replace(users=_users(settings, world, tasks))
     return agent._replace(tasks=tasks, setup=setup)
@@ -126,8 +138,22 @@ def _without_tasks(
         source = served(of_server, settings, find_model(name, run), inputs.get("model", ""))
     else:
         source = find_model(name, run, begun)
-    simulators = _simulators(settings, world, inputs)
-    return Agent(settings, [], source, _setup(settings, world, source, run), simulators)
+    template = load_template(source.base)
+    mixture = mixture_of(str(setting_of(name, "protocol", run) or ""), template)
+    # no model reads the dialogs of the gold: how long one may be is for prep to say
+    room = settings.max_length - settings.max_new_tokens if settings.model != GOLD else sys.maxsize
+    setup = RolloutSetup(
+        world,
+        mixture.heaviest,
+        template,
+        room,
+        settings.max_turns,
+        WorldLimits(settings.call_seconds, settings.world_memory),
+        system_of(name, run),
+        user_turns=settings.user_turns,
+        hint=settings.hint == "gold",
+    )
+    return Agent(settings, [], source, setup, _simulators(settings, world, inputs))
 
 
 def written_for(model: str, *, behind_servers: bool = False) -> str:
@@ -144,32 +170,11 @@ def acted_by(model: str, run: Path) -> list[str]:
     return [GOLD] if model == GOLD else lineage(model, run)
 
 
-def _setup(
-    settings: RolloutSettings, world: Environment, source: Source, run: Path
-) -> RolloutSetup:
-    name = written_for(settings.model, behind_servers=bool(settings.endpoint))
-    template = load_template(source.base)
-    mixture = mixture_of(str(setting_of(name, "protocol", run) or ""), template)
-    # no model reads the dialogs of the gold: how long one may be is for prep to say
-    room = settings.max_length - settings.max_new_tokens if settings.model != GOLD else sys.maxsize
-    return RolloutSetup(
-        world,
-        mixture.heaviest,
-        template,
-        room,
-        settings.max_turns,
-        WorldLimits(settings.call_seconds, settings.world_memory),
-        system_of(name, run),
-        user_turns=settings.user_turns,
-        hint=settings.hint == "gold",
-    )
-
-
 def _simulators(
     settings: RolloutSettings, world: Environment, inputs: Mapping[str, str]
 ) -> dict[Role, Served]:
     """The models that stand for the tools and play the user, where there are any; `inputs`: of the
-    stage that is carried on. Raises UserError for one that is missing.
+    stage that is carried on.
     """
     if world.named is None and not settings.tool_endpoint:
         raise UserError(
@@ -197,9 +202,7 @@ def _simulators(
 def _users(
     settings: RolloutSettings, world: Environment, tasks: Sequence[EnvironmentTask]
 ) -> dict[str, UserProfile]:
-    """By task, the users that a model plays. A class may have a column `user` of its own. Raises
-    UserError 2 for a user that cannot be read, or that no model plays.
-    """
+    """By task, the users that a model plays. A class may have a column `user` of its own."""
     with_user = [task for task in tasks if task.user is not None]
     if not settings.user_endpoint:
         if with_user and world.users == "task":
@@ -210,46 +213,35 @@ def _users(
             )
         return {}
     if not with_user:
-        raise UserError(
-            "no task has a user to play.",
-            'Write it in a column: "user": {"goal": "...", "facts": {"city": "Oslo"}}.',
-            location=settings.tasks,
-        )
+        raise UserError("no task has a user to play.", USER_EXAMPLE, location=settings.tasks)
     users = {}
     for task in with_user:
         try:
             users[task.id] = read_profile(task.user)
         except RowError as error:
-            raise UserError(
-                f"{error.reason} (task {task.id}).",
-                'Write it like {"goal": "...", "facts": {"city": "Oslo"}, "on_request": ["city"], '
-                '"style": "brief"}.',
-                location=task.place or settings.tasks,
-            ) from error
+            location = task.place or settings.tasks
+            raise UserError(f"{error.reason}.", USER_EXAMPLE, location=location) from error
     return users
 
 
-def _chosen(settings: RolloutSettings, world: Environment) -> list[EnvironmentTask]:
-    """The tasks of the split, or the first of a seeded order of them. Raises UserError if there
-    are none, two have one id, or the right calls are needed and not known.
-    """
+def _choose_tasks(settings: RolloutSettings, world: Environment) -> list[EnvironmentTask]:
+    """The tasks of the split, or the first of a seeded order of them."""
     every = list(world.tasks())
     location = settings.tasks or f"--env {settings.env}"
     if not every:
         raise UserError("holds no task.", "Write one line for each.", location=location)
     first: dict[str, EnvironmentTask] = {}
-    twice = [task for task in every if first.setdefault(task.id, task) is not task]
-    if twice:
-        place = first[twice[0].id].place
-        raise UserError(
-            f"{len({task.id for task in twice})} tasks appear twice, {twice[0].id} among them"
-            f"{place and f', which stands first at {place}'}.",
-            'Leave one of each out, or give each its own "id".',
-            location=twice[0].place or location,
-        )
+    for task in every:
+        if (known := first.setdefault(task.id, task)) is not task:
+            at = f" at {known.place}" if known.place else ""
+            raise UserError(
+                f"task {task.id} appears twice, first{at}.",
+                'Leave one of them out, or give each its own "id".',
+                location=task.place or location,
+            )
     tasks = every
     if settings.split != "all":
-        split = [task._replace(split=split_of_task(settings, task)) for task in every]
+        split = [replace(task, split=split_of_task(settings, task)) for task in every]
         tasks = [task for task in split if task.split == settings.split]
     if not tasks:
         raise UserError(
@@ -281,8 +273,11 @@ def act(agent: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
     missing, which are appended turn by turn. Raises UserError where no prompt fits, and where
     too many worlds are lost.
     """
-    settings, turns_path = agent.settings, stage.folder / agent.working_files[0]
-    path, usage = stage.folder / agent.file, server_usage.current()
+    settings = agent.settings
+    path, turns_path = stage.folder / agent.file, stage.folder / agent.working_files[0]
+    servers = (settings.endpoint, settings.tool_endpoint, settings.user_endpoint)
+    concurrency = settings.requests.concurrency * max(map(len, servers))
+    usage = server_usage.current()
     stage.set_aside_changed(agent.file)
     order = [
         (task, RolloutKey(task.id, number))
@@ -309,11 +304,15 @@ def act(agent: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
             console.notice(
                 f"{command}: {len(order)} rollouts of {settings.model} in {settings.env}{already}"
             )
-            servers = (settings.endpoint, settings.tool_endpoint, settings.user_endpoint)
-            together = settings.requests.concurrency * max(map(len, servers))
-            together, taken = max(settings.batch_size, together), 0
-            earlier, answers = read_turns(turns_path), _model(agent)
-            for event in roll(agent.setup, waiting, earlier, answers, together, simulators):
+            taken = 0
+            for event in roll(
+                agent.setup,
+                waiting,
+                read_turns(turns_path),
+                _model(agent),
+                max(settings.batch_size, concurrency),
+                simulators,
+            ):
                 if isinstance(event, Trajectory):
                     ended.append(msgspec.to_builtins(event))
                     done[event.key] = event
@@ -361,13 +360,14 @@ def _refuse_lost(agent: Agent, done: Mapping[RolloutKey, Trajectory], count: int
     lost = [rollout for rollout in done.values() if rollout.ended in LOST]
     if len(lost) <= settings.max_failures * count:
         return
-    servers = [*settings.endpoint, *settings.tool_endpoint, *settings.user_endpoint]
     first = f"the first: {lost[0].problem} (task {agent.name_of(lost[0].task)})."
     if lost[0].ended == "unanswered":
         raise UserError(
             f"{len(lost)} of {len(done)} rollouts have no answer to a turn; {first}",
             "The same command goes on with these at that turn; or raise max_failures (--set).",
-            location=" ".join(servers),
+            location=" ".join(
+                [*settings.endpoint, *settings.tool_endpoint, *settings.user_endpoint]
+            ),
             exit_code=NETWORK,
         )
     raise UserError(

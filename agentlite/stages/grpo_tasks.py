@@ -15,11 +15,9 @@ from agentlite.engine import grpo
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded
 from agentlite.engine.sampler import rollout_answers
-from agentlite.environments.credit import EarnedRollout, turn_advantages
-from agentlite.environments.gold import GOLD
-from agentlite.environments.rollout import RolloutAnswer, RolloutPrompt, roll
-from agentlite.environments.rollout_rewards import RolloutScorer
-from agentlite.environments.tasks import TASKS, write_task_rows
+from agentlite.environments.rollout import GOLD, RolloutAnswer, RolloutPrompt, roll
+from agentlite.environments.rollout_rewards import RolloutScorer, ScoredRollout, turn_advantages
+from agentlite.environments.tasks import TASKS, write_tasks
 from agentlite.environments.trajectories import (
     LOST,
     READ,
@@ -79,12 +77,12 @@ class TaskSampling:
 
     def read(self, functions: Mapping[str, Component]) -> None:
         """Raises UserError for weights that do not fit the scores, or without a world."""
-        self.scorer = RolloutScorer((task.kept for task in self.agent.tasks), functions)
+        self.scorer = RolloutScorer(self.agent.tasks, functions)
         names = _score_names(self.settings, self.agent)
         self.weights = self.scorer.weights(names, self.settings.weights)
 
     def log(self, folder: Path) -> "RolloutLog":
-        write_task_rows(folder, self.agent.tasks)
+        write_tasks(folder, self.agent.tasks)
         return RolloutLog(folder, self)
 
 
@@ -203,7 +201,7 @@ class RolloutLog:
             raise _nothing_sampled(done, self.agent, self.settings)
         return _of_one_prompt_length(rows)
 
-    def _scored(self, rollouts: Sequence[Trajectory]) -> list[EarnedRollout]:
+    def _scored(self, rollouts: Sequence[Trajectory]) -> list[ScoredRollout]:
         """With their components: all those that have a weight, 0 where a world does not give
         one.
         """
@@ -211,10 +209,10 @@ class RolloutLog:
         for rollout in rollouts:
             components, _, error = self.scorer(rollout)
             weighed = {name: components.get(name, 0.0) for name in self.weights}
-            scored.append(EarnedRollout(rollout, weighed if components and not error else None))
+            scored.append(ScoredRollout(rollout, weighed if components and not error else None))
         return scored
 
-    def _advantages(self, scored: Sequence[EarnedRollout]) -> list[list[float]]:
+    def _advantages(self, scored: Sequence[ScoredRollout]) -> list[list[float]]:
         """Of each turn, or none where TRL gives a whole rollout one."""
         credit, size = self.settings.credit, self.settings.group_size
         if credit == "trajectory":
@@ -229,7 +227,7 @@ class RolloutLog:
 
     def _row(
         self,
-        scored: EarnedRollout,
+        scored: ScoredRollout,
         logprobs: Mapping[tuple[RolloutKey, int], Sequence[float]],
         advantages: Sequence[float],
     ) -> grpo.LearnedRow:
@@ -253,7 +251,7 @@ class RolloutLog:
             [0.0 if turn == READ else advantages[turn] for turn in row.turns] if advantages else [],
         )
 
-    def _count(self, scored: Sequence[EarnedRollout]) -> None:
+    def _count(self, scored: Sequence[ScoredRollout]) -> None:
         """Notes what later steps need to know of the rollouts of a step, and what is wrong with
         them.
         """

@@ -11,7 +11,7 @@ import msgspec
 from agentlite.config.settings import RolloutSettings
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.core.server_usage import USAGE_FILE
-from agentlite.environments.tasks import TASKS, write_task_rows
+from agentlite.environments.tasks import TASKS, write_tasks
 from agentlite.environments.trajectories import TRAJECTORIES, Trajectory
 from agentlite.stages.agent import act, acted_by, prepare
 from agentlite.stages.frame import Figures, Files, plan_of, run_stage
@@ -23,7 +23,7 @@ def run(settings: RolloutSettings, target: RunTarget) -> Result:
     agent = prepare(settings, target.run, target.begun)
 
     def work(stage: StageFolder) -> tuple[Files, Figures]:
-        write_task_rows(stage.folder, agent.tasks)
+        write_tasks(stage.folder, agent.tasks)
         done = act(agent, stage, "rollout")
         write_rows(stage.folder / TRAJECTORIES, map(msgspec.to_builtins, done))
         write_json(stage.folder / "stats.json", figures := _figures(done))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlite.environments.credit import EarnedRollout, turn_advantages
+from agentlite.environments.rollout_rewards import ScoredRollout, turn_advantages
 from agentlite.environments.trajectories import ModelTurn, Trajectory
 
 
@@ -20,7 +20,7 @@ def rollout(score: float, *turns: tuple[str, int], sample: int = 0, ended: Any =
     ]
     one = Trajectory("t", sample, "", [], [], made, ended, {"env": score})
     counted = {"turns": len(made), "calls": one.calls, "failed_calls": one.failed_calls}
-    return EarnedRollout(one, {"env": score, **counted} if ended != "world" else None)
+    return ScoredRollout(one, {"env": score, **counted} if ended != "world" else None)
 
 
 WEIGHTS = {"env": 1.0, "turns": -0.1, "calls": 0.0, "failed_calls": -0.5}

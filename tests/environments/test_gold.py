@@ -5,9 +5,15 @@ from support.examples import ALL
 
 from agentlite.core.records import Call, Message
 from agentlite.environments.bfcl_tasks import CATEGORIES
-from agentlite.environments.gold import CANNOT, DONE, gold_answers, gold_turns
 from agentlite.environments.registry import environment
-from agentlite.environments.rollout import RolloutSetup, roll
+from agentlite.environments.rollout import (
+    CANNOT,
+    DONE,
+    RolloutSetup,
+    gold_answers,
+    gold_turns,
+    roll,
+)
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import Trajectory
 from agentlite.environments.world import WorldLimits

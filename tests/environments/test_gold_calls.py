@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentlite.core.records import Call
 from agentlite.environments.gold_calls import call_key, gold_calls
 
 VALUES = st.recursive(
@@ -38,7 +39,8 @@ def test_the_right_calls_are_found_among_others(gold, others, order: random.Rand
     # without one of them, the share is less, unless another call was the same
     first, *less = made
     needed, left = (
-        sum(call_key(**one) == call_key(**first) for one in calls) for calls in (gold, less)
+        sum(call_key(Call(**one)) == call_key(Call(**first)) for one in calls)
+        for calls in (gold, less)
     )
     missing = int(left < needed)
     assert gold_calls(gold, less)["gold_calls"] == pytest.approx(1 - missing / len(gold))

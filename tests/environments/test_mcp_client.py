@@ -6,7 +6,7 @@ import pytest
 from support.mcp_servers import command, served
 
 from agentlite.environments.inside import LostWorldError
-from agentlite.environments.mcp_client import McpClient, _events
+from agentlite.environments.mcp_world import McpClient, _events
 
 pytestmark = pytest.mark.long  # a process for each server
 

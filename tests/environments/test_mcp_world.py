@@ -10,9 +10,8 @@ from support.mcp_servers import command, served
 from support.processes import is_running, waits_until
 
 from agentlite.core.records import Call
-from agentlite.environments.gold import gold_answers, gold_turns
 from agentlite.environments.registry import environment
-from agentlite.environments.rollout import RolloutSetup, roll
+from agentlite.environments.rollout import RolloutSetup, gold_answers, gold_turns, roll
 from agentlite.environments.trajectories import Trajectory
 from agentlite.environments.world import WorldError, WorldLimits
 from agentlite.rendering import choose

@@ -13,7 +13,7 @@ from agentlite.environments.rollout_rewards import (
     RolloutScorer,
     attempt_of,
 )
-from agentlite.environments.tasks import TaskRow
+from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import (
     LOST,
     ModelTurn,
@@ -90,7 +90,9 @@ def played(replies: int, *faulty: int) -> SimulatedUserTurns:
 
 
 def earned(one: Trajectory, gold: Any = None, steps: int | None = None, **functions: Any):
-    return RolloutScorer([TaskRow("t", {}, gold, steps)], functions)(one).components
+    return RolloutScorer([EnvironmentTask("t", (), {}, gold, optimal_steps=steps)], functions)(
+        one
+    ).components
 
 
 ONE = ((BUY,),)
@@ -186,7 +188,7 @@ def test_a_lost_rollout_has_no_component_and_asks_no_function(ended):
 
 def test_a_function_of_the_user_sees_the_whole_trace():
     one = rollout([no(BUY, BUSY)], [did(PEAR, "1 pear")], "Done.", env=0.5, ended="turns")
-    attempt = attempt_of(one, TaskRow("t", {"stock": 3}, ONE))
+    attempt = attempt_of(one, EnvironmentTask("t", (), {"stock": 3}, ONE))
     assert attempt.trace == (
         TraceStep(Call("buy", {"item": "fig"}, "c0"), False, True, BUSY),
         TraceStep(Call("buy", {"item": "pear"}, "c1"), True, False, "1 pear"),
@@ -214,11 +216,11 @@ def test_a_function_that_fails_is_the_error_and_a_stored_value_is_not_asked_for_
             raise ComponentError("own raised")
         return attempt.scores["env"]
 
-    scorer = RolloutScorer([TaskRow("t")], {"own": own})
+    scorer = RolloutScorer([EnvironmentTask("t")], {"own": own})
     right, wrong = (scorer.rewarded(rollout("No.", env=env)) for env in (0.5, 2.0))
     assert (right.rewards, right.reward_problem) == ({"own": 0.5}, "")
     assert (wrong.rewards, wrong.reward_problem) == ({}, "own raised")
-    stored = RolloutScorer([TaskRow("t")], {"own": lambda _: 1 / 0})
+    stored = RolloutScorer([EnvironmentTask("t")], {"own": lambda _: 1 / 0})
     assert stored(right).components["own"] == 0.5 and stored(wrong).error == "own raised"
 
 
@@ -237,7 +239,7 @@ def test_ranges_and_no_rollout_depends_on_those_beside_it(made, gold, chance):
     rollouts = [
         rollout(*turns, sample=n, last=last, env=0.5) for n, (turns, last) in enumerate(made)
     ]
-    scorer = RolloutScorer([TaskRow("t", {}, gold)], {})
+    scorer = RolloutScorer([EnvironmentTask("t", (), {}, gold)], {})
     first = {one.sample: scorer(one).components for one in rollouts}
     chance.shuffle(rollouts)
     again = {one.sample: scorer(one).components for one in rollouts}
@@ -255,7 +257,7 @@ def test_ranges_and_no_rollout_depends_on_those_beside_it(made, gold, chance):
 
 
 def test_scores_and_own_functions_weigh_1_and_anything_else_nothing_unless_set():
-    scorer = RolloutScorer([TaskRow("t", {}, ONE)], {"own": lambda _: 1.0})
+    scorer = RolloutScorer([EnvironmentTask("t", (), {}, ONE)], {"own": lambda _: 1.0})
     weights = scorer.weights(["env", "state"], {"turns": -0.1, "efficiency": 2})
     assert {name: weight for name, weight in weights.items() if weight} == {
         "env": 1.0,

@@ -4,11 +4,7 @@ import pytest
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Message
-from agentlite.environments.tasks import (
-    read_task_rows,
-    read_tasks,
-    write_task_rows,
-)
+from agentlite.environments.tasks import EnvironmentTask, read_tasks, stored_tasks, write_tasks
 
 
 def read(folder, *lines):
@@ -50,10 +46,13 @@ def test_what_is_kept_of_a_task_comes_back_and_says_the_fewest_calls(tmp_path):
         '{"prompt": "D", "gold": [[]]}',
         '{"prompt": "E"}',
     )
-    assert read_task_rows(tmp_path / "none") == {}
-    write_task_rows(tmp_path, made)
-    kept = read_task_rows(tmp_path)
-    assert kept == {task.id: task.kept for task in made}
+    assert stored_tasks(tmp_path / "none") == {}
+    write_tasks(tmp_path, made)
+    kept = stored_tasks(tmp_path)
+    assert kept == {
+        task.id: EnvironmentTask(task.id, (), task.row, task.gold, optimal_steps=task.optimal_steps)
+        for task in made
+    }
     assert [task.fewest_calls for task in kept.values()] == [3, 4, 2, 0, None]
     assert [task.row["prompt"] for task in kept.values()] == [*"ABCDE"]
 

@@ -1,17 +1,14 @@
 """Models that act: which tasks are in which split, how many worlds may be lost, which protocol."""
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
+from msgspec.structs import replace
 from support.generated_run import stage
 
 from agentlite.config.settings import RolloutSettings
+from agentlite.core.user_code import Named
+from agentlite.environments.registry import Environment
 from agentlite.environments.tasks import EnvironmentTask
-from agentlite.stages.agent import (
-    _setup,
-    split_of_task,
-)
+from agentlite.stages.agent import split_of_task, with_users
 from agentlite.workspace.model_source import Source
 
 BASE = Source("smollm2-135m", "smollm2-135m", None, "digest")
@@ -22,7 +19,7 @@ def test_tasks_of_a_group_are_in_one_split_and_others_are_dealt_out():
     alone = [EnvironmentTask(f"{n}", (), {}) for n in range(60)]
     splits = [split_of_task(settings, task) for task in alone]
     assert {*splits} == {"train", "dev", "test"} and splits.count("dev") < splits.count("test")
-    together = [task._replace(group="of one dialog") for task in alone]
+    together = [replace(task, group="of one dialog") for task in alone]
     assert len({split_of_task(settings, task) for task in together}) == 1
 
 
@@ -30,12 +27,15 @@ def test_tasks_of_a_group_are_in_one_split_and_others_are_dealt_out():
     ("trained", "protocol"),
     [("react", "react"), ("hermes=1,react=3", "react"), ("hermes=3,react", "hermes")],
 )
-def test_a_model_acts_in_the_protocol_that_it_has_seen_most_of(tmp_path, trained, protocol):
+def test_a_model_acts_in_the_protocol_that_it_has_seen_most_of(
+    tmp_path, monkeypatch, trained, protocol
+):
     settings = {"protocol": trained, "model": "smollm2-135m", "data": "prep"}
     stage(tmp_path / "sft", {"command": "sft", "settings": settings, "inputs": {}}, {}, {})
-    world: Any = SimpleNamespace()
+    monkeypatch.setattr("agentlite.stages.agent.find_model", lambda *_: BASE)
+    world = Environment("shop.py:Shop", Named("shop.py", "Shop"), lambda: iter(()), {})
     given = RolloutSettings(env="shop.py:Shop", model="sft", max_length=900, max_new_tokens=90)
-    setup = _setup(given, world, BASE, tmp_path)
+    setup = with_users(given, world, tmp_path, None).setup
     assert setup.protocol.name == protocol and setup.room == 810
-    other = _setup(RolloutSettings(env="x", model="smollm2-135m"), world, BASE, tmp_path)
-    assert other.protocol.name == "hermes"
+    other = with_users(RolloutSettings(env="x", model="smollm2-135m"), world, tmp_path, None)
+    assert other.setup.protocol.name == "hermes"

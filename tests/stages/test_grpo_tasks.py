@@ -13,8 +13,7 @@ from agentlite.config.settings import GrpoSettings, Requests
 from agentlite.core.row_files import read_rows
 from agentlite.engine.grpo import LearnedRow
 from agentlite.engine.local_sampler import Sample
-from agentlite.environments.credit import EarnedRollout
-from agentlite.environments.rollout_rewards import RolloutScorer
+from agentlite.environments.rollout_rewards import RolloutScorer, ScoredRollout
 from agentlite.environments.trajectories import ModelTurn, Trajectory
 from agentlite.stages.agent import prepare, rollout_settings
 from agentlite.stages.grpo_tasks import RolloutLog, _of_one_prompt_length
@@ -64,7 +63,7 @@ def opened(folder, acting, **changes):
     sampling = SimpleNamespace(
         settings=replace(settings, **changes),
         agent=agent,
-        scorer=RolloutScorer((task.kept for task in agent.tasks), {}),
+        scorer=RolloutScorer(agent.tasks, {}),
         weights={"gold_calls": 1.0},
         count=len(agent.tasks),
     )
@@ -153,7 +152,7 @@ def test_the_turns_of_a_group_are_compared_with_each_other_alone(tmp_path, actin
     """Two tasks: one of which a rollout earns more than the other, and one that earns the same."""
     totals = (1.0, 0.0, 0.25, 0.25)
     earned = [
-        EarnedRollout(rollout(turn("Done."), sample=n), {"gold_calls": total})
+        ScoredRollout(rollout(turn("Done."), sample=n), {"gold_calls": total})
         for n, total in enumerate(totals)
     ]
     with opened(tmp_path / "grpo", acting, credit="turn", scale_rewards=scale) as rollouts:

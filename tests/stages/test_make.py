@@ -10,9 +10,8 @@ from support.lending import lending_library
 import agentlite
 from agentlite.core.records import from_row
 from agentlite.core.row_files import Appender, read_rows
-from agentlite.environments.making.blueprint import KINDS, Blueprint
+from agentlite.environments.making.blueprint import KINDS, Blueprint, carry_out
 from agentlite.environments.making.checks import made_calls
-from agentlite.environments.making.walk import carry_out
 from agentlite.environments.registry import environment
 from agentlite.environments.world import LIMITS
 from agentlite.stages.make import key_figure, search
@@ -158,13 +157,13 @@ def test_killed_at_any_blueprint_it_ends_with_the_same_bytes(made, monkeypatch):
         patched.setattr(Appender, "append", stops)
         with pytest.raises(KeyboardInterrupt):
             make(folder, "again")
-    filled = search._filled
+    walk = search._walk
 
     def seen(setup, world, slot, turn, keys):
         looked_for.append(slot.place)
-        return filled(setup, world, slot, turn, keys)
+        return walk(setup, world, slot, turn, keys)
 
-    monkeypatch.setattr(search, "_filled", seen)
+    monkeypatch.setattr(search, "_walk", seen)
     assert make(folder, "again").status == "done"
     assert contents(folder, "again") == contents(folder, "whole")
     assert not {*written[:8]} & {*looked_for}

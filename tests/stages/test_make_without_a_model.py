@@ -77,31 +77,33 @@ def test_judges_see_what_the_rules_keep_and_verify_what_nobody_finds_a_fault_in(
     shown: list[list[str]] = []
 
     def answers(judge, questions, settings, file, title, option):
-        names = [one.messages[0]["content"] for one in questions]
+        names = [question.messages[0]["content"] for question in questions]
         shown.append(names)
         return [SimulatorReply("", said.get((judge, name), '{"faults": []}')) for name in names]
 
     monkeypatch.setattr(making, "_question", lambda row, slot: question("teacher", row["id"]))
     monkeypatch.setattr(making, "answers", answers)
     plans: Any = [
-        SimpleNamespace(plan=SimpleNamespace(id=one.row["id"]), blueprint=1) for one in made
+        SimpleNamespace(plan=SimpleNamespace(id=dialog.row["id"]), blueprint=1) for dialog in made
     ]
     judges: Any = [
-        DialogJudge(name, "m", name, "--judge-endpoint") for name in ("judge_1", "judge_2")
-    ]  # type: ignore[arg-type]
-    verdicts = making.ask_judges(MakeSettings(), judges, made, plans, tmp_path)
-    found = [making.with_verdicts(one, verdicts) for one in made]
+        DialogJudge(name, "m", name, "--judge-endpoint")  # type: ignore[arg-type]
+        for name in ("judge_1", "judge_2")
+    ]
+    dialogs, figures = making.judge_dialogs(MakeSettings(), judges, made, plans, tmp_path)
     kept = ["good", "half", "doubted", "silent"]
     assert shown == [kept, [], kept, ["silent"]]  # what cannot be read is asked for once more
-    verified = {one.row["id"]: one.row["meta"]["verified"] for one in found}
-    assert {name for name, by in verified.items() if "judge" in by} == {"good", "half"}
-    assert all(by[0] == "results" and len(by) <= 2 for by in verified.values())
-    assert {one.row["id"]: [fault.kind for fault in one.faults] for one in found} == {
+    assert {dialog.row["id"]: [fault.kind for fault in dialog.faults] for dialog in dialogs} == {
         "good": [],
         "bad": ["nonsense"],
         "half": ["odd"],
         "doubted": ["judge: nonsense"],
         "silent": ["judge: no verdict"],
     }
-    assert all("judge" not in one.row["meta"]["verified"] for one in made)
-    assert {name: [*of] for name, of in verdicts.items()} == {"judge_1": kept, "judge_2": kept}
+    for dialog in dialogs:
+        by = ["results", "judge"] if dialog.row["id"] in ("good", "half") else ["results"]
+        assert dialog.row["meta"]["verified"] == by
+    assert all(dialog.row["meta"]["verified"] == ["results"] for dialog in made)
+    judged = {name: of["judged"] for name, of in figures["judges"].items()}
+    assert judged == {"judge_1": 4, "judge_2": 4}
+    assert figures["judges_agree"]["share"] == 2 / 3  # of the three with two verdicts

@@ -10,7 +10,7 @@ from support.generated_run import stage
 from agentlite.config.settings import EvalSettings
 from agentlite.core.records import plain
 from agentlite.environments.rollout_rewards import RolloutScorer
-from agentlite.environments.tasks import TaskRow
+from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import EndedBy, ModelTurn, Trajectory
 from agentlite.stages.eval.live import live_metrics, score_rollout
 
@@ -99,7 +99,7 @@ def write_live(
             "inputs": {"model": name * 4},
         }
         folder = run / "eval" / env.replace(":", "-") / name
-        scorer = RolloutScorer([TaskRow(one.task) for one in done], {})
+        scorer = RolloutScorer([EnvironmentTask(one.task) for one in done], {})
         scored = [score_rollout(one, scorer)[0] for one in done]
         stage(folder, plan, rows, {}, live_metrics(done, scored, drawn, EvalSettings()))
     return run

@@ -1,7 +1,14 @@
-"""The plan of a dialog, found by walking: what the user wants and knows, and the right calls."""
+"""The plan of a dialog, found by walking: what the user wants and knows, and the right calls.
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+A walk carries out calls whose arguments are known. What succeeds becomes the plan, once a fresh
+world has returned the same.
+"""
+
+import re
+from collections.abc import Callable, Collection, Sequence
 from itertools import islice
+from random import Random
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -9,11 +16,53 @@ from msgspec.structs import replace
 
 from agentlite.core.json_schema import misfit
 from agentlite.core.records import Call, Tool, canonical, digest
-from agentlite.environments.making.purpose import purpose, resemblance
-from agentlite.environments.making.walk import PlannedCall, Search, is_error
+from agentlite.environments.gold_calls import call_key
+from agentlite.environments.making import values
+from agentlite.environments.making.values import KnownValue, read_json
+from agentlite.environments.tasks import EnvironmentTask
+from agentlite.environments.world import CallResult, World
 
-SAME_PURPOSE = 0.5  # resemblance from which one tool could do the work of another
+TRIES = 12  # calls that may fail for each that succeeds
+TWICE = 2  # times that a walk may call one tool
+LED_TO = 8  # how much likelier a tool is for each parameter that an output can fill
+ODD = "qzx-31"  # a text that means nothing in any world
+MOST_TOLD = 800  # characters of a result: longer ones make rows that are long
+MOST_READ = 200  # characters of a text that may say that a call failed
+FAILED = re.compile(
+    r"\b(?:nothing|not found|not available|no such|not exist|cannot|could not|unable|invalid"
+    r"|unknown|failed|fails|failure|not allowed|denied|must be|should be"
+    r"|not (?:logged|authenticated))\b",
+    re.IGNORECASE,
+)
+SUCCESS = re.compile("status|success|ok$|valid", re.IGNORECASE)
+# what a tool returns that has nothing to say
+EMPTY = ("", "null", "None", "{}", "[]", '""')
+SAME_PURPOSE = 0.5  # share of their words from which one tool could do the work of another
 MISSPELT = 3  # characters of a value that can be misspelt
+# what stands before the description itself, as BFCL has it
+INTRODUCTION = re.compile(r"^.*\bTool description:\s*", re.DOTALL | re.IGNORECASE)
+# "a city, e.g. Oslo" is not two sentences
+SENTENCE = re.compile(r"(?<=[.!?])(?<!\be\.g\.)(?<!\bi\.e\.)\s+(?=[A-Z])|\n")
+SMALL = {
+    *("a", "an", "and", "as", "at", "based", "by", "for", "from", "in", "into", "it", "its", "of"),
+    *("on", "or", "the", "to", "with", "given", "specific", "specified", "all", "get", "current"),
+}
+
+
+class PlannedCall(Struct, frozen=True, forbid_unknown_fields=True):
+    """A call and what it returned. `sources`: of each argument that an output gave, the number of
+    the call in its dialog; the user has to say the others.
+    """
+
+    call: Call
+    result: str
+    sources: dict[str, int] = {}
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the user has to say for this call."""
+        arguments = self.call.arguments
+        return {name: value for name, value in arguments.items() if name not in self.sources}
 
 
 class PlannedTurn(Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,17 +114,133 @@ class Blueprint(Struct, frozen=True, forbid_unknown_fields=True):
         return digest(canonical([self.kind, msgspec.to_builtins(calls)]))
 
 
+class Search:
+    """A world that begins anew for each walk, a task and chances."""
+
+    def __init__(self, world: World, task: EnvironmentTask, rng: Random):
+        self.world, self.task, self.rng = world, task, rng
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        return self.world.tools
+
+    def walk(self, length: int, apart: bool = False) -> list[PlannedCall]:
+        """As many calls as `length` says, of which each succeeds and either changes the state or
+        returns something. None at all where there are not so many. `apart`: none takes what another
+        returned.
+        """
+        self.world.reset(self.task.row)
+        tools, made, outputs = self.tools, list[PlannedCall](), list[KnownValue]()
+        # what a task says about its world; of BFCL's rows, that part
+        about = self.task.row.get("initial_config", self.task.row)
+        state = self.world.state()
+        place, known = _digest(state), values.known(about, state)
+        for _ in range(TRIES * length):
+            pool = [*outputs, *known]
+            names = [planned.call.name for planned in made]
+            tool = _next_tool(tools, names, pool, self.rng)
+            chosen = values.arguments(tool, pool, self.rng) if tool else None
+            if tool is None or chosen is None:
+                continue
+            sources = {name: value.call for name, value in chosen.items() if value.call is not None}
+            if apart and sources:
+                continue
+            call = Call(tool.name, {name: value.value for name, value in chosen.items()})
+            if call_key(call) in [call_key(planned.call) for planned in made]:
+                continue
+            odd = {name: ODD for name, value in chosen.items() if value.guessed}
+            if odd and not is_error(self.world.call(Call(tool.name, {**call.arguments, **odd}))):
+                # it takes anything: that it takes this says nothing
+                tools = tuple(other for other in tools if other != tool)
+                self.results([planned.call for planned in made])
+                continue
+            result = self.world.call(call)
+            state = self.world.state()
+            is_changed = _digest(state) != place
+            if is_error(result):
+                if is_changed:
+                    return []  # half done: no call of a dialog should lead here
+                continue
+            if (is_changed or not _is_empty(result.text)) and len(result.text) <= MOST_TOLD:
+                made.append(PlannedCall(call, result.text, sources))
+                outputs += values.outputs(result.text, len(made) - 1)
+                if len(made) == length:
+                    return made
+            if is_changed:
+                place, known = _digest(state), values.known(about, state)
+        return []
+
+    def results(self, calls: Sequence[Call]) -> tuple[list[CallResult], str]:
+        return carry_out(self.world, self.task, calls)
+
+
+def carry_out(
+    world: World, task: EnvironmentTask, calls: Sequence[Call]
+) -> tuple[list[CallResult], str]:
+    """The results of calls in a fresh world, and the digest of its state behind them."""
+    world.reset(task.row)
+    results = [world.call(call) for call in calls]
+    return results, _digest(world.state())
+
+
+def _digest(state: Any) -> str:
+    return "" if state is None else digest(canonical(state))
+
+
+def is_error(result: CallResult) -> bool:
+    """Whether a call failed: it raised, or what it returned says so, as in `{"error": "..."}`,
+    `{"success": false}` or `{"symbol": "Stock not found"}`.
+    """
+    if result.failed or result.text.startswith("Error"):
+        return True
+    read = read_json(result.text)
+    if read is None:
+        return FAILED.search(result.text) is not None
+    if not isinstance(read, dict):
+        return False
+    return any(
+        (value is False and SUCCESS.search(name))
+        or ("error" in name.lower() and value not in (None, "", [], {}, False, 0))
+        or (isinstance(value, str) and FAILED.search(value[:MOST_READ]))
+        for name, value in read.items()
+    )
+
+
+def _next_tool(
+    tools: Sequence[Tool], made: Sequence[str], pool: Sequence[KnownValue], rng: Random
+) -> Tool | None:
+    """A tool to call next: rather one that takes what an earlier call returned."""
+    left = [tool for tool in tools if made.count(tool.name) < TWICE]
+    weights = [1 + LED_TO * values.from_outputs(tool, pool) for tool in left]
+    return rng.choices(left, weights)[0] if left else None
+
+
+def _is_empty(result: str) -> bool:
+    """Whether a result says nothing: `{"tweets": []}`."""
+    if result.strip() in EMPTY:
+        return True
+    waiting = [read_json(result)]
+    if waiting == [None]:
+        return False
+    for value in waiting:
+        if isinstance(value, dict | list):
+            waiting += value.values() if isinstance(value, dict) else value
+        elif value not in (None, ""):
+            return False
+    return True
+
+
 Turns = tuple[PlannedTurn, ...]  # none where a walk leads to no blueprint
 
 
 def single(search: Search) -> Turns:
-    return _one_by_one(search.walk(1))
+    return _each_in_a_turn(search.walk(1))
 
 
 def parallel(search: Search) -> Turns:
     """Calls that return the same in the other order, and leave the same behind."""
     walked = search.walk(search.rng.choice((2, 2, 3)), apart=True)
-    calls = [one.call for one in walked]
+    calls = [planned.call for planned in walked]
     if not walked:
         return ()
     forwards, backwards = search.results(calls), search.results(calls[::-1])
@@ -99,7 +264,7 @@ def long(search: Search) -> Turns:
 def missing_function(search: Search) -> Turns:
     """The last of a few turns asks for what no tool on offer does."""
     walked = search.walk(search.rng.choice((2, 3)))
-    return (*_one_by_one(walked[:-1]), *_refused(walked[-1:]))
+    return (*_each_in_a_turn(walked[:-1]), *_refused(walked[-1:]))
 
 
 def no_tool(search: Search) -> Turns:
@@ -111,7 +276,7 @@ def missing_parameter(search: Search) -> Turns:
     if not walked or not (names := _required(search, walked[0])):
         return ()
     first = PlannedTurn((walked[0],), missing=search.rng.choice(names))
-    return (first, *_one_by_one(walked[1:]))
+    return (first, *_each_in_a_turn(walked[1:]))
 
 
 def error(search: Search) -> Turns:
@@ -129,7 +294,7 @@ def error(search: Search) -> Turns:
         return ()
     name = search.rng.choice([*misspelt])
     wrong = Call(call.name, {**call.arguments, name: misspelt[name]})
-    if misfit(wrong.arguments, _tool(search, walked[0]).parameters):
+    if misfit(wrong.arguments, _parameters(search, call)):
         return ()  # the schema refuses it before the world does
     [failed], state = search.results([wrong])
     if not is_error(failed) or state != search.results([])[1]:
@@ -137,18 +302,9 @@ def error(search: Search) -> Turns:
     return (PlannedTurn(tuple(walked), missing=name, slip=PlannedCall(wrong, failed.text)),)
 
 
+IN_ORDER = (single, parallel, several_turns, missing_function, missing_parameter, no_tool)
 KINDS: dict[str, Callable[[Search], Turns]] = {
-    one.__name__: one
-    for one in (
-        single,
-        parallel,
-        several_turns,
-        missing_function,
-        missing_parameter,
-        no_tool,
-        error,
-        long,
-    )
+    kind.__name__: kind for kind in (*IN_ORDER, error, long)
 }
 
 
@@ -161,54 +317,75 @@ def blueprint(kind: str, search: Search, extra_tools: int) -> Blueprint | None:
         return None
     tools = _offered(search, turns, extra_tools)
     made = [call for turn in turns for call in turn.made]
-    results, state = search.results([one.call for one in made])
+    results, state = search.results([planned.call for planned in made])
     # a world that draws by chance says something else each time
-    if not tools or [one.text for one in results] != [one.result for one in made]:
+    if not tools or [result.text for result in results] != [planned.result for planned in made]:
         return None
     return Blueprint(kind, search.task.id, turns, tools, state)
 
 
-def _one_by_one(calls: Sequence[PlannedCall]) -> Turns:
-    return tuple(PlannedTurn((one,)) for one in calls)
+def _each_in_a_turn(calls: Sequence[PlannedCall]) -> Turns:
+    return tuple(PlannedTurn((planned,)) for planned in calls)
 
 
 def _refused(calls: Sequence[PlannedCall]) -> Turns:
     """Without results: nobody will make the calls."""
-    return tuple(PlannedTurn((replace(one, result=""),), refused=True) for one in calls)
+    return tuple(PlannedTurn((replace(planned, result=""),), refused=True) for planned in calls)
 
 
-def _tool(search: Search, planned: PlannedCall) -> Tool:
-    return next(one for one in search.tools if one.name == planned.call.name)
+def _parameters(search: Search, call: Call) -> dict[str, Any]:
+    return next(tool.parameters for tool in search.tools if tool.name == call.name)
 
 
 def _required(search: Search, planned: PlannedCall) -> list[str]:
     """The arguments that the user has to say."""
-    required = _tool(search, planned).parameters.get("required", ())
+    required = _parameters(search, planned.call).get("required", ())
     return [name for name in planned.facts if name in required]
 
 
 def _offered(search: Search, turns: Turns, extra: int) -> tuple[str, ...]:
     """The tools that are called, and some that could do nothing of what is wanted, in an order that
-    says nothing.
+    says nothing. None where a tool that is called could do what is to be refused.
     """
-    by_name = {tool.name: tool for tool in search.tools}
     wanted = {call.call.name for turn in turns for call in turn.calls}
     refused = {call.call.name for turn in turns if turn.refused for call in turn.calls}
     called = {call.call.name for turn in turns for call in turn.made}
-    if called & _alike(refused, by_name):
+    if called & _alike(refused, search.tools):
         return ()
-    others = sorted(by_name.keys() - _alike(wanted, by_name))
+    others = sorted({tool.name for tool in search.tools} - _alike(wanted, search.tools))
     kept = [*called, *search.rng.sample(others, min(extra, len(others)))]
     # gold without a tool on offer would teach nothing
     return tuple(search.rng.sample(sorted(kept), len(kept)))
 
 
-def _alike(names: Collection[str], tools: Mapping[str, Tool]) -> set[str]:
-    """These tools, and all that do nearly the same."""
-    purposes = [purpose(tools[name]) for name in names]
-    return {
+def _alike(names: Collection[str], tools: Sequence[Tool]) -> set[str]:
+    """These tools, and all that do nearly the same: their purposes share most words."""
+
+    def words(tool: Tool) -> set[str]:
+        every = {word.lower() for word in values.WORD.findall(purpose(tool))} - SMALL
+        return {word[:-1] if len(word) > 3 and word.endswith("s") else word for word in every}
+
+    by_name = {tool.name: words(tool) for tool in tools}
+    wanted = [by_name[name] for name in names if by_name[name]]
+    return {*names} | {
         name
-        for name, tool in tools.items()
-        if name in names
-        or any(resemblance(purpose(tool), wanted) >= SAME_PURPOSE for wanted in purposes)
+        for name, own in by_name.items()
+        if own and any(len(own & of) / min(len(own), len(of)) >= SAME_PURPOSE for of in wanted)
     }
+
+
+def purpose(tool: Tool) -> str:
+    """The first sentence of its description as a command: `find items in stock`. Without one, the
+    words of its name.
+    """
+    sentence = SENTENCE.split(INTRODUCTION.sub("", tool.description).strip())[0].strip(" .")
+    if not sentence:
+        return " ".join(word.lower() for word in values.WORD.findall(tool.name)) or tool.name
+    verb, _, rest = sentence.partition(" ")
+    # finds -> find, carries -> carry, searches -> search
+    if len(verb) >= 4 and verb.isalpha() and verb.endswith("s") and not verb.endswith("ss"):
+        if verb.endswith("ies"):
+            verb = f"{verb[:-3]}y"
+        else:
+            verb = verb[:-2] if re.search(r"(?:ss|sh|ch|x|zz)es$", verb) else verb[:-1]
+    return f"{verb if verb.isupper() else verb[0].lower() + verb[1:]} {rest}".strip()

@@ -50,60 +50,55 @@ class DialogFault(NamedTuple):
     message: int | None = None
 
 
-class Replay(NamedTuple):
-    """What a fresh world returns to the calls of a dialog, and its state behind them."""
-
-    results: Sequence[str]
-    state: str
-
-
-def calls_of(message: Mapping[str, Any]) -> list[Call]:
-    return [read_call(call) for call in message.get("tool_calls") or ()]
-
-
 def made_calls(messages: Iterable[Mapping[str, Any]]) -> list[Call]:
-    return [call for message in messages for call in calls_of(message)]
+    return [read_call(call) for message in messages for call in message.get("tool_calls") or ()]
 
 
 def copy_key(messages: Sequence[Mapping[str, Any]]) -> str:
     """Equal for dialogs in which the user says the same and the same is called."""
-    words = [normal(str(one["content"])) for one in messages if one["role"] == "user"]
-    return digest(
-        canonical(
-            [words, sorted(call_key(call.name, call.arguments) for call in made_calls(messages))]
-        )
-    )
+    words = [normal(str(message["content"])) for message in messages if message["role"] == "user"]
+    return digest(canonical([words, sorted(map(call_key, made_calls(messages)))]))
 
 
 def faults(
     blueprint: Blueprint,
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Tool],
-    replay: Replay,
-) -> list[DialogFault]:
-    """All that is wrong with a dialog. `tools`: those on offer."""
-    return [
-        *_of_calls(blueprint, messages, tools),
-        *_of_world(blueprint, messages, replay),
-        *_of_kind(blueprint, messages),
-        *_of_words(blueprint, messages, tools),
-    ]
+    state: str,
+) -> Iterator[DialogFault]:
+    """All that is wrong with a dialog. `tools`: those on offer. `state`: a digest of the world's at
+    the end.
+    """
+    yield from _faults_of_calls(blueprint, messages, tools)
+    results = [str(message["content"]) for message in messages if message["role"] == "tool"]
+    if blueprint.state != state:
+        yield DialogFault("wrong call", "the world ends in another state")
+    elif missing := Counter(call.result for call in blueprint.made) - Counter(results):
+        yield DialogFault("wrong call", f"no call returned {next(iter(missing))[:80]}")
+    starts = [at for at, message in enumerate(messages) if message["role"] == "user"]
+    segments = [messages[start:end] for start, end in pairwise([*starts, len(messages)])]
+    yield from _faults_of_kind(blueprint, messages, segments)
+    names = {tool.name for tool in tools}
+    wanted = {call.call.name for turn in blueprint.turns for call in turn.calls}
+    known = [msgspec.json.encode([tool.schema for tool in tools]).decode()]
+    for start, segment in zip(starts, segments, strict=True):
+        yield from _faults_of_words(segment, start, names, wanted, known)
 
 
-def _of_calls(
+def _faults_of_calls(
     blueprint: Blueprint, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]
 ) -> Iterator[DialogFault]:
     """Calls that break their schema or are not in the plan, which are not learned; and calls of the
     plan that nobody made, though the world may not tell.
     """
-    by_name = {tool.name: tool for tool in tools}
+    parameters = {tool.name: tool.parameters for tool in tools}
     left = [planned.call for planned in blueprint.made]
     for number, message in enumerate(messages):
-        for call in calls_of(message):
-            planned = next((one for one in left if _does(call, one)), None)
-            if call.name not in by_name:
+        for call in made_calls([message]):
+            planned = next((other for other in left if _does(call, other)), None)
+            if call.name not in parameters:
                 yield DialogFault("wrong call", f"{call.name} is not on offer", number)
-            elif problem := misfit(call.arguments, by_name[call.name].parameters):
+            elif problem := misfit(call.arguments, parameters[call.name]):
                 yield DialogFault("wrong call", f"{call.name}: {problem}", number)
             elif planned is None:
                 yield DialogFault("extra call", f"{call.name} is not in the blueprint", number)
@@ -116,39 +111,67 @@ def _of_calls(
 def _does(made: Call, planned: Call) -> bool:
     """Whether a call is the planned one. It may also say what could be left out."""
     given = {name: made.arguments[name] for name in planned.arguments if name in made.arguments}
-    return call_key(made.name, given) == call_key(planned.name, planned.arguments)
+    return call_key(Call(made.name, given)) == call_key(planned)
 
 
-def _of_world(
-    blueprint: Blueprint, messages: Sequence[Mapping[str, Any]], replay: Replay
+def _faults_of_kind(
+    blueprint: Blueprint,
+    messages: Sequence[Mapping[str, Any]],
+    segments: Sequence[Sequence[Mapping[str, Any]]],
 ) -> Iterator[DialogFault]:
-    results = [str(one["content"]) for one in messages if one["role"] == "tool"]
-    if results != [*replay.results]:
-        yield DialogFault("invented result", "a fresh world returns something else")
-    if blueprint.state != replay.state:
-        yield DialogFault("wrong call", "the world ends in another state")
-    elif missing := Counter(one.result for one in blueprint.made) - Counter(results):
-        yield DialogFault("wrong call", f"no call returned {next(iter(missing))[:80]}")
-
-
-def _of_kind(blueprint: Blueprint, messages: Sequence[Mapping[str, Any]]) -> Iterator[DialogFault]:
     """What the kind of a dialog promises: that the agent asks, or that it refuses."""
-    starts = [at for at, one in enumerate(messages) if one["role"] == "user"]
-    ending = [_words(one) for one in messages[starts[-1] :]] if starts else []
+    ending = [*map(_words, segments[-1])] if segments else []
     if not any(ending) or messages[-1]["role"] != "assistant":
         yield DialogFault("no answer", "the dialog does not end with words of the agent")
         return
     first, last = blueprint.turns[0], blueprint.turns[-1]
     if first.missing and not first.slip:
-        if made_calls(messages[: starts[1]] if len(starts) > 1 else messages):
+        if made_calls(segments[0]):
             yield DialogFault("did not ask", f"the agent calls without {first.missing}")
-        elif len(starts) < 2:
+        elif len(segments) < 2:
             yield DialogFault("did not ask", f"the agent never hears {first.missing}")
     if last.refused:
-        if made_calls(messages[starts[-1] :]):
+        if made_calls(segments[-1]):
             yield DialogFault("call without need", "no tool on offer does what is wanted")
         elif not any(map(CANNOT.search, ending)):
             yield DialogFault("invented result", "the agent does not say that it cannot do it")
+
+
+def _faults_of_words(
+    segment: Sequence[Mapping[str, Any]],
+    start: int,
+    names: set[str],
+    wanted: set[str],
+    known: list[str],
+) -> Iterator[DialogFault]:
+    """Those of a message of the user's and what follows it, from message `start` on. `names`: of
+    the tools on offer. `known`: all texts before it, to which its own are added.
+    """
+    question = str(segment[0]["content"])
+    for name in sorted(names | wanted):
+        # a name that is a word of the language, as `book`, may well be said
+        is_word = name.isalpha() and not any(letter.isupper() for letter in name[1:])
+        if not is_word and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", question):
+            yield DialogFault("leaked goal", f"the user names the tool {name}")
+    results = [str(message["content"]) for message in segment if message["role"] == "tool"]
+    known += [question, *results, *(canonical(wire([call])) for call in made_calls(segment))]
+    said = [(at, words) for at, words in enumerate(map(_words, segment), start) if words]
+    for number, words in said:
+        is_foreign = _ascii_share(question) > 0.9 and _ascii_share(words) < 0.5
+        if NONSENSE.match(words) or is_foreign:
+            yield DialogFault("nonsense", "the words are not an answer")
+        elif result_mark(words, names):
+            yield DialogFault("invented result", "the agent writes a result itself")
+        for value in invented(words, known):
+            yield DialogFault("invented result", f"{value} was in no result (message {number})")
+        known.append(words)
+    if results and said:
+        failed = [bool(FAILURE.search(result)) for result in results]
+        last = said[-1][1]
+        if failed[-1] and SUCCESS.search(last) and not FAILURE.search(last):
+            yield DialogFault("contradiction", "the agent says that a failed call succeeded")
+        if not any(failed) and FAILURE.search(last):
+            yield DialogFault("contradiction", "the agent says that a call failed, and none did")
 
 
 def _words(message: Mapping[str, Any]) -> str:
@@ -156,60 +179,9 @@ def _words(message: Mapping[str, Any]) -> str:
     return str(message.get("content") or "") if message["role"] == "assistant" else ""
 
 
-def _of_words(
-    blueprint: Blueprint, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]
-) -> Iterator[DialogFault]:
-    names = {tool.name for tool in tools}
-    wanted = {call.call.name for turn in blueprint.turns for call in turn.calls}
-    # a name that is a word of the language, as `book`, may well be said
-    unusual = [
-        name
-        for name in sorted(names | wanted)
-        if not name.isalpha() or any(letter.isupper() for letter in name[1:])
-    ]
-    known = [msgspec.json.encode([tool.schema for tool in tools]).decode()]
-    for segment in _segments(messages):
-        question = str(segment[0][1]["content"])
-        for name in unusual:
-            if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", question):
-                yield DialogFault("leaked goal", f"the user names the tool {name}")
-        results = [str(message["content"]) for _, message in segment if message["role"] == "tool"]
-        calls = [canonical(wire([call])) for call in made_calls(message for _, message in segment)]
-        known += [question, *results, *calls]
-        said = [(number, words) for number, message in segment if (words := _words(message))]
-        for number, words in said:
-            is_foreign = _ascii_share(question) > 0.9 and _ascii_share(words) < 0.5
-            if NONSENSE.match(words) or is_foreign:
-                yield DialogFault("nonsense", "the words are not an answer")
-            elif result_mark(words, names):
-                yield DialogFault("invented result", "the agent writes a result itself")
-            for one in invented(words, known):
-                yield DialogFault("invented result", f"{one} was in no result (message {number})")
-            known.append(words)
-        if results and said:
-            failed = [bool(FAILURE.search(result)) for result in results]
-            last = said[-1][1]
-            if failed[-1] and SUCCESS.search(last) and not FAILURE.search(last):
-                yield DialogFault("contradiction", "the agent says that a failed call succeeded")
-            if not any(failed) and FAILURE.search(last):
-                yield DialogFault(
-                    "contradiction", "the agent says that a call failed, and none did"
-                )
-
-
-def _segments(
-    messages: Sequence[Mapping[str, Any]],
-) -> Iterator[list[tuple[int, Mapping[str, Any]]]]:
-    """A message of the user's and what follows it, with the numbers of these messages."""
-    numbered = [*enumerate(messages)]
-    starts = [at for at, one in numbered if one["role"] == "user"]
-    for start, end in pairwise([*starts, len(messages)]):
-        yield numbered[start:end]
-
-
 def _ascii_share(text: str) -> float:
-    letters = [one for one in text if one.isalpha()]
-    return sum(one.isascii() for one in letters) / len(letters) if letters else 1.0
+    letters = [letter for letter in text if letter.isalpha()]
+    return sum(letter.isascii() for letter in letters) / len(letters) if letters else 1.0
 
 
 def invented(words: str, known: Sequence[str]) -> Iterator[str]:
@@ -218,7 +190,7 @@ def invented(words: str, known: Sequence[str]) -> Iterator[str]:
     """
     text = "\n".join(known)
     lower = text.casefold()
-    numbers = {float(one) for one in NUMBER.findall(THOUSANDS.sub("", text))}
+    numbers = {float(number) for number in NUMBER.findall(THOUSANDS.sub("", text))}
     numbers |= {float(number) for number in LISTED.findall(words)}
     waiting = [*map(read_json, known)]
     while waiting:
@@ -228,10 +200,10 @@ def invented(words: str, known: Sequence[str]) -> Iterator[str]:
             waiting += value.values() if isinstance(value, dict) else value
     named = [*ADDRESS.findall(words), *CODE.findall(words)]
     named += ["".join(groups).strip(" .,") for groups in QUOTED.findall(words)]
-    yield from (one for one in named if one.casefold() not in lower)
+    yield from (name for name in named if name.casefold() not in lower)
     rest = CODE.sub(" ", ADDRESS.sub(" ", THOUSANDS.sub("", words)))
-    for one in NUMBER.findall(rest):
-        digits = len(one.partition(".")[2])
-        value = float(one)
+    for number in NUMBER.findall(rest):
+        digits = len(number.partition(".")[2])
+        value = float(number)
         if not any(value in (round(k, digits), round(100 * k, digits)) for k in numbers):
-            yield one
+            yield number

@@ -70,16 +70,15 @@ def words_of(name: str) -> list[str]:
 
 def likeness(parameter: str, name: str) -> float:
     """The share of the parameter's words that the name of a value has too, or abbreviates."""
-    wanted, there = words_of(parameter), words_of(name)
-    pairs = [[sorted((word, other), key=len) for other in there] for word in wanted]
-    found = sum(
-        any(
+    wanted, named = words_of(parameter), words_of(name)
+    shared = 0
+    for word in wanted:
+        pairs = [sorted((word, other), key=len) for other in named]
+        shared += any(
             short == long or (len(short) >= SHORTEST and long.startswith(short))
-            for short, long in row
+            for short, long in pairs
         )
-        for row in pairs
-    )
-    return found / len(wanted) if wanted else 0.0
+    return shared / len(wanted) if wanted else 0.0
 
 
 def leaves(state: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -108,9 +107,9 @@ def leaves(state: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 def outputs(result: str, call: int) -> list[KnownValue]:
     """The values in a result. A result that is a text has none that could be named."""
-    found = known(read_json(result))
-    times = Counter(one.name for one in found)
-    return [one._replace(call=call if times[one.name] == 1 else None) for one in found]
+    values = known(read_json(result))
+    times = Counter(value.name for value in values)
+    return [value._replace(call=call if times[value.name] == 1 else None) for value in values]
 
 
 def known(*states: Any) -> list[KnownValue]:
@@ -143,10 +142,10 @@ def arguments(tool: Tool, pool: Sequence[KnownValue], rng: Random) -> dict[str, 
 
 def from_outputs(tool: Tool, pool: Iterable[KnownValue]) -> int:
     """How many required parameters of a tool an output can fill: the calls that lead to it."""
-    found = [value for value in pool if value.call is not None]
+    given = [value for value in pool if value.call is not None]
     properties = tool.parameters.get("properties") or {}
     return sum(
-        any(_fits(value, name, properties.get(name, {})) for value in found)
+        any(_fits(value, name, properties.get(name, {})) for value in given)
         for name in tool.parameters.get("required", ())
     )
 
@@ -161,13 +160,13 @@ def _argument(
     """One value, mostly of the best source that has any."""
     listed = [schema[key] for key in ("enum", "examples") if isinstance(schema.get(key), list)]
     listed += [[schema["const"]]] if "const" in schema else []
-    if stated := [one for one in listed if one]:
+    if stated := [values for values in listed if values]:
         groups = [[KnownValue(value, name) for value in stated[0]]]
     else:
         groups = [group for group in _sources(name, schema, pool, rng) if group]
     if not groups:
         return None
-    group = next((one for one in groups if rng.random() < MOSTLY), groups[0])
+    group = next((group for group in groups if rng.random() < MOSTLY), groups[0])
     return rng.choice(group)
 
 
@@ -181,18 +180,33 @@ def _sources(
     fitting = [value for value in fitting if likeness(name, value.name) == best]
     yield [value for value in fitting if value.call is not None]
     yield [value for value in fitting if value.call is None]
-    kind = schema.get("type")
+    kind, words = schema.get("type"), {*words_of(name)}
     if kind == "array":
-        yield _lists(name, schema, pool, rng)
-    elif kind != "object":
-        yield [
-            KnownValue(value, name)
-            for value in _plain(name, schema, kind)
-            if not misfit(value, schema)
-        ]
-        if kind == "string" and not {*words_of(name)} & FREE:
-            texts = [value for value in pool if isinstance(value.value, str)]
-            yield [value._replace(call=None, guessed=True) for value in texts]
+        inner = schema.get("items") or {"type": "string"}
+        drawn = [_argument(name, inner, pool, rng) for _ in range(rng.randint(1, 3))]
+        several = {str(value.value): value for value in drawn if value is not None}.values()
+        items = [value.value for value in several]
+        if items and not misfit(items, schema):
+            yield [KnownValue(items, name, guessed=any(value.guessed for value in several))]
+        return
+    if kind == "object":
+        return
+    # values that fit a type and mean nothing in particular
+    plain: Sequence[Any] = ()
+    if kind == "boolean":
+        plain = (True, False)
+    elif kind in ("integer", "number"):
+        low, high = schema.get("minimum"), schema.get("maximum")
+        between = [low, high] if low is not None and high is not None else []
+        plain = [*NUMBERS, *between, *([0.5, 2.5, 19.9] if kind == "number" else [])]
+    elif words & FREE:
+        plain = SENTENCES
+    elif "name" in words:
+        plain = [f"{file}.txt" for file in NAMES] if "file" in words else NAMES
+    yield [KnownValue(value, name) for value in plain if not misfit(value, schema)]
+    if kind == "string" and not words & FREE:
+        texts = [value for value in pool if isinstance(value.value, str)]
+        yield [value._replace(call=None, guessed=True) for value in texts]
 
 
 def _described(schema: Schema) -> list[Any]:
@@ -200,37 +214,11 @@ def _described(schema: Schema) -> list[Any]:
     text = str(schema.get("description", ""))
     if DATE.search(text):
         return [f"2026-{month:02}-{day:02}" for month in (3, 5, 9, 11) for day in (4, 17, 28)]
-    if found := OPTIONS.search(text):
-        listed = re.split(r"\.\s|\.$|\n", found[1], maxsplit=1)[0].strip("[]{}() ")
+    if options := OPTIONS.search(text):
+        listed = re.split(r"\.\s|\.$|\n", options[1], maxsplit=1)[0].strip("[]{}() ")
         words = [word.strip(" '\"`[]()") for word in re.split(r",|\bor\b|;|\|", listed)]
         if len(words) > 1 and all(0 < len(word) <= 30 for word in words):
             return words
-    if found := PAIR.search(text):
-        return found[1].split("/")
-    return ["".join(one) for one in QUOTED.findall(text)]
-
-
-def _lists(name: str, schema: Schema, pool: Sequence[KnownValue], rng: Random) -> list[KnownValue]:
-    inner = schema.get("items") or {"type": "string"}
-    found = [_argument(name, inner, pool, rng) for _ in range(rng.randint(1, 3))]
-    several = list({str(one.value): one for one in found if one is not None}.values())
-    values = [one.value for one in several]
-    if not values or misfit(values, schema):
-        return []
-    return [KnownValue(values, name, guessed=any(one.guessed for one in several))]
-
-
-def _plain(name: str, schema: Schema, kind: object) -> Sequence[Any]:
-    """Values that fit a type and mean nothing in particular."""
-    if kind == "boolean":
-        return (True, False)
-    if kind in ("integer", "number"):
-        low, high = schema.get("minimum"), schema.get("maximum")
-        between = [low, high] if low is not None and high is not None else []
-        return [*NUMBERS, *between, *([0.5, 2.5, 19.9] if kind == "number" else [])]
-    words = {*words_of(name)}
-    if words & FREE:
-        return SENTENCES
-    if "name" in words:
-        return [f"{one}.txt" for one in NAMES] if "file" in words else NAMES
-    return ()
+    if pair := PAIR.search(text):
+        return pair[1].split("/")
+    return ["".join(groups) for groups in QUOTED.findall(text)]

@@ -99,7 +99,7 @@ class LiveEvaluation(Evaluation):
         }
         self.plans = {name: _plan(agent) for name, agent in self.agents.items()}
         tasks = next(iter(self.agents.values())).tasks  # all models have the same
-        self.scorer = RolloutScorer((task.kept for task in tasks), user_functions)
+        self.scorer = RolloutScorer(tasks, user_functions)
 
     def missing(self, name: str, force: bool) -> dict[str, Any]:
         tasks = self.agents[name].tasks

@@ -1,28 +1,26 @@
 """Tools + an environment -> dialogs.jsonl: calls that were carried out, with words for them."""
 
 import shlex
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agentlite.config.settings import MakeSettings, default
 from agentlite.core import console
 from agentlite.core.errors import REJECTS, UserError
-from agentlite.core.records import plain
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.environments.making.checks import DialogFault, copy_key, faults
-from agentlite.environments.making.dialog import DIALOGS, MadeDialog, row_of
-from agentlite.environments.making.wording import in_plain_words
+from agentlite.environments.making.dialog import DIALOGS, MadeDialog, in_plain_words, row_of
 from agentlite.environments.registry import Environment, environment
 from agentlite.environments.tasks import EnvironmentTask
-from agentlite.environments.world import WorldError, WorldLimits
+from agentlite.environments.world import World, WorldError, WorldLimits
 from agentlite.stages.agent import split_of_task
 from agentlite.stages.frame import Figures, Files, plan_of, run_stage
-from agentlite.stages.make.judged import ask_judges, find_judges, verdict_figures, with_verdicts
+from agentlite.stages.make.figures import dialog_figures, not_found, quality
+from agentlite.stages.make.judged import find_judges, judge_dialogs
 from agentlite.stages.make.play import play, players
-from agentlite.stages.make.quality import quality
-from agentlite.stages.make.search import BLUEPRINTS, SearchSetup, Slot, counts, find, not_found
+from agentlite.stages.make.search import BLUEPRINTS, SearchSetup, Slot, counts, find
 from agentlite.stages.teacher import nothing_kept
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.encoder_source import find_encoder
@@ -44,17 +42,23 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
     inputs |= acting.inputs if acting else {}
     inputs |= {judge.name: judge.served.digest for judge in judges}
     inputs |= {"encoder": encoder.digest} if encoder else {}
-    limits = WorldLimits(settings.call_seconds, settings.world_memory)
+    assert world.named  # a mock world has none, and is refused
+    setup = SearchSetup(
+        partial(World, world.named, WorldLimits(settings.call_seconds, settings.world_memory)),
+        tasks,
+        settings.extra_tools,
+        settings.seed,
+        settings.env,
+        # a model can word any blueprint
+        accepts=lambda slot: bool(acting) or not _in_plain_words(settings, slot).faults,
+    )
 
     def dry_run() -> Figures:
-        _check_tools(settings, world, tasks, limits)
+        _check_tools(setup)
         return {"tasks": len(tasks), "wanted": wanted}
 
     def work(stage: StageFolder) -> tuple[Files, Figures]:
-        _check_tools(settings, world, tasks, limits)
-        setup = SearchSetup(world, tasks, limits, settings.extra_tools, settings.seed)
-        if not acting:
-            setup = setup._replace(accepts=lambda slot: not _in_plain(settings, slot).faults)
+        _check_tools(setup)
         stage.set_aside_changed(BLUEPRINTS)
         stage.expect(BLUEPRINTS, settings.num_dialogs)
         with console.progress("make: blueprints", settings.num_dialogs) as advance:
@@ -62,12 +66,11 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
         _refuse_nothing(settings, slots)
         planned = [slot for slot in slots if slot.blueprint]
         if acting:
-            played = play(acting, planned, tasks, stage)
+            dialogs = play(acting, planned, tasks, stage)
         else:
-            played = (_in_plain(settings, slot) for slot in planned)
-        made = [*_without_copies(played)]
-        verdicts = ask_judges(settings, judges, made, slots, stage.folder)
-        made = [with_verdicts(dialog, verdicts) for dialog in made]
+            dialogs = (_in_plain_words(settings, slot) for slot in planned)
+        made = [*_without_copies(dialogs)]
+        made, verdicts = judge_dialogs(settings, judges, made, slots, stage.folder)
         kept = [dialog.row for dialog in made if dialog.is_kept]
         dropped = [dialog for dialog in made if not dialog.is_kept]
         write_rows(stage.folder / DIALOGS, kept)
@@ -78,7 +81,7 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
                 for dialog in dropped
             ),
         )
-        figures = _figures(slots, made) | verdict_figures(judges, verdicts)
+        figures = dialog_figures(slots, made) | verdicts
         if not kept:
             hint = " Take a stronger model, or show it the right calls: --hint gold --force."
             raise nothing_kept(
@@ -117,18 +120,12 @@ def key_figure(figures: Mapping[str, Any]) -> str:
 
 def _environment(settings: MakeSettings) -> Environment:
     """One that can carry out a call."""
-    if not settings.env:
+    if not settings.env or settings.env.startswith("mock:"):
         raise UserError(
-            "has no tools to begin with.",
-            "Name them: --env shop.py:Shop, --env 'mcp:python server.py', "
-            "or --env bfcl:multi_turn_base.",
-            location="agentlite make",
-        )
-    if settings.env.startswith("mock:"):
-        raise UserError(
-            "has tools that nothing carries out.",
-            "Name a class, an MCP server or bfcl:multi_turn_base.",
-            location=f"--env {settings.env}",
+            "has tools that nothing carries out." if settings.env else "has no tools.",
+            "Name a class, an MCP server or BFCL's: --env shop.py:Shop, "
+            "--env 'mcp:python server.py', or --env bfcl:multi_turn_base.",
+            location=f"--env {settings.env}" if settings.env else "agentlite make",
         )
     tasks_file = Path(settings.tasks) if settings.tasks else None
     return environment(settings.env, tasks_file, needs_tasks=False)
@@ -148,17 +145,12 @@ def _tasks(settings: MakeSettings, world: Environment) -> list[EnvironmentTask]:
     return tasks
 
 
-def _check_tools(
-    settings: MakeSettings,
-    world: Environment,
-    tasks: Sequence[EnvironmentTask],
-    limits: WorldLimits,
-) -> None:
+def _check_tools(setup: SearchSetup) -> None:
     """Refuses tools that no dialog can be made from."""
-    location = f"--env {settings.env}"
-    with world.world(limits) as first:
+    location = f"--env {setup.location}"
+    with setup.world() as first:
         try:
-            first.reset(tasks[0].row)
+            first.reset(setup.tasks[0].row)
         except WorldError as error:
             raise UserError(
                 f"its world cannot be built: {error}.",
@@ -191,12 +183,13 @@ def _refuse_nothing(settings: MakeSettings, slots: Sequence[Slot]) -> None:
         console.notice(f"make: dialogs for which no calls were found: {listed}")
 
 
-def _in_plain(settings: MakeSettings, slot: Slot) -> MadeDialog:
+def _in_plain_words(settings: MakeSettings, slot: Slot) -> MadeDialog:
     """A dialog that no model plays."""
     plan, offered = slot.plan, slot.offered
     messages = in_plain_words(plan, slot.by_name, settings.seed)
-    found = faults(plan, messages, offered, slot.replay)
-    return MadeDialog(row_of(plan, messages, offered, verified=True), found)
+    return MadeDialog(
+        row_of(plan, messages, offered), [*faults(plan, messages, offered, plan.state)]
+    )
 
 
 def _without_copies(made: Iterable[MadeDialog]) -> Iterator[MadeDialog]:
@@ -208,31 +201,3 @@ def _without_copies(made: Iterable[MadeDialog]) -> Iterator[MadeDialog]:
         elif dialog.row["messages"] and dialog.is_kept:
             copies.add(key)
         yield dialog
-
-
-def _figures(slots: Sequence[Slot], made: Sequence[MadeDialog]) -> dict[str, Any]:
-    kept = [dialog.row for dialog in made if dialog.is_kept]
-    filtered, not_learned = Counter[str](), Counter[str]()
-    for dialog in made:
-        if dialog.is_kept:
-            not_learned.update(fault.kind for fault in dialog.faults)
-        else:
-            kinds = {fault.kind for fault in dialog.faults if fault.message is None}
-            filtered.update(sorted(kinds))
-    messages = [message for row in kept for message in row["messages"]]
-    calls = [
-        call["function"]["name"] for message in messages for call in message.get("tool_calls", ())
-    ]
-    return {
-        "wanted": len(slots),
-        "kept": len(kept),
-        "kinds": dict(Counter(row["meta"]["kind"] for row in kept)),
-        "not_found": not_found(slots),
-        "filtered": dict(filtered.most_common()),
-        "not_learned": dict(not_learned.most_common()),
-        "verified": dict(Counter(name for row in kept for name in row["meta"]["verified"])),
-        "turns": sum(message["role"] == "user" for message in messages),
-        "calls": len(calls),
-        "tools_called": len({*calls}),
-        "longest": max((len(plain([row["messages"], row["tools"]])) for row in kept), default=0),
-    }

@@ -11,8 +11,7 @@ from agentlite.core.records import plain
 from agentlite.engine.remote import Served, behind
 from agentlite.environments.gold_calls import wire
 from agentlite.environments.making.checks import DialogFault
-from agentlite.environments.making.dialog import MadeDialog
-from agentlite.environments.making.wording import profile_of
+from agentlite.environments.making.dialog import MadeDialog, profile_of
 from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply, question
 from agentlite.scoring.judge.human_ratings import alpha
 from agentlite.scoring.judge.llm_judge import between_marks, objects_in
@@ -59,9 +58,6 @@ class DialogVerdict(NamedTuple):
     problem: str = ""
 
 
-Verdicts = Mapping[str, Mapping[str, DialogVerdict]]  # by judge and dialog
-
-
 def find_judges(settings: MakeSettings) -> list[DialogJudge]:
     """Those that are named."""
     urls, models = settings.judge_endpoint, settings.judge_model
@@ -73,85 +69,91 @@ def find_judges(settings: MakeSettings) -> list[DialogJudge]:
         raise UserError(
             "which server has it?", "Add --judge-endpoint URL.", location="--judge-model"
         )
-    count = max(len(urls), len(models))
     option = "--judge-endpoint" if settings.judge_endpoint else "--endpoint"
     judges = []
-    for at in range(count):
+    for at in range(max(len(urls), len(models))):
         url, model = urls[at % len(urls)], models[at % len(models)]
         served = behind((url,), model, settings.judge_key, option, settings)
         judges.append(DialogJudge(f"judge_{at + 1}", model, served, option))
     return judges
 
 
-def ask_judges(
+def judge_dialogs(
     settings: MakeSettings,
     judges: Sequence[DialogJudge],
     made: Sequence[MadeDialog],
     slots: Sequence[Slot],
     folder: Path,
-) -> Verdicts:
-    """What the judges find in the dialogs that the rules keep. Replies are on disk, and no question
-    is asked twice.
+) -> tuple[list[MadeDialog], dict[str, Any]]:
+    """The dialogs with what the judges find in those that the rules keep: each kind once, whoever
+    has found it; and `judge` among what verifies one without a fault. Figures of the verdicts.
+    Replies are on disk, and no question is asked twice.
     """
     plans = {slot.plan.id: slot for slot in slots if slot.blueprint}
     rows = [dialog.row for dialog in made if dialog.is_kept]
     questions = [_question(row, plans[row["id"]]) for row in rows]
-    verdicts = {}
-    for judge in judges:
-        file, title = folder / judge.file, f"make: {judge.name.replace('_', ' ')}"
-        replies = answers(judge.served, questions, settings, file, title, judge.option)
-        by_row = [read_verdict(reply) for reply in replies]
-        # a reply that cannot be read is asked for once more
-        again = [at for at, verdict in enumerate(by_row) if verdict.problem == NO_VERDICT]
-        second = [questions[at].again(replies[at].text, NO_VERDICT) for at in again]
-        replies = answers(judge.served, second, settings, file, title, judge.option)
-        for at, reply in zip(again, replies, strict=True):
-            by_row[at] = read_verdict(reply)
-        verdicts[judge.name] = {
-            row["id"]: verdict for row, verdict in zip(rows, by_row, strict=True)
-        }
+    by_judge = [_verdicts(settings, judge, questions, folder) for judge in judges]
+    by_row = dict(zip((row["id"] for row in rows), zip(*by_judge, strict=True), strict=False))
+    dialogs = []
+    for row, faults in made:
+        verdicts = by_row.get(row["id"], ())
+        found: dict[str, str] = {}
+        for verdict in verdicts:
+            if verdict.faults is None:
+                found.setdefault("judge: no verdict", verdict.problem)
+            for kind in verdict.faults or ():
+                found.setdefault(f"judge: {kind}", verdict.reason)
+        dialog = MadeDialog(row, [*faults, *(DialogFault(*item) for item in found.items())])
+        if verdicts and dialog.is_kept:
+            meta = {**row["meta"], "verified": [*row["meta"]["verified"], "judge"]}
+            dialog = dialog._replace(row={**row, "meta": meta})
+        dialogs.append(dialog)
+    return dialogs, _figures(judges, by_judge)
+
+
+def _verdicts(
+    settings: MakeSettings,
+    judge: DialogJudge,
+    questions: Sequence[SimulatorQuestion],
+    folder: Path,
+) -> list[DialogVerdict]:
+    """One to each question. A reply that cannot be read is asked for once more."""
+
+    def ask(asked: Sequence[SimulatorQuestion]) -> list[SimulatorReply]:
+        title = f"make: {judge.name.replace('_', ' ')}"
+        file = folder / judge.file
+        return answers(judge.served, asked, settings, file, title, judge.option)
+
+    replies = ask(questions)
+    verdicts = [*map(read_verdict, replies)]
+    again = [at for at, verdict in enumerate(verdicts) if verdict.problem == NO_VERDICT]
+    second = ask([questions[at].again(replies[at].text, NO_VERDICT) for at in again])
+    for at, reply in zip(again, second, strict=True):
+        verdicts[at] = read_verdict(reply)
     return verdicts
 
 
-def with_verdicts(dialog: MadeDialog, verdicts: Verdicts) -> MadeDialog:
-    """A dialog with what the judges find, each kind once, whoever has found it; and `judge` among
-    what verifies one without a fault.
-    """
-    row, faults = dialog
-    shown = [of[row["id"]] for of in verdicts.values() if row["id"] in of]
-    found: dict[str, str] = {}
-    for verdict in shown:
-        if verdict.faults is None:
-            found.setdefault("judge: no verdict", verdict.problem)
-        for kind in verdict.faults or ():
-            found.setdefault(f"judge: {kind}", verdict.reason)
-    whole = MadeDialog(row, [*faults, *(DialogFault(kind, why) for kind, why in found.items())])
-    if not shown or not whole.is_kept:
-        return whole
-    meta = {**row["meta"], "verified": [*row["meta"]["verified"], "judge"]}
-    return whole._replace(row={**row, "meta": meta})
-
-
-def verdict_figures(judges: Sequence[DialogJudge], verdicts: Verdicts) -> dict[str, Any]:
+def _figures(
+    judges: Sequence[DialogJudge], by_judge: Sequence[Sequence[DialogVerdict]]
+) -> dict[str, Any]:
     """What each judge has found; of two or more, how far they agree on which dialogs are good."""
     if not judges:
         return {}
-    by_judge = {}
-    for judge in judges:
-        given = verdicts[judge.name].values()
-        kinds = Counter(kind for verdict in given for kind in verdict.faults or ())
-        by_judge[judge.name] = {
+    figures = {}
+    for judge, verdicts in zip(judges, by_judge, strict=True):
+        kinds = Counter(kind for verdict in verdicts for kind in verdict.faults or ())
+        figures[judge.name] = {
             "model": judge.model,
-            "judged": len(given),
-            "without_fault": sum(verdict.faults == () for verdict in given),
+            "judged": len(verdicts),
+            "without_fault": sum(verdict.faults == () for verdict in verdicts),
             "faults": dict(kinds.most_common()),
-            "no_verdict": sum(verdict.faults is None for verdict in given),
+            "no_verdict": sum(verdict.faults is None for verdict in verdicts),
         }
     if len(judges) < 2:
-        return {"judges": by_judge}
+        return {"judges": figures}
     whole = [
         [float(not verdict.faults) for verdict in of_row]
-        for of_row in zip(*(by_row.values() for by_row in verdicts.values()), strict=True)
+        for of_row in zip(*by_judge, strict=True)
         if all(verdict.faults is not None for verdict in of_row)
     ]
     same = sum(len({*unit}) == 1 for unit in whole)
@@ -160,7 +162,7 @@ def verdict_figures(judges: Sequence[DialogJudge], verdicts: Verdicts) -> dict[s
         "share": same / len(whole) if whole else None,
         "alpha": alpha(whole, "interval"),  # with two values, the same as nominal
     }
-    return {"judges": by_judge, "judges_agree": agreement}
+    return {"judges": figures, "judges_agree": agreement}
 
 
 def _question(row: Mapping[str, Any], slot: Slot) -> SimulatorQuestion:

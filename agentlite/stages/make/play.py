@@ -6,12 +6,11 @@ from pathlib import Path
 from agentlite.config.settings import MakeSettings
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call
-from agentlite.environments.gold import GOLD
 from agentlite.environments.making.blueprint import Blueprint
-from agentlite.environments.making.checks import DialogFault, Replay, faults
-from agentlite.environments.making.dialog import MadeDialog, row_of
-from agentlite.environments.making.wording import profile_of
+from agentlite.environments.making.checks import DialogFault, faults
+from agentlite.environments.making.dialog import MadeDialog, profile_of, row_of
 from agentlite.environments.registry import Environment
+from agentlite.environments.rollout import GOLD
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import LOST, Trajectory
 from agentlite.stages.agent import Agent, act, rollout_settings, with_users
@@ -56,11 +55,11 @@ def play(
     stage: StageFolder,
 ) -> Iterator[MadeDialog]:
     """The dialogs of these slots, in order. Answers are on disk, and no question is asked twice."""
-    by_id = {task.id: task for task in tasks}
+    rows = {task.id: task.row for task in tasks}
     plans = {slot.plan.id: slot for slot in slots}
     played = agent._replace(
         tasks=[
-            EnvironmentTask(name, (), by_id[slot.plan.task].row, _gold(slot.plan))
+            EnvironmentTask(name, (), rows[slot.plan.task], _gold(slot.plan))
             for name, slot in plans.items()
         ],
         setup=agent.setup._replace(
@@ -89,8 +88,8 @@ def _checked(slot: Slot, trajectory: Trajectory) -> MadeDialog:
     turns, messages = trajectory.turns, [dict(message) for message in trajectory.messages]
     tokens = sum(turn.new_tokens for turn in turns)
     if trajectory.ended in LOST:
-        found = [DialogFault(trajectory.ended, trajectory.problem)]
-        return MadeDialog(row_of(plan, messages, offered, verified=False, tokens=tokens), found)
+        lost = [DialogFault(trajectory.ended, trajectory.problem)]
+        return MadeDialog(row_of(plan, messages, offered, verified=False, tokens=tokens), lost)
     user = trajectory.simulated_user
     user_faults = [
         DialogFault(f"user: {fault.kind}", fault.reason)
@@ -99,13 +98,11 @@ def _checked(slot: Slot, trajectory: Trajectory) -> MadeDialog:
         if fault.kind != AT_ONCE or len(plan.turns) > 1
     ]
     if not turns and trajectory.ended == "user":
-        found = [DialogFault("no question", "the user says nothing to begin with"), *user_faults]
-        return MadeDialog(row_of(plan, [], offered, verified=False), found)
-    results = [str(message["content"]) for message in messages if message["role"] == "tool"]
+        silent = DialogFault("no question", "the user says nothing to begin with")
+        return MadeDialog(row_of(plan, [], offered, verified=False), [silent, *user_faults])
     # the state before the last turn is the one behind it, if that turn calls nothing
     state = turns[-1].state if turns and not turns[-1].results else "?"
-    replay = Replay(results, state if plan.state else "")
-    found = [*faults(plan, messages, offered, replay), *user_faults]
+    found = [*faults(plan, messages, offered, state if plan.state else ""), *user_faults]
     if trajectory.ended != "user":
         found.append(DialogFault("no end", f"ended by '{trajectory.ended}'"))
     ours = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
@@ -114,4 +111,4 @@ def _checked(slot: Slot, trajectory: Trajectory) -> MadeDialog:
             found.append(DialogFault("nonsense", turn.problem or "the answer is cut off", at))
     for at in {fault.message for fault in found if fault.message is not None}:
         messages[at]["loss"] = False
-    return MadeDialog(row_of(plan, messages, offered, verified=True, tokens=tokens), found)
+    return MadeDialog(row_of(plan, messages, offered, tokens=tokens), found)

@@ -1,6 +1,5 @@
 """Kinds of dialogs and their counts -> blueprints that a second process confirms, kept on disk."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
@@ -8,17 +7,13 @@ from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import Tool
 from agentlite.core.row_files import Appender, read_rows
-from agentlite.environments.making.blueprint import KINDS, Blueprint, blueprint
-from agentlite.environments.making.checks import Replay
-from agentlite.environments.making.walk import Search, carry_out
-from agentlite.environments.registry import Environment
+from agentlite.environments.making.blueprint import KINDS, Blueprint, Search, blueprint, carry_out
 from agentlite.environments.tasks import EnvironmentTask
-from agentlite.environments.world import World, WorldError, WorldLimits
+from agentlite.environments.world import World, WorldError
 
 BLUEPRINTS = "blueprints.jsonl"
 OFTEN = ("single", "several_turns")  # twice as many as of each other kind
@@ -29,13 +24,14 @@ MOST_LOST = 20  # worlds in a row
 
 
 class Slot(Struct, frozen=True, forbid_unknown_fields=True):
-    """Place `number` among the dialogs of a kind; `blueprint`: None where no walk leads to one."""
+    """Place `number` among the dialogs of a kind; `blueprint`: None where no walk leads to one.
+    `tools`: those that its words name: on offer, or wanted.
+    """
 
     kind: str
     number: int
     blueprint: Blueprint | None = None
-    tools: tuple[Tool, ...] = ()  # that its words name: on offer, or wanted
-    results: tuple[str, ...] = ()  # of a second process
+    tools: tuple[Tool, ...] = ()
 
     @property
     def place(self) -> tuple[str, int]:
@@ -55,24 +51,18 @@ class Slot(Struct, frozen=True, forbid_unknown_fields=True):
     def offered(self) -> list[Tool]:
         return [tool for tool in self.tools if tool.name in self.plan.tools]
 
-    @property
-    def replay(self) -> Replay:
-        return Replay(self.results, self.plan.state)
-
 
 class SearchSetup(NamedTuple):
-    """`accepts`: whether words can be found for a slot with a blueprint."""
+    """`world` starts one in a process of its own. `location`: of the environment, for errors.
+    `accepts`: whether words can be found for a slot with a blueprint.
+    """
 
-    environment: Environment
+    world: Callable[[], World]
     tasks: Sequence[EnvironmentTask]
-    limits: WorldLimits
     extra_tools: int
     seed: int
-    accepts: Callable[[Slot], bool] = lambda slot: True
-
-    def world(self) -> World:
-        assert self.environment.named
-        return World(self.environment.named, self.limits)
+    location: str
+    accepts: Callable[[Slot], bool]
 
 
 def counts(shares: Mapping[str, float], number: int) -> dict[str, int]:
@@ -97,19 +87,17 @@ def find(
     """A slot for each dialog that is wanted. Batches on disk are not looked for again."""
     order = [Slot(kind, number) for kind, count in wanted.items() for number in range(count)]
     with Appender(path) as file, setup.world() as world:
-        slots = {
-            slot.place: slot for slot in (msgspec.convert(row, Slot) for row in read_rows(path))
-        }
+        stored = [msgspec.convert(row, Slot) for row in read_rows(path)]
+        slots = {slot.place: slot for slot in stored}
         for at in range(0, len(order), TOGETHER):
             batch = order[at : at + TOGETHER]
             missing = [slot for slot in batch if slot.place not in slots]
             if missing:
                 # all of a batch that was cut off: what a walk finds depends on the slots before it
-                earlier = [slots[slot.place] for slot in order[:at]]
-                keys = {slot.blueprint.key for slot in earlier if slot.blueprint}
-                found = _fill(setup, world, batch, keys)
+                earlier = [slots[slot.place].blueprint for slot in order[:at]]
+                filled = _fill(setup, world, batch, {plan.key for plan in earlier if plan})
                 for slot in missing:
-                    slots[slot.place] = found.get(slot.place, slot)
+                    slots[slot.place] = filled.get(slot.place, slot)
                     file.append(msgspec.to_builtins(slots[slot.place]))
             advance(min(at + TOGETHER, len(order)))
     return [slots[slot.place] for slot in order]
@@ -124,13 +112,14 @@ def _fill(
     done: dict[tuple[str, int], Slot] = {}
     for turn in range(ROUNDS):
         left = [slot for slot in slots if slot.place not in done]
-        filled = [_filled(setup, world, slot, turn, keys) for slot in left]
+        filled = [_walk(setup, world, slot, turn, keys) for slot in left]
         confirmed = _confirmed(setup, [slot for slot in filled if slot.blueprint])
         done |= {slot.place: slot for slot in confirmed if setup.accepts(slot)}
     return done
 
 
-def _filled(setup: SearchSetup, world: World, slot: Slot, turn: int, keys: set[str]) -> Slot:
+def _walk(setup: SearchSetup, world: World, slot: Slot, turn: int, keys: set[str]) -> Slot:
+    """The slot with the first blueprint that a walk leads to, or as it was."""
     lost = 0
     for trial in range(TRIES):
         rng = Random(f"{setup.seed} {slot.kind} {slot.number} {turn} {trial}")
@@ -143,7 +132,7 @@ def _filled(setup: SearchSetup, world: World, slot: Slot, turn: int, keys: set[s
                 raise UserError(
                     f"{lost} worlds in a row were lost; the last: {error}.",
                     "Correct the environment; or give --tasks FILE with what its reset takes.",
-                    location=setup.environment.name,
+                    location=setup.location,
                     exit_code=REJECTS,
                 ) from error
             continue
@@ -169,10 +158,6 @@ def _confirmed(setup: SearchSetup, slots: Sequence[Slot]) -> Iterator[Slot]:
                 made, state = carry_out(world, by_id[plan.task], [call.call for call in plan.made])
             except WorldError:
                 continue
-            results = tuple(result.text for result in made)
-            if results == tuple(call.result for call in plan.made) and state == plan.state:
-                yield replace(slot, results=results)
-
-
-def not_found(slots: Sequence[Slot]) -> dict[str, int]:
-    return dict(Counter(slot.kind for slot in slots if slot.blueprint is None))
+            results = [result.text for result in made]
+            if results == [call.result for call in plan.made] and state == plan.state:
+                yield slot

@@ -10,7 +10,7 @@ from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Candidate, PreferencePair, Record, Score, Side
 from agentlite.data.formats import to_record
 from agentlite.environments.rollout_rewards import RolloutScorer
-from agentlite.environments.tasks import TASKS, TaskRow, read_task_rows
+from agentlite.environments.tasks import TASKS, EnvironmentTask, stored_tasks
 from agentlite.environments.trajectories import (
     LOST,
     TRAJECTORIES,
@@ -57,9 +57,10 @@ class Rollouts(CandidateSource):
         self.stored = run_folder.read_plan(folder)
         usable = usable_rollouts(folder, user_functions)
         self.by_key = {(rollout.task, rollout.sample): rollout for rollout in usable}
-        tasks = read_task_rows(folder)
+        tasks = stored_tasks(folder)
         self.scorer = RolloutScorer(
-            (tasks.get(rollout.task, TaskRow(rollout.task)) for rollout in usable), user_functions
+            (tasks.get(rollout.task, EnvironmentTask(rollout.task)) for rollout in usable),
+            user_functions,
         )
         self.tally = Tally(
             settings.max_failures, folder, rescore_hint(settings.candidates), self.what

@@ -9,10 +9,12 @@ from msgspec.structs import replace
 from agentlite.core.records import Call, Tool
 from agentlite.environments.making.blueprint import (
     KINDS,
+    MOST_READ,
+    PlannedCall,
     PlannedTurn,
     blueprint,
+    is_error,
 )
-from agentlite.environments.making.walk import PlannedCall
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import CallResult
 
@@ -134,3 +136,22 @@ def test_what_is_refused_is_not_on_offer_nor_is_anything_like_it():
     like = replace(FIND, call=Call("seek"))
     for seed in SEEDS:
         assert made("missing_function", Scripted([FIND, like, like]), seed, extra=3) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "failed", "error"),
+    [
+        ("fine", True, True),
+        ("Error: no", False, True),
+        ("No such file", False, True),
+        ('{"error": "none left"}', False, True),
+        ('{"error": null, "errors": [], "error_count": 0, "error_text": ""}', False, False),
+        ('{"success": false}', False, True),
+        ('{"success": true, "open": false}', False, False),
+        ('{"name": "Stock not found"}', False, True),
+        (f'{{"text": "{"a" * (MOST_READ - 8)} unknown"}}', False, True),
+        (f'{{"text": "{"a" * MOST_READ} unknown"}}', False, False),
+    ],
+)
+def test_a_call_has_failed_where_its_world_or_its_result_says_so(text, failed, error):
+    assert bool(is_error(CallResult(text, failed=failed))) is error

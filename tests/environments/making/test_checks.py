@@ -6,9 +6,8 @@ import json
 import pytest
 
 from agentlite.core.records import Call, Tool
-from agentlite.environments.making.blueprint import Blueprint, PlannedTurn
-from agentlite.environments.making.checks import Replay, faults, invented
-from agentlite.environments.making.walk import PlannedCall
+from agentlite.environments.making.blueprint import Blueprint, PlannedCall, PlannedTurn
+from agentlite.environments.making.checks import faults, invented
 
 
 def tool(name, description, **properties):
@@ -60,12 +59,8 @@ GOOD = [
 ]
 
 
-def replay(messages, state="s2"):
-    return Replay([one["content"] for one in messages if one["role"] == "tool"], state)
-
-
-def kinds(messages, plan=PLAN, known=None):
-    return {fault.kind for fault in faults(plan, messages, TOOLS, known or replay(messages))}
+def kinds(messages, plan=PLAN, state="s2"):
+    return {fault.kind for fault in faults(plan, messages, TOOLS, state)}
 
 
 def changed(number, **parts):
@@ -99,12 +94,12 @@ def test_words_that_nothing_supports_are_found(messages, kind):
 def test_a_call_with_another_value_is_not_learned_and_the_planned_one_is_missed():
     other = PlannedCall(Call("cancel_order", {"order_id": 7713}), CANCEL.result)
     messages = [*GOOD[:5], *called(other, 1), GOOD[7]]
-    found = {(one.kind, one.message) for one in faults(PLAN, messages, TOOLS, replay(messages))}
+    found = {(one.kind, one.message) for one in faults(PLAN, messages, TOOLS, "s2")}
     assert found == {("extra call", 5), ("wrong call", None)}
 
 
 def test_a_world_in_another_state_and_a_missing_result_are_wrong_calls():
-    assert kinds(GOOD, known=replay(GOOD, "s1")) == {"wrong call"}
+    assert kinds(GOOD, state="s1") == {"wrong call"}
     without = [GOOD[0], agent("Ann has nothing."), *GOOD[4:]]
     assert "wrong call" in kinds(without)
 

@@ -1,4 +1,4 @@
-"""The dialogs that are kept -> how varied, how hard and how well verified they are."""
+"""Figures of the dialogs: counts, and how varied and how hard those are that are kept."""
 
 import contextlib
 import re
@@ -8,12 +8,14 @@ from statistics import fmean
 from typing import Any
 
 from agentlite.core.errors import RowError
+from agentlite.core.records import plain
 from agentlite.data.curation import pii
 from agentlite.data.curation.minhash import text_copies
 from agentlite.data.curation.traits import near_text
 from agentlite.data.formats import openai
 from agentlite.engine import sentence_encoder
 from agentlite.environments.making.checks import made_calls
+from agentlite.environments.making.dialog import MadeDialog
 from agentlite.stages.make.search import Slot
 from agentlite.workspace.model_source import Source
 
@@ -22,12 +24,44 @@ LONGEST_READ = 96  # tokens of a question that the encoder reads
 GRAMS = (1, 2, 3)
 
 
+def not_found(slots: Sequence[Slot]) -> dict[str, int]:
+    """Dialogs without a blueprint, by kind."""
+    return dict(Counter(slot.kind for slot in slots if slot.blueprint is None))
+
+
+def dialog_figures(slots: Sequence[Slot], made: Sequence[MadeDialog]) -> dict[str, Any]:
+    """How many are kept, of which kinds, and what is wrong with the others."""
+    kept = [dialog.row for dialog in made if dialog.is_kept]
+    filtered, not_learned = Counter[str](), Counter[str]()
+    for dialog in made:
+        if dialog.is_kept:
+            not_learned.update(fault.kind for fault in dialog.faults)
+        else:
+            kinds = {fault.kind for fault in dialog.faults if fault.message is None}
+            filtered.update(sorted(kinds))
+    messages = [message for row in kept for message in row["messages"]]
+    calls = made_calls(messages)
+    return {
+        "wanted": len(slots),
+        "kept": len(kept),
+        "kinds": dict(Counter(row["meta"]["kind"] for row in kept)),
+        "not_found": not_found(slots),
+        "filtered": dict(filtered.most_common()),
+        "not_learned": dict(not_learned.most_common()),
+        "verified": dict(Counter(name for row in kept for name in row["meta"]["verified"])),
+        "turns": sum(message["role"] == "user" for message in messages),
+        "calls": len(calls),
+        "tools_called": len({call.name for call in calls}),
+        "longest": max((len(plain([row["messages"], row["tools"]])) for row in kept), default=0),
+    }
+
+
 def quality(
     rows: Sequence[Mapping[str, Any]], slots: Sequence[Slot], encoder: Source | None
 ) -> dict[str, Any]:
-    """`rows`: those of the dialogs. `encoder`: by which the spread of the questions is measured."""
-    if not rows:
-        return {}
+    """`rows`: of the dialogs that are kept. `encoder`: by which the spread of the questions is
+    measured.
+    """
     of_users = [
         [str(message["content"]) for message in row["messages"] if message["role"] == "user"]
         for row in rows
@@ -37,8 +71,8 @@ def quality(
         with contextlib.suppress(RowError):  # prep rejects it
             records.append(openai.read({**row}))
     spread = {"spread": _spread([texts[0] for texts in of_users], encoder)} if encoder else {}
-    by_id = {slot.plan.id: slot.plan for slot in slots if slot.blueprint}
-    plans = [by_id[row["id"]] for row in rows]
+    plans = {slot.plan.id: slot.plan for slot in slots if slot.blueprint}
+    kept = [plans[row["id"]] for row in rows]
     return {
         "distinct_words": {str(size): _distinct(of_users, size) for size in GRAMS},
         **spread,
@@ -49,12 +83,10 @@ def quality(
             "calls": fmean(len(made_calls(row["messages"])) for row in rows),
             "tools_on_offer": fmean(len(row["tools"]) for row in rows),
             "takes_an_earlier_result": fmean(
-                any(call.sources for call in plan.made) for plan in plans
+                any(call.sources for call in plan.made) for plan in kept
             ),
-            "agent_has_to_ask": fmean(any(turn.missing for turn in plan.turns) for plan in plans),
-            "agent_has_to_refuse": fmean(
-                any(turn.refused for turn in plan.turns) for plan in plans
-            ),
+            "agent_has_to_ask": fmean(any(turn.missing for turn in plan.turns) for plan in kept),
+            "agent_has_to_refuse": fmean(any(turn.refused for turn in plan.turns) for plan in kept),
         },
     }
 

@@ -1,0 +1,300 @@
+"""Seed queries + a model -> new queries like them: no copies, no leaks, counted by cluster."""
+
+import io
+import json
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from math import isqrt
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from agentlite.config.settings import QueriesSettings
+from agentlite.core.errors import UserError
+from agentlite.core.records import Message, Record, Tool, from_row
+from agentlite.core.row_files import find_rows, read_rows, write_json, write_rows
+from agentlite.data.curation.duplicates import leaks, read_held_out
+from agentlite.data.curation.minhash import text_copies
+from agentlite.data.curation.stats import script_of
+from agentlite.data.curation.traits import Traits, normal, traits
+from agentlite.data.formats import files_of, raw_files, read_raw
+from agentlite.data.formats.json_decode import json_value
+from agentlite.engine import sentence_encoder
+from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply, question
+from agentlite.retrieval.clusters import clusters, nearest_cluster
+from agentlite.stages.frame import Figures, Files, plan_of, run_stage
+from agentlite.stages.teacher import REPLIES, answers, nothing_kept, reply_fault, teacher_of
+from agentlite.workspace import run_folder
+from agentlite.workspace.digests import file_digest
+from agentlite.workspace.encoder_source import find_encoder
+from agentlite.workspace.run_folder import Result, RunTarget, StageFolder
+
+QUERIES, DROPPED = "queries.jsonl", "dropped.jsonl"
+ROUNDS = 4  # of requests, where too few of the queries could be kept
+LONGEST_READ = 96  # tokens of a query that the encoder reads
+KEYS = ("text", "query", "prompt", "question", "instruction")  # of a text in a row
+SHORTEST, LONGEST = 8, 2000  # bytes and characters of a query
+LONGEST_SHOWN = 500  # characters of a near query, and of what its tools do
+MOST_TOOLS = 12
+# a place that was to be filled: <city>, [your name], {date}, "..."
+PLACE = re.compile(r"<[A-Za-z_ ]{2,30}>|\[[A-Za-z_ ]{2,30}\]|\{[A-Za-z_ ]{1,30}\}|^\W*\.\.\.\W*$")
+LETTER = re.compile(r"[^\W\d_]")
+REPEATED = re.compile(r"(.{1,20}?)\1{7,}", re.DOTALL)
+ASK = """These are requests that users make of an assistant with tools:
+{near}
+{tools}
+Write {count} new requests of the same kind by other users, in the same language. Each must ask for something else, with names, dates and numbers of its own, and say all that is needed. Vary length, tone and order.
+Answer with a JSON list of {count} strings and nothing else."""  # noqa: E501  (a paragraph of the prompt is one line)
+
+
+class SeedQuery(NamedTuple):
+    """`tools`: those on offer where it was asked."""
+
+    text: str
+    tools: tuple[Tool, ...] = ()
+
+
+class NewQuery(NamedTuple):
+    """`near`: the seeds that its request has shown, of one cluster; the first is their anchor.
+    `fault`: the kind of why it is not kept; "" if it is.
+    """
+
+    text: str
+    near: Sequence[SeedQuery]
+    fault: str = ""
+
+
+def run(settings: QueriesSettings, target: RunTarget) -> Result:
+    """What was answered is kept, whatever ends it."""
+    teacher = teacher_of(settings, "make queries", target.begun)
+    seeds, inputs = find_seeds(settings, target.run)
+    source = find_encoder(settings.encoder, target.run)
+    held = [file for rows in settings.holdout for file in files_of(rows)]
+    inputs |= {"model": teacher.digest, "encoder": source.digest}
+    inputs |= {f"holdout {file}": ",".join(map(file_digest, raw_files(file))) for file in held}
+
+    def work(stage: StageFolder) -> tuple[Files, Figures]:
+        held_out = read_held_out(held).traits if held else []
+        encoder = sentence_encoder.load(source, LONGEST_READ)
+        vectors = sentence_encoder.embed(encoder, [seed.text for seed in seeds])
+        count = settings.clusters or max(1, isqrt(len(seeds) // 2))
+        labels, centres = clusters(vectors, min(count, len(seeds)), settings.seed)
+        made: list[NewQuery] = []
+        requests = 0
+        for _ in range(ROUNDS):
+            missing = settings.num_queries - sum(not query.fault for query in made)
+            if missing <= 0:
+                break
+            numbers = range(requests, requests + -(-missing // settings.per_request))
+            requests = numbers.stop
+            near = [_near_seeds(settings, seeds, labels, vectors, number) for number in numbers]
+            asked = [
+                _request(settings, shown, number)
+                for shown, number in zip(near, numbers, strict=True)
+            ]
+            replies = answers(teacher, asked, settings, stage.folder / REPLIES, "queries: requests")
+            for shown, reply in zip(near, replies, strict=True):
+                made += _read_reply(reply, shown)
+            made = _compare(made, seeds, held_out)
+        kept = [query for query in made if not query.fault][: settings.num_queries]
+        dropped = [{"text": query.text, "fault": query.fault} for query in made if query.fault]
+        write_rows(stage.folder / DROPPED, dropped)
+        new_labels: list[int] = []
+        if kept:
+            new_vectors = sentence_encoder.embed(encoder, [query.text for query in kept])
+            new_labels = nearest_cluster(new_vectors, centres)
+        of_seeds, of_new = Counter(labels), Counter(new_labels)
+        figures: dict[str, Any] = {
+            "wanted": settings.num_queries,
+            "kept": len(kept),
+            "requests": requests,
+            "seeds": len(seeds),
+            "dropped": dict(Counter(row["fault"] for row in dropped).most_common()),
+            "clusters": [
+                {
+                    "example": seeds[labels.index(number)].text[:80],
+                    "seeds": of_seeds[number],
+                    "new": of_new[number],
+                }
+                for number in range(len(centres))
+            ],
+        }
+        write_json(stage.folder / "stats.json", figures)
+        if not kept:
+            raise nothing_kept(
+                "agentlite make queries",
+                "no query could be kept",
+                figures["dropped"],
+                f"Read {DROPPED} in the stage's folder; take a stronger model, with --force.",
+            )
+        # prompts as `pairs --data` reads them: with the tools of the seed that each was made near
+        rows = (
+            {
+                "prompt": query.text,
+                "tools": [tool.schema for tool in query.near[0].tools],
+                "meta": {"cluster": label, "near": [seed.text for seed in query.near]},
+            }
+            for query, label in zip(kept, new_labels, strict=True)
+        )
+        write_rows(stage.folder / QUERIES, rows)
+        return [QUERIES, DROPPED, REPLIES, "stats.json"], figures
+
+    path = shlex.quote(str(target.folder / QUERIES))
+    return run_stage(
+        plan_of("queries", settings, inputs),
+        target,
+        dry_run=lambda: {"seeds": len(seeds), "wanted": settings.num_queries},
+        work=work,
+        next_command=f"agentlite pairs --data {path} --endpoint URL --model NAME",
+        keep=[REPLIES],
+        token_budget=settings.token_budget,
+    )
+
+
+def key_figure(figures: Mapping[str, Any]) -> str:
+    return f"{figures['kept']} of {figures['wanted']} queries"
+
+
+def find_seeds(settings: QueriesSettings, run: Path) -> tuple[list[SeedQuery], dict[str, str]]:
+    """The queries to begin with, each once: those of the training records of a prep, or of a file
+    of texts. With the digest of the input, by its name in a plan.
+    """
+    if settings.queries:
+        path = Path(settings.queries)
+        every, inputs = [*_seeds_of_file(path)], {str(path): file_digest(path)}
+    else:
+        folder = run_folder.find_stage(settings.data, run)
+        rows = find_rows(folder, "train")
+        inputs = {"data": run_folder.finished(folder, "prep").outputs[rows.name]}
+        every = []
+        for record in map(from_row, read_rows(rows)):
+            texts = (message.content for message in record.messages if message.role == "user")
+            if (text := next(texts, "")).strip():
+                every.append(SeedQuery(text, record.tools))
+    first: dict[str, SeedQuery] = {}
+    for query in every:
+        first.setdefault(normal(query.text), query)
+    if not first:
+        raise UserError(
+            "holds no query.",
+            "Name a prep whose training records begin with a user, or a file: --queries FILE.",
+            location=settings.queries or f"--data {shlex.quote(settings.data)}",
+        )
+    return [*first.values()], inputs
+
+
+def _seeds_of_file(path: Path) -> Iterator[SeedQuery]:
+    """A text, or an object with one under a usual key, in each line."""
+    if not path.is_file():
+        raise UserError("no such file.", "Name a JSONL file of texts.", location=str(path))
+    for raw in read_raw(str(path), io.BytesIO()):
+        value: Any = None
+        if not raw.error:
+            texts = (raw.value[key] for key in KEYS if isinstance(raw.value.get(key), str))
+            value = next(texts, "")
+        elif raw.error.code == "E201":  # JSON, but no object: a text stands alone
+            value = json_value(raw.content.decode("utf-8-sig"))
+        text = value.strip() if isinstance(value, str) else ""
+        if not text:
+            raise UserError(
+                "not a query.",
+                'Write "a text" or {"text": "..."} in each line.',
+                location=raw.location,
+            )
+        yield SeedQuery(text)
+
+
+def _near_seeds(
+    settings: QueriesSettings,
+    seeds: Sequence[SeedQuery],
+    labels: Sequence[int],
+    vectors: Any,
+    number: int,
+) -> list[SeedQuery]:
+    """Those of request `number`: the clusters take turns, each with another anchor."""
+    cluster = number % (max(labels) + 1)
+    members = [place for place, label in enumerate(labels) if label == cluster]
+    anchor = Random(f"{settings.seed} queries {number}").choice(members)
+    alike = vectors[members] @ vectors[anchor]
+    order = sorted(range(len(members)), key=lambda at: (members[at] != anchor, -alike[at], at))
+    return [seeds[members[at]] for at in order[: settings.near]]
+
+
+def _request(
+    settings: QueriesSettings, near: Sequence[SeedQuery], number: int
+) -> SimulatorQuestion:
+    shown = "\n".join(f"- {_line(seed.text)}" for seed in near)
+    tools = [f"- {tool.name}: {_line(tool.description)}" for tool in near[0].tools]
+    about = "\nThe tools:\n" + "\n".join(tools[:MOST_TOOLS]) + "\n" if tools else ""
+    return question(
+        "teacher",
+        ASK.format(near=shown, tools=about, count=settings.per_request),
+        temperature=settings.temperature,
+        max_tokens=settings.max_new_tokens,
+        seed=settings.seed * 100_000 + number,
+    )
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:LONGEST_SHOWN]
+
+
+def _read_reply(reply: SimulatorReply, near: Sequence[SeedQuery]) -> Iterator[NewQuery]:
+    """The queries of a reply, with what is wrong with each by itself; one with a fault for a reply
+    that is not a list.
+    """
+    fault, _ = reply_fault(reply)
+    if fault:
+        yield NewQuery(reply.problem or reply.words, near, fault)
+        return
+    values = _first_list(reply.words)
+    if values is None:
+        yield NewQuery(reply.words, near, "not a list")
+        return
+    scripts = {script_of(seed.text) for seed in near}
+    for value in values:
+        if not isinstance(value, str):
+            yield NewQuery(json.dumps(value, ensure_ascii=False), near, "not a text")
+            continue
+        text = value.strip()
+        fault = "" if script_of(text) in scripts else "other language"
+        # half a sentence, a place to fill, one thing over and over, or no words at all
+        is_short = len(text.encode("utf-8", "replace")) < SHORTEST or len(text) > LONGEST
+        if is_short or not LETTER.search(text) or PLACE.search(text) or REPEATED.search(text):
+            fault = "nonsense"
+        yield NewQuery(text, near, fault)
+
+
+def _first_list(text: str) -> list[Any] | None:
+    """The first JSON list of a text; None if there is none that is whole."""
+    for start in (match.start() for match in re.finditer(r"\[", text)):
+        try:
+            value: list[Any] = json.JSONDecoder().raw_decode(text, start)[0]
+        except (ValueError, RecursionError):
+            continue
+        return value
+    return None
+
+
+def _compare(
+    made: Sequence[NewQuery], seeds: Sequence[SeedQuery], held_out: Sequence[Traits]
+) -> list[NewQuery]:
+    """With the faults that only the other queries show: copies of a seed or of an earlier query,
+    and leaks of a held-out one.
+    """
+    whole = [place for place, query in enumerate(made) if not query.fault]
+    faults: dict[int, str] = {}
+    if held_out:
+        records = {at: traits(Record(messages=(Message("user", made[at].text),))) for at in whole}
+        faults |= dict.fromkeys(leaks(records, held_out), "leak")
+    left = [place for place in whole if place not in faults]
+    texts = [normal(seed.text) for seed in seeds] + [normal(made[place].text) for place in left]
+    # a seed may be near another seed: only what comes behind them is dropped
+    for at in text_copies(texts):
+        if at >= len(seeds):
+            faults[left[at - len(seeds)]] = "copy"
+    return [
+        query._replace(fault=faults.get(place, query.fault)) for place, query in enumerate(made)
+    ]

@@ -1,0 +1,389 @@
+"""Training records + a model -> prompt templates that are better than known protocols, as files.
+
+The Meta-Agent of seed 003 writes a template for like requests. Templates and known protocols answer
+the same requests; a judge scores the answers.
+"""
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from msgspec import to_builtins
+
+from agentlite.config.settings import TemplatesSettings
+from agentlite.core import console
+from agentlite.core.endpoint_pool import refuse_unanswered
+from agentlite.core.errors import RowError, UserError
+from agentlite.core.openai_client import Endpoint
+from agentlite.core.records import Record, from_row
+from agentlite.core.row_files import find_rows, read_rows, replacing, write_json, write_rows
+from agentlite.data.curation.minhash import text_copies
+from agentlite.data.curation.mix import sample
+from agentlite.data.curation.traits import normal
+from agentlite.engine.remote import Served, behind
+from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply, question
+from agentlite.rendering import (
+    Protocol,
+    check_reading,
+    first_messages,
+    protocols_of,
+    reading_problem,
+    render,
+)
+from agentlite.rendering.protocols.prompt_template import (
+    FORMATS,
+    LISTINGS,
+    SLOTS,
+    SUFFIX,
+    PromptTemplate,
+    slot_problem,
+    to_text,
+)
+from agentlite.rendering.template import Template
+from agentlite.retrieval.rankers import words
+from agentlite.scoring.judge.llm_judge import item_at, judge
+from agentlite.scoring.metrics.confidence import Summary, summary
+from agentlite.stages.frame import Figures, Files, plan_of, run_stage
+from agentlite.stages.teacher import REPLIES, answers, nothing_kept, reply_fault, teacher_of
+from agentlite.workspace import run_folder
+from agentlite.workspace.lineage import model_of_prep
+from agentlite.workspace.model_source import load_template
+from agentlite.workspace.run_folder import Result, RunTarget, StageFolder
+
+TEMPLATES, VERDICTS = "templates.jsonl", "verdicts.jsonl"
+LONGEST_REQUEST = 500  # characters of a request that are shown
+STYLES = (
+    "short and dry, like a form",
+    "like the handbook of a new employee",
+    "as a list of numbered rules",
+    "as a friendly talk",
+    "with a heading before each part",
+    "strict, with what must never be done",
+    "as a role that the agent plays",
+    "for an expert, in few words",
+)
+META = """You design prompts for agents that use tools. Write one prompt template for an agent that gets requests such as these:
+{requests}
+
+Write it in the language of these requests, {style}. The template must fit any other request and any other tools, so name none.
+It has six parts. Each part stands between its tags exactly once; their order is yours.
+<Profile>who the agent is</Profile>
+<Instruction>how the agent works</Instruction>
+<Tools>your words around {{tools}}</Tools>
+<Goal>your words around {{goal}}</Goal>
+<Memory>your words around {{memory}}</Memory>
+<Format>your words around {{format}}</Format>
+The four words in braces are replaced later, by the list of tools, the request, what was said and done so far, and how the next step is to be written. Each of them stands exactly once, with its braces, in its own part. Use no other braces.
+Write the template and nothing else."""  # noqa: E501  (a paragraph of the prompt is one line)
+FIRST, LAST = re.compile(rf"<({'|'.join(SLOTS)})>"), re.compile(rf"</({'|'.join(SLOTS)})>")
+
+
+class WrittenTemplate(NamedTuple):
+    """`fault`: why the candidate cannot be used, as a kind, and its `detail`; "" if it can."""
+
+    number: int
+    template: PromptTemplate
+    fault: str = ""
+    detail: str = ""
+
+
+class TemplateDifference(NamedTuple):
+    """Of a template, on the requests where it and every benchmark have a score: how many points, of
+    5, it is above the mean of the benchmarks; its own mean; the share of its answers that read.
+    """
+
+    points: Summary | None
+    score: float | None
+    readable: float
+
+
+def run(settings: TemplatesSettings, target: RunTarget) -> Result:
+    """What was answered is kept, whatever ends it."""
+    teacher = teacher_of(settings, "make templates", target.begun)
+    own = settings.judge_endpoint
+    judging = behind(
+        (own or settings.endpoint[0],),
+        settings.judge_model or ("" if own else settings.model),
+        settings.judge_key if own else settings.endpoint_key,
+        "--judge-endpoint",
+        settings,
+    ).endpoints[0]
+    benchmark = protocols_of(settings.benchmark).protocols
+    if native := next((name for name, protocol in benchmark.items() if protocol.native), ""):
+        raise UserError(
+            f"'{native}' is written by the server's own chat template.",
+            "Name others: --benchmark autogpt,toolllama.",
+            location="--benchmark",
+        )
+    data = run_folder.find_stage(settings.data, target.run)
+    prepared = run_folder.finished(data, "prep")
+    rows = find_rows(data, "train")
+    usable = [record for record in map(from_row, read_rows(rows)) if _is_usable(record, benchmark)]
+    if not usable:
+        raise UserError(
+            "holds no training record with tools whose first turn can be asked.",
+            "Name another prep: --data NAME.",
+            location=f"--data {shlex.quote(settings.data)}",
+        )
+    records = [usable[index] for index in sample(usable, settings.num_queries, settings.seed)]
+
+    def dry_run() -> Figures:
+        wanted = len(records) * (settings.num_templates + len(benchmark))
+        planned = {"requests": len(records), "templates": settings.num_templates}
+        return {**planned, "answers": wanted, "scores": wanted}
+
+    def work(stage: StageFolder) -> tuple[Files, Figures]:
+        asked = _questions(settings, usable)
+        texts = answers(teacher, asked, settings, stage.folder / REPLIES, "templates: written")
+        template = load_template(model_of_prep(str(data), target.run).base)
+        written = _read_templates(texts, records, template)
+        fitting = {
+            draft.template.name: draft.template.protocol for draft in written if not draft.fault
+        }
+        differences: dict[str, TemplateDifference] = {}
+        figures: dict[str, Any] = {}
+        if fitting:
+            differences, figures = _measure(
+                settings, teacher, judging, benchmark, fitting, records, stage.folder
+            )
+        points = {name: difference.points for name, difference in differences.items()}
+        kept = [name for name, of in points.items() if of and of.mean > settings.epsilon]
+        write_rows(stage.folder / TEMPLATES, _rows(written, differences, kept))
+        scored = sum(mean is not None for mean in points.values())
+        dropped = dict(Counter(draft.fault for draft in written if draft.fault).most_common())
+        dropped |= {"not better": scored - len(kept), "no score": len(points) - scored}
+        figures = {
+            "written": len(written),
+            "kept": len(kept),
+            "dropped": {name: count for name, count in dropped.items() if count},
+            **figures,
+        }
+        write_json(stage.folder / "stats.json", figures)
+        if not kept:
+            better = "no template is better than the benchmark"
+            raise nothing_kept(
+                "agentlite make templates",
+                better if fitting else "every template has a fault",
+                figures["dropped"],
+                f"Read {TEMPLATES} in the stage's folder; take a stronger model, more templates "
+                "(-n) or another --epsilon, with --force.",
+            )
+        templates = {draft.template.name: draft.template for draft in written}
+        files = {f"{name}{SUFFIX}": to_text(templates[name]) for name in kept}
+        for name, text in files.items():
+            with replacing(stage.folder / name) as file:
+                file.write(text.encode())
+        return [TEMPLATES, REPLIES, VERDICTS, "stats.json", *files], figures
+
+    # the rows that the prep has read
+    sources = run_folder.read_plan(data).settings.get("sources") or ["dialogs.jsonl"]
+    options = ["--protocol", f"hermes,{target.folder}", "--out", f"prep-{target.out}"]
+    inputs = {"data": prepared.outputs[rows.name], "model": teacher.digest}
+    return run_stage(
+        plan_of("templates", settings, inputs),
+        target,
+        dry_run=dry_run,
+        work=work,
+        next_command=shlex.join(["agentlite", "prep", *map(str, sources), *options]),
+        keep=[REPLIES],
+        token_budget=settings.token_budget,
+    )
+
+
+def key_figure(figures: Mapping[str, Any]) -> str:
+    return f"{figures['kept']} of {figures['written']} templates"
+
+
+def _is_usable(record: Record, benchmark: Mapping[str, Protocol]) -> bool:
+    """Whether a record has tools, and its first turn can be asked in every benchmark."""
+    if not record.tools or not record.turns or record.turns[0] not in record.prompted_turns:
+        return False
+    if all(message.role != "user" for message in record.messages[: record.turns[0]]):
+        return False
+    try:
+        for protocol in benchmark.values():
+            first_messages(record, record.turns[0], protocol)
+    except RowError:
+        return False
+    return True
+
+
+def _rows(
+    written: Sequence[WrittenTemplate],
+    differences: Mapping[str, TemplateDifference],
+    kept: Sequence[str],
+) -> Iterator[dict[str, Any]]:
+    """Every template that was written, with its fault or with what it has over the benchmark."""
+    for draft in written:
+        name = draft.template.name
+        row = {"number": draft.number, **to_builtins(draft.template), "kept": name in kept}
+        if draft.fault:
+            yield row | {"fault": draft.fault, "detail": draft.detail}
+        else:
+            yield row | to_builtins(differences[name]._asdict())
+
+
+def _questions(settings: TemplatesSettings, records: Sequence[Record]) -> list[SimulatorQuestion]:
+    """What the model is asked for each candidate: a request with those that share most words with
+    it, and another style.
+    """
+    every = (message for record in records for message in record.messages)
+    requests = [*dict.fromkeys(message.content for message in every if message.role == "user")]
+    words_of = {request: {*words(request)} for request in requests}
+    asked = []
+    for number in range(settings.num_templates):
+        first = Random(f"{settings.seed} template {number}").choice(requests)
+        alike = _by_likeness(first, words_of)[: settings.near]
+        lines = [f"- {' '.join(request.split())[:LONGEST_REQUEST]}" for request in alike]
+        asked.append(
+            question(
+                "teacher",
+                META.format(requests="\n".join(lines), style=STYLES[number % len(STYLES)]),
+                temperature=settings.temperature,
+                max_tokens=settings.max_new_tokens,
+                seed=settings.seed * 1000 + number,
+            )
+        )
+    return asked
+
+
+def _by_likeness(first: str, words_of: Mapping[str, set[str]]) -> list[str]:
+    """A request, and then all others: the more words they share with it, the earlier."""
+    own = words_of[first]
+
+    def order(other: str) -> tuple[bool, float, str]:
+        theirs = words_of[other]
+        return other != first, -len(own & theirs) / max(1, len(own | theirs)), other
+
+    return sorted(words_of, key=order)
+
+
+def _read_templates(
+    replies: Sequence[SimulatorReply], records: Sequence[Record], template: Template
+) -> list[WrittenTemplate]:
+    """A candidate for each reply. `records`: those whose calls must read back."""
+    read = [_read(number, reply, template, records) for number, reply in enumerate(replies)]
+    whole = [draft for draft in read if not draft.fault]
+    copies = text_copies([normal(draft.template.text) for draft in whole])
+    for place, kept in copies.items():
+        copy, of = whole[place], whole[kept].template.name
+        read[copy.number] = copy._replace(fault="copy", detail=f"of {of}")
+    return read
+
+
+def _read(
+    number: int, reply: SimulatorReply, template: Template, records: Sequence[Record]
+) -> WrittenTemplate:
+    formats, listings = [*FORMATS], [*LISTINGS]
+    text = reply.words
+    first, last = FIRST.search(text), [*LAST.finditer(text)]
+    if first and last and last[-1].end() > first.start():
+        text = text[first.start() : last[-1].end()]  # without what it says around the template
+    draft = PromptTemplate(
+        f"meta-{number + 1:02d}",
+        text,
+        formats[number % len(formats)],
+        listings[number // len(formats) % len(listings)],
+    )
+    fault, detail = reply_fault(reply)
+    if not fault and not first:
+        fault, detail = "no template", f"{reply.words[:60]!r}"
+    if not fault:
+        fault, detail = slot_problem(text)
+    if not fault and (detail := _unread(draft, template, records)):
+        fault = "not read back"
+    return WrittenTemplate(number, draft, fault, detail)
+
+
+def _unread(draft: PromptTemplate, template: Template, records: Sequence[Record]) -> str:
+    """Why the calls of a record do not read back; "" if they do. A record that the call
+    format cannot hold, such as one with two calls in a turn, says nothing about the template.
+    """
+    if problem := reading_problem(draft.protocol, template):
+        return problem
+    for record in records:
+        error = _reading_error(record, draft.protocol, template)
+        if not error or error.code != "E215":
+            continue
+        if not _reading_error(record, FORMATS[draft.calls].protocol, template):
+            return f"record {record.id}: {error.reason}"
+    return ""
+
+
+def _reading_error(record: Record, protocol: Protocol, template: Template) -> RowError | None:
+    try:
+        check_reading(record, render(record, protocol, template), protocol, template)
+    except RowError as error:
+        return error
+    return None
+
+
+def _measure(
+    settings: TemplatesSettings,
+    teacher: Served,
+    judging: Endpoint,
+    benchmark: Mapping[str, Protocol],
+    templates: Mapping[str, Protocol],
+    records: Sequence[Record],
+    folder: Path,
+) -> tuple[dict[str, TemplateDifference], dict[str, Any]]:
+    """Answers to the first turn of each record, a judge's scores of them, and what each template
+    has over the benchmark; with the figures. What was answered is kept, whatever ends this.
+    """
+    asked: dict[str, Record] = {}  # by protocol and record
+    questions = []
+    for name, protocol in {**benchmark, **templates}.items():
+        for record in records:
+            asked[f"{name} {record.id}"] = record
+            shown = tuple(first_messages(record, record.turns[0], protocol))
+            limit = (("max_tokens", settings.max_new_tokens),)
+            questions.append(SimulatorQuestion("teacher", shown, limit))
+    replies = answers(teacher, questions, settings, folder / REPLIES, "templates: answers")
+    texts = {
+        place: reply.words for place, reply in zip(asked, replies, strict=True) if not reply.problem
+    }
+    items = [
+        item_at(place, asked[place], asked[place].turns[0], text) for place, text in texts.items()
+    ]
+    with console.progress("templates: scores", len(items)) as advance:
+        result = judge(items, judging, folder / VERDICTS, advance=advance)
+    if len(result.unanswered) > settings.max_failures * len(items):
+        refuse_unanswered(result.unanswered, len(items), "--judge-endpoint", "")
+    scores = {
+        name: {
+            record.id: result.scores[place]
+            for record in records
+            if (place := f"{name} {record.id}") in result.scores
+        }
+        for name in (*benchmark, *templates)
+    }
+    means = {name: fmean(of.values()) for name, of in scores.items() if of}
+    differences = {}
+    for name, protocol in templates.items():
+        points = [
+            score - fmean(scores[other][record] for other in benchmark)
+            for record, score in scores[name].items()
+            if all(record in scores[other] for other in benchmark)
+        ]
+        read = [
+            not protocol.read(texts[place], record.tools).problem
+            for record in records
+            if (place := f"{name} {record.id}") in texts
+        ]
+        differences[name] = TemplateDifference(
+            summary(points, settings.seed) if points else None,
+            means.get(name),
+            fmean(read) if read else 0.0,
+        )
+    figures = {
+        "differences": {name: to_builtins(of._asdict()) for name, of in differences.items()},
+        "benchmark": {name: means[name] for name in benchmark if name in means},
+        "judge_problems": result.problems,
+        "judge_tokens": result.prompt_tokens + result.completion_tokens,
+    }
+    return differences, figures
