@@ -5,11 +5,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from agentlite.core.errors import RowError
 from agentlite.core.json_schema import KEYWORDS, STRUCTURE, as_meant, misfit
+from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.openai_messages import Opened, Turn
-from agentlite.rendering import Protocol
-from agentlite.rendering.call_syntax import CallSyntax, call_syntax
+from agentlite.rendering import Protocol, render_last
 from agentlite.rendering.protocol import THINK_END
+from agentlite.rendering.renderer import span_text
 from agentlite.rendering.template import Template
 
 # of llguidance. A weak model would write blanks for ever; what else a schema says is checked behind
@@ -34,7 +36,7 @@ def json_form(
     """
     schema = {"type": "object", **schema} if "properties" in schema else dict(schema)
     lead = f"\n{THINK_END}\n\n" if protocol.prompt_opens_thought else ""
-    grammar = _grammar([(CallSyntax(lead, ""), schema)], template)
+    grammar = _grammar([(lead, schema, "")], template)
 
     def problem(turn: Turn) -> str:
         try:
@@ -57,7 +59,8 @@ def call_form(
     for tool in tools.values():
         if not (syntax := call_syntax(tool, protocol, template)):
             return None
-        calls.append((syntax, {**tool.parameters, "type": "object"}))
+        before, after = syntax
+        calls.append((before, {**tool.parameters, "type": "object"}, after))
     grammar = _grammar(calls, template)
 
     def problem(turn: Turn) -> str:
@@ -71,8 +74,25 @@ def call_form(
     return AnswerForm(grammar, problem) if grammar else None
 
 
-def _grammar(values: Sequence[tuple[CallSyntax, Mapping[str, Any]]], template: Template) -> str:
-    """One of several JSON values, each between its texts, in llguidance's form of Lark. A keyword
+def call_syntax(tool: Tool, protocol: Protocol, template: Template) -> tuple[str, str] | None:
+    """What stands before and behind the arguments of a call of `tool`, in any dialog: found by
+    writing a call and reading it back. None where one whose arguments are JSON does not read back.
+    """
+    call = Message("assistant", calls=(Call(tool.name, {}, "call00000"),))
+    record = Record(messages=(Message("user", "x"), call), tools=(tool,))
+    try:
+        row = render_last(record, protocol, template)
+    except RowError:
+        return None
+    span = next(span for span in row.spans if span.turn == 1)
+    before, empty, after = span_text(row, span, template).rpartition("{}")
+    read = protocol.read(f'{before}{{"probe": 1}}{after}', record.tools)
+    reads_back = [(call.name, call.arguments) for call in read.calls] == [(tool.name, {"probe": 1})]
+    return (before, after) if empty and reads_back and not read.problem else None
+
+
+def _grammar(values: Sequence[tuple[str, Mapping[str, Any], str]], template: Template) -> str:
+    """One of several JSON values, each between two texts, in llguidance's form of Lark. A keyword
     that llguidance cannot follow, such as a pattern that looks ahead, leaves only the structure of
     the schemas. "" where no value fits.
     """
@@ -80,10 +100,10 @@ def _grammar(values: Sequence[tuple[CallSyntax, Mapping[str, Any]]], template: T
 
     for kept in (KEYWORDS, STRUCTURE):
         rules = []
-        for syntax, schema in values:
-            meant = {**as_meant(dict(schema), kept), "x-guidance": OPTIONS}
-            before, after = (_literal(text, template) for text in syntax)
-            rules.append(f"{before} %json {json.dumps(meant)} {after}")
+        for before, schema, after in values:
+            meant = json.dumps({**as_meant(dict(schema), kept), "x-guidance": OPTIONS})
+            texts = (_literal(before, template), f"%json {meant}", _literal(after, template))
+            rules.append(" ".join(texts))
         grammar = "start: " + "\n  | ".join(rules)
         if rules and not LLMatcher.validate_grammar(grammar):
             return grammar

@@ -1,18 +1,31 @@
-"""A chat on the terminal: a person's messages, the model's, tool results; kept as an OpenAI row."""
+"""A chat on the terminal: a person's messages, the model's, tool results; kept as an OpenAI row.
 
-from collections.abc import Callable, Sequence
+Results come from the person, from recorded dialogs, or from functions of the person's own.
+"""
+
+import io
+import shlex
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from agentlite.core.call_results import says_error
+from agentlite.core import console
+from agentlite.core.call_results import as_text, says_error
 from agentlite.core.errors import RowError, UserError
-from agentlite.core.records import Message, Tool, wire_message
+from agentlite.core.records import Call, Message, Tool, canonical, plain, wire_message
+from agentlite.core.user_code import Named, UserCode, awaited
+from agentlite.data.formats import read_raw, samples, to_record
 from agentlite.data.formats.own_rows import is_to_learn
+from agentlite.data.formats.tool_calls import read_tools
+from agentlite.data.tool_catalogue import SHAPE
 from agentlite.deploy.chat_model import ChatModel
-from agentlite.deploy.tool_results import Observe
 from agentlite.engine.decoding import Decoding
 
+Observe = Callable[[Call], str]
 MOST_STEPS = 8  # of one turn of the person's: a model may call for ever
 
 
@@ -77,10 +90,6 @@ class ChatSession:
         del self.messages[users[-1] if users else 0 :]
         return bool(users)
 
-    def reset(self) -> None:
-        """Forgets the dialog."""
-        self.messages.clear()
-
     def prompt(self) -> str:
         """What the model would be shown, if the person said `...` now."""
         messages = [*self.messages, {"role": "user", "content": "..."}]
@@ -93,7 +102,12 @@ class ChatSession:
         length, longest = len(dialog.ids), self.chat_model.max_length
         if length >= longest:
             raise RowError("E217", f"the dialog has {length} tokens, --max-length is {longest}")
-        turn = self.chat_model.answer(dialog, decoding, self._heard)
+
+        def listener(text: str) -> bool:
+            self.tell(text)
+            return True
+
+        turn = self.chat_model.answer(dialog, decoding, listener)
         self.tell("\n")
         if turn.ended == "cut":
             self.note(f"cut after {turn.new_tokens} tokens: --max-new-tokens")
@@ -120,6 +134,98 @@ class ChatSession:
             row["loss"] = False
         return bool(calls)
 
-    def _heard(self, text: str) -> bool:
-        self.tell(text)
-        return True
+
+def read_toolbox(path: str) -> tuple[Tool, ...]:
+    """A JSON list of tools, an object that has one under "tools", or rows whose first one has.
+    Raises UserError 2.
+    """
+    values: list[object] = []
+    try:
+        for raw in read_raw(path, io.BytesIO()):
+            if raw.error:
+                raise raw.error
+            if isinstance(raw.value, dict) and "tools" in raw.value:
+                values = raw.value["tools"]
+                break
+            values.append(raw.value)
+        if tools := read_tools(values):
+            return tools
+        problem = "holds no tool."
+    except RowError as error:
+        problem = f"{error.reason} ({error.code})."
+    raise UserError(problem, f"Write a list of tools: [{SHAPE}].", location=path)
+
+
+def recorded(path: str) -> Callable[[Call], str | None]:
+    """The results of dialogs of any format that prep reads, by call: each as often as it was
+    recorded, then the last again. A result whose call has unknown arguments is that of any call of
+    its tool. Rows that cannot be read are counted. Raises UserError 2 for a file that cannot.
+    """
+    by_call: dict[str, list[str]] = defaultdict(list)
+    unread = 0
+    for raw in read_raw(path, io.BytesIO()):
+        try:
+            if raw.error:
+                raise raw.error
+            name, parts = samples(raw.value)
+            records = [to_record(part, name) for part in parts]
+        except RowError:
+            unread += 1
+            continue
+        for record in records:
+            keys: dict[str, str] = {}
+            for turn, message in enumerate(record.messages):
+                unknown = record.unknown_arguments(turn)
+                for index, call in enumerate(message.calls):
+                    keys[call.id] = call.name if index in unknown else _key(call)
+                if message.role == "tool" and message.call_id in keys:
+                    by_call[keys[message.call_id]].append(message.content)
+    if unread:
+        why = f"`agentlite prep {shlex.quote(str(path))}` says why"
+        console.notice(f"{path}: {unread} rows cannot be read; {why}")
+
+    def result(call: Call) -> str | None:
+        results = by_call.get(_key(call)) or by_call.get(call.name)
+        if not results:
+            return None
+        return results.pop(0) if len(results) > 1 else results[0]
+
+    return result
+
+
+def _key(call: Call) -> str:
+    return canonical([call.name, call.arguments])
+
+
+@contextmanager
+def executed(path: str, tools: Sequence[Tool], seconds: float, memory: float) -> Iterator[Observe]:
+    """Results of the user's functions, which have the names of the tools; run in a child process
+    with limits of time (s) and memory (GiB).
+
+    An error in one is its result. Raises UserError 2 where the file has no such function.
+    """
+    if not Path(path).is_file():
+        raise UserError(
+            "no such file.",
+            "Name a file of functions with the names of the tools.",
+            location=path,
+        )
+    code = UserCode([Named(path, tool.name) for tool in tools], _call, seconds, memory)
+    known = {tool.name for tool in tools}
+
+    def observe(call: Call) -> str:
+        if call.name not in known:
+            return plain({"error": f"no tool {call.name}"})
+        text, problem = code.ask(call.name, call.arguments)
+        return plain({"error": problem}) if problem else str(text)
+
+    code.start()
+    try:
+        yield observe
+    finally:
+        code.stop()
+
+
+def _call(function: Callable[..., object], arguments: dict[str, object]) -> tuple[str, str]:
+    """Done by the child: the result as text, as a model is shown it."""
+    return as_text(awaited(function(**arguments))), ""

@@ -42,8 +42,8 @@ class ServeJob(NamedTuple):
         return not (self.completion.request.offered or self.form)
 
     def run(self, send: Callable[[bytes], object], is_gone: Callable[[], bool]) -> list[Turn]:
-        """All answers; `send` gets the events of a stream as they come, except those of its end.
-        Raises ClientGone, and Refused 422 if no try of an answer fits the form.
+        """All answers; `send` gets the events of a stream as they come. Raises ClientGone, and
+        Refused 422 if no try of an answer fits the form.
         """
         completion, turns = self.completion, list[Turn]()
         for index in range(completion.request.n or 1):
@@ -65,6 +65,8 @@ class ServeJob(NamedTuple):
                 raise ClientGone
             for event in completion.last_events(index, turns[-1], sent):
                 send(event)
+        for event in completion.end_events(turns):
+            send(event)
         return turns
 
     def answer(self, index: int, listener: Listener) -> Turn:

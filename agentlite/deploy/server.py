@@ -1,11 +1,12 @@
-"""OpenAI's API over HTTP, by starlette and uvicorn: its pages, who may ask, and the log."""
+"""OpenAI's API over HTTP, by starlette and uvicorn: pages, who may ask, the queue, the log."""
 
 import asyncio
 import hmac
 import ipaddress
+import math
 import socket
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,15 +20,16 @@ from starlette.types import Message, Receive, Scope, Send
 
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
-from agentlite.deploy.answer_queue import AnswerQueue, Answers
+from agentlite.data.openai_messages import Turn
 from agentlite.deploy.chat_model import ChatModel
 from agentlite.deploy.openai_api import Refused, as_json, event
-from agentlite.deploy.serve_job import ClientGone, chat_job
+from agentlite.deploy.serve_job import ClientGone, ServeJob, chat_job
 
 HOST = "127.0.0.1"
 LOCAL = ("localhost", HOST, "::1")
 COMPLETIONS = "/v1/chat/completions"
 LONGEST_QUEUE = 64
+LONGEST_WAIT = 60  # seconds that a client is asked to wait: OpenAI's own obeys no longer time
 LONGEST_BODY = 8 << 20
 LONGEST_NAME = 200  # characters of a path in the log
 LOOK = 0.2  # seconds between two looks at whether a waiting client is still there
@@ -56,7 +58,12 @@ class Server:
         self.chat_model, self.host, self.token = chat_model, host, token
         self.socket = _listen(host, port, needs_token=not token)
         self.is_local = _is_loopback(self.address[0])
-        self.queue = AnswerQueue(longest_queue, lambda: self.uvicorn.should_exit)
+        self.longest_queue = longest_queue
+        self.asked = 0  # requests: the one that is answered and those that wait
+        self.seconds = 1.0  # that a request takes: a running mean
+        # The model answers one request at a time, in the order in which they came, and always in
+        # one thread: torch and the allocator keep memory for each that ever ran it.
+        self.answering = ThreadPoolExecutor(1)
         self.preparing = ThreadPoolExecutor(1)  # a template renders for one request at a time
         self.router = Router(
             [
@@ -87,7 +94,7 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.stop()
         self.socket.close()
-        for thread in (self.queue.thread, self.preparing):
+        for thread in (self.answering, self.preparing):
             thread.shutdown(wait=False, cancel_futures=True)
 
     @property
@@ -162,9 +169,9 @@ class Server:
         return _json(
             {
                 "status": "ok",
-                "working": self.queue.asked > 0,
-                "waiting": max(0, self.queue.asked - 1),
-                "longest_queue": self.queue.longest,
+                "working": self.asked > 0,
+                "waiting": max(0, self.asked - 1),
+                "longest_queue": self.longest_queue,
             }
         )
 
@@ -194,7 +201,16 @@ class Server:
         asked = job.completion.request
         details |= {"model": self.chat_model.name, "messages": len(asked.messages)}
         details["prompt"] = len(job.prompt.ids)
-        answers = self.queue.enter(job)
+        if self.asked > self.longest_queue:
+            seconds = str(min(max(1, math.ceil(self.seconds * self.asked)), LONGEST_WAIT))
+            raise Refused(
+                503,
+                f"{self.longest_queue} requests wait already: ask again in about {seconds} s.",
+                code="queue_full",
+                kind="server_error",
+                headers={"Retry-After": seconds},
+            )
+        answers = Answers(self, job)
         if asked.stream:
             return StreamingResponse(
                 self._stream(answers, details),
@@ -211,7 +227,7 @@ class Server:
             answers.leave()
             details |= answers.figures
 
-    async def _stream(self, answers: Answers, details: dict[str, object]) -> AsyncIterator[bytes]:
+    async def _stream(self, answers: "Answers", details: dict[str, object]) -> AsyncIterator[bytes]:
         try:
             async for data in answers.events():
                 yield data
@@ -220,6 +236,49 @@ class Server:
         finally:
             answers.leave()
             details |= answers.figures
+
+
+class Answers:
+    """The answers to one request, which are on their way from now on."""
+
+    def __init__(self, server: Server, job: ServeJob):
+        self.server, self.job, self.is_left = server, job, False
+        self.entered = time.monotonic()
+        self.figures: dict[str, object] = {}  # for the log
+        self.loop, self._events = asyncio.get_running_loop(), asyncio.Queue[bytes]()
+        server.asked += 1
+        self.turns = self.loop.run_in_executor(server.answering, self._run)
+        self.turns.add_done_callback(self._end)
+
+    def leave(self) -> None:
+        """Nobody waits for them any more."""
+        self.is_left = True
+        if not self.figures:  # the model has not begun
+            self.turns.cancel()
+
+    async def events(self) -> AsyncIterator[bytes]:
+        """Of a stream, as they come: a client that reads slowly holds up nobody else."""
+        while event := await self._events.get():
+            yield event
+
+    def _run(self) -> Sequence[Turn]:
+        """In the model's thread. Where the server stops, the answer ends at its next token."""
+        started = time.monotonic()
+        self.figures["waited"] = f"{started - self.entered:.2f}"
+
+        def send(event: bytes) -> None:
+            self.loop.call_soon_threadsafe(self._events.put_nowait, event)
+
+        turns = self.job.run(send, lambda: self.is_left or self.server.uvicorn.should_exit)
+        self.figures["new"] = sum(turn.new_tokens for turn in turns)
+        self.server.seconds += (time.monotonic() - started - self.server.seconds) / 5
+        return turns
+
+    def _end(self, turns: "asyncio.Future[Sequence[Turn]]") -> None:
+        self.server.asked -= 1
+        self._events.put_nowait(b"")
+        if not turns.cancelled():
+            turns.exception()  # asyncio reports one that nobody has asked for
 
 
 def _listen(host: str, port: int, *, needs_token: bool) -> socket.socket:

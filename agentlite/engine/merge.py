@@ -7,8 +7,7 @@ from typing import Any
 from agentlite.core.errors import DISK, UserError
 from agentlite.engine import load_libraries
 from agentlite.engine.load import explained, weights_folder
-from agentlite.rendering.chat_template import today
-from agentlite.rendering.template import Messages
+from agentlite.rendering.template import Messages, today
 from agentlite.workspace.model_source import Source
 
 

@@ -1,6 +1,7 @@
 """Record -> text with trained spans, and text -> calls; the protocols by name."""
 
 from agentlite.rendering.encoding import (
+    TABLES,
     Encoded,
     Prompt,
     encode,
@@ -10,7 +11,6 @@ from agentlite.rendering.encoding import (
     show,
     training_rows,
 )
-from agentlite.rendering.loss_weights import TABLES
 from agentlite.rendering.protocol import Protocol
 from agentlite.rendering.protocol_mix import (
     PROTOCOLS,

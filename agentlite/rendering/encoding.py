@@ -1,16 +1,79 @@
-"""Rendered text -> token ids and labels, for training rows and for prompts."""
+"""Rendered text -> token ids, labels and loss weights, for training rows and for prompts."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from bisect import bisect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Ending, Record, Step
-from agentlite.rendering.loss_weights import Table, weight_at, weight_changes
 from agentlite.rendering.protocol import Protocol
 from agentlite.rendering.renderer import Rendered, Span, render, span_text
 from agentlite.rendering.template import Template
 
 IGNORED = -100
+
+
+class Table(NamedTuple):
+    """Marks in an answer, with their weights: of the mark, and of what follows it up to the next
+    one; 1 before the first. `whole`: of a mark that is a whole pattern, alone. `questions`: the
+    weight of the whole answer to a question that contains one of these texts.
+
+    Tables are those of ms-swift's loss_scale. Weight 0 takes a part out. The loss is the sum of
+    weight x loss over the trained tokens, divided by their number.
+    """
+
+    marks: Mapping[str, tuple[float, float]]
+    pattern: str = ""
+    whole: float = 1.0
+    questions: Mapping[str, float] = {}
+
+
+REACT = {
+    "Action Input:": (2.0, 2.0),
+    "Action:": (2.0, 2.0),
+    "Thought:": (1.0, 1.0),
+    "Final Answer:": (1.0, 1.0),
+    "Observation:": (2.0, 0.0),
+}
+QWEN = {
+    "✿FUNCTION✿:": (2.0, 2.0),
+    "✿ARGS✿:": (2.0, 2.0),
+    "✿RETURN✿:": (1.0, 1.0),
+    "✿RESULT✿:": (2.0, 0.0),
+}
+NAMES = (
+    "Name:",
+    "Action:",
+    "ACTION:",
+    "Tool:",
+    "Command",
+    "Arguments:",
+    "action input",
+    "ACTION_INPUT:",
+    "Action Input:",
+)
+QUESTIONS = (
+    "What is the tool you want to use",
+    "What are the required parameter names",
+    "What is the value of",
+)
+TABLES: dict[str, Table] = {
+    "react": Table(REACT),
+    "hermes": Table({}, r"<tool_call>.+?</tool_call>", 2.0),
+    "qwen": Table(QWEN),
+    "alpha_umi": Table({**REACT, "Next:": (2.0, 2.0)}),
+    "agentflan": Table(
+        {
+            **dict.fromkeys(NAMES, (1.0, 3.0)),
+            "Thought:": (1.0, 1.0),
+            "Final Answer:": (1.0, 1.0),
+            "Observation:": (2.0, 0.0),
+        },
+        questions=dict.fromkeys(QUESTIONS, 3.0),
+    ),
+}
 
 
 class Encoded(NamedTuple):
@@ -70,7 +133,7 @@ def encode(
     ids: list[int] = []
     labels: list[int] = []
     weights: list[float] = []
-    for text, span in _with_spans(row):
+    for text, span in _cut(row):
         before = ids[-1:]
         new = template.encode(text, before)
         ids += new
@@ -86,7 +149,9 @@ def encode(
             if table and record:
                 # The end of the turn is not part of the assistant's words: it weighs 1.
                 answer = text.removesuffix(template.turn_end)
-                changes = weight_changes(answer, table, _question(record, span.turn))
+                earlier = reversed(record.messages[: span.turn])
+                question = next((m.content for m in earlier if m.role == "user"), "")
+                changes = weight_changes(answer, table, question)
                 changes.append((len(answer), 1.0))
             # changes and the tokens' edges are offsets in this text; the span's are in the row's
             left_out = [(start - span.start, end - span.start) for start, end in span.left_out]
@@ -94,7 +159,7 @@ def encode(
                 0.0
                 if any(start < last and end > first for first, last in left_out)
                 else weight_at(changes, start)
-                for start, end in template.offsets(text, before)
+                for start, end in template.encoder.offsets(text, before)
             ]
             labels += [
                 token if weight else IGNORED for token, weight in zip(new, of_tokens, strict=True)
@@ -103,8 +168,21 @@ def encode(
     return Encoded(ids, labels, weights if table else [])
 
 
-def _question(record: Record, turn: int) -> str:
-    return next((m.content for m in reversed(record.messages[:turn]) if m.role == "user"), "")
+def weight_changes(text: str, table: Table, question: str = "") -> list[tuple[int, float]]:
+    """Where in a text each weight begins, in order. Of two at one place the last one counts."""
+    for part, weight in table.questions.items():
+        if part in question:
+            return [(0, weight)]
+    marks = "|".join(map(re.escape, sorted(table.marks, key=len, reverse=True)))
+    changes = [(0, 1.0)]
+    for match in re.finditer(table.pattern or marks, text, re.DOTALL):
+        own, following = (table.whole, 1.0) if table.pattern else table.marks[match[0]]
+        changes += [(match.start(), own), (match.end(), following)]
+    return changes
+
+
+def weight_at(changes: Sequence[tuple[int, float]], place: int) -> float:
+    return changes[bisect(changes, place, key=itemgetter(0)) - 1][1]
 
 
 def encode_prompt(row: Rendered, turn: int, template: Template) -> list[int]:
@@ -114,7 +192,7 @@ def encode_prompt(row: Rendered, turn: int, template: Template) -> list[int]:
     # could differ from those of the training row.
     before = Rendered(row.text[:end], tuple(span for span in row.spans if span.end <= end))
     ids: list[int] = []
-    for piece, _ in _with_spans(before):
+    for piece, _ in _cut(before):
         ids += template.encode(piece, ids)
     return ids
 
@@ -158,16 +236,14 @@ def encode_answer(text: str, ended: Ending, template: Template, prompt: Sequence
     """The ids of an answer behind those of its prompt, with the end of turn, once, where the model
     had ended its turn.
     """
-    return [
-        *template.encode(text, prompt),
-        *([template.token_id(template.turn_end)] if ended == "turn" else []),
-    ]
+    end = [template.token_id(template.turn_end)] if ended == "turn" else []
+    return template.encode(text, prompt) + end
 
 
 def pieces(row: Rendered) -> list[tuple[str, bool]]:
     """The text cut at every span and at what it leaves out, with whether it is trained."""
     cut: list[tuple[str, bool]] = []
-    for text, span in _with_spans(row):
+    for text, span in _cut(row):
         first, trained = (span.start, span.trained) if span else (0, False)
         position = 0
         for edges in sorted(span.left_out if span else ()):
@@ -178,7 +254,7 @@ def pieces(row: Rendered) -> list[tuple[str, bool]]:
     return [(piece, trained) for piece, trained in cut if piece]
 
 
-def _with_spans(row: Rendered) -> list[tuple[str, Span | None]]:
+def _cut(row: Rendered) -> list[tuple[str, Span | None]]:
     """The text cut at every span, and the span it is."""
     cut: list[tuple[str, Span | None]] = []
     position = 0

@@ -8,16 +8,14 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-from agentlite.core.errors import MODEL, UserError, nearest
+from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import Record
 from agentlite.rendering.protocol import Protocol, json_object
 from agentlite.rendering.protocols import (
     autogpt,
-    chat,
     hermes,
     kuaiagent,
     modelscope,
-    ms_agent,
     prompt_template,
     react,
     toolllama,
@@ -28,11 +26,11 @@ from agentlite.rendering.template import Template
 PROTOCOLS: dict[str, Protocol] = {
     protocol.name: protocol
     for protocol in (
-        chat.PROTOCOL,
+        hermes.CHAT,
         hermes.PROTOCOL,
         react.PROTOCOL,
         react.PROTOCOL_ZH,
-        ms_agent.PROTOCOL,
+        react.MS_AGENT,
         toolllama.PROTOCOL,
         modelscope.PROTOCOL,
         autogpt.PROTOCOL,
@@ -54,13 +52,10 @@ class Mixture(NamedTuple):
         """As a setting: `hermes`, or `hermes=2,react=1`. It holds prompt templates whole, so that a
         later stage needs no file.
         """
-        named = {name: self.protocols[name].written or name for name in self.weights}
-        if len(named) == 1:
-            return next(iter(named.values()))
-        return ",".join(
-            f"{named[name]}={str(weight).removesuffix('.0')}"
-            for name, weight in self.weights.items()
-        )
+        parts = {self.protocols[name].written or name: w for name, w in self.weights.items()}
+        if len(parts) == 1:
+            return next(iter(parts))
+        return ",".join(f"{part}={str(w).removesuffix('.0')}" for part, w in parts.items())
 
     def of(self, record: Record) -> Protocol:
         """The protocol a record is rendered in: the one that prep chose for it, if it is here."""
@@ -85,10 +80,8 @@ class Mixture(NamedTuple):
 
     def read_from(self, template: Template) -> "Mixture":
         """The same protocols, as the template has them."""
-        protocols = self.protocols.items()
-        return self._replace(
-            protocols={name: reader_for(protocol, template) for name, protocol in protocols}
-        )
+        read = {name: reader_for(protocol, template) for name, protocol in self.protocols.items()}
+        return self._replace(protocols=read)
 
 
 def native_problem(template: Template) -> str:
@@ -111,13 +104,6 @@ def choose(setting: str, template: Template, seed: int = 0) -> Mixture:
     native = "hermes" if native_problem(template) else "chat"
     mixture = protocols_of(setting, seed, auto=native).read_from(template)
     for protocol in mixture.protocols.values():
-        if protocol.native and not template.takes_tools:
-            raise UserError(
-                "its chat template takes no tools.",
-                "Use --protocol hermes or react, or auto.",
-                location=template.name,
-                exit_code=MODEL,
-            )
         check(protocol, template, PROTOCOLS.values())
     return mixture
 
@@ -136,17 +122,24 @@ def protocols_of(setting: str, seed: int = 0, auto: str = "") -> Mixture:
     """
     protocols: dict[str, Protocol] = {}
     weights: dict[str, float] = {}
-    for name, weight in _parts(setting):
+    for name, text in _parts(setting):
         for protocol in _named(auto if name == "auto" and auto else name):
             if protocol.name in protocols:
-                raise UserError(
-                    f"'{protocol.name}' appears twice.",
-                    "Name each protocol once: hermes=2,react=1.",
-                    location="--protocol",
-                )
-            protocols[protocol.name] = protocol
-            weights[protocol.name] = _weight(protocol.name, weight)
+                fix = "Name each protocol once: hermes=2,react=1."
+                raise _invalid(f"'{protocol.name}' appears twice.", fix)
+            try:
+                weight = float(text or 1)
+            except ValueError:
+                weight = 0.0
+            if not 0 < weight < float("inf"):
+                fix = "Write hermes=2,react=1."
+                raise _invalid(f"{text!r} is not a weight for '{protocol.name}'.", fix)
+            protocols[protocol.name], weights[protocol.name] = protocol, weight
     return Mixture(protocols, weights, seed)
+
+
+def _invalid(problem: str, fix: str = "") -> UserError:
+    return UserError(problem, fix, location="--protocol")
 
 
 def _parts(setting: str) -> Iterator[tuple[str, str]]:
@@ -158,9 +151,7 @@ def _parts(setting: str) -> Iterator[tuple[str, str]]:
             try:
                 _, end = json_object(rest)
             except ValueError as error:
-                raise UserError(
-                    f"not a prompt template: {error}.", location="--protocol"
-                ) from error
+                raise _invalid(f"not a prompt template: {error}.") from error
             template, rest = rest[:end].strip(), rest[end:]
         part, more, rest = rest.partition(",")
         name, _, weight = part.strip().partition("=")
@@ -175,34 +166,18 @@ def _named(name: str) -> list[Protocol]:
         try:
             templates = [prompt_template.from_setting(name)]
         except ValueError as error:
-            raise UserError(f"not a prompt template: {error}.", location="--protocol") from error
+            raise _invalid(f"not a prompt template: {error}.") from error
     elif name.endswith(prompt_template.SUFFIX) or (name and Path(name).is_dir()):
         templates = prompt_template.read_templates(Path(name))
     else:
-        fix = nearest(name, ["auto", *PROTOCOLS])
-        raise UserError(f"no protocol '{name}'.", fix, location="--protocol")
+        raise _invalid(f"no protocol '{name}'.", nearest(name, ["auto", *PROTOCOLS]))
     for template in templates:
         if template.name in PROTOCOLS:
-            raise UserError(
+            raise _invalid(
                 f"a prompt template is named {template.name}, and so is a built-in protocol.",
                 "Rename its file.",
-                location="--protocol",
             )
     return [template.protocol for template in templates]
-
-
-def _weight(name: str, text: str) -> float:
-    try:
-        weight = float(text or 1)
-    except ValueError:
-        weight = 0.0
-    if not 0 < weight < float("inf"):
-        raise UserError(
-            f"{text!r} is not a weight for '{name}'.",
-            "Write hermes=2,react=1.",
-            location="--protocol",
-        )
-    return weight
 
 
 def reader_for(protocol: Protocol, template: Template) -> Protocol:

@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from agentlite.core.errors import MODEL, RowError, UserError
+from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Call, Message, Record, Tool, plain
-from agentlite.rendering.chat_template import Printed
 from agentlite.rendering.protocol import THINK_END, THINK_TAG, Protocol
-from agentlite.rendering.template import Template, opens_thought, shared_length
+from agentlite.rendering.template import Printed, Template, opens_thought, shared_length
 
 EMPTY_OBJECT = re.compile(r"\{\s*\}")
 FIRST_THOUGHT = re.compile(r"\s*<think>(.*?)</think>", re.DOTALL)
@@ -45,11 +44,10 @@ class Rendered(NamedTuple):
 
 class _Turn(NamedTuple):
     """A message for the template, and which part of its content stands for which turn of the
-    record.
+    record: (turn, start, end); end -1 is the end of the turn, its mark included.
     """
 
     message: dict[str, Any]
-    # (turn, start, end) in the content; end -1: to the end of the turn, its mark included
     parts: tuple[tuple[int, int, int], ...] = ()
 
 
@@ -80,22 +78,61 @@ class _Dialog(NamedTuple):
         before = self.template.render(messages, self.tools, prompt=True)
         turn, whole = self.turns[index], text or self.text(index + 1)
         whole = _behind_prompt(before, whole, turn, self.template)
-        return Rendered(whole, _spans(self.record, turn, self.template, whole, len(before)))
+        return Rendered(whole, self.spans(turn, whole, len(before)))
+
+    def spans(self, turn: _Turn, whole: str, start: int) -> tuple[Span, ...]:
+        """Where the parts of a turn stand in the text; the last one ends with the end of the turn.
+        `start`: where the prompt of the turn ends.
+        """
+        template, messages, first = self.template, self.record.messages, turn.parts[0][0]
+        end = whole.rfind(template.turn_end, start) + len(template.turn_end)
+        # Behind a turn's end only marks may stand, as the `<eos>` of a whole dialog does.
+        if end < start + len(template.turn_end) or template.without_marks(whole[end:]).strip():
+            raise template.refusal(
+                f"it does not end this turn of the assistant with {template.turn_end}."
+            )
+        # Parts are offsets in the content, so they can be found only where the template prints it
+        # unchanged, behind no more than an empty thought. One part that is the whole turn needs no
+        # such proof: its span runs from the prompt's end to the turn's end.
+        content, content_start = turn.message["content"], start
+        if turn.parts != ((first, 0, -1),):
+            content_start = whole.find(content, start)
+            if content_start < 0 or THINK_TAG.sub("", whole[start:content_start]).strip():
+                raise RowError("E214", f"the chat template changes the text of messages[{first}]")
+        elif messages[first].loss:
+            # A text that the template does not print would be lost in silence. The blanks around it
+            # and around its thoughts are the template's; `<think>` may stand in the prompt.
+            position = start
+            for part in filter(None, map(str.strip, THINK_TAG.split(content))):
+                if (part_start := whole.find(part, position, end)) < 0:
+                    what = f"a text of messages[{first}]: {part!r:.60}"
+                    raise RowError("E214", f"the chat template drops or changes {what}")
+                position = part_start + len(part)
+        return tuple(
+            Span(
+                index,
+                content_start + part_start if part_start else start,
+                end if part_end < 0 else content_start + part_end,
+                messages[index].loss,
+            )
+            for index, part_start, part_end in turn.parts
+        )
 
 
 def render(record: Record, protocol: Protocol, template: Template) -> list[Rendered]:
     """The training rows of a record. Raises RowError for what the protocol or the chat template
     cannot hold: that the template works at all, check() has seen before.
     """
-    with _as_row_errors(protocol):
-        _refuse_control_tokens(record, template)
-        _refuse_several(record, protocol)
+    with _checked(record, protocol, template):
         rows = _rows(record, protocol, template)
         # Arguments that are not known stand in the text as `{}`, which must not be learned. Where
         # they stand is seen in the same row with other arguments: no protocol or template is asked.
         for turn in record.turns:
             for index in record.unknown_arguments(turn) if record.messages[turn].loss else ():
-                others = _rows(_with_probe(record, turn, index), protocol, template)
+                messages, calls = list(record.messages), list(record.messages[turn].calls)
+                calls[index] = replace(calls[index], arguments={"probe": "probe"})
+                messages[turn] = replace(messages[turn], calls=tuple(calls))
+                others = _rows(replace(record, messages=tuple(messages)), protocol, template)
                 rows = [
                     _without_arguments(row, other, turn)
                     for row, other in zip(rows, others, strict=True)
@@ -108,9 +145,7 @@ def render_last(record: Record, protocol: Protocol, template: Template) -> Rende
     the dialog is. Raises RowError as render() does, though not for a text of an earlier turn that
     the template drops.
     """
-    with _as_row_errors(protocol):
-        _refuse_control_tokens(record, template)
-        _refuse_several(record, protocol)
+    with _checked(record, protocol, template):
         if protocol.exchanges and record.tools:
             rows = _exchanged(record, record.turns[-1], protocol, template)
             return next(row for row in rows if any(span.prompted for span in row.spans))
@@ -122,12 +157,36 @@ def render_last(record: Record, protocol: Protocol, template: Template) -> Rende
 
 
 @contextmanager
-def _as_row_errors(protocol: Protocol) -> Iterator[None]:
-    """What the template refuses is the row's fault."""
+def _checked(record: Record, protocol: Protocol, template: Template) -> Iterator[None]:
+    """What the template refuses is the row's fault, and so is a turn mark inside a text: it would
+    end the turn for the model, though not for the reader of the data.
+    """
     try:
+        texts = {
+            f"messages[{i}]": [m.content, *(plain(call.arguments) for call in m.calls)]
+            for i, m in enumerate(record.messages)
+        }
+        texts["tools"] = [plain(tool.schema) for tool in record.tools]
+        for location, strings in texts.items():
+            for token in template.turn_tokens:
+                if any(token in string for string in strings):
+                    raise RowError(
+                        "E215", f"{location} holds the model's own mark {token}: take it out"
+                    )
+        _refuse_several(record, protocol)
         yield
     except UserError as error:
         raise RowError("E220", f"{protocol.name}: {error.problem}") from error
+
+
+def _refuse_several(record: Record, protocol: Protocol) -> None:
+    for index in record.turns if not protocol.several else ():
+        if (count := len(record.messages[index].calls)) > 1:
+            raise RowError(
+                "E204",
+                f"messages[{index}] holds {count} calls; protocol {protocol.name} holds one per "
+                "turn",
+            )
 
 
 def _rows(record: Record, protocol: Protocol, template: Template) -> list[Rendered]:
@@ -177,12 +236,11 @@ def _earlier_spans(dialog: _Dialog, indices: Sequence[int], prompt: str) -> list
         return []
     spans: list[Span] = []
     for index, start, end in zip(indices, starts, starts[1:], strict=False):
-        text = "".join(prompt[start:end].partition(template.turn_end)[:2])
+        turn_end = prompt.find(template.turn_end, start, end) + len(template.turn_end)
         try:
-            of_turn = _spans(dialog.record, dialog.turns[index], template, text, 0)
+            spans += dialog.spans(dialog.turns[index], prompt[: max(turn_end, start)], start)
         except (RowError, UserError):
             return []
-        spans += [span._replace(start=span.start + start, end=span.end + start) for span in of_turn]
     return spans
 
 
@@ -200,14 +258,6 @@ def first_messages(record: Record, turn: int, protocol: Protocol) -> list[dict[s
     return [turn.message for turn in _turns(begun, protocol)[:-1]]
 
 
-def _with_probe(record: Record, turn: int, index: int) -> Record:
-    """The record with arguments for one call."""
-    messages, calls = list(record.messages), list(record.messages[turn].calls)
-    calls[index] = replace(calls[index], arguments={"probe": "probe"})
-    messages[turn] = replace(messages[turn], calls=tuple(calls))
-    return replace(record, messages=tuple(messages))
-
-
 def _without_arguments(row: Rendered, other: Rendered, turn: int) -> Rendered:
     """The row with the arguments of a call left out of what is trained. `other`: the same row with
     other arguments.
@@ -215,9 +265,8 @@ def _without_arguments(row: Rendered, other: Rendered, turn: int) -> Rendered:
     spans = []
     for span, altered in zip(row.spans, other.spans, strict=True):
         if span.turn == turn:
-            start, end = _differing(
-                row.text[span.start : span.end], other.text[altered.start : altered.end]
-            )
+            text = row.text[span.start : span.end]
+            start, end = _differing(text, other.text[altered.start : altered.end])
             left_out = (*span.left_out, (span.start + start, span.start + end))
             span = span._replace(left_out=left_out)
         spans.append(span)
@@ -252,11 +301,9 @@ def _behind_prompt(before: str, whole: str, turn: _Turn, template: Template) -> 
     extra = template.prompt_extra
     stem = before.removesuffix(extra)
     if not extra or stem == before or not whole.startswith(stem):
-        raise UserError(
+        raise template.refusal(
             "its prompt for the assistant is not the beginning of what it writes for this answer, "
-            "so no row would be trained as servers prompt it.",
-            location=template.name,
-            exit_code=MODEL,
+            "so no row would be trained as servers prompt it."
         )
     written = whole[len(stem) :]
     if opens_thought(before) and THINK_END not in written:
@@ -274,15 +321,30 @@ def _dialog(record: Record, protocol: Protocol, template: Template) -> _Dialog:
 def _turns(record: Record, protocol: Protocol) -> list[_Turn]:
     if protocol.native:
         return [_native(index, message) for index, message in enumerate(record.messages)]
+    system = "\n\n".join(m.content for m in record.messages if m.role == "system")
+    if record.tools:
+        system = system or ("" if protocol.inline else "You are a helpful assistant.")
+        system = "\n\n".join(filter(None, [system, protocol.system(record.tools)]))
+    turns = [_Turn({"role": "system", "content": system})] if system else []
     indexed = [pair for pair in enumerate(record.messages) if pair[1].role != "system"]
-    turns = (_inline_turns if protocol.inline else _plain_turns)(indexed, protocol, record.tools)
-    written = "\n\n".join(
-        message.content for message in record.messages if message.role == "system"
-    )
-    if not protocol.inline and record.tools and not written:
-        written = "You are a helpful assistant."
-    system = "\n\n".join(filter(None, [written, protocol.system(record.tools)]))
-    return [*([_Turn({"role": "system", "content": system})] if system else []), *turns]
+    # Inline, everything from one user turn to the next is one message of the assistant.
+    answers = ("assistant", "tool") if protocol.inline else ("assistant",)
+    for role, pairs in groupby(
+        indexed, lambda pair: "assistant" if pair[1].role in answers else pair[1].role
+    ):
+        group = list(pairs)
+        if role == "user":
+            turns += [_Turn({"role": role, "content": message.content}) for _, message in group]
+        elif role == "tool":  # results of one turn's calls, side by side, are one message
+            content = protocol.results([message for _, message in group])
+            turns.append(_Turn({"role": protocol.result_role, "content": content}))
+        elif protocol.inline:
+            turns.append(_inline_turn(group, protocol, record.tools))
+        else:
+            for index, message in group:
+                content = protocol.write(message, record.tools)
+                turns.append(_Turn({"role": role, "content": content}, ((index, 0, -1),)))
+    return turns
 
 
 def _native(index: int, message: Message) -> _Turn:
@@ -301,127 +363,23 @@ def _native(index: int, message: Message) -> _Turn:
     return _Turn(row, ((index, 0, -1),) if message.role == "assistant" else ())
 
 
-def _plain_turns(
-    indexed: Sequence[tuple[int, Message]], protocol: Protocol, tools: Sequence[Tool]
-) -> list[_Turn]:
-    """Results of one turn's calls, side by side, are one message."""
-    turns = []
-    for is_tool, group in groupby(indexed, key=lambda pair: pair[1].role == "tool"):
-        if is_tool:
-            content = protocol.results([message for _, message in group])
-            turns.append(_Turn({"role": protocol.result_role, "content": content}))
+def _inline_turn(
+    group: Sequence[tuple[int, Message]], protocol: Protocol, tools: Sequence[Tool]
+) -> _Turn:
+    content = ""
+    parts: list[tuple[int, int, int]] = []
+    for index, message in group:
+        if parts and parts[-1][2] < 0:
+            raise RowError(
+                "E203", f"messages[{index}] follows an answer without a user turn between"
+            )
+        if message.role == "tool":
+            content += protocol.results([message])
             continue
-        for index, message in group:
-            if message.role == "user":
-                turns.append(_Turn({"role": "user", "content": message.content}))
-            else:
-                content = protocol.write(message, tools)
-                turns.append(_Turn({"role": "assistant", "content": content}, ((index, 0, -1),)))
-    return turns
-
-
-def _inline_turns(
-    indexed: Sequence[tuple[int, Message]], protocol: Protocol, tools: Sequence[Tool]
-) -> list[_Turn]:
-    """From one user turn to the next, everything is one message of the assistant."""
-    turns: list[_Turn] = []
-    for is_user, group in groupby(indexed, key=lambda pair: pair[1].role == "user"):
-        if is_user:
-            turns += [_Turn({"role": "user", "content": message.content}) for _, message in group]
-            continue
-        content = ""
-        parts: list[tuple[int, int, int]] = []
-        for index, message in group:
-            if parts and parts[-1][2] < 0:
-                raise RowError(
-                    "E203", f"messages[{index}] follows an answer without a user turn between"
-                )
-            if message.role == "tool":
-                content += protocol.results([message])
-                continue
-            start = len(content)
-            content += protocol.write(message, tools)
-            parts.append((index, start, len(content) if message.calls else -1))
-        turns.append(_Turn({"role": "assistant", "content": content.rstrip()}, tuple(parts)))
-    return turns
-
-
-def _spans(
-    record: Record, turn: _Turn, template: Template, whole: str, start: int
-) -> tuple[Span, ...]:
-    """Where the parts of a turn stand in the text; the last one ends with the end of the turn."""
-    end = whole.rfind(template.turn_end, start) + len(template.turn_end)
-    # Behind a turn's end only marks may stand, as the `<eos>` of a whole dialog does.
-    if end < start + len(template.turn_end) or template.without_marks(whole[end:]).strip():
-        raise UserError(
-            f"it does not end this turn of the assistant with {template.turn_end}.",
-            location=template.name,
-            exit_code=MODEL,
-        )
-    # `start` is where the prompt ends and the content must begin, behind no more than an empty
-    # thought: parts are offsets in the content, so they can be found only where the template prints
-    # it unchanged. One part that is the whole turn needs no such proof: its span runs from the
-    # prompt's end to the turn's end.
-    content, content_start = turn.message["content"], start
-    if turn.parts != ((turn.parts[0][0], 0, -1),):
-        content_start = whole.find(content, start)
-        if content_start < 0 or THINK_TAG.sub("", whole[start:content_start]).strip():
-            raise RowError(
-                "E214", f"the chat template changes the text of messages[{turn.parts[0][0]}]"
-            )
-    elif record.messages[index := turn.parts[0][0]].loss:
-        _refuse_dropped(index, content, whole[start:end])
-    return tuple(
-        Span(
-            index,
-            content_start + first if first else start,
-            end if last < 0 else content_start + last,
-            record.messages[index].loss,
-        )
-        for index, first, last in turn.parts
-    )
-
-
-def _refuse_dropped(index: int, content: str, written: str) -> None:
-    """A text that the template does not print would be lost in silence. The blanks around it and
-    around its thoughts are the template's, and the opening `<think>` may stand in the prompt.
-    """
-    position = 0
-    for part in filter(None, map(str.strip, THINK_TAG.split(content))):
-        position = written.find(part, position)
-        if position < 0:
-            raise RowError(
-                "E214",
-                f"the chat template drops or changes a text of messages[{index}]: {part!r:.60}",
-            )
-        position += len(part)
-
-
-def _refuse_several(record: Record, protocol: Protocol) -> None:
-    for index in record.turns if not protocol.several else ():
-        if (count := len(record.messages[index].calls)) > 1:
-            raise RowError(
-                "E204",
-                f"messages[{index}] holds {count} calls; protocol {protocol.name} holds one per "
-                "turn",
-            )
-
-
-def _refuse_control_tokens(record: Record, template: Template) -> None:
-    """A turn mark inside a text would end the turn for the model, though not for the reader of the
-    data.
-    """
-    texts = {
-        f"messages[{i}]": [m.content, *(plain(c.arguments) for c in m.calls)]
-        for i, m in enumerate(record.messages)
-    }
-    texts["tools"] = [plain(tool.schema) for tool in record.tools]
-    for location, strings in texts.items():
-        for token in template.turn_tokens:
-            if any(token in string for string in strings):
-                raise RowError(
-                    "E215", f"{location} holds the model's own mark {token}: take it out"
-                )
+        start = len(content)
+        content += protocol.write(message, tools)
+        parts.append((index, start, len(content) if message.calls else -1))
+    return _Turn({"role": "assistant", "content": content.rstrip()}, tuple(parts))
 
 
 def span_text(row: Rendered, span: Span, template: Template) -> str:
@@ -438,21 +396,21 @@ def check_reading(
     asked may hold anything, such as half a call that a model has made. Raises RowError E215.
     """
     prompted = {*record.prompted_turns}
-    for row in rows:
-        for span in (span for span in row.spans if span.prompted):
-            message = record.messages[span.turn]
-            if not (message.loss or message.calls or span.turn in prompted):
-                continue
-            text = span_text(row, span, template)
-            read, problem = protocol.read(text, record.tools), ""
-            calls = [(call.name, call.arguments) for call in read.calls]
-            if any(stop in text.removesuffix(stop) for stop in protocol.stops):
-                problem = f"holds a stop string of {protocol.name}: sampling ends there"
-            elif read.problem or calls != [(call.name, call.arguments) for call in message.calls]:
-                what = read.problem or "other calls than were written"
-                problem = f"does not read back as {protocol.name}: {what}"
-            if problem:
-                raise RowError("E215", f"messages[{span.turn}] {problem}")
+    of_spans = [(span, row) for row in rows for span in row.spans if span.prompted]
+    for span, row in of_spans:
+        message = record.messages[span.turn]
+        if not (message.loss or message.calls or span.turn in prompted):
+            continue
+        text = span_text(row, span, template)
+        read = protocol.read(text, record.tools)
+        calls = [(call.name, call.arguments) for call in read.calls]
+        problem = f"does not read back as {protocol.name}: {read.problem}" if read.problem else ""
+        if any(stop in text.removesuffix(stop) for stop in protocol.stops):
+            problem = f"holds a stop string of {protocol.name}: sampling ends there"
+        elif not problem and calls != [(call.name, call.arguments) for call in message.calls]:
+            problem = f"does not read back as {protocol.name}: other calls than were written"
+        if problem:
+            raise RowError("E215", f"messages[{span.turn}] {problem}")
 
 
 def check(protocol: Protocol, template: Template, others: Iterable[Protocol] = ()) -> None:
@@ -462,37 +420,42 @@ def check(protocol: Protocol, template: Template, others: Iterable[Protocol] = (
     if not (problem := reading_problem(protocol, template)):
         return
     names = [other.name for other in others if not reading_problem(other, template)]
-    raise UserError(
+    raise template.refusal(
         f"the chat template cannot be used with protocol {protocol.name}: {problem}",
         f"With it these work: --protocol {' or '.join(names)}."
         if names
         else "No protocol works with this chat template. Choose another model, or put a "
         "chat_template.jinja into a copy of its folder that writes plain turns.",
-        location=template.name,
-        exit_code=MODEL,
     )
+
+
+PROBE_CALL = Call("get_weather", {"city": "Oslo", "days": 2}, "call00000")
+PROBE = Record(
+    messages=(
+        Message("user", "Rain?"),
+        Message("assistant", calls=(PROBE_CALL,)),
+        Message("tool", "4 mm", call_id="call00000"),
+        Message("assistant", "Yes."),
+    ),
+    tools=(
+        Tool(
+            "get_weather",
+            "Weather.",
+            {"type": "object", "properties": {"city": {"type": "string"}}},
+        ),
+    ),
+)
 
 
 def reading_problem(protocol: Protocol, template: Template) -> str:
     """Why a call, its result and an answer do not read back; "" if they do."""
+    if protocol.native and not template.takes_tools:
+        return "it takes no tools"
     for mark in template.turn_tokens if protocol.written else ():
         if mark in protocol.written:
             return f"it holds the model's own mark {mark}"
-    tool = Tool(
-        "get_weather", "Weather.", {"type": "object", "properties": {"city": {"type": "string"}}}
-    )
-    call = Call("get_weather", {"city": "Oslo", "days": 2}, "call00000")
-    record = Record(
-        messages=(
-            Message("user", "Rain?"),
-            Message("assistant", calls=(call,)),
-            Message("tool", "4 mm", call_id=call.id),
-            Message("assistant", "Yes."),
-        ),
-        tools=(tool,),
-    )
     try:
-        check_reading(record, render(record, protocol, template), protocol, template)
+        check_reading(PROBE, render(PROBE, protocol, template), protocol, template)
     except RowError as error:
         return error.reason.removeprefix(f"{protocol.name}: ")
     return ""

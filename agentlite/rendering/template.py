@@ -1,17 +1,24 @@
-"""A model's chat template and tokenizer, read without torch."""
+"""A model's chat template and tokenizer, read without torch: how it writes a dialog, and its ids.
+
+A template is a program from the internet: the sandbox keeps it from Python. It does not keep it
+from running for ever; Ctrl-C does.
+"""
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jinja2
 from jinja2 import TemplateError
+from jinja2.ext import Extension, loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from agentlite.core.errors import MODEL, UserError
-from agentlite.rendering import chat_template
-from agentlite.rendering.token_cache import described, encoder
+from agentlite.rendering.token_cache import Encoder
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -38,12 +45,80 @@ USER = {"role": "user", "content": ASKED}
 ANSWER = {"role": "assistant", "content": ANSWERED}
 # Apart from control tokens, what a prompt may have that a turn does not: the marks of a thought.
 THOUGHT_WORDS = re.compile(r"(?:\s|</?think>|thought)*")
-# What a tokenizer puts before a text that does not begin with a blank.
-PREFIXES = {
-    "Prepend": None,
-    "Metaspace": {"prepend_scheme": "never"},
-    "ByteLevel": {"add_prefix_space": False},
-}
+
+
+class Printed(dict[str, Any]):
+    """A dict that does not change and is printed by many renderings: its JSON is written once."""
+
+    @cached_property
+    def as_json(self) -> str:
+        return json.dumps(self, ensure_ascii=False)
+
+
+class Generation(Extension):
+    """`{% generation %}` marks what a model writes, for trainers that mask by it; printed as is."""
+
+    tags = {"generation"}  # noqa: RUF012  (jinja declares it so)
+
+    def parse(self, parser: Any) -> Any:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return jinja2.nodes.Scope(body, lineno=line)
+
+
+@lru_cache(maxsize=64)
+def _compiled(source: str) -> jinja2.Template:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
+    )
+    environment.filters["tojson"] = to_json
+    environment.globals |= {"raise_exception": refused, "strftime_now": today}
+    try:
+        return environment.from_string(source)
+    # SyntaxError: Python, into which jinja compiles, has a limit of nested blocks
+    except (SyntaxError, RecursionError) as error:
+        raise TemplateError("it is nested too deep") from error
+
+
+def render_source(source: str, **values: Any) -> str:
+    """Raises jinja2.TemplateError, whatever is wrong in the template."""
+    try:
+        text = _compiled(source).render(**values)
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise TemplateError("it writes half a character (a lone surrogate)") from error
+    except TemplateError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise TemplateError(str(error).replace(Printed.__name__, "dict")) from error
+    except Exception as error:  # {{ 1/0 }}: the template's, as all that it runs
+        raise TemplateError(f"{type(error).__name__}: {error}") from error
+    return text
+
+
+def to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: Any = None,
+    sort_keys: bool = False,
+) -> str:
+    if isinstance(value, Printed) and not (
+        ensure_ascii or indent is not None or separators or sort_keys
+    ):
+        return value.as_json
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+def refused(message: str) -> None:
+    raise TemplateError(message)
+
+
+def today(form: str) -> str:
+    """A template that prints the date must not make every day's rows different."""
+    return datetime(2025, 1, 1).strftime(form)
 
 
 class Template:
@@ -62,21 +137,17 @@ class Template:
         5.
         """
         try:
-            return self._from(self.chat_template, self.as_taken(messages), tools, prompt)
+            return self._run(self.chat_template, self.as_taken(messages), tools, prompt)
         except TemplateError as error:
-            raise self._refused(
+            raise self.refusal(
                 f"the chat template fails: {error}",
                 "Try another --protocol, for example hermes.",
             ) from error
 
-    def _from(
-        self,
-        source: str,
-        messages: Messages,
-        tools: Sequence[Mapping[str, Any]] = (),
-        prompt: bool = True,
+    def _run(
+        self, source: str, messages: Messages, tools: Sequence[Mapping[str, Any]], prompt: bool
     ) -> str:
-        return chat_template.render(
+        return render_source(
             source,
             messages=messages,
             tools=list(tools) or None,
@@ -84,7 +155,7 @@ class Template:
             **self.special,
         )
 
-    def _refused(self, problem: str, fix: str = "") -> UserError:
+    def refusal(self, problem: str, fix: str = "") -> UserError:
         return UserError(problem, fix, location=self.name, exit_code=MODEL)
 
     @cached_property
@@ -109,9 +180,8 @@ class Template:
         """Whether the template takes a text only as a list of parts, as those of models for images
         do.
         """
-        return ASKED not in self._own_prompt([USER]) and ASKED in self._own_prompt(
-            _in_parts([USER])
-        )
+        as_parts = self._own_prompt(_in_parts([USER]))
+        return ASKED not in self._own_prompt([USER]) and ASKED in as_parts
 
     def as_taken(self, messages: Messages) -> Messages:
         """The messages as the template takes them: it may want each text as a list of parts."""
@@ -120,15 +190,12 @@ class Template:
     def _own_prompt(self, messages: Messages) -> str:
         """A prompt, rendered by the model's own template; "" where that fails."""
         try:
-            return self._from(self.source, messages)
+            return self._run(self.source, messages, (), prompt=True)
         except TemplateError:
             return ""
 
-    def _written(
-        self,
-        messages: Messages,
-        tools: Sequence[Mapping[str, Any]] = (),
-        prompt: bool = False,
+    def _probe(
+        self, messages: Messages, tools: Sequence[Mapping[str, Any]] = (), prompt: bool = False
     ) -> str:
         """As render(), but "" where the template fails: no row can be rendered, and check() says
         why.
@@ -143,20 +210,20 @@ class Template:
         """Whether the template prints tools and calls by itself."""
         function = {"name": "probe_tool", "description": "", "parameters": {}}
         tools = [{"type": "function", "function": function}]
-        return "probe_tool" in self._written(
+        return "probe_tool" in self._probe(
             [USER], tools, prompt=True
-        ) and "probe_call" in self._written([USER, _calling("probe_call")], tools)
+        ) and "probe_call" in self._probe([USER, _calling("probe_call")], tools)
 
     @cached_property
     def takes_several_calls(self) -> bool:
         """Whether the template prints several calls of one turn."""
-        text = self._written([USER, _calling("probe_call_1", "probe_call_2")])
+        text = self._probe([USER, _calling("probe_call_1", "probe_call_2")])
         return "probe_call_1" in text and "probe_call_2" in text
 
     @cached_property
     def keeps_text_with_calls(self) -> bool:
         """Whether the template prints the words of a turn that holds a call."""
-        text = self._written([USER, _calling("probe_call", words="probe words")])
+        text = self._probe([USER, _calling("probe_call", words="probe words")])
         return "probe words" in text and "probe_call" in text
 
     @cached_property
@@ -166,7 +233,7 @@ class Template:
         end = self._mark_at_start(behind) or self.unwritten_end
         if written and end:
             return end
-        raise self._refused(
+        raise self.refusal(
             "the chat template writes no end of turn after an assistant's answer, so a model would "
             "never learn to stop."
             if written
@@ -192,16 +259,22 @@ class Template:
         return max(marks, key=len, default="")
 
     @cached_property
+    def _edges(self) -> tuple[str, str, str]:
+        """A question; the prompt for its answer; and all that is written before the answer."""
+        before, _, _ = self._probe([USER, ANSWER]).rpartition(ANSWERED)
+        return self._probe([USER]), self._probe([USER], prompt=True), before
+
+    @cached_property
     def prompt_opens_thought(self) -> bool:
         """Whether a prompt ends inside a thought, which the model has to close."""
-        return opens_thought(self._written([USER], prompt=True))
+        return opens_thought(self._edges[1])
 
     @cached_property
     def prompt_head(self) -> str:
         """What a prompt ends with behind the dialog, where that holds a mark of a turn, which no
         text of a dialog holds; else "".
         """
-        dialog, prompt = self.render([USER]), self.render([USER], prompt=True)
+        dialog, prompt, _ = self._edges
         head = prompt[len(dialog) :] if prompt.startswith(dialog) else ""
         return head if any(token in head for token in self.turn_tokens) else ""
 
@@ -211,12 +284,11 @@ class Template:
         break, say, or an empty thought. "" where a turn begins with the prompt's end, or with
         something else than a thought.
         """
-        dialog, prompt = self.render([USER]), self.render([USER], prompt=True)
-        head, _, _ = self.render([USER, ANSWER]).rpartition(ANSWERED)
-        shared = shared_length(prompt, head)
+        dialog, prompt, before = self._edges
+        shared = shared_length(prompt, before)
         if not prompt.startswith(dialog) or shared < len(dialog):
             return ""
-        rests = (self.without_marks(text[shared:]) for text in (prompt, head))
+        rests = (self.without_marks(text[shared:]) for text in (prompt, before))
         return prompt[shared:] if all(map(THOUGHT_WORDS.fullmatch, rests)) else ""
 
     @cached_property
@@ -224,8 +296,7 @@ class Template:
         """What the model has to write between a prompt and its words: a channel, say, with the
         marks around its name. "" where words come at once, or a thought does.
         """
-        prompt = self._written([USER], prompt=True)
-        before, _, _ = self._written([USER, ANSWER]).rpartition(ANSWERED)
+        _, prompt, before = self._edges
         head = before[len(prompt) :] if before.startswith(prompt) else ""
         marked = any(token in head for token in self.control_tokens)
         return head if marked and not THOUGHT_WORDS.fullmatch(head) else ""
@@ -257,54 +328,16 @@ class Template:
     def token_id(self, token: str) -> int:
         index = self.tokenizer.token_to_id(token)
         if index is None:
-            raise self._refused(f"the tokenizer has no token {token}.")
+            raise self.refusal(f"the tokenizer has no token {token}.")
         return int(index)
 
+    @cached_property
+    def encoder(self) -> Encoder:
+        return Encoder(self.tokenizer)
+
     def encode(self, text: str, before: Sequence[int] = ()) -> list[int]:
-        """Text to token ids, none added. `before`: the ids of what stands before it, of which only
-        the last one counts.
-        """
-        return self._encoders[self._inside(before)](text)
-
-    def offsets(self, text: str, before: Sequence[int] = ()) -> list[tuple[int, int]]:
-        """Where in the text each of its tokens begins and ends."""
-        tokenizer = self._without_prefix[0] if self._inside(before) else self.tokenizer
-        return list(tokenizer.encode(text, add_special_tokens=False).offsets)
-
-    def _inside(self, before: Sequence[int]) -> bool:
-        """Whether the tokenizer puts no prefix to a text there: behind other text, or behind an
-        added token if only the first text has the prefix.
-        """
-        return bool(before) and (self._without_prefix[1] or before[-1] not in self._added)
-
-    @cached_property
-    def _added(self) -> frozenset[int]:
-        return frozenset(self.tokenizer.get_added_tokens_decoder())
-
-    @cached_property
-    def _encoders(self) -> tuple[Callable[[str], list[int]], Callable[[str], list[int]]]:
-        """With the tokenizer's prefix, and without."""
-        other, _ = self._without_prefix
-        plain = encoder(self.tokenizer)
-        return plain, plain if other is self.tokenizer else encoder(other)
-
-    @cached_property
-    def _without_prefix(self) -> tuple["Tokenizer", bool]:
-        """The same tokenizer, but for the prefix (`▁`, a blank) that SentencePiece's and some
-        others put before a text; and whether only the very first text has it.
-        """
-        from tokenizers import Tokenizer
-
-        parts = {
-            "normalizer": described(self.tokenizer.normalizer),
-            "pre_tokenizer": described(self.tokenizer.pre_tokenizer),
-        }
-        changed = {key: _part_without_prefix(part) or None for key, part in parts.items()}
-        if changed == {key: part or None for key, part in parts.items()}:
-            return self.tokenizer, False
-        only_first = '"prepend_scheme": "first"' in json.dumps(parts)
-        other = json.loads(self.tokenizer.to_str()) | changed
-        return Tokenizer.from_str(json.dumps(other)), only_first
+        """Text to token ids, none added, behind the ids `before`."""
+        return self.encoder.encode(text, before)
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=False))
@@ -332,15 +365,10 @@ def read_template(name: str, folder: Path) -> Template:
         source = named.get("tool_use", named.get("default"))
     if not isinstance(source, str):
         raise refused("the model has no chat template.", "Choose an instruction-tuned model.")
-    tokens = {
-        key: config[key]
-        for key in ("bos_token", "eos_token", "pad_token", "unk_token")
-        if config.get(key)
-    }
-    special = {
-        key: token["content"] if isinstance(token, dict) else str(token)
-        for key, token in tokens.items()
-    }
+    special = {}
+    for key in ("bos_token", "eos_token", "pad_token", "unk_token"):
+        if token := config.get(key):
+            special[key] = token["content"] if isinstance(token, dict) else str(token)
     return Template(name, tokenizer, source, special)
 
 
@@ -381,14 +409,3 @@ def _calling(*names: str, words: str = "") -> dict[str, Any]:
         for number, name in enumerate(names)
     ]
     return {"role": "assistant", "content": words, "tool_calls": calls}
-
-
-def _part_without_prefix(part: Any) -> Any:
-    """A normalizer or pre-tokenizer as tokenizer.json describes it; None if nothing is left."""
-    for key in ("normalizers", "pretokenizers"):
-        if key in part:
-            return {**part, key: list(filter(None, map(_part_without_prefix, part[key])))}
-    if part.get("type") not in PREFIXES:
-        return part
-    change = PREFIXES[part["type"]]
-    return None if change is None else {**part, **change}

@@ -6,8 +6,8 @@ import msgspec
 
 from agentlite.core.records import Parsed, Record
 from agentlite.rendering import Protocol
+from agentlite.rendering.foreign_text import RESULT_LINE, result_mark
 from agentlite.rendering.protocol import THINK_END, behind_thoughts
-from agentlite.rendering.result_marks import RESULT_LINE, result_mark
 
 UNCLOSED = "thinking is not closed"
 

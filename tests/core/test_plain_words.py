@@ -10,7 +10,7 @@ from agentlite.config.resolve import Given, resolve
 from agentlite.core.errors import UserError
 from agentlite.core.plain_words import utf8_text, wide_encoding
 from agentlite.data.formats import read_raw
-from agentlite.deploy.tool_results import read_toolbox
+from agentlite.deploy.chat_session import read_toolbox
 from agentlite.environments.registry import read_tools_file
 from agentlite.rendering.protocols.prompt_template import read_templates
 from agentlite.scoring.grid_file import read_grid_file

@@ -11,8 +11,8 @@ from tokenizers import AddedToken, Tokenizer
 from agentlite.core.json_schema import fits
 from agentlite.core.records import Message, Record
 from agentlite.data.openai_messages import Opened, Turn
-from agentlite.deploy.answer_form import AnswerForm, call_form, json_form
-from agentlite.rendering import PROTOCOLS
+from agentlite.deploy.answer_form import AnswerForm, call_form, call_syntax, json_form
+from agentlite.rendering import PROTOCOLS, choose
 from agentlite.rendering.template import Template
 
 HERMES = PROTOCOLS["hermes"]
@@ -145,3 +145,15 @@ def test_a_mark_that_is_one_token_is_written_as_that_token(smollm2, matcher, spe
 def test_no_form_is_made_where_calls_cannot_be_read(smollm2):
     assert call_form(DIALOG, ["get_weather"], PROTOCOLS["chat"], smollm2) is None
     assert call_form(DIALOG, [], HERMES, smollm2) is None
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_arguments_between_the_two_texts_are_read_back(name, templates):
+    template = templates["tools" if name == "chat" else "smollm2"]
+    protocol = choose(name, template).protocols[name]
+    for tool in (WEATHER, TIME):
+        before, after = call_syntax(tool, protocol, template)
+        read = protocol.read(before + '{"a": ["}", {}], "b": "{}"}' + after, (WEATHER, TIME))
+        assert read.problem == ""
+        [call] = read.calls
+        assert (call.name, call.arguments) == (tool.name, {"a": ["}", {}], "b": "{}"})

@@ -11,7 +11,7 @@ from agentlite.data.formats import openai, own_rows
 from agentlite.data.openai_messages import Turn
 from agentlite.deploy.chat_session import ChatSession
 from agentlite.engine.decoding import Decoding
-from agentlite.rendering.result_marks import check_results
+from agentlite.rendering.foreign_text import check_trained
 
 GREEDY = Decoding(8)
 TOOL = Tool("get_weather")
@@ -173,7 +173,7 @@ def test_a_turn_is_kept_and_not_learned_as_of_a_rollout(turn, result, learned):
     of_rollout = own_rows.read_trajectory({**rollout, "messages": plain, "tools": made.tools})
     saved = openai.read(made.row)
     assert [one.loss for one in saved.messages] == [one.loss for one in of_rollout.messages]
-    check_results(saved)
+    check_trained(saved)
     assert made.undo() and made.undo() and not made.messages
 
 

@@ -101,7 +101,7 @@ def status_of(client: socket.socket) -> int:
 
 
 def wait_for(server: Server, asked: int) -> None:
-    assert waits_until(lambda: server.queue.asked == asked, 60)
+    assert waits_until(lambda: server.asked == asked, 60)
 
 
 @pytest.mark.long

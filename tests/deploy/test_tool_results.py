@@ -8,7 +8,7 @@ from support.samples import WEATHER_TOOL
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call
-from agentlite.deploy.tool_results import read_toolbox, recorded
+from agentlite.deploy.chat_session import read_toolbox, recorded
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.engine import load
 from agentlite.engine import sft as sft_trainer
 from agentlite.rendering import TABLES, Encoded, choose, training_rows
-from agentlite.rendering.loss_weights import weight_at, weight_changes
+from agentlite.rendering.encoding import weight_at, weight_changes
 from agentlite.workspace.model_source import load_template
 
 TOOL = Tool(

@@ -10,7 +10,7 @@ from support.examples import sample
 from support.samples import ROOT, WEATHER_TOOL
 from support.shipped_templates import SPECIAL, installed, shipped
 
-from agentlite.rendering import chat_template
+from agentlite.rendering.template import render_source
 from agentlite.workspace.model_source import load_template
 
 # it takes a second of each process to load transformers
@@ -80,7 +80,7 @@ def test_a_template_renders_as_transformers_renders_it(name, monkeypatch, refere
                     )[0][0]
                 )
                 ours = rendered(
-                    lambda values=values, messages=messages: chat_template.render(
+                    lambda values=values, messages=messages: render_source(
                         source, messages=messages, **values
                     )
                 )

@@ -7,7 +7,7 @@ from support.samples import WEATHER
 from agentlite.core.errors import MODEL, RowError, UserError
 from agentlite.core.records import Call, Message, Record
 from agentlite.rendering import choose, encoding, protocols_of, render, training_rows
-from agentlite.rendering.loss_weights import TABLES, Table, weight_at, weight_changes
+from agentlite.rendering.encoding import TABLES, Table, weight_at, weight_changes
 from agentlite.rendering.renderer import Rendered, Span
 from agentlite.rendering.template import Template
 
@@ -71,7 +71,7 @@ def test_the_end_of_a_turn_is_written_only_where_the_model_had_ended_it(ended, s
 def test_a_token_is_left_out_exactly_where_it_has_part_of_what_is_left_out(written_text, smollm2):
     before = "Rain?\n"
     whole = before + written_text
-    tokens = smollm2.offsets(written_text, smollm2.encode(before))
+    tokens = smollm2.encoder.offsets(written_text, smollm2.encode(before))
     for first in range(len(written_text)):
         for last in range(first + 1, len(written_text) + 1):
             out = (len(before) + first, len(before) + last)

@@ -154,7 +154,7 @@ def test_unknown_arguments_are_left_out_and_nothing_else_is(template):
 
 
 def test_only_the_prefix_is_taken_from_a_tokenizer(template):
-    plain, inside = template.tokenizer, template._without_prefix[0]
+    plain, inside = template.tokenizer, template.encoder.without_prefix
     one, two = json.loads(plain.to_str()), json.loads(inside.to_str())
     parts = ("normalizer", "pre_tokenizer")
     assert {k: v for k, v in one.items() if k not in parts} == {

@@ -440,7 +440,7 @@ def test_a_tool_that_is_named_like_the_end_of_a_task_is_refused(name, smollm2):
         messages=(Message("user", "x"), Message("assistant", "y")),
         tools=(replace(WEATHER, name="task_complete"),),
     )
-    with pytest.raises(RowError, match=f"E212.*protocol {name}"):
+    with pytest.raises(RowError, match=f"E212.*{name}"):
         render(record, chosen(name, smollm2), smollm2)
 
 

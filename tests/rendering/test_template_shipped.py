@@ -17,9 +17,9 @@ from agentlite.deploy.export.proof import Golden, prove
 from agentlite.deploy.export.proof import dialogs as proving_dialogs
 from agentlite.engine.remote import RemoteRequest, written
 from agentlite.rendering import choose, encoding, mixture_of, render, render_last
-from agentlite.rendering.chat_template import today
 from agentlite.rendering.protocol import THINK_TAG
 from agentlite.rendering.renderer import check_reading, reading_problem, span_text
+from agentlite.rendering.template import today
 from agentlite.scoring.read_turn import read_turn
 
 SOURCES = dict(shipped())

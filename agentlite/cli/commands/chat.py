@@ -6,8 +6,9 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
@@ -18,7 +19,9 @@ from agentlite.config.metavars import File, Metavar, Model
 from agentlite.config.pipeline import TRAINED
 from agentlite.config.settings import SAMPLING, NonNegative, Positive, Seed
 
-TOOLS = "Tools and their results"
+if TYPE_CHECKING:
+    from agentlite.core.records import Call
+    from agentlite.deploy.chat_session import ChatSession
 
 
 def chat(
@@ -41,8 +44,7 @@ def chat(
     """
     from agentlite.core.errors import UserError
     from agentlite.deploy.chat_model import ChatModel
-    from agentlite.deploy.chat_session import ChatSession
-    from agentlite.deploy.tool_results import read_toolbox
+    from agentlite.deploy.chat_session import ChatSession, read_toolbox
     from agentlite.engine.decoding import Decoding
 
     offered = read_toolbox(tools) if tools else ()
@@ -60,14 +62,8 @@ def chat(
     prompter = Prompter()
     with _results(replay, execute, offered, seconds, memory, prompter.typed) as observe:
         chat_model.load()
-        stream = sys.stderr if as_json else sys.stdout
-        talk = prompter.talk = ChatSession(
-            chat_model,
-            offered,
-            observe,
-            lambda text: print(text, end="", file=stream, flush=True),
-            _note,
-        )
+        tell = partial(print, end="", file=sys.stderr if as_json else sys.stdout, flush=True)
+        talk = prompter.talk = ChatSession(chat_model, offered, observe, tell, _note)
         if sys.stdin.isatty():
             _note("/help lists the commands, which work at every prompt; Ctrl-D ends")
         try:
@@ -98,7 +94,7 @@ def _talk(prompter: "Prompter", talk: Any, decoding: Any) -> None:
             if in_turn:  # it is taken back already
                 _note("this turn is taken back")
             if given_up.command == "/reset":
-                talk.reset()
+                talk.messages.clear()
                 _note("a new dialog")
             elif not in_turn:
                 _note("taken back" if talk.undo() else "there is nothing to take back")
@@ -155,7 +151,7 @@ class Prompter:
         every = f"Known: {', '.join(HELP)}. //{command[1:]} sends it as a text"
         return " ".join(filter(None, [f"no command '{command}'.", fix, every]))
 
-    def typed(self, call: Any) -> str:
+    def typed(self, call: "Call") -> str:
         """The result of a call, as the person types it. Raises UserError 2 where the input ends."""
         from agentlite.core.errors import UserError
         from agentlite.core.records import plain
@@ -195,16 +191,16 @@ def _results(
     tools: Any,
     seconds: float,
     memory: float,
-    typed: Callable[[Any], str],
-) -> Iterator[Callable[[Any], str]]:
+    typed: Callable[["Call"], str],
+) -> Iterator[Callable[["Call"], str]]:
     """The source of the results of calls. A result that was not recorded is `typed`."""
-    from agentlite.deploy.tool_results import executed, recorded
+    from agentlite.deploy.chat_session import executed, recorded
 
     functions = executed(execute, tools, seconds, memory) if execute else nullcontext()
     with functions as run_call:
         known = run_call or (recorded(replay) if replay else None)
 
-        def observe(call: Any) -> str:
+        def observe(call: "Call") -> str:
             result = known(call) if known else None
             if result is None:
                 return typed(call)
@@ -214,7 +210,7 @@ def _results(
         yield observe
 
 
-def _save(talk: Any, path: str) -> None:
+def _save(talk: "ChatSession", path: str) -> None:
     from agentlite.core.row_files import Appender
 
     with Appender(Path(path)) as file:
@@ -226,59 +222,45 @@ def _save(talk: Any, path: str) -> None:
     _note(f"saved: {path}; {reads}")
 
 
+_tools = partial(Option, section="Tools and their results", default="")
+_sampling = partial(Option, section=SAMPLING.title)
+FUNCTIONS = "Python functions with the names of the tools; calls run them"
 COMMAND = Command(
     "chat",
     params=[
         click.Argument(["model"], default=TRAINED, type=OptionType(Model)),
-        Option(
+        _tools(
             ["--tools"],
             File,
-            section=TOOLS,
             common=True,
-            default="",
             help="tools that the model may call: a JSON list of OpenAI tools",
         ),
-        Option(
-            ["--exec", "execute"],
-            Annotated[str, Metavar("FILE.py")],
-            section=TOOLS,
-            common=True,
-            default="",
-            help="Python functions with the names of the tools; calls run them",
+        _tools(
+            ["--exec", "execute"], Annotated[str, Metavar("FILE.py")], common=True, help=FUNCTIONS
         ),
-        Option(
+        _tools(
             ["--replay"],
             File,
-            section=TOOLS,
             common=True,
-            default="",
             help="recorded dialogs whose results answer the same calls",
         ),
-        Option(
-            ["--seconds"],
-            Positive,
-            section=TOOLS,
-            default=10.0,
-            help="seconds that one call of --exec may take",
+        _tools(
+            ["--seconds"], Positive, default=10.0, help="seconds that one call of --exec may take"
         ),
-        Option(
+        _tools(
             ["--memory"],
             Positive,
-            section=TOOLS,
             default=16.0,
             help="GiB of memory that each process of --exec may take (Linux)",
         ),
-        Option(
+        _sampling(
             ["--temperature"],
             NonNegative,
-            section=SAMPLING.title,
             common=True,
             default=0.0,
             help="sampling temperature; 0 always takes the likeliest token",
         ),
-        Option(
-            ["--seed"], Seed, section=SAMPLING.title, default=0, help="random seed of the sampling"
-        ),
+        _sampling(["--seed"], Seed, default=0, help="random seed of the sampling"),
         Option(
             ["--save"],
             File,

@@ -38,8 +38,7 @@ from agentlite.data.formats.readers import (
     read_raw,
 )
 from agentlite.data.formats.tool_calls import json_or_literal
-from agentlite.rendering.foreign_calls import check_calls
-from agentlite.rendering.result_marks import check_results
+from agentlite.rendering.foreign_text import check_trained
 
 # The most particular first: an ms_agent row is also a ShareGPT row; a stored one and a prompt are
 # also OpenAI rows.
@@ -113,8 +112,7 @@ def to_record(
     if split and "rollout" not in record.meta:  # its turns are known
         if not record.is_text:
             record = chains.untagged(chains.split(task_prompts.split(record), SYNTAXES))
-        check_results(record)
-        check_calls(record)
+        check_trained(record)
     if all(len(message.calls) < 2 for message in record.messages):
         return record
     return replace(record, messages=tuple(_in_order(record.messages)))

@@ -13,7 +13,7 @@ from agentlite.data.formats.check_call import check_arguments
 from agentlite.data.formats.format import Format, Row, meta_of
 from agentlite.data.formats.json_decode import json_value
 from agentlite.data.formats.tool_calls import json_schema
-from agentlite.rendering.result_marks import result_mark
+from agentlite.rendering.foreign_text import result_mark
 
 UNUSABLE = ("world", "unanswered", "unwritten")  # ends of a rollout whose dialog is not whole
 

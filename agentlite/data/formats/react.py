@@ -22,9 +22,9 @@ from agentlite.data.formats.chains import (
 )
 from agentlite.data.formats.format import Format, Row
 from agentlite.data.formats.tool_calls import json_or_literal, read_arguments, read_tool
+from agentlite.rendering.foreign_text import check_input
 from agentlite.rendering.protocols import react
 from agentlite.rendering.protocols.toolllama import FINISH
-from agentlite.rendering.result_marks import check_input
 
 FRAMES = (
     re.compile(

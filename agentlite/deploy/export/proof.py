@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from agentlite.core.errors import MODEL, RowError, UserError
 from agentlite.core.records import Call, Message, Record, Tool, digest, plain
 from agentlite.rendering import Mixture, Protocol, Rendered, render
-from agentlite.rendering.chat_template import refused, to_json, today
-from agentlite.rendering.template import Messages, Template
+from agentlite.rendering.template import Messages, Template, refused, to_json, today
 
 Write = Callable[[Messages, Sequence[Mapping[str, Any]], bool], str]
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from agentlite.core import console
 from agentlite.core.errors import MODEL, UserError
+from agentlite.deploy.chat_session import read_toolbox
 from agentlite.deploy.export.exported_model import CONTEXT, ExportedModel, refuse_quantized
 from agentlite.deploy.export.llama_cpp import convert, find_llama_cpp, read_facts
 from agentlite.deploy.export.ollama import modelfile, proved_turns, system_text, without_bos
@@ -18,7 +19,6 @@ from agentlite.deploy.export.proof import (
     prove,
     prove_tokens,
 )
-from agentlite.deploy.tool_results import read_toolbox
 from agentlite.engine.load import weight_files
 from agentlite.engine.merge import TransformersWriter, merge
 from agentlite.workspace import hub

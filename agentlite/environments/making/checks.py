@@ -16,7 +16,7 @@ from agentlite.environments.gold_calls import call_key, wire
 from agentlite.environments.making.blueprint import Blueprint
 from agentlite.environments.making.values import read_json
 from agentlite.environments.simulated_user import ADDRESS
-from agentlite.rendering.result_marks import result_mark
+from agentlite.rendering.foreign_text import result_mark
 
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")

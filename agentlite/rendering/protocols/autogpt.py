@@ -10,7 +10,7 @@ concludes.
 import re
 from typing import Any
 
-from agentlite.core.records import Call, Parsed, Record
+from agentlite.core.records import Parsed, Record
 from agentlite.rendering.protocol import PromptExchange, Protocol
 from agentlite.rendering.protocols import kuaiagent
 
@@ -81,20 +81,16 @@ FINISHED = "The completed tasks are enough to reach the goals."
 
 
 def exchanges(record: Record, turn: int) -> list[PromptExchange]:
-    texts = kuaiagent.prompt_texts(record, turn)
+    tools = [*record.tools, kuaiagent.ENGLISH.complete]
+    texts = kuaiagent.prompt_texts(record, turn, tools, "{}. {}")
     profile = texts.pop("knowledge")
-    texts |= {
-        "profile": f"{profile}\n" if profile else "",
-        "commands": kuaiagent.commands([*record.tools, kuaiagent.ENGLISH.complete], "{}. {}"),
-        "form": FORM,
-    }
-
-    def thought(call: Call | None) -> dict[str, object]:
-        thoughts = _thoughts(record.messages[turn].content) if call else {"text": FINISHED}
+    texts["profile"] = f"{profile}\n" if profile else ""
+    texts["form"] = FORM
+    message, thoughts = record.messages[turn], {"text": FINISHED}
+    if message.calls:
+        thoughts = _thoughts(message.content)
         thoughts["text"] = thoughts["text"] or kuaiagent.described(record, turn)
-        return {"thoughts": thoughts}
-
-    return kuaiagent.step_exchanges(record, turn, "autogpt", (PLAN, CONCLUDE), texts, thought)
+    return kuaiagent.step_exchanges(record, turn, (PLAN, CONCLUDE), texts, {"thoughts": thoughts})
 
 
 def _thoughts(content: str) -> dict[str, str]:
@@ -108,28 +104,23 @@ def _thoughts(content: str) -> dict[str, str]:
 
 
 def parse(text: str) -> Parsed:
-    """The first JSON object; the command that ends a task is not a call."""
-    return kuaiagent.read_command(text, words)
+    return kuaiagent.parse(text, _words)
 
 
-def words(value: dict[str, Any]) -> str:
+def _words(value: dict[str, Any]) -> str:
     """The thoughts of an object as the words of one message."""
     thoughts = value.get("thoughts")
     if not isinstance(thoughts, dict):
         return thoughts.strip() if isinstance(thoughts, str) else ""
-    more = [
-        f"{key.capitalize()}: {thought}"
-        for key in MORE
-        if (thought := _thought_text(thoughts.get(key)))
-    ]
-    return "\n".join(filter(None, [_thought_text(thoughts.get("text")), *more]))
-
-
-def _thought_text(value: object) -> str:
-    """A thought as text: models write the plan as a list as well."""
-    if isinstance(value, list):
-        return "\n".join(f"- {point}" for point in value)
-    return value.strip() if isinstance(value, str) else ""
+    words = []
+    for key in ("text", *MORE):
+        thought = thoughts.get(key)
+        if isinstance(thought, list):  # models write the plan as a list as well
+            thought = "\n".join(f"- {point}" for point in thought)
+        if isinstance(thought, str) and thought.strip():
+            label = "" if key == "text" else f"{key.capitalize()}: "
+            words.append(f"{label}{thought.strip()}")
+    return "\n".join(words)
 
 
 PROTOCOL = Protocol("autogpt", parse, several=False, exchanges=exchanges)

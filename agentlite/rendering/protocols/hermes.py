@@ -3,6 +3,8 @@
 <tool_call>
 {"name": "weather", "arguments": {"city": "Oslo"}}
 </tool_call>
+
+Also `chat`, the model's own protocol: its chat template prints tools and calls.
 """
 
 from collections.abc import Sequence
@@ -26,7 +28,7 @@ For each function call, return a json object with function name and arguments wi
 
 
 def system(tools: Sequence[Tool]) -> str:
-    return "\n".join([HEAD, *(plain(tool.schema) for tool in tools), TAIL]) if tools else ""
+    return "\n".join([HEAD, *(plain(tool.schema) for tool in tools), TAIL])
 
 
 def assistant(message: Message) -> str:
@@ -66,4 +68,25 @@ def parse(text: str) -> Parsed:
     return Parsed((content + text[position:]).strip(), tuple(calls), problem, trailing.strip())
 
 
+def parse_json(text: str) -> Parsed:
+    """Bare objects, as Llama 3 writes them: {"name": ..., "parameters": {...}}, several with `;`
+    between.
+    """
+    calls: list[Call] = []
+    rest = text.strip().removeprefix("<|python_tag|>")
+    while rest.startswith("{"):
+        try:
+            value, end = json_object(rest)
+        except ValueError:
+            return Parsed("", tuple(calls), "call is not JSON")
+        arguments = value.get("parameters", value.get("arguments", {}))
+        call, problem = named_call(value.get("name"), arguments)
+        if call is None:
+            return Parsed("", tuple(calls), problem)
+        calls.append(call)
+        rest = rest[end:].lstrip(" ;\n")
+    return Parsed(rest, tuple(calls), "text after a call" if calls and rest else "")
+
+
 PROTOCOL = Protocol("hermes", parse, system, assistant, results, result_role="user")
+CHAT = Protocol("chat", parse, native=True, readers=(parse, parse_json))

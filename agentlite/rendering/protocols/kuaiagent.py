@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, Parsed, Record, Tool, plain
-from agentlite.rendering.protocol import PromptExchange, Protocol, arguments_problem, json_object
+from agentlite.rendering.protocol import PromptExchange, Protocol, json_object, named_call
 
 DONE = "task_complete"
 BUDGET = 5  # steps: the seed's limit, and the unit in which a longer dialog gets more
@@ -145,65 +145,46 @@ GOAL: {goal}
 
 
 def exchanges(record: Record, turn: int, language: KuaiAgentTexts) -> list[PromptExchange]:
-    texts = prompt_texts(record, turn)
+    texts = prompt_texts(record, turn, [*record.tools, language.complete], "{}:{}")
     in_chinese = HAN.search(texts["goal"])
-    texts |= {
-        "commands": commands([*record.tools, language.complete], "{}:{}"),
-        "form": language.form,
-        "language": language.in_chinese if in_chinese else language.in_any,
-    }
-
-    def thought(call: Call | None) -> dict[str, object]:
-        return {"task_name": task_name(record, turn) if call else language.done}
-
-    return step_exchanges(
-        record, turn, "kuaiagent", (language.plan, language.conclude), texts, thought
-    )
+    texts["form"] = language.form
+    texts["language"] = language.in_chinese if in_chinese else language.in_any
+    called = record.messages[turn].calls
+    thought = {"task_name": task_name(record, turn) if called else language.done}
+    return step_exchanges(record, turn, (language.plan, language.conclude), texts, thought)
 
 
 def step_exchanges(
     record: Record,
     turn: int,
-    protocol: str,
     frames: tuple[str, str],
     texts: dict[str, str],
-    thought: Callable[[Call | None], dict[str, object]],
+    thought: dict[str, Any],
 ) -> list[PromptExchange]:
-    """The prompts of a turn and what is said to them: a command; and behind the one that ends a
-    task, the answer. `frames`: of the prompt that plans and the one that concludes. `thought`: what
-    stands before a command, or for None before that end. Raises RowError E212 for a tool that is
-    named like the end.
+    """The prompts of a turn and what is said to them: a command behind its thought; and behind the
+    one that ends a task, the answer. `frames`: of the prompt that plans and the one that concludes.
+    Raises RowError E212 for a tool that is named like the end.
     """
     if any(tool.name == DONE for tool in record.tools):
-        raise RowError("E212", f"a tool is named {DONE}, which ends a task in protocol {protocol}")
+        raise RowError("E212", f"a tool is named {DONE}: in kuaiagent and autogpt that ends a task")
     message, (plan, conclude) = record.messages[turn], frames
-    call = message.calls[0] if message.calls else None
-    command = {"name": call.name if call else DONE, "args": call.arguments if call else {}}
-    steps = [PromptExchange(filled(plan, texts), plain({**thought(call), "command": command}))]
-    if not call:
-        steps.append(PromptExchange(filled(conclude, texts), message.content, prompted=False))
+    call = message.calls[0] if message.calls else Call(DONE)
+    command = {"name": call.name, "args": call.arguments}
+    steps = [PromptExchange(_filled(plan, texts), plain({**thought, "command": command}))]
+    if not message.calls:
+        steps.append(PromptExchange(_filled(conclude, texts), message.content, prompted=False))
     return steps
 
 
-def commands(tools: Sequence[Tool], line: str) -> str:
-    """The tools with their numbers, as KuaiAgent writes them: `required` beside the parameters."""
-    lines = []
-    for number, tool in enumerate(tools, 1):
-        parameters = {key: value for key, value in tool.parameters.items() if key != "required"}
-        required = tool.parameters.get("required", [])
-        written = plain({**tool.function, "parameters": parameters, "required": required})
-        lines.append(line.format(number, written))
-    return "\n".join(lines)
-
-
-def filled(frame: str, texts: dict[str, str]) -> str:
+def _filled(frame: str, texts: dict[str, str]) -> str:
     """Each text at its name; what stands in a text is not looked at again."""
     return PLACE.sub(lambda place: texts.get(place[1], ""), frame)
 
 
-def prompt_texts(record: Record, turn: int) -> dict[str, str]:
+def prompt_texts(record: Record, turn: int, tools: Sequence[Tool], line: str) -> dict[str, str]:
     """The goal: what the user asked last; every command that was run, with its result; what was
-    said before; the number of steps that the goal may take; and how the task ends.
+    said before; the number of steps that the goal may take; how the task ends; and the commands,
+    each in a `line` with its number, `required` beside its parameters.
     """
     before = record.messages[:turn]
     question = max((i for i, message in enumerate(before) if message.role == "user"), default=-1)
@@ -221,6 +202,12 @@ def prompt_texts(record: Record, turn: int) -> dict[str, str]:
     # a dialog that takes more steps has a larger budget: none is trained to overstep its own
     of_goal = takewhile(lambda message: message.role != "user", record.messages[question + 1 :])
     steps = sum(len(message.calls) for message in of_goal)
+    commands = []
+    for number, tool in enumerate(tools, 1):
+        parameters = {key: value for key, value in tool.parameters.items() if key != "required"}
+        required = tool.parameters.get("required", [])
+        written = plain({**tool.function, "parameters": parameters, "required": required})
+        commands.append(line.format(number, written))
     return {
         "goal": before[question].content if question >= 0 else "",
         "tasks": plain(tasks),
@@ -228,6 +215,7 @@ def prompt_texts(record: Record, turn: int) -> dict[str, str]:
         "knowledge": "\n\n".join(m.content for m in before if m.role == "system"),
         "done": DONE,
         "steps": str(BUDGET * max(1, -(-steps // BUDGET))),
+        "commands": "\n".join(commands),
     }
 
 
@@ -253,18 +241,15 @@ def described(record: Record, turn: int) -> str:
     return f"{what}: {shortened}" if shortened else what
 
 
-def parse(text: str) -> Parsed:
-    """The first JSON object; the command that ends a task is not a call."""
-    return read_command(text, _task_name)
-
-
 def _task_name(value: dict[str, Any]) -> str:
     task = value.get("task_name")
     return task if isinstance(task, str) else ""
 
 
-def read_command(text: str, thought: Any) -> Parsed:
-    """The command of the first JSON object, and what `thought` reads of that object."""
+def parse(text: str, thought: Callable[[dict[str, Any]], str] = _task_name) -> Parsed:
+    """The command of the first JSON object, and what `thought` reads of that object. The command
+    that ends a task is not a call.
+    """
     start = text.find("{")
     if start < 0:
         return Parsed(text.strip(), (), "no command")
@@ -278,17 +263,11 @@ def read_command(text: str, thought: Any) -> Parsed:
     outside = "text beside the command" if (text[:start] + text[end:]).strip() else ""
     if command["name"] == DONE:
         return Parsed(content, (), outside)
-    problem = arguments_problem(command.get("args", {}))
-    return Parsed(
-        content,
-        () if problem else (Call(command["name"], command.get("args", {})),),
-        problem or outside,
-    )
+    call, problem = named_call(command["name"], command.get("args", {}))
+    return Parsed(content, (call,) if call else (), problem or outside)
 
 
-def _protocol(name: str, language: KuaiAgentTexts) -> Protocol:
-    return Protocol(name, parse, several=False, exchanges=partial(exchanges, language=language))
-
-
-PROTOCOL = _protocol("kuaiagent", ENGLISH)
-PROTOCOL_ZH = _protocol("kuaiagent-zh", CHINESE)
+PROTOCOL, PROTOCOL_ZH = (
+    Protocol(name, parse, several=False, exchanges=partial(exchanges, language=language))
+    for name, language in (("kuaiagent", ENGLISH), ("kuaiagent-zh", CHINESE))
+)

@@ -25,7 +25,7 @@ APIs, one a line:"""  # noqa: E501  (a paragraph of the prompt is one line)
 
 
 def system(tools: Sequence[Tool]) -> str:
-    return "\n".join([HEAD, *(plain(tool.function) for tool in tools)]) if tools else ""
+    return "\n".join([HEAD, *(plain(tool.function) for tool in tools)])
 
 
 def assistant(message: Message) -> str:

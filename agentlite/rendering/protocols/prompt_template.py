@@ -123,17 +123,17 @@ class PromptTemplate(Struct, frozen=True, forbid_unknown_fields=True):
     calls: str = "hermes"
     tools: str = "json"
 
-    @property
-    def problem(self) -> str:
-        """Why it cannot be used; "" if it can."""
+    def checked(self) -> "PromptTemplate":
+        """Raises ValueError for one that cannot be used."""
         if not NAME.fullmatch(self.name):
-            return f"{self.name!r} is not a name of letters, digits, '_', '-' and '.'"
-        if self.calls not in FORMATS:
-            return f"calls: {self.calls!r} is none of {', '.join(FORMATS)}"
-        if self.tools not in LISTINGS:
-            return f"tools: {self.tools!r} is none of {', '.join(LISTINGS)}"
+            raise ValueError(f"{self.name!r} is not a name of letters, digits, '_', '-' and '.'")
+        for key, value, known in (("calls", self.calls, FORMATS), ("tools", self.tools, LISTINGS)):
+            if value not in known:
+                raise ValueError(f"{key}: {value!r} is none of {', '.join(known)}")
         kind, detail = slot_problem(self.text)
-        return f"{kind}: {detail}" if kind else ""
+        if kind:
+            raise ValueError(f"{kind}: {detail}")
+        return self
 
     @property
     def protocol(self) -> Protocol:
@@ -182,24 +182,20 @@ def read_templates(path: Path) -> list[PromptTemplate]:
             "Make some: agentlite make templates.",
             location=str(path),
         )
-    return [_read(file) for file in files]
-
-
-def _read(file: Path) -> PromptTemplate:
-    try:
-        template = from_text(file.stem, utf8_text(file.read_bytes()[: 4 * LONGEST], str(file)))
-        problem = template.problem
-    except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror}.", location=str(file)) from error
-    except ValueError as error:
-        problem = str(error)
-    if problem:
-        raise UserError(f"{problem}.", HELP, location=str(file))
-    return template
+    templates = []
+    for file in files:
+        try:
+            text = utf8_text(file.read_bytes()[: 4 * LONGEST], str(file))
+            templates.append(from_text(file.stem, text))
+        except OSError as error:
+            raise UserError(f"cannot be read: {error.strerror}.", location=str(file)) from error
+        except ValueError as error:
+            raise UserError(f"{error}.", HELP, location=str(file)) from error
+    return templates
 
 
 def from_text(name: str, text: str) -> PromptTemplate:
-    """What a file says, not checked. Raises ValueError for an unknown line in its head."""
+    """What a file says. Raises ValueError for one that cannot be used."""
     head, first, rest = text.partition("<")
     settings = {}
     for line in filter(None, map(str.strip, head.splitlines())):
@@ -207,7 +203,7 @@ def from_text(name: str, text: str) -> PromptTemplate:
         if not setting or setting[1] not in ("calls", "tools") or setting[1] in settings:
             raise ValueError(f"{line[:60]!r} is not a line of its head (calls: NAME, tools: NAME)")
         settings[setting[1]] = setting[2]
-    return PromptTemplate(name, (first + rest)[:LONGEST].strip(), **settings)
+    return PromptTemplate(name, (first + rest)[:LONGEST].strip(), **settings).checked()
 
 
 def to_text(template: PromptTemplate) -> str:
@@ -217,10 +213,7 @@ def to_text(template: PromptTemplate) -> str:
 
 def from_setting(text: str) -> PromptTemplate:
     """One that a plan holds. Raises ValueError."""
-    template = msgspec.json.decode(text, type=PromptTemplate)
-    if template.problem:
-        raise ValueError(template.problem)
-    return template
+    return msgspec.json.decode(text, type=PromptTemplate).checked()
 
 
 def prompt(template: PromptTemplate, record: Record, turn: int) -> str:

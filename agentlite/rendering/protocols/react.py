@@ -8,6 +8,7 @@ Thought: I now know the final answer
 Final Answer: Yes, about 4 mm.
 
 A model may write the input of a tool with one parameter as plain text: Action Input: Oslo
+ms-agent is ReAct under the prompt of ms-agent's rows: numbered APIs, and Python literals as input.
 """
 
 import ast
@@ -15,6 +16,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,14 +27,11 @@ STOP = "Observation:"
 LONGEST_LITERAL = 64 << 10
 ACTION = re.compile(r"^Action:[ \t]*(.*?)[ \t]*\nAction Input:", re.MULTILINE)
 LABEL = re.compile(r"^(?:Thought|Action|Action Input|Observation|Final Answer):", re.MULTILINE)
-# how many data sets begin a description themselves
 CALL_THIS = "Call this tool to interact with the"
 
 
 class ReactTexts(NamedTuple):
-    """The words around the tools, those before and behind the description of each, and those before
-    an answer. The labels are the same in every language.
-    """
+    """The words around the tools, before and around the description of each, before an answer."""
 
     frame: str
     about: str
@@ -58,7 +57,7 @@ Final Answer: the final answer to the original input question
 
 Begin!""",
     CALL_THIS + " {name} API. What is the {name} API useful for? ",
-    "{name}: {about}{description} Parameters: {parameters} Format the arguments as a JSON object.",
+    "{name}: {description} Parameters: {parameters} Format the arguments as a JSON object.",
     "Thought: I now know the final answer\nFinal Answer:",
 )
 CHINESE = ReactTexts(
@@ -79,39 +78,82 @@ Final Answer: 对原始输入问题的最终答案
 
 现在开始!""",
     "调用此工具与 {name} API 进行交互。{name} 有什么用?",
-    "{name}: {about}{description} 输入参数:{parameters} 此工具的输入应为JSON对象。",
+    "{name}: {description} 输入参数:{parameters} 此工具的输入应为JSON对象。",
     "Thought: 我现在知道最终答案\nFinal Answer:",
 )
 
 
+MS_AGENT_FRAME = """Answer the following questions as best you can. You have access to the following APIs:
+{apis}
+
+Use the following format:
+
+Thought: you should always think about what to do
+Action: the action to take, should be one of the above tools[{names}]
+Action Input: the input to the action
+Observation: the result of the action
+... (this Thought/Action/Action Input/Observation can be repeated zero or more times)
+Thought: I now know the final answer
+Final Answer: the final answer to the original input question
+Begin!"""  # noqa: E501  (verbatim text)
+
+
 def system(tools: Sequence[Tool], language: ReactTexts) -> str:
-    lines = "\n\n".join(
+    lines = [
         language.tool.format(
             name=tool.name,
-            about=""
-            if tool.description.startswith(CALL_THIS)
-            else language.about.format(name=tool.name),
-            description=tool.description,
+            description=described(tool.name, tool.description, language),
             parameters=plain(tool.parameters),
         )
         for tool in tools
-    )
-    return (
-        language.frame.format(tools=lines, names=",".join(tool.name for tool in tools))
-        if tools
-        else ""
-    )
+    ]
+    names = ",".join(tool.name for tool in tools)
+    return language.frame.format(tools="\n\n".join(lines), names=names)
+
+
+def described(name: str, description: str, language: ReactTexts) -> str:
+    """A description behind the words that many data sets begin one with themselves."""
+    known = description.startswith(CALL_THIS)
+    return description if known else language.about.format(name=name) + description
+
+
+def ms_agent_system(tools: Sequence[Tool]) -> str:
+    apis = []
+    for number, tool in enumerate(tools, 1):
+        properties = _flagged(tool.parameters).get("properties", {})
+        parameters = [{"name": name, **schema} for name, schema in properties.items()]
+        about = described(tool.name, tool.description.strip(), ENGLISH)
+        apis.append(f"{number}. {tool.name}: {about} Parameters: {plain(parameters)}")
+    names = ", ".join(tool.name for tool in tools)
+    return MS_AGENT_FRAME.format(apis="\n\n".join(apis), names=names)
+
+
+def _flagged(schema: Any) -> dict[str, Any]:
+    """A schema whose properties say themselves whether they are required, at every depth."""
+    if not isinstance(schema, dict):
+        return {}
+    required = schema.get("required", [])
+    flagged = {key: value for key, value in schema.items() if key != "required"}
+    if isinstance(schema.get("properties"), dict):
+        flagged["properties"] = {
+            name: {**_flagged(inner), "required": str(name in required)}
+            for name, inner in schema["properties"].items()
+        }
+    if isinstance(schema.get("items"), dict):
+        flagged["items"] = _flagged(schema["items"])
+    return flagged
 
 
 def assistant(
     message: Message, language: ReactTexts, write: Callable[[dict[str, Any]], str] = plain
 ) -> str:
-    text = message.content.strip()
-    return f"{written(message, write)}\n{STOP}" if message.calls else f"{language.final} {text}"
+    if message.calls:
+        return f"{thought_and_call(message, write)}\n{STOP}"
+    return f"{language.final} {message.content.strip()}"
 
 
-def written(message: Message, write: Callable[[dict[str, Any]], str] = plain) -> str:
-    """A turn's thought and its one call, its arguments as `write` has them."""
+def thought_and_call(message: Message, write: Callable[[dict[str, Any]], str] = plain) -> str:
+    """A turn with one call, its arguments as `write` has them."""
     (call,) = message.calls
     thought = f"Thought: {message.content.strip()}\n" if message.content.strip() else ""
     return f"{thought}Action: {call.name}\nAction Input: {write(call.arguments)}"
@@ -135,8 +177,7 @@ def parse(text: str) -> Parsed:
 
 def read_call(text: str, action: re.Match[str], stop: str = STOP) -> Parsed:
     """The thought before an action, and its call, which nothing follows but `stop`."""
-    thought = text[: action.start()].strip().removeprefix("Thought:").strip()
-    name, rest = action[1], text[action.end() :]
+    thought, rest = _thought(text, action), text[action.end() :]
     try:
         arguments, end = _input(rest)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -147,7 +188,11 @@ def read_call(text: str, action: re.Match[str], stop: str = STOP) -> Parsed:
     stopped = bool(stop) and after.startswith(stop)
     problem = "text after the action input" if after and not stopped else ""
     trailing = after[len(stop) :].strip() if stopped else after
-    return Parsed(thought, (Call(name, arguments),), problem, trailing)
+    return Parsed(thought, (Call(action[1], arguments),), problem, trailing)
+
+
+def _thought(text: str, action: re.Match[str]) -> str:
+    return text[: action.start()].strip().removeprefix("Thought:").strip()
 
 
 def _input(rest: str) -> tuple[Any, int]:
@@ -182,10 +227,9 @@ def parse_plain(text: str, tools: Sequence[Tool]) -> Parsed | None:
     arguments = one_argument(rest[: label.start()] if label else rest, tool)
     if arguments is None or arguments_problem(arguments):
         return None
-    thought = text[: action.start()].strip().removeprefix("Thought:").strip()
     problem = "" if not label or label[0] == STOP else "text after the action input"
     trailing = rest[label.end() :].strip() if label else ""
-    return Parsed(thought, (Call(tool.name, arguments),), problem, trailing)
+    return Parsed(_thought(text, action), (Call(tool.name, arguments),), problem, trailing)
 
 
 def one_argument(text: str, tool: Tool) -> dict[str, Any] | None:
@@ -214,19 +258,26 @@ def _value(text: str) -> Any:
     return text
 
 
-def _protocol(name: str, language: ReactTexts) -> Protocol:
-    return Protocol(
-        name,
-        parse,
-        partial(system, language=language),
-        partial(assistant, language=language),
-        results,
-        stops=(STOP,),
-        several=False,
-        inline=True,
-        parse_plain=parse_plain,
-    )
-
-
-PROTOCOL = _protocol("react", ENGLISH)
-PROTOCOL_ZH = _protocol("react-zh", CHINESE)
+PROTOCOL = Protocol(
+    "react",
+    parse,
+    partial(system, language=ENGLISH),
+    partial(assistant, language=ENGLISH),
+    results,
+    stops=(STOP,),
+    several=False,
+    inline=True,
+    parse_plain=parse_plain,
+)
+PROTOCOL_ZH = replace(
+    PROTOCOL,
+    name="react-zh",
+    system=partial(system, language=CHINESE),
+    assistant=partial(assistant, language=CHINESE),
+)
+MS_AGENT = replace(
+    PROTOCOL,
+    name="ms-agent",
+    system=ms_agent_system,
+    assistant=partial(assistant, language=ENGLISH, write=repr),
+)

@@ -43,21 +43,16 @@ def offered(tools: Sequence[Tool]) -> list[Tool]:
 
 
 def system(tools: Sequence[Tool]) -> str:
-    return HEAD + plain([tool.function for tool in offered(tools)]) if tools else ""
+    return HEAD + plain([tool.function for tool in offered(tools)])
 
 
 def assistant(message: Message) -> str:
-    return react.written(message) if message.calls else message.content
+    return react.thought_and_call(message) if message.calls else message.content
 
 
 def answer(text: str) -> str:
     call = Call(FINISH.name, {"return_type": "give_answer", "final_answer": text.strip()})
-    return react.written(Message("assistant", calls=(call,)))
-
-
-def results(messages: Sequence[Message]) -> str:
-    (message,) = messages
-    return message.content
+    return react.thought_and_call(Message("assistant", calls=(call,)))
 
 
 def parse(text: str) -> Parsed:
@@ -72,7 +67,6 @@ PROTOCOL = Protocol(
     parse,
     system,
     assistant,
-    results,
     several=False,
     answer_tool=FINISH.name,
     answer=answer,

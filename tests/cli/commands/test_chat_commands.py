@@ -35,9 +35,6 @@ class Talk:
         del self.messages[-(len(self.messages) % 3 or 3) :]  # a whole turn is three
         return found
 
-    def reset(self) -> None:
-        self.messages.clear()
-
     def prompt(self) -> str:
         return f"prompt of {len(self.messages)}"
 
@@ -96,5 +93,3 @@ def test_a_session_takes_the_turn_back_that_is_given_up(monkeypatch):
     with pytest.raises(GivenUp):
         session.say("c", None)  # type: ignore[arg-type]
     assert session.messages == before
-    session.reset()
-    assert session.messages == []

@@ -18,7 +18,8 @@ from agentlite.core.records import (
     plain,
 )
 from agentlite.rendering import PROTOCOLS, Prompt
-from agentlite.rendering.protocols import chat, hermes
+from agentlite.rendering.protocol import Protocol
+from agentlite.rendering.protocols import hermes
 from agentlite.scoring.predictions import answered
 from agentlite.scoring.rewards import WEIGHTS, total
 from agentlite.scoring.rewards.scorer import Scorer
@@ -56,7 +57,7 @@ TWO_EXPECTED = Record(
 READERS = {
     **{name: protocol for name, protocol in PROTOCOLS.items() if not protocol.native},
     "chat": hermes.PROTOCOL,
-    "chat-json": chat.Protocol("chat-json", chat.parse_json, several=True),
+    "chat-json": Protocol("chat-json", hermes.parse_json, several=True),
 }
 
 

@@ -1,0 +1,184 @@
+"""Trained text -> the results, other speakers' turns and other models' calls that stand in it.
+
+A model would learn to invent results, and learn calls in another model's own form as words.
+"""
+
+import json
+import re
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Record
+
+START = r"^[ \t>*#_-]*"
+END = r"[ \t]*\d*[ \t]*\**[ \t]*[:：]"
+# results as lines behind an action: of ReAct and its relatives
+RESULT_LINE = re.compile(
+    START + r"(?:Obs|Observations?|(?:Action|Tool|Function|API)[ _](?:Output|Result|Response)"
+    r"|观察(?:结果)?|执行结果|工具(?:返回|输出|结果)(?:结果)?)" + END,
+    re.IGNORECASE | re.MULTILINE,
+)
+# what may stand in place of such a label, but begins a line of other texts as well
+ANY_RESULT_LINE = re.compile(
+    START + r"(?:Results?|Responses?|Outputs?|Returns?|结果|返回|输出)" + END,
+    re.IGNORECASE | re.MULTILINE,
+)
+ACTION_LINE = re.compile(
+    START
+    + r"(?:Action|Act|(?:Tool|Function|API)(?:[ _](?:Call|Name|Input))?|行动|动作|调用工具)"
+    + END
+    + r"\**[ \t]*(?P<action>.*)",
+    re.IGNORECASE | re.MULTILINE,
+)
+# what makes an action one of an agent, and no step of an experiment
+AGENT_LINE = re.compile(
+    START
+    + r"(?:(?:Action|Tool|Function|API)[ _](?:Input|Call|Name|Arguments)|Thought|Think"
+    + r"|Final[ _]Answer|行动输入|动作输入|思考|最终答案)"
+    + END,
+    re.IGNORECASE | re.MULTILINE,
+)
+CALLED = re.compile(r"```|\{|[\w.]+[ \t]*[\[({]|\s*$")
+# results in tags, and turns of other speakers, as protocols and chat templates write them; in
+# backticks a tag is only mentioned
+TAG = re.compile(
+    r"(?<!`)(?:<[|｜]?(?:start_of_)?(?:tool|function|api)s?[_▁ ](?:calls?[_▁])?"
+    r"(?:response|result|output)s?(?:[_▁](?:begin|start))?(?: [^<>\n]*)?[|｜]?>"
+    r"|<\|startofexec\|>|<\|TOOL\w*_TOKEN\|>|\[TOOL_RESULTS?\]|<results>"
+    r"|<\|(?:system|user|tool|observation|ipython|environment)\|>"
+    r"|<\|(?:im_start|start_header_id|start_of_role)\|>(?!assistant)\w+"
+    r"|<(?:start_of_turn|\|turn)>(?!model|assistant)\w+|<\|start\|>(?!assistant)\w+)"
+    r"|^[ \t]*FUNCTION RESPONSE:|GPT4 Correct Tool:",
+    re.IGNORECASE | re.MULTILINE,
+)
+# what a text in lower case holds if a search may find something: the searches take far longer
+TAG_HINTS = (
+    *("<|", "<｜", "<tool", "<function", "<api", "<start_of", "<results"),
+    *("[tool_result", "function response:", "gpt4 correct"),
+)
+ACTION_HINTS = ("action", "act", "tool", "function", "api", "行动", "动作", "调用")
+RESULT_HINTS = ("obs", "output", "result", "response", "观察", "结果", "返回", "输出")
+# a model -> how its template writes calls; in backticks a mark is only mentioned, and what prose
+# may hold as well counts at the start of the text, or of a line with a call behind it
+MARKS = {
+    "Llama": r"(?<!`)<\|python_tag\|>|^[ \t]*<function=[\w.-]+>(?=\s*[{<])",
+    "Mistral": r"(?<!`)\[TOOL_CALLS?\](?=\s*[\[{]|\s*[\w.-]+\s*[\[{])",
+    "DeepSeek": r"(?<!`)<｜(?:tool▁calls?▁begin|DSML｜(?:function|tool)_calls)",
+    "Kimi": r"(?<!`)<\|tool_calls?(?:_section)?_begin\|>",
+    "gpt-oss": r"(?<!`)<\|channel\|>\w+ to=|\A\s*commentary to=functions\.",
+    "Granite": r"(?<!`)<\|tool_call\|>",
+    "Phi": r"\A\s*functools\[",
+    "Gemma": r"^```tool_code\b|(?<!`)(?:<start_function_call>|<\|tool_call>)",
+    "InternLM": r"(?<!`)<\|action_start\|>",
+    "Command R": r"(?<!`)<\|START_ACTION\|>",
+    "Hermes": r"\A\s*<tool_call>",
+    "Nemotron": r"(?<!`)<TOOLCALL>(?=\s*[\[{])",
+    "LFM2": r"(?<!`)<\|tool_call_start\|>",
+    "Claude": r"(?<!`)<(?:antml:)?function_calls>(?=\s*<(?:antml:)?invoke)"
+    r"|^[ \t]*<tool_use>(?=\s*[{<])",
+    "OLMo": r"(?<!`)<function_calls>(?=\s*[\w.]+\()",
+    "Glaive": r"(?<!`)<function_?call>(?=\s*[\[{])",
+    "Jamba": r"(?<!`)<tool_calls>(?=\s*[\[{])",
+    "Seed": r"(?<!`)<seed:tool_call>",
+    "MiniMax": r"(?<!`)<minimax:tool_call>",
+    "LongCat": r"(?<!`)<longcat_tool_call>",
+}
+PATTERNS = {model: re.compile(marks, re.MULTILINE) for model, marks in MARKS.items()}
+# one is in each mark
+CALL_HINTS = ("<", "[TOOL_CALL", "functools[", "commentary to=", "```tool_code")
+BARE = "Llama"  # its third version writes a call as its JSON alone, or as Python
+# what may stand around such a call
+OPENING = re.compile(r"\s*(?:<think>.*?</think>\s*)?(?:```(?:json|tool_calls?)?\s*)?", re.DOTALL)
+# how JSON names the tool of a call and its arguments, and what may hold calls
+TOOL_KEYS = ("name", "tool_name", "tool", "function", "action")
+ARGUMENT_KEYS = ("parameters", "arguments", "args", "input", "kwargs", "action_input", "tool_input")
+HOLDERS = ("tool_calls", "tool_call", "calls", "function_call", "function")
+PYTHON_CALL = re.compile(r"\[?\s*(?P<name>[\w.-]+)\(.*\)\]?\Z", re.DOTALL)
+
+
+def check_trained(record: Record) -> None:
+    """Raises RowError E218 for a trained turn that holds a result, or another speaker's turn; and
+    E222 for one that writes a call as another model does, where tools are on offer. Of an answer
+    with calls, only its words count.
+    """
+    names = {tool.name for tool in record.tools}
+    trained = [(turn, record.messages[turn]) for turn in record.turns if record.messages[turn].loss]
+    for turn, message in trained:
+        if mark := result_mark(message.content, names):
+            reason = f"messages[{turn}] is trained and holds a result behind {mark!r}"
+            raise RowError("E218", reason)
+    for turn, message in trained if names else ():
+        call = call_mark(message.content)
+        if not call and not message.calls:
+            call = _bare_call(message.content, names)
+        if call:
+            model, mark = call
+            reason = f"messages[{turn}] is trained and holds a call in {model}'s own form: {mark!r}"
+            raise RowError("E222", reason, at=mark)
+
+
+def result_mark(text: str, tools: set[str]) -> str:
+    """The first mark of a result, "" if there is none. A line counts behind an action only: one
+    with an input or arguments, or of one of the `tools`.
+    """
+    lower = text.lower()
+    if any(hint in lower for hint in TAG_HINTS) and (tag := TAG.search(text)):
+        return tag[0].strip()
+    if not all(any(hint in lower for hint in hints) for hints in (RESULT_HINTS, ACTION_HINTS)):
+        return ""
+    if not (action := ACTION_LINE.search(text)):
+        return ""
+    behind = RESULT_LINE.search(text, action.end())
+    what = action["action"].strip()
+    is_agent = AGENT_LINE.search(text) or CALLED.match(what) or what.strip("*`'\" ") in tools
+    return behind[0].strip() if behind and is_agent else ""
+
+
+def check_input(value: object) -> None:
+    """Raises RowError E218 for an argument, read from the lines of a chain, that goes on into a
+    result.
+    """
+    text = value if isinstance(value, str) else ""
+    for label in (RESULT_LINE, ANY_RESULT_LINE):
+        if (start := text.find("\n")) >= 0 and (line := label.search(text, start)):
+            raise RowError("E218", f"an input that holds a result behind {line[0].strip()!r}")
+
+
+def call_mark(text: str) -> tuple[str, str] | None:
+    """The model whose form it is, and the mark."""
+    if not any(hint in text for hint in CALL_HINTS):
+        return None
+    for model, pattern in PATTERNS.items():
+        if mark := pattern.search(text):
+            return model, mark[0].strip()
+    return None
+
+
+def _bare_call(text: str, names: set[str]) -> tuple[str, str] | None:
+    """The same of a text that begins with the JSON of a call of one of these tools, or is such a
+    call in Python.
+    """
+    opening = OPENING.match(text)
+    start = text[opening.end() if opening else 0 :].rstrip()
+    call = PYTHON_CALL.match(start)
+    if call and call["name"] in names:
+        return BARE, call[0].split("(", 1)[0] + "("
+    start = start.removeprefix("[").lstrip()
+    if not start.startswith("{"):
+        return None
+    try:
+        first, _ = json.JSONDecoder().raw_decode(start)
+    except (ValueError, RecursionError):  # no JSON, or nested too deep for a call
+        return None
+    return (BARE, start.split(",", 1)[0]) if _is_call(first, names) else None
+
+
+def _is_call(value: object, names: set[str]) -> bool:
+    """Whether a value of JSON calls one of these tools, or holds such a call."""
+    if isinstance(value, list):
+        return any(_is_call(inner, names) for inner in value)
+    if not isinstance(value, dict):
+        return False
+    named = any(isinstance(name := value.get(key), str) and name in names for key in TOOL_KEYS)
+    return (named and any(key in value for key in ARGUMENT_KEYS)) or any(
+        _is_call(value[key], names) for key in HOLDERS if isinstance(value.get(key), dict | list)
+    )
