@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from agentlite.core.console import pointed
 from agentlite.core.errors import UserError
-from agentlite.core.excerpt import pointed
 from agentlite.core.plain_words import utf8_text
 
 INDENTATION = ("the indentation is wrong", "Indent the settings of a command alike, by two spaces.")

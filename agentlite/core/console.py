@@ -21,6 +21,7 @@ HIDDEN = re.compile(
 )
 EVERY_SECONDS = 30.0
 FIRST_SECONDS = 2.0  # a longer wait is reported
+ROOM, BEFORE = 84, 40  # characters of a line that are shown, and how many stand before the place
 COLOURS = {
     "ok": "green",
     "done": "green",
@@ -217,3 +218,22 @@ def stdout_to_stderr() -> Iterator[None]:
         sys.stdout = python_stdout
         os.dup2(kept, 1)
         os.close(kept)
+
+
+def pointed(text: str, start: int, end: int) -> list[str]:
+    """Two lines for a screen: what stands around text[start:end], and carets under that."""
+    first = text.rfind("\n", 0, start) + 1
+    last = len(text) if (line_end := text.find("\n", start)) < 0 else line_end
+    begin = max(first, start - BEFORE)
+    stop = min(last, begin + ROOM)
+    from rich.cells import cell_len  # a Chinese character takes two columns of a terminal
+
+    before = ("…" if begin > first else "") + printable(text[begin:start])
+    piece = printable(text[start : min(end, stop)])
+    after = printable(text[min(end, stop) : stop]) + ("…" if stop < last else "")
+    return [f"{before}{piece}{after}", " " * cell_len(before) + "^" * max(1, cell_len(piece))]
+
+
+def printable(text: str) -> str:
+    """Text that cannot move the cursor: each character that is not printable becomes a dot."""
+    return "".join(sign if sign.isprintable() else "·" for sign in text)

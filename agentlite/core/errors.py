@@ -1,6 +1,8 @@
 """UserError: a problem, its location, a fix and an exit code. RowError: a row that is rejected."""
 
+import importlib.util
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 USAGE, OTHER_PLAN, REJECTS, MODEL, DIVERGED, OUT_OF_MEMORY, NETWORK, GATE = 2, 3, 4, 5, 6, 7, 8, 9
 DISK, LOCKED = 74, 75
@@ -29,12 +31,35 @@ class UserError(Exception):
         self.problem, self.fix, self.location, self.exit_code = problem, fix, location, exit_code
 
     def __str__(self) -> str:
-        return "\n".join(
-            filter(
-                None,
-                [f"{self.location}: {self.problem}" if self.location else self.problem, self.fix],
-            )
+        lines = f"{self.location}: {self.problem}" if self.location else self.problem, self.fix
+        return "\n".join(filter(None, lines))
+
+
+SETUP = Path(__file__).parents[2] / "scripts" / "setup.sh"  # a checkout has it, a wheel has not
+
+
+def need(
+    what: str, modules: Iterable[str], command: str, place: str = "", in_set: bool = True
+) -> None:
+    """Imports none of these optional packages, so it may be asked before anything slow. `in_set`:
+    whether scripts/setup.sh installs them. Raises UserError 5.
+    """
+    missing = [
+        module.replace("_", "-") for module in modules if importlib.util.find_spec(module) is None
+    ]
+    if missing:
+        raise UserError(
+            f"{what} needs what is not installed: {', '.join(missing)}.",
+            how(command) if in_set else f"Run `{command}`.",
+            location=place,
+            exit_code=MODEL,
         )
+
+
+def how(command: str) -> str:
+    """The fix, as this installation has it."""
+    setup = f"`bash {SETUP.parent.name}/{SETUP.name}`, or " if SETUP.exists() else ""
+    return f"Run {setup}`{command}`."
 
 
 # what others call it -> what it is called here, where that is one of the known names
@@ -92,12 +117,11 @@ def closest(name: str, known: Iterable[str], other_names: Mapping[str, str] = OT
     """
     import difflib
 
-    names = {_plain(one): one for one in known}
-    typed = _plain(name)
+    typed, names = _plain(name), {_plain(ours): ours for ours in known}
     others = {
-        _plain(other): names[_plain(one)]
-        for one, listed in other_names.items()
-        if _plain(one) in names
+        _plain(other): names[_plain(ours)]
+        for ours, listed in other_names.items()
+        if _plain(ours) in names
         for other in listed.split()
     }
     for spelt in (names, others):
@@ -105,11 +129,12 @@ def closest(name: str, known: Iterable[str], other_names: Mapping[str, str] = OT
             return spelt[typed]
     if alike := difflib.get_close_matches(typed, names, 1):
         return names[alike[0]]
-    longer = [one for one in names if len(typed) > 2 and one.startswith(typed)]
+    longer = [ours for ours in names if len(typed) > 2 and ours.startswith(typed)]
     if len(longer) == 1:
         return names[longer[0]]
     # of another name only what is nearly the same: `tain`, but not `gate` for `rate`
-    return next((others[one] for one in difflib.get_close_matches(typed, others, 1, 0.8)), "")
+    alike = difflib.get_close_matches(typed, others, 1, 0.8)
+    return others[alike[0]] if alike else ""
 
 
 def _plain(name: str) -> str:

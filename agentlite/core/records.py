@@ -272,13 +272,9 @@ class Score(Sampled, frozen=True):
     error: str = ""
 
 
-class Rollout(Sampled, frozen=True):
+class Rollout(Candidate, frozen=True, kw_only=True):
     """A candidate that grpo drew and learned from, with its score."""
 
-    text: str
-    ended: Ending
-    new_tokens: int
-    trained: int
     components: dict[str, float]
     feedback: str = ""
     error: str = ""

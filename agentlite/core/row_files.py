@@ -11,8 +11,7 @@ from typing import IO, Any
 
 import msgspec
 
-from agentlite.core.errors import DISK, UserError
-from agentlite.core.optional_deps import need
+from agentlite.core.errors import DISK, UserError, need
 
 Row = dict[str, Any]
 # rows of Parquet: one value that stands in all of them is a few bytes there, and much in memory

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from agentlite.core.excerpt import pointed, printable
+from agentlite.core.console import pointed, printable
 from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import Row
 from agentlite.data.formats.json_decode import REPAIRABLE, SAFE, repair

@@ -9,8 +9,7 @@ from typing import Any
 from agentlite.config.gpu_profiles import SWITCHES, has_gpu, keep_private
 from agentlite.config.settings import Engine
 from agentlite.core import console
-from agentlite.core.errors import MODEL, UserError
-from agentlite.core.optional_deps import how, need
+from agentlite.core.errors import MODEL, UserError, how, need
 
 QUIET = {
     "TOKENIZERS_PARALLELISM": "false",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlite.core import console
-from agentlite.core.optional_deps import need
+from agentlite.core.errors import need
 from agentlite.core.row_files import disk_errors
 from agentlite.engine import be_quiet, on_gpu
 from agentlite.engine.load import explained

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 from agentlite.config.settings import RetrieverSettings, Tracker, TrainerSettings, fields
 from agentlite.core import console, distributed
-from agentlite.core.errors import DISK, MODEL, OTHER_PLAN, OUT_OF_MEMORY, UserError, nearest
-from agentlite.core.optional_deps import need
+from agentlite.core.errors import DISK, MODEL, OTHER_PLAN, OUT_OF_MEMORY, UserError, nearest, need
 from agentlite.core.row_files import write_json
 from agentlite.engine import checkpoints, load, load_dtype, on_gpu, processes
 from agentlite.engine.watch import Follower, Journal, Stopped, Watch, follow, logged, noted_signals

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from agentlite.config.settings import EvalSettings, PrepSettings
 from agentlite.core import console
-from agentlite.core.optional_deps import need
+from agentlite.core.errors import need
 from agentlite.core.records import Record, canonical, digest
 from agentlite.core.row_files import read_rows
 from agentlite.engine import sentence_encoder

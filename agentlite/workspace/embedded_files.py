@@ -4,8 +4,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from agentlite.core.errors import MODEL, UserError
-from agentlite.core.optional_deps import need
+from agentlite.core.errors import MODEL, UserError, need
 from agentlite.core.row_files import replacing, write_json
 from agentlite.workspace.digests import cache_folder, file_digest
 

@@ -4,8 +4,7 @@ import importlib.util
 import json
 from pathlib import Path
 
-from agentlite.core.errors import nearest
-from agentlite.core.optional_deps import need
+from agentlite.core.errors import nearest, need
 from agentlite.workspace import hub
 from agentlite.workspace.digests import cache_folder, file_digest
 from agentlite.workspace.model_source import Source, hub_source, unusable

@@ -8,7 +8,7 @@ import pytest
 from support.malformed_rows import call, line, row
 
 from agentlite import prep
-from agentlite.core import optional_deps
+from agentlite.core import errors
 from agentlite.core.errors import MODEL, UserError
 
 FILES = ("train", "dev", "test", "rejects", "provenance")
@@ -59,7 +59,7 @@ def test_one_process_and_ray_give_the_same_bytes(rows, tmp_path, monkeypatch):
 def test_without_ray_the_error_names_the_extra_before_a_row_is_read(rows, tmp_path, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(
-        optional_deps.importlib.util,
+        errors.importlib.util,
         "find_spec",
         lambda name: None if name == "ray" else find(name),
     )

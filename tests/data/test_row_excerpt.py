@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from agentlite.core.excerpt import ROOM
+from agentlite.core.console import ROOM
 from agentlite.data.rejects import excerpt
 
 ROW = {

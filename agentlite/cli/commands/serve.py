@@ -37,7 +37,7 @@ def serve(
     longer.
     """
     from agentlite.core import console
-    from agentlite.core.optional_deps import need
+    from agentlite.core.errors import need
     from agentlite.deploy.chat_model import ChatModel
 
     need("serve", ("starlette", "uvicorn", "llguidance"), "pip install 'agentlite[serve]'")

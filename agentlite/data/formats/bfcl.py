@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from agentlite.config.settings import default
-from agentlite.core.errors import RowError, UserError, nearest
+from agentlite.core.errors import RowError, UserError, how, nearest
 from agentlite.core.json_schema import fits, schema_at
-from agentlite.core.optional_deps import how
 from agentlite.core.records import (
     ANY_TOOL,
     Call,

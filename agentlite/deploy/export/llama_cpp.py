@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.core import console
-from agentlite.core.errors import MODEL, UserError
-from agentlite.core.optional_deps import need
+from agentlite.core.errors import MODEL, UserError, need
 
 SCRIPT, QUANTIZE = "convert_hf_to_gguf.py", "llama-quantize"
 GET = "git clone --depth 1 https://github.com/ggml-org/llama.cpp"

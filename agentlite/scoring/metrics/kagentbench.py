@@ -15,8 +15,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from agentlite.core.errors import UserError
-from agentlite.core.optional_deps import need
+from agentlite.core.errors import UserError, need
 from agentlite.core.plain_words import misfit
 from agentlite.core.records import plain
 from agentlite.scoring.metrics.confidence import Summary, bootstrapped, redrawn, summary

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from agentlite.config.settings import PrepSettings, default
 from agentlite.core import console
-from agentlite.core.errors import OTHER_PLAN, REJECTS, UserError
-from agentlite.core.optional_deps import need
+from agentlite.core.errors import OTHER_PLAN, REJECTS, UserError, need
 from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import check_parquet, refuse_unwritable
 from agentlite.data.curation.keep import parse_keep
