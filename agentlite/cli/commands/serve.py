@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,9 +17,7 @@ from agentlite.config.metavars import Metavar, Model, Variable
 from agentlite.config.pipeline import TRAINED
 from agentlite.config.settings import Whole
 
-SERVER = "Server"
 Port = Annotated[int, Meta(ge=0, le=65535)]
-
 LEAST_TOKEN = 16  # characters
 
 
@@ -80,38 +79,28 @@ def read_token(name: str) -> str:
     return token
 
 
+_server = partial(Option, section="Server", common=True)
 COMMAND = Command(
     "serve",
     params=[
         click.Argument(["model"], default=TRAINED, type=OptionType(Model)),
-        Option(
-            ["--port"],
-            Port,
-            section=SERVER,
-            common=True,
-            default=8000,
-            help="port to listen on; 0 for any that is free",
-        ),
-        Option(
+        _server(["--port"], Port, default=8000, help="port to listen on; 0 for any that is free"),
+        _server(
             ["--host"],
             Annotated[str, Metavar("ADDRESS")],
-            section=SERVER,
-            common=True,
             default="127.0.0.1",
             help="address to listen on; one that other machines reach needs --token-env",
         ),
-        Option(
+        _server(
             ["--token-env"],
             Variable,
-            section=SERVER,
-            common=True,
             default="",
             help="environment variable with the token that clients must send as their API key",
         ),
         Option(
             ["--queue"],
             Whole,
-            section=SERVER,
+            section="Server",
             default=64,
             help="requests that may wait; more are answered with 503 and Retry-After",
         ),
