@@ -69,7 +69,7 @@ class Server:
             [
                 Route("/health", self._health),
                 Route("/v1/models", self._models),
-                Route("/v1/models/{name:path}", self._model),
+                Route("/v1/models/{name:path}", self._models),
                 Route(COMPLETIONS, self._complete, methods=["POST"]),
             ]
         )
@@ -138,7 +138,7 @@ class Server:
                 response = _json(refused.body, refused.status, refused.headers)
                 await response(scope, receive, noted)
         path = scope["raw_path"].decode()[:LONGEST_NAME]  # with its escapes
-        known = "".join(f" {name}={value}" for name, value in details.items())
+        known = "".join(f" {name}={value}" for name, value in [*details.items()])
         _log(
             f"{time.strftime('%Y-%m-%d %H:%M:%S')} {scope['client'][0]} {status} "
             f"{time.monotonic() - started:.2f} s {scope['method']} {path}{known}"
@@ -175,18 +175,14 @@ class Server:
             }
         )
 
-    async def _models(self, _: Request) -> Response:
-        return _json({"object": "list", "data": [self._about]})
-
-    async def _model(self, request: Request) -> Response:
-        if request.path_params["name"] != self.chat_model.name:
-            raise HTTPException(404)
-        return _json(self._about)
-
-    @property
-    def _about(self) -> dict[str, object]:
+    async def _models(self, request: Request) -> Response:
+        """The one model, in a list, or alone where its name is asked for."""
         name = self.chat_model.name
-        return {"id": name, "object": "model", "created": 0, "owned_by": "agentlite"}
+        about = {"id": name, "object": "model", "created": 0, "owned_by": "agentlite"}
+        asked = request.path_params.get("name")
+        if asked not in (None, name):
+            raise HTTPException(404)
+        return _json(about if asked else {"object": "list", "data": [about]})
 
     async def _complete(self, request: Request) -> Response:
         details, body = request.state.details, bytearray()
@@ -210,67 +206,61 @@ class Server:
                 kind="server_error",
                 headers={"Retry-After": seconds},
             )
-        answers = Answers(self, job)
-        if asked.stream:
-            return StreamingResponse(
-                self._stream(answers, details),
-                media_type="text/event-stream",
-                headers={"Cache-Control": "no-cache"},
-            )
-        try:
-            while not answers.turns.done():
-                await asyncio.wait([answers.turns], timeout=LOOK)
-                if await request.is_disconnected():
-                    raise ClientDisconnect
-            return _json(job.completion.body(answers.turns.result()))
-        finally:
-            answers.leave()
-            details |= answers.figures
-
-    async def _stream(self, answers: "Answers", details: dict[str, object]) -> AsyncIterator[bytes]:
-        try:
-            async for data in answers.events():
-                yield data
-            if error := answers.turns.exception():
-                yield event(_refusal(error).body)
-        finally:
-            answers.leave()
-            details |= answers.figures
+        answers = Answers(self, job, details)
+        if not asked.stream:
+            return _json(await answers.body(request))
+        headers = {"Cache-Control": "no-cache"}
+        return StreamingResponse(answers.events(), 200, headers, "text/event-stream")
 
 
 class Answers:
-    """The answers to one request, which are on their way from now on."""
+    """The answers to one request, which are on their way from now on. `details`: for the log."""
 
-    def __init__(self, server: Server, job: ServeJob):
-        self.server, self.job, self.is_left = server, job, False
+    def __init__(self, server: Server, job: ServeJob, details: dict[str, object]):
+        self.server, self.job, self.details, self.is_left = server, job, details, False
         self.entered = time.monotonic()
-        self.figures: dict[str, object] = {}  # for the log
         self.loop, self._events = asyncio.get_running_loop(), asyncio.Queue[bytes]()
         server.asked += 1
         self.turns = self.loop.run_in_executor(server.answering, self._run)
         self.turns.add_done_callback(self._end)
 
-    def leave(self) -> None:
-        """Nobody waits for them any more."""
-        self.is_left = True
-        if not self.figures:  # the model has not begun
-            self.turns.cancel()
+    async def body(self, request: Request) -> dict[str, Any]:
+        """All of them, if the client waits so long."""
+        try:
+            while not self.turns.done():
+                await asyncio.wait([self.turns], timeout=LOOK)
+                if await request.is_disconnected():
+                    raise ClientDisconnect
+            return self.job.completion.body(self.turns.result())
+        finally:
+            self._leave()
 
     async def events(self) -> AsyncIterator[bytes]:
         """Of a stream, as they come: a client that reads slowly holds up nobody else."""
-        while event := await self._events.get():
-            yield event
+        try:
+            while data := await self._events.get():
+                yield data
+            if error := self.turns.exception():
+                yield event(_refusal(error).body)
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Nobody waits for them any more."""
+        self.is_left = True
+        if "waited" not in self.details:  # the model has not begun
+            self.turns.cancel()
 
     def _run(self) -> Sequence[Turn]:
         """In the model's thread. Where the server stops, the answer ends at its next token."""
         started = time.monotonic()
-        self.figures["waited"] = f"{started - self.entered:.2f}"
+        self.details["waited"] = f"{started - self.entered:.2f}"
 
         def send(event: bytes) -> None:
             self.loop.call_soon_threadsafe(self._events.put_nowait, event)
 
         turns = self.job.run(send, lambda: self.is_left or self.server.uvicorn.should_exit)
-        self.figures["new"] = sum(turn.new_tokens for turn in turns)
+        self.details["new"] = sum(turn.new_tokens for turn in turns)
         self.server.seconds += (time.monotonic() - started - self.server.seconds) / 5
         return turns
 
