@@ -142,25 +142,6 @@ def test_no_prompt_holds_what_comes_behind_it(protocol_name, template_name, temp
 
 
 @anywhere
-def test_the_words_of_users_tools_and_tool_lists_are_never_trained(
-    protocol_name, template_name, templates, dialog
-):
-    protocol, template = both(protocol_name, template_name, templates)
-    learned = trained_text(dialog, protocol, template)
-    for foreign in (
-        "Be brief",
-        "Is it wet",
-        "rain_mm",
-        "Are you sure",
-        "Weather of a city",
-        "<|im_start|>",
-    ):
-        assert foreign not in learned
-    for own in ("I must look it up.", "get_weather", "Oslo", "Yes, about 4 mm.", "Quite sure."):
-        assert own in learned
-
-
-@anywhere
 def test_labels_are_the_ids_where_trained_and_ignored_elsewhere(
     protocol_name, template_name, templates, dialog
 ):
@@ -306,32 +287,6 @@ def test_rendering_is_what_transformers_renders(name, templates, dialog, tmp_pat
     assert templates[name].render(messages, tools, prompt=True) == expected
 
 
-def test_a_call_may_hold_the_closing_tag_in_a_string():
-    text = (
-        '<tool_call>\n{"name": "say", "arguments": {"text": "</tool_call> {\\"a\\": '
-        '1}"}}\n</tool_call>'
-    )
-    read = PROTOCOLS["hermes"].parse(text)
-    assert read.problem == ""
-    assert read.calls == (Call("say", {"text": '</tool_call> {"a": 1}'}),)
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("react", "Action: f\nAction Input: __import__('os').system('true')"),
-        ("react", "Action: f\nAction Input: {'city': b'1'}"),
-        ("react", "Action: f\nAction Input: {1: 2}"),
-        ("chat", "<tool_call>" + "[" * 5000),
-        ("autogpt", "I think so."),
-        ("autogpt", '{"thoughts": {"text": "a"}, "command": {"args": {}}}'),
-        ("autogpt", '{"thoughts": "a", "command": {"name": "f", "args": 1}}'),
-    ],
-)
-def test_text_that_cannot_be_read_gets_a_problem_and_no_exception(name, text):
-    assert PROTOCOLS[name].parse(text).problem
-
-
 @settings(max_examples=examples(200))
 @given(
     text=st.text(max_size=80)
@@ -411,27 +366,6 @@ def test_finish_is_a_call_like_others_where_the_record_has_such_a_tool(smollm2):
 
 
 # --- kuaiagent, autogpt: one prompt to plan and call, one to conclude ---
-
-
-@pytest.mark.parametrize("name", ["kuaiagent", "kuaiagent-zh", "autogpt"])
-def test_every_step_has_its_own_prompt_with_what_was_done_before_and_an_answer_concludes(
-    name, smollm2, dialog
-):
-    rows = render(dialog, chosen(name, smollm2), smollm2)
-    spans = [span for row in rows for span in row.spans]
-    answers = [turn for turn in dialog.turns if not dialog.messages[turn].calls]
-    assert [span.turn for span in spans if span.prompted] == dialog.turns
-    assert [span.turn for span in spans if not span.prompted] == answers
-    first, planned, concluded = rows[:3]
-    assert "Completed tasks: []" in first.text and '"result": "{\\"rain_mm\\": 4}"' in planned.text
-    assert renderer.span_text(planned, planned.spans[0], smollm2).endswith(
-        '"command": {"name": "task_complete", "args": {}}}'
-    )
-    assert (
-        renderer.span_text(concluded, concluded.spans[0], smollm2)
-        == dialog.messages[concluded.spans[0].turn].content
-    )
-    assert "Commands:" in planned.text and "Commands:" not in concluded.text
 
 
 @pytest.mark.parametrize("name", ["kuaiagent", "autogpt"])

@@ -185,6 +185,8 @@ READINGS = [
     ("hermes", '<tool_call>{"arguments": {}}</tool_call>', "", [], "call has no name"),
     ("hermes", '<tool_call>{"name": "f", "arguments": [1]}</tool_call>', "", [], NOT_OBJECT),
     ("hermes", f'<tool_call>{{"name": "f", "arguments": {DEEPER}}}</tool_call>', "", [], TOO_DEEP),
+    ("hermes", '<tool_call>\n{"name": "f", "arguments": {"a": "</tool_call> {"}}\n</tool_call>', "", [("f", {"a": "</tool_call> {"})], ""),  # noqa: E501  (verbatim text)
+    ("chat", "<tool_call>" + "[" * 5000, "", [], "call not closed"),
     ("hermes", '<tool_call>{"name": 1}</tool_call><tool_call>{"name": "g"}</tool_call>', '<tool_call>{"name": "g"}</tool_call>', [], "call has no name"),  # noqa: E501  (verbatim text)
     ("react", 'Thought: Hm.\nAction: f\nAction Input: {"a": 1}', "Hm.", CALLED, ""),
     ("react", 'Hm.\nAction:  f \nAction Input: {"a": 1}\nObservation: 4', "Hm.", CALLED, ""),
@@ -194,6 +196,8 @@ READINGS = [
     ("react", "Action: f\nAction Input: a = 1", "", [], "action input is not JSON"),
     ("react", "Action: f\nAction Input: [1]", "", [], NOT_OBJECT),
     ("react", "Action: f\nAction Input: {'a': {1}}", "", [], TOO_DEEP),
+    ("react", "Action: f\nAction Input: {1: 2}", "", [], TOO_DEEP),
+    ("react", "Action: f\nAction Input: __import__('os').system('true')", "", [], "action input is not JSON"),  # noqa: E501  (verbatim text)
     ("react", "Thought: I know.\nFinal Answer: Yes. ", "Yes.", [], ""),
     ("react", " Yes. ", "Yes.", [], "no action and no final answer"),
     ("toolllama", 'Thought: Hm.\nAction: f\nAction Input: {"a": 1}', "Hm.", CALLED, ""),
@@ -218,6 +222,8 @@ READINGS = [
     ("kuaiagent", '{"task_name": "Hm.", "command": "f"}', "Hm.", [], "command has no name"),
     ("kuaiagent", '{"command": {"name": "f", "args": [1]}} so', "", [], NOT_OBJECT),
     ("kuaiagent", '{"command": ', "", [], "command is not JSON"),
+    ("autogpt", '{"thoughts": {"text": "a"}, "command": {"args": {}}}', "a", [], "command has no name"),  # noqa: E501  (verbatim text)
+    ("autogpt", '{"thoughts": "a", "command": {"name": "f", "args": 1}}', "a", [], NOT_OBJECT),
     ("kuaiagent", " Yes. ", "Yes.", [], "no command"),
 ]
 # fmt: on

@@ -2,8 +2,6 @@
 none.
 """
 
-from itertools import pairwise
-
 import pytest
 from msgspec.structs import replace
 from support.unknown_arguments import RECORD
@@ -91,27 +89,6 @@ def test_unknown_arguments_are_not_trained_in_any_protocol(name: str, smollm2: T
     for weighed, row in zip(table, plain, strict=True):
         for label, other, weight in zip(weighed.labels, row.labels, weighed.weights, strict=True):
             assert label in (other, encoding.IGNORED) and bool(weight) == (label >= 0)
-
-
-@pytest.mark.parametrize("name", WRITTEN)
-def test_each_token_of_a_call_but_those_of_its_unknown_arguments_is_trained(
-    name: str, smollm2: Template
-) -> None:
-    record = PARALLEL if PROTOCOLS[name].several else RECORD
-    rows = render(record, PROTOCOLS[name], smollm2)
-    assert any(span.left_out for row in rows for span in row.spans)
-    for row in rows:
-        encoded = encode(row, smollm2)
-        ids = encoded.input_ids
-        edges = [len(smollm2.decode(ids[:count])) for count in range(len(ids) + 1)]
-        for token, label, (start, end) in zip(ids, encoded.labels, pairwise(edges), strict=True):
-            learned = any(
-                span.trained
-                and span.start <= start < span.end
-                and not any(start < last and first < end for first, last in span.left_out)
-                for span in row.spans
-            )
-            assert label == (token if learned else encoding.IGNORED), row.text[start:end]
 
 
 @pytest.mark.parametrize("form", FORMS)

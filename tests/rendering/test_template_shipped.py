@@ -247,74 +247,50 @@ def test_the_trained_tokens_are_those_of_transformers_masks(name, smollm2):
             assert expected == "".join(ours)
 
 
-def as_trained(name, kind, smollm2, setting="hermes"):
-    """The rows of a dialog from its first question on, what is trained in brackets."""
-    template = with_marks(name, SOURCES[name], smollm2.tokenizer)
-    protocol = choose(setting, template).protocols[setting]
-    texts = []
-    for row in render(RECORDS[kind], protocol, template):
-        text = row.text
-        for span in reversed(row.spans):
-            text = f"{text[: span.start]}⟦{text[span.start : span.end]}⟧{text[span.end :]}"
-        texts.append(text[text.rindex("Wet?") :])
-    return texts
-
-
-@pytest.mark.long
-@pytest.mark.skipif("trl/deepseekv3" not in SOURCES, reason="needs TRL's templates")
-@pytest.mark.parametrize("name", ["trl/deepseek_r1_distill", "trl/deepseekv3"])
-def test_a_thought_that_the_prompt_opens_is_closed_before_the_answer(name, smollm2):
-    question, end = "Wet?<｜Assistant｜><think>\n", "<｜end▁of▁sentence｜>"
-    assert as_trained(name, "no system", smollm2) == [f"{question}⟦\n</think>\n\nQuite dry.{end}⟧"]
-    assert as_trained(name, "thoughts", smollm2) == [
-        f"{question}⟦It may rain.\n</think>\n\nQuite dry.{end}⟧",
-        f"Wet?<｜Assistant｜>\n\nQuite dry.{end}<｜User｜>Sure?<｜Assistant｜><think>\n"
-        f"⟦I am.\n</think>\n\nYes, wet.{end}⟧",
-    ]
-
-
-@pytest.mark.long
-@pytest.mark.skipif("trl/nemotron_3_nano" not in SOURCES, reason="needs TRL's templates")
-def test_an_empty_thought_of_the_template_is_continued_from_where_the_prompt_opens_it(smollm2):
-    question, end = "Wet?<|im_end|>\n<|im_start|>assistant\n<think>\n", "<|im_end|>"
-    assert as_trained("trl/nemotron_3_nano", "no system", smollm2) == [
-        f"{question}⟦</think>Quite dry.{end}⟧\n"
-    ]
-    assert as_trained("trl/nemotron_3_nano", "thoughts", smollm2)[0] == (
-        f"{question}⟦It may rain.\n</think>\n\nQuite dry.{end}⟧\n"
-    )
-    assert as_trained("trl/nemotron_3_nano", "a call", smollm2, "react") == [
-        f'{question}⟦</think>Action: get_weather\nAction Input: {{"city": "Oslo"}}\nObservation:⟧'
-        f" 4 mm\n⟦Thought: I now know the final answer\nFinal Answer: Yes, wet.{end}⟧\n"
-    ]
-
-
-@pytest.mark.long
-@pytest.mark.skipif("trl/glm4moe" not in SOURCES, reason="needs TRL's templates")
-def test_where_the_next_turn_ends_a_turn_its_mark_is_trained_as_in_trls_own_template(smollm2):
-    empty = "\n<think></think>\n"
-    expected = [
-        f"Wet?<|assistant|>⟦{empty}Quite dry.<|user|>⟧\nSure?<|assistant|>⟦{empty}Yes, wet."
-        f"<|user|>⟧\nSo?<|assistant|>⟦{empty}Quite dry.<|user|>⟧"
-    ]
-    for name in ("trl/glm4moe", "trl/glm4moe_training"):
-        assert as_trained(name, "three turns", smollm2) == expected
-    call = f'{empty}<tool_call>\n{{"name": "get_weather", "arguments": {{"city": "Oslo"}}}}\n'
-    assert as_trained("trl/glm4moe", "a call", smollm2) == [
-        f"Wet?<|assistant|>⟦{call}</tool_call><|user|>⟧\n<tool_response>\n4 mm\n</tool_response>"
-        f"<|assistant|>⟦{empty}Yes, wet.<|user|>⟧"
-    ]
-
-
-@pytest.mark.long
-@pytest.mark.skipif("trl/smolvlm" not in SOURCES, reason="needs TRL's templates")
-def test_a_template_for_images_is_given_its_texts_as_parts(smollm2):
-    assert as_trained("trl/smolvlm", "a system turn", smollm2) == [
+OPENS, CLOSES = "Wet?<｜Assistant｜><think>\n", "<｜end▁of▁sentence｜>"
+EMPTY = "\n<think></think>\n"
+NEMOTRON = "Wet?<|im_end|>\n<|im_start|>assistant\n<think>\n"
+GLM_CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+# the rows of a dialog from its first question on, what is trained in brackets
+DEEPSEEK = {
+    "no system": [f"{OPENS}⟦\n</think>\n\nQuite dry.{CLOSES}⟧"],
+    "thoughts": [
+        f"{OPENS}⟦It may rain.\n</think>\n\nQuite dry.{CLOSES}⟧",
+        f"Wet?<｜Assistant｜>\n\nQuite dry.{CLOSES}<｜User｜>Sure?<｜Assistant｜><think>\n"
+        f"⟦I am.\n</think>\n\nYes, wet.{CLOSES}⟧",
+    ],
+}
+# the mark of the next turn ends a turn
+GLM = [
+    f"Wet?<|assistant|>⟦{EMPTY}Quite dry.<|user|>⟧\nSure?<|assistant|>⟦{EMPTY}Yes, wet."
+    f"<|user|>⟧\nSo?<|assistant|>⟦{EMPTY}Quite dry.<|user|>⟧"
+]
+AS_TRAINED = {
+    **{("trl/deepseek_r1_distill", kind): rows for kind, rows in DEEPSEEK.items()},
+    **{("trl/deepseekv3", kind): rows for kind, rows in DEEPSEEK.items()},
+    # an empty thought of the template is continued from where the prompt opens it
+    ("trl/nemotron_3_nano", "no system"): [f"{NEMOTRON}⟦</think>Quite dry.<|im_end|>⟧\n"],
+    ("trl/glm4moe", "three turns"): GLM,
+    ("trl/glm4moe_training", "three turns"): GLM,
+    ("trl/glm4moe", "a call"): [
+        f"Wet?<|assistant|>⟦{EMPTY}{GLM_CALL}<|user|>⟧\n<tool_response>\n4 mm\n</tool_response>"
+        f"<|assistant|>⟦{EMPTY}Yes, wet.<|user|>⟧"
+    ],
+    # templates for images are given texts as parts
+    ("trl/smolvlm", "a system turn"): [
         "Wet?<end_of_utterance>\nAssistant:⟦ Quite dry.<end_of_utterance>⟧\n"
-    ]
-    assert as_trained("trl/llava_next", "no system", smollm2) == ["Wet? [/INST]⟦ Quite dry.</s>⟧ "]
-    # a template that takes either is given texts, as ever
-    assert not with_marks("q", SOURCES["trl/qwen2_5_vl"], smollm2.tokenizer).takes_parts
+    ],
+    ("trl/llava_next", "no system"): ["Wet? [/INST]⟦ Quite dry.</s>⟧ "],
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "kind"), [key for key in AS_TRAINED if key[0] in SOURCES])
+def test_a_dialog_is_trained_as_its_template_prompts_and_ends_it(name, kind, smollm2):
+    template = with_marks(name, SOURCES[name], smollm2.tokenizer)
+    protocol = choose("hermes", template).protocols["hermes"]
+    shown = [encoding.show(row, "⟦{}⟧".format) for row in render(RECORDS[kind], protocol, template)]
+    assert [text[text.rindex("Wet?") :] for text in shown] == AS_TRAINED[name, kind]
 
 
 NO_ROLE = (  # parts, and no system turn
@@ -325,6 +301,8 @@ NO_ROLE = (  # parts, and no system turn
 
 
 def test_a_system_turn_of_parts_is_folded_as_well(smollm2):
+    if qwen := SOURCES.get("trl/qwen2_5_vl"):  # it takes either, and is given texts
+        assert not with_marks("q", qwen, smollm2.tokenizer).takes_parts
     template = with_marks("parts", NO_ROLE, smollm2.tokenizer)
     assert template.takes_parts and template.folds_system
     protocol = choose("hermes", template).protocols["hermes"]
