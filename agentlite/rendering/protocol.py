@@ -1,5 +1,6 @@
 """A protocol: system text, assistant text, results and stop strings, and the reader of calls."""
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -65,9 +66,8 @@ class Protocol:
         """What the assistant writes at a turn: words, where there are no tools."""
         if not tools:
             return message.content
-        if self.answer_tool and not message.calls and self._answers_by_call(tools):
-            return self.answer(message.content)
-        return self.assistant(message)
+        is_answer = not message.calls and self._answers_by_call(tools)
+        return self.answer(message.content) if is_answer else self.assistant(message)
 
     def read(self, text: str, tools: Sequence[Tool]) -> Parsed:
         """The calls of a completion; the protocol's way to answer does not count as a call. Without
@@ -91,18 +91,16 @@ class Protocol:
         parsed = self.parse(text)
         if parsed.problem and self.parse_plain:
             parsed = self.parse_plain(text, tools) or parsed
-        if not (self.answer_tool and parsed.calls and self._answers_by_call(tools)):
+        if not (parsed.calls and self._answers_by_call(tools)):
             return parsed
         *before, last = parsed.calls
         if last.name != self.answer_tool:
             return parsed
-        answered = str(last.arguments.get("final_answer", ""))
-        return msgspec.structs.replace(
-            parsed, content=answered or parsed.content, calls=tuple(before)
-        )
+        words = str(last.arguments.get("final_answer", "")) or parsed.content
+        return msgspec.structs.replace(parsed, content=words, calls=tuple(before))
 
     def _answers_by_call(self, tools: Sequence[Tool]) -> bool:
-        return all(tool.name != self.answer_tool for tool in tools)
+        return bool(self.answer_tool) and all(tool.name != self.answer_tool for tool in tools)
 
 
 def behind_thoughts(text: str) -> str | None:
@@ -126,9 +124,7 @@ def named_call(name: Any, arguments: Any) -> tuple[Call | None, str]:
 
 
 def arguments_problem(arguments: object) -> str:
-    """What keeps a reading from being a call's arguments: "" if they are a JSON object that is not
-    nested too deep.
-    """
+    """Why a value cannot be a call's arguments; "" for a JSON object that is not too deep."""
     if not isinstance(arguments, dict):
         return "arguments are not an object"
     return "" if _is_json(arguments, DEEPEST) else "arguments are not JSON, or nested too deep"
@@ -137,9 +133,7 @@ def arguments_problem(arguments: object) -> str:
 def _is_json(value: object, depth: int) -> bool:
     """A Python literal may also hold sets, bytes, or keys that are not strings."""
     if isinstance(value, dict):
-        return depth > 0 and all(
-            isinstance(k, str) and _is_json(inner, depth - 1) for k, inner in value.items()
-        )
+        return all(isinstance(key, str) for key in value) and _is_json([*value.values()], depth)
     if isinstance(value, list | tuple):
         return depth > 0 and all(_is_json(inner, depth - 1) for inner in value)
     return value is None or isinstance(value, str | int | float)
@@ -152,17 +146,17 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return by_key
 
 
+DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys)
+
+
 def json_object(text: str, start: int = 0) -> tuple[Any, int]:
     """The JSON object at or after `start`, blanks skipped, and where it ends. Raises ValueError,
     also where an object has a key twice: readers differ in which of the two they take.
     """
-    import json
-
     start += len(text[start:]) - len(text[start:].lstrip())
     if not text.startswith("{", start):
         raise ValueError("no JSON object")
     try:
-        value, end = json.JSONDecoder(object_pairs_hook=_unique_keys).raw_decode(text, start)
+        return DECODER.raw_decode(text, start)
     except RecursionError as error:
         raise ValueError("nested too deep") from error
-    return value, end
