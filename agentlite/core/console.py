@@ -48,10 +48,8 @@ def notice(text: str) -> None:
 def hidden(text: str) -> str:
     """Without the keys of the environment, what looks like one, and the password in an address."""
     named = {value.strip() for name, value in os.environ.items() if name.endswith(SECRET)}
-    for value in sorted(
-        (value for value in named if len(value) >= 8 and value in text), key=len, reverse=True
-    ):
-        text = text.replace(value, "(hidden)")
+    for value in sorted(named, key=len, reverse=True):  # one may hold another
+        text = text.replace(value, "(hidden)") if len(value) >= 8 else text
     return HIDDEN.sub("(hidden)", text)
 
 
@@ -79,19 +77,28 @@ class Forgiving:
 def progress(title: str, total: int | None) -> Iterator[Advance]:
     """A bar when stderr is a terminal, else a line after two seconds, every 30 seconds, and at the
     end. `total`: None where it is not known."""
-    if distributed.first() and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
-        with _bar(title, total) as advance:
-            yield advance
-    else:
+    if not (distributed.first() and sys.stderr.isatty()) or os.environ.get("TERM") == "dumb":
         yield _lines(title, total)
+        return
+    from rich import progress as bars
+    from rich.console import Console
+
+    columns = [
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(),
+        bars.MofNCompleteColumn(),
+        bars.TimeRemainingColumn(),
+        bars.TextColumn("{task.fields[note]}"),
+    ]
+    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(title, total=total, note="")
+        yield lambda done, note="": shown.update(task, completed=done, note=note)
 
 
 def _lines(title: str, total: int | None) -> Advance:
     last = time.monotonic() + FIRST_SECONDS - EVERY_SECONDS
-    first = begun = (
-        # done, and when, as first told: what was before (loading, an earlier run) does not count
-        0.0
-    )
+    # done, and when, as first told: what was before (loading, an earlier run) does not count
+    first = begun = 0.0
 
     def advance(done: int, note: str = "") -> None:
         nonlocal last, first, begun
@@ -131,29 +138,6 @@ def waiting(title: str) -> Iterator[None]:
         teller.join()
 
 
-@contextmanager
-def _bar(title: str, total: int | None) -> Iterator[Advance]:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = [
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-    ]
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task(title, total=total, note="")
-        yield lambda done, note="": bars.update(task, completed=done, note=note)
-
-
 def print_table(
     rows: Sequence[Sequence[str]],
     stream: Any = None,
@@ -172,15 +156,11 @@ def print_table(
     for index, name in enumerate(heading):
         table.add_column(name, justify="left" if index < words else "right", overflow="fold")
     for row, colour in zip_longest(body, colours, fillvalue=""):
-        table.add_row(
-            *(
-                Text(cell, colour or COLOURS.get(cell.partition(" ")[0].rstrip(","), ""))
-                for cell in row
-            )
-        )
+        states = [cell.partition(" ")[0].rstrip(",") for cell in row]
+        styles = [colour or COLOURS.get(state, "") for state in states]
+        table.add_row(*map(Text, row, styles))
     stream = stream or sys.stdout
-    width = None if stream.isatty() else 120
-    console = Console(file=stream, width=width, highlight=False)
+    console = Console(file=stream, width=None if stream.isatty() else 120, highlight=False)
     with console.capture() as captured:
         console.print(table)
     # words in the last column are padded with blanks

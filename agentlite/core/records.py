@@ -101,9 +101,7 @@ class Gold(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict=True):
-    """One dialog with its tools. `gold` is by turn: the index of an assistant message in
-    `messages`.
-    """
+    """One dialog with its tools. `gold` is by turn: the index of an assistant message."""
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
@@ -116,9 +114,7 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict
 
     @cached_property
     def id(self) -> str:
-        """Its content, hashed: the same dialog has the same id on any machine and in any order of
-        files.
-        """
+        """Its content, hashed: the same dialog has the same id on any machine."""
         tools = [tool.function for tool in self.tools]
         content = msgspec.to_builtins((self.messages, tools, self.gold), str_keys=True)
         return digest(canonical(content))
@@ -126,9 +122,8 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict
     @property
     def is_text(self) -> bool:
         """Whether this is plain text, learned whole, and no dialog."""
-        return bool(self.meta.get("whole")) and [message.role for message in self.messages] == [
-            "assistant"
-        ]
+        roles = [message.role for message in self.messages]
+        return bool(self.meta.get("whole")) and roles == ["assistant"]
 
     @property
     def turns(self) -> list[int]:
@@ -157,15 +152,11 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict
         """
         gold = self.gold.get(turn, Gold()).calls
         unknown = {call.name for call in gold if call.arguments is ANY_ARGUMENTS}
-        calls = self.messages[turn].calls
-        return [
-            index for index, call in enumerate(calls) if call.name in unknown and not call.arguments
-        ]
+        calls = enumerate(self.messages[turn].calls)
+        return [i for i, call in calls if call.name in unknown and not call.arguments]
 
     def expected(self, turn: int) -> Gold:
-        """The calls expected at a turn. Where `gold` is silent, the assistant turn itself is the
-        gold.
-        """
+        """The calls expected at a turn: its own, where `gold` is silent."""
         if turn in self.gold:
             return self.gold[turn]
         return Gold(tuple(map(gold_call, self.messages[turn].calls)))
@@ -177,9 +168,7 @@ def gold_call(call: Call) -> GoldCall:
 
 
 def accepted(value: object) -> Any:
-    """A value as the only accepted one, in BFCL's form: inside an object every key has a list of
-    accepted values.
-    """
+    """A value as the only accepted one, in BFCL's form: a key of an object has a list of them."""
     if isinstance(value, dict):
         return {key: [accepted(inner)] for key, inner in value.items()}
     return [accepted(inner) for inner in value] if isinstance(value, list) else value
@@ -202,7 +191,7 @@ class Step(NamedTuple):
 
 
 class CandidateKey(NamedTuple):
-    """What tells one candidate from every other."""
+    """What distinguishes one candidate from every other."""
 
     record_id: str
     turn: int
@@ -261,9 +250,7 @@ class Candidate(Sampled, frozen=True):
 
 
 class Score(Sampled, frozen=True):
-    """What a candidate earns, no weights applied: every component in [0, 1] and every penalty
-    counted, by name.
-
+    """What a candidate earns, unweighted: each component in [0, 1] and the count of each penalty.
     `error`: why a reward function gave no value; such a candidate is counted and left out.
     """
 
@@ -289,9 +276,7 @@ class Rollout(Candidate, frozen=True, kw_only=True):
 
 
 class Side(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """One half of a pair: a candidate's text, how it ended, where it came from, and its weighted
-    total.
-    """
+    """One half of a pair: a candidate with its weighted total."""
 
     text: str
     ended: Ending
@@ -339,9 +324,7 @@ class Prediction(AtStep, frozen=True):
 
 
 def digest(text: str) -> str:
-    """16 hex digits of sha256: short enough to read, long enough for any data set that fits on a
-    home machine.
-    """
+    """16 hex digits of sha256: short to read, long enough for any data set of a home machine."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -351,9 +334,7 @@ def canonical(value: object) -> str:
 
 
 def to_row(record: Record) -> dict[str, object]:
-    """The OpenAI shape on disk: every foreign dict (tools, arguments, gold, meta) as a JSON
-    string.
-    """
+    """The OpenAI shape on disk: every foreign dict (tools, arguments, gold, meta) as JSON text."""
     return {
         "id": record.id,
         "parent": record.parent,
@@ -379,9 +360,7 @@ def from_row(row: dict[str, Any]) -> Record:
 
 
 def plain(value: object) -> str:
-    """JSON as a model should read and write it: keys in their own order, a blank after comma and
-    colon.
-    """
+    """JSON as a model reads it: keys in their own order, a blank after comma and colon."""
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -417,9 +396,7 @@ def message_row(message: Message) -> dict[str, Any]:
 
 
 def read_message(row: Mapping[str, Any]) -> Message:
-    """A turn that `wire_message` or `message_row` wrote; Parquet gives back an absent field as
-    None.
-    """
+    """A turn that `wire_message` or `message_row` wrote; Parquet has None for an absent field."""
     calls = tuple(
         Call(call["function"]["name"], json.loads(call["function"]["arguments"]), call["id"] or "")
         for call in row.get("tool_calls") or ()
