@@ -22,8 +22,7 @@ from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
 from agentlite.data.openai_messages import Turn
 from agentlite.deploy.chat_model import ChatModel
-from agentlite.deploy.openai_api import Refused, as_json, event
-from agentlite.deploy.serve_job import ClientGone, ServeJob, chat_job
+from agentlite.deploy.openai_api import ClientGone, Refused, ServeJob, as_json, chat_job, event
 
 HOST = "127.0.0.1"
 LOCAL = ("localhost", HOST, "::1")

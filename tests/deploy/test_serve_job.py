@@ -8,10 +8,17 @@ import pytest
 
 from agentlite.core.records import Parsed, Record, Tool
 from agentlite.data.openai_messages import Opened, Turn
-from agentlite.deploy import serve_job
+from agentlite.deploy import openai_api
 from agentlite.deploy.answer_form import AnswerForm
-from agentlite.deploy.openai_api import Completion, Refused, Request
-from agentlite.deploy.serve_job import RETRY_TEMPERATURE, TRIES, ServeJob, chat_job
+from agentlite.deploy.openai_api import (
+    RETRY_TEMPERATURE,
+    TRIES,
+    Completion,
+    Refused,
+    Request,
+    ServeJob,
+    chat_job,
+)
 from agentlite.engine.decoding import Decoding
 from agentlite.rendering import PROTOCOLS
 
@@ -105,7 +112,7 @@ def named(name: str) -> dict[str, Any]:
 def test_words_are_passed_on_unless_they_may_be_half_a_call_or_not_fit(
     fields, form, is_wordwise, monkeypatch
 ):
-    monkeypatch.setattr(serve_job, "json_form", lambda schema, *_: schema)
-    monkeypatch.setattr(serve_job, "call_form", lambda dialog, names, *_: names)
+    monkeypatch.setattr(openai_api, "json_form", lambda schema, *_: schema)
+    monkeypatch.setattr(openai_api, "call_form", lambda dialog, names, *_: names)
     job = chat(**fields)
     assert (job.form, job.is_wordwise) == (form, is_wordwise)
