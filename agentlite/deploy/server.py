@@ -275,7 +275,7 @@ def _listen(host: str, port: int, *, needs_token: bool) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a host name"
+        reason = getattr(error, "strerror", error)
         raise UserError(
             f"{host!r} is not an address of this machine: {reason}.",
             "Leave it out to serve this machine only, or give 0.0.0.0 for every network.",
@@ -290,10 +290,9 @@ def _listen(host: str, port: int, *, needs_token: bool) -> socket.socket:
         )
     try:
         return socket.create_server((address, port), family=family, backlog=512)
-    except (OSError, OverflowError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "no port"
+    except OSError as error:
         raise UserError(
-            f"cannot listen on port {port}: {reason}.",
+            f"cannot listen on port {port}: {error.strerror}.",
             "Give another one, or --port 0 for any that is free.",
             location="--port",
         ) from error

@@ -73,26 +73,19 @@ def _compiled(source: str) -> jinja2.Template:
     )
     environment.filters["tojson"] = to_json
     environment.globals |= {"raise_exception": refused, "strftime_now": today}
-    try:
-        return environment.from_string(source)
-    # SyntaxError: Python, into which jinja compiles, has a limit of nested blocks
-    except (SyntaxError, RecursionError) as error:
-        raise TemplateError("it is nested too deep") from error
+    return environment.from_string(source)
 
 
 def render_source(source: str, **values: Any) -> str:
     """Raises jinja2.TemplateError, whatever is wrong in the template."""
     try:
         text = _compiled(source).render(**values)
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise TemplateError("it writes half a character (a lone surrogate)") from error
+        text.encode()  # a lone surrogate is half a character
     except TemplateError:
         raise
-    except (TypeError, ValueError) as error:
-        raise TemplateError(str(error).replace(Printed.__name__, "dict")) from error
-    except Exception as error:  # {{ 1/0 }}: the template's, as all that it runs
-        raise TemplateError(f"{type(error).__name__}: {error}") from error
+    except Exception as error:  # {{ 1/0 }}, or nested too deep: the template's, as all that it runs
+        reason = f"{type(error).__name__}: {error}".replace(Printed.__name__, "dict")
+        raise TemplateError(reason) from error
     return text
 
 

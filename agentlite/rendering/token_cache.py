@@ -151,11 +151,6 @@ def _keeps_chunks_apart(tokenizer: "Tokenizer") -> bool:
 
 
 def described(component: Any) -> dict[str, Any]:
-    """As tokenizer.json describes it; components of the user's own, in Python, have no
-    description.
-    """
-    try:
-        description: dict[str, Any] = json.loads(component.__getstate__()) if component else {}
-    except Exception:  # the tokenizers library raises a bare Exception
-        return {"type": "unknown"}
+    """As tokenizer.json describes it."""
+    description: dict[str, Any] = json.loads(component.__getstate__()) if component else {}
     return description
