@@ -4,8 +4,8 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -44,7 +44,7 @@ def chat(
     """
     from agentlite.core.errors import UserError
     from agentlite.deploy.chat_model import ChatModel
-    from agentlite.deploy.chat_session import ChatSession, read_toolbox
+    from agentlite.deploy.chat_session import ChatSession, executed, read_toolbox, recorded
     from agentlite.engine.decoding import Decoding
 
     offered = read_toolbox(tools) if tools else ()
@@ -59,11 +59,14 @@ def chat(
             "cannot be used with --exec.", "Leave one of them out.", location="--replay"
         )
     chat_model = ChatModel(model, Path(run), **options)
-    prompter = Prompter()
-    with _results(replay, execute, offered, seconds, memory, prompter.typed) as observe:
+    functions: Any = nullcontext(recorded(replay) if replay else None)
+    if execute:
+        functions = executed(execute, offered, seconds, memory)
+    with functions as known:
         chat_model.load()
         tell = partial(print, end="", file=sys.stderr if as_json else sys.stdout, flush=True)
-        talk = prompter.talk = ChatSession(chat_model, offered, observe, tell, _note)
+        prompter = Prompter(known)
+        talk = prompter.talk = ChatSession(chat_model, offered, prompter.result, tell, _note)
         if sys.stdin.isatty():
             _note("/help lists the commands, which work at every prompt; Ctrl-D ends")
         try:
@@ -113,9 +116,13 @@ COMMAND_LINE = re.compile(r"(/[A-Za-z?][\w-]*)(?:\s|$)")
 
 
 class Prompter:
-    """The lines that a person types, at either prompt, without those that are commands."""
+    """The lines that a person types, at either prompt, without those that are commands. `known`:
+    the result of a call, None where the person has to type it.
+    """
 
-    talk: Any = None
+    def __init__(self, known: Callable[["Call"], str | None] | None = None):
+        self.known = known
+        self.talk: Any = None
 
     def line(self, prompt: str) -> str | None:
         """The next line that is not a command; None at the end. Raises GivenUp for a command
@@ -151,11 +158,15 @@ class Prompter:
         every = f"Known: {', '.join(HELP)}. //{command[1:]} sends it as a text"
         return " ".join(filter(None, [f"no command '{command}'.", fix, every]))
 
-    def typed(self, call: "Call") -> str:
-        """The result of a call, as the person types it. Raises UserError 2 where the input ends."""
+    def result(self, call: "Call") -> str:
+        """Of a call. Raises UserError 2 where it has to be typed and the input ends."""
         from agentlite.core.errors import UserError
         from agentlite.core.records import plain
 
+        known = self.known(call) if self.known else None
+        if known is not None:
+            _note(f"result: {known}")
+            return known
         name = f"{call.name}({plain(call.arguments)})"
         line = self.line(f"result of {name}> ")
         if line is None:
@@ -182,32 +193,6 @@ def _read(prompt: str) -> str | None:
 
 def _note(text: str) -> None:
     click.echo(click.style(f"({text})", dim=True), err=True)
-
-
-@contextmanager
-def _results(
-    replay: str,
-    execute: str,
-    tools: Any,
-    seconds: float,
-    memory: float,
-    typed: Callable[["Call"], str],
-) -> Iterator[Callable[["Call"], str]]:
-    """The source of the results of calls. A result that was not recorded is `typed`."""
-    from agentlite.deploy.chat_session import executed, recorded
-
-    functions = executed(execute, tools, seconds, memory) if execute else nullcontext()
-    with functions as run_call:
-        known = run_call or (recorded(replay) if replay else None)
-
-        def observe(call: "Call") -> str:
-            result = known(call) if known else None
-            if result is None:
-                return typed(call)
-            _note(f"result: {result}")
-            return result
-
-        yield observe
 
 
 def _save(talk: "ChatSession", path: str) -> None:

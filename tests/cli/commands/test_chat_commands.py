@@ -24,7 +24,7 @@ class Talk:
     def say(self, line: str, decoding: Any) -> None:
         self.messages.append(line)
         try:
-            self.messages.append(self.prompter.typed(CALL))
+            self.messages.append(self.prompter.result(CALL))
         except (GivenUp, UserError):
             self.undo()
             raise
