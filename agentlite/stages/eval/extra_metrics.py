@@ -1,4 +1,4 @@
-"""Extra metrics of an evaluated model: what it forgot, and how often k samples are all right."""
+"""What is measured besides predictions: judges, pass^k, what a model forgot, who it says it is."""
 
 import math
 from collections import defaultdict
@@ -10,52 +10,89 @@ from typing import Any
 
 import msgspec
 
-from agentlite.config.settings import EvalSettings
+from agentlite.config.settings import EvalSettings, default
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
-from agentlite.core.records import Candidate, GreedyAnswer, Record, Step, canonical, digest
-from agentlite.core.row_files import Appender, read_rows
+from agentlite.core.openai_client import Endpoint, check
+from agentlite.core.records import (
+    Candidate,
+    Gold,
+    GreedyAnswer,
+    Message,
+    Prediction,
+    Record,
+    Step,
+    canonical,
+    digest,
+)
+from agentlite.core.row_files import Appender, Row, read_rows
 from agentlite.data.prompt_records import Prompts
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.generate import generate
 from agentlite.engine.load import Loading, load_for_inference, loading_of
 from agentlite.engine.sampler import make_sampler
 from agentlite.rendering import Mixture, Prompt, Protocol, encoding
-from agentlite.scoring.metrics.confidence import Summary
+from agentlite.scoring.judge.llm_judge import Prices, judge_metrics
 from agentlite.scoring.metrics.general_talk import (
     GeneralResults,
+    Identity,
+    IdentityAnswer,
     forgetting,
     is_right,
 )
+from agentlite.scoring.metrics.model_metrics import ForgettingSource, SamplingOfPasses
 from agentlite.scoring.metrics.summarize import passes
 from agentlite.scoring.predictions import answered, prompt_key
+from agentlite.scoring.read_turn import read_turn
 from agentlite.workspace.model_source import Source, load_template
+from agentlite.workspace.run_folder import StageFolder
 
-QUESTIONS = Path(__file__).parent / "questions.jsonl"
-QUESTIONS_ZH = Path(__file__).parent / "questions_zh.jsonl"
+FOLDER = Path(__file__).parent
+QUESTIONS, QUESTIONS_ZH = FOLDER / "questions.jsonl", FOLDER / "questions_zh.jsonl"
 ANSWER_TOKENS = {QUESTIONS: 24, QUESTIONS_ZH: 48}  # small vocabularies cut a character in three
+IDENTITY_QUESTIONS = FOLDER / "identity_questions.jsonl"
+STAND_IN = "x"  # the answer of a question that nobody has answered: no prompt shows it
+VERDICTS, SAMPLES = "verdicts.jsonl", "samples.jsonl"
 
 
-def forgetting_metrics(
-    settings: EvalSettings, before: Source, after: Source, mixture: Mixture
-) -> dict[str, Any]:
-    """Over the general rows of a file, and over questions of our own, in English and Chinese."""
-    records, loading = general_records(settings.general), loading_of(settings)
-    # `after` comes first: it is in memory already
-    right = {
-        source.digest: [
-            _right_answers(source, file, loading, settings.batch_size) for file in ANSWER_TOKENS
-        ]
-        for source in (after, before)
-    }
-    first, second = (
-        GeneralResults(_losses(source, records, mixture, loading), *right[source.digest])
-        for source in (before, after)
+def check_extra_metrics(settings: EvalSettings) -> None:
+    """Raises UserError 2 for settings that would fail only after the models were asked."""
+    if settings.judge and not settings.judge_model:
+        raise UserError(
+            "which model is the judge?",
+            "Add --judge-model NAME, as the endpoint calls it.",
+            location="--judge",
+        )
+    if len(settings.judge_prices) not in (0, 2):
+        raise UserError(
+            "are two: of a million tokens read, and of a million written.",
+            "Write them as 0.5,1.5.",
+            location="eval.judge_prices",
+        )
+    if settings.endpoint and (settings.general or settings.num_samples):
+        raise UserError(
+            "needs the model itself.",
+            "Leave it out, or leave --endpoint out.",
+            location="--general" if settings.general else "--num-samples",
+        )
+    if settings.judge:
+        check(_judge_endpoint(settings), "--judge")
+    if settings.general:
+        _general_records(settings.general)
+
+
+def _judge_endpoint(settings: EvalSettings) -> Endpoint:
+    return Endpoint(
+        settings.judge,
+        settings.judge_model,
+        settings.judge_key,
+        settings.requests.seconds,
+        settings.requests.tries,
+        concurrency=settings.requests.concurrency,
     )
-    return forgetting(first, second, settings.seed)
 
 
-def general_records(file: str) -> list[Record]:
+def _general_records(file: str) -> list[Record]:
     """Raises UserError with file and line for a row that is none, or a file without any."""
     records = list(Prompts(file, "", "", False).records())
     if not records:
@@ -67,6 +104,36 @@ def general_records(file: str) -> list[Record]:
     return records
 
 
+def judged(
+    settings: EvalSettings,
+    predictions: Sequence[Prediction],
+    records: Mapping[str, Record],
+    stage: StageFolder,
+) -> dict[str, Any]:
+    """The judge's figures, where there is one."""
+    if not settings.judge:
+        return {}
+
+    def begin(rows: int) -> None:
+        stage.reopen()
+        stage.expect(VERDICTS, rows)
+
+    figures, judge = judge_metrics(
+        predictions,
+        records,
+        _judge_endpoint(settings),
+        stage.folder / VERDICTS,
+        settings.seed,
+        Prices(*settings.judge_prices) if settings.judge_prices else None,
+        leave_out=settings.unanswered == "wrong",
+        begin=begin,
+    )
+    return {"judge": figures, "judge_is": judge}
+
+
+# --- pass^k ---
+
+
 def pass_metrics(
     settings: EvalSettings,
     source: Source,
@@ -74,14 +141,14 @@ def pass_metrics(
     prompts: Sequence[Prompt],
     protocols: Mapping[str, Protocol],
     file: Path,
-) -> dict[str, Summary]:
+) -> dict[str, Any]:
     """pass^1 to pass^k over the steps; where a prompt is too long, all is wrong. Each sample is
     appended to `file`, under the model's `name`.
     """
+    if not settings.num_samples:
+        return {}
     room = settings.max_length - settings.max_new_tokens
-    right: dict[Step, list[bool]] = {
-        prompt.step: [False] * (settings.num_samples or 0) for prompt in prompts
-    }
+    right = {prompt.step: [False] * settings.num_samples for prompt in prompts}
     fitting = [prompt for prompt in prompts if len(prompt.ids) <= room]
     samples = _sample(settings, source, name, fitting, protocols, file)
     for prompt in fitting:
@@ -92,7 +159,10 @@ def pass_metrics(
             )
             metrics = answered(prompt, answer, protocols[prompt.protocol]).metrics
             right[prompt.step].append(metrics.get("exact_call", metrics["call_decision"]) == 1)
-    return passes(right, settings.seed)
+    return {
+        "passes": passes(right, settings.seed),
+        "passes_are": SamplingOfPasses(settings.temperature),
+    }
 
 
 def _sample(
@@ -110,7 +180,7 @@ def _sample(
         max_new_tokens=settings.max_new_tokens,
         temperature=settings.temperature,
         seed=settings.seed,
-        num_samples=settings.num_samples or 0,
+        num_samples=settings.num_samples,
     )
     how = [decoding.temperature, decoding.top_p, decoding.max_new_tokens, decoding.seed]
     request = digest(canonical([source.digest, *how]))
@@ -138,6 +208,35 @@ def _sample(
                     rows.append(row)
                 advance(start + len(batch))
     return {step: [samples[number] for number in wanted] for step, samples in by_step.items()}
+
+
+# --- Forgetting ---
+
+
+def forgetting_metrics(
+    settings: EvalSettings, first: Source, source: Source, mixture: Mixture
+) -> dict[str, Any]:
+    """What a model forgot that the `first` one knew: over the general rows of a file, and over
+    questions of our own, in English and Chinese.
+    """
+    if not settings.general or source.digest == first.digest:
+        return {}
+    records, loading = _general_records(settings.general), loading_of(settings)
+    # the model itself comes first: it is in memory already
+    right = {
+        model.digest: [
+            _right_answers(model, file, loading, settings.batch_size) for file in ANSWER_TOKENS
+        ]
+        for model in (source, first)
+    }
+    before, after = (
+        GeneralResults(_losses(model, records, mixture, loading), *right[model.digest])
+        for model in (first, source)
+    )
+    return {
+        "forgetting": forgetting(before, after, settings.seed),
+        "forgetting_is": ForgettingSource(settings.general, first.name, source.name),
+    }
 
 
 def _losses(
@@ -185,3 +284,51 @@ def _right_answers(
             )
             for completion in chain.from_iterable(batches)
         }
+
+
+# --- Self-cognition ---
+
+
+def identity_of(settings: EvalSettings, prepared: Mapping[str, Any]) -> Identity | None:
+    """The name and the author as eval's own settings say, or else those that prep filled in, unless
+    they are its defaults. None where there is neither. `prepared`: the settings of prep.
+    """
+
+    def names(key: str, own: tuple[str, ...]) -> tuple[str, ...]:
+        filled_in = tuple(prepared[key])
+        return own or (() if filled_in == default("prep", key) else filled_in)
+
+    name = names("model_name", settings.model_name)
+    author = names("model_author", settings.model_author)
+    return Identity([*name], [*author], prepared["system"]) if name or author else None
+
+
+def identity_records(identity: Identity) -> list[Record]:
+    """Each question about what is known as a dialog without tools, in which no call is expected."""
+    system = (Message("system", identity.system),) if identity.system else ()
+    return [
+        Record(
+            messages=(*system, Message("user", row["question"]), Message("assistant", STAND_IN)),
+            gold={len(system) + 1: Gold()},
+            task="self_cognition",
+        )
+        for row in _questions(identity)
+    ]
+
+
+def identity_answers(
+    identity: Identity, answers: Mapping[Step, GreedyAnswer], mixture: Mixture
+) -> list[IdentityAnswer]:
+    """What the model answered; with a prompt that was too long, nothing."""
+    said = []
+    for row, record in zip(_questions(identity), identity_records(identity), strict=True):
+        (turn,) = record.prompted_turns
+        answer = answers[Step(record.id, turn)]
+        text = read_turn(answer.text, mixture.of(record), record, turn).content
+        right = is_right(text, getattr(identity, row["about"]))
+        said.append(IdentityAnswer(row["question"], row["about"], row["language"], text, right))
+    return said
+
+
+def _questions(identity: Identity) -> list[Row]:
+    return [row for row in read_rows(IDENTITY_QUESTIONS) if getattr(identity, row["about"])]

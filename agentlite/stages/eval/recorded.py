@@ -1,9 +1,9 @@
 """Models, or files of answers, at the steps of recorded dialogs: ask, read, score, summarize."""
 
-from collections.abc import Mapping
-from functools import cached_property, partial
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -11,25 +11,17 @@ from msgspec.structs import replace
 from agentlite.config.settings import EvalSettings, default
 from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.core.openai_client import Endpoint, check
 from agentlite.core.records import Prediction, Step, digest, plain
-from agentlite.core.row_files import refuse_unwritable, write_json, write_rows
+from agentlite.core.row_files import Row, refuse_unwritable, write_json, write_rows
 from agentlite.engine import check_libraries
 from agentlite.engine.planning.choose import dry_run_memory
 from agentlite.engine.planning.estimate import data_of
-from agentlite.rendering import Mixture, Prompt, mixture_of
+from agentlite.rendering import mixture_of
 from agentlite.rendering import prompts as prompts_of
 from agentlite.scoring.judge.human_ratings import write_sheets
-from agentlite.scoring.judge.llm_judge import Prices, judge_metrics
 from agentlite.scoring.metrics.dialogs import dialogs
 from agentlite.scoring.metrics.general_talk import IdentityAnswer, self_cognition
-from agentlite.scoring.metrics.model_metrics import (
-    ForgettingSource,
-    LearnedBefore,
-    Metrics,
-    SamplingOfPasses,
-    read_metrics,
-)
+from agentlite.scoring.metrics.model_metrics import LearnedBefore, Metrics, read_metrics
 from agentlite.scoring.metrics.summarize import Scores, figures, scores
 from agentlite.scoring.metrics.tool_calls import UNANSWERED
 from agentlite.scoring.predictions import (
@@ -42,15 +34,14 @@ from agentlite.scoring.predictions import (
 from agentlite.stages.eval.ask import ANSWERS, answered_steps, ask
 from agentlite.stages.eval.evaluation import EvaluatedModel, Evaluation
 from agentlite.stages.eval.extra_metrics import (
+    SAMPLES,
+    check_extra_metrics,
     forgetting_metrics,
-    general_records,
-    pass_metrics,
-)
-from agentlite.stages.eval.identity import (
-    SELF_COGNITION,
     identity_answers,
     identity_of,
     identity_records,
+    judged,
+    pass_metrics,
 )
 from agentlite.stages.eval.learned_before import learned_before
 from agentlite.stages.eval.subjects import (
@@ -63,19 +54,10 @@ from agentlite.stages.eval.subjects import (
 from agentlite.workspace.model_source import load_template
 from agentlite.workspace.run_folder import Plan, RunTarget, StageFolder
 
-VERDICTS = "verdicts.jsonl"
-
-
-class SubjectAnswers(NamedTuple):
-    """What a model, or a file of answers, says to the prompts: one prediction for each."""
-
-    prompts: list[Prompt]
-    predictions: list[Prediction]
-    mixture: Mixture
-    about_itself: list[IdentityAnswer]
-
 
 class RecordedEvaluation(Evaluation):
+    """Models at the steps of a split of prep, and files of what other systems answered there."""
+
     scored = "predictions.jsonl"
 
     def __init__(self, settings: EvalSettings, target: RunTarget):
@@ -91,15 +73,15 @@ class RecordedEvaluation(Evaluation):
         begun = target.begun and target.begun / self.base.name
         subjects = find_subjects(settings, data, target.run, begun)
         self.subjects = {subject.name: subject for subject in subjects}
-        self.plans = {name: subject.plan for name, subject in self.subjects.items()}
+        self.plans = {subject.name: subject.plan for subject in subjects}
         self.identity = identity_of(settings, data.prepared)
         self.about_itself = identity_records(self.identity) if self.identity else []
         if target.dry_run:
             return
         if settings.sheet:
             refuse_unwritable(Path(settings.sheet).parent)
-        for name, subject in self.subjects.items():
-            is_there = not target.force and (self.folder(name) / ANSWERS).exists()
+        for subject in subjects:
+            is_there = not target.force and (self.folder(subject.name) / ANSWERS).exists()
             if subject.is_local and not is_there:
                 check_libraries(settings.engine)
 
@@ -127,116 +109,89 @@ class RecordedEvaluation(Evaluation):
         }
 
     def measure(self, name: str, stage: StageFolder) -> tuple[Metrics, Scores]:
-        folder, subject, seed = stage.folder, self.subjects[name], self.settings.seed
-        answers = self._ask(subject, stage)
-        predictions = answers.predictions
-        whole = dialogs(predictions, self.data.every)
+        settings, data, subject = self.settings, self.data, self.subjects[name]
+        # ask, read and score
+        source, about_itself = subject.source, list[IdentityAnswer]()
+        template = load_template((source or data.model).base)
+        mixture = mixture_of(data.protocol, template)
+        protocols = mixture.protocols
+        with console.waiting(f"eval: writing the prompts of {len(data.records)} records"):
+            prompts = list(prompts_of(data.records, mixture.of, template))
+        if source:
+            every_prompt = [*prompts, *prompts_of(self.about_itself, mixture.of, template)]
+            answers = ask(settings, source, every_prompt, protocols, stage)
+            predictions = [
+                answered(prompt, answers[prompt.step], protocols[prompt.protocol])
+                for prompt in prompts
+            ]
+            if self.identity:
+                about_itself = identity_answers(self.identity, answers, mixture)
+        else:
+            predictions = [
+                external_prediction(
+                    prompt, subject.answers.get(prompt.step), protocols[prompt.protocol]
+                )
+                for prompt in prompts
+            ]
         unanswered = sum(prediction.problem == UNANSWERED for prediction in predictions)
         if unanswered:
             console.notice(
                 f"eval: {unanswered} of {len(predictions)} questions have no answer from {name} "
                 "and count as wrong"
             )
-        extra = self._extra_metrics(subject, answers, stage)
+        extra = {
+            "learned_before": self.learned.get(name, UNSET),
+            "unanswered": unanswered or UNSET,
+            **judged(settings, predictions, data.every, stage),
+        }
+        if source:
+            first = next(one.source for one in self.subjects.values() if one.source)
+            samples = stage.folder / SAMPLES
+            extra |= pass_metrics(settings, source, name, prompts, protocols, samples)
+            extra |= forgetting_metrics(settings, first, source, mixture)
+            if self.identity:
+                extra["self_cognition"] = self_cognition(about_itself, settings.seed)
+                extra["self_cognition_is"] = self.identity
+        return self._summarize(subject, predictions, about_itself, extra, stage)
 
-        # the figures of these very predictions, scored as they are now, are not measured twice
+    def _summarize(
+        self,
+        subject: EvalSubject,
+        predictions: Sequence[Prediction],
+        about_itself: Sequence[IdentityAnswer],
+        extra: Mapping[str, Any],
+        stage: StageFolder,
+    ) -> tuple[Metrics, Scores]:
+        """The figures; of predictions that were measured before as they are now, those of then."""
+        folder, every, seed = stage.folder, self.data.every, self.settings.seed
+        whole = dialogs(predictions, every)
         scored = digest(plain([seed, *map(to_prediction_row, predictions)]))
         key = f"{len(predictions)} {scored}"
         is_measured = stage.status == "done" and stage.done.figures.get("steps") == key
         earlier = read_metrics(folder / "metrics.json") if is_measured else None
-        metrics = replace(earlier, **extra) if earlier else None
-        if metrics is None or metrics != earlier:
-            stage.outcome = "done"
-            with console.waiting(f"eval: scoring {len(predictions)} answers of {name}"):
-                metrics = metrics or replace(
-                    figures(predictions, whole, self.data.every, seed),
-                    unanswered=unanswered or UNSET,
-                    **extra,
-                )
-            write_rows(folder / self.scored, map(to_prediction_row, predictions))
-            write_rows(folder / "dialogs.jsonl", (dialog._asdict() for dialog in whole))
-            write_json(folder / "metrics.json", metrics)
-            if answers.about_itself:
-                write_rows(
-                    folder / SELF_COGNITION, (answer._asdict() for answer in answers.about_itself)
-                )
-            outputs = [ANSWERS] if subject.source else []
-            outputs += [self.scored, "dialogs.jsonl", "metrics.json"]
-            outputs += [SELF_COGNITION] if (folder / SELF_COGNITION).exists() else []
-            prompt_set = {
-                "limit": self.settings.limit,
-                "seed": seed,
-                "predictions": subject.file,
-            }
-            means = {
-                name: round(figure.mean, 4)
-                for name, figure in {**metrics.metrics, **metrics.dialogs}.items()
-                if figure
-            }
-            stage.finish(outputs, {"steps": key, "prompt_set": prompt_set, **means})
+        if earlier and (metrics := replace(earlier, **extra)) == earlier:
+            return metrics, scores(predictions, whole)
+        stage.outcome = "done"
+        with console.waiting(f"eval: scoring {len(predictions)} answers of {subject.name}"):
+            metrics = replace(earlier or figures(predictions, whole, every, seed), **extra)
+        rows: dict[str, Iterable[Row]] = {
+            self.scored: map(to_prediction_row, predictions),
+            "dialogs.jsonl": (dialog._asdict() for dialog in whole),
+        }
+        if about_itself:
+            rows["self_cognition.jsonl"] = (answer._asdict() for answer in about_itself)
+        for file, of_file in rows.items():
+            write_rows(folder / file, of_file)
+        write_json(folder / "metrics.json", metrics)
+        means = {
+            name: round(figure.mean, 4)
+            for name, figure in {**metrics.metrics, **metrics.dialogs}.items()
+            if figure
+        }
+        prompt_set = {"limit": self.settings.limit, "seed": seed, "predictions": subject.file}
+        outputs = [*([ANSWERS] if subject.source else []), *rows, "metrics.json"]
+        stage.finish(outputs, {"steps": key, "prompt_set": prompt_set, **means})
         return metrics, scores(predictions, whole)
-
-    def _ask(self, subject: EvalSubject, stage: StageFolder) -> SubjectAnswers:
-        """Each prompt is answered by the model, its server, or the file; the answers are read."""
-        data, source = self.data, subject.source
-        template = load_template(source.base if source else data.model.base)
-        mixture = mixture_of(data.protocol, template)
-        with console.waiting(f"eval: writing the prompts of {len(data.records)} records"):
-            prompts = list(prompts_of(data.records, mixture.of, template))
-        if not source:
-            given = [
-                external_prediction(
-                    prompt, subject.answers.get(prompt.step), mixture.protocols[prompt.protocol]
-                )
-                for prompt in prompts
-            ]
-            return SubjectAnswers(prompts, given, mixture, [])
-        every_prompt = [*prompts, *prompts_of(self.about_itself, mixture.of, template)]
-        answers = ask(self.settings, source, every_prompt, mixture.protocols, stage)
-        predictions = [
-            answered(prompt, answers[prompt.step], mixture.protocols[prompt.protocol])
-            for prompt in prompts
-        ]
-        about_itself = identity_answers(self.identity, answers, mixture) if self.identity else []
-        return SubjectAnswers(prompts, predictions, mixture, about_itself)
-
-    def _extra_metrics(
-        self, subject: EvalSubject, answers: SubjectAnswers, stage: StageFolder
-    ) -> dict[str, Any]:
-        """The groups of metrics that are asked for and need more than predictions."""
-        settings, source = self.settings, subject.source
-        extra: dict[str, Any] = {"learned_before": self.learned.get(subject.name, UNSET)}
-        if settings.judge:
-            extra["judge"], extra["judge_is"] = judge_metrics(
-                answers.predictions,
-                self.data.every,
-                _judge_endpoint(settings),
-                stage.folder / VERDICTS,
-                settings.seed,
-                Prices(*settings.judge_prices) if settings.judge_prices else None,
-                leave_out=settings.unanswered == "wrong",
-                begin=partial(_begin_judging, stage),
-            )
-        if not source:
-            return extra
-        if settings.num_samples:
-            extra["passes"] = pass_metrics(
-                settings,
-                source,
-                subject.name,
-                answers.prompts,
-                answers.mixture.protocols,
-                stage.folder / "samples.jsonl",
-            )
-            extra["passes_are"] = SamplingOfPasses(settings.temperature)
-        if self.identity:
-            extra["self_cognition"] = self_cognition(answers.about_itself, settings.seed)
-            extra["self_cognition_is"] = self.identity
-        first = next(one.source for one in self.subjects.values() if one.source)
-        if settings.general and source.digest != first.digest:
-            extra["forgetting"] = forgetting_metrics(settings, first, source, answers.mixture)
-            extra["forgetting_is"] = ForgettingSource(settings.general, first.name, source.name)
-        return extra
 
     def is_alike(self, plan: Plan) -> bool:
         return plan.inputs.get("data") == self.data.digest
@@ -256,25 +211,8 @@ class RecordedEvaluation(Evaluation):
             write_sheets(by_model, self.data.every, Path(sheet), self.settings.seed)
 
 
-def _begin_judging(stage: StageFolder, rows: int) -> None:
-    stage.reopen()
-    stage.expect(VERDICTS, rows)
-
-
-def _judge_endpoint(settings: EvalSettings) -> Endpoint:
-    return Endpoint(
-        settings.judge,
-        settings.judge_model,
-        settings.judge_key,
-        settings.requests.seconds,
-        settings.requests.tries,
-        concurrency=settings.requests.concurrency,
-    )
-
-
 def _check_settings(settings: EvalSettings) -> None:
     """Raises UserError 2 for settings that would fail only after the models were asked."""
-    needs_model = bool(settings.endpoint and (settings.general or settings.num_samples))
     for is_wrong, location, problem, fix in (
         (
             settings.max_new_tokens >= settings.max_length,
@@ -289,28 +227,10 @@ def _check_settings(settings: EvalSettings) -> None:
             "Name another file, or remove that one.",
         ),
         (
-            settings.judge and not settings.judge_model,
-            "--judge",
-            "which model is the judge?",
-            "Add --judge-model NAME, as the endpoint calls it.",
-        ),
-        (
-            len(settings.judge_prices) not in (0, 2),
-            "eval.judge_prices",
-            "are two: of a million tokens read, and of a million written.",
-            "Write them as 0.5,1.5.",
-        ),
-        (
             settings.endpoint and not settings.model,
             "--endpoint",
             "which of its models?",
             "Add --model NAME, as the server calls it.",
-        ),
-        (
-            needs_model,
-            "--general" if settings.general else "--num-samples",
-            "needs the model itself.",
-            "Leave it out, or leave --endpoint out.",
         ),
         (
             settings.protocol and settings.endpoint,
@@ -327,7 +247,4 @@ def _check_settings(settings: EvalSettings) -> None:
     ):
         if is_wrong:
             raise UserError(problem, fix, location=location)
-    if settings.judge:
-        check(_judge_endpoint(settings), "--judge")
-    if settings.general:
-        general_records(settings.general)
+    check_extra_metrics(settings)

@@ -16,7 +16,11 @@ from agentlite.scoring.metrics.general_talk import Identity
 from agentlite.scoring.predictions import prompt_key
 from agentlite.stages.eval import recorded
 from agentlite.stages.eval.evaluation import slug
-from agentlite.stages.eval.identity import QUESTIONS, identity_of, identity_records
+from agentlite.stages.eval.extra_metrics import (
+    IDENTITY_QUESTIONS,
+    identity_of,
+    identity_records,
+)
 
 PREP = {"model_name": ["agentlite"], "model_author": ["its developers"], "system": ""}
 
@@ -33,7 +37,7 @@ def test_a_name_is_that_of_eval_or_else_the_one_that_prep_was_given():
 
 
 def test_only_what_is_known_is_a_question_and_no_question_gives_it_away():
-    rows = list(read_rows(QUESTIONS))
+    rows = list(read_rows(IDENTITY_QUESTIONS))
     counts = Counter((row["about"], row["language"]) for row in rows)
     assert len({row["question"] for row in rows}) == len(rows)
     assert set(counts.values()) == {8} and len(counts) == 4
