@@ -93,24 +93,6 @@ def test_one_child_answers_until_it_is_lost_and_another_takes_its_place(code):
 
 
 @pytest.mark.long
-def test_the_functions_of_one_file_share_what_it_remembers_and_those_of_two_do_not(tmp_path):
-    """A file is imported once, however many of its functions are named."""
-    source = (
-        "count = 0\ndef one(_):\n    global count\n    count += 1\n    return count\ntwo = one\n"
-    )
-    files = [tmp_path / "first.py", tmp_path / "second.py"]
-    for file, suffix in zip(files, ("", "_b"), strict=True):
-        file.write_text(source.replace("one", f"one{suffix}").replace("two", f"two{suffix}"))
-    names = [(files[0], "one"), (files[0], "two"), (files[1], "one_b"), (files[1], "two_b")]
-    made = UserCode([Named(str(file), name) for file, name in names], called, 5)
-    try:
-        asked = [made.ask(name, None)[0] for name in ("one", "two", "one_b", "one", "two_b")]
-        assert asked == [1, 2, 1, 3, 2]
-    finally:
-        made.stop()
-
-
-@pytest.mark.long
 def test_a_child_that_ended_between_two_calls_is_replaced(code):
     before, _ = code.ask("pid", None)
     os.kill(before, signal.SIGKILL)

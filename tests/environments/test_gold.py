@@ -3,37 +3,20 @@
 import pytest
 from support.examples import ALL
 
-from agentlite.core.records import Call, Message
 from agentlite.environments.bfcl_tasks import CATEGORIES
 from agentlite.environments.registry import environment
 from agentlite.environments.rollout import (
-    CANNOT,
-    DONE,
     RolloutSetup,
     gold_answers,
     gold_turns,
     roll,
 )
-from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import Trajectory
 from agentlite.environments.world import WorldLimits
 from agentlite.rendering import choose
 from agentlite.workspace.model_source import load_template
 
 EVERY = 1 if ALL else 10
-BUY, PAY = Call("buy", {"item": "fig"}), Call("pay")
-
-
-def test_each_call_is_a_turn_and_words_end_those_of_a_user_turn():
-    task = EnvironmentTask("a", (), {}, ((BUY, PAY), (), (PAY,)))
-    assert gold_turns(task) == [
-        Message("assistant", "", (BUY,)),
-        Message("assistant", "", (PAY,)),
-        DONE,
-        CANNOT,
-        Message("assistant", "", (PAY,)),
-        DONE,
-    ]
 
 
 @pytest.mark.long

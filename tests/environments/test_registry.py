@@ -93,13 +93,6 @@ def test_the_example_for_openenv_is_a_class_over_the_client_of_its_package(monke
     assert (world.get_reward(), world.is_done()) == (1.5, False)
 
 
-def test_the_address_of_a_server_may_have_a_name_in_its_path(shop):
-    name = "mcp:http://localhost:8000/@me/shop/mcp"
-    assert [task.row["server"] for task in environment(name, shop / "tasks.jsonl").tasks()] == [
-        "http://localhost:8000/@me/shop/mcp"
-    ] * 2
-
-
 def the_task(folder, name, **columns):
     (folder / "tasks.jsonl").write_text(json.dumps(columns) + "\n")
     (task,) = environment(name, folder / "tasks.jsonl").tasks()

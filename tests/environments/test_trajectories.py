@@ -1,4 +1,4 @@
-"""Rows of turns and of trajectories come back as they were, and what began anew begins there."""
+"""Turns come back by rollout, and a turn that comes again stands for those behind it."""
 
 import msgspec
 
@@ -8,7 +8,6 @@ from agentlite.environments.trajectories import (
     ModelTurn,
     RolloutKey,
     Trajectory,
-    read_trajectories,
     read_turns,
 )
 
@@ -30,25 +29,6 @@ def test_turns_come_back_by_rollout_and_the_last_of_a_number_counts(tmp_path):
     anew = [*stored, turn(0, "new"), turn(1, "new")]
     write_rows(path, map(msgspec.to_builtins, anew))
     assert read_turns(path)[RolloutKey("a", 0)] == anew[-2:]
-
-
-def test_a_trajectory_counts_its_calls_and_comes_back(tmp_path):
-    path = tmp_path / "trajectories.jsonl"
-    assert list(read_trajectories(path)) == []
-    one = Trajectory(
-        "a",
-        1,
-        "",
-        [{"role": "user", "content": "x"}],
-        [],
-        [turn(0, "x"), turn(1, "y")],
-        "turns",
-        {},
-    )
-    assert (one.calls, one.failed_calls) == (2, 1)
-    assert one.user_turns == [one.turns]
-    write_rows(path, [msgspec.to_builtins(one)])
-    assert list(read_trajectories(path)) == [one]
 
 
 def sampled(number, opens, prompt, ids):

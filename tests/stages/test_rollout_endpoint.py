@@ -15,20 +15,14 @@ pytestmark = pytest.mark.long  # a process for each world
 
 
 class Server(ScriptedServer):
-    """Knows the shop. `broken`: the items about which it is silent after their second turn. `left`:
-    how many answers it gives before it dies; None for any number.
-    """
+    """Knows the shop. `broken`: the items about which it is silent after their second turn."""
 
-    def __init__(self, left=None):
+    def __init__(self):
         super().__init__(self.answer)
-        self.broken, self.asked, self.left = set(), Counter(), left
+        self.broken, self.asked = set(), Counter()
 
     def answer(self, body):
         """As `script` of the shop, in OpenAI's own format."""
-        if self.left is not None:
-            self.left -= 1
-            if self.left < 0:
-                return "DIES"
         messages = body["messages"]
         turn = sum(message["role"] == "assistant" for message in messages)
         item = next(one for one in ITEMS if f"Buy a {one}." in str(messages))
@@ -99,19 +93,6 @@ def test_too_many_end_the_run_and_the_same_command_goes_on_at_that_turn(tmp_path
     assert rows(tmp_path) == rows(tmp_path, "whole")
     # what was answered is not asked for again
     assert server.asked.pop(("pear", 2)) == 2 and set(server.asked.values()) == {1}
-
-
-def test_the_turns_of_a_server_that_dies_are_answered_by_the_other_one(tmp_path, server):
-    shop(tmp_path, tasks())
-    rollout(tmp_path, server, "whole", num_samples=2)
-    server.asked.clear()
-    dying = Server(left=5)
-    endpoints = (server.url, dying.url)
-    result = rollout(tmp_path, server, num_samples=2, endpoint=endpoints, max_failures=0)
-    assert result.status == "done" and dying.left < 0 and dying.asked.total() == 5
-    assert rows(tmp_path) == rows(tmp_path, "whole")
-    assert server.asked.total() + dying.asked.total() == 40  # nothing is lost, or asked for twice
-    dying.close()
 
 
 def test_a_teacher_is_shown_the_right_calls_and_its_dialogs_do_not_have_them(tmp_path, server):
