@@ -72,11 +72,11 @@ class UserCode:
             self.stop()
             raise
         if problem:
-            refusal = (
+            raise UserError(
                 f"the process that imports it {problem}.",
                 "Do less at import. A script that calls agentlite does so under `if __name__ == "
                 "'__main__':`.",
-                self.named[0].file,
+                location=self.named[0].file,
             )
         if refusal:
             self.stop()
@@ -149,10 +149,12 @@ def _serve(
     # what the user's code prints goes to stderr: stdout holds the result of the command
     os.dup2(2, 1)
     sys.stdout = sys.stderr
-    loaded = _load(named)
-    theirs.send_bytes(_encoded(None if isinstance(loaded, dict) else loaded, ""))
-    if not isinstance(loaded, dict):
+    try:
+        functions = _load(named)
+    except UserError as error:
+        theirs.send_bytes(_encoded([error.problem, error.fix, error.location], ""))
         return
+    theirs.send_bytes(_encoded(None, ""))
     files = {name.function: name.file for name in named}
     while True:
         try:
@@ -160,7 +162,7 @@ def _serve(
         except EOFError:
             return
         try:
-            reply = _encoded(*use(loaded[function], payload))
+            reply = _encoded(*use(functions[function], payload))
         except BaseException as error:
             place = f"{files[function]}{_last_line(error, files[function])}"
             reply = _encoded(None, f"raised {_described(error)} ({place})")
@@ -221,8 +223,8 @@ def end_with_parent(leads: bool = False) -> None:
     os._exit(1)
 
 
-def _load(named: Iterable[Named]) -> dict[str, Callable[..., Any]] | tuple[str, str, str]:
-    """The functions by name; or the parts of a UserError."""
+def _load(named: Iterable[Named]) -> dict[str, Callable[..., Any]]:
+    """The functions by name."""
     functions: dict[str, Callable[..., Any]] = {}
     modules: dict[str, Any] = {}
     for file, function, define in named:
@@ -231,11 +233,12 @@ def _load(named: Iterable[Named]) -> dict[str, Callable[..., Any]] | tuple[str, 
                 modules[file] = _imported(Path(file).resolve())
             except BaseException as error:
                 location = f"{file}{_last_line(error, file)}"
-                return (f"cannot be imported: {_described(error)}.", "Fix the file.", location)
+                problem = f"cannot be imported: {_described(error)}."
+                raise UserError(problem, "Fix the file.", location=location) from error
         candidate = getattr(modules[file], function, None)
         if not callable(candidate):
             fix = f"Define `{define.format(function)}` in it, or name another."
-            return (f"has no function {function}.", fix, file)
+            raise UserError(f"has no function {function}.", fix, location=file)
         functions[function] = candidate
     return functions
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -32,15 +32,14 @@ TOOLS_EXAMPLE = (
 class Environment(NamedTuple):
     """`named`: the class of its worlds; None where a model stands for the tools. `tasks`: in their
     own order; raises UserError with the place of one that cannot be read. `files`: what a run in it
-    depends on, by what it is. `users`: what says what a user says: the record, the class, or the
-    task; a model may play the user in the last two.
+    depends on, by what it is. `has_user`: the class may read a task's column `user` itself.
     """
 
     name: str
     named: Named | None
     tasks: Callable[[], Iterator[EnvironmentTask]]
     files: Mapping[str, Path]
-    users: Literal["record", "class", "task"] = "task"
+    has_user: bool = False
 
     def world(self, limits: WorldLimits = LIMITS) -> World | MockWorld:
         return MockWorld() if self.named is None else World(self.named, limits)
@@ -109,7 +108,7 @@ def environment(
         """Without a file, one in which nothing is asked."""
         return read_tasks(tasks_file, complete) if tasks_file else iter([complete(NO_TASK)])
 
-    return Environment(name, named, tasks, files, "task" if kind in KINDS else "class")
+    return Environment(name, named, tasks, files, has_user=kind not in KINDS)
 
 
 def _bfcl(
@@ -124,7 +123,7 @@ def _bfcl(
         raise UserError(f"BFCL has no dialogs '{category}'.", fix, location=f"--env {name}")
     named = Named(bfcl_world.__file__, bfcl_world.BfclWorld.__name__, CLASS)
     # no file: the tasks come with a package, and the category, which is a setting, says which
-    return Environment(name, named, partial(bfcl_tasks.tasks, category, extra_tools), {}, "record")
+    return Environment(name, named, partial(bfcl_tasks.tasks, category, extra_tools), {})
 
 
 def _mcp(server: str, task: EnvironmentTask) -> EnvironmentTask:

@@ -85,17 +85,13 @@ class RolloutScorer:
         else 0, unless `changed`.
         """
         scores = list(scores)
-        if taken := [name for name in scores if name in ALL and name != PROGRESS]:
-            raise UserError(
-                f"a score of the environment is called {taken[0]}, as a component of all rollouts.",
-                "Give it another name in get_scores().",
-                location=taken[0],
-            )
-        if taken := [name for name in self.user_functions if name in {*ALL, *scores}]:
+        taken = [name for name in scores if name in ALL and name != PROGRESS]
+        taken += [name for name in self.user_functions if name in {*ALL, *scores}]
+        if taken:
             raise UserError(
                 f"another component is called {taken[0]}.",
-                "Rename the function.",
-                location="rewards",
+                "Rename the function, or the score in get_scores().",
+                location="rewards" if taken[0] in self.user_functions else taken[0],
             )
         known = {*COMPONENTS, *PENALTIES, PROGRESS} if self.has_gold else {*WITHOUT_GOLD}
         known |= {*COUNTED, EXTRA_CALLS} if self.has_fewest else {*COUNTED}

@@ -178,66 +178,50 @@ def faults(
         yield "call", "writes a tool call"
     if ASSISTANT.search(words):
         yield "assistant", "speaks as the assistant"
-    known = " ".join([profile.goal, profile.style, *map(str, _values(profile.facts))])
-    for invented in _invented(words, "\n".join([known, *profile.facts, *mine, *theirs])):
-        yield "contradiction", f"tells {invented}, which is not in its facts"
-    yield from _too_early(profile, mine, theirs, words)
+    facts = [str(value) for value in _values(profile.facts)]
+    named = "\n".join([profile.goal, profile.style, *facts, *profile.facts, *mine, *theirs])
+    for value in _invented(words, named):
+        yield "contradiction", f"tells {value}, which is not in its facts"
+    before = " ".join([*mine, *theirs])
+    heard = _words(" ".join(theirs))
+    for name in profile.on_request:
+        # order_id -> order: the words of a name by which one asks for it
+        parts = re.findall(r"[A-Z]?[a-z]+|[A-Z]+|[^\W\d_A-Za-z]+", name)
+        parts = [part for part in parts if len(part) >= SHORT_WORD] or parts or [name]
+        values = [*_values(profile.facts[name])]
+        is_told = any(_tells(words, value) and not _tells(before, value) for value in values)
+        if is_told and not heard & {part.casefold() for part in parts}:
+            yield "unrequested", f"gives {name} without being asked for it"
+    goal = _words(profile.goal) - _words(before)
+    if len(goal) >= LEAST_GOAL and len(goal & _words(words)) >= GIVEN_AWAY * len(goal):
+        yield "goal at once", "gives away its goal at once"
+
+
+def _words(text: str) -> set[str]:
+    return {word.casefold() for word in WORD.findall(text)}
 
 
 def _values(facts: Any) -> Iterator[Any]:
     """All single values in lists and objects."""
-    if isinstance(facts, dict):
-        for value in facts.values():
-            yield from _values(value)
-    elif isinstance(facts, list):
-        for value in facts:
+    if isinstance(facts, dict | list):
+        for value in facts.values() if isinstance(facts, dict) else facts:
             yield from _values(value)
     else:
         yield facts
 
 
-def _invented(words: str, known: str) -> Iterator[str]:
+def _invented(words: str, named: str) -> Iterator[str]:
     """Numbers and addresses that nobody has named."""
-    there = {*map(_plain_number, NUMBER.findall(THOUSANDS.sub("", known)))}
-    there |= {str(NUMBERS.index(one)) for one in WORD.findall(known.casefold()) if one in NUMBERS}
-    if hours := CLOCK.findall(known):  # 15:00 is 3 pm, and the other way round
-        there |= {"0", *(str((int(hour) + 12) % 24) for hour in hours)}
     addresses = ADDRESS.findall(words)
-    yield from (one for one in addresses if one.casefold() not in known.casefold())
+    yield from (address for address in addresses if address.casefold() not in named.casefold())
+    known = {number.lstrip("0") for number in NUMBER.findall(THOUSANDS.sub("", named))}
+    known |= {str(NUMBERS.index(word)).lstrip("0") for word in _words(named) if word in NUMBERS}
+    if hours := CLOCK.findall(named):  # 15:00 is 3 pm, and the other way round
+        known |= {"", *(str((int(hour) + 12) % 24).lstrip("0") for hour in hours)}
     rest = THOUSANDS.sub("", ADDRESS.sub(" ", words))
-    yield from (
-        one for one in dict.fromkeys(NUMBER.findall(rest)) if _plain_number(one) not in there
-    )
-
-
-def _plain_number(digits: str) -> str:
-    return digits.lstrip("0") or "0"
-
-
-def _too_early(
-    profile: UserProfile, mine: Sequence[str], theirs: Sequence[str], words: str
-) -> Iterator[tuple[str, str]]:
-    """Facts that nobody has asked for, and the goal in one breath."""
-    heard = {one.casefold() for one in WORD.findall(" ".join(theirs))}
-    before = " ".join([*mine, *theirs])
-    for name in profile.on_request:
-        requested = {part.casefold() for part in _parts(name)} & heard
-        value = profile.facts[name]
-        if not requested and any(
-            _tells(words, one) and not _tells(before, one) for one in _values(value)
-        ):
-            yield "unrequested", f"gives {name} without being asked for it"
-    known = {one.casefold() for one in WORD.findall(before)}
-    goal = {one.casefold() for one in WORD.findall(profile.goal)} - known
-    given = goal & {one.casefold() for one in WORD.findall(words)}
-    if len(goal) >= LEAST_GOAL and len(given) >= GIVEN_AWAY * len(goal):
-        yield "goal at once", "gives away its goal at once"
-
-
-def _parts(name: str) -> list[str]:
-    """order_id -> order; the words of a name by which one asks for it."""
-    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+|[^\W\d_A-Za-z]+", name)
-    return [one for one in words if len(one) >= SHORT_WORD] or words or [name]
+    for number in dict.fromkeys(NUMBER.findall(rest)):
+        if number.lstrip("0") not in known:
+            yield number
 
 
 def _tells(text: str, value: Any) -> bool:

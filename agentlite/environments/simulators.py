@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from agentlite.core.endpoint_pool import Question, ask_all
-from agentlite.core.openai_client import Endpoint, Reply
+from agentlite.core.openai_client import Endpoint
 from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import Appender, read_rows
 
@@ -92,9 +92,6 @@ class Simulators:
     def __exit__(self, *error: object) -> None:
         self.file.__exit__(*error)
 
-    def known(self, question: SimulatorQuestion) -> SimulatorReply | None:
-        return self.replies.get(self.key(question))
-
     def ask(self, questions: Sequence[SimulatorQuestion]) -> Iterator[tuple[int, SimulatorReply]]:
         """The number of each question and its reply, as they come; each is on disk before it is
         given. Raises UserError 8 when no server of a model answers any more.
@@ -109,8 +106,18 @@ class Simulators:
             keys = [key for key, question in missing.items() if question.role == role]
             asked = [Question(missing[key].messages, missing[key].parameters) for key in keys]
             for place, answer in ask_all(endpoints, asked):
-                reply = _kept(keys[place], role, answer)
-                if not reply.problem:
+                if answer.problem:
+                    problem = f"the {role} model {answer.why}"
+                    reply = SimulatorReply(keys[place], "", problem=problem)
+                else:
+                    # half a character becomes U+FFFD, as on disk: a resumed run has the same text
+                    code_units = answer.text.encode("utf-16-le", "surrogatepass")
+                    reply = SimulatorReply(
+                        keys[place],
+                        code_units.decode("utf-16-le", "replace"),
+                        bool(answer.calls),
+                        answer.finish == "length",
+                    )
                     self.file.append(msgspec.to_builtins(reply))
                     self.replies[reply.key] = reply
                 yield from ((number, reply) for number in numbers.pop(reply.key))
@@ -122,11 +129,3 @@ class Simulators:
         role = question.role
         model = self.endpoints[role][0].model
         return digest(canonical([role, model, question.parameters, question.messages]))
-
-
-def _kept(key: str, role: Role, reply: Reply) -> SimulatorReply:
-    if not reply.problem:
-        # half a character becomes U+FFFD, as it would on disk: a resumed run has the same text
-        text = reply.text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-        return SimulatorReply(key, text, bool(reply.calls), reply.finish == "length")
-    return SimulatorReply(key, "", problem=f"the {role} model {reply.why}")

@@ -82,14 +82,14 @@ def as_hinted(method: Callable[..., object], arguments: Mapping[str, Any]) -> di
     except SchemaError:  # of a class that names its tools itself
         hints = {}
     return {
-        name: msgspec.convert(value, hints[name], dec_hook=_model)
+        name: msgspec.convert(value, hints[name], dec_hook=_validate)
         if _has_instances(hints.get(name))
         else value
         for name, value in arguments.items()
     }
 
 
-def _model(kind: Any, value: object) -> object:
+def _validate(kind: Any, value: object) -> object:
     return kind.model_validate(value)
 
 

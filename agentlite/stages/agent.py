@@ -122,7 +122,6 @@ def with_users(
     settings: RolloutSettings, world: Environment, run: Path, begun: Path | None
 ) -> Agent:
     """A model that talks to users that another model plays, as yet without a task."""
-    world = world._replace(users="task")  # whatever its own would say
     agent = _without_tasks(settings, world, run, begun)
     return agent._replace(setup=agent.setup._replace(states=True))
 
@@ -205,7 +204,7 @@ def _users(
     """By task, the users that a model plays. A class may have a column `user` of its own."""
     with_user = [task for task in tasks if task.user is not None]
     if not settings.user_endpoint:
-        if with_user and world.users == "task":
+        if with_user and not world.has_user:
             raise UserError(
                 f"no model plays the user of task {with_user[0].id}.",
                 "Add --user-endpoint URL --user-model NAME.",
@@ -360,19 +359,18 @@ def _refuse_lost(agent: Agent, done: Mapping[RolloutKey, Trajectory], count: int
     lost = [rollout for rollout in done.values() if rollout.ended in LOST]
     if len(lost) <= settings.max_failures * count:
         return
-    first = f"the first: {lost[0].problem} (task {agent.name_of(lost[0].task)})."
+    what = "lost their world"
+    fix = "Correct the environment and add --force; or raise call_seconds or max_failures (--set)."
+    location, exit_code = settings.env, REJECTS
     if lost[0].ended == "unanswered":
-        raise UserError(
-            f"{len(lost)} of {len(done)} rollouts have no answer to a turn; {first}",
-            "The same command goes on with these at that turn; or raise max_failures (--set).",
-            location=" ".join(
-                [*settings.endpoint, *settings.tool_endpoint, *settings.user_endpoint]
-            ),
-            exit_code=NETWORK,
-        )
+        what = "no answer to a turn"
+        fix = "The same command goes on with these at that turn; or raise max_failures (--set)."
+        servers = [*settings.endpoint, *settings.tool_endpoint, *settings.user_endpoint]
+        location, exit_code = " ".join(servers), NETWORK
     raise UserError(
-        f"{len(lost)} of {len(done)} rollouts have lost their world; {first}",
-        "Correct the environment and add --force; or raise call_seconds or max_failures (--set).",
-        location=settings.env,
-        exit_code=REJECTS,
+        f"{len(lost)} of {len(done)} rollouts have {what}; the first: {lost[0].problem} "
+        f"(task {agent.name_of(lost[0].task)}).",
+        fix,
+        location=location,
+        exit_code=exit_code,
     )

@@ -104,17 +104,6 @@ def test_a_child_that_ended_between_two_calls_is_replaced(code):
 
 # what a file does with its own classes and its neighbours; each f() is then "ok"
 FILES_OF_THEIR_OWN = {
-    "hints": """
-from __future__ import annotations
-from dataclasses import asdict, dataclass
-from typing import ClassVar, get_type_hints
-@dataclass
-class Trip:
-    city: Name
-    days: ClassVar[int] = 3
-class Name(str): pass
-def f(_): return asdict(Trip("ok"))["city"] if get_type_hints(Trip)["city"] is Name else "str"
-""",
     "pickle": """
 import copy, pickle
 class Trip:

@@ -118,7 +118,7 @@ def test_a_reply_that_cannot_be_used_is_asked_again_once_and_then_counted(world)
     ],
 )
 def test_a_tool_reads_by_what_it_says_or_by_its_first_word(name, more, reads):
-    assert [one.reads for one in read_mock_tools([tool(name, **more)])] == [reads]
+    assert [only_reads for _, only_reads in read_mock_tools([tool(name, **more)])] == [reads]
 
 
 def test_the_gold_is_scored_and_the_user_says_what_the_task_says():

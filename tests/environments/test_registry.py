@@ -60,12 +60,11 @@ def test_a_name_that_is_none_is_refused_with_the_way_to_write_one(
     assert problem in found.value.problem and fix in found.value.fix
 
 
-def test_what_a_user_says_next_is_up_to_the_record_the_class_or_the_task(shop):
+def test_a_class_may_have_a_user_of_its_own_and_a_run_depends_on_the_files(shop):
     (shop / "tools.json").write_text('[{"name": "buy"}]')
     tasks = shop / "tasks.jsonl"
     names = ("shop.py:Shop", "mcp:cat", "mock:tools.json")
-    assert [environment(name, tasks).users for name in names] == ["class", "task", "task"]
-    assert environment("bfcl:multi_turn_base").users == "record"
+    assert [environment(name, tasks).has_user for name in names] == [True, False, False]
     assert environment("mock:tools.json", tasks).files == {
         "tools": Path("tools.json"),
         "tasks": tasks,

@@ -87,7 +87,6 @@ class FakeWorld:
 
 
 class FakeEnvironment:
-    users = "task"
     name = "fake"
 
     def world(self, limits: WorldLimits) -> FakeWorld:

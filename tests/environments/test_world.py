@@ -1,15 +1,13 @@
 """Whatever a class does, its world answers, fails in time or is lost, and nobody else sees it."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
 from agentlite.core.records import Call
 from agentlite.core.user_code import Named
-from agentlite.environments.world import World, WorldError, WorldLimits
+from agentlite.environments.world import World, WorldLimits
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="processes end so on Linux only")
 SHOP = '''
 class Shop:
     """A shop with stock and a cart, as TRL's guide would write it."""
@@ -65,33 +63,6 @@ class Shop:
     def state(self):
         return {"cart": self.cart}
 '''
-NASTY = """
-import json, os, signal, subprocess, sys, time
-
-class Nasty:
-    def reset(self, **row):
-        self.folder = row["folder"]
-
-    def call(self, name, arguments):
-        return getattr(self, name)()
-
-    def tools(self):
-        return []
-
-    def hangs(self):
-        time.sleep(600)
-
-    def ends(self):
-        os._exit(3)
-
-    def prints(self):
-        while True:
-            os.write(1, b"x" * 65536)
-
-    def half_a_character(self):
-        return "\\ud83d"
-
-"""
 
 
 def world_of(folder: Path, text: str, name: str, **limits: float) -> World:
@@ -104,10 +75,6 @@ def world_of(folder: Path, text: str, name: str, **limits: float) -> World:
 def shop(tmp_path):
     with world_of(tmp_path, SHOP, "Shop") as world:
         yield world
-
-
-def nasty(folder: Path, **limits: float) -> World:
-    return world_of(folder, NASTY, "Nasty", **{"seconds": 60.0, **limits})
 
 
 def test_the_tools_are_the_public_methods_but_the_hooks(shop):
@@ -163,28 +130,6 @@ def test_two_worlds_never_see_each_other(tmp_path):
         assert other.state() == {"cart": []} and other.scores()["left"] == 2
         # not even by what the class keeps for all its worlds
         assert other.call(Call("count_everyones")).text == "1"
-
-
-@linux
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("name", "limits", "reason"),
-    [
-        ("hangs", {"seconds": 1.0}, "took longer than 1 s"),
-        ("ends", {}, "ended with exit code 3"),
-        ("prints", {"seconds": 1.0}, "took longer than 1 s"),
-    ],
-)
-def test_a_world_that_breaks_is_lost_with_its_reason_and_another_is_well(
-    tmp_path, name, limits, reason
-):
-    with nasty(tmp_path) as other:
-        other.reset({"folder": str(tmp_path)})
-        with nasty(tmp_path, **limits) as world:
-            world.reset({"folder": str(tmp_path)})
-            with pytest.raises(WorldError, match=reason):
-                world.call(Call(name))
-        assert other.call(Call("half_a_character")).text == "\ufffd"
 
 
 ASYNC = '''
