@@ -6,7 +6,7 @@ from agentlite.cli.main import COMMANDS
 from agentlite.config.pipeline import STAGES
 from agentlite.config.settings import fields
 from agentlite.core import errors
-from agentlite.core.errors import OTHER_NAMES, RowError, UserError, closest, nearest
+from agentlite.core.errors import OTHER_NAMES, UserError, closest, nearest
 
 
 def test_an_unknown_name_gets_the_closest_one_or_else_all_or_another_way_out():
@@ -36,11 +36,6 @@ def test_the_exit_codes_are_those_that_scripts_know():
 )
 def test_an_error_is_printed_with_its_location_before_and_its_fix_below(error, text):
     assert str(error) == text
-
-
-def test_the_error_of_a_row_has_a_code_and_a_reason():
-    error = RowError("E206", "no name")
-    assert (error.code, error.reason) == ("E206", "no name")
 
 
 def test_other_names_are_of_one_thing_each_and_names_of_ours_stay_what_they_are():

@@ -56,6 +56,10 @@ WEIGHED = {
         ("Arguments:", 1),
         (" {}", 3),
     ],
+    **{
+        ("agentflan", f"a {mark} b"): [(f"a {mark}", 1), (" b", 3)]
+        for mark in ("Action:", "ACTION:", "Tool:", "Command", "action input", "Action Input:")
+    },
 }
 
 

@@ -123,23 +123,10 @@ def test_a_token_weighs_what_the_segment_weighs_that_it_begins_in(smollm2, dialo
         training_rows(text, chosen("hermes", smollm2), smollm2, table, silent)
 
 
-AGENTFLAN = ["Name:", "Action:", "ACTION:", "Tool:", "Command", "Arguments:", "action input"]
-QUESTIONS = [
-    "What is the tool you want to use",
-    "What are the required parameter names",
-    "What is the value of",
-]
-
-
-@pytest.mark.parametrize("mark", [*AGENTFLAN, "ACTION_INPUT:", "Action Input:"])
-def test_agentflan_weighs_three_times_what_follows_a_label_of_a_call(mark):
-    text = f"a {mark} b"
-    changes = weight_changes(text, TABLES["agentflan"])
-    weights = [weight_at(changes, place) for place in range(len(text))]
-    assert weights == [1.0] * len(f"a {mark}") + [3.0] * len(" b")
-    for question in QUESTIONS:
-        changes = weight_changes(text, TABLES["agentflan"], f"So: {question}?")
-        assert {weight_at(changes, place) for place in range(len(text))} == {3.0}
+@pytest.mark.parametrize("question", TABLES["agentflan"].questions)
+def test_agentflan_weighs_the_whole_answer_to_its_questions(question):
+    changes = weight_changes("a Action: b", TABLES["agentflan"], f"So: {question}?")
+    assert {weight_at(changes, place) for place in range(10)} == {3.0}
 
 
 TURN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"

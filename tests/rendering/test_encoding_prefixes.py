@@ -121,15 +121,6 @@ def test_an_answer_behind_its_prompt_has_the_ids_that_were_trained(template):
         assert ids[: len(both)] == both
 
 
-def test_weights_have_one_number_for_each_id(template):
-    from agentlite.rendering import TABLES, training_rows
-
-    for name in ("hermes", "react"):
-        protocol = choose(name, template).protocols[name]
-        for row in training_rows(RECORD, protocol, template, TABLES["agentflan"]):
-            assert len(row.input_ids) == len(row.labels) == len(row.weights)
-
-
 def test_unknown_arguments_are_left_out_and_nothing_else_is(template):
     unknown = {2: Gold((GoldCall(CALL.name, ANY_ARGUMENTS),))}
     turn = replace(RECORD.messages[2], calls=(replace(CALL, arguments={}),))

@@ -6,7 +6,7 @@ import pytest
 from support.samples import TIME
 
 from agentlite.rendering import PROTOCOLS
-from agentlite.rendering.protocol import DEEPEST, arguments_problem, behind_thoughts
+from agentlite.rendering.protocol import DEEPEST, arguments_problem
 
 CALL = '<tool_call>{"name": "f"}</tool_call>'
 
@@ -45,18 +45,3 @@ def test_arguments_are_objects_of_json_down_to_a_depth(kind: type) -> None:
 def test_thoughts_stay_words_and_nothing_in_them_is_called(text, content, calls):
     read = PROTOCOLS["hermes"].read(text, (TIME,))
     assert (read.content, len(read.calls), read.problem) == (content, calls, "")
-
-
-@pytest.mark.parametrize(
-    ("text", "rest"),
-    [
-        ("<think>a</think> b", " b"),
-        ("a</think>b", "b"),
-        ("a <think>b</think> c", "a <think>b</think> c"),
-        ("<think>a", None),
-        ("a</think><think>b", None),
-        ("plain", "plain"),
-    ],
-)
-def test_what_stands_behind_the_thoughts(text, rest):
-    assert behind_thoughts(text) == rest

@@ -6,23 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.samples import with_template
-
-
-# the vocabulary lacks some control characters, and the byte with which characters above plane 3
-# begin
-@given(
-    text=st.text(st.characters(exclude_categories=("Cs", "Cc"), max_codepoint=0x3FFFF), max_size=60)
-)
-def test_any_text_survives_its_tokens(smollm2, text):
-    assert smollm2.decode(smollm2.encode(text)) == text
-
-
-def test_digits_stand_alone_as_the_model_was_trained(smollm2):
-    pieces = [smollm2.decode([token]) for token in smollm2.encode("call 12345 now")]
-    assert pieces == ["call", " ", "1", "2", "3", "4", "5", " now"]
 
 
 def test_the_ids_are_those_of_smollm2(smollm2):

@@ -60,16 +60,6 @@ def test_every_line_of_the_printed_prompts_is_in_ours(printed: str, smollm2: Tem
             assert heading in ours, line
 
 
-@pytest.mark.parametrize("name", ["kuaiagent", "kuaiagent-zh"])
-def test_there_are_nine_constraints_and_the_steps_are_among_them(
-    name: str, smollm2: Template
-) -> None:
-    (plan, _), _ = prompts(asked("Wet?", Message("assistant", "No.")), name, smollm2)
-    constraints = plan.partition("Constraints:\n")[2].partition("\n\n")[0].splitlines()
-    assert [line.split(".")[0] for line in constraints] == [str(n) for n in range(1, 10)]
-    assert constraints[7].count("5") == 2
-
-
 @pytest.mark.parametrize(("count", "budget"), [(0, 5), (1, 5), (5, 5), (6, 10), (11, 15)])
 def test_no_dialog_oversteps_the_budget_that_its_prompts_name(
     count: int, budget: int, smollm2: Template

@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 from support.samples import DATA, WEATHER
 
-from agentlite.core.records import Call, Message, Record, Tool
+from agentlite.core.records import Call, Message, Tool
 from agentlite.data.formats import to_record
-from agentlite.rendering import PROTOCOLS, render, renderer
+from agentlite.rendering import PROTOCOLS, render
 from agentlite.rendering.template import Template
 
 MS_AGENT = PROTOCOLS["ms-agent"]
@@ -29,18 +29,6 @@ def test_the_whole_row_is_written_as_it_was_read(row: dict[str, Any], smollm2: T
     (rendered,) = render(to_record(row), MS_AGENT, smollm2)
     written = [text.partition("\n")[2] for text in rendered.text.split("<|im_start|>")[1:]]
     assert written == [f"{turn['value']}<|im_end|>\n" for turn in row["conversations"]]
-
-
-def test_what_is_trained_ends_where_a_result_begins(smollm2: Template) -> None:
-    record = to_record(ROWS[1])
-    (row,) = render(record, MS_AGENT, smollm2)
-    renderer.check_reading(record, [row], MS_AGENT, smollm2)
-    assert [renderer.span_text(row, span, smollm2) for span in row.spans] == [
-        "Thought: I need to use the fire_recognition API.\nAction: fire_recognition\n"
-        "Action Input: {'image': '/tmp/1.jpg'}\nObservation:",
-        "Action: fire_alert\nAction Input: {}\nObservation:",
-        "Thought: I now know the final answer\nFinal Answer: 图片中存在着火点，已经报警。",
-    ]
 
 
 def test_a_tool_of_another_data_set_gets_the_words_around_it_and_keeps_its_schema() -> None:
@@ -95,8 +83,3 @@ def test_arguments_are_python_literals_as_in_the_rows_of_ms_agent() -> None:
         "Observation:"
     )
     assert MS_AGENT.read(text, (WEATHER,)).calls == (call,)
-
-
-def test_without_tools_there_is_nothing_but_words(smollm2: Template) -> None:
-    record = Record(messages=(Message("user", "Hi."), Message("assistant", "Hello.")))
-    assert render(record, MS_AGENT, smollm2) == render(record, PROTOCOLS["hermes"], smollm2)
