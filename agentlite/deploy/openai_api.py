@@ -206,15 +206,11 @@ class Completion:
                 "refusal": None,
                 **({"tool_calls": wire_calls(calls)} if calls else {}),
             }
-            choice = {"index": index, "message": message, "logprobs": None}
-            choices.append(choice | {"finish_reason": _finish(turn, calls)})
+            reason = _finish(turn, calls)
+            choices.append(
+                {"index": index, "message": message, "logprobs": None, "finish_reason": reason}
+            )
         return self._object("chat.completion", choices) | {"usage": self.usage(turns)}
-
-    def first_event(self, index: int) -> bytes:
-        return self._delta(index, {"role": "assistant", "content": ""})
-
-    def words_event(self, index: int, text: str) -> bytes:
-        return self._delta(index, {"content": text})
 
     def last_events(self, index: int, turn: Turn, sent: str) -> Iterator[bytes]:
         """What is left to send once an answer is whole. `sent`: the text that was streamed already.
@@ -222,14 +218,14 @@ class Completion:
         """
         calls = self.calls(turn)
         if rest := self.content(turn).removeprefix(sent):
-            yield self.words_event(index, rest)
+            yield self.chunk(index, {"content": rest})
         for number, call in enumerate(wire_calls(calls)):
             function: Any = call["function"]
             begun = {"index": number, **call, "function": {**function, "arguments": ""}}
-            yield self._delta(index, {"tool_calls": [begun]})
+            yield self.chunk(index, {"tool_calls": [begun]})
             arguments = {"index": number, "function": {"arguments": function["arguments"]}}
-            yield self._delta(index, {"tool_calls": [arguments]})
-        yield self._delta(index, {}, _finish(turn, calls))
+            yield self.chunk(index, {"tool_calls": [arguments]})
+        yield self.chunk(index, {}, _finish(turn, calls))
 
     def end_events(self, turns: Sequence[Turn]) -> Iterator[bytes]:
         options = self.request.stream_options
@@ -259,7 +255,7 @@ class Completion:
         new = sum(turn.new_tokens for turn in turns)
         return {"prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new}
 
-    def _delta(self, index: int, delta: Mapping[str, Any], reason: str | None = None) -> bytes:
+    def chunk(self, index: int, delta: Mapping[str, Any], reason: str | None = None) -> bytes:
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}
         return event(self._object("chat.completion.chunk", [choice]))
 
@@ -306,11 +302,11 @@ class ServeJob(NamedTuple):
                 nonlocal sent
                 whole = until_stops(sent + text, completion.request.stops)
                 if self.is_wordwise and len(whole) > len(sent):
-                    send(completion.words_event(index, whole[len(sent) :]))
+                    send(completion.chunk(index, {"content": whole[len(sent) :]}))
                     sent = whole
                 return not is_gone()
 
-            send(completion.first_event(index))
+            send(completion.chunk(index, {"role": "assistant", "content": ""}))
             turns.append(self.answer(index, listener))
             if is_gone():  # in the middle of the answer
                 raise ClientGone
