@@ -117,9 +117,7 @@ def _lines(title: str, total: int | None) -> Advance:
 
 @contextmanager
 def waiting(title: str) -> Iterator[None]:
-    """Says what is waited for after two seconds, and then every 30: for what cannot tell how far it
-    is.
-    """
+    """Says what is waited for after two seconds and then every 30, without how far it is."""
     over, started = threading.Event(), time.monotonic()
 
     def tell() -> None:
@@ -169,9 +167,7 @@ def print_table(
 
 @contextmanager
 def unheard() -> Iterator[None]:
-    """What a library prints while it is loaded or loads a model: banners. It is shown where that
-    fails, since it may say why.
-    """
+    """Hides what a library prints while it loads, unless that fails: it may say why."""
     printed = io.StringIO()
     try:
         with contextlib.redirect_stdout(printed):

@@ -22,9 +22,7 @@ NAMES = {
 
 
 class UserError(Exception):
-    """An error that a user can fix. The command line prints it in one to three lines, without a
-    traceback.
-    """
+    """An error that a user can fix; it is printed in one to three lines without a traceback."""
 
     def __init__(self, problem: str, fix: str = "", *, location: str = "", exit_code: int = USAGE):
         super().__init__(problem, fix)

@@ -58,9 +58,7 @@ class Call(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
 
 
 class Message(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    """One turn. `loss=False` takes an assistant turn out of training; `call_id` says which call a
-    tool turn answers.
-    """
+    """One turn. An assistant turn without `loss` is not trained; a tool turn answers `call_id`."""
 
     role: Role
     content: str = ""

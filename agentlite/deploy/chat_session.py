@@ -63,9 +63,7 @@ class ChatSession:
         return {"messages": messages, **({"tools": self.tools} if self.tools else {})}
 
     def say(self, text: str, decoding: Decoding) -> None:
-        """One turn of the person's, and all that follows. A turn that cannot be continued is taken
-        back, and the reason is printed.
-        """
+        """One turn of the person's and all that follows. One that cannot go on is taken back."""
         self.messages.append({"role": "user", "content": text})
         try:
             for _ in range(MOST_STEPS):
@@ -136,9 +134,7 @@ class ChatSession:
 
 
 def read_toolbox(path: str) -> tuple[Tool, ...]:
-    """A JSON list of tools, an object that has one under "tools", or rows whose first one has.
-    Raises UserError 2.
-    """
+    """A JSON list of tools, an object with "tools", or rows whose first one has them."""
     values: list[object] = []
     try:
         for raw in read_raw(path, io.BytesIO()):

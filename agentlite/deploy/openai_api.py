@@ -134,9 +134,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 def read_request(body: bytes, model: str) -> Request:
-    """Raises Refused, 400 or 404, for a body that is not a request, or asks for something that this
-    server cannot do.
-    """
+    """Raises Refused 400 or 404 for what is no request, or asks for what cannot be done."""
     try:
         given = msgspec.json.decode(body, type=dict[str, Any])
         known = {name for name in given if name in Request.__struct_fields__}
@@ -234,18 +232,14 @@ class Completion:
         yield b"data: [DONE]\n\n"
 
     def calls(self, turn: Turn) -> tuple[Call, ...]:
-        """The calls of an answer that was finished, each with an id; at most one where more are not
-        wanted.
-        """
+        """The calls of a finished answer, each with an id; one if only one is wanted."""
         if turn.parsed.problem or turn.ended == "cut":
             return ()
         most = 1 if self.request.parallel_tool_calls is False else None
         return tuple(replace(call, id=new_call_id()) for call in turn.parsed.calls[:most])
 
     def content(self, turn: Turn) -> str:
-        """The text of an answer without its calls. Text that cannot be read is given as the model
-        wrote it.
-        """
+        """The text without its calls; what cannot be read stays as the model wrote it."""
         raw = not self.request.offered or turn.parsed.problem or turn.ended == "cut"
         return until_stops(turn.text if raw else turn.parsed.content, self.request.stops)
 

@@ -88,9 +88,7 @@ class Encoded(NamedTuple):
 
 
 class Prompt(NamedTuple):
-    """A step under a protocol: the ids a model is given there, what the record says there, and how
-    that ends.
-    """
+    """A step under a protocol: the ids a model is given, and what the record says there."""
 
     record: Record
     turn: int
@@ -233,9 +231,7 @@ def prompt_at(
 
 
 def encode_answer(text: str, ended: Ending, template: Template, prompt: Sequence[int]) -> list[int]:
-    """The ids of an answer behind those of its prompt, with the end of turn, once, where the model
-    had ended its turn.
-    """
+    """The ids of an answer behind its prompt, with the end of the turn where it `ended` so."""
     end = [template.token_id(template.turn_end)] if ended == "turn" else []
     return template.encode(text, prompt) + end
 

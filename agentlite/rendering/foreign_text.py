@@ -134,9 +134,7 @@ def result_mark(text: str, tools: set[str]) -> str:
 
 
 def check_input(value: object) -> None:
-    """Raises RowError E218 for an argument, read from the lines of a chain, that goes on into a
-    result.
-    """
+    """Raises RowError E218 for an argument of a chain that goes on into a result."""
     text = value if isinstance(value, str) else ""
     for label in (RESULT_LINE, ANY_RESULT_LINE):
         if (start := text.find("\n")) >= 0 and (line := label.search(text, start)):
@@ -154,9 +152,7 @@ def call_mark(text: str) -> tuple[str, str] | None:
 
 
 def _bare_call(text: str, names: set[str]) -> tuple[str, str] | None:
-    """The same of a text that begins with the JSON of a call of one of these tools, or is such a
-    call in Python.
-    """
+    """The same, of a text that begins with the JSON of a call, or is a call in Python."""
     opening = OPENING.match(text)
     start = text[opening.end() if opening else 0 :].rstrip()
     call = PYTHON_CALL.match(start)

@@ -16,9 +16,7 @@ THINK_TAG = re.compile(f"{THINK}|{THINK_END}")
 
 
 class PromptExchange(NamedTuple):
-    """One prompt and its answer. A step is sampled at the exchange that is `prompted`; others
-    are only learned.
-    """
+    """One prompt and its answer; one that is not `prompted` is learned, but never sampled."""
 
     prompt: str
     answer: str

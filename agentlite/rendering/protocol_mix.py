@@ -49,9 +49,7 @@ class Mixture(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As a setting: `hermes`, or `hermes=2,react=1`. It holds prompt templates whole, so that a
-        later stage needs no file.
-        """
+        """As a setting: `hermes=2,react=1`. Prompt templates are in it, so no file is needed."""
         parts = {self.protocols[name].written or name: w for name, w in self.weights.items()}
         if len(parts) == 1:
             return next(iter(parts))
@@ -85,9 +83,7 @@ class Mixture(NamedTuple):
 
 
 def native_problem(template: Template) -> str:
-    """Why `auto` does not take the template's own protocol: "" if that holds every row that hermes
-    holds.
-    """
+    """Why `auto` takes hermes instead of chat; "" if chat holds every row that hermes holds."""
     if not template.takes_tools:
         return "takes no tools"
     if reading_problem(reader_for(PROTOCOLS["chat"], template), template):

@@ -259,9 +259,7 @@ def first_messages(record: Record, turn: int, protocol: Protocol) -> list[dict[s
 
 
 def _without_arguments(row: Rendered, other: Rendered, turn: int) -> Rendered:
-    """The row with the arguments of a call left out of what is trained. `other`: the same row with
-    other arguments.
-    """
+    """The row with a call's arguments left out; `other`: the same row with other arguments."""
     spans = []
     for span, altered in zip(row.spans, other.spans, strict=True):
         if span.turn == turn:
@@ -383,9 +381,7 @@ def _inline_turn(
 
 
 def span_text(row: Rendered, span: Span, template: Template) -> str:
-    """What the assistant wrote in a span, without the end of turn: what a reader gets from a
-    model.
-    """
+    """What the assistant wrote in a span, as a reader gets it: without the end of the turn."""
     return row.text[span.start : span.end].removesuffix(template.turn_end)
 
 
@@ -414,9 +410,7 @@ def check_reading(
 
 
 def check(protocol: Protocol, template: Template, others: Iterable[Protocol] = ()) -> None:
-    """A protocol that cannot be read back from a template is refused before any row is; `others`
-    are tried for the hint.
-    """
+    """Raises UserError 5 for a protocol that does not read back; `others` may be the fix."""
     if not (problem := reading_problem(protocol, template)):
         return
     names = [other.name for other in others if not reading_problem(other, template)]

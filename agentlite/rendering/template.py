@@ -126,9 +126,7 @@ class Template:
     def render(
         self, messages: Messages, tools: Sequence[Mapping[str, Any]] = (), prompt: bool = False
     ) -> str:
-        """The text of `messages`; with `prompt`, up to where the model goes on. Raises UserError
-        5.
-        """
+        """The text of `messages`; with `prompt`, up to where the model goes on."""
         try:
             return self._run(self.chat_template, self.as_taken(messages), tools, prompt)
         except TemplateError as error:
@@ -170,9 +168,7 @@ class Template:
 
     @cached_property
     def takes_parts(self) -> bool:
-        """Whether the template takes a text only as a list of parts, as those of models for images
-        do.
-        """
+        """Whether it takes a text only as a list of parts, as those of models for images do."""
         as_parts = self._own_prompt(_in_parts([USER]))
         return ASKED not in self._own_prompt([USER]) and ASKED in as_parts
 
@@ -190,9 +186,7 @@ class Template:
     def _probe(
         self, messages: Messages, tools: Sequence[Mapping[str, Any]] = (), prompt: bool = False
     ) -> str:
-        """As render(), but "" where the template fails: no row can be rendered, and check() says
-        why.
-        """
+        """As render(), but "" where the template fails: check() will say why."""
         try:
             return self.render(messages, tools, prompt)
         except UserError:
@@ -302,9 +296,7 @@ class Template:
 
     @cached_property
     def turn_tokens(self) -> list[str]:
-        """Special tokens that the template itself writes around turns: no user's text may hold
-        them.
-        """
+        """Special tokens that the template writes around turns: no text may hold them."""
         text = self.render([USER, ANSWER])
         return [token for token in self.control_tokens if token in text]
 

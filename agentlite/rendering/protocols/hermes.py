@@ -69,9 +69,7 @@ def parse(text: str) -> Parsed:
 
 
 def parse_json(text: str) -> Parsed:
-    """Bare objects, as Llama 3 writes them: {"name": ..., "parameters": {...}}, several with `;`
-    between.
-    """
+    """Bare objects with `;` between, as Llama 3 writes them: {"name": ..., "parameters": {...}}."""
     calls: list[Call] = []
     rest = text.strip().removeprefix("<|python_tag|>")
     while rest.startswith("{"):

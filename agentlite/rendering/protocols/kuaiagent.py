@@ -247,9 +247,7 @@ def _task_name(value: dict[str, Any]) -> str:
 
 
 def parse(text: str, thought: Callable[[dict[str, Any]], str] = _task_name) -> Parsed:
-    """The command of the first JSON object, and what `thought` reads of that object. The command
-    that ends a task is not a call.
-    """
+    """The command of the first JSON object; `thought` reads its words. The end is not a call."""
     start = text.find("{")
     if start < 0:
         return Parsed(text.strip(), (), "no command")

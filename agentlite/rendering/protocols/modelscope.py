@@ -43,9 +43,7 @@ def results(messages: Sequence[Message]) -> str:
 
 
 def parse(text: str) -> Parsed:
-    """What stands before the first mark, and the call behind it. Marks inside a JSON string end
-    nothing.
-    """
+    """What precedes the first mark, and the call behind it. A mark in a JSON string is text."""
     content, opened, rest = text.partition(OPEN)
     content = content.strip()
     if not opened:

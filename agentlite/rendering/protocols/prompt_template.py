@@ -46,9 +46,7 @@ HEADER = re.compile(r"^(\w+):[ \t]*(\S*)[ \t]*$")
 
 
 class CallFormat(NamedTuple):
-    """A built-in protocol in which an answer is written, and how a prompt explains it, in English
-    and in Chinese.
-    """
+    """A built-in protocol for the answers, and how a prompt explains it in both languages."""
 
     protocol: Protocol
     english: str
@@ -236,9 +234,7 @@ def prompt(template: PromptTemplate, record: Record, turn: int) -> str:
 
 
 def _memory(messages: Sequence[Message]) -> str:
-    """What was said and done, a JSON object for each message: no text of a dialog can pass for
-    another message.
-    """
+    """What was said and done, a JSON object for each message, so that no text can pass for one."""
     names = {call.id: call.name for message in messages for call in message.calls}
     lines: list[dict[str, Any]] = []
     for message in messages:

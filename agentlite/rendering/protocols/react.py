@@ -196,9 +196,7 @@ def _thought(text: str, action: re.Match[str]) -> str:
 
 
 def _input(rest: str) -> tuple[Any, int]:
-    """JSON, or a Python literal as many data sets and the models trained on them write it. Nothing
-    is evaluated.
-    """
+    """JSON, or a Python literal as many data sets write it. Nothing is evaluated."""
     try:
         return json_object(rest)
     except ValueError:
@@ -215,9 +213,7 @@ def _input(rest: str) -> tuple[Any, int]:
 
 
 def parse_plain(text: str, tools: Sequence[Tool]) -> Parsed | None:
-    """A call whose input is plain text, as classic ReAct writes it for a tool with one parameter;
-    None for any other text.
-    """
+    """A call whose input is plain text, for a tool with one parameter; None for other text."""
     action = ACTION.search(text)
     tool = next((tool for tool in tools if action and tool.name == action[1]), None)
     if not (action and tool):
