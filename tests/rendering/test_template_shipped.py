@@ -372,6 +372,7 @@ def test_transformers_writes_every_row_and_every_prompt_as_it_is_trained(name, m
     half = working[[*TESTED].index(name) % 2 :: 2]
     for protocol in working if ALL else half or working:
         dialogs = proving_dialogs(protocol.several)
+        dialogs["thoughts"] = RECORDS["thoughts"]
         goldens = [Golden(name, one, protocol) for name, one in dialogs.items()]
         proof = prove(template, goldens, {"transformers": write})
         assert proof.dialogs > len(goldens) / 2
