@@ -41,7 +41,6 @@ CORE = {
     "records",
     "reject_codes",
     "row_files",
-    "server_usage",
     "user_code",
     "version",
 }

@@ -1,19 +1,23 @@
-"""Questions + several endpoints -> a reply to each; a dead endpoint's work goes to the others."""
+"""Questions + several endpoints -> a reply to each, and the tokens that all of them took."""
 
 import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from agentlite.core import server_usage
 from agentlite.core.console import notice
 from agentlite.core.errors import NETWORK, UserError
 from agentlite.core.openai_client import Endpoint, Message, Reply, ask
+from agentlite.core.row_files import Appender, read_rows
 
 IN_A_ROW = 4  # questions without an answer, one after the other, before an endpoint is probed
 PROBE_SECONDS = 60.0  # of one try of the probe
 THREAD = "endpoint"
+USAGE_FILE = "usage.jsonl"  # no part of the result: a run that was killed has asked for more
 PROBING = -1  # stands where the number of a question stands
 
 
@@ -34,7 +38,7 @@ def ask_all(endpoints: Sequence[Endpoint], questions: Sequence[Question]) -> Ite
     A reply with a `problem` means that every endpoint failed this question. An endpoint that fails
     a short question as well is given up. Raises UserError 8 when all are given up; every reply
     before that has been given. When nothing is raised, the questions were at fault. Raises
-    UserError 2 where the budget of `server_usage` is used up: no further question is asked, and the
+    UserError 2 where the budget of `counted` is used up: no further question is asked, and the
     replies that were under way have been given.
     """
     work, left = _SharedWork(endpoints, questions), len(questions)
@@ -86,7 +90,7 @@ class _SharedWork:
     """
 
     def __init__(self, endpoints: Sequence[Endpoint], questions: Sequence[Question]):
-        self.questions, self.usage = questions, server_usage.current()
+        self.questions, self.usage = questions, current_usage()
         self.servers = [_Server(endpoint) for endpoint in endpoints]
         self.waiting = deque(range(len(questions)))
         self.last: dict[int, Reply] = {}  # question -> how it failed
@@ -207,3 +211,78 @@ class _SharedWork:
             self.waiting.appendleft(question)
             return []
         return [(question, self.last[question])]
+
+
+# --- the tokens that models behind servers read and wrote for a stage: counted, and limited
+
+
+class ServerUsage:
+    """What a stage has used, over all its runs: every reply that came, also where the run was
+    killed before it was kept. Tokens are as the servers count them.
+    """
+
+    def __init__(self, path: Path, budget: int | None):
+        self.path, self.budget, self.tokens = path, budget, 0
+        self.by_model: dict[str, dict[str, int]] = {}
+        self.file: Appender | None = None  # else opened with the first reply
+        if path.exists():
+            self.file = Appender(path)  # cuts a torn line
+            for row in read_rows(path):
+                self._sum(row["model"], row["tokens_read"], row["tokens_written"])
+
+    def add(self, model: str, reply: Reply) -> None:
+        read, written = reply.prompt_tokens, reply.completion_tokens
+        self.file = self.file or Appender(self.path)
+        self.file.append({"model": model, "tokens_read": read, "tokens_written": written})
+        self._sum(model, read, written)
+
+    def _sum(self, model: str, read: int, written: int) -> None:
+        figures = self.by_model.setdefault(
+            model, {"replies": 0, "tokens_read": 0, "tokens_written": 0}
+        )
+        figures["replies"] += 1
+        figures["tokens_read"] += read
+        figures["tokens_written"] += written
+        self.tokens += read + written
+
+    @property
+    def is_used_up(self) -> bool:
+        return self.budget is not None and self.tokens >= self.budget
+
+    def refuse_used_up(self) -> None:
+        """Raises UserError 2 if the budget is used up."""
+        if self.is_used_up:
+            raise UserError(
+                f"is used up: the servers have read and written {self.tokens:,} tokens.",
+                "The same command with a larger one goes on, and asks nothing again.",
+                location=f"--token-budget {self.budget}",
+            )
+
+    @property
+    def note(self) -> str:
+        """For a line of progress."""
+        return f"{self.tokens:,} tokens" if self.by_model else ""
+
+    def figures(self) -> dict[str, dict[str, int]]:
+        return dict(sorted(self.by_model.items()))
+
+
+_COUNTED: ContextVar[ServerUsage | None] = ContextVar("usage", default=None)
+
+
+def current_usage() -> ServerUsage | None:
+    """Where replies are counted; None outside of `counted`."""
+    return _COUNTED.get()
+
+
+@contextmanager
+def counted(folder: Path, budget: int | None) -> Iterator[ServerUsage]:
+    """Counts every reply of a server inside, and ends the work where the budget is used up."""
+    usage = ServerUsage(folder / USAGE_FILE, budget)
+    token = _COUNTED.set(usage)
+    try:
+        yield usage
+    finally:
+        _COUNTED.reset(token)
+        if usage.file:
+            usage.file.__exit__()

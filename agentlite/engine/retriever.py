@@ -10,8 +10,7 @@ from agentlite.config.settings import RetrieverSettings
 from agentlite.engine import checkpoints, on_gpu, sentence_encoder, trainer
 from agentlite.retrieval.tool_pool import ToolPool
 from agentlite.retrieval.training_pairs import TrainingPair, batches, with_wrong
-from agentlite.workspace.encoder_source import MADE
-from agentlite.workspace.model_source import Source
+from agentlite.workspace.model_source import MADE, Source
 
 FIXED = {
     "gradient_accumulation_steps": "A step is one batch: its tools are each other's wrong ones.",

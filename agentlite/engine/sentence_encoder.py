@@ -12,8 +12,7 @@ from agentlite.core.row_files import disk_errors
 from agentlite.engine import be_quiet, on_gpu
 from agentlite.engine.load import explained
 from agentlite.workspace import hub
-from agentlite.workspace.encoder_source import STATIC, find_encoder
-from agentlite.workspace.model_source import Source
+from agentlite.workspace.model_source import STATIC, Source, find_encoder
 
 PACKAGES = ("sentence_transformers", "bm25s", "sklearn")
 INSTALL = 'pip install "agentlite[train,retriever]"'

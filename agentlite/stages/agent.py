@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from agentlite.config import gpu_profiles
 from agentlite.config.pipeline import TRAINED
 from agentlite.config.settings import CPU_MODEL, GPU_MODEL, MakeSettings, RolloutSettings
-from agentlite.core import console, server_usage
+from agentlite.core import console, endpoint_pool
 from agentlite.core.errors import NETWORK, REJECTS, RowError, UserError
 from agentlite.core.records import digest
 from agentlite.core.row_files import Appender
@@ -276,7 +276,7 @@ def act(agent: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
     path, turns_path = stage.folder / agent.file, stage.folder / agent.working_files[0]
     servers = (settings.endpoint, settings.tool_endpoint, settings.user_endpoint)
     concurrency = settings.requests.concurrency * max(map(len, servers))
-    usage = server_usage.current()
+    usage = endpoint_pool.current_usage()
     stage.set_aside_changed(agent.file)
     order = [
         (task, RolloutKey(task.id, number))

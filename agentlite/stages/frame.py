@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from agentlite.config.resolve import plan_settings
-from agentlite.core import console, distributed, server_usage
+from agentlite.core import console, distributed, endpoint_pool
 from agentlite.core.errors import UserError
 from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import Plan, Result, RunTarget, StageFolder
@@ -55,7 +55,7 @@ def run_stage(
     with (
         console.stdout_to_stderr(),
         run_folder.open_stage(target.folder, plan, force=target.force) as stage,
-        server_usage.counted(stage.folder, token_budget) as usage,
+        endpoint_pool.counted(stage.folder, token_budget) as usage,
     ):
         if stage.status == "done" and is_open(stage.done.figures):
             stage.reopen()

@@ -28,7 +28,7 @@ from agentlite.stages.frame import Figures, Files, plan_of, run_stage
 from agentlite.stages.teacher import REPLIES, answers, nothing_kept, reply_fault, teacher_of
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.encoder_source import find_encoder
+from agentlite.workspace.model_source import find_encoder
 from agentlite.workspace.run_folder import Result, RunTarget, StageFolder
 
 QUERIES, DROPPED = "queries.jsonl", "dropped.jsonl"

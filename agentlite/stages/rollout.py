@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from agentlite.config.settings import RolloutSettings
+from agentlite.core.endpoint_pool import USAGE_FILE
 from agentlite.core.row_files import write_json, write_rows
-from agentlite.core.server_usage import USAGE_FILE
 from agentlite.environments.tasks import TASKS, write_tasks
 from agentlite.environments.trajectories import TRAJECTORIES, Trajectory
 from agentlite.stages.agent import act, acted_by, prepare

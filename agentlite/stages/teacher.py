@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agentlite.config.settings import MakeSettings, QueriesSettings, TemplatesSettings
-from agentlite.core import console, server_usage
+from agentlite.core import console, endpoint_pool
 from agentlite.core.endpoint_pool import refuse_unanswered
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.engine.remote import Served, behind
@@ -44,7 +44,7 @@ def answers(
     `option`: the one that names the servers.
     """
     replies: dict[int, SimulatorReply] = {}
-    usage = server_usage.current()
+    usage = endpoint_pool.current_usage()
     with (
         Simulators({"teacher": teacher.endpoints}, file) as simulators,
         console.progress(title, len(questions)) as advance,

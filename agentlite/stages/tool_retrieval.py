@@ -16,7 +16,7 @@ from agentlite.retrieval.queries import questions
 from agentlite.retrieval.rankers import BY_WORDS, Ranker, by_vectors, fused_by_name
 from agentlite.retrieval.training_pairs import PAIRS, normal
 from agentlite.workspace import run_folder
-from agentlite.workspace.encoder_source import MADE, find_encoder
+from agentlite.workspace.model_source import MADE, find_encoder
 
 METHODS = ("tuned", "hybrid", *BY_WORDS)
 PACKAGES = {"bm25": ("bm25s",), "tfidf": ("sklearn",)}  # of those that need no model

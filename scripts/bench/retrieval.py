@@ -111,7 +111,7 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
     from agentlite.engine import sentence_encoder
     from agentlite.retrieval import index
     from agentlite.retrieval.rankers import BY_WORDS
-    from agentlite.workspace.encoder_source import find_encoder
+    from agentlite.workspace.model_source import find_encoder
 
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)

@@ -40,7 +40,7 @@ def make_model(folder: Path, engine: Literal["unsloth", "hf"] = "unsloth") -> No
 def make_encoder(folder: Path) -> None:
     """Of all-MiniLM-L6-v2's kind, 1 M weights, nearly all of them the vocabulary's."""
     from agentlite.engine import load_libraries
-    from agentlite.workspace.encoder_source import find_encoder
+    from agentlite.workspace.model_source import find_encoder
 
     load_libraries("unsloth")
     import torch

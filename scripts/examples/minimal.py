@@ -17,8 +17,8 @@ from agentlite.data.curation.validate import validate
 from agentlite.data.formats import read_raw, to_record
 from agentlite.engine import sft
 from agentlite.engine.decoding import Decoding
-from agentlite.engine.generate import generate
 from agentlite.engine.load import load_for_inference, loading_of
+from agentlite.engine.local_sampler import generate
 from agentlite.rendering import PROTOCOLS, check, prompts, render, show, training_rows
 from agentlite.scoring.rewards import WEIGHTS, Attempt, score_attempt, total
 from agentlite.workspace.model_source import find_model, load_template

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agentlite.core import endpoint_pool, server_usage
+from agentlite.core import endpoint_pool
 from agentlite.core.endpoint_pool import Question, ask_all
 from agentlite.core.errors import USAGE, UserError
 from agentlite.core.openai_client import Endpoint, Reply
@@ -38,9 +38,9 @@ def test_replies_are_counted_and_failures_and_probes_are_not(
 ) -> None:
     for runs in (1, 2):  # the second adds to the first, and to a line that a kill has torn
         if runs == 2:
-            with (tmp_path / server_usage.USAGE_FILE).open("a") as file:
+            with (tmp_path / endpoint_pool.USAGE_FILE).open("a") as file:
                 file.write('{"model": "m", "tok')
-        with server_usage.counted(tmp_path, None) as usage:
+        with endpoint_pool.counted(tmp_path, None) as usage:
             assert len(list(ask_all(PAIR, questions(9)))) == 9
         of_model = {"replies": 8 * runs, "tokens_read": 160 * runs, "tokens_written": 40 * runs}
         assert usage.figures() == {"m": of_model}
@@ -51,7 +51,7 @@ def test_replies_are_counted_and_failures_and_probes_are_not(
 
 
 def test_nothing_is_written_where_nothing_is_asked(tmp_path: Path) -> None:
-    with server_usage.counted(tmp_path, 1) as usage:
+    with endpoint_pool.counted(tmp_path, 1) as usage:
         assert list(ask_all(PAIR, [])) == []
     assert usage.figures() == {} and usage.note == "" and not [*tmp_path.iterdir()]
 
@@ -62,7 +62,7 @@ def test_a_budget_ends_the_questions_and_gives_those_under_way(
 ) -> None:
     given: list[int] = []
     ended = None
-    with server_usage.counted(tmp_path, budget) as usage:
+    with endpoint_pool.counted(tmp_path, budget) as usage:
         try:
             given.extend(number for number, _ in ask_all(PAIR, questions(17)))
         except UserError as error:
@@ -75,7 +75,7 @@ def test_a_budget_ends_the_questions_and_gives_those_under_way(
     if ended:
         # used up at the start: nobody is asked
         before = len(asked)
-        with server_usage.counted(tmp_path, budget), pytest.raises(UserError):
+        with endpoint_pool.counted(tmp_path, budget), pytest.raises(UserError):
             list(ask_all(PAIR, questions(1)))
         assert len(asked) == before
     assert budget < 10_000 or len(given) == 17

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from agentlite.core.errors import DISK, MODEL, UserError
-from agentlite.deploy.export import llama_cpp, put_folder, writing
+from agentlite.deploy.export import put_folder, writing
 from agentlite.deploy.export.exported_model import refuse_quantized
-from agentlite.deploy.export.llama_cpp import read_facts
+from agentlite.deploy.export.targets import BEGINS_WITH_BOS, read_facts
 from agentlite.workspace.model_source import Source
 
 
@@ -70,7 +70,7 @@ def gguf_file(path: Path, **fields: Any) -> Path:
     ("model", "pre", "begins"),
     [
         ("llama", "default", True),  # SentencePiece's
-        ("gpt2", llama_cpp.BEGINS_WITH_BOS[0], True),
+        ("gpt2", BEGINS_WITH_BOS[0], True),
         ("gpt2", "qwen2", False),
     ],
 )

@@ -7,9 +7,8 @@ from support.trainers import sft
 
 from agentlite.engine.adapter import adapted
 from agentlite.engine.decoding import Decoding
-from agentlite.engine.generate import generate
 from agentlite.engine.load import Loaded, Loading, load, load_for_inference
-from agentlite.engine.local_sampler import Sample
+from agentlite.engine.local_sampler import Sample, generate
 from agentlite.workspace.model_source import Source, load_template
 
 PROMPTS = ("Oslo", "What is the weather in Lima?", "one two three four five six seven", "a")

@@ -221,7 +221,7 @@ def model_of(workspace: Path) -> str:
 
 def test_a_layer_that_is_code_of_its_own_and_pickled_weights_are_refused(tiny_encoder, tmp_path):
     from agentlite.core.errors import UserError
-    from agentlite.workspace.encoder_source import find_encoder
+    from agentlite.workspace.model_source import find_encoder
 
     foreign, pickled = tmp_path / "foreign", tmp_path / "pickled"
     for folder in (foreign, pickled):

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from agentlite.core.endpoint_pool import USAGE_FILE
 from agentlite.core.row_files import Appender
-from agentlite.core.server_usage import USAGE_FILE
 
 
 @contextmanager

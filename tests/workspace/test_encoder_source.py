@@ -7,7 +7,7 @@ import pytest
 from support.hub_cache import cache_model, use_cache
 
 from agentlite.core.errors import MODEL, UserError
-from agentlite.workspace.encoder_source import find_encoder
+from agentlite.workspace.model_source import find_encoder
 from agentlite.workspace.run_folder import Plan, open_stage
 
 KIND = "sentence_transformers.models.Transformer"

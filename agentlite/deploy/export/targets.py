@@ -2,15 +2,17 @@
 
 import json
 import shutil
+import subprocess
+import sys
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.core import console
-from agentlite.core.errors import MODEL, UserError
+from agentlite.core.errors import MODEL, UserError, need
 from agentlite.deploy.chat_session import read_toolbox
 from agentlite.deploy.export.exported_model import CONTEXT, ExportedModel, refuse_quantized
-from agentlite.deploy.export.llama_cpp import convert, find_llama_cpp, read_facts
 from agentlite.deploy.export.ollama import modelfile, proved_turns, system_text, without_bos
 from agentlite.deploy.export.proof import (
     Proof,
@@ -28,6 +30,11 @@ from agentlite.workspace.model_source import copy_tokenizer, load_template
 ALSO = [f"{name}.json" for name in ("special_tokens_map", "added_tokens", "vocab")]
 ALSO += ["tokenizer.model", "merges.txt"]
 GGUF, MODELFILE = "model.gguf", "Modelfile"
+SCRIPT, QUANTIZE = "convert_hf_to_gguf.py", "llama-quantize"
+GET = "git clone --depth 1 https://github.com/ggml-org/llama.cpp"
+BUILD = "cmake -B {0}/build {0} && cmake --build {0}/build --target llama-quantize"
+# the kinds of tokenizers that begin with it, where a file does not say
+BEGINS_WITH_BOS = ("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral")
 
 
 class ExportRequest(NamedTuple):
@@ -120,13 +127,13 @@ def _adapter(request: ExportRequest, subject: ExportedModel) -> Write:
 def _gguf(request: ExportRequest, subject: ExportedModel) -> Write:
     """The file must hold the very template that was proved: by it llama.cpp writes the dialogs."""
     write_merged, template = _merged(request, subject), subject.template
-    llama = find_llama_cpp(request.llama_cpp, request.quantize)
+    llama = _find_llama_cpp(request.llama_cpp, request.quantize)
 
     def write(folder: Path) -> Exported:
         aside = folder / request.target.stem  # llama.cpp takes the folder's name as the model's
         aside.mkdir()
         made = write_merged(aside)
-        convert(llama, aside, folder / GGUF, request.outtype, request.quantize)
+        _convert(llama, aside, folder / GGUF, request.outtype, request.quantize)
         shutil.rmtree(aside)
         facts = read_facts(folder / GGUF)
         if facts.chat_template != template.chat_template:
@@ -207,3 +214,103 @@ def _put_tokenizer(subject: ExportedModel, folder: Path) -> Proof:
 def _write_json(path: Path, content: object) -> None:
     """As transformers writes it."""
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+# --- llama.cpp: the user's own writes the GGUF file
+
+
+class LlamaCpp(NamedTuple):
+    """Its script, and its program that quantizes, if that is asked for."""
+
+    script: Path
+    quantize: Path | None
+
+
+class GgufFacts(NamedTuple):
+    """The metadata of a GGUF file about its prompts."""
+
+    chat_template: str
+    eos: int
+    adds_bos: bool
+
+
+def _find_llama_cpp(named: str, quantize: str) -> LlamaCpp:
+    """In the folder of --llama-cpp, or of the variable LLAMA_CPP. Raises UserError 2."""
+    folder = Path(named).expanduser().resolve()
+    if not named or not (folder / SCRIPT).is_file():
+        raise UserError(
+            f"holds no {SCRIPT}."
+            if named
+            else "a GGUF file is made by llama.cpp, and none is named.",
+            f"Get it, and name its folder; agentlite installs nothing:\n  {GET}\n"
+            "  agentlite export ... --llama-cpp llama.cpp        # or LLAMA_CPP=llama.cpp",
+            location=named or "--llama-cpp",
+        )
+    if not quantize:
+        return LlamaCpp(folder / SCRIPT, None)
+    places = (folder / "build" / "bin", folder / "build" / "bin" / "Release", folder)
+    for path in (place / f"{QUANTIZE}{end}" for place in places for end in ("", ".exe")):
+        if path.is_file():
+            return LlamaCpp(folder / SCRIPT, path)
+    raise UserError(
+        f"holds no {QUANTIZE}: it is not built.",
+        f"Build it, or leave --quantize out:\n  {BUILD.format(folder)}",
+        location=named,
+    )
+
+
+def _convert(llama: LlamaCpp, model: Path, target: Path, outtype: str, quantize: str) -> None:
+    """Writes `target`. Raises UserError 5 with the last words of the program that failed."""
+    plain = target.with_name(f"{outtype}.gguf") if llama.quantize else target
+    options = ["--outfile", str(plain), "--outtype", outtype]
+    _run(llama.script, [sys.executable, str(llama.script), str(model), *options], plain)
+    if llama.quantize:
+        _run(llama.quantize, [str(llama.quantize), str(plain), str(target), quantize], target)
+        plain.unlink()
+
+
+def _run(program: Path, command: list[str], written: Path) -> None:
+    console.notice(f"export: {program.name} writes {written.name}")
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+    ) as process:
+        last = deque(filter(None, map(str.rstrip, process.stdout or ())), maxlen=20)
+    if process.returncode or not written.exists():
+        console.notice("\n".join(last))
+        raise UserError(
+            f"ended with code {process.returncode}: {last[-1].strip() if last else 'no words'}",
+            "Its last words stand above. A model that it does not know may need a newer llama.cpp.",
+            location=program.name,
+            exit_code=MODEL,
+        )
+
+
+def read_facts(path: Path) -> GgufFacts:
+    """Raises UserError 5 for a file that is not GGUF."""
+    need("looking into a GGUF file", ["gguf"], "pip install gguf")
+    from gguf import GGUFReader
+
+    try:
+        fields = GGUFReader(str(path)).fields
+    except (ValueError, IndexError, KeyError, OSError) as error:
+        raise UserError(
+            f"is not a GGUF file ({error}).",
+            "Another llama.cpp may do better.",
+            location=path.name,
+            exit_code=MODEL,
+        ) from error
+
+    def fact(name: str, default: object) -> Any:
+        return fields[f"tokenizer.{name}"].contents() if f"tokenizer.{name}" in fields else default
+
+    begins = fact("ggml.model", "") == "llama" or fact("ggml.pre", "") in BEGINS_WITH_BOS
+    return GgufFacts(
+        str(fact("chat_template", "")),
+        int(fact("ggml.eos_token_id", -1)),
+        bool(fact("ggml.add_bos_token", begins)),
+    )

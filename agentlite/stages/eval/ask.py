@@ -106,8 +106,8 @@ def _ask_model(
     protocols: Mapping[str, Protocol],
 ) -> Iterator[GreedyAnswer]:
     """Protocol by protocol: each has stop strings of its own."""
-    from agentlite.engine.generate import generate
     from agentlite.engine.load import load_for_inference, loading_of
+    from agentlite.engine.local_sampler import generate
 
     decoding = Decoding(settings.max_new_tokens).under(load_template(source.base))
     loaded = load_for_inference(source, loading_of(settings))

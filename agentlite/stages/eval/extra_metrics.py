@@ -28,8 +28,8 @@ from agentlite.core.records import (
 from agentlite.core.row_files import Appender, Row, read_rows
 from agentlite.data.prompt_records import Prompts
 from agentlite.engine.decoding import Decoding
-from agentlite.engine.generate import generate
 from agentlite.engine.load import Loading, load_for_inference, loading_of
+from agentlite.engine.local_sampler import generate
 from agentlite.engine.sampler import make_sampler
 from agentlite.rendering import Mixture, Prompt, Protocol, encoding
 from agentlite.scoring.judge.llm_judge import Prices, judge_metrics

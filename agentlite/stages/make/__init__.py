@@ -23,7 +23,7 @@ from agentlite.stages.make.play import play, players
 from agentlite.stages.make.search import BLUEPRINTS, SearchSetup, Slot, counts, find
 from agentlite.stages.teacher import nothing_kept
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.encoder_source import find_encoder
+from agentlite.workspace.model_source import find_encoder
 from agentlite.workspace.run_folder import Result, RunTarget, StageFolder
 
 FILTERED = "filtered.jsonl"

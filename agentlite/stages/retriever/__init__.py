@@ -27,8 +27,7 @@ from agentlite.stages.retriever.evaluate import TUNED, UNTRAINED, Encoder, measu
 from agentlite.stages.training import check_if_installed
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.encoder_source import MADE, find_encoder, is_static
-from agentlite.workspace.model_source import Source
+from agentlite.workspace.model_source import MADE, Source, find_encoder, is_static
 from agentlite.workspace.run_folder import Result, RunTarget, StageFolder
 
 # epochs and learning rate of a static model, and of one with layers

@@ -228,7 +228,6 @@ def canned(asked: Path) -> Iterator[None]:
     """In here nothing is loaded, and what is said to a prompt depends on it alone; every answer is
     a line there.
     """
-    from agentlite.engine import generate as generation
     from agentlite.engine import load, local_sampler, sampler
 
     def text(ids: Sequence[int], number: int) -> str:
@@ -266,7 +265,7 @@ def canned(asked: Path) -> Iterator[None]:
     with (
         patch.object(sampler, "load_for_inference", lambda *_: None),
         patch.object(load, "load_for_inference", lambda *_: None),
-        patch.object(generation, "generate", generate),
+        patch.object(local_sampler, "generate", generate),
         patch.object(local_sampler, "sample", sample),
     ):
         yield
