@@ -1,18 +1,18 @@
-"""Records and files of tools -> the pool of tools, each once, with its text for the search.
+"""Records and files of tools -> the pool of tools, each once with its text; and the queries for it.
 
 Tools of one name that differ in anything are entries of their own; a prompt holds the likeliest of
 them.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec import to_builtins
 
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.json_schema import schema_at
-from agentlite.core.records import Record, Tool, canonical
+from agentlite.core.records import ANY_TOOL, Record, Step, Tool, canonical
 from agentlite.core.row_files import Row
 from agentlite.data.formats import sage
 from agentlite.data.formats.sage import is_id_alone
@@ -21,6 +21,7 @@ from agentlite.data.tool_catalogue import SHAPE, declared_tools
 GROUP = re.compile(
     r"^(\w+?)(?:[./:]|__|_\d+_)\w"
 )  # weather.get, Movies_3_Find: tools of one service, mostly
+SHORTEST = 16  # bytes: "yes, please" asks nothing by itself
 
 
 class PoolEntry(NamedTuple):
@@ -146,3 +147,61 @@ def read_pool(records: Iterable[Record], files: Sequence[str]) -> ToolFile:
             location="retriever.data",
         )
     return read
+
+
+# --- Queries ---
+
+
+class Query(NamedTuple):
+    """A question of a user, the step at which it is first answered, and the tools expected until
+    the next question.
+
+    `tool_indices`: these tools in `entries` of the pool, as the record offers them; a tool may be
+    expected that it does not offer.
+    """
+
+    step: Step
+    text: str
+    names: tuple[str, ...]
+    tool_indices: tuple[int, ...]
+    task: str
+
+
+def questions(record: Record) -> list[str]:
+    """Everything that the user asks, in order; a short word comes with the question before it."""
+    found: list[str] = []
+    for message in record.messages:
+        if message.role == "user" and message.content.strip():
+            text = message.content.strip()
+            short = len(text.encode("utf-8", "surrogatepass")) < SHORTEST
+            found.append(f"{found[-1]}\n{text}" if short and found else text)
+    return found
+
+
+def queries(records: Iterable[Record], pool: ToolPool) -> list[Query]:
+    """Those for which some tool is expected. Where any call is right, there is no right tool to
+    find."""
+    return [query for record in records for query in _queries(record, pool)]
+
+
+def _queries(record: Record, pool: ToolPool) -> Iterator[Query]:
+    texts = iter(questions(record))
+    asked: list[tuple[str, dict[str, int]]] = []  # the expected tools, each with its first turn
+    for turn, message in enumerate(record.messages):
+        if message.role == "user" and message.content.strip():
+            asked.append((next(texts), {}))
+        elif message.role == "assistant" and asked:
+            for call in record.expected(turn).calls:
+                if call.name != ANY_TOOL:
+                    asked[-1][1].setdefault(call.name, turn)
+    for text, expected in asked:
+        if expected:
+            tools = {tool.name: tool for tool in record.tools}
+            places = (pool.place_of(tools[name]) for name in expected if name in tools)
+            yield Query(
+                Step(record.id, min(expected.values())),
+                text,
+                tuple(expected),
+                tuple(place for place in places if place is not None),
+                record.task,
+            )

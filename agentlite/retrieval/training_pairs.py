@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from agentlite.core.records import Tool, canonical, digest
 from agentlite.core.row_files import Row
-from agentlite.retrieval.queries import Query
 from agentlite.retrieval.rankers import Ranker, Scores
-from agentlite.retrieval.tool_pool import ToolPool
+from agentlite.retrieval.tool_pool import Query, ToolPool
 
 PAIRS = "pairs.jsonl"
 LOOKED_AT = 30  # of the likeliest wrong tools of each ranker

@@ -37,20 +37,29 @@ class GridFile(NamedTuple):
 
     def weightings(self, settle: Settle) -> dict[str, dict[str, float]]:
         """Each weighting with every weight, by name."""
-        settled: dict[str, dict[str, float]] = {}
+        by_name: dict[str, dict[str, float]] = {}
         for name, weights in self.weights:
             location = f"{self.path}, {name}"
-            if name in settled:
+            if name in by_name:
                 raise UserError(
                     "appears twice.", "Give each weighting its own name.", location=location
                 )
+            changed = {}
+            for component, weight in (weights or {}).items():
+                try:  # to YAML, -.3 is a text
+                    changed[str(component)] = float("" if isinstance(weight, bool) else weight)
+                except (TypeError, ValueError):
+                    raise UserError(
+                        f"{component} is {weight!r}, which is not a number.",
+                        "Write it as `efficiency: 0.3`.",
+                        location=location,
+                    ) from None
             try:
-                changed = {str(key): _number(key, value) for key, value in (weights or {}).items()}
-                settled[name] = settle(changed)
+                by_name[name] = settle(changed)
             except UserError as error:
                 locations = filter(None, (location, error.location))
                 raise UserError(error.problem, error.fix, location=": ".join(locations)) from error
-        return settled
+        return by_name
 
 
 def read_weightings(
@@ -88,7 +97,14 @@ def read_grid_file(path: Path) -> GridFile:
         raise UserError(f"cannot read the grid: {error.strerror}.", location=str(path)) from error
     except (yaml.YAMLError, RecursionError) as error:
         raise yaml_error(path, error) from error
-    if not _has_sections(content):
+    # `weights` alone is a section if it holds mappings: with numbers, it is a weighting so called
+    inside = content.get("weights") if isinstance(content, dict) else None
+    if not isinstance(content, dict) or not (
+        {"by", "settings"} & content.keys()
+        or content == {"weights": None}
+        or isinstance(inside, list)
+        or (isinstance(inside, dict) and any(isinstance(one, dict) for one in inside.values()))
+    ):
         return GridFile(path, _entries(content, path))
     for name in content.keys() - {*SECTIONS}:
         raise UserError(
@@ -99,19 +115,6 @@ def read_grid_file(path: Path) -> GridFile:
     weights = _entries(content.get("weights"), path)
     settings = _crossed(content.get("settings"), path)
     return GridFile(path, weights, settings, str(content.get("by") or ""))
-
-
-def _has_sections(content: Any) -> bool:
-    """Whether the names at the top are sections. `weights` alone is one if it holds mappings: with
-    numbers in it, it is a weighting that is called so."""
-    if not isinstance(content, dict):
-        return False
-    if {"by", "settings"} & content.keys():
-        return True
-    inside = content.get("weights")
-    if isinstance(inside, dict):
-        return any(isinstance(value, dict) for value in inside.values())
-    return isinstance(inside, list) or content == {"weights": None}
 
 
 def _entries(content: Any, path: Path) -> list[tuple[str, dict[str, Any] | None]]:
@@ -150,13 +153,3 @@ def _crossed(settings: object, path: Path) -> dict[str, list[Any]]:
         if not crossed[str(name)]:
             raise UserError("has no value.", CROSSED, location=location)
     return crossed
-
-
-def _number(component: object, weight: Any) -> float:
-    """Also of text: to YAML, -.3 is a text."""
-    try:
-        return float("" if isinstance(weight, bool) else weight)
-    except (TypeError, ValueError):
-        raise UserError(
-            f"{component} is {weight!r}, which is not a number.", "Write it as `efficiency: 0.3`."
-        ) from None

@@ -1,48 +1,121 @@
-"""A finished retriever and a ranking method -> the tools that prep and eval offer."""
+"""A finished retriever and a ranking method -> the tools that prep and eval offer to a record."""
 
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal, NamedTuple
 
-from agentlite.config.settings import EvalSettings, PrepSettings
+from msgspec.structs import replace
+
 from agentlite.core import console
 from agentlite.core.errors import need
-from agentlite.core.records import Record, canonical, digest
+from agentlite.core.records import ANY_TOOL, Record, canonical, digest
 from agentlite.core.row_files import read_rows
 from agentlite.engine import sentence_encoder
 from agentlite.retrieval import index
-from agentlite.retrieval.index import ToolIndex
-from agentlite.retrieval.offer_tools import Missing, ToolOffers
-from agentlite.retrieval.queries import questions
+from agentlite.retrieval.index import ToolIndex, likeliest, unlikely
 from agentlite.retrieval.rankers import BY_WORDS, Ranker, by_vectors, fused_by_name
+from agentlite.retrieval.tool_pool import ToolPool, questions
 from agentlite.retrieval.training_pairs import PAIRS, normal
 from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import MADE, find_encoder
 
 METHODS = ("tuned", "hybrid", *BY_WORDS)
 PACKAGES = {"bm25": ("bm25s",), "tfidf": ("sklearn",)}  # of those that need no model
+META = "retrieved"  # in a record's meta: what was retrieved for it, see ToolOffers.offer
+Missing = Literal["added", "left out"]
 
 
-def digest_of(settings: PrepSettings | EvalSettings, run: Path) -> str:
-    """Changes with the tools and with the model that ranks them. Raises UserError for a stage that
-    is not finished.
+class ToolOffers(NamedTuple):
+    """Offers the top `k` tools of the pool, ranked by the method `by`.
+
+    `missing`: what to do with an expected tool that was not retrieved: it is "added" in place of
+    the least likely one, so that the record can be trained on (and an expected tool has the schema
+    of the record); or "left out".
     """
-    done = run_folder.finished(run_folder.find_stage(settings.retriever, run), "retriever")
-    return digest(
-        canonical(
-            {
-                name: value
-                for name, value in done.outputs.items()
-                if name.startswith(("index", MADE))
-            }
+
+    pool: ToolPool
+    ranker: Ranker
+    k: int
+    by: str
+    missing: Missing
+
+    def offer(self, record: Record) -> Record:
+        """The record with its new tools. One without tools has nothing to choose, and stays as it
+        is.
+        """
+        texts = questions(record)
+        expected = {call.name for turn in record.turns for call in record.expected(turn).calls}
+        if not record.tools or not texts or ANY_TOOL in expected:
+            return record
+        entries, scores = self.pool.entries, self.ranker(texts)
+        declared = {}
+        for tool in record.tools:
+            # Where the record knows an id alone, the tool of the pool: else the only tool without a
+            # description would be the expected one.
+            place = self.pool.place_of(tool)
+            declared[tool.name] = tool if place is None else entries[place].tool
+        meta: dict[str, object] = {"k": self.k, "by": self.by, "expected": len(expected)}
+        if not expected:
+            # Where no call is expected, a retrieved tool may well be right: the record keeps its
+            # tools, among unlikely ones.
+            more = [entries[at].tool for at in unlikely(scores, self.pool, self.k, seed=record.id)]
+            others = [tool for tool in more if tool.name not in declared]
+            tools = [*declared.values(), *others][: max(self.k, len(declared))]
+        else:
+            tools = [entries[at].tool for at in likeliest(scores, self.pool, self.k)]
+            missing = sorted(expected - {tool.name for tool in tools})
+            own = {name: tool for name, tool in declared.items() if name in expected}
+            meta["missing"] = missing
+            meta["other_schema"] = sorted(
+                tool.name for tool in tools if own.get(tool.name, tool) != tool
+            )
+            if self.missing == "added":
+                added = [own[name] for name in missing if name in own]
+                surplus = max(0, len(tools) + len(added) - self.k)
+                # the least likely ones make room, but none that is expected
+                spare = [tool.name for tool in reversed(tools) if tool.name not in expected]
+                left = [tool for tool in tools if tool.name not in spare[:surplus]]
+                tools = [*(own.get(tool.name, tool) for tool in left), *added]
+        # sorted by a hash: their order does not say which one is likely
+        hashed = sorted(tools, key=lambda tool: digest(f"{texts[0]} {tool.name}"))
+        return replace(
+            record,
+            tools=tuple(hashed),
+            parent=record.parent or record.id,
+            meta={**record.meta, META: meta},
         )
+
+
+def counted(record: Record) -> Counter[str]:
+    """Counts of one record, to be summed over all."""
+    meta = record.meta.get(META)
+    if meta is None:
+        return Counter()
+    return Counter(
+        {
+            "records": 1,
+            "without_call": int(not meta["expected"]),
+            "missing": int(bool(meta.get("missing"))),
+            "other_schema": int(bool(meta.get("other_schema"))),
+        }
     )
 
 
-def learned(settings: EvalSettings, records: Iterable[Record], run: Path) -> int:
+def digest_of(folder: Path) -> str:
+    """Changes with the tools of a retriever and with the model that ranks them. Raises UserError
+    for a stage that is not finished.
+    """
+    outputs = run_folder.finished(folder, "retriever").outputs
+    kept = {name: value for name, value in outputs.items() if name.startswith(("index", MADE))}
+    return digest(canonical(kept))
+
+
+def learned(folder: Path, records: Iterable[Record]) -> int:
     """How many of the records have a question that the retriever was trained on: with another
     split this happens.
     """
-    pairs = run_folder.find_stage(settings.retriever, run) / PAIRS
+    pairs = folder / PAIRS
     rows = read_rows(pairs) if pairs.exists() else ()
     trained = {normal(row["query"]) for row in rows if row["split"] == "train"}
     return sum(
@@ -52,44 +125,36 @@ def learned(settings: EvalSettings, records: Iterable[Record], run: Path) -> int
     )
 
 
-def check_packages(settings: PrepSettings | EvalSettings) -> None:
+def check_packages(by: str) -> None:
     """Raises UserError 5 where the ranking method lacks a package."""
-    if settings.retrieve_by in ("tuned", "hybrid"):
+    if by in ("tuned", "hybrid"):
         sentence_encoder.check_libraries()
     else:
-        need(
-            f"ranking by {settings.retrieve_by}",
-            PACKAGES.get(settings.retrieve_by, ()),
-            sentence_encoder.INSTALL,
-        )
+        need(f"ranking by {by}", PACKAGES.get(by, ()), sentence_encoder.INSTALL)
 
 
-def offers(settings: PrepSettings | EvalSettings, run: Path, missing: Missing) -> ToolOffers:
-    """Raises UserError 2, 5 or 8."""
-    assert settings.retrieve
-    check_packages(settings)
-    folder = run_folder.find_stage(settings.retriever, run)
+def offers(folder: Path, k: int, by: str, missing: Missing) -> ToolOffers:
+    """Of a finished retriever. Raises UserError 2, 5 or 8."""
+    check_packages(by)
     run_folder.finished(folder, "retriever")
     tools = index.read(folder)
     names = len(tools.pool.names)
-    if settings.retrieve > names:
-        console.notice(f"{folder}: has {names} tools, not {settings.retrieve}: all are retrieved")
-    ranker = ranker_of(settings.retrieve_by, tools, folder, run)
-    return ToolOffers(
-        tools.pool, ranker, min(settings.retrieve, names), settings.retrieve_by, missing
-    )
+    if k > names:
+        console.notice(f"{folder}: has {names} tools, not {k}: all are retrieved")
+    return ToolOffers(tools.pool, ranker_of(by, tools, folder), min(k, names), by, missing)
 
 
-def ranker_of(method: str, tools: ToolIndex, folder: Path, run: Path) -> Ranker:
+def ranker_of(method: str, tools: ToolIndex, folder: Path) -> Ranker:
     """The method of METHODS that ranks the tools of a retriever's folder."""
+    pool = tools.pool
     if method in BY_WORDS:
-        return BY_WORDS[method](tools.pool.texts)
-    source = find_encoder(str(folder), run)
+        return BY_WORDS[method](pool.texts)
+    source = find_encoder(str(folder), folder.parent)
     if source.name == str(folder):
         source = source._replace(name=f"{folder.name}'s model")
     model = sentence_encoder.load(source, int(run_folder.read_plan(folder).settings["max_length"]))
     tuned = by_vectors(tools.vectors, lambda texts: sentence_encoder.embed(model, texts))
     if method == "tuned":
         return tuned
-    words, pool = BY_WORDS["bm25"](tools.pool.texts), tools.pool
+    words = BY_WORDS["bm25"](pool.texts)
     return lambda texts: fused_by_name(tuned(texts), words(texts), pool.owners, len(pool.names))

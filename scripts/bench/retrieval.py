@@ -152,8 +152,7 @@ def many_tools(work: Path) -> tuple[Any, list[str]]:
 
     from agentlite.core.records import from_row
     from agentlite.core.row_files import read_rows
-    from agentlite.retrieval.queries import questions
-    from agentlite.retrieval.tool_pool import ToolPool
+    from agentlite.retrieval.tool_pool import ToolPool, questions
 
     prepared = work / "query" / "prep"
     if not prepared.exists():

@@ -9,9 +9,9 @@ import pytest
 
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.formats.sage import OPEN
-from agentlite.retrieval.offer_tools import META, ToolOffers, counted
 from agentlite.retrieval.rankers import BY_WORDS
 from agentlite.retrieval.tool_pool import read_pool, text_of
+from agentlite.stages.tool_retrieval import META, ToolOffers, counted
 
 TEXTS = ["wet rain in a town", "train to a town", "rain rain rain"]
 ASKED = ["rain in town", "town", "snow", "train rain rain"]

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from support.examples import examples
 
 from agentlite.core.records import Call, Gold, Message, Record, Tool
-from agentlite.retrieval import evaluate, training_pairs
-from agentlite.retrieval.offer_tools import META, ToolOffers
-from agentlite.retrieval.queries import queries
+from agentlite.retrieval import training_pairs
 from agentlite.retrieval.rankers import BY_WORDS, by_name, fused, fused_by_name, places
-from agentlite.retrieval.tool_pool import ToolPool, read_pool
+from agentlite.retrieval.tool_pool import ToolPool, queries, read_pool
 from agentlite.scoring.metrics.ranking import QueryRanking, summaries, values
+from agentlite.stages.retriever import evaluate
+from agentlite.stages.tool_retrieval import META, ToolOffers
 
 TOWNS = ("Oslo", "Lima", "Rome", "Graz", "Bern", "Cork", "Bonn", "Riga", "Kyiv", "Gent")
 
@@ -41,9 +41,6 @@ def record(text: str, *expected: str, tools: tuple[Tool, ...] = FOUR) -> Record:
     return Record(
         messages=(Message("user", text), answer), tools=tools, gold={} if calls else {1: Gold()}
     )
-
-
-# --- the pool ---
 
 
 # --- ranking ---
@@ -130,6 +127,19 @@ def test_among_fewer_tools_a_right_one_stands_no_lower_and_all_sizes_ask_the_sam
     ]
     assert by_size[-1] == whole
     assert [one.ranks for one in found[-1].by_method["hybrid"]] == [(rank,) for rank in whole]
+
+
+def test_another_seed_draws_other_tools_for_a_small_size_and_none_for_the_whole_pool():
+    pool, asked = asked_of(40)
+    chance = numpy.random.default_rng(0)
+    scores = {name: chance.random((len(asked), 40)) for name in ("words", "vectors")}
+    sizes = [
+        list(evaluate.ranks(asked, pool, scores, (5,), seed, ("words", "vectors")))
+        for seed in (0, 1, 2, 3, 0)
+    ]
+    assert [[one.size for one in of_seed] for of_seed in sizes] == [[5, 40]] * 5
+    assert len({str(small) for small, _ in sizes}) == 4
+    assert len({str(whole) for _, whole in sizes}) == 1
 
 
 def test_a_tool_that_no_pool_has_is_missed_and_still_due():

@@ -6,8 +6,7 @@ from support.samples import WEATHER
 
 from agentlite.core.records import Step, Tool
 from agentlite.retrieval import training_pairs
-from agentlite.retrieval.queries import Query
-from agentlite.retrieval.tool_pool import ToolPool
+from agentlite.retrieval.tool_pool import Query, ToolPool
 from agentlite.retrieval.training_pairs import TrainingPair, batches, normal, pairs
 
 

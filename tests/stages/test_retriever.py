@@ -17,68 +17,36 @@ from agentlite.core.records import from_row
 from agentlite.core.row_files import read_rows
 from agentlite.retrieval.index import VECTORS
 
-DOES = (
-    "rain",
-    "trains",
-    "letters",
-    "coins",
-    "songs",
-    "bread",
-    "maps",
-    "taxes",
-    "planets",
-    "poems",
-    "shoes",
-    "rivers",
-)
+WORDS = "rain trains letters coins songs bread maps taxes planets poems shoes rivers"
+DOES = WORDS.split()
 TOWNS = ("Oslo", "Lima", "Rome", "Graz", "Bern", "Cork")
 OTHERWISE = {
     "rivers": "Where might we both go swimming",
     "shoes": "Who could sell boots or sandals to me",
 }
-TRAIN = [
-    "--max-steps",
-    6,
-    "--save-steps",
-    2,
-    "--batch-size",
-    4,
-    "--negatives",
-    2,
-    "--max-length",
-    32,
-]
+STEPS = "--max-steps 6 --save-steps 2 --batch-size 4 --negatives 2 --max-length 32"
+TRAIN = STEPS.split()
+PREPARED = ["--protocol", "hermes", "--set", "prep.split_by=parent", "--test", "0.3"]
 
 
 def tool(what: str) -> dict[str, Any]:
-    town = {
-        "type": "object",
-        "properties": {"town": {"type": "string", "description": "a town"}},
-        "required": ["town"],
+    town = {"type": "string", "description": "a town"}
+    function = {
+        "name": f"find_{what}",
+        "description": f"Tells all about {what} in a town",
+        "parameters": {"type": "object", "properties": {"town": town}, "required": ["town"]},
     }
-    return {
-        "type": "function",
-        "function": {
-            "name": f"find_{what}",
-            "description": f"Tells all about {what} in a town",
-            "parameters": town,
-        },
-    }
+    return {"type": "function", "function": function}
 
 
 def row(what: str, town: str, call: bool = True) -> dict[str, Any]:
     answer: dict[str, Any] = {"role": "assistant", "content": "I cannot say."}
     if call:
         function = {"name": f"find_{what}", "arguments": json.dumps({"town": town})}
-        answer = {
-            "role": "assistant",
-            "content": "",
-            "tool_calls": [{"id": "a", "type": "function", "function": function}],
-        }
-    asked = {
-        "role": "user",
-        "content": f"{OTHERWISE.get(what, f'What about {what} over there')} in {town}?",
-    }
+        call = {"id": "a", "type": "function", "function": function}
+        answer = {"role": "assistant", "content": "", "tool_calls": [call]}
+    question = OTHERWISE.get(what, f"What about {what} over there")
+    asked = {"role": "user", "content": f"{question} in {town}?"}
     return {"messages": [asked, answer], "tools": [tool(what if call else "nothing")]}
 
 
@@ -93,20 +61,7 @@ def workspace(
     ]
     source = run.parent / "rows.jsonl"
     source.write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
-    told = agentlite(
-        "prep",
-        source,
-        "--run",
-        run,
-        "--model",
-        tiny_model,
-        "--protocol",
-        "hermes",
-        "--set",
-        "prep.split_by=parent",
-        "--test",
-        0.3,
-    )
+    told = agentlite("prep", source, "--run", run, "--model", tiny_model, *PREPARED)
     assert told.returncode == 0, told.stderr.decode()
     told = agentlite("retriever", "--run", run, "--model", tiny_encoder, *TRAIN, "--json")
     assert told.returncode == 0, told.stderr.decode()
@@ -120,17 +75,9 @@ def test_it_tells_every_way_of_ranking_at_every_size_and_what_the_tuned_one_has_
     told = json.loads((workspace / "told.json").read_bytes())["figures"]
     assert (told["tools"], told["names"], told["steps"]) == (13, 13, 6)
     assert {*told["ranking"]["all"]} == {"13"}  # the sizes asked for are larger than the pool
-    assert {*told["ranking"]["all"]["13"]} == {
-        "keyword",
-        "tfidf",
-        "bm25",
-        "untrained",
-        "tuned",
-        "hybrid",
-    }
-    assert (
-        0.6 < told["ranking"]["all"]["13"]["bm25"]["recall@5"]["mean"] < 1
-    )  # most questions name what they ask for
+    methods = told["ranking"]["all"]["13"]
+    assert {*methods} == {"keyword", "tfidf", "bm25", "untrained", "tuned", "hybrid"}
+    assert 0.6 < methods["bm25"]["recall@5"]["mean"] < 1  # most questions name what they ask for
     whole = json.loads((workspace / "retriever" / "metrics.json").read_bytes())
     assert {"recall@1", "precision@5", "comp@10", "hit@10", "map"} <= {
         *whole["ranking"]["all"]["13"]["tuned"]
@@ -159,42 +106,19 @@ def test_killed_in_training_it_carries_on_and_ends_with_the_same_bits(workspace,
     assert done.returncode == 0, done.stderr.decode()
     assert "carrying on after step 2 of 6" in done.stderr.decode()
     assert "widget" not in done.stderr.decode()  # a bar of the library's
-    for name in (
-        VECTORS,
-        "index/tools.jsonl",
-        "pairs.jsonl",
-        "metrics.jsonl",
-        "model/model.safetensors",
-        "rankings.jsonl",
-    ):
-        assert (tmp_path / "retriever" / name).read_bytes() == (
-            workspace / "retriever" / name
-        ).read_bytes(), name
+    for name in (VECTORS, "index/tools.jsonl", "pairs.jsonl", "metrics.jsonl", "rankings.jsonl"):
+        again, whole = (run / "retriever" / name for run in (tmp_path, workspace))
+        assert again.read_bytes() == whole.read_bytes(), name
+    weights = "retriever/model/model.safetensors"
+    assert (tmp_path / weights).read_bytes() == (workspace / weights).read_bytes()
 
 
 def test_prep_offers_what_is_brought_and_adds_what_was_not(workspace, tmp_path):
     source = workspace.parent / "rows.jsonl"
-    told = agentlite(
-        "prep",
-        source,
-        "--run",
-        workspace,
-        "--out",
-        "prep-3",
-        "--retrieve",
-        3,
-        "--set",
-        "prep.retrieve_by=bm25",
-        "--protocol",
-        "hermes",
-        "--set",
-        "prep.split_by=parent",
-        "--test",
-        0.3,
-        "--model",
-        model_of(workspace),
-        "--json",
-    )
+    retrieved = ["--out", "prep-3", "--retrieve", "3", "--set", "prep.retrieve_by=bm25", "--json"]
+    plan = json.loads((workspace / "prep" / "plan.json").read_bytes())
+    same_model = ["--model", plan["settings"]["model"]]
+    told = agentlite("prep", source, "--run", workspace, *PREPARED, *same_model, *retrieved)
     assert told.returncode == 0, told.stderr.decode()
     figures = json.loads(told.stdout)["figures"]
     assert (
@@ -213,10 +137,6 @@ def test_prep_offers_what_is_brought_and_adds_what_was_not(workspace, tmp_path):
     for one in records:
         expected = {call.name for turn in one.turns for call in one.expected(turn).calls}
         assert expected <= {tool.name for tool in one.tools}
-
-
-def model_of(workspace: Path) -> str:
-    return str(json.loads((workspace / "prep" / "plan.json").read_bytes())["settings"]["model"])
 
 
 def test_a_layer_that_is_code_of_its_own_and_pickled_weights_are_refused(tiny_encoder, tmp_path):

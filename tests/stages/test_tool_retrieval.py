@@ -5,16 +5,15 @@ import pytest
 from support.generated_run import stage
 from support.samples import OSLO, WEATHER
 
-from agentlite.config.settings import EvalSettings
 from agentlite.core.records import SPLITS, Message, Record
 from agentlite.core.row_files import write_rows
 from agentlite.engine import sentence_encoder
 from agentlite.retrieval.index import ToolIndex
+from agentlite.retrieval.tool_pool import ToolPool
 from agentlite.retrieval.training_pairs import PAIRS
 from agentlite.stages.tool_retrieval import learned, ranker_of
 
 QUESTION = OSLO["content"]
-SETTINGS = EvalSettings(retriever="retriever")
 
 
 def asking(*questions, tools=(WEATHER,)):
@@ -42,14 +41,14 @@ def trained(tmp_path):
 @pytest.mark.parametrize("split", SPLITS)
 def test_only_the_questions_of_train_count_as_learned(trained, split):
     run = trained(**{split: QUESTION})
-    assert learned(SETTINGS, [asking(QUESTION)], run) == (split == "train")
+    assert learned(run / "retriever", [asking(QUESTION)]) == (split == "train")
 
 
 def test_a_record_counts_once_by_any_of_its_questions_and_only_where_it_has_tools(trained):
     run = trained(train=QUESTION)
     again = asking("How far is it to Rome?", QUESTION, "is it wet in oslo")  # no case, no marks
-    assert learned(SETTINGS, [again], run) == 1
-    assert learned(SETTINGS, [asking(QUESTION, tools=())], run) == 0
+    assert learned(run / "retriever", [again]) == 1
+    assert learned(run / "retriever", [asking(QUESTION, tools=())]) == 0
 
 
 def test_a_tuned_retriever_ranks_by_the_model_of_its_own_folder_wherever_it_is(
@@ -64,7 +63,7 @@ def test_a_tuned_retriever_ranks_by_the_model_of_its_own_folder_wherever_it_is(
         stage(folder, plan, {"model/weights.jsonl": [{"of": place}]}, {})
     for place in ("there", "here"):
         folder = tmp_path / place / "retriever"
-        ranker_of("tuned", ToolIndex((), numpy.eye(2)), folder, tmp_path / "here")
+        ranker_of("tuned", ToolIndex(ToolPool(), numpy.eye(2)), folder)
         source, length = loaded.pop()
         assert source.base == str(folder / "model") and length == (place == "there")
         assert source.name == "retriever's model"

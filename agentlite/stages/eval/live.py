@@ -112,14 +112,10 @@ class LiveEvaluation(Evaluation):
         settings, agent, folder = self.settings, self.agents[name], stage.folder
         done = act(agent, stage, f"eval {name}")
         sampled: list[Trajectory] = []
-        if settings.num_samples:
-            often = replace(
-                agent.settings,
-                num_samples=settings.num_samples,
-                temperature=settings.temperature,
-            )
+        if count := settings.num_samples:
+            often = replace(agent.settings, num_samples=count, temperature=settings.temperature)
             sampling = agent._replace(settings=often, file=SAMPLES)
-            sampled = act(sampling, stage, f"eval {name}, {settings.num_samples} samples")
+            sampled = act(sampling, stage, f"eval {name}, {count} samples")
             sampling.forget_turns(folder)
         agent.forget_turns(folder)
         fix = "The rollouts are kept. Fix the function; the same command scores them again."

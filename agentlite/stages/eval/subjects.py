@@ -104,20 +104,21 @@ def with_retrieved_tools(settings: EvalSettings, data: EvalData, run: Path) -> E
     """With the tools that the retriever finds, and no others. The model's own libraries are loaded
     first: Unsloth patches those that the retriever uses.
     """
-    retriever = digest_of(settings, run)
-    count = len(data.records)
-    if trained := learned(settings, data.records, run):
+    assert settings.retrieve
+    folder, by = run_folder.find_stage(settings.retriever, run), settings.retrieve_by
+    retriever, count = digest_of(folder), len(data.records)
+    if trained := learned(folder, data.records):
         console.notice(
             f"eval: {trained} of {count} records ask what {settings.retriever} learned from: "
             "prepare both alike, with the same seed, test and split_by"
         )
     with console.stdout_to_stderr():
-        if settings.retrieve_by in ("tuned", "hybrid") and not settings.endpoint:
+        if by in ("tuned", "hybrid") and not settings.endpoint:
             load_libraries(settings.engine)
         with console.waiting(
             f"eval: retrieving {settings.retrieve} tools for each of {count} records"
         ):
-            records = [*map(offers(settings, run, "left out").offer, data.records)]
+            records = [*map(offers(folder, settings.retrieve, by, "left out").offer, data.records)]
     return data._replace(
         records=records,
         every=data.every | {record.id: record for record in records},

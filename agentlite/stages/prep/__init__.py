@@ -32,13 +32,12 @@ from agentlite.data.tool_catalogue import may_declare, read_catalogue
 from agentlite.data.worker_pool import read_all
 from agentlite.rendering import choose as choose_protocol
 from agentlite.rendering import native_problem
-from agentlite.retrieval.offer_tools import counted
 from agentlite.stages.frame import Figures, plan_of, run_stage
 from agentlite.stages.prep import check
 from agentlite.stages.prep.candidates import chosen_candidates, inputs_of
 from agentlite.stages.prep.select import Selection, select
 from agentlite.stages.prep.write import figures_of_rows, write_all
-from agentlite.stages.tool_retrieval import digest_of, offers
+from agentlite.stages.tool_retrieval import counted, digest_of, offers
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import find_model, load_template
@@ -162,7 +161,7 @@ def _plan(
         buffer = find_buffer(Path(settings.replay), _run_key(plan))
         plan.inputs["replay"] = buffer.rows
     if settings.retrieve:
-        plan.inputs["retriever"] = digest_of(settings, target.run)
+        plan.inputs["retriever"] = digest_of(run_folder.find_stage(settings.retriever, target.run))
     return Job(IngestContext(settings, template, mixture), plan, stdin, buffer, candidates)
 
 
@@ -229,7 +228,8 @@ def _with_tools(job: Job, candidates: Mapping[str, list[RawLine]], run: Path) ->
         catalogue = read_catalogue(settings.tools, declarations())
     context = job.context._replace(catalogue=catalogue)
     if settings.retrieve:
-        retriever = offers(settings, run, "added")
+        folder = run_folder.find_stage(settings.retriever, run)
+        retriever = offers(folder, settings.retrieve, settings.retrieve_by, "added")
 
         def add_tools(record: Record) -> tuple[Record, Counter[str]]:
             record = retriever.offer(record)

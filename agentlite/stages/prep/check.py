@@ -110,7 +110,7 @@ def refuse_missing_packages(settings: PrepSettings) -> None:
     if settings.workers == RAY:
         need("--workers ray", ["ray"], "pip install 'agentlite[ray]'", in_set=False)
     if settings.retrieve:
-        check_packages(settings)
+        check_packages(settings.retrieve_by)
     if settings.replay:
         refuse_unwritable(Path(settings.replay))
 

@@ -12,16 +12,15 @@ from msgspec.structs import replace
 from agentlite.config.settings import RetrieverSettings
 from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.core.records import SPLITS, Record, from_row
+from agentlite.core.records import SPLITS, from_row
 from agentlite.core.row_files import Row, find_rows, read_rows, write_rows
 from agentlite.engine import sentence_encoder
 from agentlite.engine.trainer import check_trackers
 from agentlite.report.retrieval_tables import best_in_words
 from agentlite.retrieval import index, training_pairs
-from agentlite.retrieval.queries import Query, queries, questions
 from agentlite.retrieval.rankers import BY_WORDS, Ranker
-from agentlite.retrieval.tool_pool import ToolFile, ToolPool, read_pool
-from agentlite.retrieval.training_pairs import PAIRS
+from agentlite.retrieval.tool_pool import Query, ToolPool, queries, questions, read_pool
+from agentlite.retrieval.training_pairs import PAIRS, normal
 from agentlite.stages.frame import Figures, plan_of, run_stage
 from agentlite.stages.retriever.evaluate import TUNED, UNTRAINED, Encoder, measure
 from agentlite.stages.training import check_if_installed
@@ -41,11 +40,19 @@ class Work(NamedTuple):
     queries: Mapping[str, list[Query]]
     problems: list[Row]
 
+    @property
+    def counts(self) -> dict[str, int]:
+        return {
+            "tools": len(self.pool.entries),
+            "names": len(self.pool.names),
+            **{f"{split}_questions": len(queries) for split, queries in self.queries.items()},
+        }
+
 
 def run(settings: RetrieverSettings, target: RunTarget) -> Result:
     """Trains, or carries on, builds the index and measures. Raises Stopped after a signal."""
     data = run_folder.find_stage(settings.data, target.run)
-    prepared = run_folder.finished(data, "prep")
+    outputs = run_folder.finished(data, "prep").outputs
     source = find_encoder(settings.model, target.run, target.begun)
     epochs, rate = BY_KIND[is_static(source)]
     settings = replace(
@@ -54,20 +61,38 @@ def run(settings: RetrieverSettings, target: RunTarget) -> Result:
         learning_rate=rate if settings.learning_rate is None else settings.learning_rate,
     )
     files = {f"tools {name}": file_digest(Path(name)) for name in settings.tools}
-    digest = ",".join(
-        value[:16] for name, value in prepared.outputs.items() if name.startswith(SPLITS)
-    )
+    digest = ",".join(value[:16] for name, value in outputs.items() if name.startswith(SPLITS))
     inputs = {"data": digest, "model": source.digest, **files}
     plan = plan_of("retriever", settings, inputs)
     check_trackers(settings.report_to)
+    trains = settings.max_steps != 0
+
+    def read() -> Work:
+        return _read(data, settings.tools, trains)
+
+    def dry_run() -> Figures:
+        from agentlite.engine import retriever
+
+        if settings.trl and trains:
+            check_if_installed("retriever", "hf", lambda: retriever.check(settings))
+        work = read()
+        problems = _report_problems(work.problems)
+        pairs = sum(len(query.tool_indices) for query in work.queries["train"])
+        return {
+            **work.counts,
+            "pairs": pairs,
+            "steps": retriever.schedule(settings, pairs).steps if trains and pairs else 0,
+            **({"problems": problems} if problems else {}),
+        }
+
     chosen = shlex.quote(f"prep.retriever={target.out}")
     option = "" if target.out == "retriever" else f" --set {chosen}"
     return run_stage(
         plan,
         target,
-        dry_run=lambda: _dry_run(settings, data),
+        dry_run=dry_run,
         before_work=sentence_encoder.check_libraries,
-        work=lambda stage: _fill(stage, settings, source, _read(settings, data)),
+        work=lambda stage: _fill(stage, settings, source, read()),
         keep=["checkpoints/checkpoint-*"],
         next_command=f"agentlite prep SOURCE... --out prep-5 --retrieve 5{option}",
     )
@@ -77,44 +102,28 @@ def key_figure(figures: Mapping[str, object]) -> str:
     return best_in_words(figures)
 
 
-def _dry_run(settings: RetrieverSettings, data: Path) -> Figures:
-    """Reads all, counts all, trains nothing."""
-    from agentlite.engine import retriever
-
-    if settings.trl and settings.max_steps != 0:
-        check_if_installed("retriever", "hf", lambda: retriever.check(settings))
-    work = _read(settings, data)
-    problems = _report_problems(work.problems)
-    pairs = sum(len(query.tool_indices) for query in work.queries["train"])
-    trains = settings.max_steps != 0 and pairs > 0
-    return {
-        **_counts(work),
-        "pairs": pairs,
-        "steps": retriever.schedule(settings, pairs).steps if trains else 0,
-        **({"problems": problems} if problems else {}),
-    }
-
-
-def _counts(work: Work) -> dict[str, int]:
-    return {
-        "tools": len(work.pool.entries),
-        "names": len(work.pool.names),
-        **{f"{split}_questions": len(of_split) for split, of_split in work.queries.items()},
-    }
-
-
-def _read(settings: RetrieverSettings, data: Path) -> Work:
+def _read(data: Path, files: Sequence[str], trains: bool) -> Work:
+    """All tools, and the questions of each split; of train with the examples in files of tools,
+    but without those whose question is in dev or test too.
+    """
     with console.waiting("retriever: reading the tools"):
         records = {
             split: [from_row(row) for row in read_rows(find_rows(data, split))] for split in SPLITS
         }
-        read = read_pool(chain.from_iterable(records.values()), settings.tools)
-        train = [*records["train"], *_new_examples(read, records)]
-        by_split = {
-            split: queries(train if split == "train" else records[split], read.pool)
-            for split in SPLITS
-        }
-    lost = [
+        read = read_pool(chain.from_iterable(records.values()), files)
+        by_split = {split: queries(records[split], read.pool) for split in SPLITS}
+        held_out = {normal(query.text) for query in (*by_split["dev"], *by_split["test"])}
+        examples = [
+            example
+            for example in read.examples
+            if held_out.isdisjoint(map(normal, questions(example)))
+        ]
+        by_split["train"] += queries(examples, read.pool)
+    problems = [*read.problems]
+    if left := len(read.examples) - len(examples):
+        problem = f"{left} examples ask what dev or test ask: not learned"
+        problems.append({"location": "--tools", "code": "held out", "problem": problem})
+    problems += [
         {
             "location": f"record {query.step.record_id}",
             "code": "not in the pool",
@@ -124,7 +133,7 @@ def _read(settings: RetrieverSettings, data: Path) -> Work:
         for name in query.names
         if name not in read.pool.names
     ]
-    several = [
+    problems += [
         {
             "location": name,
             "code": "several schemas",
@@ -132,28 +141,13 @@ def _read(settings: RetrieverSettings, data: Path) -> Work:
         }
         for name, count in read.pool.versions.items()
     ]
-    if settings.max_steps != 0 and not any(query.tool_indices for query in by_split["train"]):
+    if trains and not any(query.tool_indices for query in by_split["train"]):
         raise UserError(
             "no question in train needs a tool.",
             "Prepare dialogs with calls; or --max-steps 0, for an index by the model as it is.",
             location=str(data),
         )
-    return Work(read.pool, by_split, [*read.problems, *lost, *several])
-
-
-def _new_examples(read: ToolFile, records: Mapping[str, Sequence[Record]]) -> list[Record]:
-    """The examples in files of tools, without those whose question is in dev or test too."""
-    held_out = queries(chain(records["dev"], records["test"]), read.pool)
-    held = {training_pairs.normal(query.text) for query in held_out}
-    kept = [
-        example
-        for example in read.examples
-        if held.isdisjoint(map(training_pairs.normal, questions(example)))
-    ]
-    if left := len(read.examples) - len(kept):
-        problem = f"{left} examples ask what dev or test ask: not learned"
-        read.problems.append({"location": "--tools", "code": "held out", "problem": problem})
-    return kept
+    return Work(read.pool, by_split, problems)
 
 
 def _report_problems(problems: Sequence[Row]) -> dict[str, int]:
@@ -181,13 +175,14 @@ def _fill(
         f"retriever: {len(work.pool.entries)} tools under {len(work.pool.names)} names; {counts}"
     )
     trains = settings.max_steps != 0
-    untrained, tuned = Encoder(source, settings, work.pool), None
+    untrained, tuned = Encoder(source, settings.max_length, work.pool), None
     figures: dict[str, Any] = {}
     if trains:
         figures = _train(folder, settings, source, work, untrained)
-        tuned = Encoder(Source(TUNED, str(folder / MADE), None, ""), settings, work.pool)
+        made = Source(TUNED, str(folder / MADE), None, "")
+        tuned = Encoder(made, settings.max_length, work.pool)
     outputs = index.write(index.ToolIndex(work.pool, (tuned or untrained).vectors), folder)
-    figures |= _counts(work)
+    figures |= work.counts
     figures |= {"problems": problems} if problems else {}
     figures |= measure(folder, settings, work.queries, untrained, tuned)
     if trains:

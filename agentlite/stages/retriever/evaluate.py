@@ -1,32 +1,41 @@
-"""Evaluate the retriever: figures, rankings and latency of every ranking method."""
+"""Evaluate the retriever: figures, rankings and latency of every ranking method.
 
+At a size of the pool, a query is asked among its right tools and as many others as are missing: the
+same others for every query.
+"""
+
+import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
+
+from msgspec import to_builtins
 
 from agentlite.config.settings import RetrieverSettings
 from agentlite.core import console
+from agentlite.core.records import Step
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.engine import sentence_encoder
-from agentlite.retrieval import evaluate, index
-from agentlite.retrieval.queries import Query
-from agentlite.retrieval.rankers import BY_WORDS, Ranker, Scores, by_name, by_vectors
-from agentlite.retrieval.tool_pool import ToolPool
-from agentlite.scoring.metrics.ranking import headline
+from agentlite.retrieval import index
+from agentlite.retrieval.rankers import BY_WORDS, Ranker, Scores, by_name, by_vectors, fused
+from agentlite.retrieval.tool_pool import Query, ToolPool
+from agentlite.scoring.metrics.confidence import paired_differences
+from agentlite.scoring.metrics.ranking import QueryRanking, headline, summaries, value
 from agentlite.workspace.model_source import Source
 
-TUNED, UNTRAINED = "tuned", "untrained"
+TUNED, UNTRAINED, FUSED = "tuned", "untrained", "hybrid"
 TIMED, SHOWN = 50, 10  # questions that are timed; tools per question in rankings.jsonl
 
 
 class Encoder:
     """A model and its vectors of the pool, both loaded when they are first needed."""
 
-    def __init__(self, source: Source, settings: RetrieverSettings, pool: ToolPool):
-        self.source, self.max_length, self.pool = source, settings.max_length, pool
+    def __init__(self, source: Source, max_length: int, pool: ToolPool):
+        self.source, self.max_length, self.pool = source, max_length, pool
 
     @cached_property
     def model(self) -> Any:
@@ -46,6 +55,13 @@ class Encoder:
         return by_vectors(self.vectors, self.embed)
 
 
+class QueryRanks(NamedTuple):
+    """The ranks of each query's right tools by method, at a size of the pool."""
+
+    size: int
+    by_method: dict[str, list[QueryRanking]]
+
+
 def measure(
     folder: Path,
     settings: RetrieverSettings,
@@ -56,7 +72,7 @@ def measure(
     """Every ranking method on the questions of test: writes metrics.json and rankings.jsonl.
     Returns the key figures; none where test has no question.
     """
-    queries, pool = by_split["test"], untrained.pool
+    queries, pool, seed = by_split["test"], untrained.pool, settings.seed
     if not queries:
         console.notice(
             "retriever: no question in test needs a tool: nothing is measured. Prepare with --test "
@@ -77,33 +93,133 @@ def measure(
         scores = {
             name: by_name(table, pool.owners, len(pool.names)) for name, table in entries.items()
         }
-        by_size = list(
-            evaluate.ranks(queries, pool, scores, settings.sizes, settings.seed, (best, "bm25"))
-        )
+        by_size = list(ranks(queries, pool, scores, settings.sizes, seed, (best, "bm25")))
     with console.waiting("retriever: measuring"):
-        figures = evaluate.figures(queries, by_size, settings.top, known, settings.seed)
-        shown = headline(figures["all"][str(by_size[0].size)][best])
-        compared = evaluate.differences(queries, by_size, shown[0], best, known, settings.seed)
-        latency = _latency(texts, pool, rankers, encoder)
-    others = {"differences": compared, "latency_ms": latency}
+        measured = figures(queries, by_size, settings.top, known, seed)
+        shown = headline(measured["all"][str(by_size[0].size)][best])
+        others = {
+            "differences": differences(queries, by_size, shown[0], best, known, seed),
+            "latency_ms": _latency(texts, pool, rankers["bm25"], encoder),
+        }
     methods = [*by_size[0].by_method]
-    write_json(folder / "metrics.json", {"methods": methods, "ranking": figures, **others})
+    write_json(folder / "metrics.json", {"methods": methods, "ranking": measured, **others})
+    ranked = zip(queries, by_size[-1].by_method[best], entries[best], strict=True)
     rankings = [
         {
             **query.step._asdict(),
             "question": query.text,
             "right": query.names,
-            "ranks": ranked.ranks,
+            "ranks": ranking.ranks,
             "retrieved": [
                 pool.entries[entry].tool.name for entry in index.likeliest(row[None], pool, SHOWN)
             ],
         }
-        for query, ranked, row in zip(
-            queries, by_size[-1].by_method[best], entries[best], strict=True
-        )
+        for query, ranking, row in ranked
     ]
     write_rows(folder / "rankings.jsonl", rankings)
-    return {"ranking": _short(figures, shown), **others}
+    return {"ranking": _short(measured, shown), **others}
+
+
+def ranks(
+    queries: Sequence[Query],
+    pool: ToolPool,
+    scores: Mapping[str, Scores],
+    sizes: Sequence[int],
+    seed: int,
+    fuse: tuple[str, str],
+) -> Iterator[QueryRanks]:
+    """`scores`: of each name, by method; `fuse`: the two that make the hybrid. Sizes beyond the
+    pool are the pool.
+    """
+    import numpy
+
+    others = list(range(len(pool.names)))
+    random.Random(seed).shuffle(others)
+    for size in sorted({min(size, len(others)) for size in (*sizes, len(others))}):
+        by_method: dict[str, list[QueryRanking]] = {name: [] for name in (*scores, FUSED)}
+        for number, query in enumerate(queries):
+            # the columns that the query is asked among, the right ones first
+            right = [pool.names[name] for name in query.names if name in pool.names]
+            wrong = (place for place in others if place not in right)
+            here = [*right, *islice(wrong, max(0, size - len(right)))]
+            own = {name: table[number][here] for name, table in scores.items()}
+            own[FUSED] = fused(*(own[name][None, :] for name in fuse))[0]
+            for name, row in own.items():
+                # a tie counts against the right tools
+                rest = numpy.sort(row[len(right) :])
+                best = numpy.sort(row[: len(right)])[::-1]
+                above = len(rest) - numpy.searchsorted(rest, best, side="left")
+                ranked = tuple(int(count) + rank for rank, count in enumerate(above, 1))
+                by_method[name].append(QueryRanking(ranked, len(query.names)))
+        yield QueryRanks(size, by_method)
+
+
+def figures(
+    queries: Sequence[Query],
+    by_size: Sequence[QueryRanks],
+    ks: Sequence[int],
+    known: set[str],
+    seed: int,
+) -> dict[str, Any]:
+    """By view, size and method: every metric. `known`: names that were right somewhere in
+    training.
+    """
+    return {
+        view: {
+            str(size): {
+                method: to_builtins(summaries([ranked[place] for place in places], ks, seed))
+                for method, ranked in by_method.items()
+            }
+            for size, by_method in by_size
+        }
+        for view, places in _views(queries, known).items()
+    }
+
+
+def differences(
+    queries: Sequence[Query],
+    by_size: Sequence[QueryRanks],
+    metric: str,
+    second: str,
+    known: set[str],
+    seed: int,
+) -> list[dict[str, object]]:
+    """What `second` has over every other method, on the same queries, whole records drawn again."""
+    compared: list[dict[str, object]] = []
+    values: list[tuple[dict[Step, float], dict[Step, float]]] = []
+    for view, places in _views(queries, known).items():
+        for size, by_method in by_size:
+            own = {
+                method: {queries[place].step: value(ranked[place], metric) for place in places}
+                for method, ranked in by_method.items()
+            }
+            of_size = {"view": view, "tools": size, "metric": metric}
+            for first in own:
+                if first != second:
+                    compared.append({**of_size, "first": first, "second": second})
+                    values.append((own[first], own[second]))
+    return [
+        {**names, **to_builtins(difference)}
+        for names, difference in zip(compared, paired_differences(values, seed), strict=True)
+    ]
+
+
+def _views(queries: Sequence[Query], known: set[str]) -> dict[str, list[int]]:
+    """Which queries count: all; those whose right tools were never right in training; those where
+    some was; those of a task. Without the views that have none.
+    """
+    new = [known.isdisjoint(query.names) for query in queries]
+    views = {
+        "all": [True] * len(new),
+        "new tools": new,
+        "known tools": [not is_new for is_new in new],
+        "tool_retrieval": [query.task == "tool_retrieval" for query in queries],
+    }
+    return {
+        view: [place for place, counts in enumerate(counted) if counts]
+        for view, counted in views.items()
+        if any(counted)
+    }
 
 
 def _short(figures: Mapping[str, Any], shown: Sequence[str]) -> dict[str, object]:
@@ -124,26 +240,24 @@ def _short(figures: Mapping[str, Any], shown: Sequence[str]) -> dict[str, object
 
 
 def _latency(
-    texts: Sequence[str], pool: ToolPool, rankers: Mapping[str, Ranker], encoder: Encoder
+    texts: Sequence[str], pool: ToolPool, bm25: Ranker, encoder: Encoder
 ) -> dict[str, float]:
     """Median milliseconds of one question at a time: encoding it, searching the pool with its
     vector, and BM25.
     """
-    some = texts[:TIMED]
-    vectors = encoder.embed(some)
-    timed: dict[str, Callable[[int], Any]] = {
-        "encode": lambda number: encoder.embed(some[number : number + 1]),
-        "search": lambda number: index.likeliest(
-            vectors[number : number + 1] @ encoder.vectors.T, pool, 5
-        ),
-        "bm25": lambda number: index.likeliest(rankers["bm25"](some[number : number + 1]), pool, 5),
+    texts = texts[:TIMED]
+    vectors = encoder.embed(texts)
+    timed: dict[str, Callable[[slice], Any]] = {
+        "encode": lambda one: encoder.embed(texts[one]),
+        "search": lambda one: index.likeliest(vectors[one] @ encoder.vectors.T, pool, 5),
+        "bm25": lambda one: index.likeliest(bm25(texts[one]), pool, 5),
     }
     medians = {}
     for name, ask in timed.items():
         milliseconds = []
-        for number in range(len(some)):
+        for number in range(len(texts)):
             started = time.perf_counter()
-            ask(number)
+            ask(slice(number, number + 1))
             milliseconds.append(1000 * (time.perf_counter() - started))
         medians[name] = round(median(milliseconds), 3)
     return medians
