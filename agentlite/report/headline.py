@@ -21,29 +21,28 @@ def headline(metrics: Mapping[str, Json], differences: Iterable[Json]) -> list[s
 
     `metrics`: of each model, as in metrics.json; `differences`: those of compare.json.
     """
-    name = next((one for one in PHRASES if _measured(metrics, one)), None)
+    name = next((name for name in PHRASES if _measured(metrics, name)), None)
     if not name:
         return []
     verb, questions = PHRASES[name]
     measured = _measured(metrics, name)
     best, *others = sorted(measured, key=lambda model: -measured[model]["mean"])
     count = measured[best]["count"]
-    noise = _noise(name, [best, *others], differences)
 
     # a reward between 0 and 1: there is nothing to count
     if any(figure.get("interval", "wilson") != "wilson" for figure in measured.values()):
         first = f"{best} has a mean {name} of {measured[best]['mean']:.2f} on {count} {questions}"
-        rest = ", ".join(f"{model} of {measured[model]['mean']:.2f}" for model in others)
-        return [f"{'; '.join(filter(None, [first, rest]))}.", *noise]
-
-    same = all(figure["count"] == count for figure in measured.values())
-    right = {
-        model: _right(figure) if same else f"{_right(figure)} of {figure['count']}"
-        for model, figure in measured.items()
-    }
-    first = f"{best} {verb} {_right(measured[best])} of {count} {questions}"
-    rest = ", ".join(f"{model} for {right[model]}" for model in others)
-    sentences = [f"{'; '.join(filter(None, [first, rest]))}.", *noise]
+        rest = [f"{model} of {measured[model]['mean']:.2f}" for model in others]
+    else:
+        same = all(figure["count"] == count for figure in measured.values())
+        first = f"{best} {verb} {_right(measured[best])} of {count} {questions}"
+        rest = [
+            f"{model} for {_right(measured[model])}"
+            + ("" if same else f" of {measured[model]['count']}")
+            for model in others
+        ]
+    sentences = [f"{first}; {', '.join(rest)}." if rest else f"{first}."]
+    sentences += _noise(name, [best, *others], differences)
     whole = _measured(metrics, EXACT)
     if name == TOOL and whole.keys() == measured.keys():
         counts = [f"{_right(whole[model])} ({model})" for model in [best, *others]]

@@ -33,22 +33,18 @@ class Origin(NamedTuple):
 
 def origins(run: WorkspaceRun) -> list[Origin]:
     """A tree for each stage that no other one was made from."""
-    read = {origin.name for stage in run.stages for origin in _read_by(stage, run)}
     shown: set[str] = set()
-    return [
-        _with_origins(Origin("", stage.name, [], stage), run, shown)
-        for stage in run.stages
-        if stage.name not in read
-    ]
 
+    def tree(origin: Origin) -> Origin:
+        """The same with the origins of its stage, unless they are shown further up already."""
+        if origin.stage is None or origin.name in shown:
+            return origin._replace(shown_above=origin.stage is not None)
+        shown.add(origin.name)
+        return origin._replace(origins=tuple(map(tree, _read_by(origin.stage, run))))
 
-def _with_origins(origin: Origin, run: WorkspaceRun, shown: set[str]) -> Origin:
-    """The same with the origins of its stage, unless they are shown further up already."""
-    if origin.stage is None or origin.name in shown:
-        return origin._replace(shown_above=origin.stage is not None)
-    shown.add(origin.name)
-    earlier = tuple(_with_origins(read, run, shown) for read in _read_by(origin.stage, run))
-    return origin._replace(origins=earlier)
+    read = {origin.name for stage in run.stages for origin in _read_by(stage, run)}
+    roots = [stage for stage in run.stages if stage.name not in read]
+    return [tree(Origin("", stage.name, [], stage)) for stage in roots]
 
 
 def _read_by(stage: ReportedStage, run: WorkspaceRun) -> Iterator[Origin]:
@@ -82,9 +78,12 @@ def commands(run: WorkspaceRun) -> list[str]:
     lines = []
     for stage in run.stages:
         command = stage.plan.command
-        out = ["--out", stage.name] if stage.name != command else []
-        lines.append(_command(command, stage.settings, out, profiled))
-    lines += [_evaluation(one, profiled) for one in run.evaluations if one.models]
+        words = ["--out", stage.name] if stage.name != command else []
+        lines.append(_command(command, stage.settings, words, profiled))
+    for evaluation in run.evaluations:
+        if evaluation.models:
+            settings, words = _evaluated(evaluation)
+            lines.append(_command("eval", settings, words, profiled))
     return lines
 
 
@@ -97,17 +96,16 @@ def _command(name: str, settings: Json, words: list[str], profiled: set[tuple[st
     for key, value in settings.items():
         if "." in key:  # of a stage that this one runs
             words += ["--set", f"{key}={json.dumps(value, ensure_ascii=False)}"]
-        if key in left_out or key not in fields(name):
             continue
-        if value == _default(name, key) and (name, key) not in profiled:
-            continue
-        words += option_words(name, key, value)
+        is_option = key in fields(name) and key not in left_out
+        if is_option and (value != _default(name, key) or (name, key) in profiled):
+            words += option_words(name, key, value)
     return shlex.join(["agentlite", name, *words])
 
 
-def _evaluation(evaluation: Evaluation, profiled: set[tuple[str, str]]) -> str:
-    """One command for all models and files of a data set; the prompts of each stand in its
-    figures.
+def _evaluated(evaluation: Evaluation) -> tuple[Json, list[str]]:
+    """The settings and the first words of one command for all models and files of a data set; the
+    prompts of each stand in its figures.
     """
     out = evaluation.folder.parent.name
     words = ["--out", out] if out != "eval" else []
@@ -124,11 +122,7 @@ def _evaluation(evaluation: Evaluation, profiled: set[tuple[str, str]]) -> str:
     left_out = {"model"} if in_others else {"model", "protocol"}
     settings = {key: value for key, value in first.settings.items() if key not in left_out}
     asked = {key: prompts[0][key] for key in ("limit", "seed") if key in prompts[0]}
-    return _command("eval", {**settings, "data": data, **asked}, words, profiled)
-
-
-def _default(command: str, key: str) -> object:
-    return msgspec.json.decode(msgspec.json.encode(default(command, key)))
+    return {**settings, "data": data, **asked}, words
 
 
 def is_given(stage: ReportedStage, key: str) -> bool:
@@ -136,3 +130,7 @@ def is_given(stage: ReportedStage, key: str) -> bool:
     command = stage.plan.command
     is_setting = command in COMMANDS and key in fields(command)
     return is_setting and bool(stage.settings[key] != _default(command, key))
+
+
+def _default(command: str, key: str) -> object:
+    return msgspec.json.decode(msgspec.json.encode(default(command, key)))

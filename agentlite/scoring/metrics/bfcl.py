@@ -6,8 +6,8 @@ Names are compared as the tools have them: BFCL's handlers of APIs that know no 
 for them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from agentlite.core.json_schema import TYPES, Schema, fits, schema_at
 from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Record, Tool
@@ -16,7 +16,6 @@ from agentlite.scoring.metrics.confidence import Summary, weighted_share
 from agentlite.scoring.metrics.tool_calls import standard
 
 SUBSET, WHOLE = "BFCL-style subset", "BFCL v4"
-Rule = Callable[[Sequence[Call], Gold, Sequence[Tool]], str]
 
 
 def category_of(record: Record) -> str:
@@ -27,70 +26,46 @@ def category_of(record: Record) -> str:
     return "" if changed else str(record.meta.get("category", ""))
 
 
+Rule = Literal["only tool", "named tools", "no call", "any call"]
+# whether the calls are of the only tool or of those that the gold names, by category
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(
+        ("simple_python", "simple_java", "simple_javascript", "live_simple"), "only tool"
+    ),
+    **dict.fromkeys(("multiple", "live_multiple"), "named tools"),
+    **dict.fromkeys(
+        ("parallel", "parallel_multiple", "live_parallel", "live_parallel_multiple"), "named tools"
+    ),
+    **dict.fromkeys(("irrelevance", "live_irrelevance"), "no call"),
+    "live_relevance": "any call",
+}
+
+
 def check(category: str, calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> str:
     """Why the calls are wrong by the rules of a single-turn category, in a few words; "" if they
-    are right.
+    are right. In any order; each expected call takes the first one left that satisfies it.
 
     A text that cannot be read has made no calls. Raises KeyError for a category that is not in
     RULES.
     """
-    return RULES[category](calls, gold, tools)
-
-
-def no_call(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> str:
-    return f"calls {calls[0].name} where no call is expected" if calls else ""
-
-
-def any_call(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> str:
-    return "" if calls else "makes no call where one is expected"
-
-
-def one_call(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> str:
-    """One call, of the only tool."""
-    return _miscounted(calls, gold) or call_problem(
-        calls[0], gold.calls[0], next(iter(tools), None)
-    )
-
-
-def chosen_call(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> str:
-    """One call, of the tool that the gold names."""
-    return _miscounted(calls, gold) or call_problem(
-        calls[0], gold.calls[0], _named(gold.calls[0].name, tools)
-    )
-
-
-def parallel_calls(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> str:
-    """In any order; each expected call takes the first one left that satisfies it."""
-    if problem := _miscounted(calls, gold):
-        return problem
+    rule = RULES[category]
+    if rule == "no call":
+        return f"calls {calls[0].name} where no call is expected" if calls else ""
+    if rule == "any call":
+        return "" if calls else "makes no call where one is expected"
+    if len(calls) != len(gold.calls):
+        return f"{len(calls)} calls where {len(gold.calls)} are expected"
     left = list(calls)
     for expected in gold.calls:
-        tool = _named(expected.name, tools)
+        offered = [tool for tool in tools if rule == "only tool" or tool.name == expected.name]
+        tool = offered[0] if offered else None
         problems = [call_problem(call, expected, tool) for call in left]
         if "" not in problems:
-            return f"no call left satisfies {expected.name}: {problems[0]}"
+            many = len(calls) > 1
+            prefix = f"no call left satisfies {expected.name}: " if many else ""
+            return prefix + problems[0]
         del left[problems.index("")]
     return ""
-
-
-RULES: dict[str, Rule] = {
-    **dict.fromkeys(("simple_python", "simple_java", "simple_javascript", "live_simple"), one_call),
-    **dict.fromkeys(("multiple", "live_multiple"), chosen_call),
-    **dict.fromkeys(
-        ("parallel", "parallel_multiple", "live_parallel", "live_parallel_multiple"), parallel_calls
-    ),
-    **dict.fromkeys(("irrelevance", "live_irrelevance"), no_call),
-    "live_relevance": any_call,
-}
-
-
-def _miscounted(calls: Sequence[Call], gold: Gold) -> str:
-    made, expected = len(calls), len(gold.calls)
-    return "" if made == expected else f"{made} calls where {expected} are expected"
-
-
-def _named(name: str, tools: Sequence[Tool]) -> Tool | None:
-    return next((tool for tool in tools if tool.name == name), None)
 
 
 def call_problem(call: Call, expected: GoldCall, tool: Tool | None) -> str:
@@ -127,20 +102,27 @@ def argument_problem(value: object, accepted: Sequence[object], schema: Schema) 
         value, schema = read_literal(value, schema)
     elif type(value) is tuple and schema.get("format") == "Python tuple":
         value = list(value)
-    declared = _declared(schema)
+    declared, elements = _declared(schema), _declared(schema_at(schema, "items"))
     if declared is float and type(value) is int:
-        value = _as_float(value)
+        try:
+            value = float(value)
+        except OverflowError:
+            value = float("inf") if value > 0 else float("-inf")
     of_gold = _first_type(accepted)
     if type(value) not in (declared, of_gold):
         return f"is a {type(value).__name__}"
-    elements = _declared(schema_at(schema, "items"))
-    if type(value) is declared is list and not _elements_typed(value, accepted, elements):
+    # beside some answer, each element has the declared type or that of the answer's first element
+    if type(value) is declared is list and not any(
+        type(answer) is not list or {*map(type, value)} <= {elements, _first_type(answer)}
+        for answer in accepted
+    ):
         return "has elements of a wrong type"
     # gold of another type than the declared one names a variable: no spelling is forgiven in it
-    compare = COMPARISONS.get(declared, _among) if of_gold in (declared, None) else _among
-    if compare is _same_list and elements is dict:
-        compare = _same_objects
-    return "" if compare(value, accepted) else "has a value that is not accepted"
+    if of_gold in (declared, None):
+        is_right = any(_same(value, answer, elements) for answer in accepted)
+    else:
+        is_right = value in accepted
+    return "" if is_right else "has a value that is not accepted"
 
 
 def _declared(schema: Schema) -> type:
@@ -148,83 +130,36 @@ def _declared(schema: Schema) -> type:
     return TYPES.get(str(schema.get("type")), str)
 
 
-def _as_float(value: int) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
-
-
 def _first_type(accepted: Sequence[object]) -> type | None:
     """The type of the first accepted value that does not just say that it may be left out."""
     return next((type(answer) for answer in accepted if answer != ""), None)
 
 
-def _elements_typed(value: list[object], accepted: Sequence[object], declared: type) -> bool:
-    """Whether, beside some answer, each element has the declared type or that of the answer's first
-    element.
-    """
-    return any(
-        type(answer) is not list
-        or {type(element) for element in value} <= {declared, _first_type(answer)}
-        for answer in accepted
-    )
+def _same(value: object, answer: object, elements: type) -> bool:
+    """An empty list also does where the parameter may be left out. `elements`: of a list."""
+    if isinstance(value, str):
+        return type(answer) is str and standard(value) == standard(answer)
+    if isinstance(value, list):
+        if not isinstance(answer, list | str):
+            return False
+        if elements is dict:
+            return len(value) == len(answer) and all(map(_fills, value, answer))
+        return list(map(standard, value)) == list(map(standard, answer))
+    return _fills(value, answer) if isinstance(value, dict) else value == answer
 
 
-def _among(value: object, accepted: Sequence[object]) -> bool:
-    return value in accepted
-
-
-def _same_text(value: str, accepted: Sequence[object]) -> bool:
-    return standard(value) in [standard(answer) for answer in accepted if type(answer) is str]
-
-
-def _same_list(value: list[object], accepted: Sequence[Any]) -> bool:
-    """An empty list also does where the parameter may be left out."""
-    given = [standard(element) for element in value]
-    return any(
-        given == [standard(element) for element in answer] for answer in accepted if _holds(answer)
-    )
-
-
-def _same_object(value: dict[str, object], accepted: Sequence[object]) -> bool:
-    return any(isinstance(answer, dict) and _fills(value, answer) for answer in accepted)
-
-
-def _same_objects(value: list[object], accepted: Sequence[Any]) -> bool:
-    return any(
-        len(value) == len(answer)
-        and all(
-            isinstance(v, dict) and _same_object(v, [a]) for v, a in zip(value, answer, strict=True)
-        )
-        for answer in accepted
-        if _holds(answer)
-    )
-
-
-COMPARISONS: dict[type, Callable[[Any, Sequence[Any]], bool]] = {
-    str: _same_text,
-    list: _same_list,
-    dict: _same_object,
-}
-
-
-def _holds(answer: object) -> bool:
-    return isinstance(answer, list | str)
-
-
-def _fills(value: dict[str, Any], answer: dict[str, Any]) -> bool:
+def _fills(value: object, answer: object) -> bool:
     """Whether an object has a value accepted for each of its keys, and every key that may not be
     left out.
     """
+    if not (isinstance(value, dict) and isinstance(answer, dict)):
+        return False
+    choices = {
+        key: accepted for key, accepted in answer.items() if isinstance(accepted, list | str)
+    }
     return all(
-        key in answer
-        and _holds(answer[key])
-        and standard(inner) in [standard(choice) for choice in answer[key]]
-        for key, inner in value.items()
-    ) and all(
-        key in value or (_holds(choices) and "" in choices) for key, choices in answer.items()
-    )
+        standard(inner) in map(standard, choices.get(key, ())) for key, inner in value.items()
+    ) and all(key in value or "" in choices.get(key, ()) for key in answer)
 
 
 class CategoryGroup(NamedTuple):

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -19,17 +19,16 @@ from agentlite.core.errors import UserError, need
 from agentlite.core.plain_words import misfit
 from agentlite.core.records import plain
 from agentlite.scoring.metrics.confidence import Summary, bootstrapped, redrawn, summary
-from agentlite.scoring.metrics.kagentbench_parser import (
+from agentlite.scoring.metrics.kagentbench_texts import (
     ANSWERS,
     CORRECTED,
     NONE,
     READERS,
     ParsedText,
     Reader,
+    rouge_l,
 )
-from agentlite.scoring.metrics.rouge import rouge_l
 
-Json = dict[str, Any]
 Kind = Literal["plantooluse", "reflextion", "conclusion", "profile"]  # the benchmark's own spelling
 WEIGHTS = {
     "planning": 0.25,
@@ -51,17 +50,26 @@ class StepTask(Struct, frozen=True):
     golden_result: Any = ""
 
 
-class Row(Struct, frozen=True):
-    """A query with its gold and what a model said to each prompt: a text by template, or one text
-    for a profile.
-    """
+class Answer(Struct, frozen=True):
+    """What a model said to each prompt of a query: a text by template, or one for a profile."""
 
-    id: str
+    id: str | int
+    type: Kind
+    model_predict: dict[str, Any] | str
+
+
+class Row(Struct, frozen=True):
+    """A query with its gold and what a model said to it."""
+
+    id: str | int
     type: Kind
     golden_result_list: list[StepTask]
     funcs: list[Any] = []
     memory_last_task: Any = None
     model_predict: dict[str, Any] | str = {}
+
+
+AnyRow = TypeVar("AnyRow", Row, Answer)
 
 
 class Rules(NamedTuple):
@@ -94,65 +102,53 @@ def read(benchmark: Path, predictions: Path) -> list[Row]:
     missing, twice, unknown.
     """
     need("KAgentBench's ROUGE", ["nltk"], "pip install 'agentlite[kagent]'", "--kagent")
-    questions, answers = _by_id(benchmark), _by_id(predictions)
-    for (kind, name), (place, _) in answers.items():
+    questions, answers = _by_id(benchmark, Row), _by_id(predictions, Answer)
+    for (kind, name), (place, answer) in answers.items():
         if (kind, name) not in questions:
             fix = "Score the predictions with the file they were made from."
             raise UserError(f"{name} ({kind}) is not in {benchmark}.", fix, location=place)
-    missing = [key for key in questions if key not in answers]
-    if missing:
+        texts = answer.model_predict
+        if isinstance(texts, str) != (kind == "profile"):
+            raise UserError(
+                "model_predict is one text for a profile, else an object of texts by template.",
+                "See the benchmark's own prompt_input.",
+                location=place,
+            )
+        if unknown := sorted(set(texts) - set(READERS)) if isinstance(texts, dict) else []:
+            fix = f"Known: {', '.join(READERS)}."
+            raise UserError(f"no template is called {unknown[0]}.", fix, location=place)
+    if missing := [key for key in questions if key not in answers]:
         kind, name = missing[0]
         raise UserError(
             f"no prediction for {name} ({kind}), and {len(missing) - 1} more.",
             f"Predict all rows of {benchmark}.",
             location=str(predictions),
         )
-    return [_row(*question, *answers[key]) for key, question in questions.items()]
+    return [
+        msgspec.structs.replace(row, model_predict=answers[key][1].model_predict)
+        for key, (_, row) in questions.items()
+    ]
 
 
-def _by_id(path: Path) -> dict[tuple[str, str], tuple[str, Json]]:
+def _by_id(path: Path, kind: type[AnyRow]) -> dict[tuple[str, str], tuple[str, AnyRow]]:
     """By type and id: where each row stands, and the row."""
-    rows: dict[tuple[str, str], tuple[str, Json]] = {}
+    rows: dict[tuple[str, str], tuple[str, AnyRow]] = {}
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
-        place = f"{path}:{number}"
+        place, problem = f"{path}:{number}", ""
         try:
-            row = json.loads(line)
+            row = msgspec.convert(json.loads(line), kind)
+        except msgspec.ValidationError as error:
+            problem = f"{misfit(error)}."
         except (ValueError, RecursionError) as error:
-            fix = "Each line is a JSON object in UTF-8."
-            raise UserError(f"not a JSON row ({error}).", fix, location=place) from error
-        if not isinstance(row, dict) or not {"id", "type"} <= row.keys():
-            problem = "the row has no id or no type."
-            raise UserError(problem, "Give a row of KAgentBench.", location=place)
-        key = str(row["type"]), str(row["id"])
+            problem = f"not a JSON row ({error})."
+        if problem:
+            raise UserError(problem, "Give a row of KAgentBench, in UTF-8.", location=place)
+        key = row.type, str(row.id)
         if key in rows:
-            raise UserError(
-                f"{key[1]} ({key[0]}) appears twice.", "Leave one of them.", location=place
-            )
+            problem = f"{row.id} ({row.type}) appears twice."
+            raise UserError(problem, "Leave one of them.", location=place)
         rows[key] = place, row
     return rows
-
-
-def _row(place: str, question: Json, answer_place: str, answer: Json) -> Row:
-    if "model_predict" not in answer:
-        fix = "It holds a text for each prompt."
-        raise UserError("the row has no model_predict.", fix, location=answer_place)
-    said = {"id": str(question["id"]), "model_predict": answer["model_predict"]}
-    try:
-        row = msgspec.convert({**question, **said}, Row)
-    except msgspec.ValidationError as error:
-        fix = "Give a row of KAgentBench."
-        raise UserError(f"{misfit(error)}.", fix, location=place) from error
-    texts = row.model_predict
-    if isinstance(texts, str) != (row.type == "profile"):
-        raise UserError(
-            "model_predict is one text for a profile, else an object of texts by template.",
-            "See the benchmark's own prompt_input.",
-            location=place,
-        )
-    if unknown := sorted(set(texts) - set(READERS)) if isinstance(texts, dict) else []:
-        fix = f"Known: {', '.join(READERS)}."
-        raise UserError(f"no template is called {unknown[0]}.", fix, location=place)
-    return row
 
 
 def score(rows: Sequence[Row], rules: str, seed: int) -> dict[str, Summary | None]:
@@ -188,24 +184,19 @@ def planning(row: Row, rules: Rules) -> float:
     """How well the thought agrees with that of a gold which calls the same tool: the mean over the
     prompts.
     """
-    return _over_prompts(
-        row, rules, lambda parsed, gold: _thought(parsed, gold) if gold.thought != NONE else 0.0
-    )
+    return _over_prompts(row, rules, _thought)
 
 
 def tool_use(row: Row, rules: Rules) -> float:
     """How well the arguments agree with those of a gold which calls the same tool."""
-    return _over_prompts(
-        row, rules, lambda parsed, gold: _same_tool(parsed, gold) and _arguments(parsed, gold)
-    )
+    return _over_prompts(row, rules, _arguments)
 
 
 def reflection(row: Row, rules: Rules) -> float:
     """Thought and arguments, .3 to .7; nothing for what repeats the last task."""
 
     def agreement(parsed: ParsedText, gold: StepTask) -> float:
-        repeats = rules.repeats(gold, parsed, row.memory_last_task)
-        if repeats or gold.thought == NONE or not _same_tool(parsed, gold):
+        if gold.thought == NONE or rules.repeats(gold, parsed, row.memory_last_task):
             return 0.0
         return 0.3 * _thought(parsed, gold) + 0.7 * _arguments(parsed, gold)
 
@@ -235,25 +226,21 @@ PARTS: dict[str, tuple[Kind, Callable[[Row, Rules], float]]] = {
 def _over_prompts(
     row: Row, rules: Rules, agreement: Callable[[ParsedText, StepTask], float]
 ) -> float:
-    """The mean over the prompts of the agreement with the nearest gold that calls a tool."""
+    """The mean over the prompts of the agreement with the nearest gold that calls the same tool."""
     assert isinstance(row.model_predict, dict)
-    golds = [gold for gold in row.golden_result_list if gold.tool_name != NONE]
     best, last = [], ParsedText()
     for template, text in row.model_predict.items():
         if template != "ReACT" or text:
             last = rules.readers[template](_text(text), row.funcs)
         elif not rules.carried:
             last = ParsedText()
+        golds = [gold for gold in row.golden_result_list if NONE != gold.tool_name == last.tool]
         best.append(max((agreement(last, gold) for gold in golds), default=0.0))
     return fmean(best) if best else 0.0
 
 
-def _same_tool(parsed: ParsedText, gold: StepTask) -> float:
-    return float(parsed.tool == gold.tool_name)
-
-
 def _thought(parsed: ParsedText, gold: StepTask) -> float:
-    return _same_tool(parsed, gold) and rouge_l(gold.thought, parsed.thought)
+    return rouge_l(gold.thought, parsed.thought) if gold.thought != NONE else 0.0
 
 
 def _arguments(parsed: ParsedText, gold: StepTask) -> float:

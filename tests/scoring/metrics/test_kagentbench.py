@@ -18,8 +18,7 @@ from agentlite.scoring.metrics.kagentbench import (
     read,
     score,
 )
-from agentlite.scoring.metrics.kagentbench_parser import READERS
-from agentlite.scoring.metrics.rouge import tokens
+from agentlite.scoring.metrics.kagentbench_texts import READERS, tokens
 
 NLTK = {  # what nltk 3.10 says, with Punkt's English model
     "Muffins cost $3.88 (3,36)\nin New York.  Buy two.": (
@@ -315,7 +314,7 @@ BAD = {
     "no text": (
         [ROW],
         [{"id": "k1", "type": "plantooluse"}],
-        "said.jsonl:1: the row has no model_predict",
+        "said.jsonl:1: model_predict is missing",
     ),
     "one text for many prompts": (
         [ROW],
@@ -332,7 +331,7 @@ BAD = {
         [SAID],
         "asked.jsonl:1: golden_result_list is missing",
     ),
-    "no id": ([{}], [], "asked.jsonl:1: the row has no id"),
+    "no id": ([{}], [], "asked.jsonl:1: id is missing"),
     "not UTF-8": ([ROW], b"\xff\n", "said.jsonl:1: not a JSON row"),
 }
 
