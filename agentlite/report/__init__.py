@@ -1,11 +1,30 @@
-"""Finished run folders -> report.html and report.md, pages for people."""
+"""Finished run folders -> report.html, one file that loads nothing and keeps models' texts as text,
+and report.md: two templates of the same contents.
+"""
 
+import base64
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentlite.core.row_files import replacing, write_json
+from agentlite.report import ablation, bfcl_scores, charts, retrieval_tables, tables
 from agentlite.report.bfcl_scores import as_json, bfcl_table
-from agentlite.report.page import reports
-from agentlite.report.read_run import read_run
+from agentlite.report.headline import headline
+from agentlite.report.predictions import MOST, confusion, pack_predictions, read_answers
+from agentlite.report.provenance import commands, is_given, origins
+from agentlite.report.read_run import Evaluation, Json, WorkspaceRun, read_run
+from agentlite.report.rollouts import file_of, files_of, pack_rollouts, read_rollouts
+from agentlite.report.tables import Table
+from agentlite.scoring.metrics.model_metrics import EXPLANATIONS
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+FILES = Path(__file__).parent
+READER_BUDGET = 4_500_000  # characters, of all readers together: the page stays below 5 MB
 
 
 def write_report(run: Path) -> Path:
@@ -24,3 +43,182 @@ def write_report(run: Path) -> Path:
     else:
         (run / "bfcl.json").unlink(missing_ok=True)
     return run / "report.md"
+
+
+def reports(run: WorkspaceRun) -> dict[str, str]:
+    """The text of each file."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(FILES),
+        autoescape=lambda name: name == "page.html",
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {"tables": tables, "charts": charts, "is_given": is_given}
+    environment.globals |= {"ablation": ablation, "bfcl_scores": bfcl_scores}
+    environment.globals |= {"by_metric": _by_metric, "by_pair": _by_pair}
+    environment.globals["explanations"] = EXPLANATIONS
+    environment.filters |= {name: getattr(tables, name) for name in tables.FILTERS}
+    environment.filters["with_code"] = with_code
+    style, script = ((FILES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    contents = _contents(run)
+    page = environment.get_template("page.html").render(
+        contents, style=style, script=script, script_digest=digest
+    )
+    blocks = environment.get_template("report.md.jinja").render(contents)
+    markdown = re.sub(r"\n{3,}", "\n\n", blocks).strip() + "\n"
+    return {"report.html": page, "report.md": markdown}
+
+
+def with_code(sentence: str) -> "Markup":
+    """Escaped, with what stands in backticks set as code."""
+    from markupsafe import Markup
+
+    parts = sentence.split("`")
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts)
+    )
+
+
+def _contents(run: WorkspaceRun) -> Json:
+    """`sections`: by title, from top to bottom; the page leaves out those without content."""
+    acted = {stage.name: files for stage in run.stages if (files := file_of(stage))}
+    budget = READER_BUDGET // max(1, len(run.evaluations) + len(acted))
+    evaluations = [_evaluation(run, evaluation, budget) for evaluation in run.evaluations]
+    rollouts, retrievers, trained, data = [], [], [], []
+    for stage in run.stages:
+        if stage.name in acted:
+            ranked = read_rollouts(acted[stage.name])
+            rollouts.append((stage, ranked, pack_rollouts(stage.name, ranked, budget)))
+        if stage.kind == "retriever" and (figures := stage.json("metrics.json")):
+            retriever = {
+                "stage": stage,
+                "tables": retrieval_tables.tables(figures),
+                "differences": retrieval_tables.differences(figures),
+                "milliseconds": retrieval_tables.milliseconds(figures),
+            }
+            retrievers.append(retriever)
+        if rows := stage.logged:
+            so_far = {} if stage.done else {"not finished, step": rows[-1]["step"]}
+            trained.append((stage, {**so_far, **stage.figures}, *charts.charts(rows)))
+        if statistics := stage.json("stats.json"):
+            data.append((stage, list(_statistics(statistics))))
+    stages = [(stage.name, stage) for stage in run.stages]
+    stages += [
+        (f"eval {evaluation.name}: {name}", model)
+        for evaluation in run.evaluations
+        for name, model in evaluation.models.items()
+    ]
+    ran_under: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for name, stage in stages:
+        if versions := stage.plan.versions:
+            ran_under.setdefault(tuple(versions.items()), []).append(name)
+    sections = {
+        "BFCL": bfcl_table(run),
+        "Rollouts": rollouts,
+        "Ablation": ablation.ablations(run),
+        "Retrieval": retrievers,
+        "Training": trained,
+        "Lineage": origins(run),
+        "Data": data,
+        "Settings": stages,
+        "Commands": commands(run),
+    }
+    links = [
+        (f"{title.lower()}-{number}", f"{title}{evaluation['on']}")
+        for number, evaluation in enumerate(evaluations, 1)
+        for title in ("Models", "Differences", "Slices", "Tools", "Predictions", "Rollouts")
+        if evaluation["models" if title == "Slices" else title.lower()]
+    ]
+    links += [(title.lower(), title) for title, content in sections.items() if content]
+    return {
+        "run": run,
+        "evaluations": evaluations,
+        "sections": sections,
+        "versions": ran_under,
+        "links": links,
+    }
+
+
+def _evaluation(run: WorkspaceRun, evaluation: Evaluation, budget: int) -> Json:
+    on = f" on {evaluation.name}" if len(run.evaluations) > 1 else ""
+    kept = ("models", "headline", "differences", "tools", "predictions", "rollouts")
+    content: Json = {"evaluation": evaluation, "on": on, **dict.fromkeys(kept, ())}
+    if not evaluation.models:
+        return content
+    metrics, differences = evaluation.metrics, tables.differences(evaluation)
+    models = tables.models(metrics)
+    content |= {
+        "models": models,
+        "is_bfcl": run.is_bfcl(evaluation),
+        "headline": headline(metrics, differences),
+        "learned_before": tables.learned_before(metrics),
+        "differences": differences,
+        "outdated": tables.outdated(evaluation),
+        "slices": tables.slices(metrics),
+        "groups": [*tables.groups(metrics).values()],
+        "wrong": tables.wrong_answers(metrics),
+        "problems": tables.problems(metrics),
+    }
+    prompts = max(figures.get("prompts", 0) for figures in metrics.values())
+    if evaluation.is_live:
+        ranked = read_rollouts(files_of(evaluation))
+        packed = pack_rollouts(evaluation.name, ranked, budget)
+        return content | {"prompts": f"{prompts} tasks", "rollouts": ranked, "packed": packed}
+    answers = read_answers(run, evaluation)
+    confused = confusion(answers, list(metrics))
+    return content | {
+        "prompts": f"{len(answers.by_step) or prompts} prompts",
+        "tools": {"shown": confused[:MOST], "count": len(confused)},
+        "predictions": {
+            "unknown": sum(step.record_id not in answers.records for step in answers.by_step),
+            "reader": pack_predictions(answers, list(metrics), models.head[1:], budget),
+        },
+    }
+
+
+def _by_metric(table: Table) -> Iterator[Json]:
+    """Each metric with its figures by model, and the scale of its chart."""
+    for column, name in enumerate(table.head[1:], 1):
+        rows = [(row[0], row[column]) for row in table.rows]
+        scale = charts.scale([figure for _, figure in rows if tables.is_summary(figure)])
+        marks = (0, 0.5, 1) if scale == (0, 1) else (0,)
+        yield {"name": name, "rows": rows, "scale": scale, "marks": marks}
+
+
+def _by_pair(differences: Sequence[Json]) -> Iterator[Json]:
+    """The differences between two models at a time, all on one scale around zero."""
+    scale = charts.scale(differences, around_zero=True)
+    pairs: dict[tuple[str, str], list[Json]] = {}
+    for row in differences:
+        pairs.setdefault((row["second"], row["first"]), []).append(row)
+    for (second, first), rows in pairs.items():
+        yield {"second": second, "first": first, "rows": rows, "scale": scale}
+
+
+def _statistics(values: Json, title: str = "") -> Iterator[Table]:
+    """The numbers as a table; each value that is an object as a table of its own."""
+    single = {name: value for name, value in values.items() if not isinstance(value, dict)}
+    if single:
+        yield Table(title, [], [[name, _text(value)] for name, value in single.items()])
+    for name, value in values.items():
+        if not isinstance(value, dict) or not value:
+            continue
+        called = f"{title} {name.replace('_', ' ')}".strip()
+        if not all(isinstance(inner, dict) for inner in value.values()):
+            yield from _statistics(value, called)
+            continue
+        head = list(dict.fromkeys(key for inner in value.values() for key in inner))
+        rows = [[key, *(_text(inner.get(name)) for name in head)] for key, inner in value.items()]
+        yield Table(called, ["", *head], rows)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_text(inner)}" for name, inner in value.items()) or tables.ABSENT
+    if isinstance(value, list):
+        return ", ".join(map(_text, value)) or "none"
+    return tables.ABSENT if value is None else tables.short(value)

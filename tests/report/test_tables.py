@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.generated_run import stage
 
-from agentlite.report import tables
-from agentlite.report.page import reports
+from agentlite.report import reports, tables
 from agentlite.report.read_run import read_run
 from agentlite.report.tables import BFCL_SENTENCE, NO_EVALUATION, Table, as_table
 

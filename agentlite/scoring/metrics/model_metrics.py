@@ -85,18 +85,6 @@ class JudgeRun(Struct, frozen=True, kw_only=True):
     cost: float | UnsetType = UNSET
 
 
-class SamplingOfPasses(Struct, frozen=True):
-    temperature: float
-
-
-class ForgettingSource(Struct, frozen=True):
-    """The file of general rows, and the two models that were compared on it."""
-
-    general: str
-    before: str
-    after: str
-
-
 class RetrievalLoss(Struct, frozen=True, kw_only=True):
     """How many wrong steps are due to the retrieval of tools, and how many to the model's choice:
     1 - a figure = the share lost to retrieval + the share lost to choosing, always. Over the
@@ -164,7 +152,8 @@ class Metrics(Struct, frozen=True, kw_only=True):
     for it. `by`: slice -> value -> metrics. `problems`: how many texts had each. `wrong_answers`:
     how many answers are of each kind; absent where the model acted in an environment. `unanswered`:
     how many prompts count as wrong because their server never answered. `learned_before`: absent
-    where the model learned none of the records.
+    where the model learned none of the records. `passes_are`: the temperature of the samples;
+    `forgetting_is`: the file of general rows, and the models before and after.
     """
 
     prompts: int
@@ -187,9 +176,9 @@ class Metrics(Struct, frozen=True, kw_only=True):
     judge: dict[str, Summary | None] | UnsetType = UNSET
     judge_is: JudgeRun | UnsetType = UNSET
     passes: dict[str, Summary] | UnsetType = UNSET
-    passes_are: SamplingOfPasses | UnsetType = UNSET
+    passes_are: dict[str, float] | UnsetType = UNSET
     forgetting: Mapping[str, Any] | UnsetType = UNSET
-    forgetting_is: ForgettingSource | UnsetType = UNSET
+    forgetting_is: dict[str, str] | UnsetType = UNSET
     self_cognition: dict[str, Summary | None] | UnsetType = UNSET
     self_cognition_is: general_talk.Identity | UnsetType = UNSET
 

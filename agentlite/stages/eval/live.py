@@ -29,7 +29,6 @@ from agentlite.scoring.metrics.model_metrics import (
     DONE,
     ENDINGS,
     Metrics,
-    SamplingOfPasses,
     read_metrics,
 )
 from agentlite.scoring.metrics.summarize import Scores, by_slice, passes, summaries
@@ -210,7 +209,7 @@ def live_metrics(
         by=by_slice([*scored, *by_turn], [], settings.seed),
         problems=dict(sorted(problems.items())),
         passes=passes(right, settings.seed) if right else UNSET,
-        passes_are=SamplingOfPasses(settings.temperature) if right else UNSET,
+        passes_are={"temperature": settings.temperature} if right else UNSET,
     )
 
 
