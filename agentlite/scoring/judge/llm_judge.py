@@ -71,16 +71,13 @@ class Prices(NamedTuple):
 
 
 class JudgeResult(NamedTuple):
-    """By item. Tokens and cost count all verdicts; `new_verdicts` is how many were requested
-    now.
+    """By item. Tokens and cost of the run count all verdicts; `new_verdicts` is how many were
+    requested now.
     """
 
     verdicts: dict[str, JudgeVerdict]
     new_verdicts: int
-    problems: dict[str, int]
-    prompt_tokens: int
-    completion_tokens: int
-    cost: float | None
+    run: JudgeRun
 
     @property
     def scores(self) -> dict[str, int]:
@@ -140,9 +137,16 @@ def judge(
     verdicts = {name: known[key] for name, key in keys.items()}
     each = {verdict.key: verdict for verdict in verdicts.values()}.values()
     prompt, completion = sum(v.prompt_tokens for v in each), sum(v.completion_tokens for v in each)
-    cost = (prompt * prices.prompt + completion * prices.completion) / 1e6 if prices else None
     problems = Counter(verdict.problem for verdict in verdicts.values() if verdict.problem)
-    return JudgeResult(verdicts, new, dict(problems.most_common()), prompt, completion, cost)
+    run = JudgeRun(
+        model=endpoint.model,
+        url=endpoint.url,
+        problems=dict(problems.most_common()),
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        cost=(prompt * prices.prompt + completion * prices.completion) / 1e6 if prices else UNSET,
+    )
+    return JudgeResult(verdicts, new, run)
 
 
 def _verdict(key: str, reply: Reply) -> JudgeVerdict:
@@ -264,7 +268,7 @@ def judge_metrics(
     if not leave_out:
         effect = "leaves them out of the judge's figures"
         refuse_unanswered(result.unanswered, len(answers), "--judge", effect)
-    for problem, count in result.problems.items():
+    for problem, count in result.run.problems.items():
         console.notice(f"eval: the judge gave no score to {count} answers: {problem}")
     scores = [float(score) for score in result.scores.values()]
     usable = [float(score >= USABLE) for score in scores]
@@ -272,11 +276,4 @@ def judge_metrics(
         "judge_score": summary(scores, seed) if scores else None,
         "judge_usable": summary(usable, seed) if scores else None,
     }
-    return metrics, JudgeRun(
-        model=endpoint.model,
-        url=endpoint.url,
-        problems=result.problems,
-        prompt_tokens=result.prompt_tokens,
-        completion_tokens=result.completion_tokens,
-        cost=UNSET if result.cost is None else result.cost,
-    )
+    return metrics, result.run

@@ -5,14 +5,17 @@ the replies being those of a function.
 import time
 
 import pytest
+from msgspec import UNSET
 
 from agentlite.core import endpoint_pool
 from agentlite.core.endpoint_pool import PROBE
 from agentlite.core.openai_client import Endpoint, Reply
+from agentlite.core.records import Prediction
 from agentlite.scoring.judge.llm_judge import (
     Item,
     Prices,
     judge,
+    judge_metrics,
     read_verdict,
 )
 
@@ -70,9 +73,9 @@ def test_a_verdict_with_text_is_paid_for_once_and_only_a_missing_one_is_asked_ag
     again = judge(items(1), ENDPOINT, cache, prices=Prices(2.0, 10.0))
     assert (first.new_verdicts, again.new_verdicts) == (1, 0 if kept else 1)
     assert len(server.requests) == 1 + again.new_verdicts
-    assert first.problems == again.problems == ({problem: 1} if problem else {})
-    assert first.verdicts == again.verdicts and first.cost == again.cost
-    assert first.cost == pytest.approx(
+    assert first.run.problems == again.run.problems == ({problem: 1} if problem else {})
+    assert first.verdicts == again.verdicts and first.run.cost == again.run.cost
+    assert first.run.cost == pytest.approx(
         (reply.prompt_tokens * 2 + reply.completion_tokens * 10) / 1e6
     )
 
@@ -83,11 +86,11 @@ def test_equal_answers_are_one_question_and_cost_once(cache, monkeypatch):
     found = judge(twins, ENDPOINT, cache, advance=steps.append)
     assert found.scores == {"a": 4, "b": 4, "c": 4} and steps == [1, 2]
     assert len(server.requests) == found.new_verdicts == 2
-    assert (found.prompt_tokens, found.completion_tokens, found.cost) == (14, 4, None)
+    assert (found.run.prompt_tokens, found.run.completion_tokens, found.run.cost) == (14, 4, UNSET)
     Judge(monkeypatch, Reply("Hm.", "", 7, 2))
     found = judge(twins, ENDPOINT, cache.with_name("other.jsonl"))
-    assert found.problems == {"no score in the judge's text": 3}  # of answers
-    assert (found.prompt_tokens, found.completion_tokens) == (14, 4)  # of questions
+    assert found.run.problems == {"no score in the judge's text": 3}  # of answers
+    assert (found.run.prompt_tokens, found.run.completion_tokens) == (14, 4)  # of questions
 
 
 @pytest.mark.parametrize(
@@ -101,3 +104,36 @@ def test_a_score_is_a_whole_number_from_0_to_5(written, score):
     assert (reason, problem) == (
         ("1", "") if score is not None else ("", "the score is none of 0 to 5")
     )
+
+
+def said(turn, text):
+    return Prediction("r", turn, text, "", (), {}, {})
+
+
+def test_the_figures_are_those_of_the_answers_that_have_a_score(
+    dialog, tmp_path, monkeypatch, capsys
+):
+    replies = {"right": '{"score": 4}', "half": '{"score": 3}', "odd": "Hm."}
+
+    def ask(endpoint, messages, parameters, stop):
+        text = next(word for word in replies if f"\n{word}\n" in messages[1]["content"])
+        return Reply(replies[text], prompt_tokens=100, completion_tokens=10)
+
+    monkeypatch.setattr(endpoint_pool, "ask", ask)
+    answers = [said(turn, text) for turn, text in zip((2, 4, 6), replies, strict=True)]
+    url = "http://127.0.0.1:9/v1"
+    metrics, run = judge_metrics(
+        answers, {"r": dialog}, Endpoint(url, "m"), tmp_path / "v.jsonl", 0, Prices(1.0, 2.0)
+    )
+    assert [(one.mean, one.count) for one in metrics.values()] == [(3.5, 2), (0.5, 2)]
+    assert (run.model, run.url, run.problems) == ("m", url, {"no score in the judge's text": 1})
+    assert (run.prompt_tokens, run.completion_tokens) == (300, 30)
+    assert run.cost == pytest.approx(360e-6)
+    given, rows = (answers, {"r": dialog}, Endpoint(url, "m"), tmp_path / "v.jsonl", 0), []
+    for prices, cost in ((Prices(0.0, 0.0), 0.0), (None, UNSET)):  # free, and not known
+        _, run = judge_metrics(*given, prices, begin=rows.append)
+        assert run.cost == cost
+    assert rows == []  # nothing is left to be judged
+    judge_metrics([said(2, "odd")], *given[1:], begin=rows.append)
+    assert rows == [4]
+    assert "no score to 1 answers: no score in the judge's text" in capsys.readouterr().err

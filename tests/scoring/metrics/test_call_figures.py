@@ -11,7 +11,6 @@ from agentlite.core.records import (
     Parsed,
     Tool,
 )
-from agentlite.scoring.judge.human_ratings import agreement, alpha
 from agentlite.scoring.metrics.call_figures import (
     SHARES,
     TIMING,
@@ -155,26 +154,3 @@ def test_without_calls_nothing_is_measured_and_no_figure_is_0_or_1():
     unwanted = figures(answer(Call("time", {"city": "Oslo"}), gold=Gold()))
     assert unwanted["name_f1"] == unwanted["parameter_f1"] == 0
     assert unwanted["name_recall"] is None and unwanted["name_precision"] == 0
-
-
-# Krippendorff, Computing Krippendorff's alpha-reliability (2011), example D: four observers, twelve
-# units, 0: no value
-OBSERVERS = [
-    [1, 2, 3, 3, 2, 1, 4, 1, 2, 0, 0, 0],
-    [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, 0, 3],
-    [0, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, 0],
-    [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, 0],
-]
-UNITS = [[value for value in unit if value] for unit in zip(*OBSERVERS, strict=True)]
-
-
-@pytest.mark.parametrize(("level", "published"), [("ordinal", 0.815), ("interval", 0.849)])
-def test_alpha_is_the_published_one(level, published):
-    assert alpha(UNITS, level) == pytest.approx(published, abs=0.0005)
-
-
-def test_alpha_is_1_where_all_agree_and_not_measured_where_nothing_differs_or_one_rates():
-    assert alpha([[1, 1], [5, 5, 5]], "ordinal") == pytest.approx(1)
-    assert alpha([[3, 3], [3, 3]], "ordinal") is None
-    assert alpha([[1], [5]], "interval") is None
-    assert agreement([[1], [5], []], seed=0) == {"ordinal": None, "interval": None}
