@@ -383,7 +383,7 @@ def _measure(
     figures = {
         "differences": {name: to_builtins(of._asdict()) for name, of in differences.items()},
         "benchmark": {name: means[name] for name in benchmark if name in means},
-        "judge_problems": result.problems,
-        "judge_tokens": result.prompt_tokens + result.completion_tokens,
+        "judge_problems": result.run.problems,
+        "judge_tokens": result.run.prompt_tokens + result.run.completion_tokens,
     }
     return differences, figures

@@ -40,7 +40,6 @@ from agentlite.scoring.metrics.general_talk import (
     forgetting,
     is_right,
 )
-from agentlite.scoring.metrics.model_metrics import ForgettingSource, SamplingOfPasses
 from agentlite.scoring.metrics.summarize import passes
 from agentlite.scoring.predictions import answered, prompt_key
 from agentlite.scoring.read_turn import read_turn
@@ -161,7 +160,7 @@ def pass_metrics(
             right[prompt.step].append(metrics.get("exact_call", metrics["call_decision"]) == 1)
     return {
         "passes": passes(right, settings.seed),
-        "passes_are": SamplingOfPasses(settings.temperature),
+        "passes_are": {"temperature": settings.temperature},
     }
 
 
@@ -235,7 +234,11 @@ def forgetting_metrics(
     )
     return {
         "forgetting": forgetting(before, after, settings.seed),
-        "forgetting_is": ForgettingSource(settings.general, first.name, source.name),
+        "forgetting_is": {
+            "general": settings.general,
+            "before": first.name,
+            "after": source.name,
+        },
     }
 
 
