@@ -5,7 +5,7 @@ tools models confuse.
 from collections import Counter
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agentlite.core.records import ANY_ARGUMENTS, Record, Step, from_row, to_row
 from agentlite.core.row_files import Row, read_rows
@@ -130,21 +130,25 @@ def _contents(
         records.append([messages, numbered])
     packed = []
     for step in steps:
-        rows = [
-            (models.index(model), row)
-            for model, rows in answers.by_step[step].items()
-            for row in rows
-        ]
-        record = answers.records.get(step.record_id)
-        packed.append(
-            [
-                *step,
-                numbers.get(step.record_id),
-                _expected(record, step.turn) if record else None,
-                rows[0][1].get("slices", {}),
-                [_said(model, row, metrics) for model, row in rows],
+        expected = None  # arguments that are not JSON are printed by the page as they are
+        if record := answers.records.get(step.record_id):
+            expected = [
+                [
+                    call.name,
+                    "any arguments" if call.arguments is ANY_ARGUMENTS else compact(call.arguments),
+                ]
+                for call in record.expected(step.turn).calls
             ]
-        )
+        said = []
+        for model, rows in answers.by_step[step].items():
+            for row in rows:
+                calls = [[call["name"], call["arguments"]] for call in row.get("calls", [])]
+                values = [row["metrics"].get(name) for name in metrics]
+                tokens, wrong = row.get("new_tokens", 0), WRONG_KINDS.get(row.get("wrong", ""), "")
+                text = [row["text"], row["problem"]]
+                said.append([models.index(model), *text, values, tokens, calls, wrong])
+        slices = next(iter(answers.by_step[step].values()))[0].get("slices", {})
+        packed.append([*step, numbers.get(step.record_id), expected, slices, said])
     return {
         "models": list(models),
         "metrics": list(metrics),
@@ -152,27 +156,3 @@ def _contents(
         "tools": list(tools),
         "steps": packed,
     }
-
-
-def _expected(record: Record, turn: int) -> list[list[str]]:
-    """The expected calls. The page prints arguments that are not JSON as they are."""
-    return [
-        [
-            call.name,
-            "any arguments" if call.arguments is ANY_ARGUMENTS else compact(call.arguments),
-        ]
-        for call in record.expected(turn).calls
-    ]
-
-
-def _said(model: int, row: Row, metrics: Sequence[str]) -> list[Any]:
-    """The prediction of a model, the calls that were read from it, and what is wrong with it."""
-    return [
-        model,
-        row["text"],
-        row["problem"],
-        [row["metrics"].get(name) for name in metrics],
-        row.get("new_tokens", 0),
-        [[call["name"], call["arguments"]] for call in row.get("calls", [])],
-        WRONG_KINDS.get(row.get("wrong", ""), ""),
-    ]

@@ -119,7 +119,8 @@ def slices(metrics: dict[str, Json]) -> list[Table]:
         if len(values) > (0 if name == "tools" else 1):
             rows = [
                 ([value, model], slices[name][value])
-                for value in sorted(values, key=_number_first)
+                # those that begin with a number in its order: 2, 2-4, 10
+                for value in sorted(values, key=lambda value: (_number(value), value))
                 for model, slices in by_model.items()
                 if value in slices.get(name, {})
             ]
@@ -128,10 +129,9 @@ def slices(metrics: dict[str, Json]) -> list[Table]:
     return tables
 
 
-def _number_first(value: str) -> tuple[float, str]:
-    """Values that begin with a number are in its order: 2, 2-4, 10."""
+def _number(value: str) -> float:
     number = re.match(r"\d{1,9}", value)
-    return (float(number[0]) if number else math.inf, value)
+    return float(number[0]) if number else math.inf
 
 
 def groups(metrics: dict[str, Json]) -> dict[str, Table]:

@@ -76,7 +76,11 @@ def timing(answers: Sequence[AnsweredStep], seed: int) -> dict[str, Summary | in
         expected, called = bool(gold.calls), bool(parsed.calls)
         silent = not expected and not called and not parsed.problem
         rows.append(Decisions(expected, called, expected and called, silent, True))
-    resampled = ratios(rows, {"balanced_accuracy": _balanced, "f1": _f1}, seed, len(rows))
+    shares = {
+        "balanced_accuracy": _balanced,
+        "f1": lambda c: (2 * c.both, c.expected + c.called),
+    }
+    resampled = ratios(rows, shares, seed, len(rows))
 
     def share(values: list[bool]) -> Summary | None:
         return summary([float(value) for value in values], seed) if values else None
@@ -90,10 +94,6 @@ def timing(answers: Sequence[AnsweredStep], seed: int) -> dict[str, Summary | in
         "timing_precision": share([bool(row.expected) for row in rows if row.called]),
         "unreadable": sum(bool(answer.parsed.problem) for answer in answers),
     }
-
-
-def _f1(counts: Decisions) -> Ratio:
-    return 2 * counts.both, counts.expected + counts.called
 
 
 def _balanced(counts: Decisions) -> Ratio:
@@ -178,7 +178,12 @@ def count(answer: AnsweredStep) -> CallCounts:
         expected=len(expected),
         right=(Counter(c.name for c in calls) & Counter(c.name for c in expected)).total(),
         supplied=supplied,
-        needed=sum(_needed(gold, call) for gold, call in pairs),
+        # one that may be left out is expected only where it is given
+        needed=sum(
+            "" not in values or (call is not None and name in call.arguments)
+            for gold, call in pairs
+            for name, values in (gold.arguments or {}).items()
+        ),
         agreeing=sum(_agreeing(call, gold) for gold, call in pairs if call),
     )
 
@@ -242,12 +247,6 @@ def _same(value: object, accepted: object) -> bool:
         return value == accepted  # 60 in a JavaScript list of floats is 60.0
     texts = [text if isinstance(text, str) else canonical(text) for text in (value, accepted)]
     return texts[0] == texts[1]
-
-
-def _needed(gold: GoldCall, call: Call | None) -> int:
-    """How many parameters are expected: one that may be left out only where it is given."""
-    given, accepted = call.arguments if call else {}, gold.arguments or {}
-    return sum("" not in values or name in given for name, values in accepted.items())
 
 
 def _repeated(answer: AnsweredStep) -> int:

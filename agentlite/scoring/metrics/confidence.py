@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import fsum, sqrt
 from statistics import NormalDist, fmean, quantiles, stdev
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -20,13 +20,6 @@ Counts = TypeVar("Counts", bound=tuple[int, ...])  # a NamedTuple
 RESAMPLES = 2000
 AT_ONCE = 100  # resamples in memory
 FLIPS = 10_000  # of the signs of changes, where not all that can be are counted
-
-
-class Interval(NamedTuple):
-    """A 95 % interval, unless another confidence is asked for."""
-
-    low: float
-    high: float
 
 
 class Summary(Struct, frozen=True, kw_only=True):
@@ -106,20 +99,19 @@ def ratios(
     return figures
 
 
-def wilson(successes: int, count: int, confidence: float = 0.95) -> Interval:
-    """Wilson's score interval of a share (JASA 22, 1927): honest for few cases, and near 0 and
-    1.
+def wilson(successes: int, count: int) -> tuple[float, float]:
+    """Wilson's 95 % score interval of a share (JASA 22, 1927): honest for few cases, and near 0
+    and 1.
     """
     if not count:
-        return Interval(0.0, 1.0)
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
+        return 0.0, 1.0
+    z = NormalDist().inv_cdf(0.975)
     share, weight = successes / count, 1 + z * z / count
     centre = (share + z * z / (2 * count)) / weight
     reach = z * sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / weight
     # at the ends the formula gives 0 and 1, rounded
-    return Interval(
-        centre - reach if successes else 0.0, centre + reach if successes < count else 1.0
-    )
+    low = centre - reach if successes else 0.0
+    return low, centre + reach if successes < count else 1.0
 
 
 def weighted_share(parts: Sequence[tuple[float, Sequence[float]]]) -> Summary:
@@ -262,7 +254,7 @@ def redrawn_sums(
     return sums
 
 
-def middle(estimates: Iterable[float]) -> Interval:
+def middle(estimates: Iterable[float]) -> tuple[float, float]:
     """The 2.5th and the 97.5th percentile."""
     cuts = quantiles(estimates, n=40, method="inclusive")
-    return Interval(cuts[0], cuts[-1])
+    return cuts[0], cuts[-1]
