@@ -1,11 +1,12 @@
 """The two help pages of a command: about a dozen options, and all of them in sections."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
+from msgspec import Struct
 
-from agentlite.cli.options import OUTPUT, Option
+from agentlite.cli.options import OUTPUT, parameters
 
 MOST = 14  # options of a command that needs no second page, --help not counted
 NAMES = 30  # columns for the names of options, on a page of 80 or more
@@ -13,20 +14,24 @@ IS_FULL = "agentlite.help_all"  # in the context: whether the full page is asked
 
 
 class Command(click.Command):
-    """`--help` shows the common options, `--help-all` every one."""
+    """`--help` shows the common options, `--help-all` every one. `run` gets the options."""
 
-    def __init__(self, name: str, **rest: Any):
-        super().__init__(name, **rest)
-        help_all = Option(
+    def __init__(self, name: str, options: type[Struct], run: Callable[..., None], **rest: Any):
+        help_all = click.Option(
             ["--help-all"],
-            section=OUTPUT,
             is_flag=True,
             is_eager=True,
             expose_value=False,
             callback=_show_all,
             help="show every option",
         )
-        self.params = [*self.params, help_all]
+        params = [*rest.pop("params", ()), *parameters(options), help_all]
+
+        def callback(**values: Any) -> None:
+            own = {key: values.pop(key) for key in options.__struct_fields__}
+            run(options(**own), **values)
+
+        super().__init__(name, params=params, callback=callback, **rest)
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         option = super().get_help_option(ctx)
@@ -39,7 +44,7 @@ class Command(click.Command):
         sections: dict[str, list[click.Option]] = {}
         if ctx.meta.get(IS_FULL):
             for option in options:
-                sections.setdefault(getattr(option, "section", OUTPUT), []).append(option)
+                sections.setdefault(getattr(option, "section", OUTPUT.title), []).append(option)
         else:
             sections["Options"] = _common(options)
         for title, listed in sections.items():

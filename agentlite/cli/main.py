@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import importlib
+import json
 import os
 import sys
 from typing import Any, NoReturn
@@ -10,10 +11,9 @@ from typing import Any, NoReturn
 import click
 
 from agentlite.cli.commands import OTHERS, OtherCommand
-from agentlite.cli.error_output import print_error, print_json
-from agentlite.cli.stage_options import stage_command
 from agentlite.config.pipeline import MADE, STAGES, Stage, typed
-from agentlite.core.errors import DISK, OTHER_NAMES, UserError, nearest
+from agentlite.core.console import hidden
+from agentlite.core.errors import DISK, GATE, NAMES, OTHER_NAMES, UserError, nearest
 from agentlite.core.version import VERSION
 
 # of the system, not of agentlite, though Python does not say at which file
@@ -110,12 +110,12 @@ def main() -> None:
         error = _with_nearest(error)
         error.show()
         where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else ""
-        print_json(UserError(error.format_message(), location=where, exit_code=error.exit_code))
+        _print_json(UserError(error.format_message(), location=where, exit_code=error.exit_code))
         sys.exit(error.exit_code)
     except UserError as error:
         if debug:
             raise
-        print_error(error)
+        _print_error(error)
         sys.exit(error.exit_code)
     except BrokenPipeError:
         _reader_gone()
@@ -127,7 +127,7 @@ def main() -> None:
         if debug:
             raise
         if isinstance(error, OSError) and (error.filename or error.errno in NAMELESS):
-            print_error(_of_the_system(error))
+            _print_error(_of_the_system(error))
             sys.exit(DISK)
         click.echo(
             f"Error: {type(error).__name__}: {error}\n"
@@ -135,8 +135,30 @@ def main() -> None:
             "--debug shows where; please report it.",
             err=True,
         )
-        print_json(UserError(f"{type(error).__name__}: {error}", exit_code=1))
+        _print_json(UserError(f"{type(error).__name__}: {error}", exit_code=1))
         sys.exit(1)
+
+
+def _print_error(error: UserError) -> None:
+    head = click.style("Error:", fg="red", bold=True)
+    click.echo(f"{head} {error}", err=True, color=False if os.environ.get("NO_COLOR") else None)
+    _print_json(error)
+
+
+def _print_json(error: UserError) -> None:
+    """With --json, the error as the one object on stdout, unless the result stands there: that of a
+    gate that is not passed.
+    """
+    if "--json" not in sys.argv or error.exit_code == GATE:
+        return
+    report = {
+        "code": NAMES.get(error.exit_code, "fault"),
+        "location": hidden(error.location),
+        "problem": hidden(error.problem),
+        "fix": hidden(error.fix),
+        "exit_code": error.exit_code,
+    }
+    click.echo(json.dumps({"error": report}, ensure_ascii=False))
 
 
 def _refuse_unknown(words: list[str]) -> None:
@@ -153,15 +175,15 @@ def _refuse_unknown(words: list[str]) -> None:
 def _with_nearest(error: click.ClickException) -> click.ClickException:
     """With the option that is meant, by the names that other tools have for it as well."""
     from agentlite.config.metavars import as_typed
-    from agentlite.config.settings import default, fields, has_flag
+    from agentlite.config.settings import fields
 
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:
         return error
     command, name = error.ctx.command.name or "", error.option_name.lstrip("-").replace("-", "_")
-    for key in fields(command) if command in STAGES else ():
+    for key, field in fields(command).items() if command in STAGES else ():
         others = OTHER_NAMES.get(key, "").replace("-", "_").split()
-        if not has_flag(command, key) and name in (key, *others):
-            example = as_typed(default(command, key)) or "VALUE"
+        if not field.has_flag and name in (key, *others):
+            example = as_typed(field.default) or "VALUE"
             return click.UsageError(f"Write it as --set {command}.{key}={example}", error.ctx)
     options = [name for one in error.ctx.command.get_params(error.ctx) for name in one.opts]
     names = [name for name in options if name.startswith("--")]
@@ -203,6 +225,8 @@ def _stopped(code: int) -> None:
 
 def _command(name: str) -> click.Command:
     if name in STAGES:
+        from agentlite.cli.stage_options import stage_command
+
         return stage_command(name, _help(name))
     command: click.Command = importlib.import_module(f"agentlite.cli.commands.{name}").COMMAND
     command.help = _help(name)

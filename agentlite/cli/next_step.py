@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import click
 
-from agentlite.cli.run_listing import ListedStage, inventory
-from agentlite.cli.stage_state import in_words, stored_stages
+from agentlite.cli.run_listing import ListedStage, in_words, inventory, stored_stages
 from agentlite.config.pipeline import STAGES, TRAINED
 from agentlite.config.resolve import OWN_FILE
 from agentlite.core.errors import UserError

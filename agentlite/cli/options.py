@@ -1,17 +1,24 @@
-"""What options are: a type that help shows, a default, a section; and those that commands share."""
+"""The options of a command: a struct whose fields have types, sections and help, as settings have;
+and how they are read and shown."""
 
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import click
+import msgspec
 from click.formatting import join_options
+from msgspec import Struct
 
-from agentlite.config.metavars import Folder, as_typed, metavar
+from agentlite.config.fields import COMMON, Field, Flag, Section, fields_of
+from agentlite.config.metavars import Folder, as_typed, choices, metavar, without_marks
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-WORKSPACE, SETTINGS, OUTPUT = "Workspace", "Settings", "Output"
+OF_STAGES = ("MODEL", "STAGE", "STAGE|FILE")
+WORKSPACE, SETTINGS, OUTPUT = Section("Workspace"), Section("Settings"), Section("Output")
 
 
 class OptionType(click.types.StringParamType):
@@ -21,7 +28,9 @@ class OptionType(click.types.StringParamType):
     agentlite.config.resolve."""
 
     def __init__(self, kind: Any, *, is_read: bool = True, repeat: bool = False):
-        self.kind, self.is_read, self.shown = kind, is_read, metavar(kind, repeat=repeat)
+        self.shown, self.is_read = metavar(kind, repeat=repeat), is_read
+        # a repeated option is given one value after the other
+        self.kind = get_args(without_marks(kind))[0] if repeat else kind
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         return self.shown
@@ -38,31 +47,35 @@ class OptionType(click.types.StringParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list["CompletionItem"]:
-        from agentlite.cli.completion import offered
+        """Its choices, stages of the workspace, files: click alone would offer nothing."""
+        from click.shell_completion import CompletionItem
 
-        return offered(ctx, self.kind, incomplete)
+        values = [*choices(self.kind)]
+        if self.shown in OF_STAGES:
+            from agentlite.workspace.run_folder import stages_in
+
+            values += [folder.name for folder in stages_in(Path(ctx.params["run"]))]
+        # first: bash asks for files only if nothing comes after
+        files = CompletionItem(incomplete, type="file")
+        return [files, *(CompletionItem(one) for one in values if one.startswith(incomplete))]
 
 
 class Option(click.Option):
-    """An option with its section on the full page of help. `common`: on the short one as well.
-    `words`: its default, where the value itself says nothing."""
+    """The option of a field, with its section on the full page of help.
 
-    def __init__(
-        self,
-        names: list[str],
-        kind: Any = None,
-        *,
-        section: str,
-        common: bool = False,
-        words: str = "",
-        is_read: bool = True,
-        **rest: Any,
-    ):
-        if kind is not None:
-            repeat = rest.get("multiple", False)
-            rest["type"] = OptionType(kind, is_read=is_read, repeat=repeat)
-        super().__init__(names, **rest)
-        self.section, self.common, self.words = section, common, words
+    `is_read`: whether its value is read here, see OptionType."""
+
+    def __init__(self, key: str, field: Field, *, is_read: bool = True, **rest: Any):
+        if not rest.get("is_flag"):
+            rest["type"] = OptionType(field.kind, is_read=is_read, repeat=field.flag.repeat)
+        super().__init__(
+            [*field.names(key), key],
+            multiple=field.flag.repeat,
+            envvar=field.flag.variable or None,
+            help=field.help,
+            **rest,
+        )
+        self.section, self.common, self.words = field.section, field.is_common, field.words
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         names, _ = join_options(self.opts)
@@ -84,19 +97,41 @@ class Option(click.Option):
         return as_typed(value or given) or self.words
 
 
-RUN = Option(
-    ["--run"],
-    Folder,
-    section=WORKSPACE,
-    common=True,
-    default="runs/default",
-    envvar="AGENTLITE_RUN",
-    help="workspace: the folder that holds the folders of all stages",
-)
-AS_JSON = Option(
-    ["--json", "as_json"],
-    section=OUTPUT,
-    is_flag=True,
-    help="print one JSON object, for errors as well",
-)
-DEBUG = Option(["--debug"], section=OUTPUT, is_flag=True, help="show the traceback of an error")
+class CommandOptions(Struct, frozen=True, kw_only=True):
+    """What every command can be told."""
+
+    as_json: Annotated[bool, Flag(name="--json"), OUTPUT] = False
+    """print one JSON object, for errors as well"""
+    debug: Annotated[bool, OUTPUT] = False
+    """show the traceback of an error"""
+
+
+class RunOptions(CommandOptions, frozen=True, kw_only=True):
+    """What every command can be told that works in a workspace."""
+
+    run: Annotated[Folder, Flag(variable="AGENTLITE_RUN"), WORKSPACE, COMMON] = "runs/default"
+    """workspace: the folder that holds the folders of all stages"""
+
+
+def parameters(options: type[Struct]) -> Iterator[click.Parameter]:
+    """The arguments and options of a struct; what is peculiar to a command comes first."""
+    fields = fields_of(options)
+    own_first = [
+        key for struct in options.__mro__ for key in vars(struct).get("__annotations__", ())
+    ]
+    for key in dict.fromkeys(own_first):
+        field = fields[key]
+        rest: dict[str, Any] = {"default": field.default}
+        if field.default is msgspec.NODEFAULT:
+            rest = {"required": True}
+        elif field.flag.repeat:
+            rest = {}
+        if field.is_argument:
+            several = isinstance(field.default, tuple)
+            if several:
+                rest = {"nargs": -1}
+            yield click.Argument([key], type=OptionType(field.kind, repeat=several), **rest)
+        elif field.default is False:
+            yield Option(key, field, is_flag=True)
+        else:
+            yield Option(key, field, **rest)

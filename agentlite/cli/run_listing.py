@@ -1,31 +1,165 @@
-"""The stages of a workspace: state, key figure, size and age of each; freeing checkpoints."""
+"""The stages of a workspace by their files: the state, key figure, size and age of each; and how
+their checkpoints are freed.
+"""
 
 import contextlib
 import importlib
+import itertools
+import json
+import os
 import shlex
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
-from agentlite.cli.stage_state import (
-    CHECKPOINTS,
-    State,
-    in_words,
-    last_row,
-    state_now,
-    state_of,
-    stored_stages,
-)
-from agentlite.config.pipeline import STAGES
+from agentlite.config.pipeline import STAGES, TRAINERS
 from agentlite.core.errors import UserError, nearest
-from agentlite.core.row_files import disk_errors
+from agentlite.core.row_files import Row, disk_errors
+from agentlite.engine.checkpoints import MANIFEST
 from agentlite.workspace import folder_lock, run_folder
 from agentlite.workspace.run_folder import StoredStage
 
+State = Literal["done", "half", "running", "failed", "broken"]
+CHECKPOINTS = "checkpoints"
+# a line for each answer, or each command of a cell, as they come
+ANSWERS = {"pairs": "candidates.jsonl", "eval": "answers.jsonl", "ablate": "commands.jsonl"}
+LAST_ROWS = 1 << 16  # bytes at the end of a log that hold its last rows
+RECENT = 30  # rows of the pace that the time left is estimated from
 FREED = ".checkpoints-freed"
+
+
+class StageState(NamedTuple):
+    state: State
+    detail: str = ""
+
+
+def stored_stages(run: Path) -> list[StoredStage]:
+    """The stages of a workspace, and the models that were evaluated: eval/<data>/<model>. Those
+    that were begun first come first.
+    """
+    inner = [
+        stage
+        for stage in map(run_folder.read, run_folder.stages_in(run, "*/*/*", given_up=True))
+        if stage.plan is None or stage.plan.command == "eval"  # others are of workspaces inside
+    ]
+    outer = map(run_folder.read, run_folder.stages_in(run, given_up=True))
+    return sorted([*outer, *inner], key=lambda stage: (stage.begun, str(stage.folder)))
+
+
+def state_now(stage: StoredStage, names: Iterable[str] | None = None) -> StageState:
+    """`names`: the outputs whose digests are compared; None for all."""
+    if folder_lock.holder(stage.folder):
+        return StageState("running", _progress(stage, running=True))
+    return state_of(stage, names)
+
+
+def state_of(stage: StoredStage, names: Iterable[str] | None = None) -> StageState:
+    """The state by the files, whether or not a process is at work."""
+    if stage.given_up:
+        return StageState("failed", "the same command starts over")
+    if problem := stage.problem(names):
+        return StageState("broken", problem)
+    if not stage.done:
+        return StageState("half", _progress(stage, running=False))
+    return StageState("done")
+
+
+def _progress(stage: StoredStage, *, running: bool) -> str:
+    """How far a stage is that is not done. For a run that was stopped: the step from which it
+    carries on.
+    """
+    folder, plan = stage.folder, stage.plan
+    if not plan:
+        return ""
+    if plan.command in ANSWERS:
+        expected = run_folder.read_expected(folder)
+        file = folder / (expected.file if expected else ANSWERS[plan.command])
+        rows = count_rows(file)
+        if expected and rows < expected.rows:
+            return f"{rows} of {expected.rows} {file.stem}, {expected.rows - rows} open"
+        return f"{rows} {file.stem}"
+    if plan.command not in TRAINERS:
+        return ""
+    whole = [path.parent for path in folder.glob(f"{CHECKPOINTS}/checkpoint-*/{MANIFEST}")]
+    newest = max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+    step = int(newest.name.rpartition("-")[2]) if newest else 0
+    if running and (row := last_row(folder / "metrics.jsonl")):
+        step = row.get("step", step)
+    steps = (
+        _json(newest / "trainer_state.json").get("max_steps")
+        if newest
+        else plan.settings.get("max_steps")
+    )
+    left = _time_left(folder) if running else ""
+    return f"step {step} of {steps}{left}" if steps else f"step {step}{left}"
+
+
+def _time_left(folder: Path) -> str:
+    """`, 5 min left`, by the median of the last steps; "" where it is not known."""
+    rows = last_rows(folder / "pace.jsonl", RECENT)
+    paces = sorted(
+        (later["at"] - earlier["at"]) / (later["step"] - earlier["step"])
+        for earlier, later in itertools.pairwise(rows)
+        if later["step"] > earlier["step"]
+    )
+    if not paces:
+        return ""
+    seconds = paces[len(paces) // 2] * (rows[-1]["steps"] - rows[-1]["step"])
+    for name, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f", {seconds / length:.0f} {name} left"
+    return f", {seconds:.0f} s left"
+
+
+def in_words(state: State, detail: str) -> str:
+    """`half done, step 2 of 3`."""
+    words = "half done" if state == "half" else state
+    return f"{words}, {detail}" if detail else words
+
+
+def last_row(path: Path) -> dict[str, Any]:
+    """The last whole line of a file that may be growing."""
+    found = last_rows(path, 1)
+    return found[0] if found else {}
+
+
+def last_rows(path: Path, most: int) -> list[Row]:
+    """The last whole rows of a file that may be growing; [] for one that cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_ROWS))
+            piece = file.read()
+    except OSError:
+        return []
+    found: list[Row] = []
+    for line in piece[: piece.rfind(b"\n") + 1].splitlines()[-most:]:
+        try:
+            found.append(json.loads(line))
+        except ValueError:  # the first of them may begin before the piece
+            continue
+    return found
+
+
+def count_rows(path: Path) -> int:
+    """The whole lines of a file; 0 for one that is missing."""
+    try:
+        with open(path, "rb") as file:
+            return sum(piece.count(b"\n") for piece in iter(lambda: file.read(1 << 20), b""))
+    except OSError:
+        return 0
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """{} for a file that is missing or cannot be read: a listing shows what it can."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 class ListedStage(Struct, frozen=True):

@@ -4,9 +4,9 @@ import functools
 import os
 import re
 import subprocess
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-AUTO = "auto"  # `GPU` and then what the planner chooses by memory; without a GPU `CPU`
+AUTO: Final = "auto"  # `GPU` and then what the planner chooses by memory; without a GPU `CPU`
 GPU, CPU = "gpu", "cpu"
 ProfileName = Literal["auto", "cpu", "gpu", "rtx3060", "t4", "rtx4090", "a100"]
 # free GB that each needs, the largest first

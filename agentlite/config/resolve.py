@@ -12,8 +12,7 @@ from msgspec import Struct
 
 from agentlite.config.gpu_profiles import AUTO, CPU, GPU, has_gpu
 from agentlite.config.metavars import as_typed, choices, is_struct, metavar, without_marks
-from agentlite.config.settings import COMMANDS, default, describe, fields, is_in_plan
-from agentlite.config.yaml_errors import in_words, yaml_error
+from agentlite.config.settings import COMMANDS, default, fields
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.plain_words import misfit
 
@@ -144,18 +143,9 @@ def _section(path: Path, command: str) -> dict[str, Any]:
 
 def read_sections(path: Path) -> dict[str, dict[str, Any]]:
     """The sections of a YAML file; one without a setting is empty. Raises UserError 2."""
-    import yaml
+    from agentlite.config import yaml_files
 
-    from agentlite.config import strict_yaml
-
-    try:
-        content = strict_yaml.read(path).get_single_data()
-    except OSError as error:
-        raise UserError(
-            f"cannot read the configuration: {error.strerror}.", location=str(path)
-        ) from error
-    except (yaml.YAMLError, RecursionError) as error:
-        raise yaml_error(path, error) from error
+    content = yaml_files.read(path)
     content = {} if content is None else content
     if not isinstance(content, dict) or not all(
         isinstance(part, dict | None) for part in content.values()
@@ -181,7 +171,7 @@ def _assignment(text: str, command: str) -> tuple[dict[str, Any], str] | None:
     """`sft.lora_r=64` -> ({"lora_r": 64}, "--set"); None if it is for another command."""
     import yaml
 
-    from agentlite.config import strict_yaml
+    from agentlite.config import yaml_files
 
     name, equals, value = text.partition("=")
     section, dot, key = name.strip().partition(".")
@@ -193,9 +183,9 @@ def _assignment(text: str, command: str) -> tuple[dict[str, Any], str] | None:
     key, *inner = key.split(".")
     check_key(section, key, "--set")
     try:
-        parsed = strict_yaml.loader(value).get_single_data()
+        parsed = yaml_files.parse(value)
     except (yaml.YAMLError, RecursionError) as error:
-        words, fix = in_words(error)
+        words, fix = yaml_files.in_words(error)
         raise UserError(
             f"'{value[:80]}' cannot be read as YAML: {words}.", fix, location=f"--set {name}"
         ) from error
@@ -221,13 +211,9 @@ def _build(command: str, values: dict[str, object], origin: Mapping[str, str]) -
             )
         equals = "=" if origin[key].startswith("--set ") else " "
         written = f"{origin[key]}{equals}" if origin[key].startswith("--") else f"{key}: "
-        place = Place(
-            f"{command}.{key} (from {origin[key]})",
-            written,
-            default(command, key),
-            describe(command, key),
-        )
-        built[key] = read_value(value, fields(command)[key], place)
+        field, location = fields(command)[key], f"{command}.{key} (from {origin[key]})"
+        place = Place(location, written, field.default, field.help)
+        built[key] = read_value(value, field.kind, place)
     return COMMANDS[command](**built)
 
 
@@ -375,4 +361,4 @@ def plain_settings(settings: Struct) -> dict[str, Any]:
 def plan_settings(command: str, settings: Struct) -> dict[str, Any]:
     """Those by which a plan is compared."""
     plain = plain_settings(settings)
-    return {key: value for key, value in plain.items() if is_in_plan(command, key)}
+    return {key: value for key, value in plain.items() if fields(command)[key].in_plan}

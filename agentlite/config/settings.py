@@ -1,15 +1,27 @@
 """The settings of every stage: type, default, help and flags of each."""
 
-import ast
-import functools
-import itertools
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-import msgspec
 from msgspec import Meta, Struct
 
+from agentlite.config.fields import (
+    COMMON,
+    MOST,
+    NO_FLAG,
+    NOT_IN_PLAN,
+    REPEAT,
+    Count,
+    Field,
+    Flag,
+    NonNegative,
+    Positive,
+    Section,
+    Seed,
+    Share,
+    Whole,
+    fields_of,
+)
 from agentlite.config.metavars import (
     File,
     Folder,
@@ -23,15 +35,6 @@ from agentlite.config.metavars import (
 )
 from agentlite.config.pipeline import TRAINED, TRAINERS
 
-# Every number has two bounds. The upper ones stand far above what anyone needs, and below what the
-# libraries can compute with: infinity and 10^20 are refused before anything starts.
-MOST, LARGEST, LAST_SEED = 2**31 - 1, 1e9, 2**32 - 1
-Positive = Annotated[float, Meta(gt=0, le=LARGEST)]
-NonNegative = Annotated[float, Meta(ge=0, le=LARGEST)]
-Share = Annotated[float, Meta(ge=0, le=1)]
-Count = Annotated[int, Meta(ge=1, le=MOST)]
-Whole = Annotated[int, Meta(ge=0, le=MOST)]
-Seed = Annotated[int, Meta(ge=0, le=LAST_SEED)]
 Engine = Literal["unsloth", "hf"]
 Order = Literal["shuffled", "curriculum"]
 Attention = Literal["auto", "eager", "sdpa", "flash_attention_2"]
@@ -66,32 +69,6 @@ else:
     Trainer = Literal[("", *TRAINERS)]
 
 
-class Flag(NamedTuple):
-    """How a setting is written on the command line, where that is not `--its-name VALUE`, once."""
-
-    more: str = ""  # further ones, apart by a blank: "-n -k", "--max-tokens"
-    name: str = ""  # in place of --its-name
-    repeat: bool = False
-
-
-class Section(NamedTuple):
-    """The heading on the full help page under which a setting stands."""
-
-    title: str
-
-
-class Common(NamedTuple):
-    """Marks what most people set: `--help` shows these, `--help-all` the others too."""
-
-
-class NoFlag(NamedTuple):
-    """Marks what few people change: a settings file and `--set` write it, and no option does."""
-
-
-class NotInPlan(NamedTuple):
-    """Marks what decides how a stage works, not what comes out: it may change from run to run."""
-
-
 class InMemory(NamedTuple):
     """How many rows, prompts and answers a stage has in memory at once: what its estimate is of."""
 
@@ -103,8 +80,6 @@ class InMemory(NamedTuple):
     greedy: bool = False  # and before, apart, one greedy answer to each
 
 
-REPEAT, COMMON = Flag(repeat=True), Common()
-NO_FLAG, NOT_IN_PLAN = NoFlag(), NotInPlan()
 DATA = Section("Data and model")
 ENGINE = Section("Engine and memory")
 ENVIRONMENT = Section("Environment")
@@ -124,16 +99,11 @@ LEARNED = Section("Cleaning and selection")
 ROWS = Section("Training rows")
 SPLITS = Section("Splits and output")
 CELLS = Section("Cells and time")
-
-
 DIALOGS = Section("Dialogs")
 QUERIES = Section("Queries")
 TEMPLATES = Section("Templates")
 
 
-# A setting is three things: its type (with its marks), its default, and under it its help, which
-# `describe` reads. Brackets at the end of a help are the default in words, where the value itself
-# says nothing. A setting without help means the same as in the stage above that has one.
 class PrepSettings(Struct, frozen=True, kw_only=True):
     """Check dialogs, leave out duplicates, and split the rest into train, dev and test."""
 
@@ -972,93 +942,23 @@ COMMANDS: dict[str, type[Struct]] = {
 CPU_MODEL, GPU_MODEL = "smollm2-135m", "Qwen/Qwen2.5-1.5B-Instruct"
 
 
-@functools.cache
-def fields(command: str) -> dict[str, Any]:
-    """Setting -> its type, with what annotates it."""
-    return get_type_hints(COMMANDS[command], include_extras=True)
-
-
-@functools.cache
-def _infos(command: str) -> dict[str, msgspec.structs.FieldInfo]:
-    return {field.name: field for field in msgspec.structs.fields(COMMANDS[command])}
+def fields(command: str) -> dict[str, Field]:
+    """The settings of a command."""
+    return fields_of(COMMANDS[command])
 
 
 def default(command: str, key: str) -> Any:
-    info = _infos(command)[key]
-    if info.default_factory is not msgspec.NODEFAULT:
-        return info.default_factory()
-    return info.default
-
-
-def flag_of(command: str, key: str) -> Flag:
-    return next((mark for mark in _marks(command, key) if isinstance(mark, Flag)), Flag())
-
-
-def section_of(command: str, key: str) -> str:
-    sections = (mark.title for mark in _marks(command, key) if isinstance(mark, Section))
-    return next(sections, "")
-
-
-def is_common(command: str, key: str) -> bool:
-    return any(isinstance(mark, Common) for mark in _marks(command, key))
+    return fields(command)[key].default
 
 
 def option_words(command: str, key: str, value: Any) -> list[str]:
     """The words of a command line that set one setting; `value`: as a plan has it."""
-    flag = flag_of(command, key)
-    name = flag.name or f"--{key.replace('_', '-')}"
-    if flag.repeat and isinstance(value, list) and value:
+    field = fields(command)[key]
+    name = field.names(key)[0]
+    if field.flag.repeat and isinstance(value, list) and value:
         return [word for one in value for word in (name, str(one))]
     # a text with a comma would be taken for two
     commas = isinstance(value, list) and any(isinstance(one, str) and "," in one for one in value)
-    if not has_flag(command, key) or commas or value in (None, [], {}):
+    if not field.has_flag or commas or value in (None, [], {}):
         return ["--set", f"{command}.{key}={json.dumps(value, ensure_ascii=False)}"]  # JSON is YAML
     return [name, *([] if value is True else [as_typed(value)])]
-
-
-def has_flag(command: str, key: str) -> bool:
-    return not any(isinstance(mark, NoFlag) for mark in _marks(command, key))
-
-
-def is_in_plan(command: str, key: str) -> bool:
-    return not any(isinstance(mark, NotInPlan) for mark in _marks(command, key))
-
-
-def _marks(command: str, key: str) -> tuple[Any, ...]:
-    return getattr(fields(command)[key], "__metadata__", ())
-
-
-def describe(command: str, key: str) -> str:
-    """The help of a setting, without its default in words."""
-    return _help(command, key).partition(" [")[0]
-
-
-def default_in_words(command: str, key: str) -> str:
-    """`as --num-epochs says`, for a setting whose default value says nothing; "" for others."""
-    return _help(command, key).partition(" [")[2].removesuffix("]")
-
-
-def _help(command: str, key: str) -> str:
-    """That of its class, of the classes it inherits from, or else of the nearest class above in
-    this file."""
-    helps, struct = _helps(), COMMANDS[command]
-    above = itertools.takewhile(lambda name: name != struct.__name__, helps)
-    names = [*(base.__name__ for base in struct.__mro__), *reversed([*above])]
-    text = next((helps[name][key] for name in names if key in helps.get(name, {})), "")
-    return " ".join(text.split())
-
-
-@functools.cache
-def _helps() -> dict[str, dict[str, str]]:
-    """Class -> setting -> the string under it. Python does not keep that: this file is read."""
-    helps: dict[str, dict[str, str]] = {}
-    for struct in ast.parse(Path(__file__).read_text(encoding="utf-8")).body:
-        if isinstance(struct, ast.ClassDef):
-            helps[struct.name] = {
-                setting.target.id: text.value.value
-                for setting, text in itertools.pairwise(struct.body)
-                if isinstance(setting, ast.AnnAssign) and isinstance(setting.target, ast.Name)
-                if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
-                if isinstance(text.value.value, str)
-            }
-    return helps

@@ -6,7 +6,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from agentlite.config import resolve
-from agentlite.config.yaml_errors import yaml_error
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import plain
 from agentlite.scoring.rewards import settle_weights
@@ -87,16 +86,9 @@ def read_grid_file(path: Path) -> GridFile:
     """A file of weightings alone (a mapping name -> weights, or a list), or one with the sections
     `by`, `weights` and `settings`.
     """
-    import yaml
+    from agentlite.config import yaml_files
 
-    from agentlite.config import strict_yaml
-
-    try:
-        content = strict_yaml.read(path).get_single_data()
-    except OSError as error:
-        raise UserError(f"cannot read the grid: {error.strerror}.", location=str(path)) from error
-    except (yaml.YAMLError, RecursionError) as error:
-        raise yaml_error(path, error) from error
+    content = yaml_files.read(path)
     # `weights` alone is a section if it holds mappings: with numbers, it is a weighting so called
     inside = content.get("weights") if isinstance(content, dict) else None
     if not isinstance(content, dict) or not (

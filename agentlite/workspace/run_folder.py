@@ -29,18 +29,9 @@ from agentlite.workspace.folder_lock import HOLDER, LOCK, TURN, held, holder
 # Nothing else in the package names these files: whoever needs them asks this module.
 PLAN, DONE = "plan.json", "done.json"
 FAILED = "failed.json"  # plan.json renamed: the folder was given up, and the next run starts over
-EXPECTED = (
-    "expected.json"  # while a file of answers grows: its rows when every question is answered
-)
-VERSIONED = (
-    "torch",
-    "unsloth",
-    "unsloth_zoo",
-    "transformers",
-    "trl",
-    "peft",
-    "sentence-transformers",
-)
+# while a file of answers grows: its rows when every question is answered
+EXPECTED = "expected.json"
+VERSIONED = ("torch", "unsloth", "unsloth_zoo", "transformers", "trl", "peft")
 DEFAULT_RUN = "runs/default"
 Status = Literal["new", "half", "done"]
 Content = TypeVar("Content")
@@ -175,7 +166,7 @@ class StageFolder:
 
     @property
     def done(self) -> Done:
-        return _read_done(self.folder)
+        return _decoded(self.folder / DONE, Done)
 
     def finish(self, outputs: Iterable[str], figures: dict[str, object]) -> Done:
         """Writes done.json, with the digests of the outputs, once these are safe on the disk."""
@@ -268,10 +259,10 @@ def _report_other_versions(folder: Path, plan: Plan) -> None:
 
 def compare(folder: Path, plan: Plan) -> Status:
     """What the folder holds for `plan`. Raises UserError 3 where it holds something else."""
-    if (folder / FAILED).exists():
+    stored = read(folder)
+    if stored.given_up:
         return "new"
-    if not is_stage(folder):
-        read(folder).trusted()
+    if not stored.trusted().plan:
         strangers = [file.name for file in folder.glob("[!.]*")] if folder.exists() else []
         if strangers:
             raise UserError(
@@ -284,14 +275,13 @@ def compare(folder: Path, plan: Plan) -> Status:
         return "new"
     refuse_other_command(folder, plan.command)
     if changes := differences(read_plan(folder), plan):
-        state = "was finished" if is_finished(folder) else "is half done"
+        state = "was finished" if stored.done else "is half done"
         raise UserError(
             f"{state} with other settings or inputs: {'; '.join(changes)}.",
             "Add --force to start it over, or --out NAME to keep both.",
             location=str(folder),
             exit_code=OTHER_PLAN,
         )
-    stored = read(folder).trusted()
     return "done" if stored.done and not stored.changed() else "half"
 
 
@@ -397,11 +387,16 @@ def read(folder: Path) -> StoredStage:
     plan = done = refusal = None
     try:
         if given_up or is_stage(folder):
-            plan = _read_plan(folder / (FAILED if given_up else PLAN))
+            plan = _decoded(folder / (FAILED if given_up else PLAN), Plan)
         if is_finished(folder):
-            done = _read_done(folder)
+            done = _decoded(folder / DONE, Done)
         if done and not plan:
-            raise _plan_lost(folder)
+            refusal = UserError(
+                "is missing, and without it nobody knows how the stage was made.",
+                "Put it back from a copy; or remove the folder, and run its command again.",
+                location=str(folder / PLAN),
+                exit_code=OTHER_PLAN,
+            )
     except UserError as error:
         refusal = error
     except FileNotFoundError:  # another process has just removed it
@@ -411,72 +406,45 @@ def read(folder: Path) -> StoredStage:
 
 def read_plan(folder: Path) -> Plan:
     """Raises UserError 3 for a plan that cannot be read."""
-    return _read_plan(folder / PLAN)
+    return _decoded(folder / PLAN, Plan)
 
 
 def finished(folder: Path, command: str) -> Done:
     """The done.json of a stage that another one reads. Raises UserError 2 or 3 for a folder that is
     missing, half done or changed, 75 for one that is being made.
     """
-    where = str(folder)
-    if not is_stage(folder):
-        read(folder).trusted()
+    stored, where = read(folder).trusted(), str(folder)
+    if not stored.plan or stored.given_up:
         raise UserError(
             "no such stage.",
             f"Run `agentlite {command}` first, or name another one. Looked for it in "
             f"{folder.parent.resolve()}.",
             location=where,
         )
-    if not is_finished(folder):
-        refuse_running(folder)
+    if not stored.done:
+        if who := holder(folder):
+            raise UserError(
+                f"is running: {who}.",
+                "Wait until it is done: `agentlite runs` says how far it is.",
+                location=where,
+                exit_code=LOCKED,
+            )
         raise UserError(
             "is not finished.",
             f"Run the same `agentlite {command}` again: it carries on.",
             location=where,
         )
-    if (other := read_plan(folder).command) != command:
+    if (other := stored.plan.command) != command:
         raise UserError(
             f"is a stage of `agentlite {other}`, not of `{command}`.", "", location=where
         )
-    stored = read(folder).trusted()
     if changed := stored.changed():
         raise UserError(
             f"{changed[0]} has changed since the stage wrote it.",
             f"Run `agentlite {command}` again with --force.",
             location=where,
         )
-    assert stored.done  # done.json is there, and trusted
     return stored.done
-
-
-def _plan_lost(folder: Path) -> UserError:
-    return UserError(
-        "is missing, and without it nobody knows how the stage was made.",
-        "Put it back from a copy; or remove the folder, and run its command again.",
-        location=str(folder / PLAN),
-        exit_code=OTHER_PLAN,
-    )
-
-
-def refuse_running(folder: Path) -> None:
-    """Raises UserError 75 for a stage at which a process is at work: to start it again helps
-    nobody.
-    """
-    if who := holder(folder):
-        raise UserError(
-            f"is running: {who}.",
-            "Wait until it is done: `agentlite runs` says how far it is.",
-            location=str(folder),
-            exit_code=LOCKED,
-        )
-
-
-def _read_plan(path: Path) -> Plan:
-    return _decoded(path, Plan)
-
-
-def _read_done(folder: Path) -> Done:
-    return _decoded(folder / DONE, Done)
 
 
 def _decoded(path: Path, kind: type[Content]) -> Content:
@@ -524,7 +492,7 @@ def versions() -> dict[str, str]:
 @cache
 def _installed() -> dict[str, str]:
     found = {"agentlite": VERSION}
-    for name in VERSIONED:
+    for name in (*VERSIONED, "sentence-transformers"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     return found

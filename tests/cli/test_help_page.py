@@ -67,7 +67,8 @@ def test_the_short_page_has_about_a_dozen_options_and_names_the_full_one():
         short, full = (
             text.replace("|\n      ", "|") for text in pages
         )  # many choices take two lines
-        every = [*(one.get_help_record(context(name))[0] for one in options(name)), "-h, --help"]
+        own = (one.get_help_record(context(name))[0] for one in options(name))
+        every = [*own, "--help-all", "-h, --help"]
         shown = [one for one in every if f"\n  {one}" in short]
         assert len(shown) - 1 <= MOST
         assert [one for one in every if f"\n  {one}" in full] == every
@@ -168,7 +169,7 @@ def test_a_wrong_value_is_refused_with_the_type_that_help_shows():
 
 
 def test_a_switch_may_stand_alone_or_with_its_value():
-    command = click.Command("c", params=[SettingOption("sft", "full")])
+    command = click.Command("c", params=[SettingOption("sft", "full", fields("sft")["full"])])
     for words, value in (([], None), (["--full"], "true"), (["--full", "false"], "false")):
         assert command.make_context("c", words).params["full"] == value
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agentlite.cli.stage_state import state_of
+from agentlite.cli.run_listing import state_of
 from agentlite.workspace.run_folder import Plan, open_stage, read
 
 

@@ -8,13 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentlite.config.resolve import Given, as_yaml, config_folder, resolve
-from agentlite.config.settings import (
-    COMMANDS,
-    AblateSettings,
-    describe,
-    fields,
-    section_of,
-)
+from agentlite.config.settings import COMMANDS, AblateSettings, fields
 from agentlite.core.errors import UserError
 from agentlite.stages.ablate.cells import read_ablation
 from agentlite.workspace.run_folder import RunTarget
@@ -63,7 +57,7 @@ def test_what_print_config_prints_is_a_file_that_gives_the_same_settings(tmp_pat
 @pytest.mark.long
 def test_every_setting_is_described_and_every_shipped_file_is_valid():
     for command in COMMANDS:
-        assert all(describe(command, key) for key in fields(command))
+        assert all(field.help for field in fields(command).values())
     for path in config_folder().rglob("*.yaml"):
         if path.parent.name == "grids":
             _, cells = read_ablation(AblateSettings(grid=str(path)), RunTarget(Path("runs"), "a"))
@@ -116,6 +110,5 @@ def test_a_command_says_by_which_free_memory_it_chose(driver_line, bits, tmp_pat
 def test_every_setting_that_is_an_option_stands_in_a_section():
     passed_on = {"sources", "what", "trl", "peft"}  # or an argument
     for command in COMMANDS:
-        assert not [
-            key for key in fields(command) if not section_of(command, key) and key not in passed_on
-        ]
+        settings = fields(command).items()
+        assert {key for key, field in settings if not field.section} <= passed_on

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from msgspec import Meta
 
 from agentlite.config import resolve
+from agentlite.config.fields import LAST_SEED, MOST
 from agentlite.config.resolve import Given
-from agentlite.config.settings import COMMANDS, LAST_SEED, MOST, fields
+from agentlite.config.settings import COMMANDS, fields
 from agentlite.core.errors import USAGE, UserError
 
 ODD = [
@@ -53,14 +54,17 @@ def numbers(kind: Any) -> list[tuple[type, tuple[Meta, ...]]]:
 
 
 NUMERIC = [
-    (command, key) for command in COMMANDS for key, kind in fields(command).items() if numbers(kind)
+    (command, key)
+    for command in COMMANDS
+    for key, field in fields(command).items()
+    if numbers(field.kind)
 ]
 
 
 def test_every_numeric_setting_has_two_bounds_unless_it_is_checked_where_it_is_used():
     assert len(NUMERIC) > 90
     for command, key in NUMERIC:
-        for inner, marks in numbers(fields(command)[key]):
+        for inner, marks in numbers(fields(command)[key].kind):
             bounds = {
                 name
                 for mark in marks
@@ -82,7 +86,7 @@ def resolved(command: str, key: str, text: str) -> Any:
             continue
         plain = resolve.plain_settings(settings)
         # what JSON cannot hold comes back as null
-        assert msgspec.convert(plain[key], fields(command)[key]) == getattr(settings, key)
+        assert msgspec.convert(plain[key], fields(command)[key].kind) == getattr(settings, key)
         found.append(getattr(settings, key))
     assert {*refusals} <= {(USAGE, True)}
     return found

@@ -77,7 +77,7 @@ def given_by(
 @pytest.mark.parametrize("command", STAGES)
 def test_a_path_may_stand_wherever_a_text_may(command, tmp_path, monkeypatch):
     path = tmp_path / "a.jsonl"
-    kinds = {key: without_marks(kind) for key, kind in fields(command).items()}
+    kinds = {key: without_marks(field.kind) for key, field in fields(command).items()}
     usual = {"what": "dialogs"} if command == "make" else {}
     for key, kind in kinds.items():
         if choices(kind) or kind not in (str, tuple[str, ...]):

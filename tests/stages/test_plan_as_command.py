@@ -42,7 +42,7 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
 def plans(draw: st.DrawFn) -> Plan:
     command = draw(st.sampled_from(sorted(set(COMMANDS) - {"eval"})))
     keys = draw(st.lists(st.sampled_from(sorted(fields(command))), unique=True, max_size=5))
-    values = {key: draw(values_of(fields(command)[key])) for key in keys}
+    values = {key: draw(values_of(fields(command)[key].kind)) for key in keys}
     # an earlier stage would decide these
     values = {
         key: value for key, value in values.items() if key not in ("data", "candidates", "grid")

@@ -12,70 +12,76 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
-from agentlite.cli.decoding_options import DECODING
+from agentlite.cli.decoding_options import DecodingOptions
 from agentlite.cli.help_page import Command
-from agentlite.cli.options import AS_JSON, DEBUG, OUTPUT, RUN, Option, OptionType
-from agentlite.config.metavars import File, Metavar, Model
-from agentlite.config.pipeline import TRAINED
-from agentlite.config.settings import SAMPLING, NonNegative, Positive, Seed
+from agentlite.cli.options import OUTPUT
+from agentlite.config.fields import COMMON, Flag, NonNegative, Positive, Section, Seed
+from agentlite.config.metavars import File, Metavar
+from agentlite.config.settings import SAMPLING
 
 if TYPE_CHECKING:
     from agentlite.core.records import Call
     from agentlite.deploy.chat_session import ChatSession
 
+TOOLS = Section("Tools and their results")
 
-def chat(
-    model: str,
-    tools: str,
-    replay: str,
-    execute: str,
-    seconds: float,
-    memory: float,
-    temperature: float,
-    seed: int,
-    save: str,
-    run: str,
-    as_json: bool,
-    debug: bool,
-    **options: Any,
-) -> None:
-    """Raises UserError 2, 5, 7, 8 or 74. The result is the model's answer, or the whole dialog with
-    --json.
-    """
+
+class ChatOptions(DecodingOptions, frozen=True, kw_only=True):
+    tools: Annotated[File, TOOLS, COMMON] = ""
+    """tools that the model may call: a JSON list of OpenAI tools"""
+    execute: Annotated[str, Flag(name="--exec"), Metavar("FILE.py"), TOOLS, COMMON] = ""
+    """Python functions with the names of the tools; calls run them"""
+    replay: Annotated[File, TOOLS, COMMON] = ""
+    """recorded dialogs whose results answer the same calls"""
+    seconds: Annotated[Positive, TOOLS] = 10.0
+    """seconds that one call of --exec may take"""
+    memory: Annotated[Positive, TOOLS] = 16.0
+    """GiB of memory that each process of --exec may take (Linux)"""
+    temperature: Annotated[NonNegative, SAMPLING, COMMON] = 0.0
+    """sampling temperature; 0 always takes the likeliest token"""
+    seed: Annotated[Seed, SAMPLING] = 0
+    """random seed of the sampling"""
+    save: Annotated[File, OUTPUT, COMMON] = ""
+    """file to which the dialog is appended, as a row that prep reads"""
+
+
+def chat(options: ChatOptions) -> None:
+    """Prints the model's answers, or with --json the whole dialog."""
     from agentlite.core.errors import UserError
-    from agentlite.deploy.chat_model import ChatModel
     from agentlite.deploy.chat_session import ChatSession, executed, read_toolbox, recorded
     from agentlite.engine.decoding import Decoding
 
-    offered = read_toolbox(tools) if tools else ()
-    if (replay or execute) and not offered:
+    offered = read_toolbox(options.tools) if options.tools else ()
+    if (options.replay or options.execute) and not offered:
         raise UserError(
             "needs the tools that the model may call.",
             "Add --tools FILE.",
-            location="--exec" if execute else "--replay",
+            location="--exec" if options.execute else "--replay",
         )
-    if replay and execute:
+    if options.replay and options.execute:
         raise UserError(
             "cannot be used with --exec.", "Leave one of them out.", location="--replay"
         )
-    chat_model = ChatModel(model, Path(run), **options)
-    functions: Any = nullcontext(recorded(replay) if replay else None)
-    if execute:
-        functions = executed(execute, offered, seconds, memory)
+    model = options.chat_model()
+    functions: Any = nullcontext(recorded(options.replay) if options.replay else None)
+    if options.execute:
+        functions = executed(options.execute, offered, options.seconds, options.memory)
     with functions as known:
-        chat_model.load()
-        tell = partial(print, end="", file=sys.stderr if as_json else sys.stdout, flush=True)
+        model.load()
+        stream = sys.stderr if options.as_json else sys.stdout
+        tell = partial(print, end="", file=stream, flush=True)
         prompter = Prompter(known)
-        talk = prompter.talk = ChatSession(chat_model, offered, prompter.result, tell, _note)
+        talk = prompter.talk = ChatSession(model, offered, prompter.result, tell, _note)
         if sys.stdin.isatty():
             _note("/help lists the commands, which work at every prompt; Ctrl-D ends")
         try:
-            _talk(prompter, talk, Decoding(chat_model.max_new_tokens, temperature, seed=seed))
+            decoding = Decoding(options.max_new_tokens, options.temperature, seed=options.seed)
+            _talk(prompter, talk, decoding)
         finally:
-            if save and talk.messages:
-                _save(talk, save)
-            if as_json:
-                dialog = {"model": model, "protocol": chat_model.protocol.name, **talk.row}
+            if options.save and talk.messages:
+                _save(talk, options.save)
+            if options.as_json:
+                dialog = {"model": options.model, "protocol": model.protocol.name, **talk.row}
                 click.echo(json.dumps(dialog, ensure_ascii=False))
 
 
@@ -207,57 +213,4 @@ def _save(talk: "ChatSession", path: str) -> None:
     _note(f"saved: {path}; {reads}")
 
 
-_tools = partial(Option, section="Tools and their results", default="")
-_sampling = partial(Option, section=SAMPLING.title)
-FUNCTIONS = "Python functions with the names of the tools; calls run them"
-COMMAND = Command(
-    "chat",
-    params=[
-        click.Argument(["model"], default=TRAINED, type=OptionType(Model)),
-        _tools(
-            ["--tools"],
-            File,
-            common=True,
-            help="tools that the model may call: a JSON list of OpenAI tools",
-        ),
-        _tools(
-            ["--exec", "execute"], Annotated[str, Metavar("FILE.py")], common=True, help=FUNCTIONS
-        ),
-        _tools(
-            ["--replay"],
-            File,
-            common=True,
-            help="recorded dialogs whose results answer the same calls",
-        ),
-        _tools(
-            ["--seconds"], Positive, default=10.0, help="seconds that one call of --exec may take"
-        ),
-        _tools(
-            ["--memory"],
-            Positive,
-            default=16.0,
-            help="GiB of memory that each process of --exec may take (Linux)",
-        ),
-        _sampling(
-            ["--temperature"],
-            NonNegative,
-            common=True,
-            default=0.0,
-            help="sampling temperature; 0 always takes the likeliest token",
-        ),
-        _sampling(["--seed"], Seed, default=0, help="random seed of the sampling"),
-        Option(
-            ["--save"],
-            File,
-            section=OUTPUT,
-            common=True,
-            default="",
-            help="file to which the dialog is appended, as a row that prep reads",
-        ),
-        *DECODING,
-        RUN,
-        AS_JSON,
-        DEBUG,
-    ],
-    callback=chat,
-)
+COMMAND = Command("chat", ChatOptions, chat)

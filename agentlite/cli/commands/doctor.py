@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from agentlite.cli.help_page import Command
-from agentlite.cli.options import AS_JSON, DEBUG, RUN
+from agentlite.cli.options import RunOptions
 from agentlite.config import gpu_profiles, resolve
 from agentlite.config.gpu_profiles import AUTO, CPU, DRIVERS, GPU, is_hidden, is_too_old
 from agentlite.config.pipeline import TRAINERS
@@ -388,12 +388,12 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
 )
 
 
-def doctor(run: str, as_json: bool, debug: bool) -> None:
+def doctor(options: RunOptions) -> None:
     """Prints the findings, each that is not ok with what to do."""
     started = time.monotonic()
-    results = findings(Path(run))
+    results = findings(Path(options.run))
     problems = sum(finding.state == "problem" for finding in results)
-    if as_json:
+    if options.as_json:
         report = {
             "command": "doctor",
             "findings": results,
@@ -416,7 +416,7 @@ def doctor(run: str, as_json: bool, debug: bool) -> None:
 
 COMMAND = Command(
     "doctor",
-    params=[RUN, AS_JSON, DEBUG],
-    callback=doctor,
+    RunOptions,
+    doctor,
     epilog="The exit code is 1 if there is a problem; warnings do not count.",
 )

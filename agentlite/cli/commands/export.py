@@ -10,11 +10,12 @@ import click
 from click.core import ParameterSource
 
 from agentlite.cli.help_page import Command
-from agentlite.cli.options import AS_JSON, DEBUG, RUN, WORKSPACE, Option, OptionType
+from agentlite.cli.options import WORKSPACE, RunOptions
+from agentlite.config.fields import ARGUMENT, Flag, Section
 from agentlite.config.metavars import File, Folder, Metavar, Model
 from agentlite.core.errors import UserError
 
-FORMS, GGUF_OPTIONS = "What to write", "GGUF and Ollama"
+FORMS, GGUF_OPTIONS = Section("What to write"), Section("GGUF and Ollama")
 # an option -> the only targets that it changes
 ONLY_FOR = {
     "llama_cpp": ("gguf", "ollama"),
@@ -24,18 +25,35 @@ ONLY_FOR = {
 }
 
 
-def _run(
-    model: str,
-    run: str,
-    merged: str,
-    adapter: str,
-    gguf: str,
-    ollama: str,
-    as_json: bool,
-    debug: bool,
-    **more: Any,
-) -> None:
-    targets = {"merged": merged, "adapter": adapter, "gguf": gguf, "ollama": ollama}
+class ExportOptions(RunOptions, frozen=True, kw_only=True):
+    model: Annotated[Model, ARGUMENT]
+    merged: Annotated[Folder, FORMS] = ""
+    """write the base model with the adapter merged into its weights"""
+    adapter: Annotated[Folder, FORMS] = ""
+    """write only the adapter, for PEFT"""
+    gguf: Annotated[File, FORMS] = ""
+    """write a GGUF file, by llama.cpp's own converter"""
+    ollama: Annotated[Folder, FORMS] = ""
+    """write a GGUF file and a Modelfile"""
+    llama_cpp: Annotated[Folder, Flag(variable="LLAMA_CPP"), GGUF_OPTIONS] = ""
+    """source folder of llama.cpp"""
+    outtype: Annotated[Literal["f32", "f16", "bf16", "q8_0", "auto"], GGUF_OPTIONS] = "f16"
+    """number format of the weights in GGUF"""
+    quantize: Annotated[str, Metavar("TYPE"), GGUF_OPTIONS] = ""
+    """quantization by llama.cpp's llama-quantize, such as Q4_K_M"""
+    tools: Annotated[File, GGUF_OPTIONS] = ""
+    """JSON list of tools, for the SYSTEM of the Modelfile"""
+    push_to_hub: Annotated[str, Metavar("USER/NAME"), FORMS] = ""
+    """also upload it to this repository of the Hugging Face hub, private if it is new"""
+    force: Annotated[bool, WORKSPACE] = False
+    """replace an earlier export"""
+
+
+def _run(options: ExportOptions) -> None:
+    from agentlite.deploy.export import export
+    from agentlite.deploy.export.targets import KINDS, ExportRequest
+
+    targets = {kind: getattr(options, kind) for kind in KINDS}
     named = [kind for kind, target in targets.items() if target]
     if len(named) != 1:
         both = " and ".join(f"--{kind}" for kind in named)
@@ -45,11 +63,20 @@ def _run(
             location="export",
         )
     _refuse_unused(named[0])
-    from agentlite.deploy.export import export
-    from agentlite.deploy.export.targets import ExportRequest
-
-    summary = export(ExportRequest(model, named[0], Path(targets[named[0]]), Path(run), **more))
-    if as_json:
+    request = ExportRequest(
+        options.model,
+        named[0],
+        Path(targets[named[0]]),
+        Path(options.run),
+        options.llama_cpp,
+        options.outtype,
+        options.quantize,
+        options.tools,
+        options.force,
+        options.push_to_hub,
+    )
+    summary = export(request)
+    if options.as_json:
         sys.stdout.write(json.dumps(summary, ensure_ascii=False) + "\n")
     else:
         _present(summary)
@@ -93,61 +120,4 @@ def _present(summary: Mapping[str, Any]) -> None:
     print(f"next: {summary['next']}")
 
 
-COMMAND = Command(
-    "export",
-    callback=_run,
-    params=[
-        click.Argument(["model"], type=OptionType(Model)),
-        Option(
-            ["--merged"],
-            Folder,
-            section=FORMS,
-            help="write the base model with the adapter merged into its weights",
-        ),
-        Option(["--adapter"], Folder, section=FORMS, help="write only the adapter, for PEFT"),
-        Option(
-            ["--gguf"], File, section=FORMS, help="write a GGUF file, by llama.cpp's own converter"
-        ),
-        Option(["--ollama"], Folder, section=FORMS, help="write a GGUF file and a Modelfile"),
-        Option(
-            ["--llama-cpp"],
-            Folder,
-            section=GGUF_OPTIONS,
-            default="",
-            envvar="LLAMA_CPP",
-            help="source folder of llama.cpp",
-        ),
-        Option(
-            ["--outtype"],
-            Literal["f32", "f16", "bf16", "q8_0", "auto"],
-            section=GGUF_OPTIONS,
-            default="f16",
-            help="number format of the weights in GGUF",
-        ),
-        Option(
-            ["--quantize"],
-            Annotated[str, Metavar("TYPE")],
-            section=GGUF_OPTIONS,
-            default="",
-            help="quantization by llama.cpp's llama-quantize, such as Q4_K_M",
-        ),
-        Option(
-            ["--tools"],
-            File,
-            section=GGUF_OPTIONS,
-            default="",
-            help="JSON list of tools, for the SYSTEM of the Modelfile",
-        ),
-        Option(
-            ["--push-to-hub"],
-            Annotated[str, Metavar("USER/NAME")],
-            section=FORMS,
-            default="",
-            help="also upload it to this repository of the Hugging Face hub, private if it is new",
-        ),
-        Option(["--force"], section=WORKSPACE, is_flag=True, help="replace an earlier export"),
-        RUN,
-        AS_JSON,
-        DEBUG,
-    ],
-)
+COMMAND = Command("export", ExportOptions, _run)

@@ -3,11 +3,11 @@
 import json
 import shlex
 from pathlib import Path
-
-import click
+from typing import Annotated
 
 from agentlite.cli.help_page import Command
-from agentlite.cli.options import AS_JSON, DEBUG, OptionType
+from agentlite.cli.options import CommandOptions
+from agentlite.config.fields import ARGUMENT
 from agentlite.config.metavars import Folder
 from agentlite.core.errors import DISK, UserError
 from agentlite.core.row_files import replacing
@@ -47,12 +47,17 @@ def fill(folder: Path) -> list[str]:
     return [path.name for path in written]
 
 
-def init(folder: str, as_json: bool, debug: bool) -> None:
+class InitOptions(CommandOptions, frozen=True, kw_only=True):
+    folder: Annotated[Folder, ARGUMENT]
+
+
+def init(options: InitOptions) -> None:
     """Writes the folder, and says what to do in it."""
+    folder = options.folder
     names = fill(Path(folder))
     into = "" if Path(folder).resolve() == Path.cwd() else f"cd {shlex.quote(folder)} && "
     next_command = f"{into}agentlite prep data.jsonl && agentlite sft && agentlite eval"
-    if as_json:
+    if options.as_json:
         print(
             json.dumps({"command": "init", "folder": folder, "files": names, "next": next_command})
         )
@@ -61,8 +66,4 @@ def init(folder: str, as_json: bool, debug: bool) -> None:
     print(f"next: {next_command}")
 
 
-COMMAND = Command(
-    "init",
-    params=[click.Argument(["folder"], type=OptionType(Folder)), AS_JSON, DEBUG],
-    callback=init,
-)
+COMMAND = Command("init", InitOptions, init)

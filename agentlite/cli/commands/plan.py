@@ -1,18 +1,18 @@
 """`agentlite plan`: the memory, time and disk that a command will need, without running it."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import click
 import msgspec
 from msgspec import Struct
 
-from agentlite.cli.options import OUTPUT, Option
-from agentlite.cli.stage_options import StageCommand, run_options
+from agentlite.cli.help_page import Command
+from agentlite.cli.options import OUTPUT
+from agentlite.cli.stage_options import GivenOptions
+from agentlite.config.fields import COMMON, Section
 from agentlite.config.gpu_profiles import GRAPHED, SWITCHES
 from agentlite.config.metavars import File, Metavar, Model, StageName
 from agentlite.config.pipeline import TRAINERS
-from agentlite.config.resolve import Given
 from agentlite.config.settings import COMMANDS, default
 from agentlite.core import console
 from agentlite.core.errors import UserError
@@ -37,34 +37,45 @@ class PlanReport(Struct, frozen=True):
     precision_from: str  # where it was set, or the reason of --profile auto
 
 
-def _plan(
-    command: str,
-    model: str | None,
-    data: str | None,
-    fit: str,
-    sweep: bool,
-    config_json: str,
-    run: str,
-    config: tuple[str, ...],
-    sets: tuple[str, ...],
-    profile: str,
-    as_json: bool,
-    debug: bool,
-) -> None:
+PLANNED = Section("What to plan")
+if TYPE_CHECKING:
+    Planable = str
+else:
+    Planable = Literal[tuple(name for name in COMMANDS if hasattr(COMMANDS[name], "in_memory"))]
+
+
+class PlanOptions(GivenOptions, frozen=True, kw_only=True):
+    """The settings are those of the planned command, so that plan and run cannot differ."""
+
+    command: Annotated[Planable, PLANNED, COMMON] = TRAINERS[0]
+    """command to plan"""
+    model: Annotated[Model, PLANNED, COMMON] = ""
+    """alias, path, hub id or earlier stage [that of the command]"""
+    config_json: Annotated[File, PLANNED, COMMON] = ""
+    """config.json of a model, in place of --model; no weights are read"""
+    data: Annotated[StageName, PLANNED, COMMON] = ""
+    """finished stage whose longest row counts [that of the command]"""
+    fit: Annotated[str, Metavar("GIGABYTES"), PLANNED, COMMON] = ""
+    """say what would fit into a GPU with so much memory, such as 12GB"""
+    sweep: Annotated[bool, OUTPUT, COMMON] = False
+    """show memory against context, with weights of 4 and of 16 bit"""
+
+
+def _plan(options: PlanOptions) -> None:
     from agentlite.stages.api import settle
     from agentlite.stages.auto_profile import model_of
 
-    machine = machine_of(profile, fit)
-    given_shape = read_shape(Path(config_json)) if config_json else None
-    models = (model,) if model and command == "eval" else model
-    flags = {key: value for key, value in (("model", models), ("data", data)) if value}
+    command, machine = options.command, machine_of(options.profile, options.fit)
+    given_shape = read_shape(Path(options.config_json)) if options.config_json else None
+    model = (options.model,) if options.model and command == "eval" else options.model
+    flags = {key: value for key, value in (("model", model), ("data", options.data)) if value}
     # a card that is not this machine's is planned anew, whatever a stage was begun with
-    target = RunTarget(Path(run), command, force=bool(fit))
-    resolved = settle(command, Given(flags, sets, config, profile), target, machine, given_shape)
+    target = RunTarget(Path(options.run), command, force=bool(options.fit))
+    resolved = settle(command, options.given(flags), target, machine, given_shape)
 
     settings = resolved.settings
     name = model_of(settings)
-    if not name and not config_json:
+    if not name and not options.config_json:
         raise UserError(
             f"no model is named: {command} takes that of {settings.data}, which is not there yet.",
             f"Run `agentlite {default(command, 'data')}` first, or add --model or --config-json.",
@@ -79,18 +90,18 @@ def _plan(
     held = settings.in_memory(machine.gpu)
     decodes = machine.gpu and settings.engine == "unsloth" and (held.samples or held.greedy)
     decodes = decodes and not getattr(settings, "vllm", False)
-    asks_more = fit or not planned.gib.fits
+    asks_more = options.fit or not planned.gib.fits
     report = PlanReport(
         command,
-        name or config_json,
+        name or options.config_json,
         settings.engine,
         planned,
         fitting(command, settings, shape, machine, rows.longest) if asks_more else [],
         SWITCHES if decodes and shape.kind in GRAPHED else {},
-        sweep_table(settings, shape) if sweep else "",
+        sweep_table(settings, shape) if options.sweep else "",
         resolved.origin["load_in_4bit"],
     )
-    if as_json:
+    if options.as_json:
         print(msgspec.json.encode(report).decode())
     else:
         _present(report)
@@ -127,60 +138,4 @@ def _present(report: PlanReport) -> None:
         print(report.sweep)
 
 
-PLANNED = "What to plan"
-NOT_PLANNED = {"out", "force", "dry_run", "print_config"}
-COMMAND = StageCommand(
-    "plan",
-    callback=_plan,
-    params=[
-        Option(
-            ["--command"],
-            section=PLANNED,
-            common=True,
-            type=click.Choice([name for name in COMMANDS if hasattr(COMMANDS[name], "in_memory")]),
-            default=TRAINERS[0],
-            help="command to plan",
-        ),
-        Option(
-            ["--model"],
-            Model,
-            section=PLANNED,
-            common=True,
-            words="that of the command",
-            help="alias, path, hub id or earlier stage",
-        ),
-        Option(
-            ["--config-json"],
-            File,
-            section=PLANNED,
-            common=True,
-            default="",
-            help="config.json of a model, in place of --model; no weights are read",
-        ),
-        Option(
-            ["--data"],
-            StageName,
-            section=PLANNED,
-            common=True,
-            words="that of the command",
-            help="finished stage whose longest row counts",
-        ),
-        Option(
-            ["--fit"],
-            Annotated[str, Metavar("GIGABYTES")],
-            section=PLANNED,
-            common=True,
-            default="",
-            help="say what would fit into a GPU with so much memory, such as 12GB",
-        ),
-        Option(
-            ["--sweep"],
-            section=OUTPUT,
-            common=True,
-            is_flag=True,
-            help="show memory against context, with weights of 4 and of 16 bit",
-        ),
-        # the settings are those of the planned command, so that plan and run cannot differ
-        *(option for option in run_options(TRAINERS[0]) if option.name not in NOT_PLANNED),
-    ],
-)
+COMMAND = Command("plan", PlanOptions, _plan)

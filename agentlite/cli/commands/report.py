@@ -5,9 +5,10 @@ import os
 import sys
 import webbrowser
 from pathlib import Path
+from typing import Annotated
 
 from agentlite.cli.help_page import Command
-from agentlite.cli.options import AS_JSON, DEBUG, OUTPUT, RUN, Option
+from agentlite.cli.options import OUTPUT, RunOptions
 from agentlite.cli.run_listing import stages_of
 from agentlite.report import write_report
 from agentlite.report.headline import headline
@@ -16,9 +17,14 @@ from agentlite.report.tables import NO_EVALUATION, differences
 from agentlite.workspace import folder_lock
 
 
-def report(run: str, no_browser: bool, as_json: bool, debug: bool) -> None:
+class ReportOptions(RunOptions, frozen=True, kw_only=True):
+    no_browser: Annotated[bool, OUTPUT] = False
+    """write the page and print its path, without opening it"""
+
+
+def report(options: ReportOptions) -> None:
     """Writes report.html and report.md; prints the result of each evaluation, and the path."""
-    folder = Path(run)
+    folder = Path(options.run)
     stages_of(folder)
     evaluations = read_run(folder).evaluations
     with folder_lock.in_turn(folder):
@@ -26,7 +32,7 @@ def report(run: str, no_browser: bool, as_json: bool, debug: bool) -> None:
     sentences = {
         one.name: headline(one.metrics, differences(one)) for one in evaluations if one.models
     }
-    if as_json:
+    if options.as_json:
         result = {"command": "report", "page": str(page), "sentences": sentences}
         print(json.dumps(result, ensure_ascii=False))
         return
@@ -38,22 +44,8 @@ def report(run: str, no_browser: bool, as_json: bool, debug: bool) -> None:
     # a browser needs a window; one in text mode would take the terminal
     display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     has_screen = sys.stdout.isatty() and bool(display or sys.platform == "darwin")
-    opened = not no_browser and has_screen and webbrowser.open(page.resolve().as_uri())
+    opened = not options.no_browser and has_screen and webbrowser.open(page.resolve().as_uri())
     print(f"report: {page}" if opened else f"report: {page} (one file: open it in any browser)")
 
 
-COMMAND = Command(
-    "report",
-    params=[
-        RUN,
-        Option(
-            ["--no-browser"],
-            section=OUTPUT,
-            is_flag=True,
-            help="write the page and print its path, without opening it",
-        ),
-        AS_JSON,
-        DEBUG,
-    ],
-    callback=report,
-)
+COMMAND = Command("report", ReportOptions, report)

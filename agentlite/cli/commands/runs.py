@@ -2,32 +2,33 @@
 
 import shlex
 from pathlib import Path
+from typing import Annotated
 
-import click
 import msgspec
 
 from agentlite.cli.help_page import Command
-from agentlite.cli.options import AS_JSON, DEBUG, RUN, WORKSPACE, Option, OptionType
-from agentlite.cli.run_listing import Freed, ListedStage, free, inventory
-from agentlite.cli.stage_state import in_words
+from agentlite.cli.options import WORKSPACE, RunOptions
+from agentlite.cli.run_listing import Freed, ListedStage, free, in_words, inventory
+from agentlite.config.fields import ARGUMENT, Flag
 from agentlite.config.metavars import Folder, StageName
 from agentlite.core.console import print_table
 from agentlite.workspace.run_folder import DEFAULT_RUN
 
 
-def runs(
-    folders: tuple[str, ...],
-    run: str,
-    names: tuple[str, ...],
-    as_json: bool,
-    debug: bool,
-) -> None:
+class RunsOptions(RunOptions, frozen=True, kw_only=True):
+    folders: Annotated[tuple[Folder, ...], ARGUMENT] = ()
+    names: Annotated[tuple[StageName, ...], Flag(name="--rm", repeat=True), WORKSPACE] = ()
+    """free the checkpoints of a finished stage; its results stay"""
+
+
+def runs(options: RunsOptions) -> None:
     """Prints the stages, or what was freed."""
-    workspaces = [Path(folder) for folder in folders or (run,)]
-    if names:
-        _print_freed([row for folder in workspaces for row in free(folder, names)], as_json)
+    workspaces = [Path(folder) for folder in options.folders or (options.run,)]
+    if names := options.names:
+        freed = [row for folder in workspaces for row in free(folder, names)]
+        _print_freed(freed, options.as_json)
     else:
-        _print_stages([row for folder in workspaces for row in inventory(folder)], as_json)
+        _print_stages([row for folder in workspaces for row in inventory(folder)], options.as_json)
 
 
 def _print_freed(freed: list[Freed], as_json: bool) -> None:
@@ -81,20 +82,4 @@ def in_time(seconds: float) -> str:
     return f"{seconds / length:.0f} {name}"
 
 
-COMMAND = Command(
-    "runs",
-    params=[
-        click.Argument(["folders"], nargs=-1, type=OptionType(Folder), metavar="[FOLDER]..."),
-        Option(
-            ["--rm", "names"],
-            StageName,
-            section=WORKSPACE,
-            multiple=True,
-            help="free the checkpoints of a finished stage; its results stay",
-        ),
-        RUN,
-        AS_JSON,
-        DEBUG,
-    ],
-    callback=runs,
-)
+COMMAND = Command("runs", RunsOptions, runs)

@@ -21,7 +21,6 @@ from agentlite.config.settings import (
     AblateSettings,
     default,
     fields,
-    section_of,
 )
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import digest, plain
@@ -134,7 +133,8 @@ def part_of(name: str) -> str:
     are ranked, `candidates` where it says how they are sampled.
     """
     command, _, key = name.partition(".")
-    is_ranking = command == PAIRED and section_of(PAIRED, key) in (PAIRING.title, REWARDS.title)
+    section = fields(command)[key].section
+    is_ranking = command == PAIRED and section in (PAIRING.title, REWARDS.title)
     return CANDIDATES if command == PAIRED and not is_ranking else command
 
 

@@ -1,12 +1,13 @@
 """Settings that could be read as something else than was meant are errors with their line."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlite.config import resolve, strict_yaml
+from agentlite.config import resolve, yaml_files
 from agentlite.config.resolve import Given
 from agentlite.core.errors import USAGE, UserError
 
@@ -61,12 +62,12 @@ SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**63) | WORDS
 def test_what_json_says_is_read_as_json_says_it(content):
     """--print-config writes JSON, and --config reads it."""
     text = json.dumps(content, ensure_ascii=False)
-    assert strict_yaml.loader(text).get_single_data() == content
+    assert yaml_files.parse(text) == content
 
 
 def test_a_date_is_a_text_and_a_merged_key_may_be_set_again():
     text = "a: &a {x: 1, y: 2025-99-99}\nb: {<<: *a, x: 3}\nc: 2025-01-01\n"
-    assert strict_yaml.loader(text).get_single_data() == {
+    assert yaml_files.parse(text) == {
         "a": {"x": 1, "y": "2025-99-99"},
         "b": {"x": 3, "y": "2025-99-99"},
         "c": "2025-01-01",
@@ -76,4 +77,56 @@ def test_a_date_is_a_text_and_a_merged_key_may_be_set_again():
 def test_names_in_a_grid_may_stand_twice(file):
     """They are told apart by their place."""
     file.write_text("a: {exact: 1}\nb: {exact: 0.5}\n", encoding="utf-8")
-    assert len(strict_yaml.read(file).get_single_data()) == 2
+    assert len(yaml_files.read(file)) == 2
+
+
+def refused(content: bytes, folder: Path) -> UserError:
+    path = folder / "a.yaml"
+    path.write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        resolve.resolve("prep", Given(files=(str(path),)))
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "words", "piece"),
+    [
+        ("prep:\n  dev: 0.1\n   test: 0.2\n", 3, "the indentation is wrong", "test: 0.2"),
+        ("prep:\n  dev: 0.1\n test: 0.2\n", 3, "the indentation is wrong", "test: 0.2"),
+        ("prep:\n\ttest: 0.2\n", 2, "the indentation contains a tab", None),
+        ('prep:\n  system: "a\n  test: 1\n', 2, "a quote or a bracket is not closed", '"a'),
+        ("prep:\n  mix: [a, b\n  test: 1\n", 2, "a bracket is not closed", "[a, b"),
+        ("prep:\n  system: a: b\n", 2, "a text with a colon has no quotes", ": b"),
+        ("prep:\n  system: @me\n", 2, "a character that cannot begin a value", "@me"),
+        ("prep:\n  system: *me\n", 2, "a text that begins with * has no quotes", "*me"),
+        ("prep:\n  dev: 0.1\n  test\n", 3, "a colon is missing", ""),
+        ('prep:\n  system: "a" b\n', 2, "there is text behind a quote or a bracket", "b"),
+        ('prep:\n  system: "\\q"\n', 2, "a backslash in double quotes", '"\\q'),
+    ],
+)
+def test_a_mistake_is_shown_in_its_line(
+    tmp_path: Path, content: str, line: int, words: str, piece: str | None
+) -> None:
+    error = refused(content.encode(), tmp_path)
+    assert error.location == f"{tmp_path / 'a.yaml'}:{line}"
+    assert error.fix
+    behind = refused(f"{content}  \n\n".encode(), tmp_path)  # blank lines change nothing
+    assert (behind.problem, behind.location) == (error.problem, error.location)
+    head, shown, caret = error.problem.splitlines()
+    assert head == f"invalid YAML: {words}."
+    if piece is not None:
+        assert shown[caret.index("^") :].startswith(piece)
+    if piece == "":  # what is missing is missing at the end of the line
+        assert caret.index("^") == len(shown)
+
+
+def test_settings_without_a_command_are_shown_under_the_one_that_has_them(tmp_path: Path) -> None:
+    assert "\n  prep:\n    test: ..." in refused(b"test: 0.2\n", tmp_path).fix
+    assert "\n  grpo:\n    group_size: ..." in refused(b"group_size: 4\n", tmp_path).fix
+
+
+def test_a_share_may_be_a_percentage(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("prep:\n  test: 20%\n", encoding="utf-8")
+    assert resolve.resolve("prep", Given(files=(str(path),))).settings.test == 0.2
+    assert resolve.resolve("prep", Given(flags={"test": "12.5%"})).settings.test == 0.125

@@ -1,0 +1,132 @@
+"""What a setting or an option is: its type with its marks, its default, and under it its help.
+
+Brackets at the end of a help are the default in words, where the value itself says nothing. A field
+without help means the same as in the class above, in the same file, that has one.
+"""
+
+import ast
+import functools
+import inspect
+import itertools
+import sys
+from typing import Annotated, Any, NamedTuple, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct
+
+# Every number has two bounds. The upper ones stand far above what anyone needs, and below what the
+# libraries can compute with: infinity and 10^20 are refused before anything starts.
+MOST, LARGEST, LAST_SEED = 2**31 - 1, 1e9, 2**32 - 1
+Positive = Annotated[float, Meta(gt=0, le=LARGEST)]
+NonNegative = Annotated[float, Meta(ge=0, le=LARGEST)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Count = Annotated[int, Meta(ge=1, le=MOST)]
+Whole = Annotated[int, Meta(ge=0, le=MOST)]
+Seed = Annotated[int, Meta(ge=0, le=LAST_SEED)]
+
+
+class Flag(NamedTuple):
+    """How a field is written on the command line, where that is not `--its-name VALUE`, once."""
+
+    more: str = ""  # further ones, apart by a blank: "-n -k", "--max-tokens"
+    name: str = ""  # in place of --its-name
+    repeat: bool = False
+    variable: str = ""  # of the environment, that sets it as well
+
+
+class Section(NamedTuple):
+    """The heading on the full help page under which a field stands."""
+
+    title: str
+
+
+class Common(NamedTuple):
+    """Marks what most people set: `--help` shows these, `--help-all` the others too."""
+
+
+class NoFlag(NamedTuple):
+    """Marks what few people change: a settings file and `--set` write it, and no option does."""
+
+
+class NotInPlan(NamedTuple):
+    """Marks what decides how a stage works, not what comes out: it may change from run to run."""
+
+
+class Argument(NamedTuple):
+    """Marks what is typed without a flag."""
+
+
+REPEAT, COMMON, ARGUMENT = Flag(repeat=True), Common(), Argument()
+NO_FLAG, NOT_IN_PLAN = NoFlag(), NotInPlan()
+
+
+class Field(NamedTuple):
+    """All that is known of a setting or an option."""
+
+    kind: Any  # its type, with its marks
+    default: Any  # msgspec.NODEFAULT for none
+    help: str
+    words: str  # the default in words: `as --num-epochs says`
+    flag: Flag
+    section: str
+    is_common: bool
+    is_argument: bool
+    has_flag: bool
+    in_plan: bool
+
+    def names(self, key: str) -> list[str]:
+        """As it is written on the command line."""
+        return [self.flag.name or f"--{key.replace('_', '-')}", *self.flag.more.split()]
+
+
+@functools.cache
+def fields_of(struct: type[Struct]) -> dict[str, Field]:
+    """The fields of settings or options, those of the class itself before those it inherits."""
+    kinds = get_type_hints(struct, include_extras=True)
+    infos = {info.name: info for info in msgspec.structs.fields(struct)}
+    return {key: _field(struct, key, kind, infos[key]) for key, kind in kinds.items()}
+
+
+def _field(struct: type[Struct], key: str, kind: Any, info: msgspec.structs.FieldInfo) -> Field:
+    made = info.default_factory
+    text, _, words = _help(struct, key).partition(" [")
+    marks = {type(mark): mark for mark in getattr(kind, "__metadata__", ())}
+    return Field(
+        kind,
+        info.default if made is msgspec.NODEFAULT else made(),
+        text,
+        words.removesuffix("]"),
+        marks.get(Flag, Flag()),
+        marks.get(Section, Section("")).title,
+        Common in marks,
+        Argument in marks,
+        NoFlag not in marks,
+        NotInPlan not in marks,
+    )
+
+
+def _help(struct: type[Struct], key: str) -> str:
+    """That of its class, of the classes it inherits from, or else of the nearest class above in
+    its file.
+    """
+    own = _helps(struct.__module__)
+    above = [*itertools.takewhile(lambda name: name != struct.__name__, own)]
+    bases = [_helps(base.__module__).get(base.__name__, {}) for base in struct.__mro__[:-2]]
+    helps = [*bases, *(own[name] for name in reversed(above))]
+    return " ".join(next((texts[key] for texts in helps if key in texts), "").split())
+
+
+@functools.cache
+def _helps(module: str) -> dict[str, dict[str, str]]:
+    """Class -> field -> the string under it. Python does not keep that: the source is read."""
+    helps: dict[str, dict[str, str]] = {}
+    for struct in ast.parse(inspect.getsource(sys.modules[module])).body:
+        if isinstance(struct, ast.ClassDef):
+            helps[struct.name] = {
+                field.target.id: text.value.value
+                for field, text in itertools.pairwise(struct.body)
+                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+                if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+                if isinstance(text.value.value, str)
+            }
+    return helps
