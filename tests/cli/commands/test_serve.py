@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from agentlite.cli.commands.serve import LEAST_TOKEN, read_token, serve
+from agentlite.cli.commands.serve import LEAST_TOKEN, ServeOptions, read_token, serve
 from agentlite.core.errors import UserError
 
 GOOD = "k" * LEAST_TOKEN
@@ -33,7 +33,7 @@ def test_the_port_is_taken_first_and_the_options_reach_the_server(monkeypatch, c
         protocol, max_length = SimpleNamespace(name="hermes"), 100
 
         def __init__(self, *given, **options):
-            steps.append((*map(str, given), options))
+            steps.append((*map(str, given), options["system"]))
 
         def load(self):
             steps.append("load")
@@ -47,14 +47,15 @@ def test_the_port_is_taken_first_and_the_options_reach_the_server(monkeypatch, c
     monkeypatch.setattr("agentlite.deploy.server.Server", server)
     monkeypatch.setattr(signal, "signal", lambda *given: steps.append(given))
     monkeypatch.setenv("SERVE_TOKEN", GOOD)
-    serve("sft", 8, "0.0.0.0", "SERVE_TOKEN", 3, "r", False, False, system="Be brief.")
+    given = {"port": 8, "host": "0.0.0.0", "token_env": "SERVE_TOKEN", "queue": 3, "run": "r"}
+    serve(ServeOptions(model="sft", system="Be brief.", **given))
     given = {"host": "0.0.0.0", "token": GOOD, "longest_queue": 3}
     stopped = (signal.SIGTERM, signal.default_int_handler)
-    assert steps == [("sft", "r", {"system": "Be brief."}), (8, given), "load", stopped, "run"]
+    assert steps == [("sft", "r", "Be brief."), (8, given), "load", stopped, "run"]
     assert capsys.readouterr().out.startswith("serve: sft at http://127.0.0.1:1/v1")
 
 
 def test_the_extra_that_is_missing_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "llguidance", None)
     with pytest.raises(UserError, match=r"llguidance.*\n.*pip install 'agentlite\[serve\]'"):
-        serve("sft", 8, "127.0.0.1", "", 3, "r", False, False)
+        serve(ServeOptions())
