@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -73,10 +74,8 @@ def said(tmp_path: Path) -> Iterator[list[str]]:
         assert CANARY.encode() not in content, content[:2000]
 
 
-def run(
-    said: list[str], folder: Path, *arguments: object, code: int = 0, **environment: str
-) -> str:
-    command = [sys.executable, "-m", "agentlite", *map(str, arguments), "--debug"]
+def run(said: list[str], folder: Path, line: str, code: int = 0) -> str:
+    command = [sys.executable, "-m", "agentlite", *shlex.split(line), "--debug"]
     there = {
         **os.environ,
         **SECRETS,
@@ -84,7 +83,6 @@ def run(
         "AGENTLITE_RUN": str(folder / "run"),
         "PYTHONPATH": str(ROOT),
         "HF_HUB_OFFLINE": "1",
-        **environment,
     }
     done = processes.run(command, capture_output=True, text=True, env=there, cwd=folder)
     said += [done.stdout, done.stderr]
@@ -95,69 +93,30 @@ def run(
 @pytest.fixture
 def prepared(tmp_path: Path, tiny_model: Path, said: list[str]) -> Path:
     shutil.copytree(tiny_model, tmp_path / "model")
-    run(
-        said,
-        tmp_path,
-        "prep",
-        DATA / "weather.jsonl",
-        "--model",
-        tmp_path / "model",
-        "--set",
-        "prep.dev=0.2",
-        "--set",
-        "prep.test=0.3",
-    )
+    split = "--set prep.dev=0.2 --set prep.test=0.3"
+    run(said, tmp_path, f"prep {DATA / 'weather.jsonl'} --model {tmp_path / 'model'} {split}")
     return tmp_path
 
 
 def test_no_key_is_written_down_or_told_where_all_goes_well(prepared, said, server):
     url = f"http://127.0.0.1:{server.server_address[1]}/200/v1"
-    there = [
-        "--endpoint",
-        url,
-        "--set",
-        "eval.endpoint_key=ANSWERS_KEY",
-        "--set",
-        "pairs.endpoint_key=ANSWERS_KEY",
-        "--model",
-        "theirs",
-    ]
-    run(
-        said,
-        prepared,
-        "eval",
-        *there,
-        "--judge",
-        url,
-        "--set",
-        "eval.judge_key=JUDGE_KEY",
-        "--judge-model",
-        "judge",
-    )
-    run(said, prepared, "pairs", *there, "-n", 2)
-    assert {f"Bearer {SECRETS['ANSWERS_KEY']}", f"Bearer {SECRETS['JUDGE_KEY']}"} == set(
-        server.keys
-    )  # each its own
-    run(said, prepared, "eval", *there, "--print-config")
-    for command in (["runs"], ["plan", "--model", prepared / "model"]):
-        run(said, prepared, *command)
+    keys = "--set eval.endpoint_key=ANSWERS_KEY --set pairs.endpoint_key=ANSWERS_KEY"
+    there = f"--endpoint {url} {keys} --model theirs"
+    judge = f"--judge {url} --set eval.judge_key=JUDGE_KEY --judge-model judge"
+    run(said, prepared, f"eval {there} {judge}")
+    run(said, prepared, f"pairs {there} -n 2")
+    sent = {f"Bearer {SECRETS[name]}" for name in ("ANSWERS_KEY", "JUDGE_KEY")}
+    assert sent == set(server.keys)  # each its own
+    run(said, prepared, f"eval {there} --print-config")
+    for command in ("runs", f"plan --model {prepared / 'model'}"):
+        run(said, prepared, command)
 
 
 @pytest.mark.parametrize("status", [302, 400, 401, 470])
 def test_no_key_is_told_by_a_server_that_sends_it_back(prepared, said, server, status):
     url = f"http://127.0.0.1:{server.server_address[1]}/{status}/v1"
-    told = run(
-        said,
-        prepared,
-        "eval",
-        "--endpoint",
-        url,
-        "--set",
-        "eval.endpoint_key=ANSWERS_KEY",
-        "--model",
-        "m",
-        code=8,
-    )
+    there = f"--endpoint {url} --set eval.endpoint_key=ANSWERS_KEY --model m"
+    told = run(said, prepared, f"eval {there}", code=8)
     assert f"answered {status}" in told
 
 
@@ -165,6 +124,6 @@ def test_no_key_is_told_by_a_server_that_sends_it_back(prepared, said, server, s
 def test_a_token_is_no_setting(prepared, said, key):
     given = prepared / "agentlite.yaml"
     given.write_text(f"sft:\n  trl:\n    {key}: {CANARY}\n", encoding="utf-8")
-    for flags in ([], ["--print-config"]):
-        assert "a secret is not a setting" in run(said, prepared, "sft", *flags, code=2)
+    for line in ("sft", "sft --print-config"):
+        assert "a secret is not a setting" in run(said, prepared, line, code=2)
     given.unlink()
