@@ -312,7 +312,7 @@ def test_a_place_that_cannot_be_written_is_told_before_a_model_is_loaded(
         for out in ("new", "pairs", "grpo", "eval"):
             (tmp_path / out).symlink_to(tmp_path / "blocked")
     monkeypatch.setattr(
-        "agentlite.engine._import", lambda engine: pytest.fail("a model was to be loaded")
+        "agentlite.engine.be_quiet", lambda: pytest.fail("a model was to be loaded")
     )
     given = [
         part.replace("BLOCKED", str(tmp_path / "blocked")).replace("ROWS", str(rows))
@@ -355,7 +355,7 @@ def test_rows_that_train_nothing_are_refused_before_a_model_is_loaded(
     told["outputs"]["train.jsonl"] = file_digest(train)
     done.write_text(json.dumps(told), encoding="utf-8")
     monkeypatch.setattr(
-        "agentlite.engine._import", lambda engine: pytest.fail("a model was to be loaded")
+        "agentlite.engine.be_quiet", lambda: pytest.fail("a model was to be loaded")
     )
     with pytest.raises(UserError, match="no token of this row would be trained") as caught:
         sft(run=str(tmp_path), max_steps=1)
