@@ -16,32 +16,25 @@ from agentlite.core.errors import DISK, UserError, need
 Row = dict[str, Any]
 # rows of Parquet: one value that stands in all of them is a few bytes there, and much in memory
 AT_ONCE = 256
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 # what to do about what the system refuses; `{by}`: the option that names another folder
-ELSEWHERE = "Name a folder that you may write to{by}; AGENTLITE_CACHE for the cache."
-GONE = "Is the name right, and is the disk still there? Once it is, the same command carries on."
+ALLOWED = "`ls -ld` shows who may read and write it. Name a folder that you may write to{by}; "
 FIXES = {
     **dict.fromkeys(
-        NO_SPACE, "Free some space, or give another folder{by}; then run the same command again."
+        (errno.ENOSPC, errno.EDQUOT),
+        "Free some space, or give another folder{by}; then run the same command again.",
     ),
     errno.EFBIG: "No file may be that long: `ulimit -f` sets a limit, and a FAT disk has one of "
     "4 GiB. Name another folder{by}.",
+    errno.ENOTDIR: "A part of this path is a file. Name a folder{by}.",
     **dict.fromkeys(
         (errno.EMFILE, errno.ENFILE), "Allow more, `ulimit -n 4096`, or take fewer --workers."
     ),
-    errno.ENAMETOOLONG: "Give it a shorter name.",
-    errno.EISDIR: "Name a file, not a folder.",
-    errno.ENOTDIR: "A part of this path is a file. Name a folder{by}.",
     **dict.fromkeys(
-        (errno.EEXIST, errno.ELOOP),
-        "A file stands there, or a link that leads nowhere. Remove it, or name another folder{by}.",
-    ),
-    errno.EROFS: ELSEWHERE,
-    **dict.fromkeys(
-        (errno.EACCES, errno.EPERM), f"`ls -ld` shows who may read and write it. {ELSEWHERE}"
+        (errno.EACCES, errno.EPERM, errno.EROFS), f"{ALLOWED}AGENTLITE_CACHE for the cache."
     ),
     **dict.fromkeys(
-        (errno.ENOENT, errno.ENODEV, errno.EIO, getattr(errno, "ESTALE", errno.EIO)), GONE
+        (errno.ENOENT, errno.ENODEV, errno.EIO),
+        "Is the name right, and is the disk still there? Once it is, the same command carries on.",
     ),
 }
 OTHERWISE = "Repair what the system names, or give another folder{by}; then run it again."
@@ -108,11 +101,12 @@ def sync_folder(folder: Path) -> None:
 
 def sync_all(paths: Iterable[Path]) -> None:
     """Files and their folders: what is named as written is there after a power cut."""
-    found = [*paths]
-    for path in found:
+    folders = set()
+    for path in paths:
         with open(path, "rb") as file:
             os.fsync(file.fileno())
-    for folder in sorted({path.parent for path in found}):
+        folders.add(path.parent)
+    for folder in folders:
         sync_folder(folder)
 
 

@@ -4,6 +4,7 @@ import base64
 import json
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from agentlite.core.console import pointed, printable
@@ -14,6 +15,7 @@ from agentlite.data.formats.json_decode import REPAIRABLE, SAFE, repair
 MOST_KINDS, MOST_REASONS, MOST_LINES = 40, 3, 12  # of kinds, of reasons of a kind, of line numbers
 MOST_TRIED = 50  # rows for which it is looked whether a repair helps
 MESSAGE = re.compile(r"\(message (\d+)\)")  # as reasons name one
+ROLE = re.compile(r'"(?:role|from)"\s*:\s*"([^"]*)"')
 LISTS = ('"messages"', '"conversations"')  # where the messages of a row begin
 
 
@@ -112,17 +114,20 @@ def _found(text: str, at: str, reason: str) -> tuple[int, int] | None:
     """`at` in the message that `reason` names, or from the first message on, or anywhere; or the
     role of that message.
     """
-    number = MESSAGE.search(reason)
-    message = _message(text, int(number[1])) if number else None
-    if at:
-        ranges = [(start, len(text)) for key in LISTS if (start := text.find(key)) >= 0]
-        ranges = [*([message] if message else []), *ranges, (0, len(text))]
-        spans = (_first(text[:end], at, start) for start, end in ranges)
-        return next((span for span in spans if span), None)
-    if not message:
-        return None
-    role = re.compile(r'"(?:role|from)"\s*:\s*"[^"]*"').search(text, *message)
-    return role.span() if role else message
+    starts = [start for key in LISTS if (start := text.find(key)) >= 0]
+    ranges = [(start, len(text)) for start in (*starts, 0)]
+    roles = [*ROLE.finditer(text, *starts[:1])] if starts else []
+    number = int(named[1]) if (named := MESSAGE.search(reason)) else 0
+    said = [role[1] for role in roles[:number]]
+    # readers join words and the calls that follow them, and count otherwise
+    if 0 < number <= len(roles) and ("assistant", "assistant") not in pairwise(said):
+        role = roles[number - 1].span()
+        if not at:
+            return role
+        start = roles[number - 2].end() if number > 1 else starts[0]
+        ranges.insert(0, (start, roles[number].start() if number < len(roles) else len(text)))
+    spans = (_first(text[:end], at, start) for start, end in ranges if at)
+    return next((span for span in spans if span), None)
 
 
 def _first(text: str, at: str, start: int) -> tuple[int, int] | None:
@@ -137,28 +142,3 @@ def _first(text: str, at: str, start: int) -> tuple[int, int] | None:
             if (place := text.find(f"{quote}{form}{quote}", start)) >= 0:
                 return place + len(quote), place + len(quote) + len(form)
     return None
-
-
-def _message(text: str, number: int) -> tuple[int, int] | None:
-    """Where the message of this number stands. None where readers may count in another way: they
-    join words and the calls that follow them.
-    """
-    key = text.find(LISTS[0])
-    if key < 0 or (place := text.find("[", key)) < 0:
-        return None
-    start, words_before = 0, False
-    try:
-        for _ in range(number):
-            start = place + 1
-            while text[start].isspace() or text[start] == ",":
-                start += 1
-            message, place = json.JSONDecoder().raw_decode(text, start)
-            fields = message if isinstance(message, dict) else {}
-            is_call = bool(fields.get("tool_calls"))
-            if words_before and is_call:
-                return None
-            words_before = fields.get("role") == "assistant" and not is_call
-            place -= 1
-    except (ValueError, IndexError, RecursionError):
-        return None
-    return start, place + 1

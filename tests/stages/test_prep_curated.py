@@ -242,31 +242,6 @@ def test_seed_004_filters_its_general_chat_as_ms_swift_does(tmp_path, monkeypatc
     assert result.figures["by_file"]["ms_agent.jsonl"]["formats"] == {"ms_agent": 5}
 
 
-@pytest.mark.parametrize(
-    ("how", "left", "read"),
-    [
-        ("off", 3, "ann@mail.org"),
-        ("report", 3, "ann@mail.org"),
-        ("mask", 3, "<MAIL_1>"),
-        ("drop", 2, None),
-    ],
-)
-def test_personal_data_is_kept_masked_or_dropped_as_asked(how, left, read, tmp_path):
-    rows = [asked(1), asked(2), asked(3)]
-    rows[1]["messages"][0]["content"] += " Write to ann@mail.org."
-    figures = run(
-        tmp_path / "r", write(tmp_path / "rows.jsonl", rows), personal=how, dev=0.0, test=0.0
-    ).figures
-    assert figures["kept"] == left
-    written = (tmp_path / "r" / "prep" / "train.jsonl").read_text(encoding="utf-8")
-    assert (read in written) if read else ("ann@" not in written)
-    assert figures.get("personal", {}) == ({} if how == "off" else {"mail": 1})
-    row = provenance(tmp_path / "r")[1]
-    assert (row.get("code") == "F311") == (how == "drop")
-    assert how != "drop" or row["done"] == {"personal": {"mail": 1}}
-    assert row.get("done", {}).get("masked") == ({"mail": 1} if how == "mask" else None)
-
-
 def test_what_is_held_out_is_found_under_its_mask_too(tmp_path):
     rows = [asked(number) for number in range(5)]
     # nearly all of it is the address: under its mask it is not nearly the same

@@ -75,16 +75,14 @@ def surpassed(records: Iterable[tuple[int, Record]]) -> dict[int, str]:
     """Index -> the id of the better rollout of its task. The best has the highest mean of its
     scores; of equal ones the one with the fewest turns, then the first.
     """
-    ranked: dict[str, list[tuple[tuple[float, int, int], int, str]]] = defaultdict(list)
+    ranked: dict[str, list[tuple[float, int, int, int, str]]] = defaultdict(list)
     for index, record in records:
         if rollout := record.meta.get("rollout"):
             mean = fmean(rollout["scores"].values()) if rollout["scores"] else 0.0
-            rank = (-mean, len(record.turns), rollout["sample"])
-            ranked[rollout["task"]].append((rank, index, record.id))
-    best = {task: min(of_task) for task, of_task in ranked.items()}
-    return {
-        index: best[task][2]
-        for task, of_task in ranked.items()
-        for _, index, _ in of_task
-        if index != best[task][1]
-    }
+            rank = (-mean, len(record.turns), rollout["sample"], index, record.id)
+            ranked[rollout["task"]].append(rank)
+    worse: dict[int, str] = {}
+    for of_task in ranked.values():
+        *_, best, best_id = min(of_task)
+        worse |= {index: best_id for *_, index, _ in of_task if index != best}
+    return worse

@@ -1,7 +1,7 @@
 """Records -> a seeded sample: by ratios of source groups (--mix), task weights and a limit."""
 
 import math
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, get_args
 
@@ -68,15 +68,24 @@ def parse_mix(texts: Sequence[str]) -> dict[str, MixGroup]:
 
 
 def check_mix(mix: Mapping[str, MixGroup], sources: Sequence[str]) -> None:
-    """Raises UserError for a group of a source that is not read."""
+    """Raises UserError for a group of a source that is not read, or is in another group."""
+    homes: dict[str, str] = {}
     for name, group in mix.items():
         for given in group.sources:
-            if not any(is_of(source, given) for source in sources):
+            of_group = [source for source in sources if is_of(source, given)]
+            if not of_group:
                 raise UserError(
                     f"the group '{name}' names {given}, which is not read.",
                     name_it(given, sources),
                     location="--mix",
                 )
+            for source in of_group:
+                if homes.setdefault(source, name) != name:
+                    raise UserError(
+                        f"{source} is in the groups '{homes[source]}' and '{name}'.",
+                        "A source belongs to one group.",
+                        location="--mix",
+                    )
 
 
 def full_task_weights(weights: Mapping[str, float]) -> dict[str, float]:
@@ -113,18 +122,15 @@ def sample(records: Sequence[Record] | Sequence[Traits], limit: int | None, seed
     """
     if limit is None or limit >= len(records):
         return list(range(len(records)))
-    by_source: dict[str, list[int]] = defaultdict(list)
+    counts: Counter[str] = Counter()
+    ranks: list[tuple[int, str, int]] = []  # the first of every source, then the second of every
     for index in sorted(
         range(len(records)), key=lambda index: digest(f"{seed} {records[index].id}")
     ):
-        by_source[records[index].source].append(index)
-    queues = [by_source[source] for source in sorted(by_source)]
-    chosen: list[int] = []
-    while len(chosen) < limit:
-        for queue in queues:
-            if queue and len(chosen) < limit:
-                chosen.append(queue.pop(0))
-    return sorted(chosen)
+        source = records[index].source
+        ranks.append((counts[source], source, index))
+        counts[source] += 1
+    return sorted(index for _, _, index in sorted(ranks)[:limit])
 
 
 def draw(
@@ -185,13 +191,7 @@ def parts(
                     "Leave the group out: the same command without --mix shows where its rows go.",
                     location="--mix",
                 )
-            for source in of_group:
-                if homes.setdefault(source, name) != name:
-                    raise UserError(
-                        f"{source} is in the groups '{homes[source]}' and '{name}'.",
-                        "A source belongs to one group.",
-                        location="--mix",
-                    )
+            homes |= dict.fromkeys(of_group, name)
     groups: dict[str, dict[str, list[int]]] = {name: {} for name in (REST, *mix)}
     for index, record in records.items():
         task = record.task if record.task in task_weights else OTHERS

@@ -157,15 +157,8 @@ def mask(record: Record) -> tuple[Record, Counter[str]]:
         masked = msgspec.convert(_masked(plain, _masks(values, plain)), Contents)
         if masked == contents:
             break
-        messages, tools, gold, meta = masked
-        record = replace(
-            record,
-            messages=messages,
-            tools=tools,
-            gold=gold,
-            meta=meta,
-            parent=record.parent or record.id,
-        )
+        changed = dict(zip(("messages", "tools", "gold", "meta"), masked, strict=True))
+        record = replace(record, **changed, parent=record.parent or record.id)
     return record, counts
 
 

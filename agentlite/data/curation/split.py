@@ -179,16 +179,10 @@ def _why_missed(
     """
     here = [index for index, side in splits.items() if side and index not in crossing]
     free = [index for index in here if not records[index].split]
-    keys = Counter(shares.keys(record) for record in records.values() if not record.split)
-    if not keys:
-        fix = "take `split` out of some rows"
-        if of_stages:
-            fix = "naming the dialogs beside --from gives dev and test records"
-        return f"all records name a split of their own ({fix})"
     if len(free) < len(here) and not shares.missed(Counter(splits[index] for index in free)):
         fix = "take `split` out of those rows"
         if not set(here).difference(free, of_stages):
-            fix = "those of --from keep it; larger --dev and --test move more of the others"
+            fix = "those of --from keep it; name dialogs beside them, or raise --dev and --test"
         return f"{len(here) - len(free)} records name a split of their own ({fix})"
     other = _fitting_seed(shares, records, groups, seed)
     fix = f"give rows a `split` of their own{other and f', or --seed {other}'}"
@@ -197,14 +191,13 @@ def _why_missed(
             f"{len(crossing)} records were left out, since others of their group are on another "
             f"side (F332) ({fix}; --set prep.split_by=query ties fewer records together)"
         )
+    keys = Counter(shares.keys(record) for record in records.values() if not record.split)
     known = f"there are {len(records)} records"
     if len(keys) == 1 < keys.total():
         known = f"{keys.total()} records have the same one"
     elif len(keys) < keys.total():
-        known = (
-            f"{keys.total()} records have {len(keys)} different ones, one of them "
-            f"{keys.most_common(1)[0][1]} times"
-        )
+        most = keys.most_common(1)[0][1]
+        known = f"{keys.total()} records have {len(keys)} different ones, one of them {most} times"
     own = "tools" if shares.by_tools else "query"
     return f"sides go by a hash of each record's own {own}, and {known} ({fix})"
 

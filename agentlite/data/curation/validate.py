@@ -1,5 +1,6 @@
 """Record -> nothing, or the first reason why it cannot be learned from."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -13,6 +14,7 @@ from agentlite.data.formats.check_call import check_arguments, gold_problem, too
 # keys of a row that hold the answer to its messages in logs of requests
 ANSWERS = ("choices", "response", "output", "completion")
 
+NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")  # an escape that is one
 # what is wrong with a role after another one, "" before the first
 MISPLACED = {
     ("user", "user"): "two user turns in a row",
@@ -69,8 +71,7 @@ def check_dialog(record: Record) -> None:
     except UnicodeEncodeError as error:
         half = f"\\u{ord(error.object[error.start]):04x}"
         raise RowError("E113", f"{half} is half a surrogate pair", at=half) from error
-    # the long look is for where an escape is one
-    if rb"\u0000" in encoded and _holds_nul(msgspec.to_builtins((record.tools, record.messages))):
+    if rb"\u0000" in encoded and NUL.search(msgspec.json.encode((record.tools, record.messages))):
         raise RowError("E112", "a NUL character in a text", at="\0")
 
 
@@ -103,11 +104,12 @@ def _separate_answer(record: Record) -> tuple[str, str]:
 
 def _check_order(record: Record) -> None:
     roles = ["", *(message.role for message in record.messages)]
-    for number, pair in enumerate(pairwise(roles), 1):
-        if pair[1] == "system" and number > 1:
-            raise RowError("E203", f"a system turn that is not the first (message {number})")
-        if pair in MISPLACED:
-            raise RowError("E203", f"{MISPLACED[pair]} (message {number})")
+    for number, (before, role) in enumerate(pairwise(roles), 1):
+        problem = MISPLACED.get((before, role), "")
+        if role == "system" and number > 1:
+            problem = "a system turn that is not the first"
+        if problem:
+            raise RowError("E203", f"{problem} (message {number})")
     if roles[-1] != "assistant":
         reason = f"the last turn is a {roles[-1]} turn, not the assistant's"
         at, hint = _separate_answer(record)
@@ -157,11 +159,3 @@ def _check_gold(gold: Gold, tools: Mapping[str, Tool]) -> None:
     for call in gold.calls:
         if call.name in tools and (problem := gold_problem(call, tools[call.name].parameters)):
             raise RowError("E210", f"the gold of {call.name} is wrong: {problem}")
-
-
-def _holds_nul(value: object) -> bool:
-    if isinstance(value, str):
-        return "\0" in value
-    if isinstance(value, dict):
-        return any(_holds_nul(key) or _holds_nul(inner) for key, inner in value.items())
-    return isinstance(value, list | tuple) and any(map(_holds_nul, value))

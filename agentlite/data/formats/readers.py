@@ -24,8 +24,8 @@ from agentlite.data.formats.json_decode import json_value, not_json
 from agentlite.workspace.run_folder import stages_below
 
 LONGEST_LINE = 16 << 20
-AT_ONCE = 1 << 10  # of zstd, where a kibibyte may be 32 MiB
 BLANKS = re.compile(r"\s*")
+AT_ONCE = 1 << 10  # of zstd, where a kibibyte may be 32 MiB
 # of the files that are read from a folder
 SUFFIXES = (".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz", ".jsonl.zst", ".json.zst")
 
@@ -56,34 +56,22 @@ def files_of(source: str) -> list[str]:
     folder = Path(source)
     if source == "-" or not folder.is_dir():
         return [source]
-    stages, left_out, found = set(stages_below(folder)), set[Path](), list[Path]()
-    for path in sorted(folder.rglob("*")):
-        if path.name.endswith(SUFFIXES) and path.is_file():
-            within = stages.intersection(path.parents)
-            left_out |= within
-            found += [] if within else [path]
+    named = [path for path in sorted(folder.rglob("*")) if path.name.endswith(SUFFIXES)]
+    files = [path for path in named if path.is_file() and path.stat().st_size]
+    stages = stages_below(folder)
+    found = [path for path in files if not set(path.parents).intersection(stages)]
     if not found:
         raise UserError(
             "holds no file of rows.",
-            "Files in the folders of stages are left out: name such a folder to read them."
-            if left_out
-            else f"Their names end in {', '.join(SUFFIXES)}.",
+            f"Their names end in {', '.join(SUFFIXES)}. Empty ones are left out, and those in the "
+            "folders of stages: name such a folder to read them.",
             location=source,
         )
-    filled = [str(path) for path in found if path.stat().st_size]
-    if not filled:
-        raise UserError(
-            "holds no row: all its files are empty.",
-            "Write rows into them, or give another folder.",
-            location=source,
-            exit_code=REJECTS,
-        )
-    if left_out:
+    if len(found) < len(files):
         notice(
-            f"{source}: folders of stages are left out ({len(left_out)}); name such a folder to "
-            "read the files in it"
+            f"{source}: folders of stages are left out; name such a folder to read the files in it"
         )
-    return filled
+    return [str(path) for path in found]
 
 
 def raw_files(source: str) -> list[Path]:
@@ -268,24 +256,23 @@ def begins_document(line: bytes) -> bool:
 
 def _are_lines(first: bytes, rest: bytes) -> bool:
     """Whether each line is a row of its own, though the first one begins like a document."""
-    if first.lstrip().startswith(b"["):
+
+    def parsed(line: bytes) -> Any:
         try:
-            whole = json.loads(first)
+            return json.loads(line)
         except (ValueError, RecursionError):
-            return False
-        return bool(rest.strip()) or not all(isinstance(row, dict) for row in whole)
+            return None
+
+    if first.lstrip().startswith(b"["):
+        whole = parsed(first)
+        has_values = bool(rest.strip()) or not all(isinstance(row, dict) for row in whole or ())
+        return whole is not None and has_values
     try:
         json.JSONDecoder().raw_decode((first + rest).decode("utf-8"))
     except (ValueError, RecursionError):  # broken: are there rows all the same?
-        return any(map(_is_row, [first, *rest.split(b"\n")]))
+        lines = [first, *rest.split(b"\n")]
+        return any(line.startswith(b"{") and isinstance(parsed(line), dict) for line in lines)
     return False
-
-
-def _is_row(line: bytes) -> bool:
-    try:
-        return line.startswith(b"{") and isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 def _elements(text: str, name: str, line: int) -> Iterator[RawLine]:
@@ -293,45 +280,48 @@ def _elements(text: str, name: str, line: int) -> Iterator[RawLine]:
     broken one on, and text after the array, are one row.
     """
 
-    def unread(problem: str, rest: str, hint: str = "", at: int = 0) -> RawLine:
-        error = RowError("E105", problem, hint, at)
-        return RawLine(f"{name}:{line}", rest.encode("utf-8"), error)
+    def after_blanks(start: int) -> int:
+        blanks = BLANKS.match(text, start)
+        return blanks.end() if blanks else start
 
     is_array = text.lstrip().startswith("[")
-    start = _after_blanks(text, text.index("[") + 1 if is_array else 0)
+    start = after_blanks(text.index("[") + 1 if is_array else 0)
     line += text.count("\n", 0, start)
-    while start < len(text) and not (is_array and text[start] == "]"):
+    error = None
+    while not error and start < len(text) and not (is_array and text[start] == "]"):
         try:
             _, end = json.JSONDecoder().raw_decode(text, start)
-        except json.JSONDecodeError as error:
-            found = not_json(error, "in line {0}")
-            at = int(found.at)
-            reason = found.reason.removeprefix("not JSON: ")
-            reason = reason.replace("{0}", str(line + text.count("\n", start, at)))
-            yield unread(f"looks cut, or broken: {reason}", text[start:], found.hint, at - start)
-            return
-        except (ValueError, RecursionError) as error:  # thousands of digits, or of brackets
-            yield unread(f"looks cut, or broken: {error}", text[start:])
-            return
+        except json.JSONDecodeError as wrong:
+            error = _broken(wrong, line, start)
+            break
+        except (ValueError, RecursionError) as wrong:  # thousands of digits, or of brackets
+            error = RowError("E105", f"looks cut, or broken: {wrong}", at=0)
+            break
         yield RawLine(f"{name}:{line}", text[start:end].encode("utf-8") + b"\n")
-        following = _after_blanks(text, end)
+        following = after_blanks(end)
         separator = text[following : following + 1]
         if is_array and separator == ",":
-            following = _after_blanks(text, following + 1)
+            following = after_blanks(following + 1)
+        elif is_array and separator not in ("]", ""):
+            error = RowError("E105", "no comma after an element of the array", at=0)
         line += text.count("\n", start, following)
         start = following
-        if is_array and separator not in (",", "]", ""):
-            yield unread("no comma after an element of the array", text[start:])
-            return
     if is_array and start == len(text):
-        yield unread("looks cut: the array is not closed", "")
-    elif rest := text[start + 1 :].strip():
-        yield unread("something follows the end of the array", rest)
+        error = RowError("E105", "looks cut: the array is not closed", at=0)
+    left = text[start:]
+    if not error and (left := text[start + 1 :].strip()):
+        error = RowError("E105", "something follows the end of the array", at=0)
+    if error:
+        yield RawLine(f"{name}:{line}", left.encode("utf-8"), error)
 
 
-def _after_blanks(text: str, start: int) -> int:
-    blanks = BLANKS.match(text, start)
-    return blanks.end() if blanks else start
+def _broken(error: json.JSONDecodeError, line: int, start: int) -> RowError:
+    """E105 for an element that begins at `start` and on `line`; with the line of what is wrong."""
+    wrong = not_json(error, "in line {0}")
+    place = int(wrong.at)
+    reason = wrong.reason.removeprefix("not JSON: ")
+    reason = reason.replace("{0}", str(line + error.doc.count("\n", start, place)))
+    return RowError("E105", f"looks cut, or broken: {reason}", wrong.hint, place - start)
 
 
 def _lines(file: BinaryIO, name: str, line: bytes, number: int) -> Iterator[RawLine]:

@@ -27,8 +27,6 @@ from agentlite.stages.tool_retrieval import check_packages
 from agentlite.workspace import run_folder
 
 UNKNOWN = ("E104", "E105")  # nobody knows how many rows such a reject stands for
-# of the renderer's reasons: E204 and E214
-NOT_HELD = re.compile("holds one per turn|^the chat template drops or changes a text")
 RETRY = "Correct them in the source; --fix makes the safe repairs."
 TOO_LONG = re.compile(r"(\d+) tokens, max_length is \d+")  # the reason of a row that is
 # settings that do nothing without another one
@@ -78,12 +76,14 @@ def checked(settings: PrepSettings) -> PrepSettings:
             f"Add --set prep.{lacking}.",
             location="prep.coreset",
         )
-    changed = {name for name in (*IDLE, *IDLE.values(), "near") if _is_changed(settings, name)}
-    for name, other in IDLE.items():
-        if name in changed and other not in changed:
+    needs = {
+        name: getattr(settings, other) == default("prep", other) for name, other in IDLE.items()
+    }
+    needs["near"] = "near" not in settings.duplicates and not settings.holdout
+    for name, is_idle in needs.items():
+        if is_idle and getattr(settings, name) != default("prep", name):
+            other = IDLE.get(name, "--duplicates near or --holdout")
             console.notice(f"prep: {name} does nothing without {other}")
-    if "near" in changed and "near" not in settings.duplicates and not settings.holdout:
-        console.notice("prep: near does nothing without --duplicates near or --holdout")
     return replace(settings, holdout=_files(settings.holdout))
 
 
@@ -97,10 +97,6 @@ def _files(sources: Sequence[str]) -> tuple[str, ...]:
         else:
             files += files_of(source)
     return tuple(files)
-
-
-def _is_changed(settings: PrepSettings, name: str) -> bool:
-    return bool(getattr(settings, name) != default("prep", name))
 
 
 def refuse_missing_packages(settings: PrepSettings) -> None:
@@ -149,11 +145,6 @@ def refuse_rejects(settings: PrepSettings, ingested: Ingested, file: Path) -> No
         if len(rejects) < read:
             allowed = min(1.0, len(rejects) / read + 0.005)
             fix += f" To leave them out: --max-rejects {allowed:.2f}."
-        if count := sum(bool(NOT_HELD.search(reject.reason)) for reject in rejects):
-            fix = (
-                f"{count} of them have words beside a call or several calls in a turn, which their "
-                f"protocol does not keep with this model: --protocol hermes keeps both. {fix}"
-            )
         if lengths := [int(m[1]) for reject in rejects if (m := TOO_LONG.match(reject.reason))]:
             too_long = "1 of them is" if len(lengths) == 1 else f"{len(lengths)} of them are"
             fix = (

@@ -1,12 +1,14 @@
-"""agentlite.data.curation.traits: what a record asks, calls, and was made from."""
+"""agentlite.data.curation.traits: what a record asks, calls, and was made from; its hashes."""
 
 import pytest
 
-from agentlite.core.records import ANY_TOOL, Gold, GoldCall, Message, Record, digest
+from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Message, Record, Tool, digest
 from agentlite.data.curation.traits import (
     SHORTEST_QUERY,
     always_expects_calls,
+    comparable,
     expected_tools,
+    keys,
     traits,
 )
 
@@ -60,3 +62,39 @@ def test_the_tools_of_a_record_are_those_that_its_gold_expects_by_name(
     record = asking(*map(str, range(len(turns))), gold=gold)
     assert (traits(record).tools, expected_tools(record)) == (tools, {*tools})
     assert always_expects_calls(record) is always
+
+
+# --- hashes ---
+
+
+def calling(*calls: Call, loss: bool = True) -> Message:
+    return Message("assistant", "", calls, loss=loss)
+
+
+def record(*messages: Message, **fields: object) -> Record:
+    fields = {"tools": (Tool("f"), Tool("g")), **fields}
+    return Record(messages=(Message("user", "Is it wet in Oslo?"), *messages), **fields)  # type: ignore[arg-type]
+
+
+def test_values_that_are_meant_to_be_the_same_are_equal() -> None:
+    same = [
+        ("Oslo", " oslo "),
+        ("New  York", "new\tyork"),
+        ("ｎｙｃ", "NYC"),
+        (3.0, 3),
+        ({"a": [1.0, " X"]}, {"a": [1, "x"]}),
+    ]
+    other = [(True, 1), (3.5, 3), ("3", 3), (None, ""), ([1, 2], [2, 1]), ({"a": 1}, {"A": 1})]
+    for one, two in same:
+        assert comparable(one) == comparable(two)
+    for one, two in other:
+        ones, twos = (record(calling(Call("f", {"x": value}))) for value in (one, two))
+        assert keys(ones).calls != keys(twos).calls
+
+
+def test_the_bytes_of_values_are_those_of_texts_and_numbers_at_any_depth() -> None:
+    calls = [
+        Call("f", {"a": "天x", "b": [12, True, None], "c": {"long_name": -1.5}}),
+        Call("g", {"d": "y"}),
+    ]
+    assert keys(record(calling(*calls), calling(calls[1]))).value_bytes == 4 + 2 + 4 + 1 + 1

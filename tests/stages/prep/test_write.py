@@ -5,47 +5,20 @@ import json
 import sys
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support.samples import DATA
 
 from agentlite import prep
-from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import UserError
 from agentlite.core.records import SPLITS, from_row
 from agentlite.core.row_files import read_rows
 from agentlite.data.curation.coreset import wording
-from agentlite.data.curation.duplicates import HeldOut
 from agentlite.rendering import choose, training_rows
 from agentlite.rendering.encoding import IGNORED
-from agentlite.stages.prep.select import Selection
-from agentlite.stages.prep.write import _new_tools
 from agentlite.workspace.model_source import load_template
 from agentlite.workspace.run_folder import read_plan
-
-
-def test_test_records_that_call_none_of_the_trained_tools_are_counted():
-    called = [
-        ("train", "a"),
-        ("dev", "b"),
-        ("test", "ac"),
-        ("test", "c"),
-        ("test", ""),
-        ("test", "d"),
-    ]
-    records: list[Any] = [SimpleNamespace(split=split, tools=[*names]) for split, names in called]
-
-    def new_tools(*numbers: int) -> int:
-        ingested: Any = SimpleNamespace(traits=[records[number] for number in numbers])
-        context: Any = SimpleNamespace(settings=PrepSettings())
-        return _new_tools(Selection(ingested, context, HeldOut([], [], Counter()), None))
-
-    # record 2 calls a, which is trained; 4 calls nothing; b is only in dev
-    assert new_tools(*range(6)) == 2
-    assert new_tools(0, 2, 4) == 0
-
 
 OPTIONS: dict[str, Any] = {"model": "smollm2-135m", "dev": 0.2, "test": 0.3, "max_rejects": 0.5}
 

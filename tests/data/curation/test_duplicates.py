@@ -1,11 +1,15 @@
-"""agentlite.data.curation: copies, contradictions and leaks."""
+"""agentlite.data.curation: near texts, copies, contradictions, and leaks into held-out files."""
 
+import json
 import random
 from collections.abc import Sequence
-from itertools import combinations, product
+from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Message, Record, Tool
@@ -16,10 +20,12 @@ from agentlite.data.curation.duplicates import (
     equal_copies,
     leaks,
     near_copies,
+    read_held_out,
     splits_of_copies,
 )
 from agentlite.data.curation.minhash import jaccard, shingles, sketches
 from agentlite.data.curation.traits import Traits, near_text, traits
+from agentlite.data.formats import FORMATS
 
 FLIGHT = Tool("flight", "Books a flight.")
 WEATHER = Tool("weather", "The weather to come.")
@@ -154,13 +160,6 @@ def test_equal_calls_are_copies_from_queries_that_are_half_alike_on(shared: int,
     assert bool(calls_of(*pair)) == (shared >= more)
 
 
-def test_test_goes_before_dev_and_dev_before_train_where_copies_bear_splits() -> None:
-    order = ["test", "dev", "train", ""]
-    for copy, kept in product(order, repeat=2):
-        pair = [replace(dialog(TEXT), split=split) for split in (copy, kept)]
-        assert splits_of_copies(numbered(*pair), {0: 1}) == {1: min(kept, copy, key=order.index)}
-
-
 def test_equal_records_are_copies_of_the_first_and_hand_their_split_on() -> None:
     rows = [("a", "train"), ("b", ""), ("a", "test"), ("a", "dev"), ("b", "")]
     records = numbered(*(replace(dialog(text), split=split) for text, split in rows))
@@ -250,3 +249,67 @@ def test_short_arguments_leak_only_beside_a_query_that_is_half_alike() -> None:
     alike = dialog("Is it wet in Oslo at night?", [call("weather", city="Oslo")])
     unlike = dialog("Do I need a coat in the capital of Norway?", [call("weather", city="Oslo")])
     assert leaks(numbered(unlike, alike), held_out) == {1: 0}
+
+
+FERRY = "Which of the ferries to the island leaves from the old harbour on Sunday at noon?"
+RAIN = "How much rain will there be in the north of Norway this week?"
+
+
+def asking(question: str) -> Traits:
+    return traits(dialog(question, answer="Yes."))
+
+
+def calling(question: str, city: str) -> Traits:
+    call = Call("weather", {"city": city}, "a")
+    messages = (Message("user", question), Message("assistant", "", (call,)))
+    return traits(Record(messages=messages, tools=(Tool("weather"),)))
+
+
+def test_of_held_out_rows_that_ask_the_same_the_first_is_named() -> None:
+    held_out = [asking("Where do whales sleep?"), asking(FERRY), asking(FERRY), asking(FERRY)]
+    found = leaks(
+        dict(enumerate([asking(FERRY.upper()), asking(f"{FERRY} Tell"), asking(RAIN)])), held_out
+    )
+    assert found == {0: 1, 1: 1}
+
+
+def test_a_question_that_is_the_same_counts_before_calls_that_are() -> None:
+    held_out = [calling(RAIN, "Longyearbyen on Svalbard"), asking(FERRY)]
+    both = calling(FERRY, "Longyearbyen on Svalbard")
+    alone = calling("Do I need a coat there?", "Longyearbyen on Svalbard")
+    found = leaks(dict(enumerate([alone, both, asking(RAIN)])), held_out)
+    assert [*found.items()] == [(0, 0), (1, 1), (2, 0)]
+
+
+def test_held_out_rows_are_read_with_the_options_of_prep_and_changed_as_its_records_are(
+    tmp_path: Path,
+) -> None:
+    row = json.loads(FORMATS["self_cognition"].example)
+    path = tmp_path / "held.jsonl"
+    path.write_text(json.dumps({**row, "query": "Are you {{NAME}}, the model?"}) + "\n")
+    options = {"self_cognition": {"name": ("Kakarot",)}}
+
+    def politely(record: Record) -> Record:
+        first = Message("user", f"Please: {record.messages[0].content}")
+        return replace(record, messages=(first, *record.messages[1:]))
+
+    (plain,) = read_held_out([str(path)]).traits
+    (named,) = read_held_out([str(path)], options).traits
+    (changed,) = read_held_out([str(path)], options, politely).traits
+    queries = ["areyouagentlitethemodel", "areyoukakarotthemodel", "pleaseareyoukakarotthemodel"]
+    assert [plain.query, named.query, changed.query] == queries
+
+
+# --- near texts ---
+
+
+@given(st.text("ab", max_size=30), st.text("ab", max_size=30))
+def test_the_index_is_that_of_the_sets_of_character_5_grams(one: str, other: str) -> None:
+    def grams(text: str) -> set[str]:
+        return {text[start : start + 5] for start in range(max(1, len(text) - 4))}
+
+    a, b = grams(one), grams(other)
+    assert len(shingles(one)) == len(a)
+    if min(len(one), len(other)) >= 5:
+        index = len(a & b) / len(a | b)
+        assert jaccard(shingles(one), shingles(other)) == pytest.approx(index)
