@@ -28,7 +28,7 @@ from agentlite.data.formats import Raw, RawLine, decoded, samples, to_record
 from agentlite.data.formats.by_source import format_of
 from agentlite.data.formats.json_decode import REPAIRABLE, repair
 from agentlite.data.formats.sage import NO_CATALOGUE, undescribed
-from agentlite.data.rejects import Reject
+from agentlite.data.rejects import Reject, reject_of
 from agentlite.rendering import Mixture, encoding, renderer
 from agentlite.rendering.template import Template
 
@@ -92,11 +92,9 @@ def take(source: str, line: RawLine, context: IngestContext) -> IngestedRow:
     """The samples of a raw row."""
     raw, repaired = readable(line, context.settings.repair)
     try:
-        if raw.error:
-            raise raw.error
-        name, parts = samples(raw.value, format_of(context.settings.format, source))
+        name, parts = samples(raw.row, format_of(context.settings.format, source))
     except RowError as error:
-        return IngestedRow(source, "", repaired, [_reject(raw, error, 0)])
+        return IngestedRow(source, "", repaired, [reject_of(raw, error)])
     several = len(parts) > 1
     taken = [
         _sample(source, name, raw, part, number if several else 0, context)
@@ -159,7 +157,7 @@ def _sample(
     except RowError as error:
         if error.code.startswith("F"):
             return LeftOut(error.code, raw.location, record_id, done)
-        return _reject(raw, error, number)
+        return reject_of(raw, error, number)
     ledger = None
     if kept is not record:
         done["cut"] = f"{len(kept.messages)} of {len(record.messages)} messages left"
@@ -181,10 +179,6 @@ def _sample(
     near = next(sketches([near_text(kept)])) if "near" in settings.duplicates else b""
     row = encode(to_row(kept))
     return IngestedRecord(row, raw.location, traits(kept), sized, done, ledger, near)
-
-
-def _reject(raw: Raw, error: RowError, part: int) -> Reject:
-    return Reject(raw.location, raw.content, error.code, error.reason, part, error.hint, error.at)
 
 
 def reader_options(

@@ -71,9 +71,7 @@ def find_prompts(data: str, split: str, model: str, source: Source, run: Path) -
 def _read(source: str, content: bytes) -> Iterator[Record]:
     for raw in read_raw(source, io.BytesIO(content)):
         try:
-            if raw.error:
-                raise raw.error
-            name, parts = samples(_as_messages(raw.value))
+            name, parts = samples(_as_messages(raw.row))
             records = [_unanswered(to_record(part, name)) for part in parts]
             for record in records:
                 validate(record, answered=False)

@@ -8,8 +8,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from agentlite.core.console import pointed, printable
+from agentlite.core.errors import RowError
 from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import Row
+from agentlite.data.formats import Raw
 from agentlite.data.formats.json_decode import REPAIRABLE, SAFE, repair
 
 MOST_KINDS, MOST_REASONS, MOST_LINES = 40, 3, 12  # of kinds, of reasons of a kind, of line numbers
@@ -31,6 +33,10 @@ class Reject(NamedTuple):
     part: int = 0
     hint: str = ""
     at: str | int = ""
+
+
+def reject_of(raw: Raw, error: RowError, part: int = 0) -> Reject:
+    return Reject(raw.location, raw.content, error.code, error.reason, part, error.hint, error.at)
 
 
 def reject_row(reject: Reject) -> Row:

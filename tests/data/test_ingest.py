@@ -166,23 +166,6 @@ def test_personal_data_stays_is_masked_or_leaves_the_row_out(
     assert ("was" in sample.done) == (how == "mask")
 
 
-def test_what_a_row_measures_is_that_of_its_rendered_rows(smollm2: Template) -> None:
-    tools = [{"name": "f"}, {"name": "g"}]
-    calls = [{"id": "x", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
-    row = openai_row("天?", "", tools=tools)
-    row["messages"][1]["tool_calls"] = calls
-    (sample,) = take("f", lines(row)[0], context(smollm2, duplicates=("near",))).samples
-    assert isinstance(sample, IngestedRecord)
-    sized = sample.sized
-    assert (sized.protocol, sized.turns, sized.script) == ("hermes", 1, "Han")
-    assert (sized.offered, sized.called) == (("f", "g"), ("f",))
-    assert 0 < sized.trained < sized.tokens == sized.longest
-    assert len(sample.sketch) == 256
-    (plain,) = take("f", lines(row)[0], context(smollm2)).samples
-    assert isinstance(plain, IngestedRecord)
-    assert plain.sketch == b""
-
-
 # --- messages on the wire ---
 
 

@@ -157,33 +157,6 @@ def long_dialog(steps: int) -> dict[str, object]:
 
 
 @pytest.mark.long
-def test_a_long_dialog_is_cut_by_whole_steps_and_the_ledger_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(json.dumps(long_dialog(20)).encode() + b"\n" + good())
-    assert run(path, tmp_path, max_length=700, out="rejected").figures["rejects"] == {"E217": 1}
-    assert run(path, tmp_path, max_length=700, long_rows="filter", out="left").figures[
-        "left_out"
-    ] == {"F302": 1}
-    figures = run(path, tmp_path, max_length=700, long_rows="cut").figures
-    assert (figures["kept"], figures["cut"]) == (4, 1)
-    (ledger,) = read_rows(tmp_path / "prep" / "cuts.jsonl")
-    cut = next(record for record in records(tmp_path) if record.id == ledger["id"])
-    assert ledger["tokens"] <= 700 < ledger["of_tokens"]
-    assert ledger["messages"] == len(cut.messages) < ledger["of_messages"] == 84
-    assert cut.parent == ledger["parent"]
-    assert cut.messages[0].content == "Is it wet in Oslo, question 0?"
-    assert cut.messages[-1].role == "assistant"
-    assert cut.tools
-    longer = json.loads(json.dumps(long_dialog(20)))
-    longer["messages"] = longer["messages"][
-        : ledger["messages"] + (2 if cut.messages[-1].calls else 4)
-    ]
-    path.write_bytes(json.dumps(longer).encode() + b"\n" + good())
-    # no step more would have fitted
-    assert run(path, tmp_path, max_length=700, out="one more").figures["rejects"] == {"E217": 1}
-
-
-@pytest.mark.long
 def test_any_number_of_workers_gives_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

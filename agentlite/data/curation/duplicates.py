@@ -147,13 +147,10 @@ def read_held_out(
         before = len(held_out.traits)
         for line in read_lines(source, io.BytesIO()):
             try:
-                raw = decoded(line)
-                if raw.error:
-                    raise raw.error
-                name, parts = samples(raw.value)
+                name, parts = samples(decoded(line).row)
                 found = [traits(change(to_record(part, name, options))) for part in parts]
                 held_out.traits.extend(found)
-                held_out.locations.extend([raw.location] * len(found))
+                held_out.locations.extend([line.location] * len(found))
             except RowError as error:
                 held_out.unread[error.code] += 1
         if len(held_out.traits) == before:

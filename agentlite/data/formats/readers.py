@@ -48,6 +48,13 @@ class Raw(NamedTuple):
     value: Any
     error: RowError | None
 
+    @property
+    def row(self) -> Any:
+        """The decoded JSON. Raises what was wrong with it."""
+        if self.error:
+            raise self.error
+        return self.value
+
 
 def files_of(source: str) -> list[str]:
     """The sources a folder stands for, by name; what is not a folder stands for itself. Folders of

@@ -11,14 +11,13 @@ from agentlite.config.settings import PairsSettings
 from agentlite.core import console
 from agentlite.core.errors import REJECTS, RowError, UserError
 from agentlite.core.records import PreferencePair, Record, Side, from_row, to_row
-from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import find_rows, read_rows, write_rows
 from agentlite.data.curation.duplicates import leaks
 from agentlite.data.curation.pii import mask
 from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.formats import files_of, read_raw
 from agentlite.data.preferences import RecordedPreference, read_preferences
-from agentlite.data.rejects import Reject, reject_row, report
+from agentlite.data.rejects import Reject, reject_of, reject_row, report
 from agentlite.rendering import Mixture, check_reading, mixture_of, prompt_at, render
 from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import write_pairs
@@ -157,22 +156,14 @@ def _read(
     for file, raw in ((name, raw) for name in files for raw in read_raw(name, BytesIO())):
         read += 1
         try:
-            if raw.error:
-                raise raw.error
-            if not isinstance(raw.value, dict):
-                raise RowError("E201", "is not an object")
-            for preference in read_preferences(raw.value, Path(file).name):
+            for preference in read_preferences(raw.row, Path(file).name):
                 pair = _pair(preference, mixture, template, max_length)
                 key = (*pair.step, pair.rejected.text)
                 if key not in pairs:
                     pairs[key] = pair
                     records[pair.record_id] = preference.record
         except RowError as error:
-            content = raw.content.removesuffix(b"\n")
-            hint = error.hint or CODES[error.code].hint
-            rejects.append(
-                Reject(raw.location, content, error.code, error.reason, 0, hint, error.at)
-            )
+            rejects.append(reject_of(raw, error))
     compared = {
         record_id: traits(mask(record)[0] if held_out.masked else record)
         for record_id, record in records.items()

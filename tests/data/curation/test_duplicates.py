@@ -251,36 +251,6 @@ def test_short_arguments_leak_only_beside_a_query_that_is_half_alike() -> None:
     assert leaks(numbered(unlike, alike), held_out) == {1: 0}
 
 
-FERRY = "Which of the ferries to the island leaves from the old harbour on Sunday at noon?"
-RAIN = "How much rain will there be in the north of Norway this week?"
-
-
-def asking(question: str) -> Traits:
-    return traits(dialog(question, answer="Yes."))
-
-
-def calling(question: str, city: str) -> Traits:
-    call = Call("weather", {"city": city}, "a")
-    messages = (Message("user", question), Message("assistant", "", (call,)))
-    return traits(Record(messages=messages, tools=(Tool("weather"),)))
-
-
-def test_of_held_out_rows_that_ask_the_same_the_first_is_named() -> None:
-    held_out = [asking("Where do whales sleep?"), asking(FERRY), asking(FERRY), asking(FERRY)]
-    found = leaks(
-        dict(enumerate([asking(FERRY.upper()), asking(f"{FERRY} Tell"), asking(RAIN)])), held_out
-    )
-    assert found == {0: 1, 1: 1}
-
-
-def test_a_question_that_is_the_same_counts_before_calls_that_are() -> None:
-    held_out = [calling(RAIN, "Longyearbyen on Svalbard"), asking(FERRY)]
-    both = calling(FERRY, "Longyearbyen on Svalbard")
-    alone = calling("Do I need a coat there?", "Longyearbyen on Svalbard")
-    found = leaks(dict(enumerate([alone, both, asking(RAIN)])), held_out)
-    assert [*found.items()] == [(0, 0), (1, 1), (2, 0)]
-
-
 def test_held_out_rows_are_read_with_the_options_of_prep_and_changed_as_its_records_are(
     tmp_path: Path,
 ) -> None:

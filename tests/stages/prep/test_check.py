@@ -1,5 +1,7 @@
-"""What prep refuses, and from which number on; settings that do nothing are noted."""
+"""What prep refuses, and from which number on; what its plan holds."""
 
+import io
+import shutil
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,6 +9,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from support.samples import DATA
 
 from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import REJECTS, UserError
@@ -14,9 +17,10 @@ from agentlite.core.reject_codes import CODES
 from agentlite.data.curation.duplicates import HeldOut
 from agentlite.data.ingest import End
 from agentlite.data.rejects import Reject
+from agentlite.stages import prep
 from agentlite.stages.prep import _run_key, check
 from agentlite.stages.prep.select import Selection
-from agentlite.workspace.run_folder import Plan
+from agentlite.workspace.run_folder import Plan, RunTarget
 
 FILE = Path("rejects.jsonl")
 
@@ -81,16 +85,12 @@ def test_where_nothing_is_left_the_commonest_reason_says_what_to_do():
 
 NOTES = [
     ({"continual_buffer_size": 3}, "continual_buffer_size does nothing without replay"),
-    ({"continual_replay_ratio": 0.5}, "continual_replay_ratio does nothing without replay"),
     ({"join_tokens": 9}, "join_tokens does nothing without join"),
-    ({"retrieve_by": "bm25"}, "retrieve_by does nothing without retrieve"),
     ({"retriever": "r"}, "retriever does nothing without retrieve"),
     ({"near": 0.5}, "near does nothing without --duplicates near or --holdout"),
     ({}, ""),
-    ({"join_tokens": 9, "join": 2}, ""),
     ({"near": 0.5, "duplicates": ("near",)}, ""),
     ({"retriever": "r", "retrieve": 3}, ""),
-    ({"continual_buffer_size": 3, "replay": "b"}, ""),
 ]
 
 
@@ -151,3 +151,45 @@ def test_a_run_in_a_replay_buffer_is_known_by_contents_and_not_by_names():
     assert _run_key(Plan("prep", renamed, {"x": "2", "y": "1"})) == key
     assert _run_key(replace(plan, settings={**settings, "seed": 1})) != key
     assert _run_key(replace(plan, inputs={"a": "1", "b": "3"})) != key
+
+
+# --- the inputs of the plan: every file that the rows depend on, by its content ---
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    names = {
+        "sources": DATA / "weather.jsonl",
+        "tools": DATA / "formats/sage_tools.jsonl",
+        "holdout": DATA / "formats/openai.jsonl",
+    }
+    found = {}
+    for name, path in names.items():
+        found[name] = Path(shutil.copy(path, tmp_path / f"{name}.jsonl"))
+    return found
+
+
+def inputs(folder: Path, files: dict[str, Path], **changes: Any) -> dict[str, str]:
+    several = {name: (str(files[name]),) for name in ("sources", "tools", "holdout")}
+    given = {**several, "model": "smollm2-135m", **changes}
+    settings = check.checked(PrepSettings(**given))
+    return prep._plan(settings, {}, RunTarget(folder, "prep"), io.BytesIO()).plan.inputs
+
+
+@pytest.mark.parametrize("name", ["sources", "tools", "holdout"])
+def test_other_bytes_in_a_file_change_its_own_input_alone(
+    name: str, files: dict[str, Path], tmp_path: Path
+) -> None:
+    first = inputs(tmp_path, files)
+    files[name].write_bytes(files[name].read_bytes() + b"\n")
+    again = inputs(tmp_path, files)
+    [changed] = [key for key in first if first[key] != again[key]]
+    assert str(files[name]) in changed or changed == name
+
+
+def test_the_retriever_is_an_input_where_tools_are_retrieved(
+    files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prep, "digest_of", lambda *_: "of the index")
+    assert inputs(tmp_path, files, retrieve=3)["retriever"] == "of the index"
+    assert "retriever" not in inputs(tmp_path, files)
