@@ -11,19 +11,11 @@ from agentlite.data.openai_messages import opened
 from agentlite.rendering import PROTOCOLS
 from agentlite.workspace.model_source import load_template
 
+FUNCTION = {"name": "get_weather", "arguments": '{"city": "Oslo"}'}
+CALL = {"id": "call00000", "type": "function", "function": FUNCTION}
 ROUND = [
     {"role": "user", "content": "Wet?"},
-    {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [
-            {
-                "id": "call00000",
-                "type": "function",
-                "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'},
-            }
-        ],
-    },
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
     {"role": "tool", "tool_call_id": "call00000", "content": "4 mm"},
     {"role": "assistant", "content": "Yes."},
 ]

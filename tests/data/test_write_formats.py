@@ -50,22 +50,14 @@ def test_a_record_on_disk_is_the_record(path):
 def test_nothing_is_lost_on_the_way_out_and_in_again(path):
     for record, shape in product(records_of(path), SHAPES):
         row = json.loads(json.dumps(shaped(record, shape)))
-        if "conversations" in row and any(
-            "<tool_call>" in message.content for message in record.messages
-        ):
-            with pytest.raises(
-                RowError, match="E206"
-            ):  # what ShareGPT cannot tell from a call is refused
-                to_record(row, "sharegpt")
+        name = "sharegpt" if "conversations" in row else None  # ReAct text is not taken apart
+        if name and any("<tool_call>" in message.content for message in record.messages):
+            with pytest.raises(RowError, match="E206"):  # what ShareGPT cannot tell from a call
+                to_record(row, name)
             continue
-        again = to_record(
-            row, "sharegpt" if "conversations" in row else None
-        )  # ReAct text is not taken apart
-        learned = (
-            [replace(message, loss=True) for message in said(record)]
-            if shape == "llamafactory"
-            else said(record)
-        )
+        again, learned = to_record(row, name), said(record)
+        if shape == "llamafactory":
+            learned = [replace(message, loss=True) for message in learned]
         assert said(again) == learned
         assert again.tools == record.tools
         if not record.is_text:

@@ -54,31 +54,29 @@ def _by(protocol: Any) -> Callable[[Sequence[ChainStep], str], str]:
     return answer
 
 
-def _lines(
-    thought: str, action: str, given: str, observation: str, final: str
-) -> Callable[[Sequence[ChainStep], str], str]:
+def _lines(written: str) -> Callable[[Sequence[ChainStep], str], str]:
+    """A line each for the thought, the action, its input, the result, and the final answer."""
+    thought, action, given, observation, final = written.split(" | ")
+
     def answer(steps: Sequence[ChainStep], answered: str) -> str:
         lines = []
         for number, step in enumerate(steps, 1):
-            arguments = {"city": step.city}
-            lines += [
-                *([thought.format(text=step.thought, n=number)] if step.thought else []),
-                action.format(tool=step.tool, city=step.city, n=number),
-                *(
-                    [given.format(arguments=plain(arguments), literal=arguments, city=step.city)]
-                    if given
-                    else []
-                ),
-                observation.format(text=step.result, n=number),
-            ]
+            said = {
+                **{"n": number, "tool": step.tool, "city": step.city},
+                **{"arguments": plain({"city": step.city}), "literal": {"city": step.city}},
+            }
+            lines += [thought.format(text=step.thought, **said)] if step.thought else []
+            lines += [line.format(**said) for line in (action, given) if line != "-"]
+            lines.append(observation.format(text=step.result, **said))
         return "\n".join([*lines, final.format(text=answered)])
 
     return answer
 
 
 def _toolllama(steps: Sequence[ChainStep], final: str) -> str:
-    lines = _lines("Thought: {text}", "Action: {tool}", "Action Input: {arguments}", *OBSERVED)
-    return lines(steps, "").removesuffix("Final Answer: ") + toolllama.answer(final)
+    return _lines(f"{CALLED} | {OBSERVED}")(steps, "").removesuffix(
+        "Final Answer: "
+    ) + toolllama.answer(final)
 
 
 def _tagged(
@@ -97,7 +95,8 @@ def _called(step: ChainStep) -> str:
     return plain({"name": step.tool, "arguments": {"city": step.city}})
 
 
-OBSERVED = ("Observation: {text}", "Final Answer: {text}")
+CALLED = "Thought: {text} | Action: {tool} | Action Input: {arguments}"
+OBSERVED = "Observation: {text} | Final Answer: {text}"
 APIS = "\n\n".join(
     f"{n}. {tool.name}: Call this tool to interact with the {tool.name} API. What is the "
     f"{tool.name} API useful for? {tool.description} Parameters: "
@@ -115,68 +114,41 @@ PLUGINS = "\n".join(
     plain({"plugin_name": tool.name, **tool.schema["function"]})  # type: ignore[dict-item]
     for tool in TOOLS
 )
+# a chain as lines, in the words of the prompt of ms_agent
+LINES = {
+    "ms_agent": f"{CALLED.replace('arguments', 'literal')} | {OBSERVED}",
+    "中文": "思考：{text} | 行动：{tool} | 行动输入：{arguments} | 观察：{text} | 最终答案：{text}",
+    "indented": f"{CALLED} |   {OBSERVED}",
+    "plain input": f"{CALLED.replace('arguments', 'city')} | {OBSERVED}",
+}
+REJECTED_LINES = {
+    "plain input, result": f"{CALLED.replace('arguments', 'city')} | {OBSERVED}",
+    "response": f"{CALLED} | {OBSERVED.replace('Observation', 'Response')}",
+}
 SYNTAXES = {
-    "ms_agent": ChainSyntax(
-        MS_AGENT, _lines("Thought: {text}", "Action: {tool}", "Action Input: {literal}", *OBSERVED)
-    ),
+    **{name: ChainSyntax(MS_AGENT, _lines(written)) for name, written in LINES.items()},
+    **{
+        name: ChainSyntax(MS_AGENT, _lines(written.replace("Observation", "Result")), split=False)
+        for name, written in REJECTED_LINES.items()
+    },
     "react": ChainSyntax(react.PROTOCOL.system(TOOLS), _by(react.PROTOCOL)),
     "react-zh": ChainSyntax(react.PROTOCOL_ZH.system(TOOLS), _by(react.PROTOCOL_ZH)),
-    "中文": ChainSyntax(
-        MS_AGENT,
-        _lines(
-            *("思考：{text}", "行动：{tool}", "行动输入：{arguments}"),
-            *("观察：{text}", "最终答案：{text}"),
-        ),
-    ),
-    "indented": ChainSyntax(
-        MS_AGENT,
-        _lines(
-            "Thought: {text}",
-            "Action: {tool}",
-            "Action Input: {arguments}",
-            "  Observation: {text}",
-            "Final Answer: {text}",
-        ),
-    ),
     "toolllama": ChainSyntax(toolllama.PROTOCOL.system(TOOLS), _toolllama),
     "modelscope": ChainSyntax(f"Call these.\n{PLUGINS}", _by(modelscope.PROTOCOL)),
     "hermes": ChainSyntax(hermes.PROTOCOL.system(TOOLS), _by(hermes.PROTOCOL)),
     "numbered": ChainSyntax(
         "",
         _lines(
-            *("Thought {n}: {text}", "Action {n}: {tool}[{city}]", ""),
-            *("Observation {n}: {text}", "Answer: {text}"),
+            "Thought {n}: {text} | Action {n}: {tool}[{city}] | - | Observation {n}: {text} | "
+            "Answer: {text}"
         ),
         split=False,
     ),
     "bold": ChainSyntax(
         "",
         _lines(
-            "**Thought:** {text}",
-            "**Action:** {tool}",
-            "**Action Input:** {arguments}",
-            "**Observation:** {text}",
-            "**Final Answer:** {text}",
-        ),
-        split=False,
-    ),
-    "plain input": ChainSyntax(
-        MS_AGENT,
-        _lines("Thought: {text}", "Action: {tool}", "Action Input: {city}", *OBSERVED),
-    ),
-    "plain input, result": ChainSyntax(
-        MS_AGENT,
-        _lines(
-            *("Thought: {text}", "Action: {tool}", "Action Input: {city}"),
-            *("Result: {text}", "Final Answer: {text}"),
-        ),
-        split=False,
-    ),
-    "response": ChainSyntax(
-        MS_AGENT,
-        _lines(
-            *("Thought: {text}", "Action: {tool}", "Action Input: {arguments}"),
-            *("Response: {text}", "Final Answer: {text}"),
+            "**Thought:** {text} | **Action:** {tool} | **Action Input:** {arguments} | "
+            "**Observation:** {text} | **Final Answer:** {text}"
         ),
         split=False,
     ),

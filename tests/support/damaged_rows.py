@@ -17,6 +17,7 @@ Row = dict[str, Any]
 FILES = sorted(path.stem for path in DATA.glob("formats/*.jsonl"))
 # a file whose rows are of another format than its name says
 READ_AS = {"apigen_mt": "sharegpt"}
+MARKS = "()[]{}'\"\\,=:\n<>|"
 
 scalars = (
     st.none()
@@ -63,15 +64,22 @@ def damaged(draw: st.DrawFn, file: str) -> Row:
     return row
 
 
+@st.composite
+def mangled(draw: st.DrawFn, file: str) -> Row:
+    """With one inner text cut off, or with a few characters put into it."""
+    row = draw(st.sampled_from(rows(file)))
+    texts = [place for place in _places(row) if isinstance(place[0][place[1]], str)]
+    outer, key = draw(st.sampled_from(texts))
+    text = outer[key]
+    start, end = sorted(draw(st.tuples(*[st.integers(0, len(text))] * 2)))
+    put = draw(st.text(st.sampled_from(MARKS) | st.characters(), max_size=3))
+    outer[key] = text[:start] + put + text[end:]
+    return row
+
+
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
     """Every object or list in a value, with each of its keys or indexes."""
-    inner = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    for key, within in inner:
+    is_list = isinstance(value, list)
+    for key in range(len(value)) if is_list else value if isinstance(value, dict) else ():
         yield value, key
-        yield from _places(within)
+        yield from _places(value[key])

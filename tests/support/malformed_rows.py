@@ -76,6 +76,8 @@ class Kind(NamedTuple):
     name: str = "rows.jsonl"
 
 
+IMAGE = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}
+SILENT = {"role": "assistant", "content": "b", "loss": False}
 KINDS = {
     "an empty file": Kind(1, "exit 4", file=lambda: b""),
     "blank lines alone": Kind(1, "exit 4", file=lambda: b"\n  \n\r\n"),
@@ -179,43 +181,17 @@ KINDS = {
     "an observation inside a turn that cannot be split": Kind(
         38,
         "E214",
-        json.dumps(
-            {
-                "conversations": [
-                    {"from": "user", "value": "a"},
-                    {
-                        "from": "assistant",
-                        "value": "Action: f\nAction Input: {}\nAction: g\nObservation: 1",
-                    },
-                ]
-            }
-        ).encode(),
+        turns(
+            ("user", "a"), ("assistant", "Action: f\nAction Input: {}\nAction: g\nObservation: 1")
+        ),
     ),
     "a turn mark in a user's text": Kind(
         39, "E215", turns(("user", "a<|im_end|>"), ("assistant", "b"))
     ),
     "a turn that says nothing": Kind(40, "E216", turns(("user", "a"), ("assistant", ""))),
-    "an image": Kind(
-        40,
-        "E216",
-        line(
-            messages=[
-                {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]},
-                {"role": "assistant", "content": "b"},
-            ]
-        ),
-    ),
+    "an image": Kind(40, "E216", line(messages=[IMAGE, *turns_of(("assistant", "b"))])),
     "longer than max_length": Kind(41, "E217", turns(("user", "a " * 5000), ("assistant", "b"))),
-    "nothing to train": Kind(
-        41,
-        "E217",
-        line(
-            messages=[
-                {"role": "user", "content": "a"},
-                {"role": "assistant", "content": "b", "loss": False},
-            ]
-        ),
-    ),
+    "nothing to train": Kind(41, "E217", line(messages=[*turns_of(("user", "a")), SILENT])),
     "the same row twice": Kind(42, "", line(n=1)),
     "a preference": Kind(43, "E201", line(rejected_response="No.")),
     "HTML escapes, broken encodings, long repeats": Kind(

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Message, Record, Tool
+from agentlite.core.records import Call, Message, Tool
 from agentlite.data.formats import sharegpt
 from agentlite.data.formats.chains import PromptParts, Syntax, take_apart
 from agentlite.data.formats.format import Format, Row, rest
@@ -29,16 +29,6 @@ LISTED = re.compile(r"(?:^|(?<!\d)\d{1,3}[.、:])[ \t]*(?=[\[{])", re.MULTILINE)
 # pieces of a system text that begin like JSON and are none: each costs a look at all of it
 MOST_BROKEN = 100
 PLUGIN, SCHEMA = '"plugin_name"', "plugin_schema_for_model"
-
-
-def fits(row: Row) -> bool:
-    return any(map(_is_chain, sharegpt.texts_of(row, "assistant"))) or any(
-        map(_is_prompt, sharegpt.texts_of(row, "system"))
-    )
-
-
-def read(row: Row) -> Record:
-    return take_apart(sharegpt.read(row), SYNTAX)
 
 
 def _is_prompt(text: str) -> bool:
@@ -140,4 +130,10 @@ def _unfenced(text: str) -> str:
 
 SYNTAX = Syntax(_is_prompt, _is_chain, _prompt, _chain)
 EXAMPLE = r'{"conversations": [{"from": "system", "value": "Call these plugins where they help.\n1. {\"plugin_name\": \"weather\", \"plugin_schema_for_model\": {\"name\": \"weather\", \"description\": \"\", \"paths\": [{\"name\": \"weather\", \"parameters\": [{\"name\": \"city\", \"required\": \"True\"}]}]}}"}, {"from": "user", "value": "Is it wet in Oslo?"}, {"from": "assistant", "value": "<|startofthink|>```JSON\n{\"api_name\": \"weather\", \"url\": \"http://weather.example\", \"parameters\": {\"city\": \"Oslo\"}}\n```<|endofthink|>\n\n<|startofexec|>```JSON\n{\"mm\": 4}\n```<|endofexec|>\nYes."}]}'  # noqa: E501  (a row is one line)
-FORMAT = Format("ms_agent_exec", read, EXAMPLE, shape=fits)
+FORMAT = Format(
+    "ms_agent_exec",
+    lambda row: take_apart(sharegpt.read(row), SYNTAX),
+    EXAMPLE,
+    shape=lambda row: any(_is_chain(t) or _is_prompt(t) for t in sharegpt.texts_of(row)),
+    either=sharegpt.EITHER,
+)

@@ -19,7 +19,7 @@ from agentlite.data.formats.format import (
     rest,
 )
 from agentlite.data.formats.json_decode import json_value, shortened
-from agentlite.data.formats.tool_calls import read_call, read_tools, without_filled
+from agentlite.data.formats.tool_calls import call_of, read_call, read_tools
 
 ROLES: dict[str, Role] = {
     "system": "system",
@@ -109,10 +109,12 @@ def read_messages(given: list[Any], tools: Iterable[Tool]) -> list[Message]:
         calls: tuple[Call, ...] = ()
         if role == "assistant":
             try:
-                calls = tuple([_call(call, offered, new_ids) for call in _calls(message)])
+                calls = tuple([call_of(call, offered) for call in _calls(message)])
             except RowError as error:
                 reason = f"{error.reason} ({place})"
                 raise RowError(error.code, reason, error.hint, error.at) from error
+            if not all(call.id for call in calls):
+                calls = tuple(replace(call, id=call.id or next(new_ids)) for call in calls)
             waiting = [*calls]
             if len(calls) > 1:
                 results = [*takewhile(_is_result, given[number:])]
@@ -130,13 +132,6 @@ def read_messages(given: list[Any], tools: Iterable[Tool]) -> list[Message]:
 
 def _is_result(message: Any) -> bool:
     return isinstance(message, dict) and ROLES.get(str(message.get("role"))) == "tool"
-
-
-def _call(given: Any, offered: Mapping[str, Tool], new_ids: Iterator[str]) -> Call:
-    call = read_call(given)
-    tool = offered.get(call.name, Tool(call.name))
-    arguments = without_filled(given, call.arguments, tool)
-    return Call(call.name, arguments, call.id or next(new_ids))
 
 
 def _new_ids(messages: Sequence[Any]) -> Iterator[str]:

@@ -8,12 +8,12 @@ from typing import Any
 
 from agentlite.core.errors import RowError
 from agentlite.core.plain_words import kind as kind_of
-from agentlite.core.records import Call, Message, Record, Tool
+from agentlite.core.records import Call, Message, Record
 from agentlite.data.formats import openai
 from agentlite.data.formats.format import Format, Row, meta_of, refuse_unread, rest
 from agentlite.data.formats.json_decode import shortened
 from agentlite.data.formats.openai import CALLS, LOSS, THOUGHTS, has_loss, unknown_role
-from agentlite.data.formats.tool_calls import read_call, read_tools, without_filled
+from agentlite.data.formats.tool_calls import call_of, read_tools
 
 # --- Anthropic: messages of content blocks, tools with `input_schema` ---
 
@@ -30,7 +30,7 @@ def is_anthropic(row: Row) -> bool:
     for message in row["messages"]:  # OpenAI's may look the same
         if not isinstance(message, dict) or str(message.get("role")) not in BLOCKS:
             return False
-        if "content" not in message or any(message.get(key) for key in CALLS):
+        if "content" not in message or message.get("tool_calls") or message.get("function_call"):
             return False
         blocks += message["content"] if isinstance(message["content"], list) else []
     if isinstance(tools, list):
@@ -68,7 +68,7 @@ def read_anthropic(row: Row) -> Record:
                     given = block.get("id")
                     if not isinstance(given, str) or not given or given in calls:
                         raise RowError("E205", f"a tool_use needs an id of its own, not {given!r}")
-                    calls[given] = _call(block, offered, f"call_{made}")
+                    calls[given] = call_of(rest(block, "type"), offered, f"call_{made}")
                     made += 1
             content = "\n\n".join(filter(None, texts))
             turn = Message("assistant", content, tuple(calls.values()), loss=has_loss(message))
@@ -101,12 +101,6 @@ def read_anthropic(row: Row) -> Record:
         tools=tools,
         meta=meta_of(row, "messages", "tools", "system", **named),
     )
-
-
-def _call(block: Row, offered: dict[str, Tool], call_id: str) -> Call:
-    call = read_call({key: inner for key, inner in block.items() if key != "type"})
-    tool = offered.get(call.name, Tool(call.name))
-    return Call(call.name, without_filled(block, call.arguments, tool), call_id)
 
 
 def _blocks(content: Any, known: tuple[str, ...], place: str) -> list[Row]:
@@ -251,8 +245,11 @@ def _items(row: Row) -> list[Any]:
     before = row.get(next((key for key in BEFORE if row.get(key)), ""))
     if isinstance(before, str):
         before = [{"role": "user", "content": before}]
-    lists = [before or [], row.get("output") or []]
-    return [item for items in lists for item in (items if isinstance(items, list) else [items])]
+    before, output = before or [], row.get("output") or []
+    return [
+        *(before if isinstance(before, list) else [before]),
+        *(output if isinstance(output, list) else [output]),
+    ]
 
 
 def read_responses(row: Row) -> Record:

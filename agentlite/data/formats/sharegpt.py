@@ -5,7 +5,7 @@ Of ShareGPT, AgentInstruct, ms_bench and ms-swift: calls are turns of their own 
 
 import contextlib
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -29,6 +29,7 @@ from agentlite.data.formats.openai import CALLS, LOSS, THOUGHTS, has_loss, merge
 from agentlite.data.formats.texts import history
 from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tools
 
+EITHER = ("conversations", "conversation")
 Speaker = Literal["system", "user", "assistant", "tool", "call"]
 SPEAKERS: dict[str, Speaker] = {
     "system": "system",
@@ -53,9 +54,12 @@ THOUGHT = re.compile(r"\s*<think>(.*?)</think>\s*(?=[{\[])", re.DOTALL)
 
 def fits(row: Row) -> bool:
     turns = turns_of(row)
-    return isinstance(turns, list) and all(
-        isinstance(t, dict) and ("from" in t or "role" in t) for t in turns
-    )
+    if not isinstance(turns, list):
+        return False
+    for turn in turns:
+        if not isinstance(turn, dict) or ("from" not in turn and "role" not in turn):
+            return False
+    return True
 
 
 def read(row: Row) -> Record:
@@ -81,26 +85,20 @@ def turns_of(row: Row) -> Any:
     return row.get("conversations") or row.get("conversation")
 
 
-def texts_of(row: Row, *speakers: Speaker) -> list[str]:
+def texts_of(row: Row, senders: Sequence[str] = ()) -> Iterator[str]:
     """What these say in a row, or anybody, the system text beside the turns too; nothing if it is
     no row of turns.
     """
     if not fits(row):
-        return []
-    turns = [*turns_of(row), {"from": "system", "value": row.get("system")}]
-    texts = [
-        turn.get("value", turn.get("content"))
-        for turn in turns
-        if not speakers or SPEAKERS.get(str(turn.get("from", turn.get("role")))) in speakers
-    ]
-    return [text for text in texts if isinstance(text, str)]
-
-
-def numbered_turns(row: Row) -> Iterator[tuple[int, Any]]:
-    """The turns from number 1 on; the system text beside them is number 0."""
-    if row.get("system"):
-        yield 0, {"from": "system", "value": row["system"]}
-    yield from enumerate(turns_of(row), 1)
+        return
+    system = row.get("system")
+    if isinstance(system, str) and (not senders or "system" in senders):
+        yield system
+    for turn in turns_of(row):
+        if not senders or turn.get("from", turn.get("role")) in senders:
+            text = turn.get("value", turn.get("content"))
+            if isinstance(text, str):
+                yield text
 
 
 def speaker_of(turn: object, number: int) -> Speaker:
@@ -349,10 +347,14 @@ def _has_exchanges(row: Row) -> bool:
 
 
 SHAREGPT_EXAMPLE = r'{"conversations": [{"from": "human", "value": "Is it wet in Oslo?"}, {"from": "function_call", "value": "{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}"}, {"from": "observation", "value": "4 mm"}, {"from": "gpt", "value": "Yes."}], "tools": "[{\"name\": \"weather\", \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}}}}]"}'  # noqa: E501  (a row is one line)
-SHAREGPT = Format("sharegpt", read, SHAREGPT_EXAMPLE, shape=fits)
+SHAREGPT = Format("sharegpt", read, SHAREGPT_EXAMPLE, shape=fits, either=EITHER)
 AGENTINSTRUCT_EXAMPLE = r'{"id": "os_1", "conversations": [{"from": "human", "loss": null, "value": "You work at a shell. Say OK."}, {"from": "gpt", "loss": false, "value": "OK."}, {"from": "human", "loss": null, "value": "How many files?"}, {"from": "gpt", "loss": true, "value": "Think: I count them.\n\nAct: bash\n\nls | wc -l"}]}'  # noqa: E501  (a row is one line)
 AGENTINSTRUCT = Format(
-    "agentinstruct", read_agentinstruct, AGENTINSTRUCT_EXAMPLE, shape=is_agentinstruct
+    "agentinstruct",
+    read_agentinstruct,
+    AGENTINSTRUCT_EXAMPLE,
+    shape=is_agentinstruct,
+    either=EITHER,
 )
 MS_BENCH_EXAMPLE = '{"conversations": [{"from": "system", "value": "You are a helpful assistant."}, {"from": "user", "value": "Why is rain wet?"}, {"from": "assistant", "value": "Because it is water."}]}'  # noqa: E501  (a row is one line)
 # by its name only

@@ -1,7 +1,7 @@
 """Tools, schemas, calls and arguments in the many ways data sets write them -> Tool, Call, dict."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -85,6 +85,15 @@ def read_call(value: Any, reader: Reader = json_value) -> Call:
     given = value.get("id")
     call_id = given if isinstance(given, str) else ""
     return Call(name, arguments_of({**value, **function}, reader), call_id)
+
+
+def call_of(value: Any, offered: Mapping[str, Tool], call_id: str = "") -> Call:
+    """A call of one of these tools, without the nulls that Arrow filled in; `call_id`: in place of
+    its own id.
+    """
+    call = read_call(value)
+    arguments = without_filled(value, call.arguments, offered.get(call.name, Tool(call.name)))
+    return Call(call.name, arguments, call_id or call.id)
 
 
 def arguments_of(call: dict[str, Any], reader: Reader = json_value) -> dict[str, object]:

@@ -8,7 +8,7 @@ import pytest
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, GoldCall, Tool
-from agentlite.data.formats.bfcl import as_text, written
+from agentlite.data.formats.bfcl import written
 from agentlite.data.formats.check_call import check_arguments, first_accepted, gold_problem, tool_of
 
 PROPERTIES = {
@@ -117,22 +117,6 @@ def test_gold_that_no_call_satisfies_has_a_problem(accepted: dict[str, Any], pro
     found = gold_problem(GoldCall("f", accepted), PARAMETERS)
     assert problem in found and bool(found) == bool(problem)
     assert "for the list itself" not in found
-
-
-def test_a_parameter_of_java_is_a_text_that_names_its_type() -> None:
-    given = {
-        "type": "ArrayList",
-        "items": {"type": "String"},
-        "description": "Names.",
-        "default": 1,
-    }
-    assert as_text(given, "Java") == {
-        "type": "string",
-        "format": "Java ArrayList<String>",
-        "description": "Names. (text: Java ArrayList<String>)",
-        "default": 1,
-    }
-    assert as_text({"type": "Boolean"}, "JavaScript")["description"] == "(text: JavaScript Boolean)"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from support.damaged_rows import FILES, rows
 from support.examples import sample
 from support.read_rows import from_stdin, rows_of
 from support.samples import DATA
@@ -15,7 +16,7 @@ from support.samples import DATA
 from agentlite.core.errors import RowError
 from agentlite.core.records import Message, to_row
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import FORMATS, detected, to_record
+from agentlite.data.formats import DIALOG_KEYS, FORMATS, detected, samples, to_record
 
 
 def written_rows() -> list[Any]:
@@ -153,3 +154,32 @@ def test_a_second_dialog_in_a_row_is_kept_or_refused_and_not_lost(name: str, key
         assert "Say 317." in kept and repr(to_record(own, name).messages[0].content) in kept
         return
     assert refused.code == "E201" and repr(key) in str(refused)
+
+
+# --- a dialog that is written as text ---
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_dialog_that_is_written_as_text_is_the_same(name: str) -> None:
+    """As columns of Parquet often are."""
+    for row in rows(name):
+        texts = {
+            key: json.dumps(row[key], ensure_ascii=False)
+            for key in DIALOG_KEYS
+            if isinstance(row.get(key), list)
+        }
+        read, parts = samples(row)
+        assert samples({**row, **texts}) == (read, parts)
+
+
+@pytest.mark.parametrize("text", ["[{'role': 'user', 'content': 'Hi", '[{"role": "user"}'])
+def test_a_dialog_as_text_that_is_cut_is_refused(text: str) -> None:
+    with pytest.raises(RowError) as caught:
+        samples({"messages": text})
+    assert (caught.value.code, caught.value.at) == ("E201", "messages")
+
+
+def test_a_question_that_begins_like_a_list_is_a_text() -> None:
+    question = '[{"role": "user"}, what is this?'
+    _, (row,) = samples({"prompt": question, "completion": "A list that is not closed."})
+    assert to_record(row).messages[0].content == question

@@ -5,8 +5,7 @@ from contextlib import suppress
 
 import pytest
 from hypothesis import given
-from support.damaged_rows import FILES, READ_AS, Row, damaged, rows, strangers
-from support.mangled_text import mangled
+from support.damaged_rows import FILES, READ_AS, Row, damaged, mangled, rows, strangers
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import from_row, to_row

@@ -3,7 +3,7 @@ of OpenAI's chat API that they stand for.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -14,6 +14,7 @@ from support.read_rows import openai_dialogs
 from agentlite.core.records import Record, plain
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import detected, other_apis, to_record
+from agentlite.data.write_formats import shaped
 
 TYPES = {"system": "system", "user": "human", "assistant": "ai", "tool": "tool"}
 CLASSES = {"system": "System", "human": "Human", "ai": "AI", "tool": "Tool"}
@@ -38,7 +39,7 @@ def dumped(message: Row) -> Row:
     calls = []
     for call in message.get("tool_calls") or ():
         name, arguments = call["function"]["name"], json.loads(call["function"]["arguments"])
-        calls.append({"name": name, "args": arguments, "id": call["id"], "type": "tool_call"})
+        calls.append({"name": name, "args": arguments, "id": call.get("id"), "type": "tool_call"})
     content = message.get("content") or ""
     return {**kept, "type": TYPES[message["role"]], "content": content, "tool_calls": calls}
 
@@ -188,3 +189,85 @@ def test_contents_are_the_turns_they_stand_for(ids: bool, snake: bool, together:
         ]
         assert calls_by_place(record) == calls_by_place(expected)
         assert record.tools == expected.tools
+
+
+# --- results of parallel calls, where a row names no ids ---
+
+Pairs = Sequence[tuple[str, int]]  # name of a tool, argument of its call, which its result repeats
+CALLS: Pairs = [("f", 1), ("g", 2), ("f", 3), ("f", 4)]
+PARAMETERS = {"type": "object", "properties": {"n": {"type": "integer"}}}
+TOOLS = [
+    {"type": "function", "function": {"name": name, "description": "", "parameters": PARAMETERS}}
+    for name in "fg"
+]
+
+
+def parallel(calls: Pairs, results: Pairs) -> Row:
+    made = [
+        {"id": f"x{n}", "function": {"name": name, "arguments": json.dumps({"n": n})}}
+        for name, n in calls
+    ]
+    answers = [
+        {"role": "tool", "tool_call_id": f"x{n}", "content": str(n), "name": name}
+        for name, n in results
+    ]
+    first = [{"role": "user", "content": "Do it."}, {"role": "assistant", "tool_calls": made}]
+    last = {"role": "assistant", "content": "Done."}
+    return {"messages": [*first, *answers, last], "tools": TOOLS}
+
+
+def without_ids(row: Row, key: str) -> Row:
+    """Each result names its tool under the key, if there is one."""
+    changed: Row = json.loads(json.dumps(row))
+    for message in changed["messages"]:
+        for call in message.get("tool_calls", ()):
+            del call["id"]
+        if message.pop("tool_call_id", None):
+            name = message.pop("name")
+            message |= {key: name} if key else {}
+    return changed
+
+
+NAMED: dict[str, Callable[[Row], Row]] = {
+    "openai": lambda row: without_ids(row, "name"),
+    "ollama": lambda row: without_ids(row, "tool_name"),
+    "langchain": lambda row: {
+        **row,
+        "messages": [dumped(message) for message in without_ids(row, "name")["messages"]],
+    },
+    "gemini": lambda row: contents(row, ids=False, snake=False, together=True),
+}
+UNNAMED: dict[str, Callable[[Row], Row]] = {
+    "openai, unnamed": lambda row: without_ids(row, ""),
+    "sharegpt": lambda row: shaped(to_record(row), "sharegpt"),
+    "ms_swift": lambda row: shaped(to_record(row), "ms-swift"),
+}
+
+
+def results_of(row: Row) -> list[tuple[object, str]]:
+    """The argument of each call with the result that answers it."""
+    record = to_record(row)
+    validate(record)
+    answers = {one.call_id: one.content for one in record.messages if one.role == "tool"}
+    return [(call.arguments["n"], answers[call.id]) for call in record.messages[1].calls]
+
+
+def expected(calls: Pairs, form: str) -> list[tuple[int, str]]:
+    return [(n, plain({"output": str(n)}) if form == "gemini" else str(n)) for _, n in calls]
+
+
+@pytest.mark.parametrize("form", [*UNNAMED, *NAMED])
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_results_without_ids_answer_the_calls_in_their_order(form: str, count: int) -> None:
+    calls = CALLS[-count:]
+    row = (UNNAMED | NAMED)[form](parallel(calls, calls))
+    assert detected(row) == {"ollama": "openai"}.get(form, form.partition(",")[0])
+    assert results_of(row) == expected(calls, form)
+
+
+@pytest.mark.parametrize("form", NAMED)
+@pytest.mark.parametrize("place", [0, 2, 3])
+def test_a_name_goes_before_the_order(form: str, place: int) -> None:
+    results = [one for one in CALLS if one[0] == "f"]
+    results.insert(place, CALLS[1])
+    assert results_of(NAMED[form](parallel(CALLS, results))) == expected(CALLS, form)
