@@ -63,9 +63,9 @@ def least_tokens(
     count, though some templates take off those around a text.
     """
     lists = (message.get("tool_calls") for message in messages)
-    calls = [call for found in lists if isinstance(found, list) for call in found]
+    calls = [call for made in lists if isinstance(made, list) for call in made]
     characters = sum(_length(message.get("content")) for message in messages)
-    characters += sum(len(json.dumps(one, ensure_ascii=False)) for one in tools if one)
+    characters += sum(len(json.dumps(tool, ensure_ascii=False)) for tool in tools if tool)
     count = len(messages) + len(calls) + len(tools)
     return max(count, characters // template.longest_token)
 

@@ -68,7 +68,7 @@ def read_catalogue(files: Sequence[str], rows: Iterable[Raw]) -> dict[str, Tool]
             console.notice(f"{location}: {reason}  [{count}]")
         declared += tools
     versions: dict[str, dict[str, Tool]] = defaultdict(dict)  # by name, by declaration
-    for tool in (one.tool for one in declared if one.tool):
+    for tool in (row.tool for row in declared if row.tool):
         versions[tool.name][canonical(to_builtins(tool))] = tool
     if several := sorted(name for name in versions if len(versions[name]) > 1):
         console.notice(

@@ -143,25 +143,22 @@ def _question(row: Row) -> list[Message]:
 
 
 def tools_of(row: Row) -> tuple[Tool, ...]:
-    """Models see values of Java and JavaScript functions as text, and must give them as text."""
+    """Models see values of Java and JavaScript functions as text, and must give them as text. Of
+    Python's types only "tuple" says more than its JSON type: BFCL takes no tuple where a list is
+    declared.
+    """
     language, tools = LANGUAGES.get(_category(row["id"]), ""), []
     for function in row["function"]:
         name, parameters = function["name"], function["parameters"]
-        properties = {
-            key: _parameter(value, language) for key, value in parameters["properties"].items()
-        }
+        properties = dict(parameters["properties"])
+        for key, value in properties.items():
+            if language:
+                properties[key] = as_text(value, language)
+            elif value["type"] == "tuple":
+                properties[key] = {**value, "format": TUPLE}
         schema = json_schema({**parameters, "properties": properties}, name)
         tools.append(Tool(name, function.get("description") or "", schema))
     return tuple(tools)
-
-
-def _parameter(parameter: Row, language: str) -> Row:
-    """Of Python's types only "tuple" says more than its JSON type: BFCL takes no tuple where a list
-    is declared.
-    """
-    if language:
-        return as_text(parameter, language)
-    return {**parameter, "format": TUPLE} if parameter["type"] == "tuple" else parameter
 
 
 def as_text(parameter: Row, language: str) -> Row:

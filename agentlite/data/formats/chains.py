@@ -58,9 +58,9 @@ class Syntax(NamedTuple):
     """
 
     is_prompt: Callable[[str], object]
-    is_chain: Callable[[str, bool], object]
     prompt: Callable[[str], PromptParts]
     messages: Callable[[str, bool, dict[str, Row], Sequence[Tool]], Iterable[Message]]
+    is_chain: Callable[[str, bool], object] = lambda text, tools: False
     result: Callable[[str], str | None] = lambda text: None
     results: Callable[[Message, list[Call]], list[Message]] = _next_answered
 

@@ -280,17 +280,9 @@ def _glaive_call(text: str) -> tuple[Call, str]:
     return read_call(written[:end], json_or_literal), written[end:].strip()
 
 
-SYNTAX = Syntax(TOOLS.search, lambda text, tools: CALL.search(text), _hermes_prompt, _hermes_chain)
-TOOLACE_SYNTAX = Syntax(
-    LIST.search,
-    lambda text, tools: False,
-    _toolace_prompt,
-    _toolace_answer,
-    results=_toolace_results,
-)
-GLAIVE_SYNTAX = Syntax(
-    GLAIVE_FRAME.search, lambda text, tools: False, _glaive_prompt, _glaive_answer
-)
+SYNTAX = Syntax(TOOLS.search, _hermes_prompt, _hermes_chain, lambda text, tools: CALL.search(text))
+TOOLACE_SYNTAX = Syntax(LIST.search, _toolace_prompt, _toolace_answer, results=_toolace_results)
+GLAIVE_SYNTAX = Syntax(GLAIVE_FRAME.search, _glaive_prompt, _glaive_answer)
 HERMES_FC_EXAMPLE = r"""{"id": "1", "conversations": [{"from": "system", "value": "You are a function calling AI model. You are provided with function signatures within <tools> </tools> XML tags.\n<tools>\n[{'type': 'function', 'function': {'name': 'weather', 'parameters': {'type': 'object', 'properties': {'city': {'type': 'string'}}}}}]\n</tools>"}, {"from": "human", "value": "Is it wet in Oslo?"}, {"from": "gpt", "value": "<tool_call>\n{'arguments': {'city': 'Oslo'}, 'name': 'weather'}\n</tool_call>"}, {"from": "tool", "value": "<tool_response>\n{\"name\": \"weather\", \"content\": {\"mm\": 4}}\n</tool_response>"}, {"from": "gpt", "value": "Yes."}]}"""  # noqa: E501  (a row is one line)
 HERMES_FC = Format(
     "hermes_fc", read_hermes, HERMES_FC_EXAMPLE, shape=is_hermes, either=sharegpt.EITHER

@@ -117,9 +117,9 @@ def read_messages(given: list[Any], tools: Iterable[Tool]) -> list[Message]:
                 calls = tuple(replace(call, id=call.id or next(new_ids)) for call in calls)
             waiting = [*calls]
             if len(calls) > 1:
-                results = [*takewhile(_is_result, given[number:])]
-                has_ids = any(result.get("tool_call_id") for result in results)
-                are_in_order = len(results) == len(calls) and not has_ids
+                behind = takewhile(_is_result, given[number:])
+                ids = [result.get("tool_call_id") for result in behind]
+                are_in_order = len(ids) == len(calls) and not any(ids)
             if not message.keys() <= KNOWN:
                 read = (*KNOWN, *THOUGHT_PARTS)
                 refuse_unread(message, read, place, has_calls=bool(calls))
@@ -206,8 +206,8 @@ def text_of_parts(parts: Iterable[Any], types: Sequence[str], place: str) -> str
     texts = []
     for part in parts:
         if not isinstance(part, dict) or part.get("type") not in types:
-            found = shortened(part.get("type")) if isinstance(part, dict) else kind(part)
-            raise RowError("E216", f"content of type {found}: only text can be learned ({place})")
+            what = shortened(part.get("type")) if isinstance(part, dict) else kind(part)
+            raise RowError("E216", f"content of type {what}: only text can be learned ({place})")
         texts.append(part["text"])
     return "".join(texts)
 

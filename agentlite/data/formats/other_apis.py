@@ -135,10 +135,6 @@ SYSTEM = ("systemInstruction", "system_instruction")
 DECLARED = ("functionDeclarations", "function_declarations")
 
 
-def is_gemini(row: Row) -> bool:
-    return all(isinstance(content, dict) and "parts" in content for content in row["contents"])
-
-
 def read_gemini(row: Row) -> Record:
     """A result answers the call of its id, or the next one of its name."""
     messages: list[Row] = []
@@ -227,17 +223,14 @@ ITEM_KEYS = ("type", "role", "content", "call_id", "name", "arguments", "output"
 
 
 def is_responses(row: Row) -> bool:
-    items = _items(row)
-    known = all(isinstance(item, dict) and ("role" in item or "type" in item) for item in items)
-    return known and any(map(_is_own_item, items))
-
-
-def _is_own_item(item: Row) -> bool:
-    content = item.get("content")
-    parts = content if isinstance(content, list) else []
-    return item.get("type") in OWN_ITEMS or any(
-        isinstance(part, dict) and part.get("type") in OWN_PARTS for part in parts
-    )
+    has_own = False
+    for item in _items(row):
+        if not isinstance(item, dict) or ("role" not in item and "type" not in item):
+            return False
+        parts = item["content"] if isinstance(item.get("content"), list) else []
+        has_own = has_own or item.get("type") in OWN_ITEMS
+        has_own = has_own or any(isinstance(p, dict) and p.get("type") in OWN_PARTS for p in parts)
+    return has_own
 
 
 def _items(row: Row) -> list[Any]:
@@ -386,7 +379,13 @@ def _as_openai(message: object) -> Row:
 ANTHROPIC_EXAMPLE = '{"system": "Be brief.", "messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", "content": [{"type": "text", "text": "I look it up."}, {"type": "tool_use", "id": "a", "name": "weather", "input": {"city": "Oslo"}}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "4 mm"}]}, {"role": "assistant", "content": "Yes."}], "tools": [{"name": "weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}]}'  # noqa: E501  (a row is one line)
 ANTHROPIC = Format("anthropic", read_anthropic, ANTHROPIC_EXAMPLE, {"messages": list}, is_anthropic)
 GEMINI_EXAMPLE = '{"systemInstruction": {"parts": [{"text": "Be brief."}]}, "contents": [{"role": "user", "parts": [{"text": "Is it wet in Oslo?"}]}, {"role": "model", "parts": [{"functionCall": {"name": "weather", "args": {"city": "Oslo"}}}]}, {"role": "user", "parts": [{"functionResponse": {"name": "weather", "response": {"mm": 4}}}]}, {"role": "model", "parts": [{"text": "Yes."}]}], "tools": [{"functionDeclarations": [{"name": "weather", "parameters": {"type": "OBJECT", "properties": {"city": {"type": "STRING"}}}}]}]}'  # noqa: E501  (a row is one line)
-GEMINI = Format("gemini", read_gemini, GEMINI_EXAMPLE, {"contents": list}, is_gemini)
+GEMINI = Format(
+    "gemini",
+    read_gemini,
+    GEMINI_EXAMPLE,
+    {"contents": list},
+    lambda row: all(isinstance(turn, dict) and "parts" in turn for turn in row["contents"]),
+)
 RESPONSES_EXAMPLE = r'{"instructions": "Be brief.", "input": [{"role": "user", "content": "Is it wet in Oslo?"}, {"type": "function_call", "call_id": "a", "name": "weather", "arguments": "{\"city\": \"Oslo\"}"}, {"type": "function_call_output", "call_id": "a", "output": "4 mm"}], "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Yes."}]}], "tools": [{"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}]}'  # noqa: E501  (a row is one line)
 RESPONSES = Format("responses", read_responses, RESPONSES_EXAMPLE, shape=is_responses)
 LANGCHAIN_EXAMPLE = '{"messages": [{"type": "human", "content": "Is it wet in Oslo?"}, {"type": "ai", "content": "", "tool_calls": [{"name": "weather", "args": {"city": "Oslo"}, "id": "a", "type": "tool_call"}]}, {"type": "tool", "content": "4 mm", "tool_call_id": "a", "status": "success"}, {"type": "ai", "content": "Yes."}], "tools": [{"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}]}'  # noqa: E501  (a row is one line)

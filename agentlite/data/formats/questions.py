@@ -23,8 +23,13 @@ from agentlite.data.formats import openai
 from agentlite.data.formats.bfcl import NO_CALL_ANSWER
 from agentlite.data.formats.check_call import first_accepted
 from agentlite.data.formats.format import Format, Row, meta_of, text_at
-from agentlite.data.formats.json_decode import shortened
-from agentlite.data.formats.tool_calls import TYPES, json_or_literal, read_call, read_tool
+from agentlite.data.formats.tool_calls import (
+    TYPES,
+    json_or_literal,
+    read_call,
+    read_tool,
+    text_value,
+)
 
 MAY_BE_MISSING = re.compile(r",\s*(?:optional|default)\b.*", re.IGNORECASE | re.DOTALL)
 OF_ONE_TYPE = ("list", "set")
@@ -94,12 +99,7 @@ def read_xlam(row: Row) -> Record:
 def _listed(row: Row, key: str, code: str) -> list[object]:
     value = row.get(key)
     if isinstance(value, str):
-        try:
-            value = json_or_literal(value)
-        except RowError as error:
-            if error.code != "E206":
-                raise
-            raise RowError(code, f"{key} are not JSON: {shortened(row[key])}") from error
+        value = text_value(value, json_or_literal, code, f"{key} are")
     if not isinstance(value, list):
         raise RowError(code, f"{key} are {kind(value)}, not a list")
     return value

@@ -201,7 +201,7 @@ def _result(text: str) -> str | None:
     return text[label.end() :].strip() if label else None
 
 
-SYNTAX = Syntax(_frame, _is_chain, _prompt, _chain, _result)
+SYNTAX = Syntax(_frame, _prompt, _chain, _is_chain, _result)
 
 # --- ToolLLaMA and Alpha-UMi: a chain of steps of which the last is trained ---
 
@@ -294,8 +294,8 @@ def _prompt_with_finish(text: str) -> PromptParts:
     return prompt if own or not prompt.tools else prompt._replace(tools=[*prompt.tools, FINISH])
 
 
-STEPS = Syntax(_lists_apis, _is_chain, _task_prompt, _steps)
-TOOLLLAMA_SYNTAX = Syntax(_lists_apis, lambda text, tools: False, _prompt_with_finish, _chain)
+STEPS = Syntax(_lists_apis, _task_prompt, _steps)
+TOOLLLAMA_SYNTAX = Syntax(_lists_apis, _prompt_with_finish, _chain)
 MS_AGENT_EXAMPLE = r"""{"id": "1", "conversations": [{"from": "system", "value": "Answer the following questions as best you can. You have access to the following APIs:\n1. weather: Call this tool to interact with the weather API. What is the weather API useful for? The weather of today. Parameters: [{\"name\": \"city\", \"description\": \"a town\", \"required\": \"True\"}]\n\nUse the following format:\n\nThought: you should always think about what to do\n...\nFinal Answer: the final answer to the original input question\nBegin!"}, {"from": "user", "value": "Is it wet in Oslo?"}, {"from": "assistant", "value": "Action: weather\nAction Input: {'city': 'Oslo'}\nObservation: 4 mm\nThought: I now know the final answer\nFinal Answer: Yes."}]}"""  # noqa: E501  (a row is one line)
 MS_AGENT = Format(
     "ms_agent",

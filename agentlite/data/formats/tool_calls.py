@@ -51,7 +51,7 @@ def read_arguments(value: object, reader: Reader = json_value) -> dict[str, obje
     """The arguments of a call: an object, its text, or the text of its text; nothing is {}."""
     for _ in range(2):
         if isinstance(value, str):
-            value = _text_value(value, reader, "E206", "arguments are") if value.strip() else {}
+            value = text_value(value, reader, "E206", "arguments are") if value.strip() else {}
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -59,7 +59,8 @@ def read_arguments(value: object, reader: Reader = json_value) -> dict[str, obje
     return value
 
 
-def _text_value(text: str, reader: Reader, code: str, what: str) -> object:
+def text_value(text: str, reader: Reader, code: str, what: str) -> object:
+    """The value of a text inside a row; `code`: of the RowError where it is none."""
     try:
         return reader(text)
     except RowError as error:
@@ -74,7 +75,7 @@ def read_call(value: Any, reader: Reader = json_value) -> Call:
     either.
     """
     if isinstance(value, str):
-        value = _text_value(value, reader, "E206", "a call is")
+        value = text_value(value, reader, "E206", "a call is")
     function = value.get("function") or value if isinstance(value, dict) else None
     if not isinstance(function, dict):
         function = {}
@@ -160,7 +161,7 @@ def _inner_without_filled(value: Any, schema: object) -> Any:
 def read_tools(value: object, reader: Reader = json_value) -> tuple[Tool, ...]:
     """A list of tools, or its text."""
     if isinstance(value, str):
-        value = _text_value(value, reader, "E124", "tools are") if value.strip() else []
+        value = text_value(value, reader, "E124", "tools are") if value.strip() else []
     if value is None:
         return ()
     if not isinstance(value, list):
@@ -186,7 +187,7 @@ def read_tool(value: object, reader: Reader = json_value) -> Tool:
 
 def _tool(value: object, reader: Reader) -> Tool:
     if isinstance(value, str):
-        value = _text_value(value, reader, "E124", "a tool is")
+        value = text_value(value, reader, "E124", "a tool is")
     given = value if isinstance(value, dict) else {}
     function = given.get("function") or given
     name = function.get("name") if isinstance(function, dict) else None
@@ -198,7 +199,7 @@ def _tool(value: object, reader: Reader) -> Tool:
     if isinstance(parameters, str):
         text, parameters = parameters, None
         if text.strip():
-            parameters = _text_value(text, reader, "E211", f"parameters of {name} are")
+            parameters = text_value(text, reader, "E211", f"parameters of {name} are")
     if isinstance(parameters, list):
         parameters = from_list(parameters, name)
     if isinstance(parameters, dict) and isinstance(required := function.get("required"), list):

@@ -224,6 +224,3 @@ def test_words_around_a_list_of_tools_are_the_system_text_in_every_format(name: 
     assert (said[0], said[-1]) == (BEFORE, BEHIND)
     assert "functions" not in found.messages[0].content  # the frame is gone
     assert (found.tools, found.messages[-2:]) == (plain.tools, plain.messages[-2:])
-
-
-# --- tools and calls that stand in a text ---
