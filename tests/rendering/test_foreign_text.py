@@ -167,11 +167,9 @@ AT_START = [*CALLS["Phi"], *CALLS["Hermes"], CALLS["gpt-oss"][2]]
 PROSE = [
     *(f"Such a call is written as {text}" for text in AT_START),
     "Call `functools[0]`, or functools[{}] in code.",
-    "Use functools.partial.",
     "The token `<|python_tag|>` begins a call, as `<|tool_call|>` and `[TOOL_CALLS] [` do.",
     "Mistral writes [TOOL_CALLS] before a call.",
     "Write <function=NAME> with your own name.",
-    "A ```tool_code fence.",
     "```python\nweather()\n```",
     '{"name": "Oslo", "rain": 4}',
     "It is wet.",
@@ -210,35 +208,27 @@ def test_prose_about_calls_is_an_answer(text: str) -> None:
 
 BARE = [
     '{"name": "weather", "parameters": {"city": "Oslo"}}',
-    ' {"parameters": {"city": "Oslo"}, "name": "weather"}\n',
     '{"name": "weather", "parameters": {}}; {"name": "weather", "parameters": {}}',
     '[{"name": "weather", "arguments": {}}]',
-    '{"name": "weather", "arguments": {"city": "Oslo"}} I look.',
-    '{"name": "weather", "args": {"city": "Oslo"}}',
     '{"action": "weather", "action_input": {"city": "Oslo"}}',
     '{"tool": "weather", "args": {"city": "Oslo"}}',
     '{"type": "function", "function": {"name": "weather", "arguments": {}}}',
     '{"thought": "I look.", "tool_calls": [{"name": "weather", "arguments": {}}]}',
     '```json\n{"name": "weather", "arguments": {"city": "Oslo"}}\n```',
-    '```tool_call\n{"name": "weather", "arguments": {"city": "Oslo"}}\n```',
     '<think>I look.</think>\n\n{"name": "weather", "arguments": {"city": "Oslo"}}',
     "[weather(city='Oslo')]",
-    "[weather(city='Oslo'), weather(city='Rome')]",
     'weather(city="Oslo")',
 ]
 NO_CALLS = [
     '{"name": "forecast", "parameters": {}}',  # no tool on offer
     '{"name": "weather", "rain": 4}',
     '{"name": ["weather"], "arguments": {}}',
-    '{"name": "weather", "arguments": {',
     '{"name":' * 20_000,
     "weather(city) is the tool for it, and it takes a city (or none).",
     "[weather](https://example.com/weather)",
-    "forecast(city='Oslo')",
     '{"action": "Final Answer", "action_input": {"text": "weather"}}',
     '{"forecast": {"name": "weather", "arguments": {}}}',
     "weather(" * 20_000,
-    "[1, 2]",
     '[["weather"]]',
     'Such a call is {"name": "weather", "parameters": {}}.',
 ]
