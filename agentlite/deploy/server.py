@@ -273,7 +273,7 @@ class Answers:
 def _listen(host: str, port: int, *, needs_token: bool) -> socket.socket:
     """The first address of a host. Raises UserError 2."""
     try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", error)
         raise UserError(
@@ -281,7 +281,7 @@ def _listen(host: str, port: int, *, needs_token: bool) -> socket.socket:
             "Leave it out to serve this machine only, or give 0.0.0.0 for every network.",
             location="--host",
         ) from error
-    family, address = found[0][0], str(found[0][4][0])
+    family, address = addresses[0][0], str(addresses[0][4][0])
     if needs_token and not _is_loopback(address):
         raise UserError(
             f"other machines can reach {host}, and no token protects the server.",

@@ -392,8 +392,8 @@ def check_reading(
     asked may hold anything, such as half a call that a model has made. Raises RowError E215.
     """
     prompted = {*record.prompted_turns}
-    of_spans = [(span, row) for row in rows for span in row.spans if span.prompted]
-    for span, row in of_spans:
+    prompted_spans = [(span, row) for row in rows for span in row.spans if span.prompted]
+    for span, row in prompted_spans:
         message = record.messages[span.turn]
         if not (message.loss or message.calls or span.turn in prompted):
             continue
