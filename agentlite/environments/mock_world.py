@@ -5,7 +5,7 @@ and answers by their schemas, and asks its questions through `Simulators`.
 """
 
 import re
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -49,7 +49,6 @@ class MockWorld:
 
     def __init__(self) -> None:
         self.tools: tuple[Tool, ...] = ()
-        self.only: Collection[str] | None = None
         self.faults: list[str] = []
 
     def __enter__(self) -> "MockWorld":
@@ -60,11 +59,7 @@ class MockWorld:
     def reset(self, row: Mapping[str, Any]) -> str | None:
         """`row`: tools as `read_mock_tools` takes them, `world`, `user_turns` and `gold`."""
         tools = read_mock_tools(row["tools"])
-        self.by_name = {
-            tool.name: (tool, reads)
-            for tool, reads in tools
-            if self.only is None or tool.name in self.only
-        }
+        self.by_name = {tool.name: (tool, reads) for tool, reads in tools}
         self.tools = tuple(tool for tool, _ in self.by_name.values())
         self.about, self.user, self.gold = row["world"], list(row["user_turns"]), row["gold"]
         self.heard = 0  # turns of the user's behind the first

@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from agentlite.core.call_results import no_tool
 from agentlite.core.errors import RowError
 from agentlite.core.records import (
     Call,
     Ending,
     Message,
+    Tool,
     canonical,
     digest,
     plain,
@@ -165,7 +167,6 @@ class _Rollout:
         self.setup, self.task, self.stored = setup, task, [*stored]
         self.key = RolloutKey(task.id, sample)
         self.world = setup.environment.world(setup.limits)
-        self.world.only = setup.offered.get(task.id)
         profile = setup.users.get(task.id)
         self.user = profile and SimulatedUser(profile, setup.user_turns + setup.opens)
         self.messages: list[dict[str, Any]] = []
@@ -179,6 +180,12 @@ class _Rollout:
         self.trajectory: Trajectory | None = None
         self.steps = self._roll()
         self._go_on(None)
+
+    @property
+    def on_offer(self) -> tuple[Tool, ...]:
+        """The tools that the model may call now."""
+        names = self.setup.offered.get(self.task.id)
+        return tuple(tool for tool in self.world.tools if names is None or tool.name in names)
 
     @property
     def question(self) -> SimulatorQuestion | None:
@@ -232,7 +239,7 @@ class _Rollout:
         if len({*self.offered}) > 1:
             both = zip(turns, self.offered, strict=True)
             turns = [replace(turn, offered=names) for turn, names in both]
-        tools = self.tools or {tool.name: tool.schema for tool in self.world.tools}
+        tools = self.tools or {tool.name: tool.schema for tool in self.on_offer}
         return Trajectory(
             *self.key,
             self.task.split,
@@ -258,12 +265,13 @@ class _Rollout:
             return "world", "the task has no prompt, and reset returned no text"
         in_a_row = 0  # turns with calls since the user spoke
         while True:
-            offered = {tool.name: tool.schema for tool in self.world.tools}
+            on_offer = self.on_offer
+            offered = {tool.name: tool.schema for tool in on_offer}
             try:
                 dialog = opened(self._shown(), [*offered.values()], setup.protocol, setup.template)
             except RowError as error:
                 return "unwritten", f"{error.code} {error.reason}"
-            ids, new = self._continued(dialog)
+            ids, new = self._prompt_ids(dialog)
             if len(ids) > setup.room:
                 return "length", ""
             state = digest(canonical(self.world.state())) if setup.states else ""
@@ -289,7 +297,7 @@ class _Rollout:
             # ids of an end that are not those of its text: the next prompt begins a row
             is_seen = answer.ids and is_whole
             self.seen = (dialog.text + answer.text + end, [*ids, *answer.ids]) if is_seen else None
-            parsed = setup.protocol.read(answer.text, self.world.tools)
+            parsed = setup.protocol.read(answer.text, on_offer)
             # text that cannot be read as a call, or was cut, counts as words to the user
             is_readable = not parsed.problem and answer.ended != "cut"
             if parsed.calls and is_readable:
@@ -313,7 +321,7 @@ class _Rollout:
         first, opening = self.world.reset(self.task.row), ""
         self.messages += map(wire_message, self.task.messages)
         if self.user and self.setup.opens:
-            tools = [tool.name for tool in self.world.tools]
+            tools = [tool.name for tool in self.on_offer]
             opening = (yield from self.user.reply(self.messages, tools)) or ""
             self.messages.append({"role": "user", "content": opening})
         if self.setup.system and not any(message["role"] == "system" for message in self.messages):
@@ -348,7 +356,7 @@ class _Rollout:
         shown[places[-1]] = {"role": "user", "content": text}
         return shown
 
-    def _continued(self, dialog: Opened) -> tuple[list[int], list[int]]:
+    def _prompt_ids(self, dialog: Opened) -> tuple[list[int], list[int]]:
         """The ids of a prompt, and of these the ones behind the answer before: all of them, if the
         prompt begins a row.
 
@@ -373,9 +381,12 @@ class _Rollout:
         results = []
         for call in calls:
             self.made[-1].append(call)
-            result = self.world.call(call)
-            if isinstance(result, Generator):
-                result = yield from result
+            names = [tool.name for tool in self.on_offer]
+            if self.task.id in self.setup.offered and call.name not in names:
+                result = CallResult(no_tool(call.name, names), failed=True)
+            else:
+                asking = self.world.call(call)
+                result = (yield from asking) if isinstance(asking, Generator) else asking
             results.append(result)
             self.messages.append({"role": "tool", "tool_call_id": call.id, "content": result.text})
         return results

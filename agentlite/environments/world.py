@@ -4,10 +4,8 @@ A process is started for each world, with a time limit for each question and a m
 worlds never see each other, and one that hangs or dies costs its own rollout.
 """
 
-from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from agentlite.core.call_results import no_tool
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Tool
 from agentlite.core.user_code import Named, UserCode
@@ -51,15 +49,13 @@ class WorldError(Exception):
 class World:
     """One world for one rollout. A context: at its end the process and all it started are gone.
 
-    `tools` are those on offer now; a reset or a user's turn may change them. `only`: the names of
-    those that are to be on offer; all if None.
+    `tools` are those on offer now; a reset or a user's turn may change them.
     """
 
     def __init__(self, named: Named, limits: WorldLimits = LIMITS):
         self.named = named
         self.code = UserCode([named], inside.answer, *limits)
         self.tools: tuple[Tool, ...] = ()
-        self.only: Collection[str] | None = None
         self.faults: list[str] = []  # a mock world has some; here a call that fails has its result
 
     def __enter__(self) -> "World":
@@ -87,12 +83,7 @@ class World:
         return first
 
     def call(self, call: Call) -> CallResult:
-        """Raises WorldError where the world is lost; a call that fails is a result. One of a tool
-        that the world has and that is not to be on offer fails.
-        """
-        names = [tool.name for tool in self.tools]
-        if self.only is not None and call.name not in names:
-            return CallResult(no_tool(call.name, names), failed=True)
+        """Raises WorldError where the world is lost; a call that fails is a result."""
         text, failed, done = self._ask("call", call.name, call.arguments)
         return CallResult(shortened(text), failed, done)
 
@@ -124,7 +115,6 @@ class World:
 
     def _read(self, tools: list[dict[str, Any]]) -> tuple[Tool, ...]:
         try:
-            read = read_tools(tools)
+            return read_tools(tools)
         except RowError as error:
             raise WorldError(f"a tool cannot be read: {error.reason}") from error
-        return tuple(tool for tool in read if self.only is None or tool.name in self.only)

@@ -92,16 +92,6 @@ def test_one_child_answers_until_it_is_lost_and_another_takes_its_place(code):
         assert code.ask("pid", None)[0] != before
 
 
-@pytest.mark.long
-def test_a_child_that_ended_between_two_calls_is_replaced(code):
-    before, _ = code.ask("pid", None)
-    os.kill(before, signal.SIGKILL)
-    assert waits_until(lambda: not is_running(before))
-    value, problem = code.ask("doubled", 1)
-    assert value is None and ("lost its process" in problem or "exit code -9" in problem)
-    assert code.ask("doubled", 1) == (2, "")
-
-
 # what a file does with its own classes and its neighbours; each f() is then "ok"
 FILES_OF_THEIR_OWN = {
     "pickle": """

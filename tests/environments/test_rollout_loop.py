@@ -29,7 +29,6 @@ class FakeWorld:
     most = 0
 
     def __init__(self) -> None:
-        self.only: Any = None
         self.tools: tuple[Tool, ...] = ()
         self.faults = ["more: it is empty"]
         self.calls: list[Call] = []
@@ -55,9 +54,7 @@ class FakeWorld:
     def offer(self) -> None:
         named = self.row.get("tools", [[one.name for one in TOOLS]])
         names = named[min(len(self.calls), len(named) - 1)]
-        self.tools = tuple(
-            one for one in TOOLS if one.name in names and (not self.only or one.name in self.only)
-        )
+        self.tools = tuple(one for one in TOOLS if one.name in names)
 
     def may_break(self, step: str) -> None:
         if self.row.get("breaks") == step:
@@ -180,6 +177,9 @@ def test_turns_with_calls_are_counted_from_each_turn_of_the_users(setup, texts, 
 
 def test_only_the_tools_that_are_named_for_a_task_are_on_offer_in_it(setup):
     named = setup._replace(offered={"t": ("pay",)})
-    found = ended(named, saying("Done."), (task(), 0), (task("u"), 0))
+    found = ended(named, saying(BUY, "Done."), (task(), 0), (task("u"), 0))
     offered = {one.task: [tool["function"]["name"] for tool in one.tools] for one in found}
     assert offered == {"t": ["pay"], "u": ["buy", "pay", "more"]}
+    results = {one.task: one.turns[0].results for one in found}
+    assert results == {"t": (("Error: no tool buy. The tools: pay.", True),), "u": (("1", False),)}
+    assert {one.task: one.scores["env"] for one in found} == {"t": 0.0, "u": 0.25}

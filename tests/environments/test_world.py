@@ -104,15 +104,6 @@ def test_a_call_gives_a_result_and_a_mistake_is_one_too(shop, name, arguments, t
     assert shop.call(Call("search", {"query": "app"})).text == "apple"
 
 
-def test_a_tool_that_is_not_to_be_on_offer_is_not_there(shop):
-    shop.only = ("search",)
-    shop.reset({})
-    assert [tool.name for tool in shop.tools] == ["search"]
-    bought = shop.call(Call("buy", {"item": "apple"}))
-    assert bought == ("Error: no tool buy. The tools: search.", True, False)
-    assert shop.state() == {"cart": []} and not shop.call(Call("search", {"query": "app"})).failed
-
-
 def test_the_user_the_scores_and_the_state_are_those_of_the_class(shop):
     assert shop.reset({"stock": {"apple": 1}}) is None
     assert shop.state() == {"cart": []}

@@ -1,7 +1,6 @@
 """`make dialogs` without a model: judges, keys, verdicts, and faults of users."""
 
 import importlib
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -83,9 +82,7 @@ def test_judges_see_what_the_rules_keep_and_verify_what_nobody_finds_a_fault_in(
 
     monkeypatch.setattr(making, "_question", lambda row, slot: question("teacher", row["id"]))
     monkeypatch.setattr(making, "answers", answers)
-    plans: Any = [
-        SimpleNamespace(plan=SimpleNamespace(id=dialog.row["id"]), blueprint=1) for dialog in made
-    ]
+    plans: Any = {dialog.row["id"]: None for dialog in made}
     judges: Any = [
         DialogJudge(name, "m", name, "--judge-endpoint")  # type: ignore[arg-type]
         for name in ("judge_1", "judge_2")

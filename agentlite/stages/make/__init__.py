@@ -64,13 +64,13 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
         with console.progress("make: blueprints", settings.num_dialogs) as advance:
             slots = find(setup, wanted, stage.folder / BLUEPRINTS, advance)
         _refuse_nothing(settings, slots)
-        planned = [slot for slot in slots if slot.blueprint]
+        plans = {slot.plan.id: slot for slot in slots if slot.blueprint}
         if acting:
-            dialogs = play(acting, planned, tasks, stage)
+            dialogs = play(acting, plans, tasks, stage)
         else:
-            dialogs = (_in_plain_words(settings, slot) for slot in planned)
+            dialogs = (_in_plain_words(settings, slot) for slot in plans.values())
         made = [*_without_copies(dialogs)]
-        made, verdicts = judge_dialogs(settings, judges, made, slots, stage.folder)
+        made, verdicts = judge_dialogs(settings, judges, made, plans, stage.folder)
         kept = [dialog.row for dialog in made if dialog.is_kept]
         dropped = [dialog for dialog in made if not dialog.is_kept]
         write_rows(stage.folder / DIALOGS, kept)
@@ -90,7 +90,7 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
                 figures["filtered"],
                 f"Read {FILTERED} in the stage's folder, which says why.{hint if acting else ''}",
             )
-        figures |= {"quality": quality(kept, slots, encoder)}
+        figures |= {"quality": quality(kept, plans, encoder)}
         write_json(stage.folder / "stats.json", figures)
         of_judges = [judge.file for judge in judges]
         return [BLUEPRINTS, DIALOGS, FILTERED, "stats.json", *of_judges], figures

@@ -57,7 +57,7 @@ def dialog_figures(slots: Sequence[Slot], made: Sequence[MadeDialog]) -> dict[st
 
 
 def quality(
-    rows: Sequence[Mapping[str, Any]], slots: Sequence[Slot], encoder: Source | None
+    rows: Sequence[Mapping[str, Any]], plans: Mapping[str, Slot], encoder: Source | None
 ) -> dict[str, Any]:
     """`rows`: of the dialogs that are kept. `encoder`: by which the spread of the questions is
     measured.
@@ -71,8 +71,7 @@ def quality(
         with contextlib.suppress(RowError):  # prep rejects it
             records.append(openai.read({**row}))
     spread = {"spread": _spread([texts[0] for texts in of_users], encoder)} if encoder else {}
-    plans = {slot.plan.id: slot.plan for slot in slots if slot.blueprint}
-    kept = [plans[row["id"]] for row in rows]
+    kept = [plans[row["id"]].plan for row in rows]
     return {
         "distinct_words": {str(size): _distinct(of_users, size) for size in GRAMS},
         **spread,

@@ -82,14 +82,13 @@ def judge_dialogs(
     settings: MakeSettings,
     judges: Sequence[DialogJudge],
     made: Sequence[MadeDialog],
-    slots: Sequence[Slot],
+    plans: Mapping[str, Slot],
     folder: Path,
 ) -> tuple[list[MadeDialog], dict[str, Any]]:
     """The dialogs with what the judges find in those that the rules keep: each kind once, whoever
     has found it; and `judge` among what verifies one without a fault. Figures of the verdicts.
     Replies are on disk, and no question is asked twice.
     """
-    plans = {slot.plan.id: slot for slot in slots if slot.blueprint}
     rows = [dialog.row for dialog in made if dialog.is_kept]
     questions = [_question(row, plans[row["id"]]) for row in rows]
     by_judge = [_verdicts(settings, judge, questions, folder) for judge in judges]

@@ -1,6 +1,6 @@
 """Blueprints that models play: one speaks for the user, one for the agent; the calls are made."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from agentlite.config.settings import MakeSettings
@@ -50,13 +50,14 @@ def players(
 
 def play(
     agent: Agent,
-    slots: Sequence[Slot],
+    plans: Mapping[str, Slot],
     tasks: Sequence[EnvironmentTask],
     stage: StageFolder,
 ) -> Iterator[MadeDialog]:
-    """The dialogs of these slots, in order. Answers are on disk, and no question is asked twice."""
+    """The dialogs of these slots, in order. `plans`: by the id of a blueprint. Answers are on disk,
+    and no question is asked twice.
+    """
     rows = {task.id: task.row for task in tasks}
-    plans = {slot.plan.id: slot for slot in slots}
     played = agent._replace(
         tasks=[
             EnvironmentTask(name, (), rows[slot.plan.task], _gold(slot.plan))
@@ -69,7 +70,7 @@ def play(
         ),
     )
     for trajectory in act(played, stage, "make"):
-        yield _checked(plans[trajectory.task], trajectory)
+        yield _check(plans[trajectory.task], trajectory)
 
 
 def _gold(plan: Blueprint) -> tuple[tuple[Call, ...], ...]:
@@ -82,7 +83,7 @@ def _gold(plan: Blueprint) -> tuple[tuple[Call, ...], ...]:
     return tuple(gold)
 
 
-def _checked(slot: Slot, trajectory: Trajectory) -> MadeDialog:
+def _check(slot: Slot, trajectory: Trajectory) -> MadeDialog:
     """A dialog with all that the rules find in it."""
     plan, offered = slot.plan, slot.offered
     turns, messages = trajectory.turns, [dict(message) for message in trajectory.messages]

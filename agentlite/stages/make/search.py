@@ -113,7 +113,7 @@ def _fill(
     for turn in range(ROUNDS):
         left = [slot for slot in slots if slot.place not in done]
         filled = [_walk(setup, world, slot, turn, keys) for slot in left]
-        confirmed = _confirmed(setup, [slot for slot in filled if slot.blueprint])
+        confirmed = _confirm(setup, [slot for slot in filled if slot.blueprint])
         done |= {slot.place: slot for slot in confirmed if setup.accepts(slot)}
     return done
 
@@ -144,7 +144,7 @@ def _walk(setup: SearchSetup, world: World, slot: Slot, turn: int, keys: set[str
     return slot
 
 
-def _confirmed(setup: SearchSetup, slots: Sequence[Slot]) -> Iterator[Slot]:
+def _confirm(setup: SearchSetup, slots: Sequence[Slot]) -> Iterator[Slot]:
     """Those whose calls have the same results and end in the same state in another process, in
     which the last comes first: a class that keeps something from one world to the next is seen.
     """
