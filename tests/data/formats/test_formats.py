@@ -2,74 +2,17 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import product
 from typing import Any
 
-import msgspec
 import pytest
 from support.damaged_rows import FILES, rows
 from support.examples import sample
-from support.read_rows import from_stdin, rows_of
 from support.samples import DATA
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Message, to_row
-from agentlite.data.curation.validate import validate
+from agentlite.core.records import Message
 from agentlite.data.formats import DIALOG_KEYS, FORMATS, detected, samples, to_record
-
-
-def written_rows() -> list[Any]:
-    """A row of every format, and of every written form of a row of agentlite's own."""
-    rows = [json.loads(known.example) for known in FORMATS.values()]
-    rows += [
-        raw.value
-        for name in ("openai", "sharegpt", "ms_agent")
-        for raw in rows_of(DATA / "formats" / f"{name}.jsonl")
-    ]
-    return [*rows, *(json.loads(json.dumps(to_row(to_record(row)))) for row in rows)]
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The paths of all values inside a value, those in JSON texts too: after the key of a text
-    comes None.
-    """
-    if isinstance(value, str) and value[:1] in ("{", "["):
-        with suppress(ValueError):
-            yield from places(json.loads(value), (*path, None))
-    inner_values = dict(enumerate(value)) if isinstance(value, list) else value
-    for key, inner in inner_values.items() if isinstance(inner_values, dict) else ():
-        yield (*path, key)
-        yield from places(inner, (*path, key))
-
-
-def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
-    """The value with another one at a place."""
-    if not path:
-        return new
-    if path[0] is None:
-        return json.dumps(changed(json.loads(value), path[1:], new))
-    made: Any = value.copy()
-    made[path[0]] = changed(value[path[0]], path[1:], new)
-    return made
-
-
-@pytest.mark.parametrize("number", sample(12, range(len(written_rows()))))
-def test_half_a_character_anywhere_in_a_row_never_reaches_the_disk(number: int) -> None:
-    row, refused = written_rows()[number], 0
-    for path in places(row):
-        (raw,) = from_stdin(json.dumps(changed(row, path, "Oslo \ud800")).encode())
-        try:
-            if raw.error:
-                raise raw.error
-            record = to_record(raw.value)
-            validate(record)
-        except RowError as error:
-            refused += error.code == "E113"
-        else:
-            msgspec.json.encode(to_row(record))  # raises UnicodeEncodeError
-    assert refused
-
 
 TURNS = json.loads(FORMATS["openai"].example)["messages"]
 

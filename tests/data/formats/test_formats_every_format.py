@@ -119,16 +119,6 @@ def test_a_damaged_row_becomes_records_or_row_errors(file: str) -> None:
     of_the_file()
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_a_row_that_lacks_any_of_its_keys_becomes_records_or_row_errors(file: str) -> None:
-    for row in rows(file):
-        for key in row:  # one of a rollout without "messages" or "tools" ended in a KeyError
-            check(
-                READ_AS.get(file, file),
-                {other: value for other, value in row.items() if other != key},
-            )
-
-
 def check(name: str, row: Row) -> None:
     """Nothing but a RowError says that a row cannot be taken, and each record of one that can comes
     back from disk as it went there.
