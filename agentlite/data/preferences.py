@@ -25,7 +25,6 @@ EXAMPLES = (
     '"non_preferred_output": [{"role": "assistant", "content": "No."}]}',
 )
 HINT = f"A row: {EXAMPLES[0]}."
-HINT_OPENAI = f"A row: {EXAMPLES[-1]}."
 
 
 class RecordedPreference(NamedTuple):
@@ -113,7 +112,9 @@ def _answer_rows(row: Row) -> tuple[Row, list[Row]]:
     if all(row.get(key) is not None for key in OPENAI):
         dialog = row.get("input")
         if not isinstance(dialog, Mapping) or not isinstance(dialog.get("messages"), list):
-            raise RowError("E202", "input: no object with messages", HINT_OPENAI, "input")
+            raise RowError(
+                "E202", "input: no object with messages", f"A row: {EXAMPLES[-1]}.", "input"
+            )
         given = {key: dialog[key] for key in ("messages", "tools") if dialog.get(key)}
         before = {**{key: value for key, value in rest.items() if key != "input"}, **given}
         preferred, rejected = (_with_prompt(before, row[key]) for key in OPENAI)

@@ -1,4 +1,4 @@
-"""agentlite.data.ingest: what becomes of each row, and counts that add up."""
+"""agentlite.data.ingest: what becomes of each row."""
 
 import json
 from typing import Any
@@ -7,86 +7,17 @@ import pytest
 from msgspec.structs import replace
 
 from agentlite.config.settings import PrepSettings
-from agentlite.core.records import Message, Record, from_row, to_row
-from agentlite.core.row_files import encode
-from agentlite.data.curation.coreset import Wording
-from agentlite.data.curation.stats import Sized
-from agentlite.data.curation.traits import traits
+from agentlite.core.records import Message, Record, from_row
 from agentlite.data.formats import FORMATS, RawLine
 from agentlite.data.ingest import (
-    End,
     IngestContext,
-    Ingested,
     IngestedRecord,
-    IngestedRow,
     LeftOut,
     take,
 )
 from agentlite.data.rejects import Reject
 from agentlite.rendering import choose
 from agentlite.rendering.template import Template
-
-
-def asking(text: str) -> Record:
-    return Record(messages=(Message("user", text), Message("assistant", "a")))
-
-
-def taken(text: str, place: str, **done: Any) -> IngestedRecord:
-    record, size = asking(text), Sized("react", 1, 1, 1, 1, "Latin", (), (), Wording(0.5, 1.0))
-    cut = {"location": place} if "cut" in done else None
-    row = encode(to_row(record))
-    return IngestedRecord(row, place, traits(record), size, done, cut, b"s" * ("near" in done))
-
-
-def test_each_row_is_counted_once_by_where_it_ends() -> None:
-    with Ingested(None) as ingested:
-        masked = {"masked": {"mail": 2}}
-        for row in (
-            IngestedRow("a", "openai", (), [taken("one", "a:1", **masked)]),
-            IngestedRow("a", "", (), [Reject("a:2", b"{", "E121", "no JSON")]),
-            IngestedRow("b", "bfcl", ["literal"], [taken("two", "b:1", cut="x", near=1)]),
-            IngestedRow(
-                "b", "openai", (), [LeftOut("F311", "b:2", "id", {"personal": {"key": 1}})]
-            ),
-            IngestedRow(
-                "b", "xlam", (), [taken("three", "b:3"), taken("four", "b:3", retrieved={"n": 1})]
-            ),
-        ):
-            ingested.add(row)
-        assert ingested.read == 6
-        assert ingested.sources == ["a", "b", "b", "b"]
-        assert ingested.formats == {"a": {"openai": 1}, "b": {"bfcl": 1, "openai": 1, "xlam": 1}}
-        assert (ingested.repaired, ingested.left_out) == ({"literal": ["b:1"]}, {"F311": 1})
-        assert (ingested.personal, ingested.retrieved) == ({"mail": 2, "key": 1}, {"n": 1})
-        assert (ingested.cuts, ingested.sketches) == ([{"location": "b:1"}], [b"s"])
-        assert [reject.location for reject in ingested.rejects] == ["a:2"]
-        assert [ingested.record(n).messages[0].content for n in (3, 0, 2)] == [
-            "four",
-            "one",
-            "three",
-        ]
-        ends = {1: End("D401", "of"), 3: End("F312")}
-        by_file = ingested.by_file(ends)
-        assert by_file == {
-            "a": {"read": 2, "kept": 1, "rejected": 1, "duplicates": 0, "filtered": 0},
-            "b": {"read": 4, "kept": 1, "rejected": 0, "duplicates": 1, "filtered": 2},
-        }
-        ids = [record.id for record in map(asking, ("one", "two", "three", "four"))]
-        cut = {"repaired": ["literal"], "cut": "x", "near": 1}
-        assert list(ingested.provenance(ends, {0: "train", 2: "dev"}, {0: 2, 2: 1})) == [
-            at("a:1", ids[0], "openai", done=masked, end="kept", split="train", times=2),
-            at("b:1", ids[1], "bfcl", done=cut, end="duplicates", code="D401", of="of"),
-            at("b:2", "id", "openai", done={"personal": {"key": 1}}, end="filtered", code="F311"),
-            at("b:3", ids[2], "xlam", end="kept", split="dev"),
-            at("b:3", ids[3], "xlam", done={"retrieved": {"n": 1}}, end="filtered", code="F312"),
-        ]
-
-
-def at(place: str, record_id: str, format: str, **more: Any) -> dict[str, Any]:
-    return {"id": record_id, "location": place, "format": format, **more}
-
-
-# --- one row ---
 
 
 def context(template: Template, **settings: Any) -> IngestContext:

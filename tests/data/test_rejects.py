@@ -127,11 +127,6 @@ def test_what_is_wrong_is_pointed_at_in_a_message_before_the_tools(
     assert line[: carets.index("^")].endswith('"content": "' if content == "odd" else '"name": "')
 
 
-def test_an_argument_is_pointed_at_in_the_call_and_not_in_the_schema() -> None:
-    line, carets = excerpt(json.dumps(ROW).encode(), "city", "")
-    assert line[: carets.index("^")].endswith(r'"arguments": "{\"')
-
-
 @given(st.text(), st.text(min_size=1), st.text())
 def test_a_position_is_pointed_at_whatever_stands_around_it(
     before: str, piece: str, after: str

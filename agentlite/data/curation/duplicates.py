@@ -189,6 +189,7 @@ def leaks(
 def _near_queries(
     records: Mapping[Key, Traits], held_out: Sequence[Traits], threshold: float
 ) -> dict[Key, int]:
+    # an equal query is found before, so here it is near to none
     owners = {record.query: number for number, record in reversed([*enumerate(held_out)])}
     near = nearest((record.query for record in records.values()), owners, threshold)
     return {

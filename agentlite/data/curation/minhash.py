@@ -198,8 +198,9 @@ def text_copies(texts: Sequence[str]) -> dict[int, int]:
 
 
 def nearest(asked: Iterable[str], known: Iterable[str], threshold: float) -> dict[str, str]:
-    """The texts that are near one of those that are known, each with that one."""
-    first, then = (sorted({*texts} - {""}) for texts in (known, asked))
+    """The texts that are near one that is known, and not the same, each with that one."""
+    first = sorted({*known} - {""})
+    then = sorted({*asked} - {"", *first})
     texts = [*first, *then]
     index = NearTexts(texts.__getitem__, threshold)
     found: dict[str, str] = {}

@@ -2,14 +2,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from agentlite.config.settings import PrepSettings, default
 from agentlite.core import console
-from agentlite.core.errors import OTHER_PLAN, REJECTS, UserError, need
+from agentlite.core.errors import REJECTS, UserError, need
 from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import check_parquet, refuse_unwritable
 from agentlite.data.curation.keep import parse_keep
@@ -76,12 +76,12 @@ def checked(settings: PrepSettings) -> PrepSettings:
             f"Add --set prep.{lacking}.",
             location="prep.coreset",
         )
-    needs = {
+    is_idle = {
         name: getattr(settings, other) == default("prep", other) for name, other in IDLE.items()
     }
-    needs["near"] = "near" not in settings.duplicates and not settings.holdout
-    for name, is_idle in needs.items():
-        if is_idle and getattr(settings, name) != default("prep", name):
+    is_idle["near"] = "near" not in settings.duplicates and not settings.holdout
+    for name in is_idle:
+        if is_idle[name] and getattr(settings, name) != default("prep", name):
             other = IDLE.get(name, "--duplicates near or --holdout")
             console.notice(f"prep: {name} does nothing without {other}")
     return replace(settings, holdout=_files(settings.holdout))
@@ -109,20 +109,6 @@ def refuse_missing_packages(settings: PrepSettings) -> None:
         check_packages(settings.retrieve_by)
     if settings.replay:
         refuse_unwritable(Path(settings.replay))
-
-
-def refuse_changed(before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    """What was read must be what the plan names, not half of one file and half of another. The
-    arguments are digests, by file. Raises UserError 3.
-    """
-    for name, digest in after.items():
-        if digest != before[name]:
-            raise UserError(
-                "was changed while it was read.",
-                "Run the same command again, once nobody writes to it.",
-                location=name,
-                exit_code=OTHER_PLAN,
-            )
 
 
 def refuse_rejects(settings: PrepSettings, ingested: Ingested, file: Path) -> None:

@@ -22,11 +22,9 @@ from agentlite.data.curation.coreset import (
     BY_LOSS,
     BufferState,
     ReplayRun,
-    Vectors,
     add_to_buffer,
     buffer_rows,
     coreset,
-    farthest,
     find_buffer,
     replayed,
     wording,
@@ -125,28 +123,6 @@ def test_every_part_keeps_its_share_in_any_strategy(
     there, kept = Counter(parts), Counter(parts[index] for index in found)
     for part, count in there.items():
         assert abs(kept[part] - count * target / len(parts)) < 1
-
-
-@given(
-    st.sets(st.integers(0, 3)),
-    st.lists(st.sampled_from(TEXTS) | st.text("ab ", min_size=1), min_size=4, max_size=9),
-    st.data(),
-)
-@settings(max_examples=examples(60))
-def test_each_choice_is_least_like_the_nearest_of_all_that_were_chosen_before(
-    before: set[int], texts: list[str], data: st.DataObject
-) -> None:
-    target = data.draw(st.integers(0, len(texts) - len(before)))
-    found = farthest(texts, target, [*before])
-    assert len(found) == target
-    cosines = Vectors(texts).cosines
-    for number, place in enumerate(found):
-        taken = [*before, *found[:number]]
-        left = [other for other in range(len(texts)) if other not in taken]
-        nearest = {
-            other: max((float(cosines(one)[other]) for one in taken), default=0.0) for other in left
-        }
-        assert place == min(left, key=nearest.__getitem__)
 
 
 def said(*texts: str, **fields: Any) -> Record:

@@ -66,17 +66,6 @@ def test_statistics_by_hand() -> None:
     assert (empty["tokens"]["trained_share"], empty["length"]) == (0.0, {})
 
 
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=300))
-def test_a_quantile_is_the_smallest_value_that_so_many_do_not_exceed(values: list[int]) -> None:
-    records = [traits(asking("q"))] * len(values)
-    found = statistics(records, [sized(value) for value in values])["length"]
-    for name, hundredths in {"50%": 50, "90%": 90, "99%": 99, "100%": 100}.items():
-        enough = [
-            v for v in values if 100 * sum(w <= v for w in values) >= hundredths * len(values)
-        ]
-        assert found[name] == min(enough)
-
-
 def test_the_script_of_a_dialog_is_that_of_its_first_question() -> None:
     texts = {"天気は?": "Kana", "Oslo 天气": "Han", "Погода в Oslo": "Cyrillic", "É": "Latin"}
     for text, name in texts.items():

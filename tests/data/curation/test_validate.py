@@ -196,16 +196,6 @@ def test_a_dialog_is_questions_each_with_calls_and_their_results_and_an_answer(l
         assert found in ("", "E201", "E203", "E204", "E205"), (letters, found)
 
 
-def test_the_call_without_a_result_and_the_message_that_shows_it_are_named() -> None:
-    calls = (Call("clock", {}, "a"), Call("weather", {"city": "Oslo"}, "b"))
-    messages = (ASK, Message("assistant", "", calls), Message("tool", "4", call_id="a"), ANSWER)
-    with pytest.raises(RowError) as refused:
-        check_dialog(Record(messages=messages, tools=(WEATHER, CLOCK)))
-    assert (refused.value.code, refused.value.at) == ("E204", "b")
-    assert "weather" in refused.value.reason and "message 4" in refused.value.reason
-    assert '"tool_call_id": "b"' in refused.value.hint
-
-
 def test_an_answer_beside_the_messages_is_pointed_out() -> None:
     beside = {"extra": {"response": "Yes."}}
     with pytest.raises(RowError) as refused:

@@ -98,13 +98,17 @@ def test_every_written_record_has_one_row_of_measures(rows, tmp_path):
 def test_a_repeated_record_has_one_row_of_measures_and_a_part_of_a_dialog_one_without_a_split(
     rows, tmp_path
 ):
-    joined = {"join": 2, "mix": [f"weather={rows}:60*"], "dev": 0.0, "test": 0.0}
-    prep(str(rows), run=str(tmp_path / "run"), **{**OPTIONS, **joined})
+    few = str(DATA / "formats/openai.jsonl")
+    mix = [f"weather={rows}:1", f"few={few}:3*"]
+    joined = {"join": 2, "mix": mix, "dev": 0.0, "test": 0.0}
+    prep(str(rows), few, run=str(tmp_path / "run"), **{**OPTIONS, **joined})
     folder = tmp_path / "run/prep"
     measures = list(read_rows(folder / "measures.jsonl"))
     written = {row["id"] for row in read_rows(folder / "train.jsonl")}
     assert {row["id"] for row in measures if "split" in row} == written
-    kept = {row["id"] for row in read_rows(folder / "provenance.jsonl") if row["end"] == "kept"}
+    rows_kept = [row for row in read_rows(folder / "provenance.jsonl") if row["end"] == "kept"]
+    assert sum(row.get("times", 1) for row in rows_kept) > len(rows_kept)
+    kept = {row["id"] for row in rows_kept}
     assert {row["id"] for row in measures} == written | kept
     assert len({row["id"] for row in measures}) == len(measures)
 
