@@ -11,7 +11,7 @@ from agentlite.engine import checkpoints, load_dtype
 from agentlite.engine.load import Loaded, unsloth_checkpointing
 
 
-def adapted(loaded: Loaded, settings: TrainerSettings) -> Any:
+def add_adapter(loaded: Loaded, settings: TrainerSettings) -> Any:
     """The model with the adapter it came with, or with a new one as the settings say, random by
     their seed; with none if all is trained.
     """

@@ -102,7 +102,8 @@ class LiveTeacher:
         import torch
 
         with torch.no_grad():
-            return (trained_states(self.loaded.model, inputs, labels).states,)
+            states, _, _ = trained_states(self.loaded.model, inputs, labels)
+            return (states,)
 
     def compare(self, logits: Any, states: Any) -> tuple[Any, Any]:
         """The log-probabilities of student and teacher, both (tokens, width). `logits`: the
@@ -192,7 +193,7 @@ def train(
 
     plan = trainer.schedule(settings, len(task.prompts))
     figures = trainer.train(make, folder, plan, watch.Watch(MEASURES))
-    logged = watch.logged(folder)
+    logged = watch.read_metrics(folder)
     few = max(1, min(LAST, len(logged) // 2))
     for name, column in (("divergence", "loss"), ("agreement", "agreement")):
         figures[f"first_{name}"] = watch.mean(logged[:few], column)
@@ -236,7 +237,7 @@ def make_trainer(
             collate_answers,
             partial(summed_divergence, teacher, settings.beta),
         ),
-        adapter.adapted(student, settings),
+        adapter.add_adapter(student, settings),
         student.tokenizer,
         settings,
         folder,

@@ -11,13 +11,14 @@ prompts of the micro-batch, each before an answer to another prompt. No gradient
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.config.settings import DpoSettings
 from agentlite.core.errors import OUT_OF_MEMORY, UserError
 from agentlite.engine import adapter, load_dtype, trainer, watch
-from agentlite.engine.load import Loaded, load, loading_of, prepare
+from agentlite.engine.load import load, loading_of, prepare
 from agentlite.workspace.model_source import Source
 
 MEASURES = {
@@ -89,14 +90,7 @@ def train(source: Source, settings: DpoSettings, folder: Path, rows: Rows) -> di
     """Returns the key figures. Raises what trainer.train raises, and UserError 5 if the reference
     is not the start.
     """
-    loading = loading_of(settings)
-    prepare(loading)
-
-    def make(micro: trainer.Schedule) -> Any:
-        # before the model: ZeRO-3 cuts it up while it is read
-        configuration = arguments(settings, folder, micro)
-        loaded = load(source, loading, trainable=True)
-        return make_trainer(loaded, settings, configuration, rows)
+    prepare(loading_of(settings))
 
     def at_step(step: int, row: Mapping[str, float]) -> None:
         if step > 1 or not settings.has_reference:
@@ -108,11 +102,12 @@ def train(source: Source, settings: DpoSettings, folder: Path, rows: Rows) -> di
             ratio = row.get(f"{side}_reward", 0.0) / settings.beta  # a step of kto may lack one
             adapter.refuse_other_start(ratio, allowed, f"the mean log-ratio of the {side}")
 
+    make = partial(make_trainer, source, settings, folder, rows)
     plan = trainer.schedule(settings, len(rows))
     figures = trainer.train(make, folder, plan, watch.Watch(MEASURES, at_step))
     # over the last steps: how far chosen is above rejected, how often, and how many nats both sides
     # have moved
-    last = watch.logged(folder)[-LAST:]
+    last = watch.read_metrics(folder)[-LAST:]
     for name in ("margin", "kl" if settings.loss_type == "kto" else "accuracy"):
         figures[name] = watch.mean(last, name)
     if settings.has_reference:
@@ -148,20 +143,25 @@ def arguments(settings: DpoSettings, folder: Path, micro: trainer.Schedule) -> A
     return trainer.configuration(KTOConfig, {**own, **shared})
 
 
-def make_trainer(loaded: Loaded, settings: DpoSettings, configuration: Any, rows: Rows) -> Any:
+def make_trainer(
+    source: Source, settings: DpoSettings, folder: Path, rows: Rows, micro: trainer.Schedule
+) -> Any:
     """A DPOTrainer, or a KTOTrainer, over rows that are tokenised already, in the order of the
-    run. `configuration`: its `arguments`.
+    run.
     """
     from datasets import Dataset
     from trl import DPOTrainer, KTOTrainer
 
+    # before the model: ZeRO-3 cuts it up while it is read
+    configuration = arguments(settings, folder, micro)
+    loaded = load(source, loading_of(settings), trainable=True)
     plan = trainer.schedule(settings, len(rows))
     order = trainer.row_order([row.tokens for row in rows], plan, settings.seed)
     ordered: list[Any] = [rows[index] for index in order]
     columns: dict[str, list[Any]] = {"prompt_ids": [row.prompt for row in ordered]}
     if settings.loss_type == "kto":
         columns["completion_ids"] = [row.answer for row in ordered]
-        columns["KL_completion_ids"] = mismatched(ordered)
+        columns["KL_completion_ids"] = mismatch_answers(ordered)
         columns["label"] = [row.desirable for row in ordered]
         trainer_class = _over_ids(KTOTrainer)
     else:
@@ -170,8 +170,8 @@ def make_trainer(loaded: Loaded, settings: DpoSettings, configuration: Any, rows
         if not settings.has_reference:
             columns["ref_chosen_logps"] = columns["ref_rejected_logps"] = [0.0] * len(ordered)
         trainer_class = _with_losses(_over_ids(DPOTrainer), settings)
-    trl_trainer = trainer.adjusted(trainer_class)(
-        model=adapter.adapted(loaded, settings),
+    trl_trainer = trainer.adjust_trainer(trainer_class)(
+        model=adapter.add_adapter(loaded, settings),
         args=configuration,
         train_dataset=Dataset.from_dict(columns),
         processing_class=loaded.tokenizer,
@@ -184,7 +184,7 @@ def make_trainer(loaded: Loaded, settings: DpoSettings, configuration: Any, rows
     return trl_trainer
 
 
-def mismatched(rows: Sequence[Answer]) -> list[list[int]]:
+def mismatch_answers(rows: Sequence[Answer]) -> list[list[int]]:
     """For each row the answer of the nearest row before it, in a circle, that has another prompt;
     its own where there is no other prompt.
     """

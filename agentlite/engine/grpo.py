@@ -1,7 +1,7 @@
 """Prompts and rewards -> an adapter that says more of what scored above its group, by TRL.
 
 Where the advantages come from: for each optimizer step `_rollout` samples a whole group of answers
-to each prompt, and the judge scores each by components. TRL's GRPOTrainer adds the components up by
+to each prompt, each scored by components. TRL's GRPOTrainer adds the components up by
 their weights, takes the group's mean away and divides by what `scale_rewards` says: with `group`,
 the standard deviation of the group plus 1e-4; with `component` it scales each component before it
 adds them up.
@@ -31,7 +31,7 @@ from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded, Loading, SharedEngine, load, loading_of, prepare
 from agentlite.engine.planning.estimate import kept_in_training, load_of, vllm_share
 from agentlite.engine.planning.model_shape import find_shape
-from agentlite.engine.watch import Watch, logged, mean
+from agentlite.engine.watch import Watch, mean, read_metrics
 from agentlite.workspace.model_source import Source
 
 MEASURES = {  # of GRPO and PPO, where they are logged: Unsloth's loss on CUDA has no entropy
@@ -98,17 +98,6 @@ MAX_GAP, MAX_GAP_IN_16_BIT = 1e-3, 0.1
 Reward = Mapping[str, float] | None
 
 
-class SampledAnswer(NamedTuple):
-    """An answer to be judged: to which prompt, after how many optimizer steps, at which place of
-    the step's batch.
-    """
-
-    prompt: int
-    trained: int
-    batch_index: int
-    sample: local_sampler.Sample
-
-
 class LearnedRow(NamedTuple):
     """A row of a step: a prompt, what follows, a mask of the same length that is 1 on what was
     sampled, the logarithms of its probabilities (0 elsewhere), and what it earns. `advantages`:
@@ -124,28 +113,23 @@ class LearnedRow(NamedTuple):
 
 
 Draw = Callable[[Sequence[local_sampler.SampleRequest], Decoding], list[local_sampler.Sample]]
-Judge = Callable[[Sequence[SampledAnswer]], Sequence[Reward]]
-# what samples for each group of a step, the groups' prompts, the step -> a group of rows for each
-Live = Callable[[Draw, Sequence[int], int], list[LearnedRow]]
 
 
 class GrpoTask(NamedTuple):
-    """What GRPO learns from: the prompts' ids, the stop strings of each, what an answer earns, and
-    how parts weigh.
+    """What GRPO learns from: `prompt_count` prompts or tasks of an environment, of which an epoch
+    takes each once, and how the parts of a reward weigh.
 
-    `halt`: of watch.Watch. `live`: where the prompts are tasks of an environment, in
-    whose worlds the model acts. `awake`: the prompts planned for a step, and its number -> those it
-    takes. `levels`: of each prompt, by which the first epoch is ordered; none: it is shuffled.
+    `sample` gets what draws answers, the prompts of a step and its number, and makes a group of
+    rows for each. `halt`: of watch.Watch. `is_live`: whether the model acts in an environment, so
+    that what it reads between its turns is in the rows. `levels`: of each prompt, by which the
+    first epoch is ordered; none: it is shuffled.
     """
 
-    prompts: Sequence[Sequence[int]]
-    stops: Sequence[tuple[str, ...]]
-    judge: Judge
+    prompt_count: int
+    sample: Callable[[Draw, Sequence[int], int], list[LearnedRow]]
     weights: Mapping[str, float]
-    decoding: Decoding
     halt: list[Exception]
-    live: Live | None = None
-    awake: Callable[[Sequence[int], int], Sequence[int]] = lambda groups, step: groups
+    is_live: bool = False
     levels: Sequence[int] = ()
 
 
@@ -182,11 +166,11 @@ def train(
     # taken out by the first trainer, so that a second one finds its memory free
     ready = [prepared()]
     todo = ready[0][1]
-    plan = schedule(settings, len(todo.prompts))
+    plan = schedule(settings, todo.prompt_count)
     measures = {**MEASURES, **{f"rewards/{name}/mean": f"reward/{name}" for name in todo.weights}}
     watch = Watch(measures, _Checks(folder, settings, todo, plan.steps), todo.halt)
     figures = trainer.train(make, folder, plan, watch)
-    rows = logged(folder)
+    rows = read_metrics(folder)
     few = max(1, min(LOOK_EVERY, len(rows) // 2))
     figures["first_reward"] = mean(rows[:few], "reward")
     figures["last_reward"] = mean(rows[-few:], "reward")
@@ -286,17 +270,17 @@ def make_trainer(
     task: GrpoTask,
     micro: trainer.Schedule,
 ) -> Any:
-    """A GRPOTrainer whose answers we draw and judge. Its prompts are numbers, its rewards one
+    """A GRPOTrainer whose answers we draw and score. Its prompts are numbers, its rewards one
     function a part.
     """
     from datasets import Dataset
     from trl import GRPOTrainer
 
-    plan = schedule(settings, len(task.prompts))
+    plan = schedule(settings, task.prompt_count)
     groups = plan.rows // settings.group_size
-    order = prompt_order(len(task.prompts), groups, settings.seed, task.levels)
-    trl_trainer = trainer.adjusted(_credited(GRPOTrainer))(
-        model=adapter.adapted(loaded, settings),
+    order = prompt_order(task.prompt_count, groups, settings.seed, task.levels)
+    trl_trainer = trainer.adjust_trainer(_credited(GRPOTrainer))(
+        model=adapter.add_adapter(loaded, settings),
         reward_funcs=[_reward(name) for name in task.weights],
         args=arguments(settings, folder, task, micro),
         train_dataset=Dataset.from_dict({"prompt": [str(index) for index in order]}),
@@ -345,7 +329,6 @@ def _rollout(
     """
 
     engines: list[vllm_sampler.Answers] = []  # one, from the first step on
-    live = task.live or partial(answered_rows, task, settings)
 
     def rollout(prompts: list[str], trl_trainer: Any) -> dict[str, object]:
         step = trl_trainer.state.global_step
@@ -355,8 +338,7 @@ def _rollout(
             engines.append(vllm_sampler.of_engine(trl_trainer.vllm_generation.llm, model))
         fixed = partial(kept_in_training, settings, model)
         sampler = Loaded(model, loaded.tokenizer, fixed)
-        sample = partial(draw, sampler, answers=next(iter(engines), None))
-        rows = live(sample, groups, step)
+        rows = task.sample(partial(draw, sampler, answers=next(iter(engines), None)), groups, step)
         trl_trainer.turn_advantages = [row.advantages for row in rows]
         measured = trl_trainer._metrics["train"]
         measured["surprisal"].append(surprisal(rows))
@@ -364,7 +346,7 @@ def _rollout(
             sampled = [row for row in rows if any(row.mask)]  # not of a rollout without a turn
             some = sampled[:: settings.group_size][:GAP_PROMPTS]
             top_p = settings.top_p if settings.vllm else 1.0
-            gaps = sampler_gaps(trl_trainer.model, some, task.decoding.temperature, top_p)
+            gaps = sampler_gaps(trl_trainer.model, some, settings.temperature, top_p)
             measured["sampler_gap/mean"].append(sum(gaps) / len(gaps))
             measured["sampler_gap/p99"].append(gaps[int(0.99 * (len(gaps) - 1))])
             measured["sampler_gap/max"].append(gaps[-1])
@@ -373,39 +355,15 @@ def _rollout(
             "completion_ids": [list(row.ids) for row in rows],
             "logprobs": [list(row.log_probabilities) for row in rows] if settings.vllm else None,
             "reward_parts": [row.reward for row in rows],
-            **({"env_mask": [list(row.mask) for row in rows]} if task.live else {}),
+            **({"env_mask": [list(row.mask) for row in rows]} if task.is_live else {}),
         }
 
     return rollout
 
 
-def answered_rows(
-    task: GrpoTask, settings: GrpoSettings, sample: Draw, groups: Sequence[int], step: int
-) -> list[LearnedRow]:
-    """A group of answers to each of the step's prompts, judged."""
-    groups = task.awake(groups, step)
-    requests = [
-        local_sampler.SampleRequest(
-            task.prompts[index],
-            tuple(f"{settings.seed} {step} {place} {n}" for n in range(settings.group_size)),
-            task.stops[index],
-        )
-        for place, index in enumerate(groups)
-    ]
-    answers = [
-        SampledAnswer(groups[one.prompt], step, batch_index, one)
-        for batch_index, one in enumerate(sorted(sample(requests, task.decoding)))
-    ]
-    return [
-        LearnedRow(
-            task.prompts[answer.prompt],
-            answer.sample.ids,
-            [1] * len(answer.sample.ids),
-            answer.sample.log_probabilities,
-            reward,
-        )
-        for answer, reward in zip(answers, task.judge(answers), strict=True)
-    ]
+def answer_row(prompt: Sequence[int], answer: local_sampler.Sample, reward: Reward) -> LearnedRow:
+    """An answer to a prompt alone."""
+    return LearnedRow(prompt, answer.ids, [1] * len(answer.ids), answer.log_probabilities, reward)
 
 
 def surprisal(rows: Sequence[LearnedRow]) -> float:
@@ -494,7 +452,7 @@ class _Checks:
             fix = "Try --engine hf, and report this with the output of `agentlite doctor`."
             self.task.halt.append(UserError(problem, fix, exit_code=DIVERGED))
         if not self.flat:
-            self.flat = {one["step"]: one.get("flat") == 1 for one in logged(self.folder)}
+            self.flat = {one["step"]: one.get("flat") == 1 for one in read_metrics(self.folder)}
         self.flat[step] = row.get("flat") == 1
         many = next(number for number in range(step + 1) if not self.flat.get(step - number))
         if 0 < settings.max_flat_steps <= many and step < self.steps:
@@ -510,7 +468,7 @@ class _Checks:
         self.recent.append(row)
         if step % LOOK_EVERY == 0 or step == self.steps:
             steps = f"steps {step - len(self.recent) + 1} to {step}"
-            for sentence in complaints(self.recent, live=self.task.live is not None):
+            for sentence in complaints(self.recent, live=self.task.is_live):
                 console.notice(f"{self.folder.name}, {steps}: {sentence}")
             self.recent = []
 

@@ -1,6 +1,6 @@
 """Prompts and rewards -> an adapter that says more of what earned more than was expected, by PPO.
 
-A round: `rollouts` answers are sampled and judged, and learned from in `ppo_epochs` passes, each
+A round: `rollouts` answers are sampled and scored, and learned from in `ppo_epochs` passes, each
 cut into optimizer steps. Within a round the policy moves away from the one that sampled: the ratio
 of the two is clipped. What an answer is expected to earn, at each of its tokens, is said by a value
 head: a linear layer on the hidden states that the logits are made of, trained along.
@@ -139,9 +139,9 @@ def make_trainer(
 
     check_head(loaded.model, "it can have no value head", "Take --advantage group.")
     checkpoints.restore_log(EXPERIENCE, folder)
-    plan = grpo.schedule(settings, len(task.prompts))
+    plan = grpo.schedule(settings, task.prompt_count)
     rounds = _Rounds(folder, settings, task, plan)
-    model = adapter.adapted(loaded, settings)
+    model = adapter.add_adapter(loaded, settings)
     disable_dropout_in_model(model)
     _add_value_head(model)
     trl_trainer = make_step_trainer(
@@ -300,9 +300,8 @@ class _Rounds:
         """The answers of the round that begins at `step`."""
         settings, task = self.settings, self.task
         groups = settings.rollouts // settings.group_size
-        order = grpo.prompt_order(
-            len(task.prompts), groups * (step // self.steps + 1), settings.seed, task.levels
-        )
+        so_far = groups * (step // self.steps + 1)
+        order = grpo.prompt_order(task.prompt_count, so_far, settings.seed, task.levels)
         model = trl_trainer.accelerator.unwrap_model(trl_trainer.model)
         fixed = partial(kept_in_training, settings, model)
         loaded = Loaded(model, trl_trainer.processing_class, fixed)
@@ -316,7 +315,7 @@ class _Rounds:
                 for sample in grpo.draw(loaded, requests[start : start + size], decoding)
             ]
 
-        rows = grpo.answered_rows(task, settings, draw, order[-groups:], step)
+        rows = task.sample(draw, order[-groups:], step)
         return [
             answer
             for start in range(0, len(rows), settings.batch_size)

@@ -55,7 +55,7 @@ def train(
         model.save_pretrained = partial(model.save_pretrained, create_model_card=False)
         shared = trainer.shared_arguments(settings, folder, micro, with_dev=bool(dev))
         own = {"batch_sampler": in_order, "use_cpu": not on_gpu()}
-        return trainer.adjusted(SentenceTransformerTrainer)(
+        return trainer.adjust_trainer(SentenceTransformerTrainer)(
             model=model,
             args=SentenceTransformerTrainingArguments(**{**shared, **own, **settings.trl}),
             train_dataset=_dataset(rows, pool),

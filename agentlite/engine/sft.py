@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agentlite.config.settings import SftSettings
 from agentlite.engine import adapter, on_gpu, trainer
-from agentlite.engine.load import Loaded, load, loading_of, prepare
-from agentlite.engine.weighted_loss import check_head, weighted
+from agentlite.engine.load import load, loading_of, prepare
+from agentlite.engine.weighted_loss import check_head, weighted_trainer
 from agentlite.rendering import Encoded
 from agentlite.workspace.model_source import Source
 
@@ -24,15 +25,8 @@ def train(
     """Trains on `rows`, watches `dev`. Returns the key figures. `levels`: see trainer.row_order.
     Raises what engine.trainer.train raises.
     """
-    loading = loading_of(settings)
-    prepare(loading)
-
-    def make(micro: trainer.Schedule) -> Any:
-        # before the model: ZeRO-3 cuts it up while it is read
-        configuration = arguments(settings, folder, rows, dev, micro)
-        loaded = load(source, loading, trainable=True)
-        return make_trainer(loaded, settings, configuration, rows, dev, levels)
-
+    prepare(loading_of(settings))
+    make = partial(make_trainer, source, settings, folder, rows, dev, levels)
     return trainer.train(make, folder, schedule(settings, rows))
 
 
@@ -56,15 +50,19 @@ def schedule(settings: SftSettings, rows: list[Encoded]) -> trainer.Schedule:
     return trainer.schedule(settings, count, settings.packed_rows)
 
 
-def arguments(
+def make_trainer(
+    source: Source,
     settings: SftSettings,
     folder: Path,
     rows: list[Encoded],
     dev: list[Encoded],
+    levels: Sequence[int],
     micro: trainer.Schedule,
 ) -> Any:
-    """The configuration of TRL's trainer: an SFTConfig."""
-    from trl import SFTConfig
+    """An SFTTrainer over rows that are tokenised, masked and in order already; one that weighs
+    their tokens where they have weights.
+    """
+    from trl import SFTConfig, SFTTrainer
 
     own = {
         "max_length": settings.max_length,
@@ -73,26 +71,13 @@ def arguments(
         "remove_unused_columns": not rows[0].weights,
     }
     shared = trainer.arguments(settings, folder, micro, with_dev=bool(dev))
-    return trainer.configuration(SFTConfig, {**own, **shared})
-
-
-def make_trainer(
-    loaded: Loaded,
-    settings: SftSettings,
-    configuration: Any,
-    rows: list[Encoded],
-    dev: list[Encoded],
-    levels: Sequence[int] = (),
-) -> Any:
-    """An SFTTrainer over rows that are tokenised, masked and in order already; one that weighs
-    their tokens where they have weights. `configuration`: its `arguments`.
-    """
-    from trl import SFTTrainer
-
+    # before the model: ZeRO-3 cuts it up while it is read
+    configuration = trainer.configuration(SFTConfig, {**own, **shared})
+    loaded = load(source, loading_of(settings), trainable=True)
     trainer_class = SFTTrainer
     if rows[0].weights:
         check_head(loaded.model)
-        trainer_class = weighted(SFTTrainer, loaded.tokenizer.pad_token_id)
+        trainer_class = weighted_trainer(SFTTrainer, loaded.tokenizer.pad_token_id)
     dataset, dev_rows = _dataset(rows), _dataset(dev) if dev else None
     if not packs(settings):
         lengths = [len(row.input_ids) for row in rows]
@@ -101,8 +86,8 @@ def make_trainer(
     # Unsloth leaves padding out of batches only where it knows that no row is too long
     for part in filter(None, (dataset, dev_rows)):
         part._unsloth_truncated_to = settings.max_length
-    return trainer.adjusted(trainer_class)(
-        model=adapter.adapted(loaded, settings),
+    return trainer.adjust_trainer(trainer_class)(
+        model=adapter.add_adapter(loaded, settings),
         args=configuration,
         train_dataset=dataset,
         eval_dataset=dev_rows,

@@ -19,7 +19,15 @@ from agentlite.core import console, distributed
 from agentlite.core.errors import DISK, MODEL, OTHER_PLAN, OUT_OF_MEMORY, UserError, nearest, need
 from agentlite.core.row_files import write_json
 from agentlite.engine import checkpoints, load, load_dtype, on_gpu, processes
-from agentlite.engine.watch import Follower, Journal, Stopped, Watch, follow, logged, noted_signals
+from agentlite.engine.watch import (
+    Follower,
+    Journal,
+    Stopped,
+    Watch,
+    follow,
+    note_signals,
+    read_metrics,
+)
 from agentlite.workspace import run_folder
 
 # there once a micro-batch did not fit: how many rows have fitted since
@@ -235,7 +243,7 @@ def configuration(config_class: Any, values: Mapping[str, Any]) -> Any:
     return configured
 
 
-def adjusted(trainer_class: Any) -> Any:
+def adjust_trainer(trainer_class: Any) -> Any:
     """A trainer of a library with two changes.
 
     What is trained stays in its own dtype, float32. TRL casts the adapter of a quantised model to
@@ -385,7 +393,7 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
         step = checkpoints.step_of(checkpoint)
         console.notice(f"{folder.name}: carrying on after step {step} of {plan.steps}")
     with (
-        noted_signals() as caught,
+        note_signals() as caught,
         console.progress(folder.name, plan.steps) as advance,
         Journal(folder) if distributed.first() else contextlib.nullcontext() as journal,
     ):
@@ -395,7 +403,7 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
         try:
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         except Exception as error:
-            raise _explained(error, folder) from error
+            raise _explain(error, folder) from error
     # In this order. A halt asked the trainer to stop, and so did a signal: both leave fewer steps
     # than planned, and the halt says why. A loss that is not a number is looked at last: no weights
     # are kept. The other processes leave when nothing is left that all must do.
@@ -417,7 +425,7 @@ def _keep_best(folder: Path) -> dict[str, object]:
     (folder / made).mkdir(exist_ok=True)
     for path in files:
         shutil.copyfile(path, folder / made / path.name)
-    rows = logged(folder)
+    rows = read_metrics(folder)
     manifest = checkpoints.manifests(folder)[best]
     return {
         "steps": rows[-1]["step"],
@@ -443,7 +451,7 @@ def _restore_metrics(folder: Path) -> None:
             exit_code=OTHER_PLAN,
         )
     if (folder / "metrics.jsonl").exists():
-        if rows := logged(folder):
+        if rows := read_metrics(folder):
             console.notice(
                 f"{folder.name}: no checkpoint of the {len(rows)} steps in metrics.jsonl: taking "
                 "them again"
@@ -451,7 +459,7 @@ def _restore_metrics(folder: Path) -> None:
         (folder / "metrics.jsonl").unlink()
 
 
-def _explained(error: Exception, folder: Path) -> Exception:
+def _explain(error: Exception, folder: Path) -> Exception:
     if load.is_out_of_memory(error):
         return load.does_not_fit(
             "one row alone",

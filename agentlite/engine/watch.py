@@ -32,7 +32,7 @@ class Stopped(Exception):
 
 
 @contextmanager
-def noted_signals() -> Iterator[list[int]]:
+def note_signals() -> Iterator[list[int]]:
     """The first signal that ends a process is noted, and the step finished; the second one acts as
     it always did. A closed terminal sends SIGHUP more than once, and nohup has it ignored.
     """
@@ -100,7 +100,7 @@ class Journal:
         self.file.__exit__(*error)
 
 
-def logged(folder: Path) -> list[dict[str, Any]]:
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """The rows of metrics.jsonl."""
     return list(read_rows(folder / "metrics.jsonl"))
 

@@ -31,15 +31,6 @@ SCALED = (
 )
 
 
-class TrainedStates(NamedTuple):
-    """Of a micro-batch: the hidden state before each trained token, (tokens, hidden), the token,
-    (tokens,), and where they stand, a mask (rows, columns - 1)."""
-
-    states: Any
-    targets: Any
-    trained: Any
-
-
 class SummedLoss(NamedTuple):
     """Of a micro-batch: the sum of the losses of its trained tokens, and sums of figures to log, as
     means over the trained tokens, or over the rows, of the whole step.
@@ -67,7 +58,7 @@ def check_head(
             )
 
 
-def weighted(trl_class: Any, pad: int) -> Any:
+def weighted_trainer(trl_class: Any, pad: int) -> Any:
     """A trainer of TRL's that reads `weights` beside `labels`. Its loss is the sum of weight x loss
     of each token, divided by the number of trained tokens.
     """
@@ -173,7 +164,7 @@ def make_step_trainer(
         "remove_unused_columns": False,
     }
     shared = trainer.arguments(settings, folder, micro)
-    return trainer.adjusted(trainer_class)(
+    return trainer.adjust_trainer(trainer_class)(
         model=model,
         args=trainer.configuration(SFTConfig, {**own, **shared}),
         train_dataset=Dataset.from_dict({"number": list(order)}),
@@ -226,15 +217,18 @@ def in_chunks(of_chunk: Callable[..., Any], *tensors: Any) -> list[Any]:
     return [checkpoint(of_chunk, *part, use_reentrant=False) for part in parts if len(part[0])]
 
 
-def trained_states(model: Any, inputs: dict[str, Any], labels: Any) -> TrainedStates:
-    """Without logits, whatever their size. labels: (rows, columns)."""
+def trained_states(model: Any, inputs: dict[str, Any], labels: Any) -> tuple[Any, Any, Any]:
+    """Of a micro-batch, without logits, whatever their size: the hidden state before each trained
+    token, (tokens, hidden), the token, (tokens,), and where they stand, a mask (rows, columns - 1).
+    labels: (rows, columns).
+    """
     causal = _causal(model)
     # the state at a token predicts the next one: the last state and the first label have no partner
     hidden = getattr(causal, causal.base_model_prefix)(**inputs, use_cache=False)[0][:, :-1]
     targets = labels[:, 1:]
     trained = targets != -100
     # (trained tokens, ...): rows and columns are one axis from here on
-    return TrainedStates(hidden[trained], targets[trained], trained)
+    return hidden[trained], targets[trained], trained
 
 
 def head_of(model: Any) -> Any:

@@ -32,16 +32,10 @@ NO_MODEL_HERE = (
     "kagent",
     "ratings",
 )
-NOT_PLANNED = ("full", "deepspeed")
-ANOTHER = "--profile chooses another"
 
 
 def by_memory(
-    command: str,
-    resolved: Resolved,
-    target: RunTarget,
-    machine: Machine,
-    shape: Shape | None,
+    command: str, resolved: Resolved, target: RunTarget, machine: Machine, shape: Shape | None
 ) -> Origins:
     """The settings in place of those of the profile, each with the reason, which is also said; {}
     where no model is loaded. `shape`: in place of that of the model in the settings.
@@ -57,8 +51,7 @@ def by_memory(
         return begun
     fixed = set_already(resolved)
     stored = {key: value for key, (value, _) in begun.items() if key not in fixed}
-    settings = replace(settings, **stored)
-    profile = AUTO
+    settings, profile = replace(settings, **stored), AUTO
     try:
         shape = with_teacher(shape or _shape(settings, target.run), settings, target.run)
     except UserError as error:
@@ -70,45 +63,51 @@ def by_memory(
         values, reason = auto_settings(
             settings, fixed | begun.keys(), shape, machine, longest, in_4bit
         )
-    notice(f"profile {profile}: {reason.rstrip('.')}; {ANOTHER}")
+    notice(f"profile {profile}: {reason.rstrip('.')}; --profile chooses another")
     origin = f"profile {profile} ({reason})"
     return {**{key: (value, origin) for key, value in values.items()}, **begun}
 
 
 def _as_begun(target: RunTarget) -> Origins:
     """From the plan of a stage that was begun: it is carried on as it is, however much memory is
-    free now. The models of an eval each have a folder and a plan, and one choice."""
-    folders = [target.folder, *run_folder.stages_in(target.folder, "*/*")]
-    plans = (run_folder.read(folder) for folder in folders if not target.force)
-    begun = (one.plan.settings for one in plans if one.plan and not one.given_up)
-    stored = next((settings for settings in begun if "load_in_4bit" in settings), {})
+    free now. The models of an eval each have a folder and a plan, and one choice.
+    """
+    if target.force:
+        return {}
     origin = f"profile {AUTO} (as {target.folder} was begun)"
-    return {key: (stored[key], origin) for key in CHOSEN if key in stored}
+    for folder in (target.folder, *run_folder.stages_in(target.folder, "*/*")):
+        stored = run_folder.read(folder)
+        if stored.plan and not stored.given_up and "load_in_4bit" in stored.plan.settings:
+            chosen = stored.plan.settings
+            return {key: (chosen[key], origin) for key in CHOSEN if key in chosen}
+    return {}
+
+
+def _model_of(settings: Any) -> str:
+    """Of several models that are evaluated, the last."""
+    if isinstance(settings.model, str):
+        return settings.model
+    return settings.model[-1] if settings.model else TRAINED
 
 
 def _shape(settings: Any, run: Path) -> Shape:
     """Of the model that is trained or asked. Raises UserError where it is not known, or where its
-    memory is not planned."""
-    if distributed.count() > 1 or any(getattr(settings, key, None) for key in NOT_PLANNED):
+    memory is not planned.
+    """
+    whole = getattr(settings, "full", False) or getattr(settings, "deepspeed", "")
+    if distributed.count() > 1 or whole:
         raise UserError("training of all weights, or in several processes, is not planned")
-    if not (model := model_of(settings)):
+    if not (model := _model_of(settings)):
         raise UserError("no model is known yet")
     return find_shape(base_of(model, run))
 
 
-def model_of(settings: Any) -> str:
-    """Of several models that are evaluated, the last."""
-    model = settings.model
-    if isinstance(model, str):
-        return model
-    return model[-1] if model else TRAINED
-
-
 def _of_earlier_stages(settings: Any, run: Path) -> tuple[int, bool]:
     """The tokens of the longest row, 0 where it is not known, and whether the adapter was trained
-    in 4 bit."""
+    in 4 bit.
+    """
     try:
         longest = data_of(settings, run).longest
-        return longest, bool(setting_of(model_of(settings), "load_in_4bit", run))
+        return longest, bool(setting_of(_model_of(settings), "load_in_4bit", run))
     except UserError:  # the stage itself says what is wrong with its data or its model
         return 0, False

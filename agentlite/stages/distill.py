@@ -17,12 +17,12 @@ from agentlite.engine.refusals import of_distillation, refuse
 from agentlite.rendering import encode_answer, mixture_of
 from agentlite.rendering.template import Template
 from agentlite.stages.frame import Figures
-from agentlite.stages.training import evaluated_on, fitting_prompts, inherited, train_stage
+from agentlite.stages.training import evaluated_on, fitting_prompts, inherit_settings, train_stage
 from agentlite.workspace.lineage import lineage, refuse_circle
 from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import Result, RunTarget
 
-inherit = partial(inherited, "distill")
+inherit = partial(inherit_settings, "distill")
 PromptRows = tuple[list[DistillPrompt], int]  # and how many were too long
 
 

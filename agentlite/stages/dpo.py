@@ -20,7 +20,7 @@ from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import read_pairs
 from agentlite.stages.frame import Figures
 from agentlite.stages.pairs.stored import find_stored, scored, settle_conditions
-from agentlite.stages.training import inherited, refuse_longer, train_stage
+from agentlite.stages.training import inherit_settings, refuse_longer, train_stage
 from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import find_model, load_template
 from agentlite.workspace.run_folder import Result, RunTarget
@@ -35,7 +35,7 @@ def inherit(settings: DpoSettings, run: Path) -> Origins:
     of_loss = OF_LOSS.get(settings.loss_type, {})
     origin = f"--loss-type {settings.loss_type}"
     own = {key: (value, origin) for key, value in of_loss.items()}
-    return {**inherited("dpo", settings, run), **own}
+    return {**inherit_settings("dpo", settings, run), **own}
 
 
 def run(settings: DpoSettings, target: RunTarget) -> Result:

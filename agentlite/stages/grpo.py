@@ -13,10 +13,10 @@ from agentlite.scoring.rewards.user_functions import UserFunctions, function_fil
 from agentlite.stages.frame import Figures
 from agentlite.stages.grpo_prompts import PromptSampling
 from agentlite.stages.grpo_tasks import TaskSampling
-from agentlite.stages.training import inherited, train_stage
+from agentlite.stages.training import inherit_settings, train_stage
 from agentlite.workspace.run_folder import Result, RunTarget
 
-inherit = partial(inherited, "grpo")
+inherit = partial(inherit_settings, "grpo")
 Sampling = PromptSampling | TaskSampling
 
 
@@ -46,9 +46,10 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
 
     def train(sampling: Sampling, folder: Path) -> Figures:
         console.notice(f"grpo: {sampling.count} {sampling.what}, groups of {settings.group_size}")
-        with sampling.log(folder) as log:
-            figures = grpo.train(sampling.source, settings, folder, log.task, make_trainer)
-        return {sampling.unit: log.count, **figures, **log.figures(), **sampling.left_out}
+        with sampling:
+            figures = grpo.train(sampling.source, settings, folder, sampling.task, make_trainer)
+        made = {**figures, **sampling.figures(), **sampling.left_out}
+        return {sampling.unit: sampling.count, **made}
 
     with ExitStack() as opened:
 

@@ -1,7 +1,7 @@
 """GRPO on recorded prompts: rollouts.jsonl, with every answer of the training and its score."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from typing import Self
 
 import msgspec
 
@@ -40,15 +40,19 @@ HOW_TO_GO_ON = (
 
 
 class PromptSampling:
-    """The prompts of a prep, and what scores answers to them; `read` finds both. `unit`, `sampled`:
-    the names of their numbers in the figures; `what`: of the prompts in a notice.
+    """The prompts of a prep, whose answers are sampled, scored, and kept in rollouts.jsonl.
+
+    `read` finds the prompts and what scores answers to them; entered, it holds the log open: the
+    gold answers, the samples that show which prompts teach anything, and every answer of the
+    training. `unit`, `sampled`: the names of their numbers in the figures; `what`: of the prompts
+    in a notice.
     """
 
     unit, sampled, what = "prompts", "answers", "prompts"
     outputs, keep, forget = ("records.jsonl", "rollouts.jsonl"), ("rollouts.jsonl",), ()
 
     def __init__(self, settings: GrpoSettings, functions: Sequence[str], target: RunTarget):
-        self.settings = settings
+        self.settings, self.folder = settings, target.folder
         self.weights = settle_weights(settings.weights, functions)
         self.source = find_model(settings.model, target.run, target.begun)
         self.prepared = find_prompts(
@@ -56,6 +60,8 @@ class PromptSampling:
         )
         self.protocol, self.inputs = self.prepared.protocol, {"data": self.prepared.digest}
         self.evaluate = evaluated_on(settings.data)
+        self.halt: list[Exception] = []
+        self.tally = Tally(settings.max_failures, self.folder, HOW_TO_GO_ON)
 
     def read(self, functions: Mapping[str, Component]) -> None:
         """Raises UserError also where the weights need gold that is not there."""
@@ -67,35 +73,23 @@ class PromptSampling:
         mixture = mixture_of(self.protocol, template)
         room = settings.max_length - settings.max_new_tokens
         self.prompts, too_long = fitting_prompts("grpo", sampled, mixture, template, room, location)
-        self.count = len(self.prompts)
         longest = max(len(prompt.ids) for prompt in self.prompts)
         self.longest_row = longest + settings.max_new_tokens
         self.left_out, self.longest = {"too_long": too_long}, {"longest_prompt": longest}
-        self.records = {prompt.record.id: prompt.record for prompt in self.prompts}
         self.decoding = Decoding(
             settings.max_new_tokens, temperature=settings.temperature, top_p=settings.top_p
         ).under(template)
+        self.records = {prompt.record.id: prompt.record for prompt in self.prompts}
         self.scorer = Scorer(self.records, reading(self.protocol, self.source.base), functions)
+        if not self.scorer.has_gold:
+            self.weights = without_comparisons(self.weights)
 
-    def log(self, folder: Path) -> "AnswerLog":
-        write_rows(folder / "records.jsonl", map(to_row, self.records.values()))
-        return AnswerLog(folder, self)
+    @property
+    def count(self) -> int:
+        return len(self.prompts)
 
-
-class AnswerLog:
-    """rollouts.jsonl: the gold answers, the samples that show which prompts teach anything, and
-    every answer of the training.
-    """
-
-    def __init__(self, folder: Path, sampling: PromptSampling):
-        self.folder, self.settings, self.scorer = folder, sampling.settings, sampling.scorer
-        self.prompts, self.decoding = sampling.prompts, sampling.decoding
-        weights = sampling.weights
-        self.weights = weights if self.scorer.has_gold else without_comparisons(weights)
-        self.halt: list[Exception] = []
-        self.tally = Tally(self.settings.max_failures, folder, HOW_TO_GO_ON)
-
-    def __enter__(self) -> "AnswerLog":
+    def __enter__(self) -> Self:
+        write_rows(self.folder / "records.jsonl", map(to_row, self.records.values()))
         path, own = self.folder / "rollouts.jsonl", self.folder.name
         rows = restore_log(
             path,
@@ -111,10 +105,6 @@ class AnswerLog:
 
     def __exit__(self, *error: object) -> None:
         self.file.__exit__(*error)
-
-    @property
-    def count(self) -> int:
-        return len(self.prompts)
 
     def figures(self) -> Figures:
         return {"failed_rewards": sum(bool(row.error) for row in self.rows.values())}
@@ -142,30 +132,28 @@ class AnswerLog:
             self._leave_out_solved(loaded)
             self._begin_resting()
         in_order = self.prompts if self.settings.order == "curriculum" else []
-        return grpo.GrpoTask(
-            [prompt.ids for prompt in self.prompts],
-            [self.scorer.protocols[prompt.protocol].stops for prompt in self.prompts],
-            self.judge,
-            self.weights,
-            self.decoding,
-            self.halt,
-            awake=self.resting.awake,
-            levels=[level(prompt.record, [prompt.turn]) for prompt in in_order],
-        )
+        levels = [level(prompt.record, [prompt.turn]) for prompt in in_order]
+        return grpo.GrpoTask(self.count, self.sample, self.weights, self.halt, levels=levels)
 
-    def judge(self, answers: Sequence[grpo.SampledAnswer]) -> list[grpo.Reward]:
-        """Scores the answers of an optimizer step. Where too many rewards failed, the step is the
-        last one.
+    def sample(self, draw: grpo.Draw, groups: Sequence[int], step: int) -> list[grpo.LearnedRow]:
+        """A group of answers to each prompt of an optimizer step."""
+        prompts = [self.prompts[index] for index in self.resting.awake(groups, step)]
+        requests = [
+            self._request(prompt, f"{self.settings.seed} {step} {place}")
+            for place, prompt in enumerate(prompts)
+        ]
+        return self.score(prompts, sorted(draw(requests, self.decoding)), step)
+
+    def score(
+        self, prompts: Sequence[Prompt], answers: Sequence[local_sampler.Sample], step: int
+    ) -> list[grpo.LearnedRow]:
+        """Scores the answers of a step to its prompts. Where too many rewards failed, the step is
+        the last one.
         """
+        first, own = step * len(answers), self.folder.name
         candidates = [
-            _candidate(
-                self.prompts[answer.prompt],
-                answer.sample,
-                self.folder.name,
-                answer.trained * len(answers) + answer.batch_index,
-                answer.trained,
-            )
-            for answer in answers
+            _candidate(prompts[answer.prompt], answer, own, number, step)
+            for number, answer in enumerate(answers, first)
         ]
         scores = self.add(candidates)
         self._visit(self.rows[candidate.key] for candidate in candidates)
@@ -173,7 +161,17 @@ class AnswerLog:
             self.tally.refuse()
         except UserError as error:
             self.halt.append(error)
-        return [None if score.error else score.components for score in scores]
+        rewards = [None if score.error else score.components for score in scores]
+        return [
+            grpo.answer_row(prompts[answer.prompt].ids, answer, reward)
+            for answer, reward in zip(answers, rewards, strict=True)
+        ]
+
+    def _request(self, prompt: Prompt, seed: str) -> local_sampler.SampleRequest:
+        """A group of answers."""
+        seeds = tuple(f"{seed} {number}" for number in range(self.settings.group_size))
+        stops = self.scorer.protocols[prompt.protocol].stops
+        return local_sampler.SampleRequest(prompt.ids, seeds, stops)
 
     def _begin_resting(self) -> None:
         """With the scores of the steps so far."""
@@ -217,24 +215,20 @@ class AnswerLog:
 
     def _screen(self, batch: Sequence[Prompt], loaded: Loaded) -> None:
         """A group of answers to each prompt, unless they are stored."""
-        group, name, seed = range(self.settings.group_size), self.settings.model, self.settings.seed
-        if all(
-            CandidateKey(*prompt.step, prompt.protocol, name, number) in self.rows
+        name = self.settings.model
+        keys = [
+            CandidateKey(*prompt.step, prompt.protocol, name, number)
             for prompt in batch
-            for number in group
-        ):
+            for number in range(self.settings.group_size)
+        ]
+        if self.rows.keys() >= {*keys}:
             return
         requests = [
-            local_sampler.SampleRequest(
-                prompt.ids,
-                tuple(f"{seed} {prompt.step} {number}" for number in group),
-                self.scorer.protocols[prompt.protocol].stops,
-            )
-            for prompt in batch
+            self._request(prompt, f"{self.settings.seed} {prompt.step}") for prompt in batch
         ]
-        answers = grpo.draw(loaded, requests, self.decoding)
         new = [
-            _candidate(batch[answer.prompt], answer, name, answer.sample, 0) for answer in answers
+            _candidate(batch[answer.prompt], answer, name, answer.sample, 0)
+            for answer in grpo.draw(loaded, requests, self.decoding)
         ]
         self.add([candidate for candidate in new if candidate.key not in self.rows])
         self.tally.refuse()

@@ -4,7 +4,7 @@ import random
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from typing import Self
 
 import msgspec
 
@@ -46,7 +46,9 @@ OTHER_REWARDS = (
 
 
 class TaskSampling:
-    """The tasks of an environment, and what scores rollouts of them: as PromptSampling."""
+    """The tasks of an environment, in whose worlds the model acts: as PromptSampling. Entered, it
+    holds trajectories.jsonl open, with every rollout of the training; `size` of them are a step.
+    """
 
     unit, sampled = "tasks", "rollouts"
     outputs, keep = (TASKS, TRAJECTORIES), ("trajectories*.jsonl",)
@@ -67,13 +69,18 @@ class TaskSampling:
         )
         agent = prepare(of_rollouts, target.run, target.begun)
         setup = agent.setup._replace(states=settings.credit == "state")
-        self.settings, self.agent = settings, agent._replace(setup=setup)
+        self.settings, self.folder = settings, target.folder
+        self.agent, self.size = agent._replace(setup=setup), together
         self.source, self.protocol = agent.source, setup.protocol.name
         self.inputs = {name: value for name, value in agent.inputs.items() if name != "model"}
         self.forget, self.longest_row = agent.working_files, settings.max_length
         self.count, self.what = len(agent.tasks), f"tasks of {settings.env}"
         tasks = f" --tasks {shlex.quote(settings.tasks)}" if settings.tasks else ""
         self.evaluate = f" --env {shlex.quote(settings.env)}{tasks}"
+        self.halt: list[Exception] = []
+        self.decoding = Decoding(
+            settings.max_new_tokens, settings.temperature, settings.top_p, settings.seed
+        ).under(setup.template)
 
     def read(self, functions: Mapping[str, Component]) -> None:
         """Raises UserError for weights that do not fit the scores, or without a world."""
@@ -81,56 +88,8 @@ class TaskSampling:
         names = _score_names(self.settings, self.agent)
         self.weights = self.scorer.weights(names, self.settings.weights)
 
-    def log(self, folder: Path) -> "RolloutLog":
-        write_tasks(folder, self.agent.tasks)
-        return RolloutLog(folder, self)
-
-
-def _score_names(settings: GrpoSettings, agent: Agent) -> list[str]:
-    """By the world of one of the first tasks, before anything is done in it. Raises UserError where
-    it has no score, or no state that is needed, and where none of them can be built.
-    """
-    problems: list[str] = []
-    for task in agent.tasks[:TRIED]:
-        try:
-            with agent.setup.environment.world(agent.setup.limits) as world:
-                world.reset(task.row)
-                names, state = [*world.scores()], world.state() if agent.setup.states else ""
-            break
-        except WorldError as error:
-            problems.append(f"the world of task {task.name} is lost: {error}.")
-    else:
-        fix = "Correct the environment, or raise call_seconds: --set grpo.call_seconds=60."
-        raise UserError(problems[0], fix, location=settings.env, exit_code=REJECTS)
-    if not (names or settings.rewards):
-        raise UserError(
-            "has no score to learn from.",
-            "Give the class a get_reward() or get_scores(), or add --rewards file.py:function.",
-            location=settings.env,
-        )
-    if state is None:
-        raise UserError(
-            "has no state() by which turns could be compared.",
-            "Give the class a state() that returns JSON, or take --credit turn.",
-            location=settings.env,
-        )
-    return names
-
-
-class RolloutLog:
-    """trajectories.jsonl: every rollout of the training. `size` rollouts are a step."""
-
-    def __init__(self, folder: Path, sampling: TaskSampling):
-        self.folder, self.settings, self.agent = folder, sampling.settings, sampling.agent
-        self.scorer, self.weights, self.count = sampling.scorer, sampling.weights, sampling.count
-        self.size = self.agent.settings.batch_size
-        self.halt: list[Exception] = []
-        settings = self.settings
-        self.decoding = Decoding(
-            settings.max_new_tokens, settings.temperature, settings.top_p, settings.seed
-        ).under(self.agent.setup.template)
-
-    def __enter__(self) -> "RolloutLog":
+    def __enter__(self) -> Self:
+        write_tasks(self.folder, self.agent.tasks)
         path = self.folder / TRAJECTORIES
         rows = restore_log(
             path, read_trajectories, lambda row, taken: row.sample < taken * self.size
@@ -157,10 +116,7 @@ class RolloutLog:
         """What the engine learns from, made anew for each trainer."""
         self.__exit__(None, None, None)
         self.__enter__()
-        prompts: list[list[int]] = [[] for _ in self.agent.tasks]  # each is made turn by turn
-        return grpo.GrpoTask(
-            prompts, [], lambda _: [], self.weights, self.decoding, self.halt, self.sample
-        )
+        return grpo.GrpoTask(self.count, self.sample, self.weights, self.halt, is_live=True)
 
     def sample(self, draw: grpo.Draw, groups: Sequence[int], step: int) -> list[grpo.LearnedRow]:
         """A group of rollouts for each of the step's tasks. Where too many worlds were lost, or too
@@ -274,6 +230,37 @@ class RolloutLog:
             self.tally.refuse()
         except UserError as error:
             self.halt.append(error)
+
+
+def _score_names(settings: GrpoSettings, agent: Agent) -> list[str]:
+    """By the world of one of the first tasks, before anything is done in it. Raises UserError where
+    it has no score, or no state that is needed, and where none of them can be built.
+    """
+    problems: list[str] = []
+    for task in agent.tasks[:TRIED]:
+        try:
+            with agent.setup.environment.world(agent.setup.limits) as world:
+                world.reset(task.row)
+                names, state = [*world.scores()], world.state() if agent.setup.states else ""
+            break
+        except WorldError as error:
+            problems.append(f"the world of task {task.name} is lost: {error}.")
+    else:
+        fix = "Correct the environment, or raise call_seconds: --set grpo.call_seconds=60."
+        raise UserError(problems[0], fix, location=settings.env, exit_code=REJECTS)
+    if not (names or settings.rewards):
+        raise UserError(
+            "has no score to learn from.",
+            "Give the class a get_reward() or get_scores(), or add --rewards file.py:function.",
+            location=settings.env,
+        )
+    if state is None:
+        raise UserError(
+            "has no state() by which turns could be compared.",
+            "Give the class a state() that returns JSON, or take --credit turn.",
+            location=settings.env,
+        )
+    return names
 
 
 def _of_one_prompt_length(rows: Sequence[grpo.LearnedRow]) -> list[grpo.LearnedRow]:

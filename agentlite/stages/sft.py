@@ -15,12 +15,12 @@ from agentlite.engine.refusals import of_packing, refuse
 from agentlite.rendering import TABLES, Encoded, mixture_of, training_rows
 from agentlite.rendering.template import Template
 from agentlite.stages.frame import Figures
-from agentlite.stages.training import evaluated_on, inherited, refuse_longer, train_stage
+from agentlite.stages.training import evaluated_on, inherit_settings, refuse_longer, train_stage
 from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import find_model, load_template
 from agentlite.workspace.run_folder import Result, RunTarget
 
-inherit = partial(inherited, "sft")
+inherit = partial(inherit_settings, "sft")
 # the rows that are trained and the level of each, and the rows of dev
 SplitRows = tuple[list[Encoded], list[int], list[Encoded]]
 

@@ -6,15 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from agentlite.config.resolve import Origins, find_file
-from agentlite.config.settings import (
-    DistillSettings,
-    DpoSettings,
-    Engine,
-    GrpoSettings,
-    SftSettings,
-    TrainerSettings,
-    default,
-)
+from agentlite.config.settings import Engine, TrainerSettings, default
 from agentlite.core import console, distributed
 from agentlite.core.errors import UserError
 from agentlite.core.records import Record
@@ -72,10 +64,11 @@ def train_stage(
     check_trackers(settings.report_to)
     refuse_circle(settings.model, target)
     refuse_other_adapter(command, settings, source, target.run)
+    digests = {**inputs, "model": source.digest}
     if settings.deepspeed:  # with another file, or number of processes, no checkpoint can be read
-        file = file_digest(find_file(settings.deepspeed))
-        inputs = {**inputs, "deepspeed": file, "processes": str(distributed.count())}
-    plan = plan_of(command, settings, {**inputs, "model": source.digest}, protocol=protocol)
+        digests["deepspeed"] = file_digest(find_file(settings.deepspeed))
+        digests["processes"] = str(distributed.count())
+    plan = plan_of(command, settings, digests, protocol=protocol)
     # only these can be refused; without them the rows are read first, which takes no libraries
     passes_on = bool(settings.trl or settings.peft)
 
@@ -108,15 +101,13 @@ def train_stage(
     )
 
 
-def inherited(
-    command: str, settings: SftSettings | DpoSettings | DistillSettings | GrpoSettings, run: Path
-) -> Origins:
+def inherit_settings(command: str, settings: TrainerSettings, run: Path) -> Origins:
     """The model of the data and the length of its rows, the shape of the adapter that is continued;
     and for all weights a smaller learning rate than for an adapter: a tenth of its default.
     """
     origins: dict[str, tuple[object, str]] = {}
     model = settings.model
-    if not (isinstance(settings, GrpoSettings) and settings.env):
+    if not getattr(settings, "env", ""):  # tasks of an environment have no rows of prep
         origins |= longer_rows(command, settings.data, run)
     if not model and (model := str(setting_of(settings.data, "model", run) or "")):
         origins["model"] = (model, settings.data)

@@ -138,19 +138,32 @@ def _grpo(cell: Cell, settings: Any, source: Any, folder: Path, clock: Any) -> d
     """
     from agentlite.engine import grpo
     from agentlite.engine.decoding import Decoding
+    from agentlite.engine.local_sampler import SampleRequest
 
     chance = random.Random(0)
     prompts = [ids[settings.max_new_tokens :] for ids in _rows(cell, settings, source.base)]
-
-    def judge(answers: Sequence[Any]) -> list[Any]:
-        clock.drawn += sum(len(prompts[one.prompt]) + len(one.sample.ids) for one in answers)
-        return [{"chance": chance.random()} for _ in answers]
 
     def task(loaded: Any) -> Any:
         decoding = Decoding(
             settings.max_new_tokens, temperature=1.0, turn_end=loaded.tokenizer.eos_token_id
         )
-        return grpo.GrpoTask(prompts, [()] * len(prompts), judge, {"chance": 1.0}, decoding, [])
+
+        def sample(draw: Any, groups: Sequence[int], step: int) -> list[Any]:
+            requests = [
+                SampleRequest(
+                    prompts[index],
+                    tuple(f"{step} {place} {number}" for number in range(settings.group_size)),
+                )
+                for place, index in enumerate(groups)
+            ]
+            rows = [
+                grpo.answer_row(requests[one.prompt].prompt, one, {"chance": chance.random()})
+                for one in sorted(draw(requests, decoding))
+            ]
+            clock.drawn += sum(len(row.prompt) + len(row.ids) for row in rows)
+            return rows
+
+        return grpo.GrpoTask(len(prompts), sample, {"chance": 1.0}, [])
 
     return grpo.train(source, settings, folder, task)
 

@@ -19,7 +19,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 ALIAS = "smollm2-135m"
@@ -145,9 +144,7 @@ def ours_sft(options: argparse.Namespace) -> dict[str, Any]:
     chosen, rows = settings("sft", options.steps), rows_of_ids()
     return _ours(
         chosen,
-        lambda loaded, folder, plan: sft.make_trainer(
-            loaded, chosen, sft.arguments(chosen, folder, rows, [], plan), rows, []
-        ),
+        lambda source, folder, plan: sft.make_trainer(source, chosen, folder, rows, [], (), plan),
         Watch(),
         sft.schedule(chosen, rows),
     )
@@ -162,9 +159,7 @@ def ours_dpo(options: argparse.Namespace) -> dict[str, Any]:
     rows = [dpo.Preference(*row) for row in pairs_of_ids()]
     return _ours(
         chosen,
-        lambda loaded, folder, plan: dpo.make_trainer(
-            loaded, chosen, dpo.arguments(chosen, folder, plan), rows
-        ),
+        lambda source, folder, plan: dpo.make_trainer(source, chosen, folder, rows, plan),
         Watch(dpo.MEASURES),
         training.schedule(chosen, len(rows)),
     )
@@ -178,28 +173,39 @@ def ours_grpo(options: argparse.Namespace) -> dict[str, Any]:
 
     from agentlite.engine import grpo
     from agentlite.engine.decoding import Decoding
+    from agentlite.engine.load import load, loading_of
     from agentlite.engine.watch import Watch
     from agentlite.rendering import PROTOCOLS
     from agentlite.scoring.rewards import WEIGHTS
-    from agentlite.scoring.rewards.scorer import Scorer
+    from agentlite.scoring.rewards.scorer import Scorer, Tally
     from agentlite.scoring.rewards.user_functions import UserFunctions
-    from agentlite.stages.grpo_prompts import AnswerLog
+    from agentlite.stages.grpo_prompts import PromptSampling
 
     asked = steps()
     with tempfile.TemporaryDirectory() as folder, UserFunctions([f"{__file__}:digits_of"]) as own:
         weights = {**dict.fromkeys(WEIGHTS, 0.0), "digits_of": 1.0}
         chosen = replace(settings("grpo", options.steps), weights=weights)
-        judge = Scorer({one.record.id: one.record for one in asked}, PROTOCOLS, own)
         decoding = Decoding(NEW_TOKENS, temperature=1.0)
-        sampling: Any = SimpleNamespace(
-            settings=chosen, scorer=judge, prompts=asked, weights=weights, decoding=decoding
+        sampling: Any = PromptSampling.__new__(PromptSampling)  # without a prep
+        records = {one.record.id: one.record for one in asked}
+        vars(sampling).update(
+            settings=chosen,
+            folder=Path(folder),
+            halt=[],
+            tally=Tally(1.0, Path(folder), ""),
+            scorer=Scorer(records, PROTOCOLS, own),
+            prompts=asked,
+            records=records,
+            weights=weights,
+            decoding=decoding,
         )
-        with AnswerLog(Path(folder), sampling) as log:
-            ids, stops = [one.ids for one in asked], [()] * len(asked)
-            task = grpo.GrpoTask(ids, stops, log.judge, log.weights, decoding, [])
+        with sampling as log:
+            task = grpo.GrpoTask(len(asked), log.sample, log.weights, [])
             return _ours(
                 chosen,
-                lambda loaded, run, plan: grpo.make_trainer(loaded, chosen, run, task, plan),
+                lambda source, run, plan: grpo.make_trainer(
+                    load(source, loading_of(chosen), trainable=True), chosen, run, task, plan
+                ),
                 Watch(grpo.MEASURES),
                 grpo.schedule(chosen, len(asked)),
             )
@@ -219,12 +225,12 @@ def _ours(
 ) -> dict[str, Any]:
     from agentlite.core.console import stdout_to_stderr
     from agentlite.engine import trainer as training
-    from agentlite.engine.load import load, loading_of
+    from agentlite.engine.load import loading_of, prepare
     from agentlite.workspace.model_source import find_model
 
     with stdout_to_stderr(), tempfile.TemporaryDirectory() as folder:
-        loaded = load(find_model(ALIAS, Path(folder)), loading_of(chosen), trainable=True)
-        trainer = make(loaded, Path(folder), plan)
+        prepare(loading_of(chosen))
+        trainer = make(find_model(ALIAS, Path(folder)), Path(folder), plan)
         clock = _clock()
         trainer.add_callback(clock)
         training.train(lambda micro: trainer, Path(folder), plan, watch)

@@ -40,13 +40,13 @@ def test_the_reference_is_a_frozen_copy_also_of_an_adapter_on_the_embeddings(tin
     import torch
     from support.trainers import sft, source
 
-    from agentlite.engine.adapter import adapted, keep_reference
+    from agentlite.engine.adapter import add_adapter, keep_reference
     from agentlite.engine.load import load, loading_of
 
     chosen = sft(lora_target_modules=("all",), engine="hf")
     for begun in (False, True):
         loaded = load(source(tiny_model), loading_of(chosen), trainable=True)
-        model = adapted(loaded, chosen)
+        model = add_adapter(loaded, chosen)
         if begun:
             model.add_adapter("ref", model.peft_config["default"])
         model.set_adapter("default")

@@ -5,35 +5,18 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from agentlite.engine import checkpoints
 
 
-class Weight(NamedTuple):
-    nbytes: int
-    shape: tuple[int, ...] = (2, 3)
-    requires_grad: bool = True
-
-
-class Model:
-    def __init__(self, **weights: Weight):
-        self.weights = weights
-
-    def parameters(self) -> list[Weight]:
-        return [*self.weights.values()]
-
-    def named_parameters(self) -> list[tuple[str, Weight]]:
-        return [*self.weights.items()]
-
-
 class Trainer:
     """Writes two small files where TRL's trainers write a checkpoint."""
 
     def __init__(self, folder: Path, dev_loss: Callable[[int], float | None] = lambda step: None):
-        self.folder, self.model = folder, Model(a=Weight(100), frozen=Weight(10**9, (9,), False))
+        self.folder, self.model = folder, SimpleNamespace()
         self.state = SimpleNamespace(global_step=0)
         self.processing_class: str | None = "tokenizer"
         checkpoints.keep(self, folder, lambda step: True, dev_loss)

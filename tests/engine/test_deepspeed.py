@@ -75,7 +75,9 @@ def launched(
 
 
 def figures(folder: Path) -> list[tuple[Any, ...]]:
-    return [(row["step"], row["loss"], row.get("dev_loss", 0.0)) for row in watch.logged(folder)]
+    return [
+        (row["step"], row["loss"], row.get("dev_loss", 0.0)) for row in watch.read_metrics(folder)
+    ]
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -97,7 +97,7 @@ def test_the_loss_is_that_of_the_formula_over_the_answers_of_whom_they_should_be
         other = sampled[1] if off_policy == "teacher" else prompt.recorded
         assert row.answer == (sampled[0] if whose[-1] else other)
     assert True in whose and False in whose
-    (found,) = watch.logged(tmp_path)
+    (found,) = watch.read_metrics(tmp_path)
     loss, agreement, starts = by_hand(steps[0], student, teaching, 0.4)
     assert found["loss"] == pytest.approx(loss, rel=1e-4)
     assert found["agreement"] == pytest.approx(agreement)
@@ -133,7 +133,7 @@ def test_a_teacher_on_disk_teaches_by_its_likeliest_tokens_and_is_not_loaded_aga
         mass += float(other.gather(-1, ids).exp().sum())
         own, other = distill_trainer.with_rest(own, ids), distill_trainer.with_rest(other, ids)
         total, count = total + float((own.exp() * (own - other)).sum()), count + len(own)
-    (found,) = watch.logged(tmp_path)
+    (found,) = watch.read_metrics(tmp_path)
     assert found["loss"] == pytest.approx(total / count, rel=1e-3)
     assert figures["teacher_mass"] == pytest.approx(mass / count, abs=1e-4)
     (tmp_path / "metrics.jsonl").unlink()
@@ -154,7 +154,7 @@ def test_a_step_is_the_same_in_smaller_micro_batches(by_itself, tiny_model, taug
         (folder / MICRO_BATCH).write_text(f'{{"batch_size": {size}}}', encoding="utf-8")
         changes = {"max_steps": 2, "batch_size": 4, "gradient_accumulation": 1}
         trained(tiny_model, None if by_itself else taught, folder, lmbda=0.5, **changes)
-        rows = watch.logged(folder)
+        rows = watch.read_metrics(folder)
         names = ("loss", *distill_trainer.MEASURES.values())
         found.append({name: [row[name] for row in rows] for name in names})
     assert not by_itself or found[0]["agreement"] == [1.0, 1.0]

@@ -18,7 +18,7 @@ from agentlite.engine import trainer as training
 from agentlite.engine import watch
 from agentlite.engine.adapter import keep_reference
 from agentlite.engine.dpo import Preference
-from agentlite.engine.load import load, loading_of
+from agentlite.engine.load import load, loading_of, prepare
 
 
 @pytest.fixture(scope="module")
@@ -77,13 +77,15 @@ def test_a_reference_that_is_not_the_start_stops_the_run(
 
 
 def test_the_reference_never_moves_and_is_not_stored(tiny_model, adapter, tmp_path):
-    loaded = load(source(tiny_model, adapter), loading_of(dpo()), trainable=True)
-    told = dpo_trainer.arguments(dpo(), tmp_path, training.schedule(dpo(), len(preferences())))
-    trainer = dpo_trainer.make_trainer(loaded, dpo(), told, preferences())
+    plan = training.schedule(dpo(), len(preferences()))
+    prepare(loading_of(dpo()))
+    trainer = dpo_trainer.make_trainer(
+        source(tiny_model, adapter), dpo(), tmp_path, preferences(), plan
+    )
     reference = {name: p for name, p in trainer.model.named_parameters() if ".ref." in name}
     assert reference and not any(parameter.requires_grad for parameter in reference.values())
     before = {name: parameter.clone() for name, parameter in reference.items()}
-    training.train(lambda micro: trainer, tmp_path, training.schedule(dpo(), len(preferences())))
+    training.train(lambda micro: trainer, tmp_path, plan)
     assert all(torch.equal(parameter, before[name]) for name, parameter in reference.items())
     assert all(
         torch.equal(parameter, trainer.model.get_parameter(name.replace(".ref.", ".default.")))
@@ -152,7 +154,7 @@ def test_the_loss_is_that_of_the_formula(name, tiny_model, adapter, tmp_path):
     pairs = ratios(tiny_model, adapter, tmp_path / "checkpoints" / "checkpoint-1")
     assert max(abs(one) for pair in pairs for one in pair) > 0.1  # it has moved
     by_hand = sum(loss(*pair) for pair in pairs) / 5
-    assert watch.logged(tmp_path)[1]["loss"] == pytest.approx(by_hand, rel=1e-4)
+    assert watch.read_metrics(tmp_path)[1]["loss"] == pytest.approx(by_hand, rel=1e-4)
 
 
 def test_every_loss_has_its_formula_in_a_test():
@@ -196,7 +198,7 @@ def test_simpo_and_orpo_compare_the_mean_log_probabilities_of_a_token(
     sft = -sum(c for c, _ in nats) / sum(len(row.chosen) for row in preferences())
     by_hand = sum(loss(*pair) for pair in means) / 5 + 0.5 * sft
     assert figures["first_loss"] == pytest.approx(by_hand, rel=1e-4)
-    row = watch.logged(tmp_path)[0]
+    row = watch.read_metrics(tmp_path)[0]
     margin = sum(c - r for c, r in means) / 5
     assert row["margin"] == pytest.approx(chosen.beta * margin, rel=1e-4)
     assert row["accuracy"] == pytest.approx(sum(c > r for c, r in means) / 5)
@@ -210,9 +212,9 @@ def test_simpo_and_orpo_compare_the_mean_log_probabilities_of_a_token(
 )
 def test_where_no_reference_is_used_none_is_in_memory(settings, full, tiny_model, tmp_path):
     chosen = dpo(**settings, full=full)
-    loaded = load(source(tiny_model), loading_of(chosen), trainable=True)
-    told = dpo_trainer.arguments(chosen, tmp_path, training.schedule(chosen, len(preferences())))
-    trainer = dpo_trainer.make_trainer(loaded, chosen, told, preferences())
+    plan = training.schedule(chosen, len(preferences()))
+    prepare(loading_of(chosen))
+    trainer = dpo_trainer.make_trainer(source(tiny_model), chosen, tmp_path, preferences(), plan)
     assert not chosen.in_memory(False).reference
     assert trainer.ref_model is None and not trainer.accelerator._models
     assert not [name for name, _ in trainer.model.named_parameters() if ".ref." in name]
@@ -265,7 +267,7 @@ def test_ipo_and_sigmoid_norm_compare_the_mean_log_ratios_of_a_token(
         loss(c / len(row.chosen), r / len(row.rejected))
         for (c, r), row in zip(pairs, second_step(), strict=True)
     )
-    assert watch.logged(tmp_path)[1]["loss"] == pytest.approx(total / 5, rel=1e-4)
+    assert watch.read_metrics(tmp_path)[1]["loss"] == pytest.approx(total / 5, rel=1e-4)
 
 
 def test_reference_free_counts_the_reference_as_zero(tiny_model, adapter, tmp_path):
@@ -283,12 +285,10 @@ def test_reference_free_counts_the_reference_as_zero(tiny_model, adapter, tmp_pa
 
 
 def test_the_batch_a_trainer_sees_holds_exactly_the_ids_of_the_pairs(tiny_model, tmp_path):
-    loaded = load(source(tiny_model), loading_of(dpo()), trainable=True)
     settings = dpo(max_steps=5, batch_size=1)
-    told = dpo_trainer.arguments(
-        settings, tmp_path, training.schedule(settings, len(preferences()))
-    )
-    trainer = dpo_trainer.make_trainer(loaded, settings, told, preferences())
+    plan = training.schedule(settings, len(preferences()))
+    prepare(loading_of(settings))
+    trainer = dpo_trainer.make_trainer(source(tiny_model), settings, tmp_path, preferences(), plan)
     seen: Counter[tuple[tuple[int, ...], tuple[int, ...]]] = Counter()
     for batch in trainer.get_train_dataloader():
         columns = (batch[name] for name in ("input_ids", "attention_mask", "completion_mask"))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support.trainers import sft
 
-from agentlite.engine.adapter import adapted
+from agentlite.engine.adapter import add_adapter
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded, Loading, load, load_for_inference
 from agentlite.engine.local_sampler import Sample, generate
@@ -66,7 +66,7 @@ def test_an_adapter_on_tied_embeddings_answers_as_it_was_trained(engine, tiny_mo
     settings = sft(
         engine=engine, lora_r=4, lora_alpha=8, lora_dropout=0.0, lora_target_modules=("all",)
     )
-    model = adapted(load(base, how, trainable=True), settings)
+    model = add_adapter(load(base, how, trainable=True), settings)
     for name, weight in model.named_parameters():
         if "lora_" in name:
             torch.nn.init.normal_(

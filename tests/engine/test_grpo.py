@@ -15,6 +15,8 @@ from agentlite.engine import grpo as grpo_trainer
 from agentlite.engine.load import load, loading_of
 from agentlite.workspace.model_source import load_template
 
+LEVELS = (2, 0, 1, 0, 2)
+
 
 def made(folder: Path, name: str) -> Path:
     (folder / name).mkdir()
@@ -45,7 +47,7 @@ def test_before_the_first_step_there_is_no_divergence_also_when_an_adapter_is_co
             made(tmp_path, name),
             lambda loaded: task(),
         )
-        first, second = (row["kl"] for row in watch.logged(tmp_path / name))
+        first, second = (row["kl"] for row in watch.read_metrics(tmp_path / name))
         assert first == 0
         assert second > 0
 
@@ -53,8 +55,8 @@ def test_before_the_first_step_there_is_no_divergence_also_when_an_adapter_is_co
 @pytest.mark.parametrize("engine", ["unsloth", "hf"])
 def test_sampler_and_trainer_agree_on_how_likely_every_token_is(engine, tiny_model, tmp_path):
     settings = grpo(engine=engine, max_steps=6, temperature=0.7, top_p=0.9)
-    grpo_trainer.train(source(tiny_model), settings, tmp_path, lambda loaded: task())
-    rows = watch.logged(tmp_path)
+    grpo_trainer.train(source(tiny_model), settings, tmp_path, lambda loaded: task(settings))
+    rows = watch.read_metrics(tmp_path)
     measured = [row["step"] for row in rows if "sampler_gap" in row]
     assert measured == [1, 6]  # the first, and every fifth after it
     for step in measured:
@@ -73,27 +75,29 @@ def test_a_sampler_with_other_probabilities_than_the_trainers_stops_the_run(
 
     monkeypatch.setattr(local_sampler, "choose_tokens", sharper)
     with pytest.raises(UserError, match="sampled by other probabilities") as told:
-        grpo_trainer.train(
-            source(tiny_model), grpo(max_steps=3), tmp_path, lambda loaded: task()._replace(halt=[])
-        )
+        grpo_trainer.train(source(tiny_model), grpo(max_steps=3), tmp_path, lambda loaded: task())
     assert told.value.exit_code == DIVERGED
 
 
 def test_the_advantage_is_the_distance_from_the_mean_of_the_group_in_its_standard_deviations(
     tiny_model, tmp_path, monkeypatch
 ):
-    """And the reward is the weighted sum of the parts, penalties included."""
+    """And the reward is the weighted sum of the parts, penalties included. The first epoch is in
+    the order of the levels.
+    """
     loaded = load(source(tiny_model), loading_of(grpo()), trainable=True)
     trainer = grpo_trainer.make_trainer(
-        loaded, grpo(), tmp_path, task(), grpo_trainer.schedule(grpo(), 5)
+        loaded, grpo(), tmp_path, task()._replace(levels=LEVELS), grpo_trainer.schedule(grpo(), 5)
     )
+    first_epoch = [int(prompt) for prompt in trainer.train_dataset["prompt"]][:5]
+    assert [LEVELS[prompt] for prompt in first_epoch] == sorted(LEVELS)
     batch = [trainer.train_dataset[index] for index in (0, 0, 0, 0, 1, 1, 1, 1)]
     trainer.model.train()
     made_of = trainer._generate_and_score_completions(batch)
     totals = []
     for ids, mask in zip(made_of["completion_ids"], made_of["completion_mask"], strict=True):
         drawn = local_sampler.read(loaded.tokenizer, ids[mask == 1].tolist(), {2}, (), (0, 0))
-        parts = verdict(grpo_trainer.SampledAnswer(0, 0, 0, drawn))
+        parts = verdict(drawn)
         totals.append(sum(WEIGHTS[name] * value for name, value in parts.items()))
     groups = torch.tensor(totals).view(2, 4)
     expected = (groups - groups.mean(1, keepdim=True)) / (groups.std(1, keepdim=True) + 1e-4)
@@ -132,7 +136,7 @@ def test_an_answer_whose_reward_failed_moves_nothing(tiny_model, tmp_path):
         return [None if place == 2 else verdict(answer) for place, answer in enumerate(answers)]
 
     trainer = grpo_trainer.make_trainer(
-        loaded, grpo(), tmp_path, task(judge), grpo_trainer.schedule(grpo(), 5)
+        loaded, grpo(), tmp_path, task(judge=judge), grpo_trainer.schedule(grpo(), 5)
     )
     trainer.model.train()
     # a dict each, as TRL has them: it writes the rewards into it

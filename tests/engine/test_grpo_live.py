@@ -87,7 +87,7 @@ def gradients(
     )
     made = rows(credited)
     loaded = load(source(Path(model)), loading_of(settings), trainable=True)
-    live = task()._replace(live=lambda sample, groups, step: made)
+    live = task()._replace(sample=lambda draw, groups, step: made, is_live=True)
     trainer = grpo_trainer.make_trainer(
         loaded, settings, Path(folder), live, grpo_trainer.schedule(settings, 5)
     )

@@ -54,7 +54,7 @@ def test_the_loss_is_that_of_the_formula(engine, tiny_model, tmp_path):
     plan = training.Schedule(2, 10, 1)
     order = training.row_order([row.tokens for row in answers()], plan, 0)
     rows = [answers()[index] for index in order]
-    others = dpo_trainer.mismatched(rows)[10:]
+    others = dpo_trainer.mismatch_answers(rows)[10:]
     rows = rows[10:]
     z = sum(
         log_ratio(before, policy, row.prompt, other)
@@ -67,7 +67,7 @@ def test_the_loss_is_that_of_the_formula(engine, tiny_model, tmp_path):
         c = log_ratio(before, policy, row.prompt, row.answer)
         x = 0.3 * (c - z if row.desirable else z - c)
         total += (1.5 if row.desirable else 0.5) * (1 - 1 / (1 + math.exp(-x)))
-    row = watch.logged(tmp_path)[1]
+    row = watch.read_metrics(tmp_path)[1]
     assert row["loss"] == pytest.approx(total / 10, rel=1e-4)
     assert row["kl"] == pytest.approx(z, abs=1e-4)
 
@@ -76,7 +76,7 @@ def test_the_loss_is_that_of_the_formula(engine, tiny_model, tmp_path):
 def test_z_takes_the_nearest_answer_to_another_prompt_that_stands_before_in_a_circle(count):
     for prompts in product((1, 2), repeat=count):
         rows = [Answer([prompt], [place], True) for place, prompt in enumerate(prompts)]
-        for place, found in enumerate(dpo_trainer.mismatched(rows)):
+        for place, found in enumerate(dpo_trainer.mismatch_answers(rows)):
             circle = [*rows[place + 1 :], *rows[:place]]
             others = [row.answer for row in circle if row.prompt != rows[place].prompt]
             assert found == (others or [rows[place].answer])[-1]

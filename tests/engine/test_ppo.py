@@ -9,7 +9,7 @@ from statistics import fmean, pstdev
 from typing import Any
 
 import pytest
-from support.trainers import WEIGHTS, grpo, source, task
+from support.trainers import WEIGHTS, grpo, source, task, verdicts
 
 from agentlite.core.row_files import read_rows
 from agentlite.engine import grpo as grpo_trainer
@@ -33,16 +33,13 @@ def trained(
     """`failed`: the answers of a round whose reward function fails."""
 
     def judge(answers: Any) -> list[Reward]:
-        earned = task().judge(answers)
-        return [
-            None if answer.batch_index in failed else one
-            for answer, one in zip(answers, earned, strict=True)
-        ]
+        earned = enumerate(verdicts(answers))
+        return [None if place in failed else one for place, one in earned]
 
     folder.mkdir(exist_ok=True)
     settings = grpo(**{**SETTINGS, **changes})
     return grpo_trainer.train(
-        source(tiny_model), settings, folder, lambda loaded: task(judge), ppo.make_trainer
+        source(tiny_model), settings, folder, lambda loaded: task(settings, judge), ppo.make_trainer
     )
 
 
@@ -136,7 +133,7 @@ def test_the_loss_of_a_later_step_is_that_of_the_formula(engine, failed, tiny_mo
             of_values += 0.5 * max(off, off_near)
             total += max(-advantage * ratio, -advantage * near) + 0.25 * max(off, off_near)
             count += 1
-    first, second = watch.logged(tmp_path)
+    first, second = watch.read_metrics(tmp_path)
     assert first["clipped"] == 0 and first["kl"] == pytest.approx(0, abs=1e-5)
     assert second["loss"] == pytest.approx(total / count, rel=1e-3, abs=1e-5)
     assert second["clipped"] == pytest.approx(clipped / count, abs=1e-6)

@@ -53,24 +53,25 @@ def trained(name: str, model: str, teacher: str, folder: Path) -> list[dict[str,
     elif name == "dpo":
         dpo_trainer.train(start, dpo(**SHORT), folder, preferences())
     elif name == "grpo":
-        grpo_trainer.train(start, grpo(**SAMPLED), folder, lambda loaded: judged())
+        settings = grpo(**SAMPLED)
+        grpo_trainer.train(start, settings, folder, lambda loaded: judged(settings))
     elif name == "ppo":
-        settings = grpo(**SAMPLED, **ROUNDS)
+        rounds = grpo(**SAMPLED, **ROUNDS)
         grpo_trainer.train(
-            start, settings, folder, lambda loaded: judged(), ppo_trainer.make_trainer
+            start, rounds, folder, lambda loaded: judged(rounds), ppo_trainer.make_trainer
         )
     else:
-        settings = distill(**SHORT, beta=0.5, lmbda=float(name == "distill sampled"))
-        distill_trainer.train(start, source(Path(teacher)), settings, folder, distill_task())
-    return watch.logged(folder)
+        chosen = distill(**SHORT, beta=0.5, lmbda=float(name == "distill sampled"))
+        distill_trainer.train(start, source(Path(teacher)), chosen, folder, distill_task())
+    return watch.read_metrics(folder)
 
 
-def judged() -> Any:
+def judged(settings: Any) -> Any:
     def judge(answers: Any) -> list[Reward]:
-        odd = [float(answer.sample.sample % 2) for answer in answers]
+        odd = [float(answer.sample % 2) for answer in answers]
         return [{"even": one, "long": 0.0, "timeout": 0.0} for one in odd]
 
-    return task(judge)._replace(prompts=prompts()[:2], stops=[(), ()])
+    return task(settings, judge, prompts()[:2])
 
 
 def steps(model: str, teacher: str, folder: str) -> dict[str, Any]:

@@ -1,22 +1,19 @@
 """What every trainer shares, as far as it needs no model: schedules, arguments and refusals."""
 
-import json
-import random
+import importlib.util
 import sys
 from dataclasses import make_dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from support.trainers import sft
 
-from agentlite.config.settings import GrpoSettings
+from agentlite.config.settings import Tracker
 from agentlite.core import distributed
-from agentlite.core.errors import UserError
-from agentlite.engine import checkpoints, grpo, trainer
-from agentlite.engine.decoding import Decoding
-from agentlite.engine.local_sampler import Sample, SampleRequest
+from agentlite.core.errors import MODEL, UserError
+from agentlite.engine import trainer
 from agentlite.engine.trainer import Schedule
 
 
@@ -107,74 +104,14 @@ def test_what_passes_through_is_known_and_set_in_one_way(
     )
 
 
-def rows_of(folder: Path, rows: list[dict[str, Any]]) -> None:
-    text = "".join(json.dumps({"step": step, **row}) + "\n" for step, row in enumerate(rows, 1))
-    (folder / "metrics.jsonl").write_text(text, encoding="utf-8")
-
-
-def test_the_result_is_the_best_checkpoint_and_figures_say_which(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", get_args(Tracker))
+def test_a_tracker_that_is_not_installed_is_refused_before_anything_is_loaded(
+    name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    best = tmp_path / "checkpoints" / "checkpoint-2"
-    best.mkdir(parents=True)
-    for name in ("adapter_config.json", "adapter_model.safetensors", "optimizer.pt"):
-        (best / name).write_text(name, encoding="utf-8")
-    monkeypatch.setattr(checkpoints, "best_whole", lambda folder: best)
-    facts = SimpleNamespace(step=2, dev_loss=0.25)
-    monkeypatch.setattr(checkpoints, "manifests", lambda folder: {best: facts})
-    rows_of(tmp_path, [{"loss": 3.0}, {"loss": 2.0}, {"loss": 1.0}])
-    for _ in range(2):  # a kill after the first copy leaves the folder there
-        assert trainer._keep_best(tmp_path) == {
-            "steps": 3,
-            "kept_step": 2,
-            "first_loss": 3.0,
-            "last_loss": 1.0,
-            "dev_loss": 0.25,
-        }
-    made = {
-        path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "adapter").iterdir()
-    }
-    assert made == {name: name for name in ("adapter_config.json", "adapter_model.safetensors")}
-
-
-def test_without_a_checkpoint_all_rows_go_and_are_named(tmp_path: Path, capsys: Any) -> None:
-    rows_of(tmp_path, [{"loss": 3.0}, {"loss": 2.0}])
-    trainer._restore_metrics(tmp_path)
-    assert not (tmp_path / "metrics.jsonl").exists()
-    assert "no checkpoint of the 2 steps" in capsys.readouterr().err
-    trainer._restore_metrics(tmp_path)
-    assert not capsys.readouterr().err
-
-
-def test_the_answers_of_a_step_stand_group_by_group_in_whatever_order_they_are_sampled() -> None:
-    asked: list[SampleRequest] = []
-    judged: list[grpo.SampledAnswer] = []
-
-    def sample(requests: Any, decoding: Decoding) -> list[Sample]:
-        asked.extend(requests)
-        every = [
-            Sample(index, n, [index, n], f"{index} {n}", "turn", (-1.0, -2.0))
-            for index, request in enumerate(requests)
-            for n in range(len(request.seeds))
-        ]
-        return random.Random(4).sample(every, len(every))
-
-    def judge(answers: Any) -> list[grpo.Reward]:
-        judged.extend(answers)
-        return [{"x": float(number)} for number in range(len(answers))]
-
-    settings = GrpoSettings(model="tiny", group_size=3, seed=7)
-    task = grpo.GrpoTask([[5], [6, 6], [7, 7, 7]], [("a",), (), ("c",)], judge, {}, Decoding(9), [])
-    for step in (0, 1):
-        rows = grpo.answered_rows(task, settings, sample, [2, 0, 2], step)  # one prompt twice
-        assert [row.prompt for row in rows] == [[7, 7, 7]] * 3 + [[5]] * 3 + [[7, 7, 7]] * 3
-        assert [row.ids for row in rows] == [[group, n] for group in range(3) for n in range(3)]
-        assert [row.reward for row in rows] == [{"x": float(number)} for number in range(9)]
-        assert grpo.surprisal(rows) == 1.5
-        assert [answer.batch_index for answer in judged[-9:]] == [*range(9)]
-        assert [answer.prompt for answer in judged[-9:]] == [2] * 3 + [0] * 3 + [2] * 3
-        assert {answer.trained for answer in judged[-9:]} == {step}
-        assert [request.stops for request in asked[-3:]] == [("c",), ("a",), ("c",)]
-    # no two answers of a run are sampled by the same numbers, also those to the same prompt
-    seeds = [seed for request in asked for seed in request.seeds]
-    assert len(seeds) == len({*seeds}) == 18
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda one: None if one == name else find(one))
+    with pytest.raises(UserError, match=f"pip install {name}") as refused:
+        trainer.check_trackers([name])
+    assert "setup.sh" not in refused.value.fix
+    assert refused.value.exit_code == MODEL and refused.value.location == f"--report-to {name}"
+    trainer.check_trackers([])

@@ -53,5 +53,5 @@ def test_unsloth_and_transformers_train_the_same(run):
     done = agentlite.sft(
         run=run, full=True, engine="unsloth", learning_rate=1e-2, out="unsloth", **SHORT
     )
-    theirs, ours = (watch.logged(Path(one)) for one in (done.folder, f"{run}/sft"))
+    theirs, ours = (watch.read_metrics(Path(one)) for one in (done.folder, f"{run}/sft"))
     assert [row["loss"] for row in theirs] == pytest.approx([row["loss"] for row in ours], rel=1e-5)

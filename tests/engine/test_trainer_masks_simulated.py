@@ -99,15 +99,14 @@ def learned(model: str, folder: str, engine: str) -> dict[str, Any]:
     ended: list[str] = []
 
     def judge(answers: Any) -> list[Reward]:
-        ended.extend(answer.sample.ended for answer in answers)
-        rewards = [float(answer.sample.sample % 2) for answer in answers]
+        ended.extend(answer.ended for answer in answers)
+        rewards = [float(answer.sample % 2) for answer in answers]
         return [{"even": one, "long": 0.0, "timeout": 0.0} for one in rewards]
 
-    wanted = task(judge)._replace(
-        prompts=[one.prompt for one in answers], stops=[one.stops for one in answers]
-    )
     whole = {**short, "batch_size": 3, "gradient_accumulation": len(answers), "max_length": 2048}
     settings = grpo(**whole, group_size=3, max_steps=1, beta=0.0, max_new_tokens=200)
+    asked, stops = [one.prompt for one in answers], [one.stops for one in answers]
+    wanted = task(settings, judge, asked, stops)
     (work / "grpo").mkdir()
     grpo_trainer.train(base_model, settings, work / "grpo", lambda loaded: wanted)
     return {

@@ -22,7 +22,6 @@ from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading, load_for_inference
 
 Fits = Callable[[int, int], bool]
-ENGINES = {"sft": sft_trainer, "dpo": dpo_trainer, "grpo": grpo_trainer}
 SHAPE: dict[str, Any] = {"batch_size": 4, "gradient_accumulation": 2, "save_steps": 2}
 OF_A_GPU = torch.OutOfMemoryError("CUDA out of memory.")
 OF_A_CPU = RuntimeError(  # torch's own words
@@ -35,30 +34,27 @@ OF_A_CPU = RuntimeError(  # torch's own words
 def memory(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """`fits` says of the number of a step and the rows of a micro-batch whether there is room."""
 
-    def limited(make: Callable[..., Any], fits: Fits, error: Exception) -> Callable[..., Any]:
-        def make_trainer(*given: Any) -> Any:
-            trainer = make(*given)
-            take = trainer.training_step
-
-            def training_step(*given: Any, **named: Any) -> Any:
-                if not fits(
-                    trainer.state.global_step + 1, trainer.args.per_device_train_batch_size
-                ):
-                    raise type(error)(*error.args)
-                return take(*given, **named)
-
-            trainer.training_step = training_step
-            return trainer
-
-        return make_trainer
-
-    makers = {engine: engine.make_trainer for engine in ENGINES.values()}
+    train = training.train
 
     def limit(fits: Fits, error: Exception = OF_A_GPU) -> None:
-        for engine, make in makers.items():
-            monkeypatch.setattr(engine, "make_trainer", limited(make, fits, error))
+        def limited(make: Callable[..., Any], *given: Any) -> Any:
+            return train(lambda micro: with_room(make(micro), fits, error), *given)
+
+        monkeypatch.setattr(training, "train", limited)
 
     return limit
+
+
+def with_room(trainer: Any, fits: Fits, error: Exception) -> Any:
+    take = trainer.training_step
+
+    def training_step(*given: Any, **named: Any) -> Any:
+        if not fits(trainer.state.global_step + 1, trainer.args.per_device_train_batch_size):
+            raise type(error)(*error.args)
+        return take(*given, **named)
+
+    trainer.training_step = training_step
+    return trainer
 
 
 def train(command: str, tiny_model: Path, folder: Path, steps: int) -> dict[str, Any]:
@@ -72,7 +68,7 @@ def train(command: str, tiny_model: Path, folder: Path, steps: int) -> dict[str,
 
 
 def losses(folder: Path) -> list[tuple[int, float]]:
-    return [(row["step"], row["loss"]) for row in watch.logged(folder)]
+    return [(row["step"], row["loss"]) for row in watch.read_metrics(folder)]
 
 
 @given(st.integers(1, 64), st.integers(1, 64))

@@ -1,5 +1,6 @@
 """What Unsloth's configurations make of the arguments of a trainer: simulated, not run on a GPU."""
 
+import contextlib
 import dataclasses
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -22,6 +23,14 @@ ALLOWED = {
 }
 
 
+class EnoughError(Exception):
+    """The configuration is made, and no model is needed."""
+
+
+def enough(*_: Any, **__: Any) -> Any:
+    raise EnoughError
+
+
 def differences() -> dict[str, dict[str, dict[str, Any]]]:
     """Of each trainer's configuration from TRL's own class with the same values: by field, ours and
     TRL's.
@@ -38,7 +47,9 @@ def differences() -> dict[str, dict[str, dict[str, Any]]]:
 
     trainer.configuration = noted
     rows, plan, folder = trainers.short_rows(), trainer.Schedule(6, 4, 2), Path("run")
-    sft.arguments(trainers.sft(), folder, rows, rows[:2], plan)
+    sft.load = enough
+    with contextlib.suppress(EnoughError):
+        sft.make_trainer(trainers.source(folder), trainers.sft(), folder, rows, rows[:2], (), plan)
     dpo.arguments(trainers.dpo(), folder, plan)
     for loss_type in LOSS_TYPES:
         grpo.arguments(trainers.grpo(loss_type=loss_type), folder, trainers.task(), plan)

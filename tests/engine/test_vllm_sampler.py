@@ -23,12 +23,11 @@ def test_an_engine_of_trls_own_samples_by_its_merged_weights(tiny_model, monkeyp
     vllm.SamplingParams = simulated_vllm.SamplingParams
     monkeypatch.setitem(sys.modules, "vllm", vllm)
     llm = simulated_vllm.LLM(model=str(tiny_model), logprobs_mode="processed_logprobs")
-    settings = grpo(engine="hf", vllm=True, group_size=3, temperature=0.7, top_p=top_p)
+    drawn = {"temperature": 0.7, "top_p": top_p, "max_new_tokens": 5}
+    settings = grpo(engine="hf", vllm=True, group_size=3, **drawn)
     loaded = load(source(tiny_model), loading_of(settings), trainable=True)
-    decoding = task().decoding._replace(temperature=0.7, top_p=top_p, max_new_tokens=5)
     stops = [("Observation:",), ("9", "x"), (), (), ()]
-    wanted = task(lambda answers: [{}] * len(answers))
-    wanted = wanted._replace(stops=stops, decoding=decoding)
+    wanted = task(settings, lambda answers: [{}] * len(answers), stops=stops)
     trl_trainer = SimpleNamespace(
         accelerator=SimpleNamespace(unwrap_model=lambda model: model),
         vllm_generation=SimpleNamespace(llm=llm),

@@ -50,18 +50,16 @@ def train(model: str, folder: str) -> dict[str, Any]:
         seen.append(
             {
                 "adapter": weights[name].bfloat16().float().tolist(),
-                "prompts": [answer.prompt for answer in answers],
-                "ids": [answer.sample.ids for answer in answers],
-                "likely": [len(answer.sample.log_probabilities) for answer in answers],
+                "ids": [answer.ids for answer in answers],
+                "likely": [len(answer.log_probabilities) for answer in answers],
             }
         )
-        odd = [sum(one % 2 for one in a.sample.ids) / len(a.sample.ids) for a in answers]
+        odd = [sum(one % 2 for one in a.ids) / len(a.ids) for a in answers]
         return [{"even": one, "long": 0.0, "timeout": 0.0} for one in odd]
 
     def made(loaded: Any) -> Any:
         models.append(loaded.model)
-        decoding = task().decoding._replace(max_new_tokens=4, temperature=0.9, top_p=0.95)
-        return task(judge)._replace(stops=STOPS, decoding=decoding)
+        return task(settings, judge, stops=STOPS)
 
     settings = grpo(**SETTINGS, temperature=0.9, top_p=0.95)
     grpo_trainer.train(source(Path(model)), settings, Path(folder), made)
@@ -97,7 +95,7 @@ def train(model: str, folder: str) -> dict[str, Any]:
             for call in engine.calls
         ],
         "steps": seen,
-        "rows": watch.logged(Path(folder)),
+        "rows": watch.read_metrics(Path(folder)),
     }
 
 
@@ -124,9 +122,11 @@ def test_the_engine_has_the_weights_of_the_trained_model_in_the_share_that_is_pl
 
 def test_a_step_is_one_call_with_the_stops_and_a_seed_of_each_answer(run):
     assert len(run["calls"]) == SETTINGS["max_steps"]
-    for call, step in zip(run["calls"], run["steps"], strict=True):
-        assert call["prompts"] == [prompts()[one] for one in step["prompts"]]
-        assert call["stops"] == [[*STOPS[one]] for one in step["prompts"]]
+    for call in run["calls"]:
+        asked = [prompts().index(ids) for ids in call["prompts"]]
+        groups = [*zip(asked[::2], asked[1::2], strict=True)]
+        assert all(first == second for first, second in groups)
+        assert call["stops"] == [[*STOPS[one]] for one in asked]
         assert call["drawn"] == [[0.9, 0.95, 4]]
     assert any(any(call["stops"]) for call in run["calls"])
     seeds = [seed for call in run["calls"] for seed in call["seeds"]]

@@ -3,6 +3,8 @@ exactly.
 """
 
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from support.trainers import sft, source
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.engine import load
 from agentlite.engine import sft as sft_trainer
+from agentlite.engine.weighted_loss import record_losses
 from agentlite.rendering import TABLES, Encoded, choose, training_rows
 from agentlite.rendering.encoding import weight_at, weight_changes
 from agentlite.workspace.model_source import load_template
@@ -18,6 +21,7 @@ from agentlite.workspace.model_source import load_template
 TOOL = Tool(
     "get_weather", "Weather.", {"type": "object", "properties": {"city": {"type": "string"}}}
 )
+CITIES = ("Oslo", "Bergen and Oslo", "Rome", "Paris")
 WEIGHED = {
     ("react", "Thought: a\nAction: f\nAction Input: {}\nObservation: 4"): [
         ("Thought:", 1),
@@ -111,25 +115,23 @@ def test_a_token_has_the_weight_of_the_text_it_begins_in_and_ids_do_not_change()
 def test_the_loss_is_the_weighted_sum_over_the_number_of_trained_tokens(
     engine: str, tiny_model: Path, tmp_path: Path
 ):
-    rows = [
-        weighed("hermes", "hermes", record(city=city))
-        for city in ("Oslo", "Bergen and Oslo", "Rome", "Paris")
-    ]
+    rows = [weighed("hermes", "hermes", record(city=city)) for city in CITIES]
     settings = sft(engine=engine, segment_weights="hermes", max_steps=1, lora_dropout=0.0)
     figures = sft_trainer.train(source(tiny_model), settings, tmp_path, rows, rows[:1])
-    model = load.load(source(tiny_model), load.loading_of(settings), trainable=False).model.eval()
-    total, count = 0.0, 0
-    for row in rows:
-        with torch.no_grad():
-            scores = (
-                model(input_ids=torch.tensor([row.input_ids]))
-                .logits[0, :-1]
-                .float()
-                .log_softmax(-1)
-            )
-        for place, (label, weight) in enumerate(zip(row.labels[1:], row.weights[1:], strict=True)):
-            if label >= 0:
-                total -= weight * float(scores[place, label])
-                count += 1
-    assert figures["first_loss"] == pytest.approx(total / count, rel=1e-4)
+    loading = load.loading_of(settings)
+    model = load.load(source(tiny_model), loading, trainable=False).model.eval()
+    losses = {city: token_losses(model, row) for city, row in zip(CITIES, rows, strict=True)}
+    weighted = [loss * weight for each in losses.values() for loss, weight in each]
+    assert figures["first_loss"] == pytest.approx(sum(weighted) / len(weighted), rel=1e-4)
     assert figures["dev_loss"] > 0
+    by_city = {city: [row] for city, row in zip(CITIES, rows, strict=True)}
+    for city, loss in record_losses(CITIES, by_city.__getitem__, source(tiny_model), loading):
+        assert loss == pytest.approx(fmean(each for each, _ in losses[city]), rel=1e-4)
+
+
+def token_losses(model: Any, row: Encoded) -> list[tuple[float, float]]:
+    """The loss and the weight of each trained token."""
+    with torch.no_grad():
+        scores = model(input_ids=torch.tensor([row.input_ids])).logits[0, :-1].float()
+    columns = zip(scores.log_softmax(-1), row.labels[1:], row.weights[1:], strict=True)
+    return [(-float(likely[label]), weight) for likely, label, weight in columns if label >= 0]

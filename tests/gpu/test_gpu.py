@@ -105,7 +105,7 @@ def grpo_by_vllm(model: str, run: str, engine: str) -> list[dict[str, Any]]:
     agentlite.prep(str(DATA / "weather.jsonl"), run=run, model=model, dev=0.2, test=0.3)
     agentlite.sft(**given, **short, batch_size=2, learning_rate=1e-3)
     agentlite.grpo(**given, **short, batch_size=4, max_new_tokens=48, vllm=True)
-    return watch.logged(Path(run, "grpo"))
+    return watch.read_metrics(Path(run, "grpo"))
 
 
 @pytest.mark.parametrize("engine", ["unsloth", "hf"])

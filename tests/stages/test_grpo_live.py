@@ -102,7 +102,7 @@ def test_what_is_learned_is_what_was_sampled(talk, tiny_model, smollm2, engine):
         ]
         assert sampled == [token for turn in one.turns for token in turn.ids]
     # the trainer reads the very rows that the sampler drew: their probabilities are the same
-    logged = watch.logged(talk / "run/grpo")
+    logged = watch.read_metrics(talk / "run/grpo")
     assert logged[0]["sampler_gap"] < 1e-4
     assert all(row["reward/always"] == 1 and row["reward/turns"] == 3 for row in logged)
     assert logged[0]["kl"] == pytest.approx(0, abs=1e-5) and logged[-1]["grad_norm"] > 0
@@ -160,7 +160,7 @@ def test_lost_worlds_move_nothing_and_too_many_end_the_run(talk, tiny_model):
     assert {one.task for one in lost} == {"broken"} and result.figures["ended"]["world"] == len(
         lost
     )
-    rows = watch.logged(talk / "run/grpo")
+    rows = watch.read_metrics(talk / "run/grpo")
     assert all(abs(row["loss"]) < 1e9 and row["grad_norm"] == row["grad_norm"] for row in rows)
 
 

@@ -1,7 +1,7 @@
 """rollouts.jsonl of GRPO: what a resumed run keeps, what is screened out, what is judged."""
 
+import random
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +14,8 @@ from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded
 from agentlite.rendering import PROTOCOLS, Prompt, prompts
 from agentlite.scoring.rewards import WEIGHTS
-from agentlite.stages.grpo_prompts import AnswerLog, _candidate
+from agentlite.scoring.rewards.scorer import Tally
+from agentlite.stages.grpo_prompts import PromptSampling, _candidate
 
 
 def scored(number: float) -> dict[str, float]:
@@ -41,25 +42,22 @@ def asked(dialog: Record, templates: Any) -> list[Prompt]:
     return list(prompts([dialog], lambda record: PROTOCOLS["hermes"], template))
 
 
-def log_of(folder: Path, asked: list[Prompt], **changed: Any) -> AnswerLog:
+def log_of(folder: Path, asked: list[Prompt], **changed: Any) -> PromptSampling:
     folder.mkdir(exist_ok=True)
-    sampling: Any = SimpleNamespace(
-        settings=GrpoSettings(model="start", group_size=2, **changed),
-        scorer=FakeScorer(),
-        prompts=asked,
-        decoding=Decoding(3),
-        weights=WEIGHTS,
-    )
-    return AnswerLog(folder, sampling)
+    sampling = PromptSampling.__new__(PromptSampling)  # without a prep and a model
+    sampling.settings = GrpoSettings(model="start", group_size=2, **changed)
+    sampling.folder, sampling.halt, sampling.tally = folder, [], Tally(1.0, folder, "")
+    sampling.scorer, sampling.weights, sampling.records = FakeScorer(), WEIGHTS, {}  # type: ignore[assignment]
+    sampling.prompts, sampling.decoding = asked, Decoding(3)
+    return sampling
 
 
-def answers(texts: list[str], trained: int) -> list[grpo.SampledAnswer]:
-    return [
-        grpo.SampledAnswer(
-            0, trained, place, local_sampler.Sample(0, place, [1, 2, 3], text, "turn")
-        )
-        for place, text in enumerate(texts)
+def take(log: PromptSampling, texts: list[str], step: int) -> list[grpo.Reward]:
+    """A step in which the first prompt is answered so."""
+    answers = [
+        local_sampler.Sample(0, place, [1, 2, 3], text, "turn") for place, text in enumerate(texts)
     ]
+    return [row.reward for row in log.score(log.prompts[:1], answers, step)]
 
 
 def kept(folder: Path) -> list[tuple[str, int, int]]:
@@ -75,8 +73,8 @@ def test_the_gold_is_scored_once_and_answers_are_numbered_through_the_run(
 ) -> None:
     folder = tmp_path / "grpo"
     with log_of(folder, asked) as log:
-        found = log.judge(answers(["0.5", "fail"], 0))
-        log.judge(answers(["0.25", "1"], 3))
+        found = take(log, ["0.5", "fail"], 0)
+        take(log, ["0.25", "1"], 3)
     assert found == [scored(0.5), None]
     assert kept(folder) == [("grpo", 0, 0), ("grpo", 1, 0), ("grpo", 6, 3), ("grpo", 7, 3)]
     rows = list(read_rows(folder / "rollouts.jsonl"))
@@ -91,7 +89,7 @@ def test_a_resumed_run_keeps_the_answers_before_its_checkpoint_and_screens_that_
     folder = tmp_path / "grpo"
     with log_of(folder, asked) as log:
         for step in range(4):
-            log.judge(answers(["0.5", "0.5"], step))
+            take(log, ["0.5", "0.5"], step)
         screened = [
             _candidate(asked[0], local_sampler.Sample(0, n, [1], text, "turn"), "start", n, 0)
             for n, text in enumerate(["0.5", "fail"])
@@ -114,12 +112,12 @@ def test_what_rests_is_the_same_after_a_kill(
 ) -> None:
     folder, one_group = tmp_path / "grpo", {"batch_size": 2, "gradient_accumulation": 1}
     with log_of(folder, asked, **one_group, rest_epochs=2.0) as log:
-        log.judge(answers(["0.5", "1"], 0))
+        take(log, ["0.5", "1"], 0)
         assert log.resting.awake([0], 1) == [0]
-        log.judge(answers(["0.5", "0.5"], 1))
+        take(log, ["0.5", "0.5"], 1)
         assert log.resting.awake([0], 2) == [1]
         at_two = dict(log.resting.visits)
-        log.judge(answers(["0.5", "fail"], 2))  # one score alone teaches nothing
+        take(log, ["0.5", "fail"], 2)  # one score alone teaches nothing
         assert log.resting.awake([0], 3) == [1]
     monkeypatch.setattr(checkpoints, "restore_log", lambda *_: 2)
     with log_of(folder, asked, **one_group, rest_epochs=2.0) as log:
@@ -129,7 +127,7 @@ def test_what_rests_is_the_same_after_a_kill(
 
 
 def screened(
-    log: AnswerLog, texts: dict[int, list[str]], monkeypatch: pytest.MonkeyPatch
+    log: PromptSampling, texts: dict[int, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> list[int]:
     """The turns of the prompts that stay, where a prompt's answers are these texts."""
 
@@ -161,3 +159,31 @@ def test_prompts_whose_answers_score_the_same_are_left_out(
         monkeypatch.setattr(local_sampler, "sample", lambda *_: pytest.fail("sampled again"))
         log._leave_out_solved(Loaded(None, None))
         assert [one.turn for one in log.prompts] == [first]
+
+
+def test_the_answers_of_a_step_stand_group_by_group_in_whatever_order_they_are_sampled(
+    tmp_path: Path, asked: list[Prompt]
+) -> None:
+    requested: list[local_sampler.SampleRequest] = []
+
+    def draw(requests: Any, decoding: Decoding) -> list[local_sampler.Sample]:
+        requested.extend(requests)
+        every = [
+            local_sampler.Sample(index, n, [index, n], f"{n}", "turn", (-1.0, -2.0))
+            for index, request in enumerate(requests)
+            for n in range(len(request.seeds))
+        ]
+        return random.Random(4).sample(every, len(every))
+
+    with log_of(tmp_path / "grpo", asked) as log:
+        for step in (0, 1):
+            rows = log.sample(draw, [1, 0, 1], step)  # one prompt twice
+            groups = [asked[index].ids for index in (1, 0, 1)]
+            assert [row.prompt for row in rows] == [ids for ids in groups for _ in range(2)]
+            assert [row.ids for row in rows] == [[group, n] for group in range(3) for n in range(2)]
+            assert [row.reward for row in rows] == [scored(n) for n in (0.0, 1.0)] * 3
+            assert grpo.surprisal(rows) == 1.5
+    assert requested[0].stops == PROTOCOLS["hermes"].stops
+    # no two answers of a run are sampled by the same numbers, also those to the same prompt
+    seeds = [seed for request in requested for seed in request.seeds]
+    assert len(seeds) == len({*seeds}) == 12

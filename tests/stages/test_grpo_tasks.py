@@ -1,7 +1,6 @@
 """Rollouts of a training step: users that a model plays are asked once, and rows have one width."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -14,9 +13,10 @@ from agentlite.core.row_files import read_rows
 from agentlite.engine.grpo import LearnedRow
 from agentlite.engine.local_sampler import Sample
 from agentlite.environments.rollout_rewards import RolloutScorer, ScoredRollout
+from agentlite.environments.tasks import TASKS as TASKS_FILE
 from agentlite.environments.trajectories import ModelTurn, Trajectory
-from agentlite.stages.agent import prepare, rollout_settings
-from agentlite.stages.grpo_tasks import RolloutLog, _of_one_prompt_length
+from agentlite.stages.grpo_tasks import TaskSampling, _of_one_prompt_length
+from agentlite.workspace.run_folder import RunTarget
 
 TOOLS = [{"type": "function", "function": {"name": "note"}}]
 TASKS = [
@@ -36,7 +36,7 @@ def server():
 def acting(tmp_path, server):
     (tmp_path / "tools.json").write_text(json.dumps(TOOLS))
     (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in TASKS))
-    settings = GrpoSettings(
+    return GrpoSettings(
         env=f"mock:{tmp_path / 'tools.json'}",
         tasks=str(tmp_path / "tasks.jsonl"),
         model="smollm2-135m",
@@ -53,21 +53,14 @@ def acting(tmp_path, server):
         requests=Requests(tries=1),
         max_failures=1.0,
     )
-    of_rollouts = rollout_settings(settings, num_samples=2, batch_size=4)
-    return settings, prepare(of_rollouts, tmp_path, None)
 
 
 def opened(folder, acting, **changes):
-    settings, agent = acting
     folder.mkdir(exist_ok=True)
-    sampling = SimpleNamespace(
-        settings=replace(settings, **changes),
-        agent=agent,
-        scorer=RolloutScorer(agent.tasks, {}),
-        weights={"gold_calls": 1.0},
-        count=len(agent.tasks),
-    )
-    return RolloutLog(folder, sampling)
+    sampling = TaskSampling(replace(acting, **changes), RunTarget(folder.parent, folder.name))
+    sampling.scorer = RolloutScorer(sampling.agent.tasks, {})
+    sampling.weights = {"gold_calls": 1.0}
+    return sampling
 
 
 def live(folder, acting, steps, template):
@@ -94,8 +87,8 @@ def test_a_step_that_is_taken_again_asks_nothing_again(tmp_path, server, acting,
     assert len(server.bodies) == 4 and samples == [*range(8)]
     assert live(folder, acting, 2, smollm2) == first and len(server.bodies) == 4
     assert (folder / "trajectories.jsonl").read_bytes() == whole
-    acting[1].forget_turns(folder)
-    assert {path.name for path in folder.iterdir()} == {"trajectories.jsonl"}
+    opened(folder, acting).agent.forget_turns(folder)
+    assert {path.name for path in folder.iterdir()} == {TASKS_FILE, "trajectories.jsonl"}
 
 
 @st.composite

@@ -2,17 +2,18 @@
 
 import json
 import random
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from agentlite.config.settings import DistillSettings, DpoSettings, GrpoSettings, SftSettings
 from agentlite.core.records import Call, Message, Record, Tool
-from agentlite.engine import grpo as grpo_trainer
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.distill import DistillPrompt, DistillTask
 from agentlite.engine.dpo import Preference
-from agentlite.engine.grpo import GrpoTask, Reward
+from agentlite.engine.grpo import Draw, GrpoTask, LearnedRow, Reward, answer_row
+from agentlite.engine.local_sampler import Sample, SampleRequest
 from agentlite.rendering import Encoded, choose, encode, render
 from agentlite.workspace.model_source import Source, load_template
 
@@ -81,10 +82,10 @@ def source(folder: Path, adapter: Path | None = None) -> Source:
 
 def trained_parameters(base: Source, settings: SftSettings) -> int:
     """Of an adapter that the settings put on the model."""
-    from agentlite.engine.adapter import adapted
+    from agentlite.engine.adapter import add_adapter
     from agentlite.engine.load import load, loading_of
 
-    model = adapted(load(base, loading_of(settings), trainable=True), settings)
+    model = add_adapter(load(base, loading_of(settings), trainable=True), settings)
     return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
 
 
@@ -133,29 +134,6 @@ def prompts() -> list[list[int]]:
     ]
 
 
-def verdict(answer: grpo_trainer.SampledAnswer) -> Reward:
-    """A random model can learn this: to say tokens of even number."""
-    sample = answer.sample
-    even = sum(token % 2 == 0 for token in sample.ids) / len(sample.ids)
-    return {
-        "even": even,
-        "long": min(1.0, len(sample.text) / 100),
-        "timeout": float(sample.ended == "cut"),
-    }
-
-
-def task(judge=None, halt=None) -> GrpoTask:
-    judge = judge or (lambda answers: [verdict(answer) for answer in answers])
-    return GrpoTask(
-        prompts(),
-        [()] * len(FIVE_CITIES),
-        judge,
-        WEIGHTS,
-        Decoding(6, temperature=1.0, turn_end=2),
-        [] if halt is None else halt,
-    )
-
-
 def grpo(**changes: object) -> GrpoSettings:
     return GrpoSettings(
         **{
@@ -170,6 +148,50 @@ def grpo(**changes: object) -> GrpoSettings:
             **changes,
         }
     )
+
+
+def verdict(answer: Sample) -> Reward:
+    """A random model can learn this: to say tokens of even number."""
+    even = sum(token % 2 == 0 for token in answer.ids) / len(answer.ids)
+    return {
+        "even": even,
+        "long": min(1.0, len(answer.text) / 100),
+        "timeout": float(answer.ended == "cut"),
+    }
+
+
+def verdicts(answers: Sequence[Sample]) -> list[Reward]:
+    return [verdict(answer) for answer in answers]
+
+
+def task(
+    settings: GrpoSettings | None = None,
+    judge: Callable[[Sequence[Sample]], list[Reward]] = verdicts,
+    asked: Sequence[Sequence[int]] = (),
+    stops: Sequence[tuple[str, ...]] = (),
+) -> GrpoTask:
+    """`asked`: in place of `prompts`; `stops`: of each of them."""
+    chosen, asked = settings or grpo(), asked or prompts()
+    decoding = Decoding(
+        chosen.max_new_tokens, temperature=chosen.temperature, top_p=chosen.top_p, turn_end=2
+    )
+
+    def sample(draw: Draw, groups: Sequence[int], step: int) -> list[LearnedRow]:
+        requests = [
+            SampleRequest(
+                asked[index],
+                tuple(f"{chosen.seed} {step} {place} {n}" for n in range(chosen.group_size)),
+                stops[index] if stops else (),
+            )
+            for place, index in enumerate(groups)
+        ]
+        answers = sorted(draw(requests, decoding))
+        return [
+            answer_row(asked[groups[answer.prompt]], answer, reward)
+            for answer, reward in zip(answers, judge(answers), strict=True)
+        ]
+
+    return GrpoTask(len(asked), sample, WEIGHTS, [])
 
 
 def distill_task() -> DistillTask:

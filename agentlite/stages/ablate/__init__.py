@@ -15,7 +15,7 @@ from agentlite.core import console
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import SPLITS, digest, plain
 from agentlite.core.row_files import write_json
-from agentlite.engine.watch import Stopped, noted_signals
+from agentlite.engine.watch import Stopped, note_signals
 from agentlite.report import write_report
 from agentlite.scoring.ablation_table import CellRow, ablation_table
 from agentlite.scoring.metrics import dialogs, tool_calls
@@ -72,7 +72,7 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
 
     def work(stage: StageFolder) -> tuple[Files, Figures]:
         scores: dict[str, Scores] = {}
-        with noted_signals() as caught:
+        with note_signals() as caught:
             journal = CommandJournal(stage.folder, caught, retry=settings.retry)
             commands = [once[:1], *(cell.commands for cell in cells)]
             left = {command.folder for chain in commands for command in journal.left(chain)}
