@@ -83,7 +83,7 @@ def _as_begun(target: RunTarget) -> Origins:
     return {}
 
 
-def _model_of(settings: Any) -> str:
+def model_of(settings: Any) -> str:
     """Of several models that are evaluated, the last."""
     if isinstance(settings.model, str):
         return settings.model
@@ -97,7 +97,7 @@ def _shape(settings: Any, run: Path) -> Shape:
     whole = getattr(settings, "full", False) or getattr(settings, "deepspeed", "")
     if distributed.count() > 1 or whole:
         raise UserError("training of all weights, or in several processes, is not planned")
-    if not (model := _model_of(settings)):
+    if not (model := model_of(settings)):
         raise UserError("no model is known yet")
     return find_shape(base_of(model, run))
 
@@ -108,6 +108,6 @@ def _of_earlier_stages(settings: Any, run: Path) -> tuple[int, bool]:
     """
     try:
         longest = data_of(settings, run).longest
-        return longest, bool(setting_of(_model_of(settings), "load_in_4bit", run))
+        return longest, bool(setting_of(model_of(settings), "load_in_4bit", run))
     except UserError:  # the stage itself says what is wrong with its data or its model
         return 0, False
