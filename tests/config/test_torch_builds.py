@@ -67,6 +67,3 @@ def test_the_newest_torch_is_the_tested_one():
     newest = BUILDS[0]
     assert {f"torch=={newest.torch}", *newest.pins, XFORMERS} <= set(pinned)
     assert [one.driver for one in BUILDS] == sorted((one.driver for one in BUILDS), reverse=True)
-
-
-# --- setup.sh, with an nvidia-smi and a .venv of the test's own

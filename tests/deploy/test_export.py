@@ -21,7 +21,7 @@ from agentlite.engine.load import Loading, load
 from agentlite.rendering import PROTOCOLS, mixture_of, render
 from agentlite.rendering.template import Template
 from agentlite.workspace.lineage import setting_of
-from agentlite.workspace.model_source import find_model, load_template
+from agentlite.workspace.model_source import find_model
 
 ROWS = str(DATA / "weather.jsonl")
 SHORT: dict[str, Any] = {
@@ -188,38 +188,6 @@ def test_the_folder_says_what_it_is(run, merged):
     assert str(run.parent) not in card and "pytest" not in card  # no folder of this machine
     assert "leaderboard" not in card
     assert setting_of(str(merged), "protocol", run) == "hermes"
-    assert says_its_head_is_its_embeddings(merged)
-
-
-def test_an_adapter_on_tied_embeddings_leaves_the_head_as_it_was(run, tmp_path):
-    """The tiny model's head is its embeddings; an adapter on the one does not change the other."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    agentlite.sft(run=str(run), lora_target_modules=("all",), out="all", **SHORT)
-    export(run, "--merged", tmp_path / "m", model="all")
-    ids = torch.tensor([load_template("smollm2-135m").encode("Is it wet in Oslo?")])
-    source = find_model("all", run)
-    with torch.no_grad():
-        adapted, base = (
-            load(one, Loading("hf", 64), trainable=False).model.eval()(input_ids=ids).logits
-            for one in (source, source._replace(adapter=None))
-        )
-        alone = AutoModelForCausalLM.from_pretrained(tmp_path / "m").eval()(input_ids=ids).logits
-    assert not torch.allclose(adapted, base, atol=1e-3)
-    assert torch.allclose(alone, adapted, atol=1e-5)
-    assert not says_its_head_is_its_embeddings(tmp_path / "m")
-
-
-def says_its_head_is_its_embeddings(folder: Path) -> bool:
-    """As config.json says, which llama.cpp and servers believe; the weights must agree with it."""
-    from safetensors import safe_open
-
-    with safe_open(folder / "model.safetensors", "pt") as weights:
-        has_head = "lm_head.weight" in weights.keys()  # noqa: SIM118  (no mapping)
-    tied = json.loads((folder / "config.json").read_bytes())["tie_word_embeddings"]
-    assert tied != has_head
-    return bool(tied)
 
 
 # --- the adapter ---

@@ -5,13 +5,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support import shared_tokenizers
-from support.hub_cache import cache_model, use_cache
+from support.hub_cache import cache_model, use_cache, watched_loads
 
-from agentlite.engine import (
-    load,
-    load_libraries,
-)
+from agentlite.engine import load
 from agentlite.engine.load import Loading
 from agentlite.engine.merge import merge
 from agentlite.workspace.model_source import Source, find_model
@@ -66,29 +62,6 @@ IDS = (
 )
 
 
-@pytest.fixture
-def loads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """What is handed to every `from_pretrained` of transformers: the class and the name."""
-    load_libraries("unsloth")
-    import transformers
-
-    found: list[tuple[str, str]] = []
-
-    def watch(name: str) -> None:
-        original = getattr(transformers, name).from_pretrained.__func__
-
-        def watched(cls: Any, model: Any, *args: Any, **more: Any) -> Any:
-            found.append((name, str(model)))
-            return original(cls, model, *args, **more)
-
-        monkeypatch.setattr(getattr(transformers, name), "from_pretrained", classmethod(watched))
-
-    for name in ("PreTrainedModel", "PreTrainedTokenizerBase", "GenerationConfig"):
-        watch(name)
-    shared_tokenizers.read_alone(monkeypatch)
-    return found
-
-
 @pytest.mark.parametrize("engine", ["unsloth", "hf"])
 @pytest.mark.parametrize("name", IDS)
 def test_the_snapshot_that_the_plan_names_is_what_reaches_transformers(
@@ -96,10 +69,10 @@ def test_the_snapshot_that_the_plan_names_is_what_reaches_transformers(
     engine: Any,
     tiny_model: Path,
     tmp_path: Path,
-    loads: list[tuple[str, str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Model, tokenizer and generation settings alike, offline, with a newer commit beside it."""
+    loads = watched_loads(monkeypatch)
     cache = use_cache(tmp_path / "hub", monkeypatch)
     snapshot = cache_model(cache, name, tiny_model, "a" * 40, newest=False)
     cache_model(cache, name, tiny_model, "b" * 40)

@@ -1,7 +1,11 @@
 """Merged weights answer as the model and its adapter do, wherever the adapter sits."""
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
+from safetensors import safe_open
 
 from agentlite.engine.load import Loading, load
 from agentlite.engine.merge import merge
@@ -9,6 +13,15 @@ from agentlite.workspace.model_source import Source
 
 pytestmark = pytest.mark.torch
 IDS = torch.tensor([[11, 7, 300, 42, 5]])
+
+
+def says_its_head_is_its_embeddings(folder: Path) -> bool:
+    """As config.json says, which llama.cpp and servers believe; the weights must agree with it."""
+    with safe_open(folder / "model.safetensors", "pt") as weights:
+        has_head = "lm_head.weight" in weights.keys()  # noqa: SIM118  (no mapping)
+    tied = json.loads((folder / "config.json").read_bytes())["tie_word_embeddings"]
+    assert tied != has_head
+    return bool(tied)
 
 
 @pytest.mark.parametrize(
@@ -37,3 +50,4 @@ def test_an_adapter_on_tied_embeddings_is_merged_where_it_sits(tiny_model, tmp_p
     found = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype="auto")
     with torch.no_grad():
         assert torch.allclose(found.eval()(IDS).logits, expected, atol=1e-3)
+    assert says_its_head_is_its_embeddings(tmp_path / "merged") == (targets == ["q_proj"])

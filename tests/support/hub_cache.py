@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import shared_tokenizers
 from support.listening import listen
+
+from agentlite.engine import load_libraries
 
 
 def commit(letter: str) -> str:
@@ -35,6 +38,28 @@ def cache_model(cache: Path, name: str, files: Path, at: str, *, newest: bool = 
         (repository / "refs").mkdir(exist_ok=True)
         (repository / "refs/main").write_text(at, encoding="ascii")
     return snapshot
+
+
+def watched_loads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What is handed to every `from_pretrained` of transformers from now on: class and name."""
+    load_libraries("unsloth")
+    import transformers
+
+    found: list[tuple[str, str]] = []
+
+    def watch(name: str) -> None:
+        original = getattr(transformers, name).from_pretrained.__func__
+
+        def watched(cls: Any, model: Any, *args: Any, **more: Any) -> Any:
+            found.append((name, str(model)))
+            return original(cls, model, *args, **more)
+
+        monkeypatch.setattr(getattr(transformers, name), "from_pretrained", classmethod(watched))
+
+    for name in ("PreTrainedModel", "PreTrainedTokenizerBase", "GenerationConfig"):
+        watch(name)
+    shared_tokenizers.read_alone(monkeypatch)
+    return found
 
 
 @contextmanager

@@ -13,10 +13,10 @@ from agentlite.workspace.run_folder import Plan, open_stage
 KIND = "sentence_transformers.models.Transformer"
 
 
-def encoder(folder: Path, weights: bytes = b"w", kind: str = KIND) -> Path:
+def encoder(folder: Path, weights: bytes = b"w") -> Path:
     (folder / "1_Pooling").mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(weights)
-    (folder / "modules.json").write_text(json.dumps([{"type": kind}]), encoding="utf-8")
+    (folder / "modules.json").write_text(json.dumps([{"type": KIND}]), encoding="utf-8")
     (folder / "1_Pooling/config.json").write_text("{}", encoding="utf-8")
     return folder
 
@@ -73,40 +73,27 @@ def test_the_weights_that_a_stage_trained_are_its_digest(run):
     assert len(find_encoder("one", run).digest.split(",")) == 2  # the index is not a weight
 
 
+def layers(kind: str) -> bytes:
+    return json.dumps([{"type": kind}]).encode()
+
+
 @pytest.mark.parametrize(
-    ("kind", "refused"),
+    ("name", "content", "problem"),
     [
-        (KIND, False),
-        ("sentence_transformers_evil.Layer", True),
-        ("someone.Layer", True),
-        ("x.sentence_transformers.Layer", True),
+        ("modules.json", layers("sentence_transformers_evil.Layer"), "not part of sentence-trans"),
+        ("modules.json", layers("x.sentence_transformers.Layer"), "not part of sentence-transform"),
+        ("modules.json", b"{", "cannot be read"),
+        ("modules.json", b"[{}]", "cannot be read"),
+        ("modules.json", None, r"holds no modules\.json"),
+        ("model.safetensors", None, r"holds no \*\.safetensors"),
     ],
 )
-def test_a_layer_of_another_package_is_refused(run, kind, refused):
-    encoder(run.parent / "other", kind=kind)
-    if not refused:
-        find_encoder("other", run)
-        return
-    with pytest.raises(UserError, match=f"not part of sentence-transformers: {kind}") as caught:
-        find_encoder("other", run)
-    assert caught.value.exit_code == MODEL
-
-
-@pytest.mark.parametrize("text", ["{", "[1]", "[{}]", "3"])
-def test_layers_that_cannot_be_read_are_refused(run, text):
-    (run.parent / "base/modules.json").write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match="cannot be read") as refused:
-        find_encoder("base", run)
-    assert refused.value.exit_code == MODEL
-
-
-@pytest.mark.parametrize(
-    ("gone", "missing"),
-    [("model.safetensors", r"\*\.safetensors"), ("modules.json", r"modules\.json")],
-)
-def test_a_folder_that_is_no_encoder_is_refused(run, gone, missing):
-    (run.parent / "base" / gone).unlink()
-    with pytest.raises(UserError, match=f"holds no {missing}") as refused:
+def test_a_folder_that_is_no_encoder_or_holds_code_is_refused(run, name, content, problem):
+    find_encoder("base", run)
+    (run.parent / "base" / name).unlink()
+    if content is not None:
+        (run.parent / "base" / name).write_bytes(content)
+    with pytest.raises(UserError, match=problem) as refused:
         find_encoder("base", run)
     assert refused.value.exit_code == MODEL
 

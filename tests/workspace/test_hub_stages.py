@@ -1,14 +1,11 @@
 """Stages on a model of the hub that has moved on: all of them load the commit of the first plan."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from support import shared_tokenizers
-from support.hub_cache import cache_model, commit, use_cache
+from support.hub_cache import cache_model, commit, use_cache, watched_loads
 from support.samples import OSLO, WEATHER_TOOL
 
 import agentlite
@@ -19,32 +16,10 @@ NAME, OLD, NEW = "Qwen/Qwen2.5-1.5B-Instruct", commit("a"), commit("b")
 QUICK = {"max_steps": 1, "batch_size": 1, "gradient_accumulation": 1, "engine": "hf"}
 
 
-@pytest.fixture
-def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What every `from_pretrained` of transformers is given."""
-    from agentlite.engine import load_libraries
-
-    load_libraries("unsloth")
-    import transformers
-
-    found: list[str] = []
-    for name in ("PreTrainedModel", "PreTrainedTokenizerBase", "GenerationConfig"):
-        original: Callable[..., Any] = getattr(transformers, name).from_pretrained.__func__
-
-        def watched(
-            cls: Any, model: Any, *rest: Any, _original: Callable[..., Any] = original, **more: Any
-        ) -> Any:
-            found.append(str(model))
-            return _original(cls, model, *rest, **more)
-
-        monkeypatch.setattr(getattr(transformers, name), "from_pretrained", classmethod(watched))
-    shared_tokenizers.read_alone(monkeypatch)
-    return found
-
-
 def test_every_stage_loads_the_commit_of_the_plan_after_the_hub_has_moved_on(
-    tiny_model: Path, tmp_path: Path, loads: list[str], monkeypatch: pytest.MonkeyPatch
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    loads = watched_loads(monkeypatch)
     cache, run = use_cache(tmp_path / "hub", monkeypatch), str(tmp_path / "run")
     old = cache_model(cache, NAME, tiny_model, OLD)
     answer = {"role": "assistant", "content": "Yes, 4 mm."}
@@ -54,7 +29,7 @@ def test_every_stage_loads_the_commit_of_the_plan_after_the_hub_has_moved_on(
         str(tmp_path / "rows.jsonl"), run=run, model=NAME, protocol="hermes", dev=0.0, test=0.0
     )
     agentlite.sft(run=run, **QUICK)
-    assert {*loads} == {str(old)}
+    assert {place for _, place in loads} == {str(old)}
     assert read_plan(tmp_path / "run/sft").inputs["model"] == OLD
     adapter = json.loads((tmp_path / "run/sft/adapter/adapter_config.json").read_bytes())
     assert (adapter["base_model_name_or_path"], adapter["revision"]) == (NAME, OLD)
@@ -68,6 +43,6 @@ def test_every_stage_loads_the_commit_of_the_plan_after_the_hub_has_moved_on(
     agentlite.evaluate(run=run, model="further", split="train", engine="hf", max_new_tokens=1)
     words = ["export", "further", "--run", run, "--merged", str(tmp_path / "merged")]
     assert CliRunner().invoke(group, words, standalone_mode=False).exception is None
-    of_the_hub = [folder for folder in loads if Path(folder).is_relative_to(cache)]
+    of_the_hub = [folder for _, folder in loads if Path(folder).is_relative_to(cache)]
     assert len(of_the_hub) > 6 and {*of_the_hub} == {str(old)}
-    assert all("merged" in folder for folder in {*loads} - {str(old)})
+    assert all("merged" in folder for _, folder in loads if folder != str(old))
