@@ -150,13 +150,13 @@ def test_forgetting_is_that_of_the_two_models_losses(
         few[tmp_path / file.name] = tokens
     monkeypatch.setattr(extra_metrics, "ANSWER_TOKENS", few)
     loads: list[str] = []
-    load = loading._load  # others have bound the one that calls it, under its own name
+    adapted = loading._adapted  # others have bound `load`, which calls it, under its own name
 
-    def counting(source: Any, *how: Any) -> Any:
+    def counting(model: Any, source: Any, *how: Any) -> Any:
         loads.append(source.name)
-        return load(source, *how)
+        return adapted(model, source, *how)
 
-    monkeypatch.setattr(loading, "_load", counting)
+    monkeypatch.setattr(loading, "_adapted", counting)
     monkeypatch.setattr(loading, "_kept", {})
     models, general = [str(tiny_model), str(workspace / "other")], str(workspace / "general.jsonl")
     found = evaluate(
