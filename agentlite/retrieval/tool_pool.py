@@ -101,8 +101,6 @@ def group_of(name: str) -> str:
 def read_pool(records: Iterable[Record], files: Sequence[str]) -> ToolFile:
     """All tools that the records offer, then those of the files, rows of SAGE's agent_tools or of
     OpenAI's shape. A tool that is an id alone is an entry only where nothing describes it.
-
-    Raises UserError 2 where there is no tool, or a file cannot be read.
     """
     read = ToolFile(ToolPool(), [], [])
 

@@ -76,9 +76,7 @@ class ScoredSteps(NamedTuple):
     scores: list[Mapping[str, float]]
 
     def totals(self, weights: Mapping[str, float]) -> list[int]:
-        """The total of each distinct score, in billionths. Raises UserError for a component with a
-        weight but without a score.
-        """
+        """The total of each distinct score, in billionths."""
         counted = {name: weight for name, weight in weights.items() if weight}
         for name in counted if self.scores else ():
             if name not in self.scores[0]:
@@ -133,8 +131,7 @@ def group(
     candidates: Iterable[Candidate], scores: Mapping[CandidateKey, Score], rule: PairRule
 ) -> ScoredSteps:
     """The scored candidates of every step, with what is the same for every weighting; a step
-    without a scored candidate stays. Raises UserError for a candidate that was scored by other
-    components than the first one.
+    without a scored candidate stays. All are scored by the same components.
     """
     by_step: dict[Step, list[ScoredCandidate]] = {}
     distinct: list[Mapping[str, float]] = []

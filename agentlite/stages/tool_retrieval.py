@@ -103,9 +103,7 @@ def counted(record: Record) -> Counter[str]:
 
 
 def digest_of(folder: Path) -> str:
-    """Changes with the tools of a retriever and with the model that ranks them. Raises UserError
-    for a stage that is not finished.
-    """
+    """Changes with the tools of a retriever and with the model that ranks them."""
     outputs = run_folder.finished(folder, "retriever").outputs
     kept = {name: value for name, value in outputs.items() if name.startswith(("index", MADE))}
     return digest(canonical(kept))
@@ -134,7 +132,7 @@ def check_packages(by: str) -> None:
 
 
 def offers(folder: Path, k: int, by: str, missing: Missing) -> ToolOffers:
-    """Of a finished retriever. Raises UserError 2, 5 or 8."""
+    """Of a finished retriever."""
     check_packages(by)
     run_folder.finished(folder, "retriever")
     tools = index.read(folder)

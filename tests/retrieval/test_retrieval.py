@@ -1,6 +1,5 @@
 """Pools, rankings, hard negatives, and the tools that a record is offered: without a model."""
 
-import math
 import random
 
 import numpy
@@ -13,7 +12,7 @@ from agentlite.core.records import Call, Gold, Message, Record, Tool
 from agentlite.retrieval import training_pairs
 from agentlite.retrieval.rankers import BY_WORDS, by_name, fused, fused_by_name, places
 from agentlite.retrieval.tool_pool import ToolPool, queries, read_pool
-from agentlite.scoring.metrics.ranking import QueryRanking, summaries, values
+from agentlite.scoring.metrics.ranking import QueryRanking
 from agentlite.stages.retriever import evaluate
 from agentlite.stages.tool_retrieval import META, ToolOffers
 
@@ -67,37 +66,6 @@ def test_the_hybrid_that_is_retrieved_is_the_one_that_is_measured():
 
 
 # --- metrics ---
-
-
-def test_metrics_are_those_that_were_worked_out_by_hand():
-    found = values(QueryRanking((1, 4), 3), (3, 5))
-    assert found["recall@3"] == pytest.approx(1 / 3)
-    assert found["recall@5"] == pytest.approx(2 / 3)
-    assert found["precision@5"] == pytest.approx(2 / 5)
-    assert found["hit@3"] == 1
-    assert found["comp@5"] == 0
-    ideal = 1 + 1 / math.log2(3) + 1 / math.log2(4)
-    assert found["ndcg@5"] == pytest.approx((1 + 1 / math.log2(5)) / ideal)
-    assert found["mrr"] == 1
-    assert found["map"] == pytest.approx((1 + 2 / 4) / 3)
-    assert values(QueryRanking((1, 2), 2), (5,)) == {
-        **dict.fromkeys(("recall@5", "ndcg@5", "comp@5", "hit@5", "mrr", "map"), pytest.approx(1)),
-        "precision@5": 0.4,
-    }
-    assert values(QueryRanking((), 1), (5,))["mrr"] == 0
-    # the best that one place can hold is one of three right tools
-    assert values(QueryRanking((1, 4), 3), (1,))["ndcg@1"] == 1
-
-
-@given(st.lists(st.sets(st.integers(1, 30), min_size=1, max_size=4), min_size=1, max_size=20))
-@settings(max_examples=examples(30))
-def test_more_places_never_find_less_and_the_mean_lies_in_its_interval(ranked):
-    found = summaries(
-        [QueryRanking(tuple(sorted(one)), len(one)) for one in ranked], (1, 5, 10), seed=0
-    )
-    for name in ("recall", "comp", "hit"):
-        assert found[f"{name}@1"].mean <= found[f"{name}@5"].mean <= found[f"{name}@10"].mean
-    assert all(one.low - 1e-9 <= one.mean <= one.high + 1e-9 for one in found.values())
 
 
 def asked_of(count: int) -> tuple[ToolPool, list]:

@@ -239,7 +239,7 @@ def _weightings(
 
 
 def _values(ablation: Ablation, grid: GridFile) -> dict[str, list[Value]]:
-    """The values of each setting. Raises UserError 2 for a setting that no cell can change."""
+    """The values of each setting."""
     keys = Counter(name.partition(".")[2] for name, several in grid.settings.items() if several[1:])
     crossed = {}
     for name, values in grid.settings.items():

@@ -181,7 +181,7 @@ class CommandJournal:
 
     def run(self, cell: str, command: Command) -> EndedCommand:
         """Runs a command. A stage that was finished with other settings, because the cell of that
-        name was another one, is started over. Raises UserError 74 or 75, and Stopped.
+        name was another one, is started over.
         """
         folder = self.folder / command.folder
         with disk_errors(folder):  # without the folder around it, `../prep` would lead nowhere

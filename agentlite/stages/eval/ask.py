@@ -30,9 +30,7 @@ def ask(
 ) -> dict[Step, GreedyAnswer]:
     """An answer to each prompt: the cached ones, and those of the prompts that were not asked yet,
     appended to the file as they come. Protocols by name.
-
-    Raises UserError 8 where a server leaves a prompt without an answer and that does not count as
-    wrong; what it answered is kept.
+    What a server answered is kept where it leaves others unanswered.
     """
     keys = {prompt.step: prompt_key(prompt) for prompt in prompts}
     stage.set_aside_changed(ANSWERS)

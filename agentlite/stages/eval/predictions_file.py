@@ -27,9 +27,6 @@ def read_predictions_file(
 ) -> dict[Step, ExternalAnswer]:
     """Texts or calls from elsewhere, by step. `records`: all of the data, by id; `steps`: those
     that are asked.
-
-    Raises UserError with file and line for a row that is none, appears twice, or is about a step
-    the data does not have.
     """
     answers: dict[Step, ExternalAnswer] = {}
     locations: dict[Step, str] = {}

@@ -71,9 +71,7 @@ def _score_kagent(settings: EvalSettings, run: Path, gate: Sequence[Condition]) 
 
 
 def _compare_folders(settings: EvalSettings, run: Path, gate: Sequence[Condition]) -> Result:
-    """Sets finished folders side by side, as they are. Raises UserError 2 for one that is not, or
-    of other data.
-    """
+    """Sets finished folders side by side, as they are."""
     folders = [folder for given in settings.compare for folder in _finished(Path(given), run)]
     names = _short_names(folders)
     digests = {name: run_folder.read_plan(folder).inputs["data"] for name, folder in names.items()}

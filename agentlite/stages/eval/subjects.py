@@ -68,7 +68,7 @@ class EvalSubject(NamedTuple):
 
 
 def load_data(settings: EvalSettings, run: Path) -> EvalData:
-    """The records that are asked, and all of the split. Raises UserError where none is asked."""
+    """The records that are asked, and all of the split."""
     split = settings.split
     if split == "all":
         raise UserError(
@@ -131,7 +131,6 @@ def find_subjects(
 ) -> list[EvalSubject]:
     """The files of --predictions, then the models. A plan holds only what changes an answer: other
     steps may be asked later. `begun`: the folder of their folders, if what is there is carried on.
-    Raises UserError for two with one folder, or a file that cannot be read.
     """
     own, versions = resolve.plain_settings(settings), run_folder.versions()
     planned = {key: own[key] for key in OF_THE_ANSWER} | {"protocol": data.protocol}

@@ -125,9 +125,7 @@ def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
 
 
 def _held_out(data: str, run: Path) -> HeldOutRecords:
-    """Of the prep that is named, or of the run's own where there is one. Raises UserError 2 or 3
-    for a prep that is not finished, or that is named and missing.
-    """
+    """Of the prep that is named, or of the run's own where there is one."""
     folder = run_folder.find_stage(data, run)
     if data == PairsSettings().data and not run_folder.is_stage(folder):
         return HeldOutRecords([], {}, False)
@@ -177,9 +175,7 @@ def _read(
 def _pair(
     preference: RecordedPreference, mixture: Mixture, template: Template, max_length: int
 ) -> PreferencePair:
-    """Both answers as a model of this protocol writes them. Raises RowError E214, E215, E217 or
-    E219.
-    """
+    """Both answers as a model of this protocol writes them."""
     record, turn = preference.record, preference.turn
     protocol = mixture.of(record)
     rows = render(record, protocol, template)

@@ -113,7 +113,7 @@ class Rollouts(CandidateSource):
 
 def usable_rollouts(folder: Path, user_functions: Collection[str]) -> list[Trajectory]:
     """Those whose dialog is whole. With functions of the user's, what others gave before does not
-    count. Raises UserError 2 where none has a score.
+    count.
     """
     usable = [
         replace(rollout, rewards={}, reward_problem="") if user_functions else rollout

@@ -36,13 +36,11 @@ from agentlite.stages.pairs.score import (
 from agentlite.stages.pairs.stored import (
     CANDIDATES,
     SAMPLED,
-    changed_since_sampled,
     is_sampled,
     rescore_hint,
 )
 from agentlite.stages.training import fitting_prompts
 from agentlite.workspace import run_folder
-from agentlite.workspace.digests import file_digest
 from agentlite.workspace.lineage import lineage, model_of_prep
 from agentlite.workspace.model_source import find_model, load_template
 from agentlite.workspace.run_folder import Plan, RunTarget, StageFolder
@@ -128,7 +126,8 @@ class Sampling(CandidateSource):
         settings, source, folder = self.settings, self.source, stage.folder
         records, mixture, prompts, too_long = self._read()
         write_rows(folder / "records.jsonl", map(to_row, records))
-        stage.set_aside_changed(SCORES)
+        for name in (CANDIDATES, SCORES):
+            stage.set_aside_changed(name)
         self._sample(prompts, mixture.protocols, stage)
         candidates = list(read_candidates(folder / CANDIDATES))
         unanswered = len(self._missing(prompts, {candidate.key for candidate in candidates}))
@@ -159,16 +158,13 @@ class Sampling(CandidateSource):
     def _sample(
         self, prompts: Sequence[Prompt], protocols: Mapping[str, Protocol], stage: StageFolder
     ) -> None:
-        """Appends the missing candidates to candidates.jsonl, as they come. Raises UserError 8
-        where servers leave some unanswered and these are not to be left out; what they answered is
-        kept.
+        """Appends the missing candidates to candidates.jsonl, as they come: where servers leave
+        some unanswered, what they answered is kept.
         """
         settings, source = self.settings, self.source
         path, sampled = stage.folder / CANDIDATES, stage.folder / SAMPLED
-        if sampled.exists() and (changed := changed_since_sampled(stage.folder)):
-            sampled.unlink()
-            if path.stem in changed:  # they are sampled again
-                run_folder.set_aside(path)
+        if not path.exists():
+            sampled.unlink(missing_ok=True)
         with Appender(path) as file:  # cuts a torn line
             known = {candidate.key for candidate in read_candidates(path)}
             for gold in gold_candidates(prompts):
@@ -219,8 +215,7 @@ class Sampling(CandidateSource):
                 key=lambda one: (one.model != GOLD, order.get(one.step, len(order)), one.sample),
             )
             write_rows(path, map(msgspec.structs.asdict, answers))
-        files = (stage.folder / "records.jsonl", path)
-        write_json(sampled, {file.stem: file_digest(file) for file in files})
+        write_json(sampled, {"candidates": total})
 
     def _missing(
         self, prompts: Sequence[Prompt], known: Collection[CandidateKey]
@@ -257,9 +252,7 @@ class Sampling(CandidateSource):
 
 
 def _refuse_sampling_again(target: RunTarget, plan: Plan) -> None:
-    """Other weights need no new candidates. Raises UserError 3 with the command that ranks the
-    existing ones.
-    """
+    """Other weights need no new candidates: names the command that ranks the existing ones."""
     before = run_folder.read_plan(target.folder)
     ranked = {key: before.settings[key] for key in RANKING if key in before.settings}
     asked = {key: plan.inputs[key] for key in ("data", "model")}

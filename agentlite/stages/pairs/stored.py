@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from agentlite.config.pipeline import STAGES, TRAINERS
 from agentlite.config.settings import PairsSettings
 from agentlite.core.conditions import Condition
@@ -34,7 +32,6 @@ from agentlite.stages.pairs.score import (
     score_candidates,
 )
 from agentlite.workspace import run_folder
-from agentlite.workspace.digests import file_digest
 from agentlite.workspace.lineage import lineage, model_of_prep
 from agentlite.workspace.model_source import Source, find_model, is_served
 from agentlite.workspace.run_folder import Plan, StageFolder
@@ -136,12 +133,6 @@ def find_stored(folder: Path) -> Stored:
     """Raises UserError where there are no candidates, or not the ones that were written."""
     if is_sampled(folder) and not run_folder.is_finished(folder):
         # sampled whole, though not scored: its candidates are as good as any
-        if changed := changed_since_sampled(folder):
-            raise UserError(
-                "has changed since it was sampled.",
-                "Run pairs again with --force.",
-                location=str(folder / f"{changed[0]}.jsonl"),
-            )
         candidates = list(read_candidates(folder / CANDIDATES))
         return Stored(folder, candidates, {}, run_folder.read_plan(folder))
     file, plan = candidates_file(folder), run_folder.read_plan(folder)
@@ -154,9 +145,7 @@ def find_stored(folder: Path) -> Stored:
 
 
 def candidates_file(folder: Path) -> Path:
-    """Where a finished stage has its candidates. Raises UserError 2 or 3 where there are none, or
-    not the ones that were written.
-    """
+    """Where a finished stage has its candidates."""
     command = run_folder.read_plan(folder).command if run_folder.is_stage(folder) else "pairs"
     if command not in SAMPLED_BY:
         raise UserError(
@@ -172,19 +161,6 @@ def candidates_file(folder: Path) -> Path:
             fix = f"They were ranked from {ranked}: add --from {shlex.quote(ranked)}."
         raise UserError("holds pairs, and no candidates.", fix, location=str(folder))
     return folder / SAMPLED_BY[command]
-
-
-def changed_since_sampled(folder: Path) -> list[str]:
-    """The files of a sampling that are not as they were left, by their stems."""
-    try:
-        digests = msgspec.json.decode((folder / SAMPLED).read_bytes(), type=dict[str, str])
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return [Path(CANDIDATES).stem]
-    return [
-        name
-        for name, digest in digests.items()
-        if not (path := folder / f"{name}.jsonl").exists() or file_digest(path) != digest
-    ]
 
 
 class Scored(NamedTuple):
@@ -217,9 +193,7 @@ def scored(stored: Stored) -> list[Scored]:
 def settle_conditions(
     conditions: Sequence[Condition], candidates: Sequence[Scored], folder: Path, option: str
 ) -> Sequence[Condition]:
-    """Those of the user; that an answer is exactly right where there are none. Raises UserError 2
-    for a score that the candidates do not have.
-    """
+    """Those of the user; that an answer is exactly right where there are none."""
     names = list(candidates[0].scores) if candidates else [REWARD, *WEIGHTS]
     if not conditions and RIGHT.name not in names:
         raise UserError(

@@ -85,13 +85,6 @@ def journal_row(exit_code: int, problem: str = "") -> str:
     )
 
 
-def test_a_stage_whose_folder_was_removed_is_made_again(tmp_path: Path) -> None:
-    (tmp_path / "commands.jsonl").write_text(f"{journal_row(0)}\n", encoding="utf-8")
-    journal = CommandJournal(tmp_path, [], retry=False)
-    assert len(journal.rows) == 1
-    assert journal.ended([DPO]) == []
-
-
 def test_a_torn_line_of_the_journal_is_left_out(tmp_path: Path) -> None:
     row = journal_row(7, "out of memory")
     (tmp_path / "commands.jsonl").write_text(f'{row}\n{{"cell": 3}}\n{row[:40]}', encoding="utf-8")
@@ -101,6 +94,8 @@ def test_a_torn_line_of_the_journal_is_left_out(tmp_path: Path) -> None:
     assert journal.ended([DPO]) == journal.rows
     assert journal.ended([DPO._replace(words=["dpo", "--set", "dpo.beta=1"])]) == []
     assert CommandJournal(tmp_path, [], retry=True).ended([DPO]) == []
+    (tmp_path / "commands.jsonl").write_text(f"{journal_row(0)}\n", encoding="utf-8")
+    assert CommandJournal(tmp_path, [], retry=False).ended([DPO]) == []  # its folder is gone
 
 
 ERROR = {"error": {"location": "rows.jsonl:3", "problem": "is broken.", "fix": "Correct it."}}
