@@ -5,7 +5,6 @@ from itertools import combinations
 from math import sqrt
 from operator import mul
 from statistics import fmean, stdev
-from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -131,57 +130,42 @@ def _mean_components(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
     }
 
 
-class Column(NamedTuple):
-    """One component of every candidate: its values, their distances from the mean within the step,
-    and in what share of the steps with two candidates or more it `differs`.
-    """
-
-    values: list[float]
-    deviations: list[float]
-    differs: float
-
-
 def report_components(
     scored: ScoredSteps, weights: Mapping[str, float], expected: Mapping[Step, bool]
 ) -> ComponentsReport:
     """`expected`: for each step, whether a call is expected; empty where that is not known."""
-    columns = {name: _column(scored, name) for name in (scored.scores[0] if scored.scores else ())}
-    constant = [name for name, column in columns.items() if not column.differs]
-    components = {
-        name: ComponentFigures(
+    components: dict[str, ComponentFigures] = {}
+    deviations: dict[str, list[float]] = {}
+    compared = sum(len(step.sampled) > 1 for step in scored.steps)
+    for name in scored.scores[0] if scored.scores else ():
+        values: list[float] = []
+        from_mean: list[float] = []
+        differing = 0
+        for step in scored.steps:
+            of_step = [scored.scores[one.scores][name] for one in step.sampled]
+            values += of_step
+            if len(set(of_step)) > 1:
+                differing += 1
+                mean = sum(of_step) / len(of_step)
+                from_mean += [value - mean for value in of_step]
+            else:  # exactly 0, not what rounding leaves of value - mean
+                from_mean += [0.0] * len(of_step)
+        components[name] = ComponentFigures(
             weights.get(name, 0.0),
-            fmean(column.values) if column.values else None,
-            stdev(column.values) if len(column.values) > 1 else None,
-            column.differs,
+            fmean(values) if values else None,
+            stdev(values) if len(values) > 1 else None,
+            differing / compared if compared else 0.0,
         )
-        for name, column in columns.items()
-    }
+        if differing:
+            deviations[name] = from_mean
     return ComponentsReport(
         steps=len(scored.steps),
         candidates=sum(len(step.sampled) for step in scored.steps),
         components=components,
-        constant=constant,
-        together=_together(
-            {name: columns[name].deviations for name in columns if name not in constant}
-        ),
+        constant=[name for name in components if name not in deviations],
+        together=_together(deviations),
         abstaining=_abstaining(scored, scored.totals(weights), expected),
     )
-
-
-def _column(scored: ScoredSteps, name: str) -> Column:
-    values: list[float] = []
-    deviations: list[float] = []
-    compared = differing = 0
-    for step in scored.steps:
-        of_step = [scored.scores[one.scores][name] for one in step.sampled]
-        compared += len(of_step) > 1
-        differs = len(set(of_step)) > 1
-        differing += differs
-        values += of_step
-        # exactly 0 where nothing differs, not what rounding leaves of value - mean
-        mean = sum(of_step) / len(of_step) if differs else 0.0
-        deviations += [value - mean for value in of_step] if differs else [0.0] * len(of_step)
-    return Column(values, deviations, differing / compared if compared else 0.0)
 
 
 def _together(deviations: Mapping[str, Sequence[float]]) -> list[Correlated]:
