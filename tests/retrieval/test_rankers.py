@@ -155,17 +155,6 @@ def test_a_tool_without_a_description_and_a_broken_example_are_problems_with_the
 
 
 @pytest.mark.parametrize("missing", ["added", "left out"])
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_tool_that_is_an_id_alone_is_offered_as_the_pool_describes_it(missing, place):
-    own = Tool(f"t{place}", "", OPEN)
-    asked = asking("a question of some length", calls=(own.name,), tools=(own,))
-    for k in (3, 1):
-        tools = offers(k, missing).offer(asked).tools
-        assert all(one.description == one.name.replace("t", "word") for one in tools)
-        assert own.name in {one.name for one in tools} or missing == "left out"
-
-
-@pytest.mark.parametrize("missing", ["added", "left out"])
 def test_an_expected_tool_is_not_the_only_one_without_a_description(missing):
     own = Tool("t1", "", OPEN)
     asked = asking("a question of some length", calls=("t1",), tools=(own,))

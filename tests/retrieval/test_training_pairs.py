@@ -60,14 +60,6 @@ def test_tools_of_the_right_ones_group_take_their_turn():
     assert {pair.negatives[1], pair.negatives[3]} == {1, 2}
 
 
-def test_what_is_right_for_an_equal_question_is_never_wrong():
-    pool = pool_of(*MANY)
-    asked = [query("How wet?", "t0", pool=pool), query("how wet", "t1", "t2", pool=pool)]
-    found = pairs(asked, pool, {"a": ranking(0, 1, 2, 3)}, 3, seed=0)
-    assert [pair.tool_index for pair in found] == [0, 1, 2]
-    assert all(pair.right == {"t0", "t1", "t2"} and pair.negatives[0] == 3 for pair in found)
-
-
 @pytest.mark.parametrize(
     ("one", "other", "equal"),
     [("How wet?", "how_WET", True), ("ẞa", "ssa", True), ("a b", "a c", False), ("1", "2", False)],

@@ -12,9 +12,6 @@ from agentlite.config.settings import DpoSettings, PairsSettings
 from agentlite.core.records import PreferencePair, from_row
 from agentlite.core.row_files import read_rows
 from agentlite.engine.dpo import Preference
-from agentlite.rendering import PROTOCOLS, training_rows
-from agentlite.rendering.encoding import IGNORED
-from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import read_pairs
 from agentlite.stages import dpo, pairs
 from agentlite.workspace.model_source import load_template
@@ -76,29 +73,6 @@ def test_rows_become_pairs_once_each_and_in_their_order(take: Any, tmp_path: Pat
         "<tool_call>"
     )
     assert all(pair.margin > 0 for pair in found)
-
-
-def test_dpo_reads_the_prompt_and_the_answers_that_sft_would_train(
-    take: Any, tmp_path: Path
-) -> None:
-    """The ids of prompt and chosen answer are those of the record's training row, and what is
-    trained of it is the answer."""
-    take([row(number) for number in range(4)])
-    folder, template = tmp_path / "r/pairs", load_template(MODEL)
-    records = {record.id: record for record in map(from_row, read_rows(folder / "records.jsonl"))}
-    for pair, found in zip(read_pairs(folder / "pairs.jsonl"), preferences(folder), strict=True):
-        record = records[pair.record_id]
-        (encoded,) = training_rows(record, PROTOCOLS["hermes"], template)
-        whole = [*found.prompt, *found.chosen]
-        assert encoded.input_ids[: len(whole)] == whole
-        assert [label for label in encoded.labels if label != IGNORED] == found.chosen
-        assert found.rejected != found.chosen and _text(template, found.rejected) == (
-            pair.rejected.text + template.turn_end
-        )
-
-
-def _text(template: Template, ids: list[int]) -> str:
-    return template.tokenizer.decode(ids, skip_special_tokens=False)
 
 
 def test_a_row_that_is_none_is_set_aside_with_its_bytes_and_its_reason(
