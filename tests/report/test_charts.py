@@ -19,18 +19,6 @@ def test_a_scale_is_0_to_1_or_holds_every_interval_and_0(figures, ends):
     assert scale(figures) == ends
 
 
-def test_a_curve_is_the_mean_of_as_many_rows_as_share_a_point_and_keeps_its_last_value():
-    rows = [{"step": step, "loss": float(step)} for step in range(1, 481)] + [{"step": 999}]
-    ((chart,), _) = charts(rows)
-    (line,) = chart.lines
-    assert len(line.points) == 240 and line.points[:2] == [(2.0, 1.5), (4.0, 3.5)]
-    assert (line.last, chart.low, chart.high) == (480.0, 1.5, 479.5)
-    ((chart,), _) = charts(rows[:240])
-    assert chart.lines[0].points == [(float(step), float(step)) for step in range(1, 241)]
-    ((chart,), _) = charts(rows[:241])
-    assert len(chart.lines[0].points) == 121
-
-
 def test_components_of_a_reward_stand_on_one_scale_from_0_to_1_or_higher():
     rows = [{"step": 1, "reward/a": 0.25, "reward/b": 0.5}]
     _, components = charts(rows)

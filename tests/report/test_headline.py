@@ -2,8 +2,6 @@
 measured.
 """
 
-import pytest
-
 from agentlite.report.headline import headline
 
 TOOL, EXACT = "tool_selection_accuracy", "exact_call"
@@ -27,21 +25,6 @@ def test_two_models_are_set_side_by_side_the_better_one_first():
         "The difference is beyond noise.",
         "The whole call, with its arguments, is right for 6 (sft) and 0 (base).",
     ]
-
-
-@pytest.mark.parametrize(
-    ("rows", "sentence"),
-    [
-        ([difference("base", "sft", False)], ["The difference is within noise: it may be chance."]),
-        ([difference("base", "sft", True, metric=EXACT)], []),  # of another figure
-        ([difference("base", "dpo", True)], []),  # with a model that is not asked for
-        ([], []),
-    ],
-)
-def test_only_the_paired_difference_of_that_figure_says_what_is_beyond_noise(rows, sentence):
-    metrics = {"base": measured(3), "sft": measured(4)}
-    first = "sft picks the right tool for 4 of 16 questions that need one; base for 3."
-    assert headline(metrics, rows) == [first, *sentence]
 
 
 def test_of_several_models_each_that_is_better_beyond_noise_is_named_and_each_doubt():

@@ -2,8 +2,6 @@
 any text.
 """
 
-from hypothesis import given
-from hypothesis import strategies as st
 from support.generated_run import stage
 
 from agentlite.report import reports, tables
@@ -59,34 +57,3 @@ def test_an_evaluation_of_which_nothing_was_read_is_named_with_its_reason_alone(
     text = markdown(tmp_path)
     assert NO_EVALUATION in text and "### " not in text and BFCL_SENTENCE not in text
     assert "## Evaluation on prep\n\nNot finished, so not read: m." in text
-
-
-cells = st.text("ab|\\<\n é", max_size=12)
-
-
-@given(st.lists(st.lists(cells, min_size=3, max_size=3), min_size=1, max_size=4))
-def test_a_table_has_a_line_for_each_row_and_a_bar_for_each_cell_whatever_they_hold(rows):
-    head, rule, *body = as_table(rows).split("\n")
-    assert rule == "| --- | --- | --- |" and len(body) == len(rows) - 1
-    for line, row in zip([head, *body], rows, strict=True):
-        assert [unescaped(cell) for cell in split(line)] == [" ".join(text.split()) for text in row]
-        assert "<" not in line
-
-
-def split(line):
-    """The cells of a row, as Markdown finds them: a bar behind a backslash is text."""
-    found, escaped = [""], False
-    for letter in line.removeprefix("| ").removesuffix(" |"):
-        if letter == "|" and not escaped:
-            found.append("")
-        else:
-            found[-1] += letter
-        escaped = letter == "\\" and not escaped
-    return [cell.strip(" ") for cell in found]
-
-
-def unescaped(cell):
-    found, letters = "", iter(cell)
-    for letter in letters:
-        found += next(letters) if letter == "\\" else letter
-    return found.replace("&lt;", "<").strip(" ")

@@ -304,24 +304,6 @@ def test_any_valid_arguments_are_right_where_the_gold_knows_none(
     assert_no_better(RECORD, 1, right, [])
 
 
-@pytest.mark.long
-@settings(max_examples=examples(30))
-@given(st.integers(2, 9), st.booleans(), st.data())
-def test_parallel_calls_are_right_where_each_gold_call_can_have_one(
-    count: int, as_text: bool, data: st.DataObject
-) -> None:
-    """The gold calls accept more and more values, so that only one way to share the calls is right,
-    in any order of either.
-    """
-    tool = {"name": "f", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}}}
-    accepted = data.draw(st.permutations([[*range(number + 1)] for number in range(count)]))
-    gold = [{"name": "f", "arguments": {"n": values}} for values in accepted]
-    record = to_record({"prompt": "Please do it.", "tools": [tool], "gold": gold}, "prompts")
-    calls = data.draw(st.permutations([Call("f", {"n": number}) for number in range(count)]))
-    assert_right(record, {1: calls}, as_text)
-    assert_no_better(record, 1, calls, [*calls[:-1], Call("f", {"n": count})])
-
-
 def any_tool(number_of_tools: int) -> Record:
     row = {"question": [[{"role": "user", "content": "Is it wet?"}]], "id": "live_relevance_1-1-0"}
     tool = {"name": "f", "description": "", "parameters": {"type": "dict", "properties": {}}}
