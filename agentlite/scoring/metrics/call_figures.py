@@ -82,16 +82,16 @@ def timing(answers: Sequence[AnsweredStep], seed: int) -> dict[str, Summary | in
     }
     resampled = ratios(rows, shares, seed, len(rows))
 
-    def share(values: list[bool]) -> Summary | None:
-        return summary([float(value) for value in values], seed) if values else None
+    def share(values: list[int]) -> Summary | None:
+        return summary([*map(float, values)], seed) if values else None
 
     return {
         "balanced_accuracy": resampled["balanced_accuracy"],
         "count": len(rows),
         "f1": resampled["f1"],
-        "recall": share([bool(row.called) for row in rows if row.expected]),
-        "specificity": share([bool(row.rightly_silent) for row in rows if not row.expected]),
-        "timing_precision": share([bool(row.expected) for row in rows if row.called]),
+        "recall": share([row.called for row in rows if row.expected]),
+        "specificity": share([row.rightly_silent for row in rows if not row.expected]),
+        "timing_precision": share([row.expected for row in rows if row.called]),
         "unreadable": sum(bool(answer.parsed.problem) for answer in answers),
     }
 
