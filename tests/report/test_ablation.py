@@ -1,13 +1,8 @@
 """agentlite.report.ablation: the rows and the notes of a table of cells."""
 
-import json
 from typing import Any
 
-from support.generated_run import stage
-
-from agentlite.report.ablation import HEADLINE, ablations, notes, rows
-from agentlite.report.read_run import read_run
-from agentlite.workspace.digests import file_digest
+from agentlite.report.ablation import HEADLINE, notes, rows
 
 TOOL, EXACT = HEADLINE
 
@@ -89,24 +84,3 @@ def test_cells_without_figures_are_explained_together_where_the_reason_is_the_sa
         "a: failed, The loss diverged (agentlite dpo).",
         "b; c: the same as first, so not run twice.",
     ]
-
-
-def test_an_ablation_is_a_finished_stage_of_that_command_whose_table_is_as_it_left_it(tmp_path):
-    """Another stage may leave a table.json as well, and one that was changed is not shown."""
-    made = {**table(FIRST, cell("one", 0.5, 0.1)), "by": "seed", "split": "dev"}
-    for name, command in [("a", "ablate"), ("b", "ablate"), ("c", "ablate"), ("g", "grpo")]:
-        stage(tmp_path / name, {"command": command, "settings": {}, "inputs": {}}, {}, {})
-    for name, digest in [("a", None), ("b", "0" * 64), ("g", None)]:
-        leaves(tmp_path / name, {"table.json": made, "costs.json": {"one": {"gib": 1}}}, digest)
-    (found,) = ablations(read_run(tmp_path))
-    assert (found.name, found.table, found.costs) == ("a", made, {"one": {"gib": 1}})
-    assert found.title == "a: 2 cells by seed on dev"
-
-
-def leaves(folder, files, digest=None):
-    """Files among the outputs of a finished stage, under `digest` or their own."""
-    done = json.loads((folder / "done.json").read_bytes())
-    for name, content in files.items():
-        (folder / name).write_text(json.dumps(content))
-        done["outputs"][name] = digest or file_digest(folder / name)
-    (folder / "done.json").write_text(json.dumps(done))

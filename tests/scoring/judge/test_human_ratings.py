@@ -1,13 +1,10 @@
 """Sheets written, filled in and read back, and how far raters agree."""
 
 import csv
-from functools import partial
 
 import pytest
 
 from agentlite.core.errors import UserError
-from agentlite.core.records import Prediction
-from agentlite.scoring.judge import human_ratings
 from agentlite.scoring.judge.human_ratings import (
     COLUMNS,
     agreement,
@@ -16,10 +13,8 @@ from agentlite.scoring.judge.human_ratings import (
     read_ratings,
     read_scores,
     write_sheet,
-    write_sheets,
 )
 from agentlite.scoring.judge.llm_judge import Item
-from agentlite.scoring.metrics.confidence import redrawn
 
 ITEMS = [Item(f"i{n}", f"What is {n} + {n}?", f"It is {2 * n}.", str(2 * n)) for n in range(6)]
 
@@ -137,28 +132,6 @@ def test_a_sheet_that_cannot_be_counted_is_an_error_with_file_line_and_fix(bad, 
         read_scores(path, read_key(sheet))
     assert problem in caught.value.problem and caught.value.fix
     assert caught.value.location == (f"{path}:{line}" if line else str(path))
-
-
-def test_ratings_are_the_means_over_all_sheets_by_model(dialog, tmp_path, monkeypatch):
-    monkeypatch.setattr(human_ratings, "redrawn", partial(redrawn, resamples=50))
-    given = {
-        model: [Prediction("r", turn, f"{model} {turn}", "", (), {}, {}) for turn in (2, 4)]
-        for model in ("a", "b")
-    }
-    sheet = tmp_path / "s.csv"
-    write_sheets(given, {"r": dialog}, sheet, 0)
-    scores = {"a 2": (5, 3), "a 4": (4, 4), "b 2": (1, 0), "b 4": (2, 5)}
-    raters = [
-        filled(sheet, f"{rater}.csv", lambda row, rater=rater: scores[row["answer"]][rater])
-        for rater in (0, 1)
-    ]
-    found = read_ratings(sheet, raters, 0)
-    means = {
-        model: [figures["metrics"][name]["mean"] for name in ("score", "usable")]
-        for model, figures in found["models"].items()
-    }
-    assert means == {"a": [4.0, 1.0], "b": [2.0, 0.0]}
-    assert found["agreement"]["ordinal"]["count"] == 4
 
 
 # Krippendorff, Computing Krippendorff's alpha-reliability (2011), example D: four observers, twelve
