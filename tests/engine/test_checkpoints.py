@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from support.checkpoints import made
-from support.trainers import losses, rows, sft, source
+from support.trainers import rows, sft, source
 
 from agentlite.core.errors import DIVERGED, MODEL, UserError
 from agentlite.engine import checkpoints, load_libraries
@@ -89,23 +89,6 @@ def test_without_a_whole_one_nothing_is_lost_by_itself(folder):
         ) as caught:
             checkpoints.newest(folder)
         assert caught.value.exit_code == MODEL and "--force" in caught.value.fix
-
-
-def test_a_run_goes_on_from_the_one_before_and_ends_the_same(tiny_model, folder, tmp_path):
-    whole = tmp_path / "whole"
-    whole.mkdir()
-    sft_trainer.train(source(tiny_model), sft(), whole, rows(), [])
-    part = tmp_path / "part"
-    part.mkdir()
-    stopping = sft(save_steps=2)
-    shutil.copytree(whole / "checkpoints", part / "checkpoints")
-    shutil.copy(whole / "metrics.jsonl", part)
-    last = sorted((part / "checkpoints").glob("checkpoint-*"), key=checkpoints.step_of)[-1]
-    flip(last / "optimizer.pt")
-    sft_trainer.train(source(tiny_model), stopping, part, rows(), [])
-    assert losses(part) == losses(whole)
-    weights = "adapter/adapter_model.safetensors"
-    assert (part / weights).read_bytes() == (whole / weights).read_bytes()
 
 
 def ruined(monkeypatch: pytest.MonkeyPatch, at: int) -> None:

@@ -104,31 +104,6 @@ def test_the_advantage_is_the_distance_from_the_mean_of_the_group_in_its_standar
     assert torch.allclose(made_of["advantages"], expected.flatten(), atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({"loss_type": "gspo"}, ("grpo", "sequence", "group", "sum_then_normalize")),
-        ({"loss_type": "luspo"}, ("luspo", "sequence", "group", "sum_then_normalize")),
-        ({"loss_type": "vespo"}, ("vespo", "token", "group", "sum_then_normalize")),
-        ({"scale_rewards": "component"}, ("dapo", "token", "group", "normalize_then_sum")),
-        ({"scale_rewards": "none"}, ("dapo", "token", "none", "sum_then_normalize")),
-    ],
-    ids=str,
-)
-def test_a_loss_by_name_is_the_configuration_that_trl_documents_for_it(
-    settings, expected, tmp_path
-):
-    chosen = grpo(**settings)
-    grpo_trainer.check(chosen)
-    found = grpo_trainer.arguments(chosen, tmp_path, task(), grpo_trainer.schedule(chosen, 5))
-    assert expected == (
-        found.loss_type,
-        found.importance_sampling_level,
-        found.scale_rewards,
-        found.multi_objective_aggregation,
-    )
-
-
 def test_an_answer_whose_reward_failed_moves_nothing(tiny_model, tmp_path):
     loaded = load(source(tiny_model), loading_of(grpo()), trainable=True)
 

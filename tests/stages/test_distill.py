@@ -12,7 +12,6 @@ import agentlite
 from agentlite.config.settings import DistillSettings
 from agentlite.core.errors import MODEL, UserError
 from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Message, Record
-from agentlite.core.row_files import read_rows
 from agentlite.data.prompt_records import Prompts
 from agentlite.stages import distill
 from agentlite.workspace import run_folder
@@ -80,22 +79,6 @@ def test_a_teacher_with_another_tokenizer_is_refused(
         forecast(run, teacher=str(other))
     assert refused.value.exit_code == MODEL and "prep --from pairs" in refused.value.fix
     assert forecast(run, teacher=str(tiny_model))["prompts"] > 0  # the same one, another model
-
-
-@pytest.mark.long
-def test_only_recorded_answers_of_which_all_is_known_are_learned_from(
-    run: Path, tmp_path: Path
-) -> None:
-    rows = [*read_rows(run / "prep" / "train.jsonl")]
-    prompts = tmp_path / "prompts.jsonl"
-    question = {"prompt": "Is it wet?", "tools": rows[0]["tools"]}
-    prompts.write_text(json.dumps(question) + "\n", encoding="utf-8")
-    sampled = forecast(run, data=str(prompts), model="smollm2-135m")
-    assert sampled["prompts"] == 1
-    with pytest.raises(UserError, match="no recorded answer"):
-        forecast(run, data=str(prompts), model="smollm2-135m", lmbda=0.5)
-    taught = forecast(run, data=str(prompts), model="smollm2-135m", lmbda=0, off_policy="teacher")
-    assert taught["prompts"] == 1
 
 
 def asking(question: str, arguments: Any) -> Record:
