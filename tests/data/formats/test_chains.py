@@ -171,14 +171,6 @@ def test_a_result_that_is_a_turn_answers_the_call_that_has_none_in_the_text(synt
     assert answered == [("weather", "4 mm"), ("clock", "12:34")]
 
 
-def test_a_dialog_that_is_only_continued_stays_as_it_is() -> None:
-    row = row_of("openai", "ms_agent", [PLAIN])
-    record = to_record(row, "openai", split=False)
-    assert [message.content for message in record.messages] == [
-        turn["content"] for turn in row["messages"]
-    ]
-
-
 @pytest.mark.parametrize(
     ("syntax", "protocol"),
     sample(30, [*product([n for n, one in SYNTAXES.items() if one.split], sorted(PROTOCOLS))]),

@@ -9,7 +9,7 @@ import pytest
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, GoldCall, Tool
 from agentlite.data.formats.bfcl import written
-from agentlite.data.formats.check_call import check_arguments, first_accepted, gold_problem, tool_of
+from agentlite.data.formats.check_call import check_arguments, first_accepted, gold_problem
 
 PROPERTIES = {
     "city": {"type": "string"},
@@ -46,24 +46,6 @@ def test_without_types_the_names_alone_are_looked_at() -> None:
     for arguments in ({"city": "Oslo"}, {**GOOD, "zzz": 1}):
         with pytest.raises(RowError):
             check_arguments(Call("weather", arguments), WEATHER, is_typed=False)
-
-
-@pytest.mark.parametrize(
-    ("names", "words", "hint"),
-    [
-        (["weather", "clock"], "the nearest is weather", ""),
-        (["clock", "sea"], "it has clock, sea", ""),
-        ([], "it has none", "Add the tools"),
-    ],
-)
-def test_an_unknown_tool_is_named_with_the_nearest_or_with_those_that_there_are(
-    names: list[str], words: str, hint: str
-) -> None:
-    with pytest.raises(RowError) as refused:
-        tool_of(Call("wether"), {name: Tool(name) for name in names})
-    assert (refused.value.code, refused.value.at) == ("E209", "wether")
-    assert words in refused.value.reason and refused.value.hint.startswith(hint)
-    assert bool(refused.value.hint) == bool(hint)
 
 
 # --- gold ---

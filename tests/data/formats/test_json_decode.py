@@ -10,9 +10,8 @@ import pytest
 from support.damaged_rows import refused
 from support.examples import sample
 
-from agentlite.core.errors import RowError
 from agentlite.data.formats import json_decode
-from agentlite.data.formats.json_decode import json_value, literal_value, not_json, repair
+from agentlite.data.formats.json_decode import json_value, literal_value, repair
 
 
 @pytest.mark.parametrize("blank", ["", " "], ids=["as msgspec writes it", "otherwise"])
@@ -130,15 +129,3 @@ def test_a_repair_changes_how_a_row_is_written_and_nothing_else(text: str) -> No
 )
 def test_a_repair_that_drops_or_adds_anything_is_none(text: str) -> None:
     assert repaired(text, "literal", "json") is None
-
-
-@pytest.mark.parametrize("text", ['{"a": 1,}', '{"a": 1, }', "[1,\n]"])
-def test_a_trailing_comma_is_named_alike_whatever_python_says(text: str) -> None:
-    """From 3.13 on, its decoder points at the comma, and before at the bracket."""
-    comma = text.rindex(",")
-    newer = json.JSONDecodeError("Illegal trailing comma before end of object", text, comma)
-    with pytest.raises(RowError) as caught:
-        json_value(text)
-    found = not_json(newer)
-    assert (found.reason, found.at) == (caught.value.reason, caught.value.at)
-    assert found.at == comma

@@ -1,8 +1,6 @@
 """Single formats: what the tables of test_formats_tables.py cannot say of them."""
 
 import json
-from contextlib import suppress
-from time import process_time
 from typing import Any
 
 import pytest
@@ -13,7 +11,6 @@ from agentlite.data.curation.validate import validate
 from agentlite.data.formats import (
     FORMATS,
     detected,
-    modelscope,
     sage,
     task_prompts,
     texts,
@@ -159,32 +156,6 @@ def test_the_target_is_on_offer_once_whether_or_not_it_is_among_the_candidates(
     }
     # in some dialogs every tool comes first: the place does not tell which one is the target
     assert {order[0] for order in orders} == names
-
-
-# --- ms_agent_exec ---
-
-HOSTILE = {
-    "open objects": ("x", "1. {\n" * 50_000),
-    "open lists": ("x", "[1,\n" * 50_000),
-    "open marks": ("<|startofthink|>" * 50_000, ""),
-    "open fence": (
-        '<|startofthink|>{"api_name": "f"}<|endofthink|><|startofexec|>```'
-        + " \n" * 50_000
-        + "x<|endofexec|>",
-        "",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_text_made_to_be_slow_to_read_is_not(name: str) -> None:
-    answer, system = HOSTILE[name]
-    turns = [("system", system), ("user", "x"), ("assistant", answer)]
-    said = [{"from": speaker, "value": text} for speaker, text in turns if text]
-    began = process_time()
-    with suppress(RowError):
-        modelscope.FORMAT.read({"conversations": said})
-    assert process_time() - began < 2
 
 
 # --- formats_own_words ---
