@@ -142,7 +142,7 @@ if [[ $(cat "$stamp" 2>/dev/null) != "$(wanted "$cuda")" ]]; then
   news=yes
 fi
 "$python" -m compileall -q agentlite
-"$python" -m agentlite.engine.embedded_model >/dev/null
+"$python" -c 'from agentlite.engine.load import weights_folder; weights_folder("smollm2-135m")' >/dev/null
 wanted "$cuda" >"$stamp"
 if [[ -z ${news:-} ]]; then
   say "up to date"

@@ -1,7 +1,11 @@
 """A model's source -> the model in memory with its adapter, and its tokenizer."""
 
+import contextlib
 import gc
+import io
+import json
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,10 +22,16 @@ from agentlite.config.settings import (
 from agentlite.config.torch_builds import Unusable, unusable
 from agentlite.core import console
 from agentlite.core.errors import MODEL, NETWORK, OUT_OF_MEMORY, UserError
+from agentlite.core.row_files import disk_errors
 from agentlite.engine import load_dtype, load_libraries, on_gpu
-from agentlite.engine.embedded_model import convert
 from agentlite.workspace import hub
-from agentlite.workspace.embedded_files import EMBEDDED
+from agentlite.workspace.embedded_files import (
+    EMBEDDED,
+    PAD_ID,
+    TURN_END_ID,
+    embedded_file,
+    embedded_tokenizer,
+)
 from agentlite.workspace.model_source import Source
 
 FEW_BITS = {"Linear4bit", "Linear8bitLt"}  # the layers of bitsandbytes
@@ -125,8 +135,38 @@ def weights_folder(base: str) -> Path:
     and by Unsloth from another repository. Raises UserError 5, 8 or 74.
     """
     if base in EMBEDDED:
-        return convert(base)
+        return _embedded_weights(base)
     return Path(base) if Path(base).is_dir() else hub.model_snapshot(base)
+
+
+def _embedded_weights(alias: str) -> Path:
+    """The folder of an embedded model, whose GGUF file is converted to safetensors once. They are
+    renamed into place last: their presence means that the folder is whole.
+    """
+    folder, gguf_file = embedded_tokenizer(alias), embedded_file(alias)
+    if (folder / "model.safetensors").exists():
+        return folder
+    console.notice(f"{alias}: converting {gguf_file.name}, once (about half a minute)")
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    with contextlib.redirect_stderr(io.StringIO()):  # tqdm's bar, which heeds no setting
+        model = AutoModelForCausalLM.from_pretrained(
+            gguf_file.parent, gguf_file=gguf_file.name, dtype=torch.float32
+        )
+    del model.config.quantization_config  # the saved weights are plain
+    model.hf_quantizer = None
+    for config in (model.config, model.generation_config):
+        config.bos_token_id, config.eos_token_id, config.pad_token_id = None, TURN_END_ID, PAD_ID
+    with disk_errors(folder), tempfile.TemporaryDirectory(dir=folder) as aside:
+        model.save_pretrained(aside)
+        file = Path(aside) / "config.json"
+        saved = json.loads(file.read_bytes())
+        saved.pop("_model_name_or_path", None)
+        file.write_text(json.dumps(saved, indent=2), encoding="utf-8")
+        for name in ("config.json", "generation_config.json", "model.safetensors"):
+            os.replace(Path(aside) / name, folder / name)
+    return folder
 
 
 def load(source: Source, loading: Loading, *, trainable: bool) -> Loaded:

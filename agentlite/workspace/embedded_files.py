@@ -13,6 +13,7 @@ CONTROL = 3  # GGUF's type of tokens such as turn marks
 # those of SmolLM2: the file names `<|im_end|>` for both, and the turn end would not be trained if
 # it were the padding as well
 PAD, TURN_END = "<|endoftext|>", "<|im_end|>"
+PAD_ID, TURN_END_ID = 0, 2
 
 
 def embedded_file(alias: str) -> Path:

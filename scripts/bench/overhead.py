@@ -361,7 +361,7 @@ def _arguments(folder: str, steps: int) -> dict[str, Any]:
 
 def _bare(make: Callable[[Any, Any, str], Any]) -> dict[str, Any]:
     from agentlite.core.console import stdout_to_stderr
-    from agentlite.engine.embedded_model import convert
+    from agentlite.engine.load import weights_folder
 
     with stdout_to_stderr(), tempfile.TemporaryDirectory() as folder:
         import unsloth  # noqa: F401, I001  (first, as Unsloth asks)
@@ -370,7 +370,7 @@ def _bare(make: Callable[[Any, Any, str], Any]) -> dict[str, Any]:
         from unsloth import FastLanguageModel
 
         model, tokenizer = FastLanguageModel.from_pretrained(
-            str(convert(ALIAS)),
+            str(weights_folder(ALIAS)),
             max_seq_length=2048,
             dtype=torch.float32,
             load_in_4bit=False,
