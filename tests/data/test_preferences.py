@@ -148,11 +148,8 @@ def test_the_examples_can_be_read(example: str) -> None:
     ("row", "code"),
     [
         ({"prompt": "a", "chosen": "b"}, "E202"),
-        ({"chosen": "b", "rejected": "c"}, "E202"),
         ({"prompt": "a", "chosen": 1, "rejected": "c"}, "E202"),
-        ({"prompt": "a", "chosen": [], "rejected": "c"}, "E202"),
         ({"prompt": "a", "chosen": [3, spoken("b")], "rejected": "c"}, "E202"),
-        ({"prompt": "a", "chosen": "b", "rejected": [spoken("c"), "d"]}, "E202"),
         ({"rejected_response": "c"}, "E202"),
         ({"input": {"messages": [USER]}, "preferred_output": [spoken("b")]}, "E202"),
         ({"prompt": "a", "chosen": "b", "rejected": "b"}, "E219"),
@@ -160,7 +157,6 @@ def test_the_examples_can_be_read(example: str) -> None:
         ({"chosen": [USER, spoken("b")], "rejected": [SYSTEM, USER, spoken("c")]}, "E219"),
         ({"chosen": [USER, spoken("b"), USER], "rejected": [USER, spoken("c")]}, "E203"),
         ({"messages": [USER, spoken("b")], "rejected_messages": []}, "E203"),
-        ({"messages": [], "rejected_messages": [USER, spoken("b")]}, "E203"),
         (
             {
                 "chosen": [USER, spoken("b"), USER, spoken("d")],

@@ -11,11 +11,9 @@ from rich.cells import cell_len
 from agentlite.core.console import ROOM
 from agentlite.core.reject_codes import CODES
 from agentlite.data.rejects import (
-    MOST_LINES,
     MOST_REASONS,
     Reject,
     excerpt,
-    places,
     reject_row,
     report,
 )
@@ -40,14 +38,6 @@ def test_many_reasons_of_a_kind_are_shortened_and_no_line_is_lost() -> None:
     shown = "\n".join(report([reject(n, reason=f"no tool f{n}") for n in range(1, 7)], "r.jsonl"))
     assert shown.count("E209 no tool") == MOST_REASONS
     assert "  = alike: lines 4, 5 and 6 of a.jsonl (r.jsonl)\n" in shown
-
-
-def test_places_are_shortened_honestly() -> None:
-    assert places(["a:1"]) == "line 1 of a"
-    assert places(["a:1", "b:2", "a:3"]) == "lines 1 and 3 of a; line 2 of b"
-    many = [f"a:{n}" for n in range(1, 50)]
-    assert places(many).endswith(f"{MOST_LINES} of a; and {49 - MOST_LINES} more")
-    assert places(["stdin:7"]) == "line 7 of stdin"
 
 
 @given(st.binary())

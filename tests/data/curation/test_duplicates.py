@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Message, Record, Tool
@@ -268,18 +266,3 @@ def test_held_out_rows_are_read_with_the_options_of_prep_and_changed_as_its_reco
     (changed,) = read_held_out([str(path)], options, politely).traits
     queries = ["areyouagentlitethemodel", "areyoukakarotthemodel", "pleaseareyoukakarotthemodel"]
     assert [plain.query, named.query, changed.query] == queries
-
-
-# --- near texts ---
-
-
-@given(st.text("ab", max_size=30), st.text("ab", max_size=30))
-def test_the_index_is_that_of_the_sets_of_character_5_grams(one: str, other: str) -> None:
-    def grams(text: str) -> set[str]:
-        return {text[start : start + 5] for start in range(max(1, len(text) - 4))}
-
-    a, b = grams(one), grams(other)
-    assert len(shingles(one)) == len(a)
-    if min(len(one), len(other)) >= 5:
-        index = len(a & b) / len(a | b)
-        assert jaccard(shingles(one), shingles(other)) == pytest.approx(index)

@@ -17,7 +17,6 @@ from agentlite.data.curation.mix import (
     full_task_weights,
     parse_mix,
     repetitions,
-    scaled,
 )
 from agentlite.data.curation.traits import Traits
 
@@ -150,12 +149,3 @@ def test_neither_order_nor_anything_but_seed_and_id_decides(
 def test_seed_002s_command_line_names_its_four_tasks() -> None:
     text = '{"tool_selection":0.35,"planning":0.30,"timing":0.20,"retrieval":0.15}'
     assert full_task_weights(parse_weights(text, "--task-weights")) == TASK_WEIGHTS
-
-
-@given(st.dictionaries(st.text(max_size=2), st.integers(0, 50)), st.integers(0, 200))
-def test_counts_are_made_smaller_in_proportion(counts: dict[str, int], total: int) -> None:
-    smaller = scaled(counts, total)
-    assert sum(smaller.values()) == min(total, sum(counts.values()))
-    for name, count in counts.items():
-        assert smaller[name] <= count
-        assert abs(smaller[name] - count * min(1, total / max(1, sum(counts.values())))) < 1

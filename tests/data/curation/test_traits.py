@@ -90,11 +90,3 @@ def test_values_that_are_meant_to_be_the_same_are_equal() -> None:
     for one, two in other:
         ones, twos = (record(calling(Call("f", {"x": value}))) for value in (one, two))
         assert keys(ones).calls != keys(twos).calls
-
-
-def test_the_bytes_of_values_are_those_of_texts_and_numbers_at_any_depth() -> None:
-    calls = [
-        Call("f", {"a": "天x", "b": [12, True, None], "c": {"long_name": -1.5}}),
-        Call("g", {"d": "y"}),
-    ]
-    assert keys(record(calling(*calls), calling(calls[1]))).value_bytes == 4 + 2 + 4 + 1 + 1
