@@ -134,6 +134,6 @@ FORMAT = Format(
     "ms_agent_exec",
     lambda row: take_apart(sharegpt.read(row), SYNTAX),
     EXAMPLE,
-    shape=lambda row: any(_is_chain(t) or _is_prompt(t) for t in sharegpt.texts_of(row)),
+    shape=lambda row: sharegpt.says(row, lambda text: _is_chain(text) or _is_prompt(text)),
     either=sharegpt.EITHER,
 )

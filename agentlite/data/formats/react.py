@@ -222,8 +222,8 @@ STEP_LABEL = re.compile(r"^(?:Action|Action Input|Observation):", re.MULTILINE)
 
 
 def is_toolllama(row: Row) -> bool:
-    says = next(sharegpt.texts_of(row, AGENTS), None)
-    return says is not None or any(map(_lists_apis, sharegpt.texts_of(row, ("system",))))
+    is_agent = sharegpt.says(row, lambda text: True, AGENTS)
+    return is_agent or sharegpt.says(row, _lists_apis, ("system",))
 
 
 def read_toolllama(row: Row) -> Record:
@@ -301,7 +301,7 @@ MS_AGENT = Format(
     "ms_agent",
     lambda row: take_apart(sharegpt.read(row), SYNTAX),
     MS_AGENT_EXAMPLE,
-    shape=lambda row: any(_frame(t) or REACT.search(t) for t in sharegpt.texts_of(row)),
+    shape=lambda row: sharegpt.says(row, lambda text: _frame(text) or REACT.search(text)),
     either=sharegpt.EITHER,
 )
 TOOLLLAMA_EXAMPLE = r"""{"id": "Step 1: Is it wet in Oslo?", "conversations": [{"from": "system", "value": "You are AutoGPT, you can use many tools(functions) to do the following task.\nSpecifically, you have access to the following APIs: [{'name': 'rain_for_weather', 'description': '', 'parameters': {'type': 'object', 'properties': {'city': {'type': 'string'}}, 'required': ['city'], 'optional': []}}]"}, {"from": "user", "value": "\nIs it wet in Oslo?\nBegin!\n"}, {"from": "assistant", "value": "\nThought: I look it up.\nAction: rain_for_weather\nAction Input: {\"city\": \"Oslo\"}"}]}"""  # noqa: E501  (a row is one line)

@@ -5,7 +5,7 @@ Of ShareGPT, AgentInstruct, ms_bench and ms-swift: calls are turns of their own 
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -85,20 +85,21 @@ def turns_of(row: Row) -> Any:
     return row.get("conversations") or row.get("conversation")
 
 
-def texts_of(row: Row, senders: Sequence[str] = ()) -> Iterator[str]:
-    """What these say in a row, or anybody, the system text beside the turns too; nothing if it is
-    no row of turns.
+def says(row: Row, search: Callable[[str], object], senders: Sequence[str] = ()) -> bool:
+    """Whether one of these says such a text in a row of turns, or anybody; the system text beside
+    the turns is one of them.
     """
-    if not fits(row):
-        return
-    system = row.get("system")
-    if isinstance(system, str) and (not senders or "system" in senders):
-        yield system
-    for turn in turns_of(row):
-        if not senders or turn.get("from", turn.get("role")) in senders:
+    turns, system = turns_of(row), row.get("system")
+    if isinstance(system, str) and (not senders or "system" in senders) and search(system):
+        return fits(row)
+    for turn in turns if isinstance(turns, list) else ():
+        if isinstance(turn, dict) and (
+            not senders or turn.get("from", turn.get("role")) in senders
+        ):
             text = turn.get("value", turn.get("content"))
-            if isinstance(text, str):
-                yield text
+            if isinstance(text, str) and search(text):
+                return fits(row)
+    return False
 
 
 def speaker_of(turn: object, number: int) -> Speaker:
