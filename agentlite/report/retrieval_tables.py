@@ -62,7 +62,10 @@ def differences(figures: Mapping[str, Any]) -> list[dict[str, object]]:
 
 
 def milliseconds(figures: Mapping[str, Any]) -> str:
-    each = (f"{name} {value:.3g}" for name, value in figures["latency_ms"].items())
+    latency = figures["latency_ms"].items()
+    each = (
+        f"{name} {value:.3g}" if value < 999 else f"{name} {value:,.0f}" for name, value in latency
+    )
     return f"ms a question: {', '.join(each)}"
 
 

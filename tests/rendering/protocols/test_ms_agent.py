@@ -1,4 +1,4 @@
-"""agentlite.rendering.protocols.ms_agent: what is written is the seed's own text, byte for byte."""
+"""The protocol of ms-agent: what is written is the seed's own text, byte for byte."""
 
 import json
 from typing import Any
