@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from support.checkpoints import made
-from support.trainers import rows, sft, source
+from support.trainers import losses, rows, sft, source
 
 from agentlite.core.errors import DIVERGED, MODEL, UserError
 from agentlite.engine import checkpoints, load_libraries
@@ -78,6 +78,14 @@ def test_what_is_not_whole_is_set_aside_by_name_and_the_one_before_taken(folder,
     told = capsys.readouterr().err
     assert HARM[harm][1] in told and "checkpoint-4.broken" in told
     assert not harmed.exists() and harmed.with_name("checkpoint-4.broken").is_dir()
+
+
+def test_a_run_goes_on_from_the_one_before_and_ends_the_same(trained, folder, tiny_model):
+    flip(folder / "checkpoints/checkpoint-4/optimizer.pt")
+    sft_trainer.train(source(tiny_model), sft(max_steps=4), folder, rows(), [])
+    assert losses(folder) == losses(trained)
+    weights = "adapter/adapter_model.safetensors"
+    assert (folder / weights).read_bytes() == (trained / weights).read_bytes()
 
 
 def test_without_a_whole_one_nothing_is_lost_by_itself(folder):
