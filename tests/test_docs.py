@@ -24,7 +24,7 @@ from agentlite.cli.main import COMMANDS, _command, group
 from agentlite.config.pipeline import MADE
 from agentlite.config.settings import PreferenceLoss
 from agentlite.data.formats import FORMATS
-from agentlite.environments.making.blueprint import KINDS
+from agentlite.environments.synthesis.blueprint import KINDS
 from agentlite.rendering import PROTOCOLS
 from agentlite.scoring.rewards import WEIGHTS
 

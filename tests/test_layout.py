@@ -5,6 +5,7 @@ load.
 import ast
 import subprocess
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -29,7 +30,7 @@ ROOMS = [room for floor in FLOORS for room in floor]
 # `core` could become a drawer for odds and ends: a new file in it is a decision.
 CORE = {
     "__init__",
-    "call_results",
+    "tool_results",
     "conditions",
     "console",
     "distributed",
@@ -122,6 +123,16 @@ def circle_in(graph: dict[str, set[str]]) -> list[str]:
         for unit in free:
             del left[unit]
     return sorted(left)
+
+
+def test_no_two_classes_have_the_same_name() -> None:
+    names = Counter(
+        node.name
+        for path in (ROOT / "agentlite").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert not [name for name, count in names.items() if count > 1]
 
 
 def test_no_folder_holds_a_circle():

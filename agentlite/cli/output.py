@@ -15,7 +15,7 @@ from agentlite.core.row_files import encode
 from agentlite.report import ablation, retrieval_tables
 from agentlite.report.tables import TABLED, in_words, models, share, wrong_answers
 from agentlite.scoring.metrics.dialogs import HOW
-from agentlite.scoring.metrics.model_metrics import RetrievalLoss
+from agentlite.scoring.metrics.metrics_file import RetrievalLoss
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES
 from agentlite.scoring.weight_sweep import WeightingRow
 from agentlite.workspace import run_folder
@@ -46,7 +46,7 @@ def present(result: Result, *, as_json: bool, show: int, shape: str) -> None:
 def _shown(command: str, folder: Path, count: int) -> Iterator[str]:
     """The first records of a prep, or the first dialogs of a make."""
     if command == "make":
-        from agentlite.environments.making.dialog import shown
+        from agentlite.environments.synthesis.dialog import shown
 
         return shown(folder, count)
     from agentlite.stages.prep.show import rendered

@@ -14,7 +14,7 @@ from agentlite.config.gpu_profiles import AUTO, CPU, GPU, has_gpu
 from agentlite.config.metavars import as_typed, choices, is_struct, metavar, without_marks
 from agentlite.config.settings import COMMANDS, default, fields
 from agentlite.core.errors import UserError, nearest
-from agentlite.core.plain_words import misfit
+from agentlite.core.plain_words import type_error
 
 # arguments of TRL or PEFT that plan.json must not keep
 SECRETS = {"hub_token", "push_to_hub_token", "token", "use_auth_token"}
@@ -254,7 +254,7 @@ def _misfit(value: object, kind: Any, error: msgspec.ValidationError, place: Pla
         problem = f"{json.dumps(wrong, ensure_ascii=False)} is not one of {', '.join(known)}."
         fix = nearest(str(wrong), known, other=place.fix(example or known[0]))
         return UserError(problem, fix, location=place.location)
-    wanted = misfit(error).partition(", and this is")[0]
+    wanted = type_error(error).partition(", and this is")[0]
     example = example or next((one for name, one in EXAMPLES if name in wanted), metavar(kind))
     shown = json.dumps(value, ensure_ascii=False)
     problem = f"{shown} does not fit {metavar(kind)}: {wanted}."

@@ -64,7 +64,7 @@ def fits(value: object, schema: Schema) -> bool:
     return _compiled(schema).validator.is_valid(value) and not is_too_deep(value)
 
 
-def misfit(value: object, schema: Schema) -> str:
+def schema_error(value: object, schema: Schema) -> str:
     """The first reason why a value does not fit its schema, with the path to it; "" if it fits."""
     if is_too_deep(value):
         return f"is nested deeper than {DEEPEST}"

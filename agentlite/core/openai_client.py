@@ -80,13 +80,13 @@ class Reply(NamedTuple):
         return f"{self.problem}: {self.detail}" if self.detail else self.problem
 
 
-class _Answer(msgspec.Struct):
+class _Message(msgspec.Struct):
     content: str | None = None
     tool_calls: list[Any] | None = None
 
 
 class _Choice(msgspec.Struct):
-    message: _Answer = msgspec.field(default_factory=_Answer)
+    message: _Message = msgspec.field(default_factory=_Message)
     index: int = 0
     finish_reason: str | None = None
 

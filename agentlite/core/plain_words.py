@@ -43,7 +43,7 @@ def kind(value: object) -> str:
     return KINDS.get(type(value).__name__, "something else")
 
 
-def misfit(error: msgspec.ValidationError) -> str:
+def type_error(error: msgspec.ValidationError) -> str:
     """`messages[0].content: a text is expected, and this is a whole number`."""
     path, problem = located(error)
     return f"{path}: {problem}" if path else problem

@@ -257,7 +257,7 @@ class Score(Sampled, frozen=True):
     error: str = ""
 
 
-class Rollout(Candidate, frozen=True, kw_only=True):
+class TrainedAnswer(Candidate, frozen=True, kw_only=True):
     """A candidate that grpo drew and learned from, with its score."""
 
     components: dict[str, float]

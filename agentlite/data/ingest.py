@@ -25,9 +25,9 @@ from agentlite.data.curation.task_labels import classified
 from agentlite.data.curation.traits import Traits, near_text, traits
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import Raw, RawLine, decoded, samples, to_record
-from agentlite.data.formats.by_source import format_of
 from agentlite.data.formats.json_decode import REPAIRABLE, repair
 from agentlite.data.formats.sage import NO_CATALOGUE, undescribed
+from agentlite.data.formats.source_formats import format_of
 from agentlite.data.rejects import Reject, reject_of
 from agentlite.rendering import Mixture, encoding, renderer
 from agentlite.rendering.template import Template

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agentlite.core.errors import RowError
-from agentlite.core.json_schema import KEYWORDS, STRUCTURE, as_meant, misfit
+from agentlite.core.json_schema import KEYWORDS, STRUCTURE, as_meant, schema_error
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.openai_messages import Opened, Turn
 from agentlite.rendering import Protocol, render_last
@@ -43,7 +43,7 @@ def json_form(
             value = json.loads(turn.text)
         except (ValueError, RecursionError) as error:
             return f"not JSON: {error}"
-        return misfit(value, schema)
+        return schema_error(value, schema)
 
     return AnswerForm(grammar, problem, lead) if grammar else None
 
@@ -69,7 +69,7 @@ def call_form(
         call = turn.parsed.calls[0]
         if call.name not in tools:
             return f"a call of {call.name}"
-        return misfit(call.arguments, tools[call.name].parameters)
+        return schema_error(call.arguments, tools[call.name].parameters)
 
     return AnswerForm(grammar, problem) if grammar else None
 

@@ -14,9 +14,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from agentlite.core import console
-from agentlite.core.call_results import as_text, says_error
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Call, Message, Tool, canonical, plain, wire_message
+from agentlite.core.tool_results import as_text, says_error
 from agentlite.core.user_code import Named, UserCode, awaited
 from agentlite.data.formats import read_raw, samples, to_record
 from agentlite.data.formats.own_rows import is_to_learn

@@ -205,14 +205,14 @@ class Server:
                 kind="server_error",
                 headers={"Retry-After": seconds},
             )
-        answers = Answers(self, job, details)
+        answers = RequestAnswers(self, job, details)
         if not asked.stream:
             return _json(await answers.body(request))
         headers = {"Cache-Control": "no-cache"}
         return StreamingResponse(answers.events(), 200, headers, "text/event-stream")
 
 
-class Answers:
+class RequestAnswers:
     """The answers to one request, which are on their way from now on. `details`: for the log."""
 
     def __init__(self, server: Server, job: ServeJob, details: dict[str, object]):

@@ -67,7 +67,7 @@ class Preference(NamedTuple):
         return len(self.prompt) + max(len(self.chosen), len(self.rejected))
 
 
-class Answer(NamedTuple):
+class KtoAnswer(NamedTuple):
     """The ids of a prompt and of an answer to it, with the end of its turn."""
 
     prompt: list[int]
@@ -83,7 +83,7 @@ class Answer(NamedTuple):
         return self.tokens
 
 
-Rows = Sequence[Preference] | Sequence[Answer]  # the latter for kto
+Rows = Sequence[Preference] | Sequence[KtoAnswer]  # the latter for kto
 
 
 def train(source: Source, settings: DpoSettings, folder: Path, rows: Rows) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def make_trainer(
     return trl_trainer
 
 
-def mismatch_answers(rows: Sequence[Answer]) -> list[list[int]]:
+def mismatch_answers(rows: Sequence[KtoAnswer]) -> list[list[int]]:
     """For each row the answer of the nearest row before it, in a circle, that has another prompt;
     its own where there is no other prompt.
     """
@@ -233,7 +233,7 @@ def _with_losses(trl_class: Any, settings: DpoSettings) -> Any:
             pass. Both sides of the batch are means over the tokens of an answer, also in what is
             logged, where TRL has sums.
             """
-            if settings.loss_type not in LENGTH_NORMALIZED:
+            if settings.loss_type not in OWN_LOSSES:
                 return super()._compute_loss(model, inputs, return_outputs)
             passes: list[Any] = []
 
@@ -253,7 +253,7 @@ def _with_losses(trl_class: Any, settings: DpoSettings) -> Any:
             }.items():
                 mean = self.accelerator.gather(values).mean().item()
                 self._metrics["train"][f"rewards/{name}"][-1] = mean
-            of_pairs = LENGTH_NORMALIZED[settings.loss_type](chosen, rejected, settings)
+            of_pairs = OWN_LOSSES[settings.loss_type](chosen, rejected, settings)
             return loss + of_pairs.mean()
 
     return WithLosses
@@ -275,7 +275,7 @@ def losses(settings: DpoSettings) -> dict[str, object]:
     """
     smoothing = settings.label_smoothing
     weights: dict[str, float] = {settings.loss_type: 1.0}
-    if settings.loss_type in LENGTH_NORMALIZED:
+    if settings.loss_type in OWN_LOSSES:
         weights = {}  # the trainer adds it
     elif smoothing and settings.loss_type == "sigmoid":
         weights = {"sigmoid": 2 * (1 - smoothing), "robust": -(1 - 2 * smoothing)}
@@ -310,4 +310,4 @@ def orpo(chosen: Any, rejected: Any, settings: DpoSettings) -> Any:
     return -settings.beta * logsigmoid(log_odds(chosen) - log_odds(rejected))
 
 
-LENGTH_NORMALIZED = {"simpo": simpo, "orpo": orpo}
+OWN_LOSSES = {"simpo": simpo, "orpo": orpo}

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agentlite.core.call_results import no_tool
+from agentlite.core.tool_results import no_tool
 
 FOLDER = "bfcl_eval.eval_checker.multi_turn_eval.func_source_code"
 MODULES = {  # of a class: of its code, and of its functions' descriptions

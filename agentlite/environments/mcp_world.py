@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from agentlite.core.call_results import no_tool, says_error
 from agentlite.core.records import plain
+from agentlite.core.tool_results import no_tool, says_error
 from agentlite.core.user_code import one_line
 from agentlite.environments.gold_calls import gold_calls
-from agentlite.environments.inside import LostWorldError
+from agentlite.environments.world_process import LostWorldError
 
 VERSION = "2025-06-18"  # of the protocol; the server names the one that both use
 ENDING = 2.0  # seconds that a server may take to end once its input is closed

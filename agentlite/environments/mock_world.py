@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from agentlite.core.call_results import no_tool, says_error
-from agentlite.core.json_schema import Schema, misfit
+from agentlite.core.json_schema import Schema, schema_error
 from agentlite.core.records import Call, Tool, plain
+from agentlite.core.tool_results import no_tool, says_error
 from agentlite.data.formats.tool_calls import json_schema, read_tools
 from agentlite.environments.gold_calls import call_key, gold_calls
 from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply, question
@@ -77,7 +77,7 @@ class MockWorld:
         if call.name not in self.by_name:
             return CallResult(no_tool(call.name, self.by_name), failed=True)
         tool, reads = self.by_name[call.name]
-        if problem := misfit(call.arguments, tool.parameters):
+        if problem := schema_error(call.arguments, tool.parameters):
             return CallResult(f"{ERROR} {problem}", failed=True)
         key = call_key(call)
         if key in self.known:
@@ -162,11 +162,11 @@ def read_result(reply: SimulatorReply, returns: Schema) -> tuple[str, str]:
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        if text[0] in "[{" or misfit(text, returns):
+        if text[0] in "[{" or schema_error(text, returns):
             return "", f"it is not JSON: {error}"
         value = text
-    if problem := misfit(value, returns):
-        if misfit(text, returns):
+    if problem := schema_error(value, returns):
+        if schema_error(text, returns):
             return "", problem
         value = text  # a text that reads as a number
     return (value if isinstance(value, str) else plain(value)), ""

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from agentlite.core.call_results import no_tool
 from agentlite.core.errors import RowError
 from agentlite.core.records import (
     Call,
@@ -20,6 +19,7 @@ from agentlite.core.records import (
     wire_calls,
     wire_message,
 )
+from agentlite.core.tool_results import no_tool
 from agentlite.data.openai_messages import Opened, opened
 from agentlite.environments.gold_calls import call_key, wire
 from agentlite.environments.registry import Environment

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from agentlite.core.errors import RowError
-from agentlite.core.plain_words import misfit
+from agentlite.core.plain_words import type_error
 from agentlite.core.records import canonical, digest, plain
 from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply, question
 from agentlite.environments.trajectories import SimulatedUserTurns, UserFault
@@ -82,7 +82,7 @@ def read_profile(value: object) -> UserProfile:
     try:
         profile = msgspec.convert(value, UserProfile)
     except msgspec.ValidationError as error:
-        raise RowError("E201", f"user: {misfit(error)}") from error
+        raise RowError("E201", f"user: {type_error(error)}") from error
     if not profile.goal.strip():
         raise RowError("E201", "user: its goal is empty")
     if unknown := [name for name in profile.on_request if name not in profile.facts]:

@@ -10,7 +10,7 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Tool
 from agentlite.core.user_code import Named, UserCode
 from agentlite.data.formats.tool_calls import read_tools
-from agentlite.environments import inside
+from agentlite.environments import world_process
 
 MOST_TEXT = 100_000  # characters of a result that a model is shown
 
@@ -54,7 +54,7 @@ class World:
 
     def __init__(self, named: Named, limits: WorldLimits = LIMITS):
         self.named = named
-        self.code = UserCode([named], inside.answer, *limits)
+        self.code = UserCode([named], world_process.answer, *limits)
         self.tools: tuple[Tool, ...] = ()
         self.faults: list[str] = []  # a mock world has some; here a call that fails has its result
 

@@ -15,7 +15,7 @@ from agentlite.rendering.template import Template
 IGNORED = -100
 
 
-class Table(NamedTuple):
+class WeightTable(NamedTuple):
     """Marks in an answer, with their weights: of the mark, and of what follows it up to the next
     one; 1 before the first. `whole`: of a mark that is a whole pattern, alone. `questions`: the
     weight of the whole answer to a question that contains one of these texts.
@@ -59,12 +59,12 @@ QUESTIONS = (
     "What are the required parameter names",
     "What is the value of",
 )
-TABLES: dict[str, Table] = {
-    "react": Table(REACT),
-    "hermes": Table({}, r"<tool_call>.+?</tool_call>", 2.0),
-    "qwen": Table(QWEN),
-    "alpha_umi": Table({**REACT, "Next:": (2.0, 2.0)}),
-    "agentflan": Table(
+TABLES: dict[str, WeightTable] = {
+    "react": WeightTable(REACT),
+    "hermes": WeightTable({}, r"<tool_call>.+?</tool_call>", 2.0),
+    "qwen": WeightTable(QWEN),
+    "alpha_umi": WeightTable({**REACT, "Next:": (2.0, 2.0)}),
+    "agentflan": WeightTable(
         {
             **dict.fromkeys(NAMES, (1.0, 3.0)),
             "Thought:": (1.0, 1.0),
@@ -106,7 +106,7 @@ def training_rows(
     record: Record,
     protocol: Protocol,
     template: Template,
-    table: Table | None = None,
+    table: WeightTable | None = None,
     rows: Sequence[Rendered] | None = None,
 ) -> list[Encoded]:
     """The rows of a record that train something, weighed by `table`. Raises RowError E217 if none
@@ -123,7 +123,10 @@ def training_rows(
 
 
 def encode(
-    row: Rendered, template: Template, record: Record | None = None, table: Table | None = None
+    row: Rendered,
+    template: Template,
+    record: Record | None = None,
+    table: WeightTable | None = None,
 ) -> Encoded:
     """Pieces are cut into tokens one by one, so that no token crosses the edge of a span. By a
     table, a token has the weight of the place where it begins; one of weight 0 is not trained.
@@ -166,7 +169,7 @@ def encode(
     return Encoded(ids, labels, weights if table else [])
 
 
-def weight_changes(text: str, table: Table, question: str = "") -> list[tuple[int, float]]:
+def weight_changes(text: str, table: WeightTable, question: str = "") -> list[tuple[int, float]]:
     """Where in a text each weight begins, in order. Of two at one place the last one counts."""
     for part, weight in table.questions.items():
         if part in question:

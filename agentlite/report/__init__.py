@@ -15,10 +15,10 @@ from agentlite.report.bfcl_scores import as_json, bfcl_table
 from agentlite.report.headline import headline
 from agentlite.report.predictions import MOST, confusion, pack_predictions, read_answers
 from agentlite.report.provenance import commands, is_given, origins
-from agentlite.report.read_run import Evaluation, Json, WorkspaceRun, read_run
+from agentlite.report.read_run import Json, ReportedEvaluation, WorkspaceRun, read_run
 from agentlite.report.rollouts import file_of, files_of, pack_rollouts, read_rollouts
 from agentlite.report.tables import Table
-from agentlite.scoring.metrics.model_metrics import EXPLANATIONS
+from agentlite.scoring.metrics.metrics_file import EXPLANATIONS
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -143,7 +143,7 @@ def _contents(run: WorkspaceRun) -> Json:
     }
 
 
-def _evaluation(run: WorkspaceRun, evaluation: Evaluation, budget: int) -> Json:
+def _evaluation(run: WorkspaceRun, evaluation: ReportedEvaluation, budget: int) -> Json:
     on = f" on {evaluation.name}" if len(run.evaluations) > 1 else ""
     kept = ("models", "headline", "differences", "tools", "predictions", "rollouts")
     content: Json = {"evaluation": evaluation, "on": on, **dict.fromkeys(kept, ())}

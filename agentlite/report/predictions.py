@@ -17,14 +17,14 @@ from agentlite.report.packing import (
     packed_message,
     packed_tool,
 )
-from agentlite.report.read_run import Evaluation, Json, WorkspaceRun
+from agentlite.report.read_run import Json, ReportedEvaluation, WorkspaceRun
 from agentlite.scoring.metrics.tool_calls import WRONG_KINDS
 
 NO_CALL, UNREADABLE = "no call", "unreadable"
 MOST = 12
 
 
-class Answers(NamedTuple):
+class PredictionRows(NamedTuple):
     """The rows of predictions.jsonl by step and model. `records`: those of the prompts, as far as
     they are in the run.
     """
@@ -50,7 +50,7 @@ class Confused(NamedTuple):
         return counts.most_common(3)
 
 
-def read_answers(run: WorkspaceRun, evaluation: Evaluation) -> Answers:
+def read_answers(run: WorkspaceRun, evaluation: ReportedEvaluation) -> PredictionRows:
     by_step: dict[Step, dict[str, list[Row]]] = {}
     for name, model in evaluation.models.items():
         for row in model.rows("predictions.jsonl"):
@@ -61,14 +61,14 @@ def read_answers(run: WorkspaceRun, evaluation: Evaluation) -> Answers:
         stage.folder / name
         for stage in run.stages
         for name, digest in stage.outputs.items()
-        if digest in asked and stage.is_as_left(name)
+        if digest in asked and stage.is_unchanged(name)
     }
     names = {step.record_id for step in by_step}
     rows = (row for path in sorted(files) for row in read_rows(path))
-    return Answers({row["id"]: from_row(row) for row in rows if row["id"] in names}, by_step)
+    return PredictionRows({row["id"]: from_row(row) for row in rows if row["id"] in names}, by_step)
 
 
-def confusion(answers: Answers, models: Sequence[str]) -> list[Confused]:
+def confusion(answers: PredictionRows, models: Sequence[str]) -> list[Confused]:
     """Every expected tool, and "no call" where none was expected, the most often confused first.
 
     An expected tool has been called for itself, or else another one for it that was not expected.
@@ -94,7 +94,7 @@ def confusion(answers: Answers, models: Sequence[str]) -> list[Confused]:
 
 
 def pack_predictions(
-    answers: Answers, models: Sequence[str], metrics: Sequence[str], budget: int
+    answers: PredictionRows, models: Sequence[str], metrics: Sequence[str], budget: int
 ) -> Packed:
     """At most `budget` characters; the last steps are left out if that is needed."""
     steps = list(answers.by_step)
@@ -110,7 +110,7 @@ def pack_predictions(
 
 
 def _contents(
-    answers: Answers, steps: Sequence[Step], models: Sequence[str], metrics: Sequence[str]
+    answers: PredictionRows, steps: Sequence[Step], models: Sequence[str], metrics: Sequence[str]
 ) -> Json:
     """Every record and every tool once: a step refers to its record, and a record to its tools.
     Of a record, the messages up to the last turn that is shown.

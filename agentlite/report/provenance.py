@@ -10,7 +10,7 @@ import msgspec
 
 from agentlite.config import resolve
 from agentlite.config.settings import COMMANDS, default, fields, option_words
-from agentlite.report.read_run import Evaluation, Json, ReportedStage, WorkspaceRun
+from agentlite.report.read_run import Json, ReportedEvaluation, ReportedStage, WorkspaceRun
 from agentlite.report.tables import short
 
 
@@ -103,7 +103,7 @@ def _command(name: str, settings: Json, words: list[str], profiled: set[tuple[st
     return shlex.join(["agentlite", name, *words])
 
 
-def _evaluated(evaluation: Evaluation) -> tuple[Json, list[str]]:
+def _evaluated(evaluation: ReportedEvaluation) -> tuple[Json, list[str]]:
     """The settings and the first words of one command for all models and files of a data set; the
     prompts of each stand in its figures.
     """

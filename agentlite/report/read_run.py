@@ -64,10 +64,10 @@ class ReportedStage(StoredStage, frozen=True):
 
     def json(self, name: str) -> Json:
         """One of its files; {} if it is missing or cannot be trusted."""
-        return read_json(self.folder / name) if self.is_as_left(name) else {}
+        return read_json(self.folder / name) if self.is_unchanged(name) else {}
 
     def rows(self, name: str) -> list[Row]:
-        return list(read_rows(self.folder / name)) if self.is_as_left(name) else []
+        return list(read_rows(self.folder / name)) if self.is_unchanged(name) else []
 
     @property
     def logged(self) -> list[Row]:
@@ -79,7 +79,7 @@ class ReportedStage(StoredStage, frozen=True):
         return list(map(json.loads, written[: written.rfind(b"\n") + 1].splitlines()))
 
 
-class Evaluation(Struct, frozen=True, dict=True):
+class ReportedEvaluation(Struct, frozen=True, dict=True):
     """The models that answered the prompts of one data set, by name. `unread`: a sentence for each
     folder that was passed over; `compared`: compare.json, or {}.
     """
@@ -119,7 +119,7 @@ class WorkspaceRun(Struct, frozen=True):
 
     folder: Path
     stages: list[ReportedStage]
-    evaluations: list[Evaluation]
+    evaluations: list[ReportedEvaluation]
     unread: list[str]
 
     @property
@@ -129,7 +129,7 @@ class WorkspaceRun(Struct, frozen=True):
     def stage(self, name: object) -> ReportedStage | None:
         return next((stage for stage in self.stages if stage.name == name), None)
 
-    def is_bfcl(self, evaluation: Evaluation) -> bool:
+    def is_bfcl(self, evaluation: ReportedEvaluation) -> bool:
         """Whether its plans or figures name BFCL as a source of the prompts."""
         named: list[Any] = [[one.settings, one.inputs] for one in evaluation.models.values()]
         named += [one.get("by", {}).get("source", {}) for one in evaluation.metrics.values()]
@@ -167,7 +167,7 @@ def read_run(folder: Path) -> WorkspaceRun:
     return WorkspaceRun(folder, stages, evaluations, list(filter(None, unread)))
 
 
-def _evaluation(folder: Path, members: list[StoredStage]) -> Evaluation:
+def _evaluation(folder: Path, members: list[StoredStage]) -> ReportedEvaluation:
     """The models in the order in which they were compared, so that the first stays first; others
     follow by name.
     """
@@ -180,7 +180,7 @@ def _evaluation(folder: Path, members: list[StoredStage]) -> Evaluation:
             unread.append(reason)
         elif member.plan:
             models[member.folder.name] = ReportedStage(**structs.asdict(member))
-    return Evaluation(folder, models, unread, compared)
+    return ReportedEvaluation(folder, models, unread, compared)
 
 
 def read_json(path: Path) -> Json:

@@ -21,9 +21,9 @@ from agentlite.report.packing import (
     packed_message,
     packed_tool,
 )
-from agentlite.report.read_run import Evaluation, Json, ReportedStage
+from agentlite.report.read_run import Json, ReportedEvaluation, ReportedStage
 from agentlite.report.tables import in_order
-from agentlite.scoring.metrics.model_metrics import DONE, ENDINGS
+from agentlite.scoring.metrics.metrics_file import DONE, ENDINGS
 
 MOST = 500  # rollouts in a reader
 FILE, SAMPLES = "trajectories.jsonl", "samples.jsonl"
@@ -129,19 +129,19 @@ class RankedRollouts(NamedTuple):
     names: list[str]
 
 
-def files_of(evaluation: Evaluation) -> list[RolloutFile]:
+def files_of(evaluation: ReportedEvaluation) -> list[RolloutFile]:
     """Of each model those that are as it left them. Samples beside recorded dialogs are answers."""
     return [
         RolloutFile(name, model.folder / file, file == SAMPLES)
         for name, model in evaluation.models.items()
         for file in (FILE, SAMPLES)
-        if model.is_as_left(FILE) and model.is_as_left(file)
+        if model.is_unchanged(FILE) and model.is_unchanged(file)
     ]
 
 
 def file_of(stage: ReportedStage) -> list[RolloutFile]:
     """The one of a stage; [] where it has none, or not as it left it."""
-    if not stage.is_as_left(FILE):
+    if not stage.is_unchanged(FILE):
         return []
     model = str(stage.settings.get("model", stage.name))
     sampled = stage.kind != "rollout" or stage.settings.get("num_samples", 1) != 1

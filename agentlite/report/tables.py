@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentlite.report.read_run import Evaluation, Json, ReportedStage
+from agentlite.report.read_run import Json, ReportedEvaluation, ReportedStage
 from agentlite.scoring.metrics import dialogs
-from agentlite.scoring.metrics.model_metrics import COUNTS, GROUPS, LearnedBefore
+from agentlite.scoring.metrics.metrics_file import COUNTS, GROUPS, LearnedBefore
 from agentlite.scoring.metrics.tool_calls import METRICS, WRONG_KINDS
 
 TABLED = ("ranking", "differences", "latency_ms")  # of a retriever's figures
@@ -260,7 +260,7 @@ def listed(values: Json) -> str:
 # --- Differences between models, as text ---
 
 
-def differences(evaluation: Evaluation) -> list[Json]:
+def differences(evaluation: ReportedEvaluation) -> list[Json]:
     """The differences in compare.json, those of the main figures first; [] if the predictions have
     changed since.
     """
@@ -269,7 +269,7 @@ def differences(evaluation: Evaluation) -> list[Json]:
     return sorted(rows, key=lambda row: rank.get(row["metric"], len(rank)))
 
 
-def outdated(evaluation: Evaluation) -> str:
+def outdated(evaluation: ReportedEvaluation) -> str:
     """A sentence if the models were compared, but not as they are now; "" otherwise."""
     if evaluation.is_current or not evaluation.compared.get("differences"):
         return ""

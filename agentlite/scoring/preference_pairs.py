@@ -13,10 +13,10 @@ from agentlite.core.records import (
     Candidate,
     CandidateKey,
     PreferencePair,
-    Rollout,
     Score,
     Side,
     Step,
+    TrainedAnswer,
 )
 from agentlite.core.row_files import encode, replacing
 from agentlite.rendering import Prompt
@@ -272,8 +272,8 @@ def read_pairs(path: Path) -> Iterator[PreferencePair]:
     return _read(path, PreferencePair)
 
 
-def read_rollouts(path: Path) -> Iterator[Rollout]:
-    return _read(path, Rollout)
+def read_rollouts(path: Path) -> Iterator[TrainedAnswer]:
+    return _read(path, TrainedAnswer)
 
 
 def write_pairs(path: Path, pairs: Iterable[PreferencePair]) -> None:

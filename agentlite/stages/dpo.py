@@ -13,7 +13,7 @@ from agentlite.core.records import Candidate, Side, Step, from_row
 from agentlite.core.row_files import read_rows
 from agentlite.data.curation.keep import parse_keep
 from agentlite.engine import dpo, trainer
-from agentlite.engine.dpo import Answer, Preference
+from agentlite.engine.dpo import KtoAnswer, Preference
 from agentlite.engine.refusals import of_loss, refuse
 from agentlite.rendering import encode_answer, mixture_of, prompts
 from agentlite.rendering.template import Template
@@ -26,13 +26,13 @@ from agentlite.workspace.model_source import find_model, load_template
 from agentlite.workspace.run_folder import Result, RunTarget
 
 # in place of the defaults, by loss: SimPO's smallest beta (arXiv 2405.14734), ORPO's own SFT loss
-OF_LOSS: dict[str, dict[str, object]] = {"simpo": {"beta": 2.0}, "orpo": {"sft_weight": 1.0}}
+LOSS_DEFAULTS: dict[str, dict[str, object]] = {"simpo": {"beta": 2.0}, "orpo": {"sft_weight": 1.0}}
 CANDIDATES = ("candidates.jsonl", "scores.jsonl")  # what kto reads
 
 
 def inherit(settings: DpoSettings, run: Path) -> Origins:
     """Also what the loss wants in place of the defaults."""
-    of_loss = OF_LOSS.get(settings.loss_type, {})
+    of_loss = LOSS_DEFAULTS.get(settings.loss_type, {})
     origin = f"--loss-type {settings.loss_type}"
     own = {key: (value, origin) for key, value in of_loss.items()}
     return {**inherit_settings("dpo", settings, run), **own}
@@ -129,7 +129,7 @@ def read_preferences(settings: DpoSettings, data: Path, template: Template) -> l
     return rows
 
 
-def read_answers(settings: DpoSettings, data: Path, template: Template) -> list[Answer]:
+def read_answers(settings: DpoSettings, data: Path, template: Template) -> list[KtoAnswer]:
     """The candidates as ids, each desirable or not; of pairs without candidates, which were
     recorded or ranked again, both sides. Raises UserError as read_preferences does, and for a
     condition that no score meets.
@@ -152,12 +152,12 @@ def read_answers(settings: DpoSettings, data: Path, template: Template) -> list[
             for side in (pair.chosen, pair.rejected)
         ]
     prompt_ids = _prompt_ids(data, template, [step for _, step, _, _ in labelled])
-    rows: list[Answer] = []
+    rows: list[KtoAnswer] = []
     lengths: dict[str, int] = {}
     for line, step, answer, desirable in labelled:
         location, prompt = f"{path}:{line}", prompt_ids[step]
         ids = encode_answer(answer.text, answer.ended, template, prompt)
-        rows.append(Answer(prompt, ids, desirable))
+        rows.append(KtoAnswer(prompt, ids, desirable))
         lengths[location] = max(rows[-1].longest, lengths.get(location, 0))  # a pair has two
     refuse_longer(lengths, settings.max_length, "answer")
     return rows

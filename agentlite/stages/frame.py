@@ -50,7 +50,7 @@ def run_stage(
             status = "new" if target.force else run_folder.compare(target.folder, plan)
             figures = {"folder": status, **dry_run()}
         return Result(plan.command, "dry run", str(target.folder), figures, [], 0.0)
-    if target.has_work(plan):
+    if target.needs_run(plan):
         before_work()
     with (
         console.stdout_to_stderr(),

@@ -8,7 +8,7 @@ import msgspec
 from agentlite.config.settings import GrpoSettings
 from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.core.records import Candidate, CandidateKey, Rollout, Score, Step, to_row
+from agentlite.core.records import Candidate, CandidateKey, Score, Step, TrainedAnswer, to_row
 from agentlite.core.row_files import Appender, write_rows
 from agentlite.data.curation.mix import sample
 from agentlite.data.curation.task_labels import level
@@ -27,7 +27,7 @@ from agentlite.scoring.rewards import (
 )
 from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
 from agentlite.stages.frame import Figures
-from agentlite.stages.grpo_steps import Resting, restore_log
+from agentlite.stages.grpo_steps import PromptSchedule, restore_log
 from agentlite.stages.training import evaluated_on, fitting_prompts
 from agentlite.workspace.model_source import find_model, load_template
 from agentlite.workspace.run_folder import RunTarget
@@ -113,7 +113,7 @@ class PromptSampling:
         """Scores and stores them."""
         scores = list(self.scorer(candidates))
         for candidate, score in zip(candidates, scores, strict=True):
-            row = Rollout(
+            row = TrainedAnswer(
                 **msgspec.structs.asdict(candidate),
                 components=score.components,
                 feedback=score.feedback,
@@ -137,7 +137,7 @@ class PromptSampling:
 
     def sample(self, draw: grpo.Draw, groups: Sequence[int], step: int) -> list[grpo.LearnedRow]:
         """A group of answers to each prompt of an optimizer step."""
-        prompts = [self.prompts[index] for index in self.resting.awake(groups, step)]
+        prompts = [self.prompts[index] for index in self.schedule.select(groups, step)]
         requests = [
             self._request(prompt, f"{self.settings.seed} {step} {place}")
             for place, prompt in enumerate(prompts)
@@ -175,16 +175,16 @@ class PromptSampling:
 
     def _begin_resting(self) -> None:
         """With the scores of the steps so far."""
-        self.resting = Resting.of(self.settings, [prompt.step for prompt in self.prompts])
+        self.schedule = PromptSchedule.of(self.settings, [prompt.step for prompt in self.prompts])
         self._visit(row for row in self.rows.values() if row.model == self.folder.name)
 
-    def _visit(self, rows: Iterable[Rollout]) -> None:
+    def _visit(self, rows: Iterable[TrainedAnswer]) -> None:
         groups: dict[tuple[int, Step], list[float]] = {}
         for row in rows:
             totals = groups.setdefault((row.trained, row.candidate.step), [])
             totals += [] if row.error else [total(row.components, self.weights)]
         for (trained, step), totals in sorted(groups.items()):
-            self.resting.visited(step, trained, totals)
+            self.schedule.visited(step, trained, totals)
 
     def _leave_out_solved(self, loaded: Loaded) -> None:
         """Keeps the prompts whose answers before training differ in their totals: the others would

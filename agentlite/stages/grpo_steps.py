@@ -41,7 +41,7 @@ class Visit(NamedTuple):
 NEVER = Visit(-1, 0, flat=False)
 
 
-class Resting:
+class PromptSchedule:
     """Which prompts rest: those whose last group all scored the same, for `epochs`. An epoch has a
     group for each prompt, and a step `groups` of them. `keys`: what each prompt is known by.
     """
@@ -51,7 +51,7 @@ class Resting:
         self.visits: dict[Hashable, Visit] = {}
 
     @classmethod
-    def of(cls, settings: GrpoSettings, keys: Sequence[Hashable]) -> "Resting":
+    def of(cls, settings: GrpoSettings, keys: Sequence[Hashable]) -> "PromptSchedule":
         groups = settings.batch_size * settings.gradient_accumulation / settings.group_size
         return cls(keys, settings.rested_epochs, groups)
 
@@ -60,7 +60,7 @@ class Resting:
         times = self.visits.get(key, NEVER).times + 1
         self.visits[key] = Visit(step, times, len({round(value, 9) for value in totals}) < 2)
 
-    def awake(self, groups: Sequence[int], step: int) -> list[int]:
+    def select(self, groups: Sequence[int], step: int) -> list[int]:
         """The prompts of a step that was to have those of `groups`. In the place of one that rests
         comes the one that was learned from least and longest ago of those that do not.
         """

@@ -32,7 +32,7 @@ from agentlite.scoring.rewards import Component, total
 from agentlite.scoring.rewards.scorer import Tally
 from agentlite.stages.agent import Agent, prepare, rollout_settings
 from agentlite.stages.frame import Figures
-from agentlite.stages.grpo_steps import Resting, restore_log
+from agentlite.stages.grpo_steps import PromptSchedule, restore_log
 from agentlite.workspace.run_folder import RunTarget
 
 TRIED = 5  # tasks whose world is built to learn what it scores, if those before it cannot be
@@ -98,7 +98,7 @@ class TaskSampling:
         self.simulators = self.agent.open_simulators(self.folder)
         self.ended: Counter[str] = Counter()
         self.tally = Tally(self.settings.max_failures, self.folder, OTHER_REWARDS, "rollouts")
-        self.resting = Resting.of(self.settings, [task.id for task in self.agent.tasks])
+        self.schedule = PromptSchedule.of(self.settings, [task.id for task in self.agent.tasks])
         self.lost = ""
         for start in range(0, len(rows), self.size):
             self._count(self._scored(rows[start : start + self.size]))
@@ -126,7 +126,7 @@ class TaskSampling:
         setup, size = self.agent.setup, self.settings.group_size
         waiting = [
             (self.agent.tasks[index], step * self.size + place * size + number)
-            for place, index in enumerate(self.resting.awake(groups, step))
+            for place, index in enumerate(self.schedule.select(groups, step))
             for number in range(size)
         ]
         logprobs: dict[tuple[RolloutKey, int], Sequence[float]] = {}
@@ -220,7 +220,7 @@ class TaskSampling:
             if rollout.ended in LOST and not self.lost:
                 self.lost = f"{rollout.problem} (task {self.agent.name_of(rollout.task)})"
         for (task, step), totals in groups.items():
-            self.resting.visited(task, step, totals)
+            self.schedule.visited(task, step, totals)
         lost, count = sum(self.ended[ended] for ended in LOST), self.ended.total()
         if lost > max(1, self.settings.max_failures * count):
             problem = f"{lost} of {count} rollouts are lost; the first: {self.lost}."

@@ -58,7 +58,7 @@ class RunTarget(NamedTuple):
         """The folder of the stage, if what was begun there is to be carried on."""
         return None if self.force else self.folder
 
-    def has_work(self, plan: "Plan") -> bool:
+    def needs_run(self, plan: "Plan") -> bool:
         """Whether the folder is not up to date. Raises UserError 3 where it holds another plan."""
         return self.force or compare(self.folder, plan) != "done"
 
@@ -144,7 +144,7 @@ class StoredStage(Struct, frozen=True):
             )
         ]
 
-    def is_as_left(self, name: str) -> bool:
+    def is_unchanged(self, name: str) -> bool:
         """Whether the stage is finished and has this file, as it left it."""
         return self.done is not None and (self.folder / name).exists() and not self.changed([name])
 

@@ -14,8 +14,8 @@ from agentlite.core.json_schema import (
     fits,
     is_one_of,
     is_too_deep,
-    misfit,
     schema_at,
+    schema_error,
     schema_problem,
     takes,
     types_of,
@@ -67,7 +67,7 @@ def fits_by_hand(value: object, schema: dict[str, Any]) -> bool:
 def test_the_structure_of_a_schema_is_held_to_as_read_by_hand(
     value: object, schema: dict[str, Any]
 ) -> None:
-    assert fits(value, schema) == fits_by_hand(value, schema) == (not misfit(value, schema))
+    assert fits(value, schema) == fits_by_hand(value, schema) == (not schema_error(value, schema))
     assert not schema_problem(schema)
 
 
@@ -82,7 +82,7 @@ KEYWORDS = (
 @given(VALUES, st.dictionaries(st.sampled_from(KEYWORDS), VALUES, max_size=5))
 @settings(max_examples=examples(300))
 def test_no_schema_however_broken_raises(value: object, schema: dict[str, Any]) -> None:
-    assert fits(value, schema) == (not misfit(value, schema))
+    assert fits(value, schema) == (not schema_error(value, schema))
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,8 @@ def test_a_keyword_is_checked_and_the_reason_names_the_path(
     schema: dict[str, Any], right: object, wrong: object, reason: str
 ) -> None:
     whole = {"properties": {"v": schema}, "$defs": {"id": {"type": "integer"}}}
-    assert misfit({"v": right}, whole) == "" == schema_problem(whole)
-    assert misfit({"v": wrong}, whole).startswith(reason)
+    assert schema_error({"v": right}, whole) == "" == schema_problem(whole)
+    assert schema_error({"v": wrong}, whole).startswith(reason)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_nothing_fits_that_is_nested_too_deep_to_be_read_back() -> None:
         value = [value]
     assert fits(value, {}) and not is_too_deep(value)
     assert not fits([value], {}) and is_too_deep({"a": value})
-    assert misfit([value], {}) == f"is nested deeper than {DEEPEST}"
+    assert schema_error([value], {}) == f"is nested deeper than {DEEPEST}"
 
 
 @pytest.mark.parametrize(

@@ -11,16 +11,16 @@ from support.trainers import dpo, preferences, source
 from agentlite.engine import dpo as dpo_trainer
 from agentlite.engine import trainer as training
 from agentlite.engine import watch
-from agentlite.engine.dpo import Answer
+from agentlite.engine.dpo import KtoAnswer
 from agentlite.engine.load import load, loading_of
 
 SETTINGS = {"loss_type": "kto", "desirable_weight": 1.5, "undesirable_weight": 0.5}
 
 
-def answers() -> list[Answer]:
+def answers() -> list[KtoAnswer]:
     """Both sides of each pair, but the third chosen one is undesirable: unpaired."""
     return [
-        Answer(row.prompt, answer, desirable and number % 3 != 2)
+        KtoAnswer(row.prompt, answer, desirable and number % 3 != 2)
         for number, row in enumerate(preferences())
         for answer, desirable in ((row.chosen, True), (row.rejected, False))
     ]
@@ -75,7 +75,7 @@ def test_the_loss_is_that_of_the_formula(engine, tiny_model, tmp_path):
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_z_takes_the_nearest_answer_to_another_prompt_that_stands_before_in_a_circle(count):
     for prompts in product((1, 2), repeat=count):
-        rows = [Answer([prompt], [place], True) for place, prompt in enumerate(prompts)]
+        rows = [KtoAnswer([prompt], [place], True) for place, prompt in enumerate(prompts)]
         for place, found in enumerate(dpo_trainer.mismatch_answers(rows)):
             circle = [*rows[place + 1 :], *rows[:place]]
             others = [row.answer for row in circle if row.prompt != rows[place].prompt]

@@ -5,8 +5,8 @@ import contextlib
 import pytest
 from support.mcp_servers import command, served
 
-from agentlite.environments.inside import LostWorldError
 from agentlite.environments.mcp_world import McpClient, _events
+from agentlite.environments.world_process import LostWorldError
 
 pytestmark = pytest.mark.long  # a process for each server
 

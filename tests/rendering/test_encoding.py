@@ -7,7 +7,7 @@ from support.samples import WEATHER
 from agentlite.core.errors import MODEL, RowError, UserError
 from agentlite.core.records import Call, Message, Record
 from agentlite.rendering import choose, encoding, protocols_of, render, training_rows
-from agentlite.rendering.encoding import TABLES, Table, weight_at, weight_changes
+from agentlite.rendering.encoding import TABLES, WeightTable, weight_at, weight_changes
 from agentlite.rendering.renderer import Rendered, Span
 from agentlite.rendering.template import Template
 
@@ -109,7 +109,7 @@ def test_a_rewritten_history_gives_a_row_a_step_and_only_its_own_step_is_trained
 
 def test_a_token_weighs_what_the_segment_weighs_that_it_begins_in(smollm2, dialog):
     """By the table, and by nothing else: 3 after a mark, 0 takes a part out of the labels."""
-    table = Table({"Yes": (0.0, 3.0)})
+    table = WeightTable({"Yes": (0.0, 3.0)})
     (row,) = training_rows(dialog, chosen("hermes", smollm2), smollm2, table)
     pairs = list(zip(row.input_ids, row.labels, row.weights, strict=True))
     assert all((label == token) if weight else (label == -100) for token, label, weight in pairs)

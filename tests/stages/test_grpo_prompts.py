@@ -113,17 +113,17 @@ def test_what_rests_is_the_same_after_a_kill(
     folder, one_group = tmp_path / "grpo", {"batch_size": 2, "gradient_accumulation": 1}
     with log_of(folder, asked, **one_group, rest_epochs=2.0) as log:
         take(log, ["0.5", "1"], 0)
-        assert log.resting.awake([0], 1) == [0]
+        assert log.schedule.select([0], 1) == [0]
         take(log, ["0.5", "0.5"], 1)
-        assert log.resting.awake([0], 2) == [1]
-        at_two = dict(log.resting.visits)
+        assert log.schedule.select([0], 2) == [1]
+        at_two = dict(log.schedule.visits)
         take(log, ["0.5", "fail"], 2)  # one score alone teaches nothing
-        assert log.resting.awake([0], 3) == [1]
+        assert log.schedule.select([0], 3) == [1]
     monkeypatch.setattr(checkpoints, "restore_log", lambda *_: 2)
     with log_of(folder, asked, **one_group, rest_epochs=2.0) as log:
-        assert log.resting.visits == at_two
+        assert log.schedule.visits == at_two
     with log_of(folder, asked, **one_group) as log:  # by default nothing rests
-        assert log.resting.awake([0], 2) == [0]
+        assert log.schedule.select([0], 2) == [0]
 
 
 def screened(

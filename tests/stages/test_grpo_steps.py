@@ -3,15 +3,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlite.stages.grpo_steps import NEVER, Resting, Visit
+from agentlite.stages.grpo_steps import NEVER, PromptSchedule, Visit
 
 COUNT = 6
 indexes = st.integers(0, COUNT - 1)
 histories = st.lists(st.tuples(indexes, st.lists(st.sampled_from([0.0, 0.5, 1.0]), max_size=3)))
 
 
-def after(history: list[tuple[int, list[float]]], rest: float) -> Resting:
-    resting = Resting(range(COUNT), rest, COUNT)
+def after(history: list[tuple[int, list[float]]], rest: float) -> PromptSchedule:
+    resting = PromptSchedule(range(COUNT), rest, COUNT)
     for step, (index, totals) in enumerate(history):
         resting.visited(index, step, totals)
     return resting
@@ -29,7 +29,7 @@ def test_who_rests_is_passed_over_while_others_are_there(history, groups, rest):
         for index, place in last.items()
         if len({*history[place][1]}) < 2 and step - place < rest
     }
-    chosen = resting.awake(groups, step)
+    chosen = resting.select(groups, step)
     assert len({*chosen}) == len(chosen) == len(groups)
     awake = {*range(COUNT)} - asleep - {*groups}
     for planned, taken in zip(groups, chosen, strict=True):
@@ -39,15 +39,15 @@ def test_who_rests_is_passed_over_while_others_are_there(history, groups, rest):
 
 
 def test_in_its_place_comes_the_one_that_was_learned_from_least_and_longest_ago():
-    resting = Resting(range(4), 9, 4)
+    resting = PromptSchedule(range(4), 9, 4)
     for step, index in enumerate([1, 2, 3, 3, 0]):
         resting.visited(index, step, [0.0, 1.0] if index else [1.0, 1.0])
-    assert resting.awake([0], 5) == [1]
-    assert resting.awake([0, 1], 5) == [2, 1]
+    assert resting.select([0], 5) == [1]
+    assert resting.select([0, 1], 5) == [2, 1]
     assert resting.visits == {
         0: Visit(4, 1, flat=True),
         1: Visit(0, 1, flat=False),
         2: Visit(1, 1, flat=False),
         3: Visit(3, 2, flat=False),
     }
-    assert resting.awake([0], 13) == [0] and NEVER.times == 0
+    assert resting.select([0], 13) == [0] and NEVER.times == 0

@@ -10,9 +10,9 @@ from support.lending import lending_library
 import agentlite
 from agentlite.core.records import from_row
 from agentlite.core.row_files import Appender, read_rows
-from agentlite.environments.making.blueprint import KINDS, Blueprint, carry_out
-from agentlite.environments.making.checks import made_calls
 from agentlite.environments.registry import environment
+from agentlite.environments.synthesis.blueprint import KINDS, Blueprint, carry_out
+from agentlite.environments.synthesis.checks import made_calls
 from agentlite.environments.world import LIMITS
 from agentlite.stages.make import key_figure, search
 from agentlite.stages.make.search import counts

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from agentlite.config.settings import MakeSettings
-from agentlite.environments.making.checks import DialogFault
-from agentlite.environments.making.dialog import MadeDialog
 from agentlite.environments.simulators import SimulatorReply, question
+from agentlite.environments.synthesis.checks import DialogFault
+from agentlite.environments.synthesis.dialog import MadeDialog
 from agentlite.stages.make.judged import NO_VERDICT, DialogJudge, find_judges, read_verdict
 
 making = importlib.import_module("agentlite.stages.make.judged")

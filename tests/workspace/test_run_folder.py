@@ -51,7 +51,7 @@ def test_a_stage_of_another_command_is_named_and_stays(tmp_path, done):
             pass
     other = Plan("dpo", {"lora_r": 16}, {})
     for refuse in (
-        lambda: RunTarget(tmp_path, "one").has_work(other),
+        lambda: RunTarget(tmp_path, "one").needs_run(other),
         lambda: open_stage(folder, other, force=False).__enter__(),
     ):
         with pytest.raises(UserError, match="is a stage of `agentlite sft`, not of `dpo`") as told:
@@ -207,10 +207,10 @@ def test_what_was_changed_is_named_output_by_output(tmp_path, damage):
     assert stored.changed(["a", "c"]) == []
     assert stored.problem() == ("b has changed since the stage wrote it" if damage else "")
     assert stored.problem(["a"]) == ""
-    assert stored.is_as_left("a") and stored.is_as_left("b") is not bool(damage)
-    assert not stored.is_as_left("missing")
+    assert stored.is_unchanged("a") and stored.is_unchanged("b") is not bool(damage)
+    assert not stored.is_unchanged("missing")
     (folder / "done.json").unlink()
-    assert read(folder).changed() == [] and not read(folder).is_as_left("a")
+    assert read(folder).changed() == [] and not read(folder).is_unchanged("a")
 
 
 def test_an_output_that_was_changed_is_set_aside_and_others_are_left(tmp_path, capsys):

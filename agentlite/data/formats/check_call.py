@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentlite.core.errors import RowError, closest
-from agentlite.core.json_schema import Schema, fits, misfit, schema_at, takes
+from agentlite.core.json_schema import Schema, fits, schema_at, schema_error, takes
 from agentlite.core.records import Call, GoldCall, Tool, choices_of, plain
 
 NO_TOOLS = (
@@ -37,7 +37,7 @@ def check_arguments(call: Call, tool: Tool, is_typed: bool = True) -> None:
             near = closest(name, schema_at(tool.parameters, "properties"))
             others = f"; the nearest is {near}" if near else ""
             raise RowError("E210", f"{call.name} has no parameter {name}{others}", at=name)
-    if is_typed and (problem := misfit(call.arguments, tool.parameters)):
+    if is_typed and (problem := schema_error(call.arguments, tool.parameters)):
         raise RowError("E210", f"{call.name}: {problem}", at=problem.partition(":")[0])
 
 

@@ -19,8 +19,8 @@ from agentlite.core.errors import REJECTS, RowError, UserError, closest
 from agentlite.core.plain_words import BOM, kind, utf8_text
 from agentlite.core.row_files import check_parquet, read_parquet
 from agentlite.data.formats import bfcl
-from agentlite.data.formats.foreign_files import HEAD, refuse_foreign
 from agentlite.data.formats.json_decode import json_value, not_json
+from agentlite.data.formats.other_files import HEAD, refuse_foreign
 from agentlite.workspace.run_folder import stages_below
 
 LONGEST_LINE = 16 << 20

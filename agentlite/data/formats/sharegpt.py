@@ -72,7 +72,7 @@ def read(row: Row) -> Record:
         openai.refuse_another(row, "conversations", messages, "messages")
         others = rest(row, "conversations", "conversation", "system")
         return openai.read({**others, "messages": messages})
-    collected = Dialog(system)
+    collected = DialogBuilder(system)
     for number, turn in enumerate(turns, 1):
         collected.add(turn, number, is_alone=is_alone(turns, number))
     tools = read_tools(row.get("tools"), json_or_literal)
@@ -131,7 +131,7 @@ def is_alone(turns: list[object], number: int) -> bool:
     return SPEAKERS.get(str(speaker)) != "tool"
 
 
-class Dialog:
+class DialogBuilder:
     """Collects messages. The format has no ids: results answer the calls of the turn before in
     their order.
     """
@@ -302,7 +302,7 @@ def _weighted(row: Row, system: str) -> tuple[tuple[Message, ...], dict[str, Any
     turns = row["messages"]
     for other in OTHER_DIALOGS:
         openai.refuse_another(row, "messages", turns, other)
-    collected = Dialog(system)
+    collected = DialogBuilder(system)
     weights: dict[int, float | None] = {}
     extra: dict[str, list[Row]] = {}
     for number, turn in enumerate(turns, 1):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from agentlite.core.errors import MODEL, UserError
 from agentlite.rendering import Mixture, mixture_of
 from agentlite.rendering.template import Template
-from agentlite.report.read_run import Evaluation, ReportedStage, read_run
+from agentlite.report.read_run import ReportedEvaluation, ReportedStage, read_run
 from agentlite.workspace import hub
 from agentlite.workspace.embedded_files import EMBEDDED, embedded_folder
 from agentlite.workspace.lineage import lineage, setting_of
@@ -31,7 +31,7 @@ class ExportedModel(NamedTuple):
     lineage: list[str]
     max_length: int | None = None
     stages: list[ReportedStage] = []  # noqa: RUF012  (never changed)
-    evaluations: list[Evaluation] = []  # noqa: RUF012
+    evaluations: list[ReportedEvaluation] = []  # noqa: RUF012
     of_bfcl: bool = False
 
     @property
@@ -83,7 +83,9 @@ def find_subject(name: str, run: Path) -> ExportedModel:
         if source.digest in digests.values():
             wanted = [name for name in digests if digests[name] in (source.digest, base)]
             shown = {name: evaluation.models[name] for name in wanted}
-            evaluations.append(Evaluation(evaluation.folder, shown, [], evaluation.compared))
+            evaluations.append(
+                ReportedEvaluation(evaluation.folder, shown, [], evaluation.compared)
+            )
     of_bfcl = "bfcl:" in json.dumps([stage.settings for stage in stages]) or any(
         map(workspace.is_bfcl, evaluations)
     )

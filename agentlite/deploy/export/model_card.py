@@ -12,7 +12,7 @@ from agentlite.rendering import Protocol, render
 from agentlite.rendering.protocols import hermes
 from agentlite.rendering.renderer import span_text
 from agentlite.report import tables
-from agentlite.report.read_run import Evaluation, ReportedStage
+from agentlite.report.read_run import ReportedEvaluation, ReportedStage
 from agentlite.report.tables import as_table, described
 from agentlite.workspace.run_folder import versions
 
@@ -75,7 +75,7 @@ def _example(protocol: Protocol, subject: ExportedModel) -> dict[str, str]:
     return {"protocol": protocol.name, "prompt": row.text[: span.start], "answer": answer}
 
 
-def _figures(evaluation: Evaluation) -> dict[str, Any]:
+def _figures(evaluation: ReportedEvaluation) -> dict[str, Any]:
     metrics = {
         _bare(evaluation.models[name].settings.get("model", name)): figures
         for name, figures in evaluation.metrics.items()

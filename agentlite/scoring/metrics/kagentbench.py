@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from agentlite.core.errors import UserError, need
-from agentlite.core.plain_words import misfit
+from agentlite.core.plain_words import type_error
 from agentlite.core.records import plain
 from agentlite.scoring.metrics.confidence import Summary, bootstrapped, redrawn, summary
 from agentlite.scoring.metrics.kagentbench_texts import (
@@ -138,7 +138,7 @@ def _by_id(path: Path, kind: type[AnyRow]) -> dict[tuple[str, str], tuple[str, A
         try:
             row = msgspec.convert(json.loads(line), kind)
         except msgspec.ValidationError as error:
-            problem = f"{misfit(error)}."
+            problem = f"{type_error(error)}."
         except (ValueError, RecursionError) as error:
             problem = f"not a JSON row ({error})."
         if problem:

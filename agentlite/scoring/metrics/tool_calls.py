@@ -19,8 +19,8 @@ from agentlite.core.json_schema import (
     fits,
     is_one_of,
     is_too_deep,
-    misfit,
     schema_at,
+    schema_error,
     takes,
     types_of,
 )
@@ -168,7 +168,7 @@ def call_problem(call: Call, gold: GoldCall, tool: Tool | None) -> str:
         return f"calls {call.name}, not {gold.name}"
     schema = tool.parameters if tool else {}
     if gold.arguments is ANY_ARGUMENTS:
-        return misfit(call.arguments, schema)
+        return schema_error(call.arguments, schema)
     for name in schema.get("required") or ():
         if name not in call.arguments:
             return f"{name} is required"
@@ -191,7 +191,7 @@ def argument_problem(name: str, value: object, gold: GoldCall, schema: Schema) -
         return "is nested too deep"
     if gold.arguments is ANY_ARGUMENTS:
         alone = {key: rule for key, rule in schema.items() if key != "required"}
-        return "does not fit its schema" if misfit({name: value}, alone) else ""
+        return "does not fit its schema" if schema_error({name: value}, alone) else ""
     declared = schema_at(schema, "properties", name)
     if is_literal(declared):
         if not isinstance(value, str):

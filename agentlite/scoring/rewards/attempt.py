@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from agentlite.core.call_results import says_error
 from agentlite.core.records import Call, Gold, GoldCall, Message, Parsed, Tool
+from agentlite.core.tool_results import says_error
 from agentlite.scoring.read_turn import says_something
 from agentlite.scoring.rewards.call_matching import CallMatch, CallUse, ordered, uses
 

@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from agentlite.core.json_schema import Schema, is_one_of, misfit, schema_at, types_of
+from agentlite.core.json_schema import Schema, is_one_of, schema_at, schema_error, types_of
 from agentlite.core.records import (
     ANY_ARGUMENTS,
     ANY_TOOL,
@@ -136,7 +136,9 @@ def fit(call: Call, expected: GoldCall, schema: Schema) -> CallMatch:
     if missing and not problem:
         problem = f"{missing[0]} is missing"
     if expected.arguments is ANY_ARGUMENTS and not (problem or casts):
-        problem = misfit(call.arguments, schema)  # each argument fits, but not all of them together
+        problem = schema_error(
+            call.arguments, schema
+        )  # each argument fits, but not all of them together
         missing += [problem] if problem else []
     return CallMatch(right, len(call.arguments), named, len(missing), casts, problem)
 

@@ -19,7 +19,7 @@ from agentlite.engine.watch import Stopped, note_signals
 from agentlite.report import write_report
 from agentlite.scoring.ablation_table import CellRow, ablation_table
 from agentlite.scoring.metrics import dialogs, tool_calls
-from agentlite.scoring.metrics.model_metrics import read_metrics
+from agentlite.scoring.metrics.metrics_file import read_metrics
 from agentlite.scoring.metrics.summarize import Scores
 from agentlite.scoring.predictions import read_scores
 from agentlite.scoring.preference_pairs import read_pairs
@@ -32,7 +32,7 @@ from agentlite.stages.ablate.cells import (
     read_ablation,
     with_commands,
 )
-from agentlite.stages.ablate.commands import JOURNAL, Command, CommandJournal
+from agentlite.stages.ablate.commands import JOURNAL, CellCommand, CommandJournal
 from agentlite.stages.frame import Figures, Files, plan_of, run_stage
 from agentlite.workspace import folder_lock, run_folder
 from agentlite.workspace.model_source import find_model
@@ -185,7 +185,7 @@ def _find_candidates(ablation: Ablation, cells: Sequence[Cell], model: str, name
     return PAIRED
 
 
-def _run_shared(journal: CommandJournal, command: Command) -> None:
+def _run_shared(journal: CommandJournal, command: CellCommand) -> None:
     """Runs what all cells need. Raises UserError where it fails."""
     [row] = journal.ended([command]) or [journal.run(SHARED, command)]
     if row.exit_code:

@@ -26,7 +26,7 @@ from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import digest, plain
 from agentlite.scoring.grid_file import GridFile, read_grid_file
 from agentlite.scoring.rewards import settle_weights
-from agentlite.stages.ablate.commands import Command
+from agentlite.stages.ablate.commands import CellCommand
 from agentlite.workspace.lineage import setting_of
 from agentlite.workspace.run_folder import RunTarget
 
@@ -55,7 +55,7 @@ class Cell(NamedTuple):
     differs: str
     sets: Mapping[str, Any]
     labels: Mapping[str, str]
-    commands: Sequence[Command] = ()
+    commands: Sequence[CellCommand] = ()
 
     @property
     def home(self) -> str:
@@ -100,7 +100,7 @@ class Ablation(NamedTuple):
 
     def command(
         self, folder: str, command: str, options: Sequence[str], sets: Mapping[str, Any] = {}
-    ) -> Command:
+    ) -> CellCommand:
         """The command whose stage is `folder`, with what the user gave for all stages of its kind,
         then what the cell `sets`.
         """
@@ -117,9 +117,9 @@ class Ablation(NamedTuple):
         ]
         words += [word for text in (*common, *changed) for word in ("--set", text)]
         words += ["--profile", self.given.profile] if self.given.profile != AUTO else []
-        return Command(words, folder)
+        return CellCommand(words, folder)
 
-    def evaluation(self, home: str, model: str) -> Command:
+    def evaluation(self, home: str, model: str) -> CellCommand:
         """Of the model of a cell, or without a `home` of the model that all start from."""
         is_usual = self.split == default("eval", "split")
         out = "eval" if is_usual else f"eval-{self.split}"
@@ -273,7 +273,7 @@ def _values(ablation: Ablation, grid: GridFile) -> dict[str, list[Value]]:
 
 def with_commands(
     ablation: Ablation, cells: Sequence[Cell], sampled: str
-) -> tuple[list[Command], list[Cell]]:
+) -> tuple[list[CellCommand], list[Cell]]:
     """What is done once, which is asking the model that all start from, and sampling; and the cells
     with all commands that they need. `sampled`: the stage whose candidates are ranked; "" if they
     are sampled here.

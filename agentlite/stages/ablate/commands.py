@@ -29,7 +29,7 @@ LOOK = 0.05  # seconds between two looks at a process
 OF_THE_MACHINE = (DISK, LOCKED)
 
 
-class Command(NamedTuple):
+class CellCommand(NamedTuple):
     """`agentlite WORDS`, which makes the stage in `folder`, in that of the ablation."""
 
     words: Sequence[str]
@@ -148,7 +148,7 @@ class CommandJournal:
             with contextlib.suppress(msgspec.MsgspecError):
                 self.rows.append(msgspec.json.decode(line, type=EndedCommand))
 
-    def ended(self, commands: Sequence[Command]) -> list[EndedCommand]:
+    def ended(self, commands: Sequence[CellCommand]) -> list[EndedCommand]:
         """Of commands that build on each other, the rows of the first ones that are not to be run
         again; one that failed is the last.
 
@@ -174,12 +174,12 @@ class CommandJournal:
             newest = number
         return ended
 
-    def left(self, commands: Sequence[Command]) -> Sequence[Command]:
+    def left(self, commands: Sequence[CellCommand]) -> Sequence[CellCommand]:
         """Those of a cell that are to be run: none behind one that failed."""
         ended = self.ended(commands)
         return () if ended and ended[-1].exit_code else commands[len(ended) :]
 
-    def run(self, cell: str, command: Command) -> EndedCommand:
+    def run(self, cell: str, command: CellCommand) -> EndedCommand:
         """Runs a command. A stage that was finished with other settings, because the cell of that
         name was another one, is started over.
         """

@@ -11,7 +11,7 @@ from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.report import write_report
 from agentlite.report.headline import headline
-from agentlite.scoring.metrics.model_metrics import (
+from agentlite.scoring.metrics.metrics_file import (
     HEADLINE,
     as_printed,
     check_figure,
@@ -79,15 +79,15 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
     *_, last = printed.values()  # the gate is for the last model
     folders = [model.folder.relative_to(target.folder) for model in models.values()]
     return Result(
-        "eval",
-        "done" if any(model.status == "done" for model in models.values()) else "up to date",
-        str(target.folder),
-        {name: as_printed(metrics, settings.metrics) for name, metrics in printed.items()},
-        [str(folder / "metrics.json") for folder in folders],
-        round(sum(model.seconds for model in models.values()), 1),
-        target.next("agentlite report"),
-        failures(gate, means(last)),
-        headline(
+        command="eval",
+        status="done" if any(model.status == "done" for model in models.values()) else "up to date",
+        folder=str(target.folder),
+        figures={name: as_printed(metrics, settings.metrics) for name, metrics in printed.items()},
+        outputs=[str(folder / "metrics.json") for folder in folders],
+        seconds=round(sum(model.seconds for model in models.values()), 1),
+        next=target.next("agentlite report"),
+        failed=failures(gate, means(last)),
+        sentences=headline(
             {model.folder.name: msgspec.to_builtins(model.metrics) for model in models.values()},
             msgspec.to_builtins(comparison.differences) if comparison else [],
         ),

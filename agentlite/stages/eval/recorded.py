@@ -21,7 +21,7 @@ from agentlite.rendering import prompts as prompts_of
 from agentlite.scoring.judge.human_ratings import write_sheets
 from agentlite.scoring.metrics.dialogs import dialogs
 from agentlite.scoring.metrics.general_talk import IdentityAnswer, self_cognition
-from agentlite.scoring.metrics.model_metrics import LearnedBefore, Metrics, read_metrics
+from agentlite.scoring.metrics.metrics_file import LearnedBefore, Metrics, read_metrics
 from agentlite.scoring.metrics.summarize import Scores, figures, scores
 from agentlite.scoring.metrics.tool_calls import UNANSWERED
 from agentlite.scoring.predictions import (
@@ -32,8 +32,9 @@ from agentlite.scoring.predictions import (
     to_prediction_row,
 )
 from agentlite.stages.eval.ask import ANSWERS, answered_steps, ask
+from agentlite.stages.eval.contamination import learned_before
 from agentlite.stages.eval.evaluation import EvaluatedModel, Evaluation
-from agentlite.stages.eval.extra_metrics import (
+from agentlite.stages.eval.probes import (
     SAMPLES,
     check_extra_metrics,
     forgetting_metrics,
@@ -43,7 +44,6 @@ from agentlite.stages.eval.extra_metrics import (
     judged,
     pass_metrics,
 )
-from agentlite.stages.eval.learned_before import learned_before
 from agentlite.stages.eval.subjects import (
     EvalSubject,
     data_folder,

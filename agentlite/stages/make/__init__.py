@@ -10,9 +10,9 @@ from agentlite.config.settings import MakeSettings, default
 from agentlite.core import console
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.row_files import write_json, write_rows
-from agentlite.environments.making.checks import DialogFault, copy_key, faults
-from agentlite.environments.making.dialog import DIALOGS, MadeDialog, in_plain_words, row_of
 from agentlite.environments.registry import Environment, environment
+from agentlite.environments.synthesis.checks import DialogFault, copy_key, faults
+from agentlite.environments.synthesis.dialog import DIALOGS, MadeDialog, in_plain_words, row_of
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import World, WorldError, WorldLimits
 from agentlite.stages.agent import split_of_task

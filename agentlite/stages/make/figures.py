@@ -14,8 +14,8 @@ from agentlite.data.curation.minhash import text_copies
 from agentlite.data.curation.traits import near_text
 from agentlite.data.formats import openai
 from agentlite.engine import sentence_encoder
-from agentlite.environments.making.checks import made_calls
-from agentlite.environments.making.dialog import MadeDialog
+from agentlite.environments.synthesis.checks import made_calls
+from agentlite.environments.synthesis.dialog import MadeDialog
 from agentlite.stages.make.search import Slot
 from agentlite.workspace.model_source import Source
 

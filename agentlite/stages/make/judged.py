@@ -10,9 +10,9 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import plain
 from agentlite.engine.remote import Served, behind
 from agentlite.environments.gold_calls import wire
-from agentlite.environments.making.checks import DialogFault
-from agentlite.environments.making.dialog import MadeDialog, profile_of
 from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply, question
+from agentlite.environments.synthesis.checks import DialogFault
+from agentlite.environments.synthesis.dialog import MadeDialog, profile_of
 from agentlite.scoring.judge.human_ratings import alpha
 from agentlite.scoring.judge.llm_judge import between_marks, objects_in
 from agentlite.stages.make.search import Slot

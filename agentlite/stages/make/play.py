@@ -6,11 +6,11 @@ from pathlib import Path
 from agentlite.config.settings import MakeSettings
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call
-from agentlite.environments.making.blueprint import Blueprint
-from agentlite.environments.making.checks import DialogFault, faults
-from agentlite.environments.making.dialog import MadeDialog, profile_of, row_of
 from agentlite.environments.registry import Environment
 from agentlite.environments.rollout import GOLD
+from agentlite.environments.synthesis.blueprint import Blueprint
+from agentlite.environments.synthesis.checks import DialogFault, faults
+from agentlite.environments.synthesis.dialog import MadeDialog, profile_of, row_of
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import LOST, Trajectory
 from agentlite.stages.agent import Agent, act, rollout_settings, with_users

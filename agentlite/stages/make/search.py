@@ -11,7 +11,13 @@ from msgspec import Struct
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import Tool
 from agentlite.core.row_files import Appender, read_rows
-from agentlite.environments.making.blueprint import KINDS, Blueprint, Search, blueprint, carry_out
+from agentlite.environments.synthesis.blueprint import (
+    KINDS,
+    Blueprint,
+    Search,
+    blueprint,
+    carry_out,
+)
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import World, WorldError
 

@@ -15,11 +15,11 @@ from agentlite.core.row_files import check_parquet, refuse_unwritable
 from agentlite.data.curation.keep import parse_keep
 from agentlite.data.curation.mix import check_mix, full_task_weights, parse_mix
 from agentlite.data.formats import FORMATS, files_of
-from agentlite.data.formats.by_source import check_formats
+from agentlite.data.formats.source_formats import check_formats
 from agentlite.data.ingest import Ingested
 from agentlite.data.rejects import places, report
 from agentlite.data.worker_pool import RAY
-from agentlite.environments.making.dialog import DIALOGS
+from agentlite.environments.synthesis.dialog import DIALOGS
 from agentlite.environments.trajectories import finished_rollout, is_rollout
 from agentlite.stages.pairs.stored import SAMPLED_BY, candidates_file
 from agentlite.stages.prep.select import Selection

@@ -22,7 +22,7 @@ from agentlite.retrieval.rankers import BY_WORDS, Ranker
 from agentlite.retrieval.tool_pool import Query, ToolPool, queries, questions, read_pool
 from agentlite.retrieval.training_pairs import PAIRS, normal
 from agentlite.stages.frame import Figures, plan_of, run_stage
-from agentlite.stages.retriever.evaluate import TUNED, UNTRAINED, Encoder, measure
+from agentlite.stages.retriever.evaluate import TUNED, UNTRAINED, PoolEncoder, measure
 from agentlite.stages.training import check_if_installed
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
@@ -175,12 +175,12 @@ def _fill(
         f"retriever: {len(work.pool.entries)} tools under {len(work.pool.names)} names; {counts}"
     )
     trains = settings.max_steps != 0
-    untrained, tuned = Encoder(source, settings.max_length, work.pool), None
+    untrained, tuned = PoolEncoder(source, settings.max_length, work.pool), None
     figures: dict[str, Any] = {}
     if trains:
         figures = _train(folder, settings, source, work, untrained)
         made = Source(TUNED, str(folder / MADE), None, "")
-        tuned = Encoder(made, settings.max_length, work.pool)
+        tuned = PoolEncoder(made, settings.max_length, work.pool)
     outputs = index.write(index.ToolIndex(work.pool, (tuned or untrained).vectors), folder)
     figures |= work.counts
     figures |= {"problems": problems} if problems else {}
@@ -196,7 +196,7 @@ def _fill(
 
 
 def _train(
-    folder: Path, settings: RetrieverSettings, source: Source, work: Work, untrained: Encoder
+    folder: Path, settings: RetrieverSettings, source: Source, work: Work, untrained: PoolEncoder
 ) -> dict[str, object]:
     """The pairs are written once: a resumed run trains on the very same ones."""
     from agentlite.engine import retriever

@@ -31,7 +31,7 @@ TUNED, UNTRAINED, FUSED = "tuned", "untrained", "hybrid"
 TIMED, SHOWN = 50, 10  # questions that are timed; tools per question in rankings.jsonl
 
 
-class Encoder:
+class PoolEncoder:
     """A model and its vectors of the pool, both loaded when they are first needed."""
 
     def __init__(self, source: Source, max_length: int, pool: ToolPool):
@@ -66,8 +66,8 @@ def measure(
     folder: Path,
     settings: RetrieverSettings,
     by_split: Mapping[str, Sequence[Query]],
-    untrained: Encoder,
-    tuned: Encoder | None,
+    untrained: PoolEncoder,
+    tuned: PoolEncoder | None,
 ) -> dict[str, Any]:
     """Every ranking method on the questions of test: writes metrics.json and rankings.jsonl.
     Returns the key figures; none where test has no question.
@@ -240,7 +240,7 @@ def _short(figures: Mapping[str, Any], shown: Sequence[str]) -> dict[str, object
 
 
 def _latency(
-    texts: Sequence[str], pool: ToolPool, bm25: Ranker, encoder: Encoder
+    texts: Sequence[str], pool: ToolPool, bm25: Ranker, encoder: PoolEncoder
 ) -> dict[str, float]:
     """Median milliseconds of one question at a time: encoding it, searching the pool with its
     vector, and BM25.

@@ -14,7 +14,7 @@ from support.read_rows import from_stdin, rows_of
 
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.data.formats import files_of, readers
-from agentlite.data.formats.foreign_files import HEAD, refuse_foreign
+from agentlite.data.formats.other_files import HEAD, refuse_foreign
 from agentlite.data.formats.readers import LONGEST_LINE, PACKED
 
 BOM = b"\xef\xbb\xbf"

@@ -15,7 +15,7 @@ from agentlite.core.errors import DISK, GATE, LOCKED, OTHER_PLAN, UserError
 from agentlite.core.row_files import read_rows
 from agentlite.engine.watch import Stopped
 from agentlite.stages.ablate import commands
-from agentlite.stages.ablate.commands import Command, CommandJournal, CommandRun, run_command
+from agentlite.stages.ablate.commands import CellCommand, CommandJournal, CommandRun, run_command
 
 
 def program(tmp_path: Path, script: str) -> Path:
@@ -75,7 +75,7 @@ def test_a_signal_is_passed_on_once_and_ends_the_run(
         run_command(["sft"], caught)
 
 
-DPO = Command(["dpo"], "cells/a/dpo")
+DPO = CellCommand(["dpo"], "cells/a/dpo")
 
 
 def journal_row(exit_code: int, problem: str = "") -> str:

@@ -16,7 +16,7 @@ from agentlite.scoring.metrics.general_talk import Identity
 from agentlite.scoring.predictions import prompt_key
 from agentlite.stages.eval import recorded
 from agentlite.stages.eval.evaluation import slug
-from agentlite.stages.eval.extra_metrics import (
+from agentlite.stages.eval.probes import (
     IDENTITY_QUESTIONS,
     identity_of,
     identity_records,

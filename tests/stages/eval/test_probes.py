@@ -19,9 +19,9 @@ from agentlite import evaluate, prep
 from agentlite.core.row_files import read_rows
 from agentlite.scoring.metrics.general_talk import GeneralResults, forgetting, is_right
 from agentlite.scoring.metrics.summarize import pass_hat
-from agentlite.stages.eval import extra_metrics
+from agentlite.stages.eval import probes
 from agentlite.stages.eval.evaluation import slug
-from agentlite.stages.eval.extra_metrics import QUESTIONS_ZH
+from agentlite.stages.eval.probes import QUESTIONS_ZH
 
 
 @given(st.integers(1, 8), st.data())
@@ -105,7 +105,7 @@ def test_a_drawing_that_was_killed_draws_only_what_is_missing(
     workspace: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = figures(workspace, tiny_model, num_samples=3, out="whole")["passes"]
-    make, batches = extra_metrics.make_sampler, 0
+    make, batches = probes.make_sampler, 0
 
     def dying(*given: Any) -> Any:
         draw = make(*given)
@@ -119,7 +119,7 @@ def test_a_drawing_that_was_killed_draws_only_what_is_missing(
 
         return drawing
 
-    monkeypatch.setattr(extra_metrics, "make_sampler", dying)
+    monkeypatch.setattr(probes, "make_sampler", dying)
     with pytest.raises(Killed):
         figures(workspace, tiny_model, num_samples=3, out="killed")
     inside = Path("prep", slug(str(tiny_model)), "samples.jsonl")
@@ -127,7 +127,7 @@ def test_a_drawing_that_was_killed_draws_only_what_is_missing(
     before = file.read_bytes()
     assert before.count(b"\n") == 2 * 3
     file.write_bytes(before + b'{"torn')
-    monkeypatch.setattr(extra_metrics, "make_sampler", make)
+    monkeypatch.setattr(probes, "make_sampler", make)
     assert figures(workspace, tiny_model, num_samples=3, out="killed")["passes"] == whole
     assert file.read_bytes().startswith(before)
     drawn, other = (
@@ -144,11 +144,11 @@ def test_forgetting_is_that_of_the_two_models_losses(
     from agentlite.engine import load as loading
 
     few = {}
-    for file, tokens in extra_metrics.ANSWER_TOKENS.items():
+    for file, tokens in probes.ANSWER_TOKENS.items():
         lines = file.read_bytes().splitlines(keepends=True)
         (tmp_path / file.name).write_bytes(b"".join(lines[: 3 + len(few)]))
         few[tmp_path / file.name] = tokens
-    monkeypatch.setattr(extra_metrics, "ANSWER_TOKENS", few)
+    monkeypatch.setattr(probes, "ANSWER_TOKENS", few)
     loads: list[str] = []
     adapted = loading._adapted  # others have bound `load`, which calls it, under its own name
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentlite.core.json_schema import Schema, misfit
+from agentlite.core.json_schema import Schema, schema_error
 from agentlite.core.records import Tool
 
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
@@ -151,7 +151,7 @@ def from_outputs(tool: Tool, pool: Iterable[KnownValue]) -> int:
 
 
 def _fits(value: KnownValue, parameter: str, schema: Schema) -> bool:
-    return likeness(parameter, value.name) >= ALIKE and not misfit(value.value, schema)
+    return likeness(parameter, value.name) >= ALIKE and not schema_error(value.value, schema)
 
 
 def _argument(
@@ -174,7 +174,9 @@ def _sources(
     name: str, schema: Schema, pool: Sequence[KnownValue], rng: Random
 ) -> Iterator[list[KnownValue]]:
     """Groups of values, the best source first."""
-    yield [KnownValue(value, name) for value in _described(schema) if not misfit(value, schema)]
+    yield [
+        KnownValue(value, name) for value in _described(schema) if not schema_error(value, schema)
+    ]
     fitting = [value for value in pool if _fits(value, name, schema)]
     best = max((likeness(name, value.name) for value in fitting), default=0.0)
     fitting = [value for value in fitting if likeness(name, value.name) == best]
@@ -186,7 +188,7 @@ def _sources(
         drawn = [_argument(name, inner, pool, rng) for _ in range(rng.randint(1, 3))]
         several = {str(value.value): value for value in drawn if value is not None}.values()
         items = [value.value for value in several]
-        if items and not misfit(items, schema):
+        if items and not schema_error(items, schema):
             yield [KnownValue(items, name, guessed=any(value.guessed for value in several))]
         return
     if kind == "object":
@@ -203,7 +205,7 @@ def _sources(
         plain = SENTENCES
     elif "name" in words:
         plain = [f"{file}.txt" for file in NAMES] if "file" in words else NAMES
-    yield [KnownValue(value, name) for value in plain if not misfit(value, schema)]
+    yield [KnownValue(value, name) for value in plain if not schema_error(value, schema)]
     if kind == "string" and not words & FREE:
         texts = [value for value in pool if isinstance(value.value, str)]
         yield [value._replace(call=None, guessed=True) for value in texts]

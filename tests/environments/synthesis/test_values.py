@@ -5,9 +5,9 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlite.core.json_schema import misfit
+from agentlite.core.json_schema import schema_error
 from agentlite.core.records import Tool
-from agentlite.environments.making.values import (
+from agentlite.environments.synthesis.values import (
     KnownValue,
     arguments,
 )
@@ -42,4 +42,6 @@ def test_what_is_drawn_fits_the_schema(properties, pool, seed):
     one = tool(**properties)
     chosen = arguments(one, [KnownValue(value, name) for value, name in pool], Random(seed))
     if chosen is not None:
-        assert not misfit({name: value.value for name, value in chosen.items()}, one.parameters)
+        assert not schema_error(
+            {name: value.value for name, value in chosen.items()}, one.parameters
+        )

@@ -7,7 +7,7 @@ from agentlite.core import console
 from agentlite.core.records import Record, from_row
 from agentlite.core.row_files import find_rows, read_rows
 from agentlite.data.curation.traits import parents, queries
-from agentlite.scoring.metrics.model_metrics import LearnedBefore
+from agentlite.scoring.metrics.metrics_file import LearnedBefore
 from agentlite.stages.eval.subjects import EvalSubject
 from agentlite.workspace import run_folder
 
@@ -69,7 +69,7 @@ def _learned(folder: Path, by_tie: Mapping[str, set[int]]) -> int | None:
 
 def _rows_of(folder: Path) -> Path | None:
     """The records that a stage was trained on, as long as its data is that of its plan."""
-    if run_folder.read(folder).is_as_left(RECORDS):
+    if run_folder.read(folder).is_unchanged(RECORDS):
         return folder / RECORDS
     plan = run_folder.read_plan(folder)
     data = run_folder.read(
@@ -81,7 +81,7 @@ def _rows_of(folder: Path) -> Path | None:
         return None
     split = str(plan.settings.get("split") or "train")
     paths = (find_rows(data.folder, name) for name in (split, Path(RECORDS).stem))
-    return next((path for path in paths if data.is_as_left(path.name)), None)
+    return next((path for path in paths if data.is_unchanged(path.name)), None)
 
 
 def _ties(record: Record) -> set[str]:

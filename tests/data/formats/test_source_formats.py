@@ -1,10 +1,10 @@
-"""agentlite.data.formats.by_source: a format for each source."""
+"""agentlite.data.formats.source_formats: a format for each source."""
 
 import pytest
 
 from agentlite.core.errors import UserError
 from agentlite.data.formats import FORMATS
-from agentlite.data.formats.by_source import check_formats, format_of
+from agentlite.data.formats.source_formats import check_formats, format_of
 
 
 @pytest.mark.parametrize(

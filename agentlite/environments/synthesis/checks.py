@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentlite.core.json_schema import misfit
+from agentlite.core.json_schema import schema_error
 from agentlite.core.records import Call, Tool, canonical, digest
 from agentlite.data.curation.traits import normal
 from agentlite.data.formats.tool_calls import read_call
 from agentlite.environments.gold_calls import call_key, wire
-from agentlite.environments.making.blueprint import Blueprint
-from agentlite.environments.making.values import read_json
 from agentlite.environments.simulated_user import ADDRESS
+from agentlite.environments.synthesis.blueprint import Blueprint
+from agentlite.environments.synthesis.values import read_json
 from agentlite.rendering.foreign_text import result_mark
 
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -98,7 +98,7 @@ def _faults_of_calls(
             planned = next((other for other in left if _does(call, other)), None)
             if call.name not in parameters:
                 yield DialogFault("wrong call", f"{call.name} is not on offer", number)
-            elif problem := misfit(call.arguments, parameters[call.name]):
+            elif problem := schema_error(call.arguments, parameters[call.name]):
                 yield DialogFault("wrong call", f"{call.name}: {problem}", number)
             elif planned is None:
                 yield DialogFault("extra call", f"{call.name} is not in the blueprint", number)

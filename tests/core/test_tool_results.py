@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from agentlite.core.call_results import as_text, says_error
+from agentlite.core.tool_results import as_text, says_error
 
 
 class Colour(enum.Enum):

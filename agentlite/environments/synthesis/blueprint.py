@@ -14,11 +14,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentlite.core.json_schema import misfit
+from agentlite.core.json_schema import schema_error
 from agentlite.core.records import Call, Tool, canonical, digest
 from agentlite.environments.gold_calls import call_key
-from agentlite.environments.making import values
-from agentlite.environments.making.values import KnownValue, read_json
+from agentlite.environments.synthesis import values
+from agentlite.environments.synthesis.values import KnownValue, read_json
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import CallResult, World
 
@@ -294,7 +294,7 @@ def error(search: Search) -> Turns:
         return ()
     name = search.rng.choice([*misspelt])
     wrong = Call(call.name, {**call.arguments, name: misspelt[name]})
-    if misfit(wrong.arguments, _parameters(search, call)):
+    if schema_error(wrong.arguments, _parameters(search, call)):
         return ()  # the schema refuses it before the world does
     [failed], state = search.results([wrong])
     if not is_error(failed) or state != search.results([])[1]:

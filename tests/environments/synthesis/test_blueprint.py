@@ -1,4 +1,4 @@
-"""agentlite.environments.making.blueprint: a plan for each kind of dialog, and what confirms it."""
+"""A plan for each kind of dialog, and what confirms it."""
 
 from collections.abc import Sequence
 from random import Random
@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from agentlite.core.records import Call, Tool
-from agentlite.environments.making.blueprint import (
+from agentlite.environments.synthesis.blueprint import (
     KINDS,
     MOST_READ,
     PlannedCall,

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from agentlite.core.records import Tool, plain, wire_calls
 from agentlite.core.row_files import read_rows
 from agentlite.data.formats.tool_calls import read_call
-from agentlite.environments.making.blueprint import EMPTY, Blueprint, PlannedTurn, purpose
-from agentlite.environments.making.checks import DialogFault
-from agentlite.environments.making.values import read_json
 from agentlite.environments.simulated_user import UserProfile
+from agentlite.environments.synthesis.blueprint import EMPTY, Blueprint, PlannedTurn, purpose
+from agentlite.environments.synthesis.checks import DialogFault
+from agentlite.environments.synthesis.values import read_json
 
 DIALOGS = "dialogs.jsonl"
 MOST_NAMED = 4  # values of a result that an answer names

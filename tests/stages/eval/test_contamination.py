@@ -1,4 +1,4 @@
-"""agentlite.stages.eval.learned_before: test questions on which the model was trained."""
+"""agentlite.stages.eval.contamination: test questions on which the model was trained."""
 
 import json
 import random
@@ -15,10 +15,10 @@ from support.samples import WEATHER, WEATHER_TOOL
 from agentlite import evaluate, prep
 from agentlite.core.records import Call, GreedyAnswer, Message, Record, from_row, to_row
 from agentlite.core.row_files import read_rows
-from agentlite.scoring.metrics.model_metrics import LearnedBefore
+from agentlite.scoring.metrics.metrics_file import LearnedBefore
 from agentlite.scoring.predictions import prompt_key
 from agentlite.stages.eval import recorded
-from agentlite.stages.eval.learned_before import learned_before
+from agentlite.stages.eval.contamination import learned_before
 from agentlite.stages.eval.subjects import EvalSubject
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import Source

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from agentlite.core.call_results import as_text, no_tool, says_error
 from agentlite.core.records import plain
+from agentlite.core.tool_results import as_text, no_tool, says_error
 from agentlite.core.user_code import awaited, one_line
 from agentlite.environments.tool_schema import SchemaError, as_hinted, tool_schema
 

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from agentlite.core.records import Call, Tool
-from agentlite.environments.making.blueprint import Blueprint, PlannedCall, PlannedTurn
-from agentlite.environments.making.checks import faults, invented
+from agentlite.environments.synthesis.blueprint import Blueprint, PlannedCall, PlannedTurn
+from agentlite.environments.synthesis.checks import faults, invented
 
 
 def tool(name, description, **properties):
