@@ -51,7 +51,7 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
         made = {**figures, **sampling.figures(), **sampling.left_out}
         return {sampling.unit: sampling.count, **made}
 
-    with ExitStack() as opened:
+    with ExitStack() as opened:  # the processes of user functions, from the reading to the end
 
         def read() -> Sampling:
             sampling.read(opened.enter_context(functions))

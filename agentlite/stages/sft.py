@@ -26,7 +26,9 @@ SplitRows = tuple[list[Encoded], list[int], list[Encoded]]
 
 
 def run(settings: SftSettings, target: RunTarget) -> Result:
-    """Trains, or carries on."""
+    """Trains, or carries on: `train_stage` has the rows read, and then the steps forecast in a dry
+    run, or the model trained.
+    """
     refuse("sft", of_packing(settings))
     data = run_folder.find_stage(settings.data, target.run)
     outputs = run_folder.finished(data, "prep").outputs
