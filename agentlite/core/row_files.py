@@ -106,7 +106,7 @@ def sync_all(paths: Iterable[Path]) -> None:
         with open(path, "rb") as file:
             os.fsync(file.fileno())
         folders.add(path.parent)
-    for folder in folders:
+    for folder in sorted(folders):
         sync_folder(folder)
 
 
