@@ -18,7 +18,7 @@ from agentlite.core.row_files import read_rows
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import bfcl, to_record
 from agentlite.rendering import PROTOCOLS, Prompt
-from agentlite.report.predictions import Answers, confusion, pack_predictions
+from agentlite.report.predictions import PredictionRows, confusion, pack_predictions
 from agentlite.scoring.metrics.dialogs import dialogs
 from agentlite.scoring.metrics.metrics_file import means, read_metrics
 from agentlite.scoring.metrics.summarize import figures
@@ -232,9 +232,9 @@ def assert_right(record: Record, answers: dict[int, Sequence[Call]], as_text: bo
     assert pack_predictions(shown, ["m"], ["exact_call"], 1 << 20).notes == []
 
 
-def shown_in_report(record: Record, predictions: Sequence[Prediction]) -> Answers:
+def shown_in_report(record: Record, predictions: Sequence[Prediction]) -> PredictionRows:
     rows = {one.step: {"m": [as_on_disk(to_prediction_row(one))]} for one in predictions}
-    return Answers({record.id: from_row(as_on_disk(to_row(record)))}, rows)
+    return PredictionRows({record.id: from_row(as_on_disk(to_row(record)))}, rows)
 
 
 def as_on_disk(row: dict[str, Any]) -> dict[str, Any]:
