@@ -81,7 +81,7 @@ class Field(NamedTuple):
 
 @functools.cache
 def fields_of(struct: type[Struct]) -> dict[str, Field]:
-    """The fields of settings or options, those of the class itself before those it inherits."""
+    """The fields of settings or options, in their order: those that are inherited come first."""
     kinds = get_type_hints(struct, include_extras=True)
     infos = {info.name: info for info in msgspec.structs.fields(struct)}
     return {key: _field(struct, key, kind, infos[key]) for key, kind in kinds.items()}

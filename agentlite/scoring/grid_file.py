@@ -98,7 +98,7 @@ def read_grid_file(path: Path) -> GridFile:
         or (isinstance(inside, dict) and any(isinstance(one, dict) for one in inside.values()))
     ):
         return GridFile(path, _entries(content, path))
-    for name in content.keys() - {*SECTIONS}:
+    for name in (name for name in content if name not in SECTIONS):
         raise UserError(
             "is not a section of a grid.",
             nearest(str(name), SECTIONS),

@@ -1,6 +1,5 @@
 """The plan of a stage -> the command line that carries it on."""
 
-import importlib
 import json
 import shlex
 from collections.abc import Mapping, Set
@@ -11,6 +10,7 @@ from agentlite.config.gpu_profiles import has_gpu
 from agentlite.config.pipeline import TRAINED, typed
 from agentlite.config.resolve import Given, plain_settings, resolve
 from agentlite.config.settings import option_words
+from agentlite.stages.api import inherited_by
 from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import Plan, RunTarget
 
@@ -81,8 +81,7 @@ def _settled(command: str, flags: Mapping[str, Any], run: Path) -> dict[str, Any
     taken from the plan of what was begun."""
     given = Given(flags)
     settled = resolve(command, given)
-    inherit = getattr(importlib.import_module(f"agentlite.stages.{command}"), "inherit", None)
-    settled = resolve(command, given, inherit(settled.settings, run) if inherit else {})
+    settled = resolve(command, given, inherited_by(command, settled.settings, run))
     settings = plain_settings(settled.settings)
     if has_gpu() and hasattr(settled.settings, "load_in_4bit"):
         from agentlite.engine.planning.choose import keys_to_choose

@@ -31,7 +31,10 @@ PLAN, DONE = "plan.json", "done.json"
 FAILED = "failed.json"  # plan.json renamed: the folder was given up, and the next run starts over
 # while a file of answers grows: its rows when every question is answered
 EXPECTED = "expected.json"
-VERSIONED = ("torch", "unsloth", "unsloth_zoo", "transformers", "trl", "peft")
+VERSIONED = (
+    *("torch", "unsloth", "unsloth_zoo", "transformers", "trl", "peft"),
+    "sentence-transformers",
+)
 DEFAULT_RUN = "runs/default"
 Status = Literal["new", "half", "done"]
 Content = TypeVar("Content")
@@ -492,7 +495,7 @@ def versions() -> dict[str, str]:
 @cache
 def _installed() -> dict[str, str]:
     found = {"agentlite": VERSION}
-    for name in (*VERSIONED, "sentence-transformers"):
+    for name in VERSIONED:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     return found

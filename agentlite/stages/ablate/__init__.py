@@ -17,7 +17,7 @@ from agentlite.core.records import SPLITS, digest, plain
 from agentlite.core.row_files import write_json
 from agentlite.engine.watch import Stopped, note_signals
 from agentlite.report import write_report
-from agentlite.scoring.ablation_table import CellRow, ablation_table
+from agentlite.scoring.ablation_table import AblationTable, CellRow, ablation_table
 from agentlite.scoring.metrics import dialogs, tool_calls
 from agentlite.scoring.metrics.metrics_file import read_metrics
 from agentlite.scoring.metrics.summarize import Scores
@@ -89,21 +89,11 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
             ablation.by, settings.split, settings.metric, first, rows, scores, settings.seed
         )
         write_json(stage.folder / TABLE, table)
-        write_json(stage.folder / COSTS, journal.costs({cell.name: cell.home for cell in cells}))
-        means = {
-            row.name: row.figures[settings.metric].mean
-            for row in table.cells
-            if settings.metric in row.figures
-        }
-        best = max(means, key=means.__getitem__, default="")
-        failed = sum(row.state == "failed" for row in rows)
-        return [TABLE, COSTS], {
-            "cells": len(cells),
-            "done": len(cells) - failed,
-            "failed": failed,
-            "best": f"{best} ({settings.metric} {100 * means[best]:.0f} %)" if best else "",
-            "grid": grid,
-        }
+        # a cell that is the same as another was not run here, though it may have been once
+        run_here = zip(cells, rows, strict=True)
+        homes = {cell.name: cell.home for cell, row in run_here if row.state != "same"}
+        write_json(stage.folder / COSTS, journal.costs(homes))
+        return [TABLE, COSTS], {**_figures(table, rows), "grid": grid}
 
     result = run_stage(
         plan,
@@ -132,6 +122,19 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
         outputs=[TABLE, COSTS, JOURNAL],
         sentences=table["verdict"],
     )
+
+
+def _figures(table: AblationTable, rows: Sequence[CellRow]) -> Figures:
+    """How many cells are done, and which one is the best."""
+    metric, failed = table.metric, sum(row.state == "failed" for row in rows)
+    means = {row.name: row.figures[metric].mean for row in table.cells if metric in row.figures}
+    best = max(means, key=means.__getitem__, default="")
+    return {
+        "cells": len(rows),
+        "done": len(rows) - failed,
+        "failed": failed,
+        "best": f"{best} ({metric} {100 * means[best]:.0f} %)" if best else "",
+    }
 
 
 def key_figure(figures: Mapping[str, Any]) -> str:
@@ -206,9 +209,10 @@ def _run_cells(
     twins: dict[str, str] = {}  # the names of cells by all that decides what comes out
     rows = []
     for number, cell in enumerate(cells, 1):
-        if journal.left(cell.commands):
+        done = journal.ended(cell.commands)
+        if len(done) < len(cell.commands) and not (done and done[-1].exit_code):
             console.notice(f"ablate: cell {number} of {len(cells)}, {cell.name}")
-        ended = iter(journal.ended(cell.commands))
+        ended = iter(done)
         *_, training, evaluation = cell.commands
         for command in cell.commands:
             if command is training:

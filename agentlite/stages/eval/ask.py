@@ -29,8 +29,8 @@ def ask(
     stage: StageFolder,
 ) -> dict[Step, GreedyAnswer]:
     """An answer to each prompt: the cached ones, and those of the prompts that were not asked yet,
-    appended to the file as they come. Protocols by name.
-    What a server answered is kept where it leaves others unanswered.
+    appended to the file as they come. What a server answered is kept where it leaves others
+    unanswered. `protocols`: by name.
     """
     keys = {prompt.step: prompt_key(prompt) for prompt in prompts}
     stage.set_aside_changed(ANSWERS)

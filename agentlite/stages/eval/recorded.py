@@ -54,6 +54,8 @@ from agentlite.stages.eval.subjects import (
 from agentlite.workspace.model_source import load_template
 from agentlite.workspace.run_folder import Plan, RunTarget, StageFolder
 
+COGNITION = "self_cognition.jsonl"
+
 
 class RecordedEvaluation(Evaluation):
     """Models at the steps of a split of prep, and files of what other systems answered there."""
@@ -179,7 +181,7 @@ class RecordedEvaluation(Evaluation):
             "dialogs.jsonl": (dialog._asdict() for dialog in whole),
         }
         if about_itself:
-            rows["self_cognition.jsonl"] = (answer._asdict() for answer in about_itself)
+            rows[COGNITION] = (answer._asdict() for answer in about_itself)
         for file, of_file in rows.items():
             write_rows(folder / file, of_file)
         write_json(folder / "metrics.json", metrics)
@@ -190,6 +192,8 @@ class RecordedEvaluation(Evaluation):
         }
         prompt_set = {"limit": self.settings.limit, "seed": seed, "predictions": subject.file}
         outputs = [*([ANSWERS] if subject.source else []), *rows, "metrics.json"]
+        if not about_itself and (folder / COGNITION).exists():  # of an earlier run, as its figures
+            outputs.append(COGNITION)
         stage.finish(outputs, {"steps": key, "prompt_set": prompt_set, **means})
         return metrics, scores(predictions, whole)
 

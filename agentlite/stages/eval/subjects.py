@@ -40,16 +40,21 @@ OF_A_MODEL = (
 
 
 class EvalData(NamedTuple):
-    """The records to ask, all of the split by id, the settings of prep and the model that it was
-    run for, the digest of the rows, and the protocols of the prompts.
+    """The records to ask, all of the split by id, the folder of prep and its settings, the digest
+    of the rows, and the protocols of the prompts.
     """
 
     records: list[Record]
     every: dict[str, Record]
+    folder: Path
     prepared: dict[str, Any]
-    model: Source
     digest: str
     protocol: str
+
+    @property
+    def model(self) -> Source:
+        """The model that prep was run for: it may be gone where another one is asked."""
+        return find_model(str(self.prepared["model"]), self.folder.parent, self.folder)
 
 
 class EvalSubject(NamedTuple):
@@ -90,14 +95,15 @@ def load_data(settings: EvalSettings, run: Path) -> EvalData:
             exit_code=USAGE,
         )
     records = [records[index] for index in sample(records, settings.limit, settings.seed)]
-    model = find_model(str(prepared["model"]), folder.parent, folder)
-    protocol = str(prepared["protocol"])
+    digest, protocol = outputs[path.name], str(prepared["protocol"])
+    data = EvalData(records, every, folder, prepared, digest, protocol)
     if settings.protocol:
-        protocol = choose(settings.protocol, load_template(model.base), settings.seed).name
+        template = load_template(data.model.base)
         for number, record in enumerate(records):  # each is drawn a protocol anew
             meta = {key: value for key, value in record.meta.items() if key != "protocol"}
             records[number] = replace(record, meta=meta)
-    return EvalData(records, every, prepared, model, outputs[path.name], protocol)
+        data = data._replace(protocol=choose(settings.protocol, template, settings.seed).name)
+    return data
 
 
 def with_retrieved_tools(settings: EvalSettings, data: EvalData, run: Path) -> EvalData:

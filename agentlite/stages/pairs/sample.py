@@ -36,11 +36,13 @@ from agentlite.stages.pairs.score import (
 from agentlite.stages.pairs.stored import (
     CANDIDATES,
     SAMPLED,
+    has_changed,
     is_sampled,
     rescore_hint,
 )
 from agentlite.stages.training import fitting_prompts
 from agentlite.workspace import run_folder
+from agentlite.workspace.digests import file_digest
 from agentlite.workspace.lineage import lineage, model_of_prep
 from agentlite.workspace.model_source import find_model, load_template
 from agentlite.workspace.run_folder import Plan, RunTarget, StageFolder
@@ -126,8 +128,9 @@ class Sampling(CandidateSource):
         settings, source, folder = self.settings, self.source, stage.folder
         records, mixture, prompts, too_long = self._read()
         write_rows(folder / "records.jsonl", map(to_row, records))
-        for name in (CANDIDATES, SCORES):
-            stage.set_aside_changed(name)
+        if (folder / SAMPLED).exists() and has_changed(folder):
+            run_folder.set_aside(folder / CANDIDATES)
+        stage.set_aside_changed(SCORES)
         self._sample(prompts, mixture.protocols, stage)
         candidates = list(read_candidates(folder / CANDIDATES))
         unanswered = len(self._missing(prompts, {candidate.key for candidate in candidates}))
@@ -215,7 +218,7 @@ class Sampling(CandidateSource):
                 key=lambda one: (one.model != GOLD, order.get(one.step, len(order)), one.sample),
             )
             write_rows(path, map(msgspec.structs.asdict, answers))
-        write_json(sampled, {"candidates": total})
+        write_json(sampled, {"candidates": file_digest(path)})
 
     def _missing(
         self, prompts: Sequence[Prompt], known: Collection[CandidateKey]

@@ -1,5 +1,6 @@
 """The candidates and scores that an earlier pairs or grpo left, and pairs from them."""
 
+import json
 import shlex
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,12 +33,14 @@ from agentlite.stages.pairs.score import (
     score_candidates,
 )
 from agentlite.workspace import run_folder
+from agentlite.workspace.digests import file_digest
 from agentlite.workspace.lineage import lineage, model_of_prep
 from agentlite.workspace.model_source import Source, find_model, is_served
 from agentlite.workspace.run_folder import Plan, StageFolder
 
 CANDIDATES = "candidates.jsonl"
-# written when every candidate is there: from then on they can be ranked, whatever happens
+# the digest of the candidates, written when every one is there: from then on they can be ranked,
+# whatever happens
 SAMPLED = "sampled.json"
 SAMPLED_BY = {name: stage.candidates for name, stage in STAGES.items() if stage.candidates}
 REWARD = "reward"  # the weighted total, beside the components that a condition can name
@@ -129,10 +132,26 @@ def is_sampled(folder: Path) -> bool:
     return (folder / SAMPLED).exists() and run_folder.is_stage(folder)
 
 
+def has_changed(folder: Path) -> bool:
+    """Whether candidates that were sampled whole are others now."""
+    path = folder / CANDIDATES
+    try:
+        digest = json.loads((folder / SAMPLED).read_bytes())["candidates"]
+    except (ValueError, TypeError, KeyError):
+        return True
+    return not path.exists() or file_digest(path) != digest
+
+
 def find_stored(folder: Path) -> Stored:
     """Raises UserError where there are no candidates, or not the ones that were written."""
     if is_sampled(folder) and not run_folder.is_finished(folder):
         # sampled whole, though not scored: its candidates are as good as any
+        if has_changed(folder):
+            raise UserError(
+                "has changed since it was sampled.",
+                "Run the same `agentlite pairs` again: it samples them again.",
+                location=str(folder / CANDIDATES),
+            )
         candidates = list(read_candidates(folder / CANDIDATES))
         return Stored(folder, candidates, {}, run_folder.read_plan(folder))
     file, plan = candidates_file(folder), run_folder.read_plan(folder)

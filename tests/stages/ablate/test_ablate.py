@@ -394,3 +394,16 @@ def test_weights_go_to_a_stage_with_rewards_of_its_own(run: Path, ran: Commands)
         {"grpo.weights": {}},
         {"grpo.weights": {"exact": 1.0}},
     ]
+
+
+def test_both_reports_have_the_table(run: Path, ran: Commands) -> None:
+    ran.skill = lambda cell, *_: 80 if cell.get("dpo.beta") == 0.1 else 50
+    ran.fails = {"cells/no-efficiency-beta=0.05": (DIVERGED, "loss <b>is</b> not a number.")}
+    ablate(run)
+    text = (run / "report.md").read_text(encoding="utf-8")
+    page = (run / "report.html").read_text(encoding="utf-8")
+    for report in (text, page):
+        assert "Better than default, beta=0.05 beyond noise" in report
+        assert "+30.0 [" in report and "beyond noise" in report
+        assert "dpo.beta=0.05" in report  # the command of the cell that failed
+    assert "<b>is</b>" not in page and '<section id="ablation">' in page
