@@ -196,6 +196,10 @@ class _Rollout:
         if not isinstance(self.request, RolloutPrompt) or len(self.stored) <= self.request.turn:
             return None
         turn = self.stored[self.request.turn]
+        if turn.ids and tuple(self.request.ids[-len(turn.prompt_ids) :]) != turn.prompt_ids:
+            # the world says something else than it did: this prompt was never answered
+            del self.stored[turn.turn :]
+            return None
         return RolloutAnswer(0, turn.text, turn.ended, turn.new_tokens, turn.ids)
 
     def hear(self, reply: Reply) -> Iterator[ModelTurn]:

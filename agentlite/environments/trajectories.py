@@ -181,7 +181,7 @@ def read_trajectories(path: Path) -> Iterator[Trajectory]:
 
 def read_turns(path: Path) -> dict[RolloutKey, list[ModelTurn]]:
     """The turns of each rollout, in order. A turn that comes again stands for that one and all
-    behind it: the rollout was begun anew there.
+    behind it: from there the rollout went on otherwise.
     """
     turns: dict[RolloutKey, list[ModelTurn]] = {}
     for row in read_rows(path) if path.exists() else ():

@@ -77,7 +77,7 @@ class World:
         """
         if self.code.child is None:
             self.code.start()
-        self._ask("create")
+        self._ask("__init__")
         first: str | None = self._ask("reset", row)
         self.tools = self._read(self._ask("tools"))
         return first

@@ -39,7 +39,7 @@ def answer(make: Callable[[], Any], request: Sequence[Any]) -> tuple[Any, str]:
 
 def _answer(make: Callable[[], Any], what: str, *arguments: Any) -> Any:
     global world
-    if what == "create":
+    if what == "__init__":
         os.environ["TZ"] = "UTC"  # the same times of day on every machine
         time.tzset()
         _hook("close")

@@ -119,14 +119,14 @@ def slices(record: Record, protocol: str) -> dict[str, str]:
     offered = len(record.tools)
     expected = sum(len(record.expected(turn).calls) for turn in record.turns)
     told = [record.meta[key] for key in DIFFICULTY if isinstance(record.meta.get(key), str)]
-    by_calls = "no call" if not expected else "1 call" if expected == 1 else "2-4 calls"
-    by_calls = by_calls if expected < 5 else "5+ calls"
+    several = "2-4 calls" if expected < 5 else "5+ calls"
+    by_calls = several if expected > 1 else "1 call" if expected else "no call"
     return {
         "tools": str(offered) if offered < 2 else "2-4" if offered < 5 else "5+",
         "task": record.task,
         "source": record.source,
         "protocol": protocol,
-        "difficulty": (told or [""])[0] or by_calls,
+        "difficulty": next(iter(told), "") or by_calls,
     }
 
 

@@ -22,6 +22,7 @@ from agentlite.data.curation.traits import Traits, normal, traits
 from agentlite.data.formats import files_of, raw_files, read_raw
 from agentlite.data.formats.json_decode import json_value
 from agentlite.engine import sentence_encoder
+from agentlite.engine.remote import Served
 from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply, question
 from agentlite.retrieval.clusters import clusters, nearest_cluster
 from agentlite.stages.frame import Figures, Files, plan_of, run_stage
@@ -90,13 +91,7 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
             numbers = range(requests, requests + -(-missing // settings.per_request))
             requests = numbers.stop
             near = [_near_seeds(settings, seeds, labels, vectors, number) for number in numbers]
-            asked = [
-                _request(settings, shown, number)
-                for shown, number in zip(near, numbers, strict=True)
-            ]
-            replies = answers(teacher, asked, settings, stage.folder / REPLIES, "queries: requests")
-            for shown, reply in zip(near, replies, strict=True):
-                made += _read_reply(reply, shown)
+            made += _ask(settings, teacher, near, numbers, stage.folder / REPLIES)
             made = _compare(made, seeds, held_out)
         kept = [query for query in made if not query.fault][: settings.num_queries]
         dropped = [{"text": query.text, "fault": query.fault} for query in made if query.fault]
@@ -106,6 +101,7 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
             new_vectors = sentence_encoder.embed(encoder, [query.text for query in kept])
             new_labels = nearest_cluster(new_vectors, centres)
         of_seeds, of_new = Counter(labels), Counter(new_labels)
+        examples = [seeds[labels.index(number)].text[:80] for number in range(len(centres))]
         figures: dict[str, Any] = {
             "wanted": settings.num_queries,
             "kept": len(kept),
@@ -113,12 +109,8 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
             "seeds": len(seeds),
             "dropped": dict(Counter(row["fault"] for row in dropped).most_common()),
             "clusters": [
-                {
-                    "example": seeds[labels.index(number)].text[:80],
-                    "seeds": of_seeds[number],
-                    "new": of_new[number],
-                }
-                for number in range(len(centres))
+                {"example": example, "seeds": of_seeds[number], "new": of_new[number]}
+                for number, example in enumerate(examples)
             ],
         }
         write_json(stage.folder / "stats.json", figures)
@@ -151,6 +143,21 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
         keep=[REPLIES],
         token_budget=settings.token_budget,
     )
+
+
+def _ask(
+    settings: QueriesSettings,
+    teacher: Served,
+    near: Sequence[Sequence[SeedQuery]],
+    numbers: Sequence[int],
+    file: Path,
+) -> Iterator[NewQuery]:
+    """The new queries of one request for each group of near seeds; its reply is kept in `file`."""
+    both = zip(near, numbers, strict=True)
+    asked = [_request(settings, shown, number) for shown, number in both]
+    replies = answers(teacher, asked, settings, file, "queries: requests")
+    for shown, reply in zip(near, replies, strict=True):
+        yield from _read_reply(reply, shown)
 
 
 def key_figure(figures: Mapping[str, Any]) -> str:

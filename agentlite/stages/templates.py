@@ -105,14 +105,7 @@ class TemplateDifference(NamedTuple):
 def run(settings: TemplatesSettings, target: RunTarget) -> Result:
     """What was answered is kept, whatever ends it."""
     teacher = teacher_of(settings, "make templates", target.begun)
-    own = settings.judge_endpoint
-    judging = behind(
-        (own or settings.endpoint[0],),
-        settings.judge_model or ("" if own else settings.model),
-        settings.judge_key if own else settings.endpoint_key,
-        "--judge-endpoint",
-        settings,
-    ).endpoints[0]
+    judging = _judge(settings)
     benchmark = protocols_of(settings.benchmark).protocols
     if native := next((name for name, protocol in benchmark.items() if protocol.native), ""):
         raise UserError(
@@ -193,6 +186,19 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
         keep=[REPLIES],
         token_budget=settings.token_budget,
     )
+
+
+def _judge(settings: TemplatesSettings) -> Endpoint:
+    """The server that scores the answers: one of its own, or the first that writes."""
+    own = settings.judge_endpoint
+    source = behind(
+        (own or settings.endpoint[0],),
+        settings.judge_model or ("" if own else settings.model),
+        settings.judge_key if own else settings.endpoint_key,
+        "--judge-endpoint",
+        settings,
+    )
+    return source.endpoints[0]
 
 
 def key_figure(figures: Mapping[str, Any]) -> str:

@@ -17,12 +17,12 @@ from agentlite.retrieval.index import ToolIndex, likeliest, unlikely
 from agentlite.retrieval.rankers import BY_WORDS, Ranker, by_vectors, fused_by_name
 from agentlite.retrieval.tool_pool import ToolPool, questions
 from agentlite.retrieval.training_pairs import PAIRS, normal
+from agentlite.scoring.metrics.summarize import RETRIEVED
 from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import MADE, find_encoder
 
 METHODS = ("tuned", "hybrid", *BY_WORDS)
 PACKAGES = {"bm25": ("bm25s",), "tfidf": ("sklearn",)}  # of those that need no model
-META = "retrieved"  # in a record's meta: what was retrieved for it, see ToolOffers.offer
 Missing = Literal["added", "left out"]
 
 
@@ -83,13 +83,13 @@ class ToolOffers(NamedTuple):
             record,
             tools=tuple(hashed),
             parent=record.parent or record.id,
-            meta={**record.meta, META: meta},
+            meta={**record.meta, RETRIEVED: meta},
         )
 
 
 def counted(record: Record) -> Counter[str]:
     """Counts of one record, to be summed over all."""
-    meta = record.meta.get(META)
+    meta = record.meta.get(RETRIEVED)
     if meta is None:
         return Counter()
     return Counter(

@@ -173,3 +173,13 @@ def test_each_function_has_an_answer_or_a_reason_why_it_has_none(tmp_path):
             assert (value == outcome and not problem) or problem.startswith(outcome), name
     finally:
         made.stop()
+
+
+@pytest.mark.long
+def test_a_child_that_ended_between_two_calls_is_replaced(code):
+    before, _ = code.ask("pid", None)
+    os.kill(before, signal.SIGKILL)
+    assert waits_until(lambda: not is_running(before))
+    value, problem = code.ask("doubled", 1)
+    assert value is None and ("lost its process" in problem or "exit code -9" in problem)
+    assert code.ask("doubled", 1) == (2, "")

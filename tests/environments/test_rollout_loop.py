@@ -8,9 +8,9 @@ from support.shop import call
 from agentlite.core.records import Call, Message, Tool
 from agentlite.environments.rollout import RolloutAnswer, RolloutSetup, roll
 from agentlite.environments.tasks import EnvironmentTask
-from agentlite.environments.trajectories import Trajectory
+from agentlite.environments.trajectories import RolloutKey, Trajectory
 from agentlite.environments.world import CallResult, WorldError, WorldLimits
-from agentlite.rendering import choose
+from agentlite.rendering import choose, encode_answer
 
 TOOLS = tuple(
     Tool(name, "", {"type": "object", "properties": {"item": {"type": "string"}}})
@@ -27,6 +27,7 @@ class FakeWorld:
 
     open: list["FakeWorld"]
     most = 0
+    says: str | None = None  # what `reset` returns
 
     def __init__(self) -> None:
         self.tools: tuple[Tool, ...] = ()
@@ -49,7 +50,7 @@ class FakeWorld:
         self.row = row
         self.offer()
         self.may_break("reset")
-        return None
+        return FakeWorld.says
 
     def offer(self) -> None:
         named = self.row.get("tools", [[one.name for one in TOOLS]])
@@ -92,7 +93,7 @@ class FakeEnvironment:
 
 @pytest.fixture(autouse=True)
 def fresh() -> None:
-    FakeWorld.open, FakeWorld.most = [], 0
+    FakeWorld.open, FakeWorld.most, FakeWorld.says = [], 0, None
 
 
 @pytest.fixture
@@ -119,6 +120,29 @@ def rolled(setup, answers, *waiting, earlier=(), batch_size=3):
 
 def ended(setup, answers, *waiting, **more):
     return [one for one in rolled(setup, answers, *waiting, **more) if type(one) is Trajectory]
+
+
+def test_a_stored_answer_is_given_to_the_prompt_that_it_answered_and_to_no_other(setup):
+    asked = []
+
+    def answers(prompts):
+        for index, prompt in enumerate(prompts):
+            asked.append(prompt.turn)
+            text = BUY if prompt.turn == 0 else f"Yes,{FakeWorld.says}."
+            ids = tuple(encode_answer(text, "turn", setup.template, prompt.ids))
+            yield RolloutAnswer(index, text, "turn", len(ids), ids)
+
+    def again(says):
+        FakeWorld.says = says
+        asked.clear()
+        return rolled(setup, answers, earlier={RolloutKey("t", 0): turns})
+
+    turns = []
+    *turns, first = again(" It is Monday")
+    assert asked == [0, 1] and again(" It is Monday") == [first] and asked == []
+    *others, second = again(" It is Tuesday")
+    assert asked == [0, 1] and second.messages[-1]["content"] == "Yes, It is Tuesday."
+    assert others == second.turns and second.turns[0].prompt_ids != first.turns[0].prompt_ids
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 5])

@@ -6,7 +6,7 @@ import pytest
 
 from agentlite.core.records import Call
 from agentlite.core.user_code import Named
-from agentlite.environments.world import World, WorldLimits
+from agentlite.environments.world import World, WorldError, WorldLimits
 
 SHOP = '''
 class Shop:
@@ -155,3 +155,33 @@ def test_all_that_a_class_awaits_runs_in_one_loop(tmp_path):
         assert world.call(Call("put", {"word": "fig"})).text == "kept fig"
         assert world.call(Call("take")).text == '{"word": "fig"}'
         assert world.scores() == {"env": 0.5}
+
+
+BROKEN = """
+import os, time
+
+class Broken:
+    def reset(self, **row): ...
+    def hangs(self) -> str:
+        'Hangs.'
+        time.sleep(60)
+    def ends(self) -> str:
+        'Ends.'
+        os._exit(3)
+    def half_a_character(self) -> str:
+        'Half.'
+        return "\\ud800"
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("hangs", "took longer than 1 s"), ("ends", "ended with exit code 3")]
+)
+def test_a_world_that_breaks_is_lost_with_its_reason_and_another_is_well(tmp_path, name, reason):
+    with world_of(tmp_path, BROKEN, "Broken") as other:
+        other.reset({})
+        with world_of(tmp_path, BROKEN, "Broken", seconds=1.0) as world:
+            world.reset({})
+            with pytest.raises(WorldError, match=reason):
+                world.call(Call(name))
+        assert other.call(Call("half_a_character")).text == "\ufffd"

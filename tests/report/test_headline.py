@@ -2,6 +2,8 @@
 measured.
 """
 
+import pytest
+
 from agentlite.report.headline import headline
 
 TOOL, EXACT = "tool_selection_accuracy", "exact_call"
@@ -47,3 +49,18 @@ def test_without_a_question_that_needs_a_tool_the_decision_is_what_counts():
     decided["a"]["metrics"][TOOL] = {"mean": None, "count": 0}
     assert headline(decided, []) == ["a is right to call a tool, or not to, for 5 of 6 questions."]
     assert headline({"a": {"metrics": {}}}, []) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        ([difference("base", "sft", False)], ["The difference is within noise: it may be chance."]),
+        ([difference("base", "sft", True, metric=EXACT)], []),  # of another figure
+        ([difference("base", "dpo", True)], []),  # with a model that is not asked for
+        ([], []),
+    ],
+)
+def test_only_the_paired_difference_of_that_figure_says_what_is_beyond_noise(rows, sentence):
+    metrics = {"base": measured(3), "sft": measured(4)}
+    first = "sft picks the right tool for 4 of 16 questions that need one; base for 3."
+    assert headline(metrics, rows) == [first, *sentence]

@@ -7,6 +7,7 @@ from support.generated_run import stage
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Gold, Message, Record, Step, to_row
+from agentlite.report import write_report
 from agentlite.report.predictions import read_answers
 from agentlite.report.provenance import origins
 from agentlite.report.read_run import read_run
@@ -121,3 +122,9 @@ def test_an_input_is_changed_where_its_stage_holds_another_last_digest(tmp_path)
     assert [one.name for one in dpo.origins[0].origins] == ["base"]
     assert grpo.origins[0].shown_above and not grpo.origins[0].origins
     assert not dpo.origins[0].shown_above
+
+
+def test_both_reports_are_written_whole(tmp_path, disk_calls):
+    assert write_report(tmp_path) == tmp_path / "report.md"
+    renamed = [call.split()[-1] for call in disk_calls if call.startswith("rename")]
+    assert renamed == ["report.html", "report.md"]

@@ -11,7 +11,8 @@ from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.formats.sage import OPEN
 from agentlite.retrieval.rankers import BY_WORDS
 from agentlite.retrieval.tool_pool import read_pool, text_of
-from agentlite.stages.tool_retrieval import META, ToolOffers, counted
+from agentlite.scoring.metrics.summarize import RETRIEVED
+from agentlite.stages.tool_retrieval import ToolOffers, counted
 
 TEXTS = ["wet rain in a town", "train to a town", "rain rain rain"]
 ASKED = ["rain in town", "town", "snow", "train rain rain"]
@@ -121,7 +122,7 @@ def test_where_no_call_is_expected_the_rest_are_of_the_less_likely_half(k, decla
     found = offers(k).offer(asked)
     assert names(found) >= {one.name for one in own} and len(found.tools) == count
     assert {int(name[1:]) for name in names(found) if name[0] == "t"} <= {*range(10, 20)}
-    assert found.meta[META] == {"k": k, "by": "bm25", "expected": 0}
+    assert found.meta[RETRIEVED] == {"k": k, "by": "bm25", "expected": 0}
     assert counted(found)["without_call"] == 1 and offers(k).offer(asked) == found
     assert not counted(asked)
 
@@ -162,6 +163,6 @@ def test_an_expected_tool_is_not_the_only_one_without_a_description(missing):
     assert {one.name: one.description for one in found.tools} == {
         f"t{n}": f"word{n}" for n in range(3)
     }
-    assert found.meta[META]["other_schema"] == []
+    assert found.meta[RETRIEVED]["other_schema"] == []
     unasked = offers(3, missing).offer(asking("what do you think of it", tools=(own,)))
     assert "" not in {one.description for one in unasked.tools}

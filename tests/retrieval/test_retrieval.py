@@ -13,8 +13,9 @@ from agentlite.retrieval import training_pairs
 from agentlite.retrieval.rankers import BY_WORDS, by_name, fused, fused_by_name, places
 from agentlite.retrieval.tool_pool import ToolPool, queries, read_pool
 from agentlite.scoring.metrics.ranking import QueryRanking
+from agentlite.scoring.metrics.summarize import RETRIEVED
 from agentlite.stages.retriever import evaluate
-from agentlite.stages.tool_retrieval import META, ToolOffers
+from agentlite.stages.tool_retrieval import ToolOffers
 
 TOWNS = ("Oslo", "Lima", "Rome", "Graz", "Bern", "Cork", "Bonn", "Riga", "Kyiv", "Gent")
 
@@ -224,5 +225,5 @@ def test_to_be_learned_the_tools_that_are_due_at_any_turn_are_offered(k):
     long = Record(messages=(*said, Message("user", asked), calls[1]), tools=FOUR)
     found = offers(k, "added").offer(long)
     assert len(found.tools) == k and {*due} <= {one.name for one in found.tools}
-    assert found.meta[META]["expected"] == 2
-    assert offers(1).offer(long).meta[META]["missing"] == [*due]
+    assert found.meta[RETRIEVED]["expected"] == 2
+    assert offers(1).offer(long).meta[RETRIEVED]["missing"] == [*due]

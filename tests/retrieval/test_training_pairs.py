@@ -92,3 +92,11 @@ def test_a_pair_comes_back_from_its_row():
         "right": ["t1", "t3"],
     }
     assert training_pairs.from_row(row) == pair
+
+
+def test_what_is_right_for_an_equal_question_is_never_wrong():
+    pool = pool_of(*MANY)
+    asked = [query("How wet?", "t0", pool=pool), query("how wet", "t1", "t2", pool=pool)]
+    found = pairs(asked, pool, {"a": ranking(0, 1, 2, 3)}, 3, seed=0)
+    assert [pair.tool_index for pair in found] == [0, 1, 2]
+    assert all(pair.right == {"t0", "t1", "t2"} and pair.negatives[0] == 3 for pair in found)

@@ -27,15 +27,13 @@ def category_of(record: Record) -> str:
 
 
 Rule = Literal["only tool", "named tools", "no call", "any call"]
-# whether the calls are of the only tool or of those that the gold names, by category
+# which calls a category wants: of its only tool, of the tools that the gold names, none, or any
 RULES: dict[str, Rule] = {
     **dict.fromkeys(
         ("simple_python", "simple_java", "simple_javascript", "live_simple"), "only tool"
     ),
-    **dict.fromkeys(("multiple", "live_multiple"), "named tools"),
-    **dict.fromkeys(
-        ("parallel", "parallel_multiple", "live_parallel", "live_parallel_multiple"), "named tools"
-    ),
+    **dict.fromkeys(("multiple", "parallel", "parallel_multiple"), "named tools"),
+    **dict.fromkeys(("live_multiple", "live_parallel", "live_parallel_multiple"), "named tools"),
     **dict.fromkeys(("irrelevance", "live_irrelevance"), "no call"),
     "live_relevance": "any call",
 }

@@ -136,9 +136,8 @@ def fit(call: Call, expected: GoldCall, schema: Schema) -> CallMatch:
     if missing and not problem:
         problem = f"{missing[0]} is missing"
     if expected.arguments is ANY_ARGUMENTS and not (problem or casts):
-        problem = schema_error(
-            call.arguments, schema
-        )  # each argument fits, but not all of them together
+        # each argument fits, but maybe not all of them together
+        problem = schema_error(call.arguments, schema)
         missing += [problem] if problem else []
     return CallMatch(right, len(call.arguments), named, len(missing), casts, problem)
 

@@ -29,7 +29,7 @@ TRIES = 40  # walks for one blueprint, in each round
 MOST_LOST = 20  # worlds in a row
 
 
-class Slot(Struct, frozen=True, forbid_unknown_fields=True):
+class Slot(Struct, frozen=True):
     """Place `number` among the dialogs of a kind; `blueprint`: None where no walk leads to one.
     `tools`: those that its words name: on offer, or wanted.
     """

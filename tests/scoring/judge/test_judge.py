@@ -1,6 +1,4 @@
-"""A judge behind a small local server that answers as real ones do; sheets written, filled in and
-read back.
-"""
+"""A judge behind a small local server that answers as real ones do."""
 
 import json
 import multiprocessing

@@ -1,6 +1,4 @@
-"""agentlite.scoring.metrics.call_figures and agreement: micro figures by counts made by hand, and
-alpha by published examples.
-"""
+"""Whether to call, and micro figures of calls, by counts made by hand."""
 
 import pytest
 

@@ -18,8 +18,19 @@ from agentlite.scoring.metrics.kagentbench import (
     read,
     score,
 )
-from agentlite.scoring.metrics.kagentbench_texts import READERS
+from agentlite.scoring.metrics.kagentbench_texts import READERS, tokens
 
+NLTK = {  # what nltk 3.10 says, with Punkt's English model
+    "Muffins cost $3.88 (3,36)\nin New York.  Buy two.": (
+        "Muffins cost $ 3.88 ( 3,36 ) in New York . Buy two ."
+    ),
+    "Dr. Lee can't; we're gonna go -- 'tis late...": (
+        "Dr. Lee ca n't ; we 're gon na go -- ' tis late ..."
+    ),
+    "See e.g. St. Louis, U.S. It rains!": "See e.g . St. Louis , U.S . It rains !",
+    "北京. Weather in 上海？GPT模型": "北京 . Weather in 上海？GPT模型",
+    "J. Bach «was» here.’ End": "J. Bach « was » here . ’ End",
+}
 PUBLISHED = {  # plan, tool use, reflection, conclusion, profile: the overall beside them
     "GPT-3.5-turbo": ([18.55, 26.26, 8.06, 37.26, 35.42], 25.63),
     "Qwen-7B-MAT": ([31.64, 43.30, 33.34, 44.85, 44.78], 39.85),
@@ -329,3 +340,8 @@ def test_bad_rows_are_told_with_their_place(bad, tmp_path):
     with pytest.raises(UserError) as caught:
         read(tmp_path / "asked.jsonl", tmp_path / "said.jsonl")
     assert problem in str(caught.value) and caught.value.fix
+
+
+@pytest.mark.parametrize("text", NLTK)
+def test_tokens_are_those_of_nltk(text):
+    assert " ".join(tokens(text)) == NLTK[text]

@@ -130,3 +130,14 @@ def test_the_figures_of_bfcl_are_those_of_its_own_records_alone():
     assert (found.bfcl["simple_python"].mean, found.bfcl["simple_python"].count) == (0.5, 2)
     assert found.bfcl_is == "BFCL-style subset" and "multiple" in found.bfcl_not_measured
     assert "simple_python" not in found.bfcl_not_measured
+
+
+def test_a_step_has_its_tools_only_if_all_are_on_offer_and_the_schemas_of_others_cost_nothing():
+    two = Gold(tuple(GoldCall(one.name, {"city": ["Oslo"]}) for one in (WEATHER, TIME)))
+    half = replace(retrieved(0, missing=["get_time"], tools=(WEATHER,)), gold={1: two})
+    other = retrieved(1, other=["get_time"])
+    rows = [answered(half, exact_call=0.0), answered(other)]
+    found = retrieval_loss(rows, {one.id: one for one in (half, other)}, 0)
+    assert (found.retrieved.mean, found.as_declared.mean) == (0.5, 0.5)
+    assert found.exact_call_lost_to_retrieval.mean == 0.5
+    assert found.exact_call_lost_to_choosing.mean == 0.0

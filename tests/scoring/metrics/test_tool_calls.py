@@ -205,7 +205,7 @@ KINDS = [
     (without(late=True), "other_value"),
     (Call("get_weather", {"city": "Oslo"}), "wrong_tool"),
     (Call("nowhere", {}), "wrong_tool"),
-    # several mistakes: the first kind in the order of KINDS
+    # several mistakes: the first kind in the order of WRONG_KINDS
     (without("city", "nights", stars=3), "missing_required"),
     (without("nights", stars=3, rate="5 %"), "missing_optional"),
     (without(city="Rome", nights="2"), "wrong_type"),
