@@ -35,7 +35,7 @@ def read_deepspeed(name: str) -> dict[str, Any]:
     try:
         content = json.loads(path.read_bytes())
         if not isinstance(content, dict):
-            raise ValueError("it must hold an object")
+            raise ValueError("it holds something else")
     except OSError as error:
         raise UserError(
             f"cannot be read: {error.strerror}.",
@@ -43,7 +43,7 @@ def read_deepspeed(name: str) -> dict[str, Any]:
             location=str(path),
         ) from error
     except ValueError as error:
-        raise UserError(f"is not JSON: {error}.", location=str(path)) from error
+        raise UserError(f"is not a JSON object: {error}.", location=str(path)) from error
     return content
 
 

@@ -65,7 +65,7 @@ def _of_full(settings: TrainerSettings, source: Source) -> Mistakes:
         fix = f"Start from a whole one: {whole}, or a stage trained with --full."
         yield "full", f"{source.name} is an adapter, not a whole model.", fix
     if not settings.deepspeed and gpu_has_bf16() is False:
-        problem = "this card has no bfloat16, and weights in float16 cannot be trained alone."
+        problem = "this card has no bfloat16, and weights in float16 cannot be trained."
         yield "full", problem, "Leave --full out: an adapter can be trained on them."
 
 

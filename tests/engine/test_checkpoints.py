@@ -80,9 +80,10 @@ def test_what_is_not_whole_is_set_aside_by_name_and_the_one_before_taken(folder,
     assert not harmed.exists() and harmed.with_name("checkpoint-4.broken").is_dir()
 
 
-def test_a_run_goes_on_from_the_one_before_and_ends_the_same(trained, folder, tiny_model):
+def test_a_run_goes_on_from_the_one_before_and_ends_the_same(trained, folder, tiny_model, capsys):
     flip(folder / "checkpoints/checkpoint-4/optimizer.pt")
     sft_trainer.train(source(tiny_model), sft(max_steps=4), folder, rows(), [])
+    assert "carrying on after step 2 of 4" in capsys.readouterr().err
     assert losses(folder) == losses(trained)
     weights = "adapter/adapter_model.safetensors"
     assert (folder / weights).read_bytes() == (trained / weights).read_bytes()

@@ -85,12 +85,18 @@ def test_the_advantage_is_the_distance_from_the_mean_of_the_group_in_its_standar
     """And the reward is the weighted sum of the parts, penalties included. The first epoch is in
     the order of the levels.
     """
+    settings = grpo(seed=3)
     loaded = load(source(tiny_model), loading_of(grpo()), trainable=True)
     trainer = grpo_trainer.make_trainer(
-        loaded, grpo(), tmp_path, task()._replace(levels=LEVELS), grpo_trainer.schedule(grpo(), 5)
+        loaded,
+        settings,
+        tmp_path,
+        task()._replace(levels=LEVELS),
+        grpo_trainer.schedule(settings, 5),
     )
     first_epoch = [int(prompt) for prompt in trainer.train_dataset["prompt"]][:5]
     assert [LEVELS[prompt] for prompt in first_epoch] == sorted(LEVELS)
+    assert first_epoch == grpo_trainer.prompt_order(5, 5, 3, LEVELS)
     batch = [trainer.train_dataset[index] for index in (0, 0, 0, 0, 1, 1, 1, 1)]
     trainer.model.train()
     made_of = trainer._generate_and_score_completions(batch)

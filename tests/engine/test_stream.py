@@ -81,3 +81,16 @@ def test_wherever_a_stop_string_is_cut_into_tokens_its_beginning_waits(
     monkeypatch.setitem(PIECES, 4, stop[at:].encode())
     _, heard, _ = answered(1, 3, 4, stops=(stop,))
     assert heard == ["It ", "", stop]
+
+
+def test_without_temperature_nothing_is_drawn_and_with_it_the_seed_decides() -> None:
+    *_, model = answered(END)
+    sampling = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
+    assert {name: model.asked[name] for name in sampling} == sampling
+    drawn = []
+    for seed in (3, 3, 4):
+        *_, model = answered(END, temperature=0.5, top_p=0.75, seed=seed)
+        sampling = {"do_sample": True, "temperature": 0.5, "top_p": 0.75, "top_k": 0}
+        assert {name: model.asked[name] for name in sampling} == sampling
+        drawn.append(torch.rand(1).item())
+    assert drawn[0] == drawn[1] != drawn[2]

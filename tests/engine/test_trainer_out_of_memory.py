@@ -85,7 +85,7 @@ def test_smaller_micro_batches_make_the_same_steps_down_to_single_rows(
 
 @pytest.mark.parametrize(
     ("command", "steps", "at"),
-    [("sft", 12, 5), ("dpo", 6, 5), ("grpo", 6, 4)],
+    [("sft", 12, 5), ("sft", 12, 2), ("dpo", 6, 5), ("grpo", 6, 4)],
 )
 def test_a_step_that_does_not_fit_is_taken_in_halves_and_learns_the_same(
     command: str, steps: int, at: int, tiny_model: Path, tmp_path: Path, memory: Any, capsys: Any
