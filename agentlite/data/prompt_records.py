@@ -48,18 +48,10 @@ class Prompts(NamedTuple):
 
 def find_prompts(data: str, split: str, model: str, source: Source, run: Path) -> Prompts:
     """The `split` of a finished prep; or rows of any format that prep reads."""
-    folder = run_folder.find_stage(data, run)
     if data != "-" and not Path(data).is_file():
-        prepared = run_folder.finished(folder, "prep")
-        digest = next(
-            value for name, value in prepared.outputs.items() if name.startswith(f"{split}.")
-        )
-        return Prompts(
-            str(find_rows(folder, split)),
-            digest,
-            run_folder.read_plan(folder).settings["protocol"],
-            True,
-        )
+        prep = run_folder.find_finished(data, run, "prep")
+        rows = find_rows(prep.folder, split)
+        return Prompts(str(rows), prep.outputs[rows.name], prep.settings["protocol"], True)
     protocol = setting_of(model, "protocol", run) or choose("auto", load_template(source.base)).name
     content, digest = b"", ",".join(map(file_digest, raw_files(data)))
     if data == "-":

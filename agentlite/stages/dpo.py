@@ -21,9 +21,8 @@ from agentlite.scoring.preference_pairs import read_pairs
 from agentlite.stages.frame import Figures
 from agentlite.stages.pairs.stored import find_stored, scored, settle_conditions
 from agentlite.stages.training import inherit_settings, refuse_longer, train_stage
-from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import find_model, load_template
-from agentlite.workspace.run_folder import Result, RunTarget
+from agentlite.workspace.run_folder import FinishedStage, Result, RunTarget, find_finished
 
 # in place of the defaults, by loss: SimPO's smallest beta (arXiv 2405.14734), ORPO's own SFT loss
 LOSS_DEFAULTS: dict[str, dict[str, object]] = {"simpo": {"beta": 2.0}, "orpo": {"sft_weight": 1.0}}
@@ -41,20 +40,18 @@ def inherit(settings: DpoSettings, run: Path) -> Origins:
 def run(settings: DpoSettings, target: RunTarget) -> Result:
     """Trains, or carries on."""
     refuse("dpo", of_loss(settings))
-    data = run_folder.find_stage(settings.data, target.run)
-    outputs = run_folder.finished(data, "pairs").outputs
-    made_with = run_folder.read_plan(data).settings
-    if made_with.get("split") == "test":
+    data = find_finished(settings.data, target.run, "pairs")
+    if data.settings.get("split") == "test":
         raise UserError(
             "its pairs are of the test records, which eval measures on.",
             "Run pairs on --split train.",
-            location=str(data),
+            location=str(data.folder),
         )
     source = find_model(settings.model, target.run, target.begun)
     is_kto = settings.loss_type == "kto"
     unit = "answer" if is_kto else "pair"
-    files = CANDIDATES if is_kto and CANDIDATES[0] in outputs else ("pairs.jsonl",)
-    digests = ",".join(outputs[name][:16] for name in (*files, "records.jsonl"))
+    files = CANDIDATES if is_kto and CANDIDATES[0] in data.outputs else ("pairs.jsonl",)
+    digests = ",".join(data.outputs[name][:16] for name in (*files, "records.jsonl"))
 
     def read() -> dpo.Rows:
         template = load_template(source.base)
@@ -65,7 +62,7 @@ def run(settings: DpoSettings, target: RunTarget) -> Result:
                 f"holds no {unit}.",
                 "Its stats.json says why: sample more (-n), raise the temperature, lower "
                 "--margin, or add --gold.",
-                location=str(data),
+                location=str(data.folder),
             )
         return rows
 
@@ -89,7 +86,7 @@ def run(settings: DpoSettings, target: RunTarget) -> Result:
         settings,
         target,
         source,
-        protocol=made_with["protocol"],
+        protocol=data.settings["protocol"],
         inputs={"data": digests},
         check=lambda: dpo.check(settings),
         read=read,
@@ -105,9 +102,11 @@ def key_figure(figures: Mapping[str, Any]) -> str:
     return f"{margin}, accuracy {100 * figures['accuracy']:.0f} %"
 
 
-def read_preferences(settings: DpoSettings, data: Path, template: Template) -> list[Preference]:
+def read_preferences(
+    settings: DpoSettings, data: FinishedStage, template: Template
+) -> list[Preference]:
     """The pairs as ids. Raises UserError with file and line for a pair that is too long."""
-    path = data / "pairs.jsonl"
+    path = data.folder / "pairs.jsonl"
     pairs = list(read_pairs(path))
     prompt_ids = _prompt_ids(data, template, [pair.step for pair in pairs])
     rows: list[Preference] = []
@@ -129,23 +128,23 @@ def read_preferences(settings: DpoSettings, data: Path, template: Template) -> l
     return rows
 
 
-def read_answers(settings: DpoSettings, data: Path, template: Template) -> list[KtoAnswer]:
+def read_answers(settings: DpoSettings, data: FinishedStage, template: Template) -> list[KtoAnswer]:
     """The candidates as ids, each desirable or not; of pairs without candidates, which were
     recorded or ranked again, both sides. Raises UserError as read_preferences does, and for a
     condition that no score meets.
     """
-    path = data / CANDIDATES[0]
+    path = data.folder / CANDIDATES[0]
     labelled: list[tuple[int, Step, Candidate | Side, bool]]
     if path.exists():
-        candidates = scored(find_stored(data))
+        candidates = scored(find_stored(data.folder))
         wanted = parse_keep(settings.desirable).conditions
-        conditions = settle_conditions(wanted, candidates, data, "--desirable")
+        conditions = settle_conditions(wanted, candidates, data.folder, "--desirable")
         labelled = [
             (one.line, one.candidate.step, one.candidate, one.meets(conditions))
             for one in candidates
         ]
     else:
-        path = data / "pairs.jsonl"
+        path = data.folder / "pairs.jsonl"
         labelled = [
             (line, pair.step, side, side is pair.chosen)
             for line, pair in enumerate(read_pairs(path), 1)
@@ -163,12 +162,14 @@ def read_answers(settings: DpoSettings, data: Path, template: Template) -> list[
     return rows
 
 
-def _prompt_ids(data: Path, template: Template, steps: Iterable[Step]) -> dict[Step, list[int]]:
-    mixture = mixture_of(run_folder.read_plan(data).settings["protocol"], template)
+def _prompt_ids(
+    data: FinishedStage, template: Template, steps: Iterable[Step]
+) -> dict[Step, list[int]]:
+    mixture = mixture_of(data.settings["protocol"], template)
     turns: dict[str, set[int]] = defaultdict(set)
     for step in steps:
         turns[step.record_id].add(step.turn)
-    records = [from_row(row) for row in read_rows(data / "records.jsonl")]
+    records = [from_row(row) for row in read_rows(data.folder / "records.jsonl")]
     paired = [record for record in records if record.id in turns]
     found = prompts(paired, mixture.of, template, lambda record: turns[record.id])
     return {prompt.step: prompt.ids for prompt in found}

@@ -172,9 +172,9 @@ def find_seeds(settings: QueriesSettings, run: Path) -> tuple[list[SeedQuery], d
         path = Path(settings.queries)
         every, inputs = [*_seeds_of_file(path)], {str(path): file_digest(path)}
     else:
-        folder = run_folder.find_stage(settings.data, run)
-        rows = find_rows(folder, "train")
-        inputs = {"data": run_folder.finished(folder, "prep").outputs[rows.name]}
+        prep = run_folder.find_finished(settings.data, run, "prep")
+        rows = find_rows(prep.folder, "train")
+        inputs = {"data": prep.outputs[rows.name]}
         every = []
         for record in map(from_row, read_rows(rows)):
             texts = (message.content for message in record.messages if message.role == "user")

@@ -16,9 +16,8 @@ from agentlite.rendering import TABLES, Encoded, mixture_of, training_rows
 from agentlite.rendering.template import Template
 from agentlite.stages.frame import Figures
 from agentlite.stages.training import evaluated_on, inherit_settings, refuse_longer, train_stage
-from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import find_model, load_template
-from agentlite.workspace.run_folder import Result, RunTarget
+from agentlite.workspace.run_folder import FinishedStage, Result, RunTarget, find_finished
 
 inherit = partial(inherit_settings, "sft")
 # the rows that are trained and the level of each, and the rows of dev
@@ -30,21 +29,20 @@ def run(settings: SftSettings, target: RunTarget) -> Result:
     run, or the model trained.
     """
     refuse("sft", of_packing(settings))
-    data = run_folder.find_stage(settings.data, target.run)
-    outputs = run_folder.finished(data, "prep").outputs
-    splits = [outputs[name][:16] for name in outputs if name.startswith(("train", "dev"))]
+    prep = find_finished(settings.data, target.run, "prep")
+    files = [name for name in prep.outputs if name.startswith(("train", "dev"))]
     source = find_model(settings.model, target.run, target.begun)
 
     def read() -> SplitRows:
         template = load_template(source.base)
         with console.waiting("sft: reading the rows"):
-            rows, levels = read_encoded(settings, data, "train", template)
-            dev, _ = read_encoded(settings, data, "dev", template)
+            rows, levels = read_encoded(settings, prep, "train", template)
+            dev, _ = read_encoded(settings, prep, "dev", template)
         if not rows:
             raise UserError(
                 "holds no training rows.",
                 "Run prep with a smaller --test and --dev.",
-                location=str(data),
+                location=str(prep.folder),
             )
         return rows, levels, dev
 
@@ -73,8 +71,8 @@ def run(settings: SftSettings, target: RunTarget) -> Result:
         settings,
         target,
         source,
-        protocol=run_folder.read_plan(data).settings["protocol"],
-        inputs={"data": ",".join(splits)},
+        protocol=prep.settings["protocol"],
+        inputs={"data": ",".join(prep.outputs[name][:16] for name in files)},
         check=lambda: sft.check(settings),
         read=read,
         forecast=forecast,
@@ -89,17 +87,17 @@ def key_figure(figures: Mapping[str, object]) -> str:
 
 
 def read_encoded(
-    settings: SftSettings, data: Path, split: str, template: Template
+    settings: SftSettings, prep: FinishedStage, split: str, template: Template
 ) -> tuple[list[Encoded], list[int]]:
     """The training rows of a split, and the level of each. Raises UserError if one is longer than
     `max_length` or trains nothing.
     """
-    mixture = mixture_of(run_folder.read_plan(data).settings["protocol"], template)
+    mixture = mixture_of(prep.settings["protocol"], template)
     weights = TABLES.get(settings.segment_weights)
     encoded: list[Encoded] = []
     levels: list[int] = []
     lengths: dict[str, int] = {}
-    path = find_rows(data, split)
+    path = find_rows(prep.folder, split)
     for number, row in enumerate(read_rows(path), 1):
         location = f"{path}:{number}"
         try:

@@ -113,9 +113,8 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
             "Name others: --benchmark autogpt,toolllama.",
             location="--benchmark",
         )
-    data = run_folder.find_stage(settings.data, target.run)
-    prepared = run_folder.finished(data, "prep")
-    rows = find_rows(data, "train")
+    prep = run_folder.find_finished(settings.data, target.run, "prep")
+    rows = find_rows(prep.folder, "train")
     usable = [record for record in map(from_row, read_rows(rows)) if _is_usable(record, benchmark)]
     if not usable:
         raise UserError(
@@ -133,7 +132,7 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
     def work(stage: StageFolder) -> tuple[Files, Figures]:
         asked = _questions(settings, usable)
         texts = answers(teacher, asked, settings, stage.folder / REPLIES, "templates: written")
-        template = load_template(model_of_prep(str(data), target.run).base)
+        template = load_template(model_of_prep(str(prep.folder), target.run).base)
         written = _read_templates(texts, records, template)
         fitting = {
             draft.template.name: draft.template.protocol for draft in written if not draft.fault
@@ -174,9 +173,9 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
         return [TEMPLATES, REPLIES, VERDICTS, "stats.json", *files], figures
 
     # the rows that the prep has read
-    sources = run_folder.read_plan(data).settings.get("sources") or ["dialogs.jsonl"]
+    sources = prep.settings.get("sources") or ["dialogs.jsonl"]
     options = ["--protocol", f"hermes,{target.folder}", "--out", f"prep-{target.out}"]
-    inputs = {"data": prepared.outputs[rows.name], "model": teacher.digest}
+    inputs = {"data": prep.outputs[rows.name], "model": teacher.digest}
     return run_stage(
         plan_of("templates", settings, inputs),
         target,

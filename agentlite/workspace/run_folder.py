@@ -91,6 +91,15 @@ class Done(Struct, frozen=True, forbid_unknown_fields=True):
     seconds: float
 
 
+class FinishedStage(NamedTuple):
+    """A stage that another one reads: whole, and as it was left."""
+
+    folder: Path
+    settings: dict[str, Any]  # of its plan
+    outputs: dict[str, str]
+    figures: dict[str, Any]
+
+
 class Expected(Struct, frozen=True):
     """A file of answers, and the rows that it will have when no question is open."""
 
@@ -412,9 +421,14 @@ def read_plan(folder: Path) -> Plan:
     return _decoded(folder / PLAN, Plan)
 
 
-def finished(folder: Path, command: str) -> Done:
-    """The done.json of a stage that another one reads. Raises UserError 2 or 3 for a folder that is
-    missing, half done or changed, 75 for one that is being made.
+def find_finished(name: str, run: Path, command: str) -> FinishedStage:
+    """A stage that another one names. Raises what `finished` raises."""
+    return finished(find_stage(name, run), command)
+
+
+def finished(folder: Path, command: str) -> FinishedStage:
+    """Raises UserError 2 or 3 for a folder that is missing, half done or changed, 75 for one that
+    is being made.
     """
     stored, where = read(folder).trusted(), str(folder)
     if not stored.plan or stored.given_up:
@@ -447,7 +461,7 @@ def finished(folder: Path, command: str) -> Done:
             f"Run `agentlite {command}` again with --force.",
             location=where,
         )
-    return stored.done
+    return FinishedStage(folder, stored.plan.settings, stored.done.outputs, stored.done.figures)
 
 
 def _decoded(path: Path, kind: type[Content]) -> Content:

@@ -30,6 +30,7 @@ from agentlite.scoring.rewards import WEIGHTS
 from agentlite.stages import dpo
 from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import load_template
+from agentlite.workspace.run_folder import finished
 
 FEW = {"max_new_tokens": 8, "max_length": 512}
 TRAIN = {
@@ -261,7 +262,7 @@ def test_a_pair_is_rendered_as_the_training_row_is_its_end_of_turn_once(paired, 
     rows = dict(
         zip(
             read_pairs(paired / "pairs.jsonl"),
-            dpo.read_preferences(DpoSettings(), paired, template),
+            dpo.read_preferences(DpoSettings(), finished(paired, "pairs"), template),
             strict=True,
         )
     )

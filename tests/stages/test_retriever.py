@@ -14,7 +14,8 @@ from support.processes import run as run_program
 from support.samples import ROOT
 
 from agentlite.core.records import from_row
-from agentlite.core.row_files import read_rows
+from agentlite.core.row_files import find_rows, read_rows
+from agentlite.data.formats.sage import TOOLS_EXAMPLE
 from agentlite.retrieval.index import VECTORS
 
 WORDS = "rain trains letters coins songs bread maps taxes planets poems shoes rivers"
@@ -137,6 +138,30 @@ def test_prep_offers_what_is_brought_and_adds_what_was_not(workspace, tmp_path):
     for one in records:
         expected = {call.name for turn in one.turns for call in one.expected(turn).calls}
         assert expected <= {tool.name for tool in one.tools}
+
+
+def test_an_example_of_a_tool_that_asks_a_held_out_question_is_not_learned(workspace, tmp_path):
+    from agentlite.stages.retriever import _read
+
+    prep = workspace / "prep"
+    asked = [
+        from_row(one).messages[0].content
+        for split in ("test", "dev", "train")
+        for one in read_rows(find_rows(prep, split))
+    ]
+    examples = [
+        {"instruction": text, "arguments": {}, "expected_output": {}}
+        for text in (asked[0].upper(), "Is it wet?")
+    ]
+    row = {**json.loads(TOOLS_EXAMPLE), "invoke_examples": examples}
+    file = tmp_path / "tools.jsonl"
+    file.write_text(json.dumps(row) + "\n")
+    work = _read(prep, [str(file)], trains=True)
+    learned = {query.text for query in work.queries["train"]}
+    assert "Is it wet?" in learned and asked[0].upper() not in learned
+    assert [one["problem"] for one in work.problems if one["code"] == "held out"] == [
+        "1 examples ask what dev or test ask: not learned"
+    ]
 
 
 def test_a_layer_that_is_code_of_its_own_and_pickled_weights_are_refused(tiny_encoder, tmp_path):

@@ -19,6 +19,7 @@ from agentlite.rendering import PROTOCOLS, training_rows
 from agentlite.stages import dpo, sft
 from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import load_template
+from agentlite.workspace.run_folder import finished
 
 SMALL: dict[str, Any] = {"batch_size": 2, "gradient_accumulation": 3}
 
@@ -68,12 +69,12 @@ def test_a_row_longer_than_max_length_is_refused_with_its_line_and_the_length_it
 ) -> None:
     template, longest = load_template("smollm2-135m"), max(lengths)
     settings = SftSettings(model="smollm2-135m", max_length=longest)
-    rows, _ = sft.read_encoded(settings, run / "prep", "train", template)
+    rows, _ = sft.read_encoded(settings, finished(run / "prep", "prep"), "train", template)
     assert [len(row.input_ids) for row in rows] == lengths
     for most in (longest - 1, min(lengths) - 1, 1):  # one of them is too long, or all
         settings = SftSettings(model="smollm2-135m", max_length=most)
         with pytest.raises(UserError, match=f"longest has {longest} tokens") as error:
-            sft.read_encoded(settings, run / "prep", "train", template)
+            sft.read_encoded(settings, finished(run / "prep", "prep"), "train", template)
         assert f"--max-length {longest}," in error.value.fix
         assert error.value.location.endswith(f"train.jsonl:{lengths.index(longest) + 1}")
 
@@ -82,7 +83,7 @@ def test_rows_are_weighed_only_where_a_table_is_named(run: Path) -> None:
     template = load_template("smollm2-135m")
     for table, weighed in (("none", False), ("hermes", True)):
         settings = SftSettings(model="smollm2-135m", segment_weights=table)  # type: ignore[arg-type]
-        rows, _ = sft.read_encoded(settings, run / "prep", "train", template)
+        rows, _ = sft.read_encoded(settings, finished(run / "prep", "prep"), "train", template)
         assert all(bool(row.weights) == weighed for row in rows)
 
 
@@ -113,7 +114,7 @@ def pairs_of(run: Path, texts: list[tuple[str, str]], split: str = "train") -> P
 
 def read_pairs(folder: Path, max_length: int = 2048) -> list[Any]:
     settings = DpoSettings(model="smollm2-135m", max_length=max_length)
-    return dpo.read_preferences(settings, folder, load_template("smollm2-135m"))
+    return dpo.read_preferences(settings, finished(folder, "pairs"), load_template("smollm2-135m"))
 
 
 def test_a_pair_longer_than_max_length_is_refused_with_its_line_and_the_length_it_needs(
@@ -136,7 +137,7 @@ def test_kto_reads_every_candidate_as_an_answer_of_its_own(run: Path) -> None:
 
     def read(name: str, **changed: Any) -> list[Any]:
         settings = DpoSettings(model="smollm2-135m", loss_type="kto", **changed)
-        return dpo.read_answers(settings, run / name, template)
+        return dpo.read_answers(settings, finished(run / name, "pairs"), template)
 
     rows = read("pairs-kto")
     assert [row.desirable for row in rows] == [one.sample in (2, 3) for one in candidates]

@@ -53,7 +53,7 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
             nearest(settings.metric, metrics),
             location="--metric",
         )
-    data = run_folder.finished(run_folder.find_stage(settings.data, target.run), "prep").outputs
+    data = run_folder.find_finished(settings.data, target.run, "prep").outputs
     ablation, cells = read_ablation(settings, target)
     model = find_model(ablation.model, target.run, target.begun).digest
     sampled = _find_candidates(ablation, cells, model, settings.candidates)

@@ -81,10 +81,8 @@ def load_data(settings: EvalSettings, run: Path) -> EvalData:
             "Name one of train, dev and test.",
             location="--split all",
         )
-    folder = run_folder.find_stage(settings.data, run)
-    outputs = run_folder.finished(folder, "prep").outputs
-    prepared = run_folder.read_plan(folder).settings
-    path = find_rows(folder, split)
+    prep = run_folder.find_finished(settings.data, run, "prep")
+    path = find_rows(prep.folder, split)
     every = {record.id: record for record in map(from_row, read_rows(path))}
     records = [record for record in every.values() if record.prompted_turns]
     if not records:
@@ -95,8 +93,8 @@ def load_data(settings: EvalSettings, run: Path) -> EvalData:
             exit_code=USAGE,
         )
     records = [records[index] for index in sample(records, settings.limit, settings.seed)]
-    digest, protocol = outputs[path.name], str(prepared["protocol"])
-    data = EvalData(records, every, folder, prepared, digest, protocol)
+    digest, protocol = prep.outputs[path.name], str(prep.settings["protocol"])
+    data = EvalData(records, every, prep.folder, prep.settings, digest, protocol)
     if settings.protocol:
         template = load_template(data.model.base)
         for number, record in enumerate(records):  # each is drawn a protocol anew

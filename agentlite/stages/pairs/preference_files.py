@@ -129,12 +129,12 @@ def _held_out(data: str, run: Path) -> HeldOutRecords:
     folder = run_folder.find_stage(data, run)
     if data == PairsSettings().data and not run_folder.is_stage(folder):
         return HeldOutRecords([], {}, False)
-    outputs = run_folder.finished(folder, "prep").outputs
+    prep = run_folder.finished(folder, "prep")
     files = [find_rows(folder, split) for split in ("dev", "test")]
     return HeldOutRecords(
         [traits(record) for file in files for record in map(from_row, read_rows(file))],
-        {f"held out {file.stem}": outputs[file.name] for file in files},
-        run_folder.read_plan(folder).settings.get("personal") == "mask",
+        {f"held out {file.stem}": prep.outputs[file.name] for file in files},
+        prep.settings.get("personal") == "mask",
     )
 
 

@@ -172,8 +172,7 @@ def candidates_file(folder: Path) -> Path:
             f"Name a {' or a '.join(SAMPLED_BY)}.",
             location=str(folder),
         )
-    run_folder.finished(folder, command)
-    settings = run_folder.read_plan(folder).settings
+    settings = run_folder.finished(folder, command).settings
     if settings.get("preferences") or settings.get("candidates"):
         fix = "There is nothing to rank: `agentlite dpo` trains on them as they are."
         if ranked := settings.get("candidates"):

@@ -38,10 +38,10 @@ class ChosenCandidates(NamedTuple):
 
 def inputs_of(folder: Path) -> str:
     """Of what else the rows depend on than the candidates: records, scores, the weights."""
-    plan = run_folder.read_plan(folder)
-    outputs = run_folder.finished(folder, plan.command).outputs
+    stage = run_folder.finished(folder, run_folder.read_plan(folder).command)
+    outputs = stage.outputs
     digests = [outputs[name][:16] for name in ("records.jsonl", "scores.jsonl") if name in outputs]
-    weights = dict(plan.settings.get("weights") or {})
+    weights = dict(stage.settings.get("weights") or {})
     return ",".join([*digests, *(f"{name}={value:g}" for name, value in sorted(weights.items()))])
 
 

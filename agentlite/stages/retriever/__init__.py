@@ -51,8 +51,7 @@ class Work(NamedTuple):
 
 def run(settings: RetrieverSettings, target: RunTarget) -> Result:
     """Trains, or carries on, builds the index and measures. Raises Stopped after a signal."""
-    data = run_folder.find_stage(settings.data, target.run)
-    outputs = run_folder.finished(data, "prep").outputs
+    prep = run_folder.find_finished(settings.data, target.run, "prep")
     source = find_encoder(settings.model, target.run, target.begun)
     epochs, rate = BY_KIND[is_static(source)]
     settings = replace(
@@ -61,14 +60,14 @@ def run(settings: RetrieverSettings, target: RunTarget) -> Result:
         learning_rate=rate if settings.learning_rate is None else settings.learning_rate,
     )
     files = {f"tools {name}": file_digest(Path(name)) for name in settings.tools}
-    digest = ",".join(value[:16] for name, value in outputs.items() if name.startswith(SPLITS))
+    digest = ",".join(value[:16] for name, value in prep.outputs.items() if name.startswith(SPLITS))
     inputs = {"data": digest, "model": source.digest, **files}
     plan = plan_of("retriever", settings, inputs)
     check_trackers(settings.report_to)
     trains = settings.max_steps != 0
 
     def read() -> Work:
-        return _read(data, settings.tools, trains)
+        return _read(prep.folder, settings.tools, trains)
 
     def dry_run() -> Figures:
         from agentlite.engine import retriever

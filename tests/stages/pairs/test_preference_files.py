@@ -15,7 +15,7 @@ from agentlite.engine.dpo import Preference
 from agentlite.scoring.preference_pairs import read_pairs
 from agentlite.stages import dpo, pairs
 from agentlite.workspace.model_source import load_template
-from agentlite.workspace.run_folder import Result, RunTarget
+from agentlite.workspace.run_folder import Result, RunTarget, finished
 
 MODEL = "smollm2-135m"
 TOOL = WEATHER_TOOL["function"]
@@ -58,7 +58,7 @@ def take(tmp_path: Path) -> Any:
 
 def preferences(folder: Path) -> list[Preference]:
     settings = DpoSettings(data=str(folder), model=MODEL)
-    return list(dpo.read_preferences(settings, folder, load_template(MODEL)))
+    return list(dpo.read_preferences(settings, finished(folder, "pairs"), load_template(MODEL)))
 
 
 def test_rows_become_pairs_once_each_and_in_their_order(take: Any, tmp_path: Path) -> None:
@@ -73,6 +73,10 @@ def test_rows_become_pairs_once_each_and_in_their_order(take: Any, tmp_path: Pat
         "<tool_call>"
     )
     assert all(pair.margin > 0 for pair in found)
+    tokenizer = load_template(MODEL).tokenizer
+    for pair, ids in zip(found, preferences(tmp_path / "r/pairs"), strict=True):
+        for side, answer in ((pair.chosen, ids.chosen), (pair.rejected, ids.rejected)):
+            assert tokenizer.decode(answer, skip_special_tokens=False) == side.text + "<|im_end|>"
 
 
 def test_a_row_that_is_none_is_set_aside_with_its_bytes_and_its_reason(

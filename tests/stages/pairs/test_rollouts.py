@@ -20,6 +20,7 @@ from agentlite.environments.trajectories import EndedBy
 from agentlite.stages.dpo import read_preferences
 from agentlite.stages.pairs.rollouts import usable_rollouts
 from agentlite.workspace.model_source import load_template
+from agentlite.workspace.run_folder import finished
 
 pytestmark = pytest.mark.long
 
@@ -97,7 +98,7 @@ def test_a_pair_may_begin_after_several_turns_and_dpo_reads_it(tmp_path, rollout
         assert roles == ["user", "assistant", "tool", "assistant", "user", "assistant"]
     settings = DpoSettings(data="pairs", model=MODEL, max_length=2048)
     template = load_template(MODEL)
-    rows = list(read_preferences(settings, tmp_path / "run/pairs", template))
+    rows = list(read_preferences(settings, finished(tmp_path / "run/pairs", "pairs"), template))
     assert len(rows) == 4
     for row in rows:
         assert "1 in the cart" in template.tokenizer.decode(row.prompt)
