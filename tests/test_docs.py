@@ -22,7 +22,10 @@ from support.samples import ROOT
 
 from agentlite.cli.main import COMMANDS, _command, group
 from agentlite.config.pipeline import MADE
-from agentlite.config.settings import PreferenceLoss
+from agentlite.config.resolve import Given, resolve, weightings
+from agentlite.config.settings import COMMANDS as STAGES
+from agentlite.config.settings import PreferenceLoss, fields
+from agentlite.core.errors import UserError
 from agentlite.data.formats import FORMATS
 from agentlite.environments.synthesis.blueprint import KINDS
 from agentlite.rendering import PROTOCOLS
@@ -88,19 +91,23 @@ def misread(words: list[str]) -> str:
     assert command
     given = [word for word in words[1:] if word != "..."]
     try:
-        _, left, _ = command.make_parser(click.Context(command, parent=inherited)).parse_args(given)
-    except click.UsageError as error:
-        return error.format_message()
+        parser = command.make_parser(click.Context(command, parent=inherited))
+        options, left, _ = parser.parse_args(given)
+        if words[0] in STAGES:
+            flags = {key: value for key, value in options.items() if key in fields(words[0])}
+            flags = {key: value for key, value in flags.items() if isinstance(value, str | list)}
+            resolve(words[0], Given(weightings(flags), sets=tuple(options.get("sets", ()))))
+    except (click.UsageError, UserError) as error:
+        return str(error)
     return f"{left[0]} is too much" if left else ""
 
 
-def test_each_command_of_the_pages_can_be_typed() -> None:
-    lines = [
-        (page.name, words)
-        for page in PAGES
-        if page.name != "mistakes.md"  # shows what is wrong
-        for words in typed(code(page))
-    ]
+def test_each_command_of_the_pages_and_of_help_can_be_typed() -> None:
+    pages = {page.name: code(page) for page in PAGES}
+    del pages["mistakes.md"]  # shows what is wrong
+    pages |= {f"{name} --help": command.examples for name, command in COMMANDS.items()}
+    pages["--help"] = re.sub(r"(?<=\w)  .*", "", str(group.help))  # what a command does
+    lines = [(name, words) for name, text in pages.items() for words in typed(text)]
     wrong = [(name, *words, why) for name, words in lines if (why := misread(words))]
     assert len(lines) > 80 and not wrong
     assert misread(["sft", "--lora-rank", "8"]) and misread(["prepare"])

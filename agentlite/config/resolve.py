@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -282,7 +282,8 @@ def _listed(value: object, kind: Any, location: str) -> object:
     plain = without_marks(kind)
     if isinstance(value, str) and get_origin(plain) is tuple:
         return [part.strip() for part in value.split(",")] if value.strip() else []
-    if isinstance(value, str) and (plain == dict[str, float] or is_struct(plain)):
+    of_numbers = get_origin(plain) is dict and without_marks(get_args(plain)[1]) is float
+    if isinstance(value, str) and (of_numbers or is_struct(plain)):
         return parse_weights(value, location)
     if isinstance(value, str) and re.fullmatch(r"[-+]?\.\d+", value):  # .5 is a number in YAML
         return value.removeprefix("+").replace(".", "0.")

@@ -14,6 +14,7 @@ from agentlite.cli.options import Option
 from agentlite.cli.stage_options import SettingOption
 from agentlite.config import gpu_profiles, resolve
 from agentlite.config.gpu_profiles import Gpu
+from agentlite.config.metavars import choices
 from agentlite.config.resolve import Given
 from agentlite.config.settings import COMMANDS as STAGES
 from agentlite.config.settings import fields
@@ -166,6 +167,23 @@ def test_a_wrong_value_is_refused_with_the_type_that_help_shows():
             assert f" does not fit {metavar}: " in said and "For example --" in said
         else:
             assert "is not one of" in said
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_option_can_be_typed_with_what_its_help_shows(name):
+    """With each of its choices, or with its metavar, in which 3 stands for INT and .1 for FLOAT."""
+    ctx = context(name)
+    needed = [str(one.name) for one in ctx.command.params if one.required]
+    for option in options(name):
+        shown = "" if option.is_flag else str(option.make_metavar(ctx)).replace("[INT|ray]", "INT")
+        metavar = shown.replace("INT", "3").replace("FLOAT", ".1").replace(",...", "")
+        kind = None if option.is_flag else option.type.kind
+        for value in choices(kind) or [metavar]:
+            words = [*needed, option.opts[0], *filter(None, [value])]
+            given = ctx.command.make_context(name, words, parent=ctx.parent).params
+            if isinstance(option, SettingOption):
+                flags = resolve.weightings({option.key: given[option.key]})
+                resolve.resolve(name, Given(flags))
 
 
 def test_a_switch_may_stand_alone_or_with_its_value():
