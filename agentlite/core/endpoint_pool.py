@@ -45,11 +45,12 @@ def ask_all(endpoints: Sequence[Endpoint], questions: Sequence[Question]) -> Ite
     if work.usage and questions:
         work.usage.refuse_used_up()
     try:
+        work.hand_out()
         while left > work.unasked:
-            work.hand_out()
             for numbered in work.take(*work.outcomes.get()):
                 left -= 1
                 yield numbered
+            work.hand_out()
     finally:
         work.stop.set()
     if work.usage and left:
@@ -99,7 +100,12 @@ class _SharedWork:
         self.outcomes: SimpleQueue[tuple[_Server, int, Reply | BaseException]] = SimpleQueue()
 
     def hand_out(self) -> None:
-        """To each endpoint as many questions that it has not failed as it has room for."""
+        """To each endpoint as many questions that it has not failed as it has room for; to none
+        once the budget is used up.
+        """
+        if self.usage and self.usage.is_used_up:
+            self.unasked += len(self.waiting)
+            self.waiting.clear()
         for server in self.servers:
             while (
                 server.is_alive
@@ -148,13 +154,10 @@ class _SharedWork:
         if isinstance(outcome, BaseException):
             raise outcome
         if question == PROBING:
-            return self._end_probe(server, outcome)
+            return self._end_probe(server, outcome) if server.is_alive else []
         if outcome.problem:
             return self._fail(server, question, outcome)
         server.in_a_row = 0
-        if self.usage and self.usage.is_used_up:
-            self.unasked += len(self.waiting)
-            self.waiting.clear()
         return [(question, outcome)]
 
     def _fail(self, server: _Server, question: int, reply: Reply) -> list[Numbered]:

@@ -62,7 +62,7 @@ def find_model(name: str, run: Path, stage: Path | None = None) -> Source:
         if (stored := run_folder.read(folder)).given_up:
             command = f"agentlite {stored.plan.command}" if stored.plan else "command"
             fix = f"Correct what its message named, and run the same `{command}` again."
-            raise unusable(folder, "its stage failed, and left no model.", fix)
+            raise _unusable(folder, "its stage failed, and left no model.", fix)
         if folder.is_dir() and name:
             return Source(name, str(folder.resolve()), None, _folder_digest(folder))
     if name in EMBEDDED:
@@ -70,10 +70,10 @@ def find_model(name: str, run: Path, stage: Path | None = None) -> Source:
     if Path(name).is_file():
         if any(Path(name).match(kind) for kind in PICKLED):
             problem = "is a pickle, which can hold code: it is not loaded."
-            raise unusable(name, problem, CONVERT)
+            raise _unusable(name, problem, CONVERT)
         whole = "config.json, *.safetensors, and its tokenizer"
         fix = f"Name the folder of a whole model: {whole}."
-        raise unusable(name, "is a file, not a model's folder.", fix)
+        raise _unusable(name, "is a file, not a model's folder.", fix)
     if hub.is_hub_id(name):
         return hub_source(name, stage)
     trained = [
@@ -89,10 +89,10 @@ def find_model(name: str, run: Path, stage: Path | None = None) -> Source:
     known = ", ".join([*EMBEDDED, "a hub id such as Qwen/Qwen2.5-1.5B-Instruct", "a folder"])
     stages = ", ".join(trained) or "none yet"
     fix = f"{first}Known: {known}, or a trained stage of {run} ({stages})."
-    raise unusable("--model", f"there is no model '{name}'.", fix)
+    raise _unusable("--model", f"there is no model '{name}'.", fix)
 
 
-def unusable(place: object, problem: str, fix: str) -> UserError:
+def _unusable(place: object, problem: str, fix: str) -> UserError:
     return UserError(problem, fix, location=str(place), exit_code=MODEL)
 
 
@@ -159,15 +159,15 @@ def _folder_digest(folder: Path) -> str:
     pickled = sorted(path.name for kind in PICKLED for path in folder.glob(kind))
     if pickled and not weights:
         problem = f"its weights are a pickle ({pickled[0]}), which can hold code: it is not loaded."
-        raise unusable(folder, problem, CONVERT)
+        raise _unusable(folder, problem, CONVERT)
     if (folder / "adapter_config.json").exists():
         merge = "merge it first: agentlite export STAGE --merged FOLDER."
         fix = f"Name the stage that trained it, or {merge}"
-        raise unusable(folder, "is an adapter, not a whole model.", fix)
+        raise _unusable(folder, "is an adapter, not a whole model.", fix)
     if not weights or not (folder / "config.json").exists():
         missing = "weights (*.safetensors)" if (folder / "config.json").exists() else "config.json"
         fix = "Name the folder of a whole model, or a hub id."
-        raise unusable(folder, f"holds no {missing}.", fix)
+        raise _unusable(folder, f"holds no {missing}.", fix)
     refuse_own_code(folder / "config.json")
     files = [*weights, *(path for file in TOKENIZER_FILES if (path := folder / file).exists())]
     return ",".join(file_digest(path)[:16] for path in files)
@@ -179,7 +179,7 @@ def refuse_own_code(config: Path) -> None:
     try:
         values = [json.loads(config.read_bytes())]
     except (ValueError, RecursionError) as error:
-        raise unusable(config, f"is not JSON: {error}.", "Fetch the model again.") from error
+        raise _unusable(config, f"is not JSON: {error}.", "Fetch the model again.") from error
     while values:
         value = values.pop()
         if isinstance(value, list):
@@ -190,7 +190,7 @@ def refuse_own_code(config: Path) -> None:
         for key in value.keys() & IMPLEMENTATIONS:
             if key.endswith("_internal") or "/" in str(value[key]):
                 problem = f"{key} names code, and agentlite never runs a model's own code."
-                raise unusable(config, problem, "Remove that line, if you trust the rest.")
+                raise _unusable(config, problem, "Remove that line, if you trust the rest.")
 
 
 def load_template(name: str) -> Template:
@@ -260,7 +260,7 @@ def find_encoder(name: str, run: Path, stage: Path | None = None) -> Source:
     aliases = [*ENCODERS, *STATIC]
     known = f"Known: {', '.join(aliases)}, a folder, a hub id such as BAAI/bge-small-en-v1.5, or a "
     fix = f"{nearest(name, aliases, other='')} {known}stage of `agentlite retriever`."
-    raise unusable("--model", f"there is no sentence encoder '{name}'.", fix)
+    raise _unusable("--model", f"there is no sentence encoder '{name}'.", fix)
 
 
 def is_static(source: Source) -> bool:
@@ -283,7 +283,7 @@ def _stage_encoder(name: str, folder: Path, run: Path) -> Source:
     source = find_encoder(str(plan.settings["model"]), run, folder)
     if source.digest != plan.inputs["model"]:
         problem = f"was made with {source.name}, which has changed since."
-        raise unusable(folder, problem, "Run `agentlite retriever` again with --force.")
+        raise _unusable(folder, problem, "Run `agentlite retriever` again with --force.")
     return source
 
 
@@ -295,14 +295,14 @@ def _encoder_digest(folder: Path) -> str:
     if not weights or not modules.exists():
         lacking = MODULES if weights else "*.safetensors"
         fix = "Name the folder of a sentence-transformers model, its weights saved as safetensors."
-        raise unusable(folder, f"holds no {lacking}.", fix)
+        raise _unusable(folder, f"holds no {lacking}.", fix)
     try:
         kinds = [str(module["type"]) for module in json.loads(modules.read_bytes())]
     except (ValueError, TypeError, KeyError) as error:
         fix = "Save the model again, or name another."
-        raise unusable(modules, f"cannot be read ({error}).", fix) from error
+        raise _unusable(modules, f"cannot be read ({error}).", fix) from error
     if foreign := [kind for kind in kinds if not kind.startswith("sentence_transformers.")]:
         problem = f"has a layer that is not part of sentence-transformers: {foreign[0]}."
-        raise unusable(modules, problem, "Choose a model whose layers are.")
+        raise _unusable(modules, problem, "Choose a model whose layers are.")
     files = [*weights, *sorted(folder.rglob("*.json"))]
     return ",".join(file_digest(path)[:16] for path in files)

@@ -274,7 +274,8 @@ def compare(folder: Path, plan: Plan) -> Status:
     stored = read(folder)
     if stored.given_up:
         return "new"
-    if not stored.trusted().plan:
+    earlier = stored.trusted().plan
+    if not earlier:
         strangers = [file.name for file in folder.glob("[!.]*")] if folder.exists() else []
         if strangers:
             raise UserError(
@@ -286,7 +287,7 @@ def compare(folder: Path, plan: Plan) -> Status:
             )
         return "new"
     refuse_other_command(folder, plan.command)
-    if changes := differences(read_plan(folder), plan):
+    if changes := differences(earlier, plan):
         state = "was finished" if stored.done else "is half done"
         raise UserError(
             f"{state} with other settings or inputs: {'; '.join(changes)}.",

@@ -73,6 +73,27 @@ def test_what_a_dead_endpoint_does_not_answer_the_others_do(
     assert sum(count for (host, _), count in asked.items() if host == "a") < 12
 
 
+def test_an_endpoint_that_is_refused_while_it_is_probed_leaves_its_questions_to_the_others(
+    answering: Any,
+) -> None:
+    busy = A._replace(concurrency=5)
+
+    def say(host: str, number: int) -> Reply:
+        time.sleep(0.001)
+        if host == "b":
+            return Reply("x")
+        if number < 0:
+            time.sleep(0.2)  # the probe is under way when the refusal comes
+        elif number == 4:
+            time.sleep(0.05)
+            raise UserError("answered 401.", location=A.address, exit_code=NETWORK)
+        return SILENT
+
+    asked = answering(say)
+    assert dict(ask_all([busy, B], questions(40))) == dict.fromkeys(range(40), Reply("x"))
+    assert all(asked["b", number] == 1 for number in range(40))
+
+
 def test_a_question_that_one_endpoint_fails_is_asked_at_the_other(answering: Any) -> None:
     def say(host: str, number: int) -> Reply:
         return SILENT if (host, number % 2) == ("a", 0) and number >= 0 else Reply(host)

@@ -1,5 +1,6 @@
 """Tokens of servers: every reply counts once, over all runs, and a budget ends the questions."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -79,3 +80,16 @@ def test_a_budget_ends_the_questions_and_gives_those_under_way(
             list(ask_all(PAIR, questions(1)))
         assert len(asked) == before
     assert budget < 10_000 or len(given) == 17
+
+
+def test_a_budget_that_is_used_up_while_the_caller_works_asks_nothing_more(
+    tmp_path: Path, asked: list[int]
+) -> None:
+    with endpoint_pool.counted(tmp_path, 75) as usage:
+        replies = ask_all([PAIR[0]._replace(concurrency=4)], questions(17))
+        next(replies)
+        while usage.tokens < 75:  # of the four under way one fails
+            time.sleep(0.001)
+        with pytest.raises(UserError):
+            list(replies)
+    assert sorted(asked) == [0, 1, 2, 3]

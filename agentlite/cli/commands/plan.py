@@ -39,15 +39,15 @@ class PlanReport(Struct, frozen=True):
 
 PLANNED = Section("What to plan")
 if TYPE_CHECKING:
-    Planable = str
+    Plannable = str
 else:
-    Planable = Literal[tuple(name for name in COMMANDS if hasattr(COMMANDS[name], "in_memory"))]
+    Plannable = Literal[tuple(name for name in COMMANDS if hasattr(COMMANDS[name], "in_memory"))]
 
 
 class PlanOptions(GivenOptions, frozen=True, kw_only=True):
     """The settings are those of the planned command, so that plan and run cannot differ."""
 
-    command: Annotated[Planable, PLANNED, COMMON] = TRAINERS[0]
+    command: Annotated[Plannable, PLANNED, COMMON] = TRAINERS[0]
     """command to plan"""
     model: Annotated[Model, PLANNED, COMMON] = ""
     """alias, path, hub id or earlier stage [that of the command]"""
