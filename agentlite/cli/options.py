@@ -1,6 +1,7 @@
 """The options of a command: a struct whose fields have types, sections and help, as settings have;
 and how they are read and shown."""
 
+import inspect
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,9 +117,7 @@ class RunOptions(CommandOptions, frozen=True, kw_only=True):
 def parameters(options: type[Struct]) -> Iterator[click.Parameter]:
     """The arguments and options of a struct; what is peculiar to a command comes first."""
     fields = fields_of(options)
-    own_first = [
-        key for struct in options.__mro__ for key in vars(struct).get("__annotations__", ())
-    ]
+    own_first = [key for struct in options.__mro__ for key in inspect.get_annotations(struct)]
     for key in dict.fromkeys(own_first):
         field = fields[key]
         rest: dict[str, Any] = {"default": field.default}

@@ -126,7 +126,7 @@ class _SharedWork:
         threading.Thread(target=self._ask, args=arguments, name=THREAD, daemon=True).start()
 
     def _ask(self, server: _Server, question: int) -> None:
-        """In a thread of its own. A reply counts at once, also where nobody will take it."""
+        """In a thread of its own. A reply counts at once, before the caller takes it."""
         endpoint, asked = server.endpoint, PROBE
         if question == PROBING:
             endpoint = endpoint._replace(timeout=min(endpoint.timeout, PROBE_SECONDS))

@@ -26,6 +26,8 @@ FIXES = {
     errno.EFBIG: "No file may be that long: `ulimit -f` sets a limit, and a FAT disk has one of "
     "4 GiB. Name another folder{by}.",
     errno.ENOTDIR: "A part of this path is a file. Name a folder{by}.",
+    errno.EEXIST: "A file stands there, or a link that leads nowhere. Remove it, or name another "
+    "folder{by}.",
     **dict.fromkeys(
         (errno.EMFILE, errno.ENFILE), "Allow more, `ulimit -n 4096`, or take fewer --workers."
     ),

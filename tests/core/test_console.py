@@ -68,6 +68,7 @@ def test_of_several_processes_the_first_speaks(rank, shown, monkeypatch, capsys)
         ("sk-" + "a" * 15, "sk-" + "a" * 15),
         ("Bearer abcdefgh", "Bearer (hidden)"),
         ("Bearer abcdefg", "Bearer abcdefg"),
+        ("nine99999 goes", "(hidden) goes"),
     ],
 )
 def test_secrets_are_hidden_and_other_words_are_not(text, shown, monkeypatch):
@@ -76,6 +77,7 @@ def test_secrets_are_hidden_and_other_words_are_not(text, shown, monkeypatch):
         "B_KEY": "secret-of-mine-and-more",
         "C_SECRET": "eight888",
         "D_PASSWORD": "seven77",
+        "E_PASSWORD": "nine99999",
         "TOKEN_NAME": "not-a-secret-here",
     }.items():
         monkeypatch.setenv(name, value)

@@ -1,1 +1,1 @@
-"""The protocols: one file for each format of tool calls."""
+"""The protocols: related formats of tool calls in one file."""
