@@ -4,6 +4,7 @@ import base64
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ MOST_KINDS, MOST_REASONS, MOST_LINES = 40, 3, 12  # of kinds, of reasons of a ki
 MOST_TRIED = 50  # rows for which it is looked whether a repair helps
 MESSAGE = re.compile(r"\(message (\d+)\)")  # as reasons name one
 ROLE = re.compile(r'"(?:role|from)"\s*:\s*"([^"]*)"')
+SEPARATOR = re.compile(r"[\s,]*")  # of the elements of a list
 LISTS = ('"messages"', '"conversations"')  # where the messages of a row begin
 
 
@@ -122,18 +124,30 @@ def _found(text: str, at: str, reason: str) -> tuple[int, int] | None:
     """
     starts = [start for key in LISTS if (start := text.find(key)) >= 0]
     ranges = [(start, len(text)) for start in (*starts, 0)]
-    roles = [*ROLE.finditer(text, *starts[:1])] if starts else []
+    messages = _elements(text, starts[0]) if starts else []
     number = int(named[1]) if (named := MESSAGE.search(reason)) else 0
-    said = [role[1] for role in roles[:number]]
+    roles = [ROLE.search(text, *message) for message in messages[:number]]
+    said = [role and role[1] for role in roles]
     # readers join words and the calls that follow them, and count otherwise
-    if 0 < number <= len(roles) and ("assistant", "assistant") not in pairwise(said):
-        role = roles[number - 1].span()
+    if 0 < number <= len(messages) and ("assistant", "assistant") not in pairwise(said):
+        message = messages[number - 1]
         if not at:
-            return role
-        start = roles[number - 2].end() if number > 1 else starts[0]
-        ranges.insert(0, (start, roles[number].start() if number < len(roles) else len(text)))
+            return role.span() if (role := roles[-1]) else (message[0], message[0] + 1)
+        ranges.insert(0, message)
     spans = (_first(text[:end], at, start) for start, end in ranges if at)
     return next((span for span in spans if span), None)
+
+
+def _elements(text: str, start: int) -> list[tuple[int, int]]:
+    """Where each element of the first list behind `start` stands, as far as it is JSON."""
+    spans: list[tuple[int, int]] = []
+    end = text.find("[", start) + 1
+    with suppress(ValueError, RecursionError):
+        while True:
+            begin = next(SEPARATOR.finditer(text, end)).end()
+            _, end = json.JSONDecoder().raw_decode(text, begin)
+            spans.append((begin, end))
+    return spans
 
 
 def _first(text: str, at: str, start: int) -> tuple[int, int] | None:

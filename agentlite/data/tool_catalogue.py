@@ -50,11 +50,7 @@ def read_catalogue(files: Sequence[str], rows: Iterable[Raw]) -> dict[str, Tool]
     that no order of the files matters; this is noted, as are tools of files that cannot be read.
     Raises UserError for a file without any tool.
     """
-    declared = [
-        _declared(row.location, row.value, row.error)
-        for row in rows
-        if isinstance(row.value, dict) and sage.TOOLS.fits(row.value)
-    ]
+    declared: list[DeclaredTool] = []
     for file in files:
         tools = list(declared_tools(file))
         problems = [(tool.location, tool.error) for tool in tools if tool.error]
@@ -67,6 +63,11 @@ def read_catalogue(files: Sequence[str], rows: Iterable[Raw]) -> dict[str, Tool]
             count = f"{len(problems)} of {len(tools)} tools of the file cannot be read"
             console.notice(f"{location}: {reason}  [{count}]")
         declared += tools
+    declared += [
+        _declared(row.location, row.value, row.error)
+        for row in rows
+        if isinstance(row.value, dict) and sage.TOOLS.fits(row.value)
+    ]
     versions: dict[str, dict[str, Tool]] = defaultdict(dict)  # by name, by declaration
     for tool in (row.tool for row in declared if row.tool):
         versions[tool.name][canonical(to_builtins(tool))] = tool

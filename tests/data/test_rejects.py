@@ -65,7 +65,7 @@ ROW = {
         {"role": "user", "content": "get it"},
         {
             "role": "assistant",
-            "tool_calls": [{"id": "a", "name": "get", "arguments": '{"city": 1}'}],
+            "tool_calls": [{"id": "a", "name": "get", "arguments": {"city": 1, "from": "user"}}],
         },
         {"role": "tool", "content": "x"},
         {"role": "asistant", "content": ""},

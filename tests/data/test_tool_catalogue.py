@@ -65,6 +65,8 @@ def test_a_file_without_a_tool_is_refused_and_one_bad_row_is_noted(
     with pytest.raises(UserError) as refused:
         read_catalogue([path], [])
     assert refused.value.location == f"{path}:1" and "holds no tool" in refused.value.problem
+    with pytest.raises(UserError, match="E211 parameters of rain_001"):
+        read_catalogue([written(tmp_path / "t.jsonl", {**RAIN, "inputs": ["city"]})], [])
     path = written(tmp_path / "t.jsonl", RAIN, {"tool_id": 3, "invoke_examples": []}, CLOCK)
     assert read_catalogue([path], []).keys() == {"rain_001", "clock_002"}
     notice = " ".join(capsys.readouterr().err.split())

@@ -140,8 +140,10 @@ class NearTexts:
         buckets = (self.buckets.get(key, ()) for key in _bands(sketch, self.size))
         likely = (other for other, _ in Counter(chain.from_iterable(buckets)).most_common())
         missed = 0
-        for other in filter(may_be, likely):
-            if sum(map(eq, memoryview(self.sketches[other]).cast("H"), slots)) < least:
+        for other in likely:
+            # the sketches first: `may_be` reads texts
+            alike = sum(map(eq, memoryview(self.sketches[other]).cast("H"), slots))
+            if alike < least or not may_be(other):
                 continue
             if jaccard(self.shingles(number), self.shingles(other)) >= self.threshold:
                 yield other

@@ -203,13 +203,16 @@ def _text(content: Any, role: Role, place: str) -> str:
 
 def text_of_parts(parts: Iterable[Any], types: Sequence[str], place: str) -> str:
     """The text of a content's parts. Raises RowError E216 for a part of another type."""
-    texts = []
+    parts = list(parts)
     for part in parts:
-        if not isinstance(part, dict) or part.get("type") not in types:
-            what = shortened(part.get("type")) if isinstance(part, dict) else kind(part)
+        if not isinstance(part, dict):
+            raise RowError(
+                "E216", f"a part of the content is {kind(part)}, not an object ({place})"
+            )
+        if part.get("type") not in types:
+            what = shortened(part.get("type"))
             raise RowError("E216", f"content of type {what}: only text can be learned ({place})")
-        texts.append(part["text"])
-    return "".join(texts)
+    return "".join(part["text"] for part in parts)
 
 
 def is_parts(content: object) -> bool:

@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
@@ -16,6 +18,16 @@ from agentlite.data.formats.tool_calls import json_schema
 from agentlite.rendering.foreign_text import result_mark
 
 UNUSABLE = ("world", "unanswered", "unwritten")  # ends of a rollout whose dialog is not whole
+
+
+class TrajectoryRow(Struct):
+    """What a row of trajectories has beside its dialog."""
+
+    task: str
+    sample: int
+    scores: dict[str, float]
+    ended: str
+    turns: list[dict[str, Any]]
 
 
 def read_prepared(row: Row) -> Record:
@@ -38,9 +50,8 @@ def read_trajectory(row: Row) -> Record:
     call, or whose call breaks its schema though the world took it, stays in it and is not learned.
     Raises RowError F313 for a rollout without a turn to learn.
     """
+    msgspec.convert(row, TrajectoryRow)
     turns, user = row["turns"], row.get("simulated_user")
-    figures = (row["task"], row["sample"], row["scores"])
-    msgspec.convert(figures, tuple[str, int, dict[str, float]])
     if row["ended"] in UNUSABLE:
         raise RowError("F313", f"ended by '{row['ended']}': {row.get('problem') or 'no reason'}")
     if any(turn.get("offered") is not None for turn in turns):

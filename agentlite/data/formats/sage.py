@@ -58,7 +58,11 @@ def declared(value: object, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Too
     description = ": ".join(filter(None, (name if isinstance(name, str) else "", able)))
     if given.get("inputs") is None:
         return catalogue.get(tool_id) or Tool(tool_id, description, OPEN)
-    schema = from_list([{"required": True, **rest(field)} for field in given["inputs"]], tool_id)
+    inputs = given["inputs"] if isinstance(given["inputs"], list) else [given["inputs"]]
+    fields = [
+        {"required": True, **rest(field)} if isinstance(field, dict) else field for field in inputs
+    ]
+    schema = from_list(fields, tool_id)
     return Tool(tool_id, description, json_schema(schema, tool_id))
 
 

@@ -63,7 +63,8 @@ def fits(row: Row) -> bool:
 
 
 def read(row: Row) -> Record:
-    turns, system = turns_of(row), text_at(row, "system")
+    turns = turns_of(row)
+    system = text_at(row, "system") if row.get("system") else ""
     own_keys = (*CALLS, "tool_call_id")
     dicts = [turn for turn in turns if isinstance(turn, dict)]
     if any("role" in turn and any(turn.get(key) for key in own_keys) for turn in dicts):

@@ -132,9 +132,9 @@ def _selected(job: Job, target: RunTarget, folder: Path | None) -> Iterator[Sele
         for file, candidates in chosen.items():
             selection.notes.append(f"{file}: {candidates.note}")
             selection.figures.setdefault("candidates", {})[file] = candidates.figures
-        check.refuse_nothing_left(selection, rejects)
         for note in selection.notes:
             console.notice(note)
+        check.refuse_nothing_left(selection, rejects)
         yield selection
 
 

@@ -184,7 +184,9 @@ def refuse_nothing_left(selection: Selection, file: Path) -> None:
     why = "".join(f", {code} {count}" for code, count in left_out.most_common())
     raise UserError(
         f"no row left of {ingested.read} read: {len(ingested.rejects)} rejected{why}.",
-        CODES[left_out.most_common(1)[0][0]].hint if left_out else "That file says why.",
+        CODES[left_out.most_common(1)[0][0]].hint
+        if left_out
+        else "That file says why." * bool(ingested.rejects),
         location=str(file) if ingested.rejects else "",
         exit_code=REJECTS,
     )

@@ -242,6 +242,12 @@ def test_a_record_leaks_that_gives_a_held_out_one_away() -> None:
         assert found == ({1: 1} if is_leaking else {}), name
 
 
+def test_the_first_of_the_held_out_records_that_it_gives_away_is_named() -> None:
+    question = dialog(TEXT, answer="No.")
+    held_out = [traits(dialog("Where?")), traits(question), traits(question)]
+    assert leaks(numbered(question, dialog(TEXT + " Thank you!")), held_out) == {0: 1, 1: 1}
+
+
 def test_short_arguments_leak_only_beside_a_query_that_is_half_alike() -> None:
     held_out = [traits(dialog("Is it wet in Oslo at noon?", [call("weather", city="Oslo")]))]
     alike = dialog("Is it wet in Oslo at night?", [call("weather", city="Oslo")])
