@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -37,7 +38,7 @@ from agentlite.data.formats.readers import (
     read_lines,
     read_raw,
 )
-from agentlite.data.formats.tool_calls import json_or_literal
+from agentlite.data.formats.tool_calls import json_or_literal, read_tools, tools_elsewhere
 from agentlite.rendering.foreign_text import check_trained
 
 # The most particular first: an ms_agent row is also a ShareGPT row; a stored one and a prompt are
@@ -99,8 +100,12 @@ def to_record(
     name = format or detected(value)
     if name not in FORMATS:
         raise UserError(f"unknown format {name!r}.", nearest(name, FORMATS), location="--format")
+    read = partial(FORMATS[name].read, **(options or {}).get(name, {}))
     try:  # the readers copy what they do not look into
-        record = FORMATS[name].read(value, **(options or {}).get(name, {}))
+        record = read(value)
+        if not record.tools and not record.is_text and (listed := _tools_elsewhere(record)):
+            record = read({**value, "tools": listed})
+            record = replace(record, tools=record.tools or read_tools(listed))
         record = msgspec.convert(msgspec.to_builtins(record), Record)
     except msgspec.ValidationError as error:
         raise RowError("E201", f"not as {name} has it: {type_error(error)}") from error
@@ -113,9 +118,24 @@ def to_record(
         if not record.is_text:
             record = chains.untagged(chains.split(task_prompts.split(record), SYNTAXES))
         check_trained(record)
+    if len({tool.name for tool in record.tools}) < len(record.tools):  # equal tools are one
+        tools = [tool for n, tool in enumerate(record.tools) if tool not in record.tools[:n]]
+        record = replace(record, tools=tuple(tools))
     if all(len(message.calls) < 2 for message in record.messages):
         return record
     return replace(record, messages=tuple(_in_order(record.messages)))
+
+
+def _tools_elsewhere(record: Record) -> list[Any]:
+    """The tools of a row that has them under a key that its format does not read. Raises RowError
+    E211 if there are different lists.
+    """
+    unread: dict[str, Any] = {key: record.meta.get(key, {}) for key in ("extra", "turns")}
+    lists = [*tools_elsewhere(unread, 4)]
+    if other := next((key for key, listed in lists if listed != lists[0][1]), ""):
+        reason = f"no tools, and different lists of tools under {lists[0][0]!r} and {other!r}"
+        raise RowError("E211", reason, 'Write those on offer under "tools".', other)
+    return lists[0][1] if lists else []
 
 
 def _in_order(messages: Sequence[Message]) -> Iterator[Message]:

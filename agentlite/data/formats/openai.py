@@ -146,7 +146,7 @@ def _answered(message: Row, waiting: list[Call], are_in_order: bool) -> str:
     call it can be; "" if that is not clear.
     """
     given = message.get("tool_call_id")
-    if given:
+    if given or given == 0:
         answered = given if isinstance(given, str) else plain(given)
     else:
         name = message.get("name") or message.get("tool_name")  # the latter is Ollama's

@@ -1,5 +1,6 @@
 """Tools, schemas, calls and arguments in the many ways data sets write them -> Tool, Call, dict."""
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -8,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
-from agentlite.core.json_schema import fits
+from agentlite.core.json_schema import COMBINING, KEYWORDS, fits
 from agentlite.core.plain_words import kind
 from agentlite.core.records import Call, Tool
 from agentlite.data.formats.json_decode import json_value, literal_value, shortened
@@ -24,8 +25,12 @@ TYPES = {
 }
 SCHEMAS_BY_KEY = ("properties", "$defs", "definitions")
 SCHEMAS = ("items", "additionalProperties", "anyOf", "oneOf", "allOf")
-# where a tool's schema stands: with OpenAI, MCP, Anthropic, LangChain, Gemini
-PARAMETERS = ("parameters", "inputSchema", "input_schema", "args_schema", "parametersJsonSchema")
+# where a tool's schema stands: with OpenAI, MCP, Anthropic, LangChain twice, Gemini
+PARAMETERS = (
+    *("parameters", "inputSchema", "input_schema", "args_schema", "args"),
+    "parametersJsonSchema",
+)
+WRAPPER = re.compile("json|schema", re.IGNORECASE)  # the key of a schema in an object of its own
 # where the arguments of a call stand: with OpenAI, LangChain, Anthropic, Llama
 ARGUMENTS = ("arguments", "args", "input", "parameters")
 # keys of a call that hold no arguments: most calls have no others
@@ -84,7 +89,7 @@ def read_call(value: Any, reader: Reader = json_value) -> Call:
         hint = 'Write a call as {"name": "weather", "arguments": {"city": "Oslo"}}.'
         raise RowError("E206", f"a call without a name: {shortened(value)}", hint)
     given = value.get("id")
-    call_id = given if isinstance(given, str) else ""
+    call_id = str(given) if isinstance(given, str | int) else ""
     return Call(name, arguments_of({**value, **function}, reader), call_id)
 
 
@@ -169,6 +174,35 @@ def read_tools(value: object, reader: Reader = json_value) -> tuple[Tool, ...]:
     return tuple(read_tool(tool, reader) for tool in value)
 
 
+def tools_elsewhere(fields: dict[str, Any], depth: int = 3) -> Iterator[tuple[str, list[Any]]]:
+    """The lists of tools in fields that no format reads, and in texts of JSON there, each with its
+    key.
+    """
+    for key, given in fields.items():
+        value = _value(given)
+        values = [_value(item) for item in value] if isinstance(value, list) else [value]
+        if isinstance(value, list) and value and all(map(_is_tool, values)):
+            yield key, values
+        elif depth > 1:
+            for inner in values:
+                if isinstance(inner, dict):
+                    yield from tools_elsewhere(inner, depth - 1)
+
+
+def _is_tool(value: Any) -> bool:
+    """Whether it describes a tool: a call has a name too, and values where a tool has schemas."""
+    function = value.get("function", value) if isinstance(value, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        return False
+    schema = _value(next((function[key] for key in PARAMETERS if key in function), None))
+    if isinstance(schema, dict) and schema:
+        return _is_object(schema) or all(
+            isinstance(inner, dict) and not {"description", *KEYWORDS}.isdisjoint(inner)
+            for inner in schema.values()
+        )
+    return "description" in function and (schema is not None or "function" in value)
+
+
 def read_tool(value: object, reader: Reader = json_value) -> Tool:
     """{"type": "function", "function": {...}}, or the function itself, or the text of either.
 
@@ -193,7 +227,7 @@ def _tool(value: object, reader: Reader) -> Tool:
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(name, str) or not name.strip():
         raise RowError("E212", f"a tool without a name: {shortened(value)}")
-    parameters = _parameters(function)
+    parameters: Any = next((function[key] for key in PARAMETERS if function.get(key)), None)
     if not parameters:
         _refuse_unread({**given, **function}, name)
     if isinstance(parameters, str):
@@ -202,8 +236,10 @@ def _tool(value: object, reader: Reader) -> Tool:
             parameters = text_value(text, reader, "E211", f"parameters of {name} are")
     if isinstance(parameters, list):
         parameters = from_list(parameters, name)
-    if isinstance(parameters, dict) and isinstance(required := function.get("required"), list):
-        parameters = {"required": required, **parameters}  # KuaiAgent has them side by side
+    if isinstance(parameters, dict):
+        parameters = _schema(parameters, name)
+        if isinstance(required := function.get("required"), list):
+            parameters = {"required": required, **parameters}  # KuaiAgent has them side by side
     described, returns = function.get("description"), function.get("returns")
     tool = Tool(
         name,
@@ -213,16 +249,37 @@ def _tool(value: object, reader: Reader) -> Tool:
     return replace(tool, parameters=json_schema(parameters, name)) if parameters else tool
 
 
-def _parameters(function: dict[str, Any]) -> Any:
-    """The schema under the first key that has one, or of the properties in LangChain's `args`."""
-    if given := next((function[key] for key in PARAMETERS if function.get(key)), None):
+def _schema(given: dict[str, Any], tool: str) -> dict[str, Any]:
+    """The schema of an object. One in an object of its own, such as Bedrock's {"json": ...}, is
+    taken out of it; schemas by name alone are those of the properties.
+    """
+    if not given or not {"properties", "$ref", *COMBINING}.isdisjoint(given):
         return given
-    args = function.get("args")
-    if not isinstance(args, dict) or not args:
-        return None
-    if all(isinstance(schema, dict) for schema in args.values()):
-        return {"type": "object", "properties": args}
-    return args if isinstance(args.get("properties"), dict) else None
+    inner = {key: value for key, value in given.items() if isinstance(_value(value), dict)}
+    objects = [key for key in inner if key not in KEYWORDS and _is_object(_value(inner[key]))]
+    if len(inner) == 1 and objects and WRAPPER.search(objects[0]):
+        return _schema(_value(inner[objects[0]]), tool)
+    if not KEYWORDS.isdisjoint(given) or len(inner) < len(given):
+        return given
+    if len(inner) == 1 and objects:
+        reason = (
+            f"parameters of {tool} have a schema under {objects[0]!r}, a wrapper or a parameter"
+        )
+        hint = 'Write it as {"type": "object", "properties": {...}}.'
+        raise RowError("E211", reason, hint, objects[0])
+    return {"type": "object", "properties": given}
+
+
+def _is_object(schema: dict[str, Any]) -> bool:
+    return schema.get("type") == "object" or "properties" in schema
+
+
+def _value(given: object) -> Any:
+    """The value that a text of JSON stands for; any other value as it is."""
+    if isinstance(given, str) and given.lstrip().startswith(("{", "[")):
+        with contextlib.suppress(RowError):
+            return json_or_literal(given)
+    return given
 
 
 def _refuse_unread(tool: dict[str, Any], name: str) -> None:
@@ -251,6 +308,8 @@ def json_schema(schema: object, tool: str) -> dict[str, Any]:
 
     A type that is not known, or that says "any", is left out: any value will do.
     """
+    if isinstance(schema, bool):
+        return {} if schema else {"not": {}}  # the same as objects, which templates can write
     if not isinstance(schema, dict):
         reason = f"parameters of {tool}: {shortened(schema)} is not a schema"
         raise RowError("E211", reason, at=tool)

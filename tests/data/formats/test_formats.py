@@ -1,7 +1,7 @@
 """agentlite.data.formats: rows of any shape become records, or rejects that say why."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
@@ -13,6 +13,7 @@ from support.samples import DATA
 from agentlite.core.errors import RowError
 from agentlite.core.records import Message
 from agentlite.data.formats import DIALOG_KEYS, FORMATS, detected, samples, to_record
+from agentlite.data.formats.tool_calls import read_tools
 
 TURNS = json.loads(FORMATS["openai"].example)["messages"]
 
@@ -97,6 +98,36 @@ def test_a_second_dialog_in_a_row_is_kept_or_refused_and_not_lost(name: str, key
         assert "Say 317." in kept and repr(to_record(own, name).messages[0].content) in kept
         return
     assert refused.code == "E201" and repr(key) in str(refused)
+
+
+# --- tools under a key that no format knows ---
+
+OFFERED = [
+    {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}},
+    {"name": "tide", "description": "Looks it up.", "inputSchema": {"port": {"type": "str"}}},
+]
+TALKS = ("alpaca", "anthropic", "gemini", "langchain", "ms_swift", "openai", "prompt_completion")
+
+
+@pytest.mark.parametrize("name", [*TALKS, "responses", "sharegpt"])
+@pytest.mark.parametrize(
+    "written", [list, json.dumps, repr, lambda tools: [*map(json.dumps, tools)]]
+)
+def test_tools_under_any_key_are_offered(name: str, written: Callable[[Any], Any]) -> None:
+    """To a depth of three, and whether the row calls or not."""
+    row = {key: value for key, value in json.loads(FORMATS[name].example).items() if key != "tools"}
+    rows = [row, {"messages": TURNS[:1] + TURNS[-1:]}]
+    for key, row in product(("available_tools", "x"), rows):
+        value = written(OFFERED)
+        for place in (value, {key: value}, [{"y": {key: value}}], json.dumps({key: value})):
+            record = to_record({**row, key: place})
+            assert record.tools == read_tools(OFFERED), (key, place)
+    turns = [{**TURNS[0], "tools": written(OFFERED)}, *TURNS[1:]]
+    assert to_record({"messages": turns}).tools == read_tools(OFFERED)
+    calls = [{"name": "weather", "parameters": {"type": "rain"}}]
+    assert not to_record({"messages": TURNS[-1:], "expected": written(calls)}).tools
+    with pytest.raises(RowError, match="different lists of tools under 'a' and 'b'"):
+        to_record({**row, "a": written(OFFERED), "b": written(OFFERED[:1])})
 
 
 # --- a dialog that is written as text ---

@@ -46,6 +46,8 @@ def test_types_are_renamed_at_any_depth_of_a_schema() -> None:
         assert json_schema({key: [inner, True]}, "f") == {key: [renamed, True]}
     assert json_schema({"additionalProperties": False}, "f") == {"additionalProperties": False}
     assert json_schema({"enum": [inner]}, "f") == {"enum": [inner]}
+    both = json_schema({"properties": {"a": True, "b": False}}, "f")
+    assert both == {"properties": {"a": {}, "b": {"not": {}}}}
 
 
 def test_properties_that_say_they_are_required_are_listed_behind_those_that_are() -> None:
@@ -77,6 +79,7 @@ def test_parameters_in_a_list_are_an_object_by_their_names() -> None:
 
 CITY = {"city": {"type": "str"}}
 SCHEMA = {"type": "object", "properties": CITY}
+WRAPPERS = ("json", "schema", "jsonSchema", "JSON", "input_schema")
 
 
 @pytest.mark.parametrize("shape", ["{}", '{{"type": "function", "function": {}}}'])
@@ -87,8 +90,11 @@ SCHEMA = {"type": "object", "properties": CITY}
         {"parameters": None, "inputSchema": json.dumps(SCHEMA)},
         {"inputSchema": [{"name": "city", "type": "str"}]},
         {"args": CITY},
-        {"args": SCHEMA},
         {"args_schema": SCHEMA, "args": CITY},
+        {"parameters": CITY},
+        *({"inputSchema": {key: SCHEMA}} for key in WRAPPERS),
+        {"parameters": {"name": "f", "strict": True, "schema": SCHEMA}},
+        {"parameters": {"type": "object", "json": json.dumps(SCHEMA)}},
     ],
     ids=str,
 )
@@ -143,6 +149,7 @@ def test_a_tool_is_read_from_each_of_its_shapes() -> None:
         ("{", "E124"),
         ({"name": "f", "parameters": "{"}, "E211"),
         ({"name": "f", "parameters": 3}, "E211"),
+        ({"name": "f", "parameters": {"filter": SCHEMA}}, "E211"),  # of one parameter, or wrapped
         ({"name": "f", "parameters": {"anyOf": [{"properties": 3}]}}, "E211"),
     ],
 )
@@ -160,7 +167,7 @@ def test_a_call_is_read_from_each_of_its_shapes() -> None:
         json.dumps({"id": "x", **function}),
     ):
         assert read_call(shape) == Call("f", {"a": 1}, "x")
-    assert read_call({"id": 7, **function}).id == ""
+    assert read_call({"id": 7, **function}).id == "7"
     assert read_call({"name": "f"}) == Call("f")
 
 
