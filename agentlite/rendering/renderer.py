@@ -158,25 +158,29 @@ def render_last(record: Record, protocol: Protocol, template: Template) -> Rende
 
 @contextmanager
 def _checked(record: Record, protocol: Protocol, template: Template) -> Iterator[None]:
-    """What the template refuses is the row's fault, and so is a turn mark inside a text: it would
-    end the turn for the model, though not for the reader of the data.
+    """What the template refuses is the row's fault, and so is a control token inside a text: the
+    model would read it as a mark of its own, though a reader of the data would not.
     """
     try:
-        texts = {
-            f"messages[{i}]": [m.content, *(plain(call.arguments) for call in m.calls)]
-            for i, m in enumerate(record.messages)
-        }
-        texts["tools"] = [plain(tool.schema) for tool in record.tools]
-        for location, strings in texts.items():
-            for token in template.turn_tokens:
-                if any(token in string for string in strings):
-                    raise RowError(
-                        "E215", f"{location} holds the model's own mark {token}: take it out"
-                    )
+        for location, text in _texts(record):
+            # in JSON the quote of Gemma's mark <|"|> is escaped; templates may write it bare
+            if mark := template.control_token_in(text.replace('\\"', '"')):
+                raise RowError("E215", f"{location} holds the model's own mark {mark}: take it out")
         _refuse_several(record, protocol)
         yield
     except UserError as error:
         raise RowError("E220", f"{protocol.name}: {error.problem}") from error
+
+
+def _texts(record: Record) -> Iterator[tuple[str, str]]:
+    """All that others than the protocol have written, and where. In an answer, the tags of thoughts
+    are the protocol's.
+    """
+    for index, message in enumerate(record.messages):
+        where, text = f"messages[{index}]", message.content
+        yield where, THINK_TAG.sub(" ", text) if message.role == "assistant" else text
+        yield from ((where, plain([c.name, c.id, c.arguments])) for c in message.calls)
+    yield "tools", plain([tool.schema for tool in record.tools])
 
 
 def _refuse_several(record: Record, protocol: Protocol) -> None:
@@ -445,9 +449,8 @@ def reading_problem(protocol: Protocol, template: Template) -> str:
     """Why a call, its result and an answer do not read back; "" if they do."""
     if protocol.native and not template.takes_tools:
         return "it takes no tools"
-    for mark in template.turn_tokens if protocol.written else ():
-        if mark in protocol.written:
-            return f"it holds the model's own mark {mark}"
+    if mark := template.control_token_in(protocol.written):
+        return f"it holds the model's own mark {mark}"
     try:
         check_reading(PROBE, render(PROBE, protocol, template), protocol, template)
     except RowError as error:

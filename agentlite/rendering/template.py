@@ -43,6 +43,10 @@ PARTS_INTO_USER = SYSTEM_INTO_USER.replace("'\\n\\n'", "[{'type': 'text', 'text'
 ASKED, ANSWERED = "probe user", "probe answer"
 USER = {"role": "user", "content": ASKED}
 ANSWER = {"role": "assistant", "content": ANSWERED}
+CALL_ID = "123456780"  # Mistral's templates take ids of nine characters alone
+RESULT = {"role": "tool", "name": "probe_call", "content": "probe result", "tool_call_id": CALL_ID}
+# Added tokens that a text may hold where they are not special: words, blanks, the tags of XML.
+WORDS = re.compile(r"[\w\s]*|</?[\w:.-]+>")
 # Apart from control tokens, what a prompt may have that a turn does not: the marks of a thought.
 THOUGHT_WORDS = re.compile(r"(?:\s|</?think>|thought)*")
 
@@ -242,8 +246,8 @@ class Template:
         return "" if mark in before[before.rfind(ASKED) :] else mark
 
     def _mark_at_start(self, text: str) -> str:
-        marks = (mark for mark in self.control_tokens if text.lstrip().startswith(mark))
-        return max(marks, key=len, default="")
+        match = self._control_pattern.match(text.lstrip())
+        return match[0] if match else ""
 
     @cached_property
     def _edges(self) -> tuple[str, str, str]:
@@ -258,12 +262,12 @@ class Template:
 
     @cached_property
     def prompt_head(self) -> str:
-        """What a prompt ends with behind the dialog, where that holds a mark of a turn, which no
+        """What a prompt ends with behind the dialog, where that holds a control token, which no
         text of a dialog holds; else "".
         """
         dialog, prompt, _ = self._edges
         head = prompt[len(dialog) :] if prompt.startswith(dialog) else ""
-        return head if any(token in head for token in self.turn_tokens) else ""
+        return head if self._control_pattern.search(head) else ""
 
     @cached_property
     def prompt_extra(self) -> str:
@@ -285,25 +289,45 @@ class Template:
         """
         _, prompt, before = self._edges
         head = before[len(prompt) :] if before.startswith(prompt) else ""
-        marked = any(token in head for token in self.control_tokens)
-        return head if marked and not THOUGHT_WORDS.fullmatch(head) else ""
+        return (
+            head if self._control_pattern.search(head) and not THOUGHT_WORDS.fullmatch(head) else ""
+        )
 
     def without_marks(self, text: str) -> str:
         """The text without its control tokens."""
-        for token in self.control_tokens:
-            text = text.replace(token, "")
-        return text
-
-    @cached_property
-    def turn_tokens(self) -> list[str]:
-        """Special tokens that the template writes around turns: no text may hold them."""
-        text = self.render([USER, ANSWER])
-        return [token for token in self.control_tokens if token in text]
+        return self._control_pattern.sub("", text)
 
     @cached_property
     def control_tokens(self) -> list[str]:
+        """The special tokens, and the marks of turns, calls and results that a tokenizer has as
+        other added tokens, as DeepSeek's and Kimi's do.
+        """
         added = self.tokenizer.get_added_tokens_decoder().values()
-        return [token.content for token in added if token.special]
+        dialogs = ([USER, ANSWER], [USER, _calling("probe_call"), RESULT])
+        written = "".join(map(self._probe, dialogs))
+        return [
+            token.content
+            for token in added
+            if token.special or (token.content in written and not WORDS.fullmatch(token.content))
+        ]
+
+    def control_token_in(self, text: str) -> str:
+        """The first control token that the tokenizer finds in a text; "" if there is none."""
+        if match := self._control_pattern.search(text):
+            return match[0]
+        ids = self.encode(text) if self._finds_other_writings else []
+        return next((t for t in self.control_tokens if self.token_id(t) in ids), "")
+
+    @cached_property
+    def _control_pattern(self) -> re.Pattern[str]:
+        longest_first = sorted(self.control_tokens, key=len, reverse=True)
+        return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+
+    @cached_property
+    def _finds_other_writings(self) -> bool:
+        """Whether a control token is also found where it is written in full-width letters, say."""
+        added = self.tokenizer.get_added_tokens_decoder().values()
+        return any(token.normalized and token.content in self.control_tokens for token in added)
 
     @cached_property
     def longest_token(self) -> int:
@@ -388,7 +412,7 @@ def _calling(*names: str, words: str = "") -> dict[str, Any]:
     calls = [
         {
             "type": "function",
-            "id": f"12345678{number}",  # Mistral's templates take ids of nine characters alone
+            "id": f"{CALL_ID[:-1]}{number}",
             "function": {"name": name, "arguments": {"a": "b"}},
         }
         for number, name in enumerate(names)

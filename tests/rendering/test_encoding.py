@@ -133,17 +133,16 @@ TURN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
 
 
 @pytest.mark.parametrize(
-    ("source", "end", "marks"),
+    ("source", "end"),
     [
-        (TURN + "<|im_end|>\n{% endfor %}", "<|im_end|>", ["<|im_start|>", "<|im_end|>"]),
-        (TURN + "<|endoftext|>{% endfor %}", "<|endoftext|>", ["<|endoftext|>", "<|im_start|>"]),
-        (TURN + "\n{% endfor %}", None, ["<|im_start|>"]),
-        (TURN + " and <|im_end|>{% endfor %}", None, ["<|im_start|>", "<|im_end|>"]),
+        (TURN + "<|im_end|>\n{% endfor %}", "<|im_end|>"),
+        (TURN + "<|endoftext|>{% endfor %}", "<|endoftext|>"),
+        (TURN + "\n{% endfor %}", None),
+        (TURN + " and <|im_end|>{% endfor %}", None),
     ],
 )
-def test_the_end_of_a_turn_is_the_mark_right_behind_an_answer(source, end, marks, smollm2):
+def test_the_end_of_a_turn_is_the_mark_right_behind_an_answer(source, end, smollm2):
     template = Template("m", smollm2.tokenizer, source, {})
-    assert template.turn_tokens == marks
     if end is None:
         with pytest.raises(UserError, match="writes no end of turn") as refused:
             template.turn_end  # noqa: B018  (computed when it is read)

@@ -9,17 +9,19 @@ from msgspec.structs import replace
 from support.examples import ALL, QUICK, sample
 from support.samples import WEATHER
 from support.shipped_templates import shipped, with_marks
+from tokenizers import AddedToken, Tokenizer, normalizers
 
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.openai_client import Reply
-from agentlite.core.records import Call, Message, Record
+from agentlite.core.records import Call, Message, Record, Tool, wire_message
+from agentlite.data.openai_messages import opened
 from agentlite.deploy.export.proof import Golden, prove
 from agentlite.deploy.export.proof import dialogs as proving_dialogs
 from agentlite.engine.remote import RemoteRequest, written
 from agentlite.rendering import choose, encoding, mixture_of, render, render_last
 from agentlite.rendering.protocol import THINK_TAG
 from agentlite.rendering.renderer import check_reading, reading_problem, span_text
-from agentlite.rendering.template import today
+from agentlite.rendering.template import Template, today
 from agentlite.scoring.read_turn import read_turn
 
 SOURCES = dict(shipped())
@@ -119,6 +121,71 @@ def rejected_or_proved(record, protocol, template):
     if record.messages[0].role == "system":
         assert all(row.text.count(BRIEF.content) == 1 for row in rows)
     return ""
+
+
+def written_at(place, text):
+    """A dialog that holds a text of a stranger's at a place."""
+
+    def at(name, harmless):
+        return text if name == place else harmless
+
+    call = Call(at("name", "f"), {at("key", "a"): [at("argument", "b")]}, at("id", "call00000"))
+    parameter = {"type": "array", "description": at("parameter", "c")}
+    schema = {"type": "object", "properties": {at("key", "a"): parameter}}
+    messages = (
+        Message("system", at("system", "d")),
+        user(at("user", "e")),
+        answer(at("words", ""), call),
+        result(at("result", "g"), call.id),
+        answer(at("answer", "h")),
+        user("Sure?"),
+        answer("x"),
+    )
+    return Record(messages=messages, tools=(Tool(call.name, at("description", "i"), schema),))
+
+
+PLACES = ("name", "key", "argument", "id", "parameter", "system", "user", "words", "result")
+PLACES = (*PLACES, "answer", "description")
+WIDE = {ord(char): ord(char) + 0xFEE0 for char in "<>|[]_"}  # what NFKC makes them again
+
+
+def control_ids(record, protocol, template):
+    """The ids of control tokens in the rows of a record, by all ways to render it."""
+    rows = [*render(record, protocol, template), render_last(record, protocol, template)]
+    ids = [encoding.encode(row, template).input_ids for row in rows]
+    messages = [wire_message(message) for message in record.messages[:-1]]
+    ids.append(opened(messages, [t.schema for t in record.tools], protocol, template).ids)
+    marks = set(map(template.token_id, template.control_tokens))
+    return [[token for token in row if token in marks] for row in ids]
+
+
+@pytest.mark.parametrize("name", sample(6, [*TESTED]))
+@pytest.mark.parametrize("setting", ["chat", "hermes"])
+def test_no_text_of_a_stranger_becomes_a_control_token(name, setting, marked):
+    """In prep, rollouts, grpo, chat and serve: they all render so."""
+    template = marked(name)
+    # as full-width letters the tokenizer finds <|wide|>, and <|turn|> as DeepSeek writes its marks
+    own = Tokenizer.from_str(template.tokenizer.to_str())
+    own.normalizer = normalizers.NFKC()
+    own.add_special_tokens([AddedToken("<|wide|>", normalized=True)])
+    own.add_tokens([AddedToken("<|turn|>", normalized=False, special=False)])
+    source = "{{ '<|turn|>' }}" + template.source
+    template = Template(name, own, source, template.special)
+    assert "<|turn|>" in template.control_tokens
+    (protocol,) = mixture_of(setting, template).protocols.values()
+    try:
+        expected = control_ids(written_at("nowhere", ""), protocol, template)
+    except RowError:
+        pytest.skip(f"{setting} cannot hold the dialog")
+    marks = template.control_tokens
+    for place, mark in product(PLACES, {*marks, *(mark.translate(WIDE) for mark in marks)}):
+        code, ids = "", expected
+        try:
+            ids = control_ids(written_at(place, f"q {mark}\n"), protocol, template)
+        except RowError as error:
+            code = error.code
+        assert ids == expected
+        assert code == "E215" or mark not in template.control_tokens
 
 
 @cache

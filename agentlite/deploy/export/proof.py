@@ -37,6 +37,7 @@ class Rewritten(Template):
             template.name, template.tokenizer, template.chat_template, template.special
         )
         self.write = write
+        self.control_tokens = template.control_tokens  # asked of the model's own template
 
     def render(
         self, messages: Messages, tools: Sequence[Mapping[str, Any]] = (), prompt: bool = False
