@@ -35,6 +35,7 @@ from agentlite.rendering.template import Template
 # how a row ends, by the first letter of its code
 ENDS = {"K": "kept", "E": "rejected", "D": "duplicates", "F": "filtered"}
 KEPT = "K"
+MANY_TURNS = 32
 
 
 class IngestContext(NamedTuple):
@@ -225,7 +226,31 @@ def is_dropped(personal: Counter[str], settings: PrepSettings) -> bool:
 
 def measure(record: Record, context: IngestContext) -> Sized:
     """Renders, reads back and masks a record. Raises RowError if any of it fails."""
+    lengths, trained = _lengths(record, context)
+    expected = (call.name for turn in record.turns for call in record.expected(turn).calls)
+    return Sized(
+        protocol=context.mixture.of(record).name,
+        tokens=sum(lengths),
+        trained=trained,
+        longest=max(lengths),
+        turns=len(record.turns),
+        script=script(record),
+        offered=tuple(sys.intern(tool.name) for tool in record.tools),
+        called=tuple(sys.intern(name) for name in expected if name != ANY_TOOL),
+        wording=wording(record),
+    )
+
+
+def _lengths(record: Record, context: IngestContext) -> tuple[list[int], int]:
+    """The tokens of each training row, and how many of all are trained. Of a dialog of many turns
+    that is too long, the last row alone is rendered: all of them take the square of its turns.
+    """
     protocol, template = context.mixture.of(record), context.template
+    turns = record.turns
+    if len(turns) > MANY_TURNS and record.messages[turns[-1]].loss:
+        last = len(template.encode(renderer.render_last(record, protocol, template).text))
+        if last > context.settings.max_length:
+            return [last], 0
     try:
         rows = renderer.render(record, protocol, template)
         renderer.check_reading(record, rows, protocol, template)
@@ -234,18 +259,10 @@ def measure(record: Record, context: IngestContext) -> Sized:
             raise RowError("F313", f"its dialog cannot be written: {error.reason}") from error
         raise
     encoded = encoding.training_rows(record, protocol, template, rows=rows)
-    lengths = [len(row.input_ids) for row in encoded]
-    expected = (call.name for turn in record.turns for call in record.expected(turn).calls)
-    return Sized(
-        protocol=protocol.name,
-        tokens=sum(lengths),
-        trained=sum(label != encoding.IGNORED for row in encoded for label in row.labels),
-        longest=max(lengths),
-        turns=len(record.turns),
-        script=script(record),
-        offered=tuple(sys.intern(tool.name) for tool in record.tools),
-        called=tuple(sys.intern(name) for name in expected if name != ANY_TOOL),
-        wording=wording(record),
+    labels = (label for row in encoded for label in row.labels)
+    return (
+        [len(row.input_ids) for row in encoded],
+        sum(label != encoding.IGNORED for label in labels),
     )
 
 

@@ -11,6 +11,7 @@ import msgspec
 from agentlite.core.records import Call, Message, Parsed, Record, Tool
 
 DEEPEST = 64
+MOST_CALLS = 128  # of one answer: a model that repeats itself makes thousands
 THINK, THINK_END = "<think>", "</think>"
 THINK_TAG = re.compile(f"{THINK}|{THINK_END}")
 
@@ -70,11 +71,16 @@ class Protocol:
     def read(self, text: str, tools: Sequence[Tool]) -> Parsed:
         """The calls of a completion; the protocol's way to answer does not count as a call. Without
         tools there is nothing but words. Nothing is called in the thoughts that it begins with:
-        they stay words.
+        they stay words. Calls beyond MOST_CALLS are left out, and are a problem.
         """
         text = text.removeprefix(self.answer_head)
         rest = behind_thoughts(text)
         parsed = self._read(text if rest is None else rest.lstrip(), tools)
+        if len(parsed.calls) > MOST_CALLS:
+            problem = parsed.problem or f"more than {MOST_CALLS} calls"
+            parsed = msgspec.structs.replace(
+                parsed, calls=parsed.calls[:MOST_CALLS], problem=problem
+            )
         thoughts = "" if rest is None else text[: len(text) - len(rest)].strip()
         if not THINK_TAG.sub("", thoughts).strip():
             return parsed

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from support.examples import cost
 
 from agentlite.config.settings import PrepSettings
 from agentlite.core.records import Message, Record, from_row
@@ -70,6 +71,19 @@ def test_a_row_may_have_as_many_tokens_as_max_length(smollm2: Template) -> None:
     assert take("dir/f", line, again).samples == [cut]  # what is left may fill the length, too
     assert cut.done["was"] == sample.traits.id
     assert cut.done["cut"] == "2 of 4 messages left"
+
+
+@pytest.mark.parametrize("long_rows", ["reject", "cut"])
+def test_a_dialog_of_hundreds_of_turns_that_is_too_long_costs_no_square(
+    smollm2: Template, long_rows: str
+) -> None:
+    def read(turns: int) -> None:
+        (line,) = lines(openai_row(*(f"Is it wet {n}?" for n in range(2 * turns))))
+        (sample,) = take("f", line, context(smollm2, max_length=200, long_rows=long_rows)).samples
+        assert isinstance(sample, Reject if long_rows == "reject" else IngestedRecord)
+
+    read(100)
+    assert cost(lambda: read(400)) < 6 * cost(lambda: read(100))
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from support.examples import cost
 
-from agentlite.core.records import Call, Message, Record, Tool
+from agentlite.core.records import Call, Message, Parsed, Record, Tool
 from agentlite.rendering import PROTOCOLS
+from agentlite.rendering.protocol import MOST_CALLS
 from agentlite.scoring.read_turn import UNCLOSED, read_turn
+from agentlite.scoring.rewards import Attempt, TraceStep, score_attempt
 
 CALL = Call("search", {"text": "rain"}, "call00000")
 TOOLS = (Tool("search", "Pages.", {"type": "object", "properties": {"text": {}}}),)
@@ -50,3 +53,26 @@ def test_an_answer_says_something_if_it_has_a_letter_or_a_digit_of_any_script(
         written = protocol.write(Message("assistant", text), tools) if tools else text
         read = read_turn(written, protocol, record, 1)
         assert (read.content, read.problem) == (text, "" if text in words else "says nothing")
+
+
+@pytest.mark.parametrize("same", [True, False])
+@pytest.mark.parametrize("name", [name for name, one in PROTOCOLS.items() if not one.native])
+def test_an_answer_of_thousands_of_calls_is_a_problem_and_costs_no_square(
+    name: str, same: bool
+) -> None:
+    """Whether it repeats one call or makes others, and in a whole dialog that has so many."""
+    protocol, gold = PROTOCOLS[name], DIALOG.expected(1)
+
+    def calls(number: int) -> list[Call]:
+        return [Call("search", {"text": "rain" * (1 if same else n)}) for n in range(number)]
+
+    def score(number: int) -> None:
+        text = "\n".join(protocol.write(Message("", calls=(c,)), TOOLS) for c in calls(number))
+        parsed = read_turn(text, protocol, DIALOG, 1)
+        assert parsed.problem and len(parsed.calls) <= MOST_CALLS
+        score_attempt(Attempt(parsed, gold, TOOLS, text=text))
+        trace = tuple(TraceStep(call, True) for call in calls(number))
+        score_attempt(Attempt(Parsed(""), gold, TOOLS, trace=trace))
+
+    score(200)
+    assert cost(lambda: score(800)) < 6 * cost(lambda: score(200))

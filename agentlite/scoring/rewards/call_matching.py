@@ -61,7 +61,8 @@ class CallUse(NamedTuple):
         """Every expected call with the call assigned to it, if there is one: assigned so that the
         sum of the grades is highest. A call that repeats another one is assigned to none.
         """
-        distinct = [i for i in range(len(self.made)) if i not in self.repeated]
+        repeated = self.repeated
+        distinct = [i for i in range(len(self.made)) if i not in repeated]
         # a call without one right argument is still assigned where nothing better is left
         grades = [[row[i].grade + ASSIGNED for i in distinct] for row in self.fits]
         columns = dict(assign(grades))
