@@ -909,7 +909,9 @@ class TemplatesSettings(WriterSettings, frozen=True, kw_only=True):
     num_queries: Annotated[Count, TEMPLATES, COMMON] = 20
     """number of requests on which a template is measured"""
     epsilon: Annotated[float, Meta(ge=-5, le=5), TEMPLATES, COMMON] = 0.0
-    """points, of 5, by which the mean of a template must exceed that of the benchmark"""
+    """points, of 5, by which an answer, and the mean of a template, must exceed the benchmark"""
+    threshold: Annotated[float, Meta(ge=0, le=5), TEMPLATES, COMMON] = 3.0
+    """points, of 5, that the mean of a template's own answers must exceed"""
     judge_endpoint: Annotated[Url, ENDPOINTS, COMMON, NOT_IN_PLAN] = ""
     """server of the model that scores the answers [the first --endpoint]"""
     judge_model: Annotated[Name, ENDPOINTS] = ""

@@ -1,7 +1,7 @@
 """Training records + a model -> prompt templates that are better than known protocols, as files.
 
 The Meta-Agent of seed 003 writes a template for like requests. Templates and known protocols answer
-the same requests; a judge scores the answers.
+the same requests; a judge scores the answers. Those that are better are rows for prep as well.
 """
 
 import re
@@ -14,17 +14,19 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from agentlite.config.settings import TemplatesSettings
 from agentlite.core import console
 from agentlite.core.endpoint_pool import refuse_unanswered
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.openai_client import Endpoint
-from agentlite.core.records import Record, from_row
+from agentlite.core.records import Message, Parsed, Record, from_row, to_row
 from agentlite.core.row_files import find_rows, read_rows, replacing, write_json, write_rows
 from agentlite.data.curation.minhash import text_copies
 from agentlite.data.curation.mix import sample
 from agentlite.data.curation.traits import normal
+from agentlite.data.curation.validate import validate
 from agentlite.engine.remote import Served, behind
 from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply, question
 from agentlite.rendering import (
@@ -56,6 +58,8 @@ from agentlite.workspace.model_source import load_template
 from agentlite.workspace.run_folder import Result, RunTarget, StageFolder
 
 TEMPLATES, VERDICTS = "templates.jsonl", "verdicts.jsonl"
+INSTANCES = "instances.jsonl"
+READABLE = 0.5  # share of a template's answers that must read
 LONGEST_REQUEST = 500  # characters of a request that are shown
 STYLES = (
     "short and dry, like a form",
@@ -95,11 +99,24 @@ class WrittenTemplate(NamedTuple):
 class TemplateDifference(NamedTuple):
     """Of a template, on the requests where it and every benchmark have a score: how many points, of
     5, it is above the mean of the benchmarks; its own mean; the share of its answers that read.
+    `instances`: the answers that read and are more than epsilon above the benchmarks, as records,
+    each with its points.
     """
 
     points: Summary | None
     score: float | None
     readable: float
+    instances: list[tuple[float, Record]]
+
+    def shortfall(self, settings: TemplatesSettings) -> str:
+        """Why the template is not kept; "" if it is."""
+        if not self.points or self.score is None:
+            return "no score"
+        if self.points.mean <= settings.epsilon:
+            return "not better"
+        if self.score <= settings.threshold:
+            return "below the threshold"
+        return "" if self.readable >= READABLE else "answers that do not read"
 
 
 def run(settings: TemplatesSettings, target: RunTarget) -> Result:
@@ -143,45 +160,50 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
             differences, figures = _measure(
                 settings, teacher, judging, benchmark, fitting, records, stage.folder
             )
-        points = {name: difference.points for name, difference in differences.items()}
-        kept = [name for name, of in points.items() if of and of.mean > settings.epsilon]
+        shortfalls = {name: of.shortfall(settings) for name, of in differences.items()}
+        kept = [name for name, shortfall in shortfalls.items() if not shortfall]
         write_rows(stage.folder / TEMPLATES, _rows(written, differences, kept))
-        scored = sum(mean is not None for mean in points.values())
-        dropped = dict(Counter(draft.fault for draft in written if draft.fault).most_common())
-        dropped |= {"not better": scored - len(kept), "no score": len(points) - scored}
+        instances = _best_instances([differences[name] for name in kept])
+        write_rows(stage.folder / INSTANCES, map(to_row, instances))
+        dropped = Counter(draft.fault for draft in written) + Counter(shortfalls.values())
         figures = {
             "written": len(written),
             "kept": len(kept),
-            "dropped": {name: count for name, count in dropped.items() if count},
+            "dropped": {reason: count for reason, count in dropped.most_common() if reason},
+            "instances": len(instances),
             **figures,
         }
         write_json(stage.folder / "stats.json", figures)
         if not kept:
-            better = "no template is better than the benchmark"
+            better = "no template is good enough"
             raise nothing_kept(
                 "agentlite make templates",
                 better if fitting else "every template has a fault",
                 figures["dropped"],
                 f"Read {TEMPLATES} in the stage's folder; take a stronger model, more templates "
-                "(-n) or another --epsilon, with --force.",
+                "(-n), another --epsilon or --threshold, with --force.",
             )
         templates = {draft.template.name: draft.template for draft in written}
         files = {f"{name}{SUFFIX}": to_text(templates[name]) for name in kept}
         for name, text in files.items():
             with replacing(stage.folder / name) as file:
                 file.write(text.encode())
-        return [TEMPLATES, REPLIES, VERDICTS, "stats.json", *files], figures
+        return [TEMPLATES, INSTANCES, REPLIES, VERDICTS, "stats.json", *files], figures
 
-    # the rows that the prep has read
-    sources = prep.settings.get("sources") or ["dialogs.jsonl"]
-    options = ["--protocol", f"hermes,{target.folder}", "--out", f"prep-{target.out}"]
+    def next_command(figures: Figures) -> str:
+        # the rows that the prep has read
+        sources = [*map(str, prep.settings.get("sources") or ["dialogs.jsonl"])]
+        sources += [str(target.folder / INSTANCES)] * bool(figures["instances"])
+        options = ["--protocol", f"hermes,{target.folder}", "--out", f"prep-{target.out}"]
+        return shlex.join(["agentlite", "prep", *sources, *options])
+
     inputs = {"data": prep.outputs[rows.name], "model": teacher.digest}
     return run_stage(
         plan_of("templates", settings, inputs),
         target,
         dry_run=dry_run,
         work=work,
-        next_command=shlex.join(["agentlite", "prep", *map(str, sources), *options]),
+        next_command=next_command,
         keep=[REPLIES],
         token_budget=settings.token_budget,
     )
@@ -230,7 +252,42 @@ def _rows(
         if draft.fault:
             yield row | {"fault": draft.fault, "detail": draft.detail}
         else:
-            yield row | to_builtins(differences[name]._asdict())
+            yield row | _figures(differences[name])
+
+
+def _figures(difference: TemplateDifference) -> dict[str, Any]:
+    figures = difference._asdict() | {"instances": len(difference.instances)}
+    return dict(to_builtins(figures))
+
+
+def _best_instances(differences: Sequence[TemplateDifference]) -> list[Record]:
+    """Of each request the instance with the most points: prep takes copies out."""
+    best: dict[str, tuple[float, Record]] = {}
+    for points, record in (instance for of in differences for instance in of.instances):
+        request = record.meta["instance"]["record"]
+        if request not in best or points > best[request][0]:
+            best[request] = points, record
+    return [record for _, record in best.values()]
+
+
+def _instance(record: Record, name: str, answer: Parsed, points: float) -> Record | None:
+    """A record up to its first turn, ended by the answer in the template `name`; None for an answer
+    that cannot be learned.
+    """
+    message = Message("assistant", answer.content, answer.calls)
+    made = replace(
+        record,
+        messages=(*record.messages[: record.turns[0]], message),
+        gold={},
+        split="train",
+        parent=record.parent or record.id,
+        meta={**record.meta, "protocol": name, "instance": {"record": record.id, "points": points}},
+    )
+    try:
+        validate(made)
+    except RowError:
+        return None
+    return made
 
 
 def _questions(settings: TemplatesSettings, records: Sequence[Record]) -> list[SimulatorQuestion]:
@@ -370,23 +427,32 @@ def _measure(
     means = {name: fmean(of.values()) for name, of in scores.items() if of}
     differences = {}
     for name, protocol in templates.items():
-        points = [
-            score - fmean(scores[other][record] for other in benchmark)
+        points = {
+            record: score - fmean(scores[other][record] for other in benchmark)
             for record, score in scores[name].items()
             if all(record in scores[other] for other in benchmark)
-        ]
-        read = [
-            not protocol.read(texts[place], record.tools).problem
+        }
+        parsed = {
+            record.id: protocol.read(texts[place], record.tools)
             for record in records
             if (place := f"{name} {record.id}") in texts
+        }
+        read = {id: answer for id, answer in parsed.items() if not answer.problem}
+        better = [
+            (points[record.id], instance)
+            for record in records
+            if record.id in read
+            and points.get(record.id, -5) > settings.epsilon
+            and (instance := _instance(record, name, read[record.id], points[record.id]))
         ]
         differences[name] = TemplateDifference(
-            summary(points, settings.seed) if points else None,
+            summary([*points.values()], settings.seed) if points else None,
             means.get(name),
-            fmean(read) if read else 0.0,
+            len(read) / len(parsed) if parsed else 0.0,
+            better,
         )
     figures = {
-        "differences": {name: to_builtins(of._asdict()) for name, of in differences.items()},
+        "differences": {name: _figures(of) for name, of in differences.items()},
         "benchmark": {name: means[name] for name in benchmark if name in means},
         "judge_problems": result.run.problems,
         "judge_tokens": result.run.prompt_tokens + result.run.completion_tokens,

@@ -3,6 +3,7 @@ asks nothing twice.
 """
 
 import json
+import shlex
 from collections import Counter
 from functools import partial
 
@@ -12,6 +13,7 @@ from support.scripted_server import ScriptedServer
 from support.stopped_rows import stops_at
 
 import agentlite
+from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import from_row
 from agentlite.core.row_files import read_rows, write_rows
 from agentlite.rendering import choose
@@ -23,9 +25,9 @@ CITIES = ("Oslo", "Rome", "Kyiv", "Bonn", "Lima", "Cork", "Nice", "Bern", "Riga"
 
 @pytest.fixture
 def server():
-    """`written`: replies other than a good template, by number; `score`: of an answer's text."""
-    one = ScriptedServer(lambda body: meta_agent(body, one.written, one.score))
-    one.written, one.score = {}, templates_win
+    """See `meta_agent`."""
+    one = ScriptedServer(lambda body: meta_agent(body, one.written, one.score, one.answer))
+    one.written, one.score, one.answer = {}, templates_win, "answered by: {}"
     yield one
     one.close()
 
@@ -67,6 +69,11 @@ def rows_of(folder):
     return {row["name"]: row for row in read_rows(folder / "templates" / "templates.jsonl")}
 
 
+def instances(folder):
+    rows = read_rows(folder / "templates" / "instances.jsonl")
+    return [{**row, "meta": json.loads(row["meta"])} for row in rows]
+
+
 @pytest.mark.parametrize(
     ("epsilon", "kept"), [(0.0, [1, 4]), (0.4, [1, 4]), (0.5, [4]), (1.9, [4])]
 )
@@ -77,7 +84,7 @@ def test_a_template_is_kept_if_its_mean_is_more_than_epsilon_above_the_benchmark
     seen = Counter()
 
     def score(answer):
-        who = answer.partition(": ")[2]
+        who = next((words for words in WORDS if words in answer), "")
         mean = points.get(who, 3)
         seen[who] += 1
         return int(mean) + (mean % 1 > 0 and seen[who] % 2)
@@ -88,6 +95,9 @@ def test_a_template_is_kept_if_its_mean_is_more_than_epsilon_above_the_benchmark
     ).figures
     names = [f"meta-{number:02d}" for number in kept]
     assert figures["kept"] == len(kept) and figures["dropped"] == {"not better": 6 - len(kept)}
+    # of meta-01 every other answer is a point above the benchmark, of meta-04 all are two
+    gained = {one["meta"]["instance"]["points"] for one in instances(tmp_path)}
+    assert gained == ({1.0, 2.0} if epsilon < 0 else {2.0}) and figures["instances"] == 4
     means = {name: one["points"]["mean"] for name, one in figures["differences"].items()}
     assert means == {
         "meta-01": 0.5,
@@ -99,6 +109,22 @@ def test_a_template_is_kept_if_its_mean_is_more_than_epsilon_above_the_benchmark
     }
     assert {name for name, row in rows_of(tmp_path).items() if row["kept"]} == {*names}
     assert sorted(path.stem for path in (tmp_path / "templates").glob("*.txt")) == names
+
+
+@pytest.mark.parametrize(
+    ("answer", "options", "reason"),
+    [
+        ("answered by: {}", {"threshold": 4.0}, "below the threshold"),
+        ("<tool_call>{}</tool_call>", {"num_templates": 1}, "answers that do not read"),
+    ],
+)
+def test_a_template_that_scores_low_or_whose_answers_do_not_read_is_not_recommended(
+    prepared, server, tmp_path, answer, options, reason
+):
+    server.answer = answer
+    with pytest.raises(UserError, match=f"no template is good enough: .*{reason}") as refused:
+        make(prepared, server, tmp_path, **options)
+    assert refused.value.exit_code == REJECTS and not instances(tmp_path)
 
 
 FAULTS = {
@@ -145,6 +171,19 @@ def test_the_files_are_protocols_that_prep_takes_and_read_back(prepared, server,
     drawn = {from_row(row).meta["protocol"] for row in read_rows(tmp_path / "prep/train.jsonl")}
     assert len(drawn) >= 3 and drawn <= {*mixture.protocols}
     assert "--protocol hermes," in done.next and str(folder) in done.next
+    # better answers are rows of prep as well, each in the template in which it was written
+    words = shlex.split(done.next)
+    sources = words[2 : words.index("--protocol")]
+    assert sources[-1] == str(folder / "instances.jsonl")
+    options = {"run": str(tmp_path / "i"), "model": "smollm2-135m", "dev": 0.0, "test": 0.0}
+    kept = agentlite.prep(sources[-1], protocol=f"hermes,{folder}", **options).figures
+    assert kept["kept"] == done.figures["instances"] == 5
+    written = {one["meta"]["instance"]["record"]: one for one in instances(tmp_path)}
+    for record in map(from_row, read_rows(tmp_path / "i/prep/train.jsonl")):
+        origin = record.meta["instance"]["record"]
+        assert record.meta["protocol"] == written[origin]["meta"]["protocol"] != "hermes"
+    both = agentlite.prep(*sources, protocol=f"hermes,{folder}", force=True, **options).figures
+    assert both["kept"] > len(CITIES)
 
 
 @pytest.mark.parametrize("count", [3, 12, 40])

@@ -21,6 +21,7 @@ TEMPLATE = """<Profile>{profile}</Profile>
 <Goal>Wanted: {{goal}}</Goal>
 <Memory>Before: {{memory}}</Memory>
 <Format>{{format}}</Format>"""
+CALL = 'Action: get_weather\nAction Input: {"city": "Oslo"}'
 ANSWER = re.compile(r"<answer \w+>\n(.*?)\n</answer", re.DOTALL)
 
 
@@ -44,13 +45,17 @@ def meta_agent(
     body: Mapping[str, Any],
     written: Mapping[int, Any] | None = None,
     score: Callable[[str], int] = templates_win,
+    answer: str = "answered by: {}",
 ) -> Any:
-    """`written`: replies other than a good template, by number; `score`: of an answer's text."""
+    """`written`: replies other than a good template, by number; `score`: of an answer's text;
+    `answer`: in a template, whose first words stand in the braces.
+    """
     shown = body["messages"][-1]["content"]
     if is_meta(body):
         number = body["seed"] % 1000
         return (written or {}).get(number, good(number))
     if is_judge(body):
-        (answer,) = ANSWER.findall(shown)
-        return json.dumps({"reason": "so", "score": score(answer)})
-    return f"answered by: {next((words for words in WORDS if words in shown), 'a benchmark')}"
+        (judged,) = ANSWER.findall(shown)
+        return json.dumps({"reason": "so", "score": score(judged)})
+    words = answer.format(next((words for words in WORDS if words in shown), "a benchmark"))
+    return f"Thought: {words}\n{CALL}" if "Action Input:" in shown else words
