@@ -84,8 +84,10 @@ class Mixture(NamedTuple):
 
 def native_problem(template: Template) -> str:
     """Why `auto` takes hermes instead of chat; "" if chat holds every row that hermes holds."""
-    if not template.takes_tools:
+    if not template.prints_tools:
         return "takes no tools"
+    if not template.prints_calls:
+        return "prints tools, but no call with its name"
     if reading_problem(reader_for(PROTOCOLS["chat"], template), template):
         return "writes calls that cannot be read back"
     lost = [] if template.keeps_text_with_calls else ["drops words beside a call"]

@@ -447,8 +447,10 @@ PROBE = Record(
 
 def reading_problem(protocol: Protocol, template: Template) -> str:
     """Why a call, its result and an answer do not read back; "" if they do."""
-    if protocol.native and not template.takes_tools:
+    if protocol.native and not template.prints_tools:
         return "it takes no tools"
+    if protocol.native and not template.prints_calls:
+        return "it prints tools, but no call with its name"
     if mark := template.control_token_in(protocol.written):
         return f"it holds the model's own mark {mark}"
     try:

@@ -43,6 +43,8 @@ PARTS_INTO_USER = SYSTEM_INTO_USER.replace("'\\n\\n'", "[{'type': 'text', 'text'
 ASKED, ANSWERED = "probe user", "probe answer"
 USER = {"role": "user", "content": ASKED}
 ANSWER = {"role": "assistant", "content": ANSWERED}
+FUNCTION = {"name": "probe_tool", "description": "", "parameters": {}}
+TOOLS = [{"type": "function", "function": FUNCTION}]
 CALL_ID = "123456780"  # Mistral's templates take ids of nine characters alone
 RESULT = {"role": "tool", "name": "probe_call", "content": "probe result", "tool_call_id": CALL_ID}
 # Added tokens that a text may hold where they are not special: words, blanks, the tags of XML.
@@ -197,24 +199,23 @@ class Template:
             return ""
 
     @cached_property
-    def takes_tools(self) -> bool:
-        """Whether the template prints tools and calls by itself."""
-        function = {"name": "probe_tool", "description": "", "parameters": {}}
-        tools = [{"type": "function", "function": function}]
-        return "probe_tool" in self._probe(
-            [USER], tools, prompt=True
-        ) and "probe_call" in self._probe([USER, _calling("probe_call")], tools)
+    def prints_tools(self) -> bool:
+        return "probe_tool" in self._probe([USER], TOOLS, prompt=True)
+
+    @cached_property
+    def prints_calls(self) -> bool:
+        return "probe_call" in self._probe([USER, _calling("probe_call")], TOOLS)
 
     @cached_property
     def takes_several_calls(self) -> bool:
         """Whether the template prints several calls of one turn."""
-        text = self._probe([USER, _calling("probe_call_1", "probe_call_2")])
+        text = self._probe([USER, _calling("probe_call_1", "probe_call_2")], TOOLS)
         return "probe_call_1" in text and "probe_call_2" in text
 
     @cached_property
     def keeps_text_with_calls(self) -> bool:
         """Whether the template prints the words of a turn that holds a call."""
-        text = self._probe([USER, _calling("probe_call", words="probe words")])
+        text = self._probe([USER, _calling("probe_call", words="probe words")], TOOLS)
         return "probe words" in text and "probe_call" in text
 
     @cached_property
@@ -279,6 +280,7 @@ class Template:
         shared = shared_length(prompt, before)
         if not prompt.startswith(dialog) or shared < len(dialog):
             return ""
+        shared -= prompt[:shared].endswith("<")  # <think>, </think>
         rests = (self.without_marks(text[shared:]) for text in (prompt, before))
         return prompt[shared:] if all(map(THOUGHT_WORDS.fullmatch, rests)) else ""
 
@@ -303,8 +305,8 @@ class Template:
         other added tokens, as DeepSeek's and Kimi's do.
         """
         added = self.tokenizer.get_added_tokens_decoder().values()
-        dialogs = ([USER, ANSWER], [USER, _calling("probe_call"), RESULT])
-        written = "".join(map(self._probe, dialogs))
+        called = [USER, _calling("probe_call"), RESULT]
+        written = self._probe([USER, ANSWER]) + self._probe(called, TOOLS)
         return [
             token.content
             for token in added
@@ -371,7 +373,9 @@ def read_template(name: str, folder: Path) -> Template:
     source = path.read_text(encoding="utf-8") if path.exists() else config.get("chat_template")
     if isinstance(source, list):  # several, by name
         named = {entry["name"]: entry["template"] for entry in source}
-        source = named.get("tool_use", named.get("default"))
+        source = named.get("default", named.get("tool_use"))
+        if "tool_use" in named:  # taken where tools are given, as transformers does
+            source = f"{{% if tools %}}\n{named['tool_use']}{{% else %}}\n{source}{{% endif %}}"
     if not isinstance(source, str):
         raise refused("the model has no chat template.", "Choose an instruction-tuned model.")
     special = {}

@@ -114,7 +114,7 @@ def written(template: Template, chat_template: str) -> Template:
 def test_a_renderer_that_is_not_pythons_writes_the_same(templates):
     for template in (*templates.values(), written(templates["smollm2"], LLAMA3)):
         written_by = ["hermes", "react", "ms-agent", "toolllama", "autogpt", "kuaiagent-zh"]
-        for protocol in [*written_by, *(["chat"] if template.takes_tools else [])]:
+        for protocol in [*written_by, *(["chat"] if template.prints_calls else [])]:
             proof = prove(
                 template,
                 goldens(mixture_of(protocol, template)),

@@ -2,11 +2,15 @@
 it.
 """
 
+import json
 import subprocess
 import sys
 
 import pytest
 from support.samples import with_template
+
+from agentlite.rendering import choose
+from agentlite.rendering.template import TOOLS, Template, read_template
 
 
 def test_the_ids_are_those_of_smollm2(smollm2):
@@ -18,9 +22,28 @@ def test_the_ids_are_those_of_smollm2(smollm2):
 
 
 def test_a_template_is_asked_whether_it_takes_tools(smollm2):
-    assert not smollm2.takes_tools
-    assert with_template(smollm2, "tools").takes_tools
-    assert not with_template(smollm2, "forgets").takes_tools
+    assert not smollm2.prints_tools
+    template = with_template(smollm2, "tools")
+    assert template.prints_tools and template.prints_calls
+    assert not with_template(smollm2, "forgets").prints_tools
+
+
+@pytest.mark.parametrize("named", [("default", "tool_use"), ("default",), ("tool_use",)])
+def test_of_named_templates_tool_use_is_taken_where_tools_are_given(named, smollm2, tmp_path):
+    sources = {"default": smollm2.source, "tool_use": with_template(smollm2, "tools").source}
+    # as Hermes 3's, it wants tools: without any it fails
+    sources["tool_use"] = "{{ 'x' if tools else raise_exception('none') }}" + sources["tool_use"]
+    smollm2.tokenizer.save(str(tmp_path / "tokenizer.json"))
+    listed = [{"name": name, "template": sources[name]} for name in named]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": listed}))
+    template, messages = read_template("named", tmp_path), [{"role": "user", "content": "Hi"}]
+    for tools in ([], TOOLS):
+        name = "tool_use" if tools and "tool_use" in named else named[0]
+        alone = Template("m", smollm2.tokenizer, sources[name], {})
+        if name == "tool_use" and not tools:
+            continue
+        assert template.render(messages, tools) == alone.render(messages, tools)
+    assert choose("auto", template).name == ("chat" if len(named) == 2 else "hermes")
 
 
 @pytest.mark.long

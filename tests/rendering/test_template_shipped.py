@@ -479,3 +479,12 @@ def test_what_a_server_answers_is_put_behind_the_thought_that_the_prompt_opens(s
     prompt = next(encoding.prompts([RECORDS["a call"]], lambda _: protocol, template))
     request = RemoteRequest(prompt, protocol)
     assert written(Reply("Quite dry."), request, template)[0] == "\n</think>\n\nQuite dry."
+
+
+def test_an_answer_that_begins_by_closing_the_thought_of_its_prompt_is_trained(smollm2):
+    turns = OPENED.replace("{{ m.c", "{{ '</think>' if m.role == 'assistant' }}{{ m.c")
+    template = with_marks("closed", turns.replace("<think>\n", "<think>"), smollm2.tokenizer)
+    protocol = choose("auto", template).protocols["hermes"]
+    *_, row = render(RECORDS["three turns"], protocol, template)
+    shown = encoding.show(row, "⟦{}⟧".format)
+    assert shown.endswith("So?</s><|assistant|><think>⟦</think>Quite dry.</s>⟧")

@@ -30,9 +30,9 @@ def card(title: str, kind: str, weights: str, subject: ExportedModel, proof: Pro
     # a base that is a folder has no name on the hub
     on_hub = base in ORIGINS or not Path(base).is_dir()
     # the one of vLLM that reads calls; only where the template prints the tools is it given them
-    parser = ""
-    if len(protocols) == 1 and protocols[0].native:
-        parser = "hermes" if protocols[0].parse is hermes.parse else "llama3_json"
+    parsers: dict[object, str] = {hermes.parse: "hermes", hermes.parse_json: "llama3_json"}
+    native = all(protocol.native for protocol in protocols)
+    parser = parsers.get(protocols[0].parse, "") if native else ""
     environment = Environment(
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
     )
@@ -53,6 +53,7 @@ def card(title: str, kind: str, weights: str, subject: ExportedModel, proof: Pro
         origins=ORIGINS,
         versions=versions(),
         parser=parser,
+        native=native,
         examples=[_example(protocol, subject) for protocol in protocols],
         proof=proof,
         tables=tables,

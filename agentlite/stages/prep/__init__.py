@@ -149,7 +149,7 @@ def _plan(
     model = find_model(name, target.run, target.begun)
     template = load_template(model.base)
     mixture = choose_protocol(settings.protocol, template, settings.seed)
-    if "auto" in settings.protocol and template.takes_tools and (why := native_problem(template)):
+    if "auto" in settings.protocol and template.prints_tools and (why := native_problem(template)):
         console.notice(
             f"prep: auto takes protocol hermes, since the chat template of {name} itself {why}"
         )
