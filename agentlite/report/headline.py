@@ -26,29 +26,46 @@ def headline(metrics: Mapping[str, Json], differences: Iterable[Json]) -> list[s
         return []
     verb, questions = PHRASES[name]
     measured = _measured(metrics, name)
-    best, *others = sorted(measured, key=lambda model: -measured[model]["mean"])
+    paired = [
+        row
+        for row in differences
+        if row["metric"] == name and {row["first"], row["second"]} <= measured.keys()
+    ]
+    best, *others = ranked = _ranked(measured, paired)
     count = measured[best]["count"]
+    same = all(figure["count"] == count for figure in measured.values())
 
     # a reward between 0 and 1: there is nothing to count
     if any(figure.get("interval", "wilson") != "wilson" for figure in measured.values()):
         first = f"{best} has a mean {name} of {measured[best]['mean']:.2f} on {count} {questions}"
-        rest = [f"{model} of {measured[model]['mean']:.2f}" for model in others]
-    else:
-        same = all(figure["count"] == count for figure in measured.values())
-        first = f"{best} {verb} {_right(measured[best])} of {count} {questions}"
         rest = [
-            f"{model} for {_right(measured[model])}"
-            + ("" if same else f" of {measured[model]['count']}")
+            f"{model} of {measured[model]['mean']:.2f}"
+            + ("" if same else f" on {measured[model]['count']}")
             for model in others
         ]
+    else:
+        first = f"{best} {verb} {_right(measured[best])} of {count} {questions}"
+        rest = [f"{model} for {_right(measured[model], not same)}" for model in others]
     sentences = [f"{first}; {', '.join(rest)}." if rest else f"{first}."]
-    sentences += _noise(name, [best, *others], differences)
+    sentences += _noise(measured, ranked, paired, questions.split()[0].rstrip(","))
     whole = _measured(metrics, EXACT)
     if name == TOOL and whole.keys() == measured.keys():
-        counts = [f"{_right(whole[model])} ({model})" for model in [best, *others]]
+        counts = [f"{_right(whole[model], not same)} ({model})" for model in ranked]
         subject = "The whole call, with its arguments, is right for"
         sentences.append(f"{subject} {listed(counts) if others else _right(whole[best])}.")
     return sentences
+
+
+def _ranked(measured: Mapping[str, Json], paired: Sequence[Json]) -> list[str]:
+    """The models, the best first: by their gains over each other on the questions that all of them
+    answered, since some may have answered more; by their own means if not all were compared.
+    """
+    gains = dict.fromkeys(measured, 0.0)
+    for row in paired if len(paired) == len(measured) * (len(measured) - 1) // 2 else ():
+        gains[row["first"]] -= row["mean"]
+        gains[row["second"]] += row["mean"]
+    # equal up to rounding: the order of the means, and then of the models, stays
+    return sorted(measured, key=lambda model: (-round(gains[model], 9), -measured[model]["mean"]))
 
 
 def _measured(metrics: Mapping[str, Json], name: str) -> dict[str, Any]:
@@ -57,34 +74,42 @@ def _measured(metrics: Mapping[str, Json], name: str) -> dict[str, Any]:
     return {model: figure for model, figure in figures.items() if figure and figure.get("count")}
 
 
-def _right(figure: Json) -> str:
-    return f"{figure['mean'] * figure['count']:.0f}"
+def _right(figure: Json, counted: bool = False) -> str:
+    """How many are right; of how many, where that is not said yet."""
+    right = f"{figure['mean'] * figure['count']:.0f}"
+    return f"{right} of {figure['count']}" if counted else right
 
 
-def _noise(name: str, ranked: Sequence[str], differences: Iterable[Json]) -> list[str]:
-    """What the paired differences of one figure say of the models, the better one first."""
+def _noise(
+    measured: Mapping[str, Json], ranked: Sequence[str], paired: Sequence[Json], questions: str
+) -> list[str]:
+    """What the paired differences of one figure say of the models, the better one first. Where a
+    model answered more than the others, they are of fewer questions than its figure.
+    """
     better: dict[str, list[str]] = {}
-    alike: list[tuple[str, str]] = []
-    for row in differences:
-        if row["metric"] != name or not {row["first"], row["second"]} <= {*ranked}:
-            continue
-        pair = sorted((row["first"], row["second"]), key=ranked.index)
+    alike: list[str] = []
+    for row in paired:
+        worse, winner = (row["first"], row["second"])[:: 1 if row["mean"] > 0 else -1]
         if row["beyond_noise"]:
-            better.setdefault(pair[0], []).append(pair[1])
+            better.setdefault(winner, []).append(worse)
         else:
-            alike.append((pair[0], pair[1]))
-    if len(ranked) == 2:
+            alike.append(" and ".join(sorted((worse, winner), key=ranked.index)))
+    counts = {row["count"] for row in paired}
+    asked = {measured[model]["count"] for model in ranked}
+    on = (
+        "" if counts == asked else f" on the {min(counts, default=0)} {questions} that all answered"
+    )
+    if len(ranked) == 2 and not on:
         if better:
             return ["The difference is beyond noise."]
         return ["The difference is within noise: it may be chance."] if alike else []
     sentences = [
-        f"{model} is better than {listed(better[model])}, beyond noise."
+        f"{model} is better than {listed(better[model])}{on}, beyond noise."
         for model in ranked
         if model in better
     ]
     if alike:
-        pairs = listed([f"{first} and {second}" for first, second in alike], ", or ")
-        sentences.append(f"Too few questions to tell {pairs} apart.")
+        sentences.append(f"Too few questions to tell {listed(alike, ', or ')} apart{on}.")
     return sentences
 
 

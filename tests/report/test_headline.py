@@ -2,9 +2,16 @@
 measured.
 """
 
-import pytest
+import random
+import re
 
+import pytest
+from msgspec import to_builtins
+
+from agentlite.core.records import Step
 from agentlite.report.headline import headline
+from agentlite.scoring.metrics.confidence import summary
+from agentlite.scoring.metrics.summarize import compare
 
 TOOL, EXACT = "tool_selection_accuracy", "exact_call"
 
@@ -16,8 +23,9 @@ def measured(tool, exact=None, count=16, name=TOOL):
     return {"prompts": 30, "metrics": figures}
 
 
-def difference(first, second, beyond, metric=TOOL):
-    return {"first": first, "second": second, "metric": metric, "beyond_noise": beyond}
+def difference(first, second, beyond, mean=0.8, count=16, metric=TOOL):
+    row = {"first": first, "second": second, "metric": metric, "beyond_noise": beyond}
+    return {**row, "mean": mean, "count": count}
 
 
 def test_two_models_are_set_side_by_side_the_better_one_first():
@@ -32,9 +40,9 @@ def test_two_models_are_set_side_by_side_the_better_one_first():
 def test_of_several_models_each_that_is_better_beyond_noise_is_named_and_each_doubt():
     metrics = {name: measured(right, 0, 40) for name, right in zip("abc", (0, 38, 35), strict=True)}
     rows = [
-        difference("a", "b", True),
-        difference("a", "c", True),
-        difference("b", "c", False),
+        difference("a", "b", True, 0.95, 40),
+        difference("a", "c", True, 0.875, 40),
+        difference("b", "c", False, -0.075, 40),
     ]
     assert headline(metrics, rows)[:-1] == [
         "b picks the right tool for 38 of 40 questions that need one; c for 35, a for 0.",
@@ -64,3 +72,39 @@ def test_only_the_paired_difference_of_that_figure_says_what_is_beyond_noise(row
     metrics = {"base": measured(3), "sft": measured(4)}
     first = "sft picks the right tool for 4 of 16 questions that need one; base for 3."
     assert headline(metrics, rows) == [first, *sentence]
+
+
+def model_at(right, steps):
+    """The metrics of a model that is right at so many of its steps, and its scores."""
+    scores = {Step(str(step), 1): {TOOL: float(step in right)} for step in steps}
+    figure = summary([scored[TOOL] for scored in scores.values()], 1)
+    return {"metrics": {TOOL: to_builtins(figure)}}, scores
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_no_sentence_contradicts_the_sign_of_its_paired_row_whatever_steps_the_models_share(count):
+    """Each model answers the first 40 to 120 steps, and some are better at the later ones."""
+    draw, claims = random.Random(count), 0
+    for _ in range(60):
+        metrics, scores = {}, {}
+        for name in "abcd"[:count]:
+            steps, early, late = range(draw.choice((40, 80, 120))), draw.random(), draw.random()
+            right = {step for step in steps if draw.random() < (early if step < 40 else late)}
+            metrics[name], scores[name] = model_at(right, steps)
+        rows = to_builtins(compare(scores, 1).differences)
+        text = " ".join(headline(metrics, rows))
+        first = text.split()[0]
+        for row in rows:
+            better, worse = (row["second"], row["first"])[:: 1 if row["mean"] > 0 else -1]
+            said = re.findall(rf"{worse} is better than [^.]*\b{better}\b", text)
+            assert not said, text
+            if count == 2 and row["mean"]:
+                assert first == better, text
+            if row["beyond_noise"]:
+                claims += 1
+                assert re.search(rf"{better} is better than [^.]*\b{worse}\b", text) or count == 2
+        differ = len({len(one) for one in scores.values()}) > 1
+        assert ("on the 40 questions that all answered" in text) == (
+            differ and min(map(len, scores.values())) == 40
+        )
+    assert claims > 20
