@@ -80,9 +80,9 @@ def reference(settings: TrainerSettings) -> dict[str, object]:
 
 
 def keep_reference(model: Any) -> None:
-    """Sees to it that an adapter has a frozen copy. TRL makes one, as of a whole model, but without
-    the adapter on embeddings; Unsloth leaves it out of its GRPO on CUDA, and TRL then measures
-    against the base model.
+    """Sees to it that an adapter has a frozen copy, without dropout. TRL makes one, as of a whole
+    model, but without the adapter on embeddings; Unsloth leaves it out of its GRPO on CUDA, and TRL
+    then measures against the base model.
     """
     if not hasattr(model, "peft_config"):
         return
@@ -95,6 +95,10 @@ def keep_reference(model: Any) -> None:
             start = ["default" if part == checkpoints.REFERENCE else part for part in parts]
             parameter.data.copy_(model.get_parameter(".".join(start)).data)
             parameter.requires_grad_(False)
+    for name, module in model.named_modules():
+        # an adapter that is added to a model in training has its dropout switched on
+        if checkpoints.REFERENCE in name.split(".") and hasattr(module, "p"):
+            module.p = 0.0
 
 
 def drop_reference(trl_trainer: Any) -> None:

@@ -63,3 +63,6 @@ def test_the_reference_is_a_frozen_copy_also_of_an_adapter_on_the_embeddings(tin
             start = weights[name.replace(".ref", ".default")]
             assert torch.equal(weights[name], start) and start.requires_grad
             assert not weights[name].requires_grad
+        dropout = {name: module.p for name, module in model.named_modules() if hasattr(module, "p")}
+        assert {rate for name, rate in dropout.items() if "ref" in name.split(".")} <= {0.0}
+        assert 0.1 in dropout.values()

@@ -28,9 +28,13 @@ SETTINGS: dict[str, Any] = {
 
 
 def trained(
-    tiny_model: Path, folder: Path, failed: Collection[int] = (), **changes: object
+    tiny_model: Path,
+    folder: Path,
+    failed: Collection[int] = (),
+    start: Path | None = None,
+    **changes: object,
 ) -> dict[str, object]:
-    """`failed`: the answers of a round whose reward function fails."""
+    """`failed`: the answers of a round whose reward function fails; `start`: an adapter."""
 
     def judge(answers: Any) -> list[Reward]:
         earned = enumerate(verdicts(answers))
@@ -39,7 +43,11 @@ def trained(
     folder.mkdir(exist_ok=True)
     settings = grpo(**{**SETTINGS, **changes})
     return grpo_trainer.train(
-        source(tiny_model), settings, folder, lambda loaded: task(settings, judge), ppo.make_trainer
+        source(tiny_model, start),
+        settings,
+        folder,
+        lambda loaded: task(settings, judge),
+        ppo.make_trainer,
     )
 
 
@@ -89,8 +97,9 @@ def test_the_clipped_losses_are_those_of_the_formulas():
 
 @pytest.mark.parametrize(("engine", "failed"), [("unsloth", ()), ("hf", ()), ("hf", (3, 8, 9))])
 def test_the_loss_of_a_later_step_is_that_of_the_formula(engine, failed, tiny_model, tmp_path):
-    """The second of two steps over the same answers: the policy is no longer that of the round. An
-    answer without a reward does not count.
+    """The second of two steps over the same answers: the policy is no longer that of the round. It
+    begins from a trained adapter with dropout, whose reference has none. An answer without a reward
+    does not count.
     """
     import torch
     from safetensors.torch import load_file
@@ -98,7 +107,10 @@ def test_the_loss_of_a_later_step_is_that_of_the_formula(engine, failed, tiny_mo
     changes = {"engine": engine, "batch_size": 16, "gradient_accumulation": 1, "max_steps": 2}
     changes["lora_dropout"] = 0.3  # which is off: it would part the policy from the one before
     grpo_trainer.check(grpo(**{**SETTINGS, **changes}))
-    trained(tiny_model, tmp_path, failed, save_steps=1, warmup_ratio=0.0, **changes)
+    changes |= {"save_steps": 1, "warmup_ratio": 0.0}
+    first = tmp_path / "first"
+    trained(tiny_model, first, failed, **{**changes, "max_steps": 1})
+    trained(tiny_model, tmp_path, failed, first / "checkpoints" / "checkpoint-1", **changes)
     checkpoint = tmp_path / "checkpoints" / "checkpoint-1"
     loaded = load(source(tiny_model, checkpoint), loading_of(grpo()), trainable=False)
     head = load_file(checkpoint / ppo.HEAD / ppo.WEIGHTS)
