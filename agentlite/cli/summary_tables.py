@@ -21,6 +21,7 @@ ENDINGS: dict[EndedBy, str] = {
     "turns": "ended at max_turns or user_turns",
     "length": "ended at --max-length",
     "unwritten": "ended because the chat template cannot write the dialog",
+    "hung": "ended because a call did not return in time",
     "world": "lost their world: the environment broke down",
     "unanswered": "have a turn without an answer from the server",
 }

@@ -24,6 +24,7 @@ LOADING = 60.0  # seconds to start the child and import the user's files
 CLOSED = 5.0  # seconds within which a child whose connection is closed should have ended
 LONGEST_WAIT = 1e6  # seconds; a poll takes no infinity
 LONGEST = 200  # characters of what an exception says
+TOOK_LONGER = "took longer than"  # so begins the problem of an answer that did not come in time
 MEMORY = 16.0  # GiB
 FORKSERVER = sys.platform == "linux"  # macOS has libraries that do not survive a fork
 loop: Any = None  # of a child, in which what it awaits runs
@@ -111,7 +112,7 @@ class UserCode:
         try:
             if self.connection.poll(min(seconds, LONGEST_WAIT)):
                 return msgspec.json.decode(self.connection.recv_bytes(), type=tuple[Any, str])
-            problem = f"took longer than {seconds:g} s"
+            problem = f"{TOOK_LONGER} {seconds:g} s"
         except (EOFError, ConnectionError):
             assert self.child
             self.child.join(CLOSED)

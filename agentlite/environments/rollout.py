@@ -228,12 +228,17 @@ class _Rollout:
             self.request, self.trajectory = None, end.value
 
     def _roll(self) -> Generator[Request, Any, Trajectory]:
-        """The dialog and its scores. Those of a rollout that was lost are not known."""
+        """The dialog and its scores. Those of a rollout that was lost are not known; one whose call
+        hung has done nothing that counts.
+        """
         problem, scores, by_turn = "", dict[str, float](), list[dict[str, float]]()
         with self.world:
             try:
                 ended, problem = yield from self._act()
-                if ended not in LOST:
+                if ended == "hung":
+                    self.world.reset(self.task.row)  # the old one is gone: this one has the names
+                    scores = dict.fromkeys(self.world.scores(), 0.0)
+                elif ended not in LOST:
                     scores, by_turn = self.world.scores(), self.world.turn_scores()
             except WorldError as error:
                 ended, problem = "world", str(error)
@@ -309,6 +314,8 @@ class _Rollout:
                 given = tuple((result.text, result.failed) for result in results)
                 self.turns[-1] = replace(turn, results=given)
                 in_a_row += 1
+                if results[-1].hung:
+                    return "hung", results[-1].text
                 if any(result.done for result in results):
                     return "done", ""
                 if in_a_row > setup.max_turns:
@@ -393,6 +400,8 @@ class _Rollout:
                 result = (yield from asking) if isinstance(asking, Generator) else asking
             results.append(result)
             self.messages.append({"role": "tool", "tool_call_id": call.id, "content": result.text})
+            if result.hung:
+                break
         return results
 
     def _tell(self, words: str) -> Generator[Request, Any, str | None]:

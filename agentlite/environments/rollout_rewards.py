@@ -81,8 +81,8 @@ class RolloutScorer:
         return replace(rollout, rewards=own, reward_problem=error)
 
     def weights(self, scores: Iterable[str], changed: Mapping[str, float]) -> dict[str, float]:
-        """Each of the environment's `scores` and of the user's functions weighs 1, and anything
-        else 0, unless `changed`.
+        """Each of the environment's `scores` and of the user's functions weighs 1, components and
+        penalties as they do for single answers, and what is counted 0, unless `changed`.
         """
         scores = list(scores)
         taken = [name for name in scores if name in ALL and name != PROGRESS]
@@ -95,7 +95,7 @@ class RolloutScorer:
             )
         known = {*COMPONENTS, *PENALTIES, PROGRESS} if self.has_gold else {*WITHOUT_GOLD}
         known |= {*COUNTED, EXTRA_CALLS} if self.has_fewest else {*COUNTED}
-        defaults = dict.fromkeys([name for name in ALL if name in known], 0.0)
+        defaults = {name: WEIGHTS.get(name, 0.0) for name in ALL if name in known}
         return settle_weights(
             changed,
             self.user_functions,

@@ -12,9 +12,9 @@ from agentlite.core.row_files import read_rows
 from agentlite.workspace import run_folder
 
 # the user has nothing more to say; the limit of turns, or of those of a simulated user; no room
-# for another answer; the dialog cannot be written in the model's protocol; the world is lost; the
-# server of a model has no answer
-EndedBy = Literal["user", "done", "turns", "length", "unwritten", "world", "unanswered"]
+# for another answer; the dialog cannot be written in the model's protocol; a call did not return
+# in time; the world is lost; the server of a model has no answer
+EndedBy = Literal["user", "done", "turns", "length", "unwritten", "hung", "world", "unanswered"]
 LOST: tuple[EndedBy, ...] = ("world", "unanswered")  # no score: it says nothing about the model
 
 TRAJECTORIES = "trajectories.jsonl"
@@ -96,11 +96,11 @@ class Trajectory(Struct, frozen=True, forbid_unknown_fields=True):
 
     `split`: that of its task; "" where all tasks were taken.
 
-    `problem`: why the world was lost, the dialog could not be written, or there is no answer; ""
-    where none of them was. `by_turn`: the scores of each turn of the user's, where the world says.
-    `simulated_user`: None where no model played the user. `tool_faults`: why a model that stands
-    for the tools gave no result, of each such call. `rewards`: what the functions of the user give;
-    only `grpo` keeps them. `reward_problem`: why one gave nothing.
+    `problem`: which call hung, why the world was lost, the dialog could not be written, or there is
+    no answer; "" where none of them was. `by_turn`: the scores of each turn of the user's, where
+    the world says. `simulated_user`: None where no model played the user. `tool_faults`: why a
+    model that stands for the tools gave no result, of each such call. `rewards`: what the functions
+    of the user give; only `grpo` keeps them. `reward_problem`: why one gave nothing.
     """
 
     task: str

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Tool
-from agentlite.core.user_code import Named, UserCode
+from agentlite.core.user_code import TOOK_LONGER, Named, UserCode
 from agentlite.data.formats.tool_calls import read_tools
 from agentlite.environments import world_process
 
@@ -27,12 +27,13 @@ LIMITS = WorldLimits()
 
 class CallResult(NamedTuple):
     """What came back, as the model reads it; whether the call failed, and whether the world has
-    nothing left to do.
+    nothing left to do. `hung`: nothing came back in time, and the world was stopped.
     """
 
     text: str
     failed: bool
     done: bool = False
+    hung: bool = False
 
 
 def shortened(result: str) -> str:
@@ -83,8 +84,13 @@ class World:
         return first
 
     def call(self, call: Call) -> CallResult:
-        """Raises WorldError where the world is lost; a call that fails is a result."""
-        text, failed, done = self._ask("call", call.name, call.arguments)
+        """Raises WorldError where the world dies; a call that fails, or hangs, is a result."""
+        try:
+            text, failed, done = self._ask("call", call.name, call.arguments)
+        except WorldError as error:
+            if not str(error).startswith(f"call {TOOK_LONGER}"):
+                raise
+            return CallResult(f"Error: TimeoutError: the {error}", failed=True, hung=True)
         return CallResult(shortened(text), failed, done)
 
     def next_user(self, answer: str) -> str | None:

@@ -139,14 +139,15 @@ def _without_tasks(
         source = find_model(name, run, begun)
     template = load_template(source.base)
     mixture = mixture_of(str(setting_of(name, "protocol", run) or ""), template)
-    # no model reads the dialogs of the gold: how long one may be is for prep to say
+    # no model reads the dialogs of the gold: how long one may be is for prep to say. A call is a
+    # turn of its own there, so the limit of turns would cut what a model does in one
     room = settings.max_length - settings.max_new_tokens if settings.model != GOLD else sys.maxsize
     setup = RolloutSetup(
         world,
         mixture.heaviest,
         template,
         room,
-        settings.max_turns,
+        settings.max_turns if settings.model != GOLD else sys.maxsize,
         WorldLimits(settings.call_seconds, settings.world_memory),
         system_of(name, run),
         user_turns=settings.user_turns,

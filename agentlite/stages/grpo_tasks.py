@@ -85,7 +85,7 @@ class TaskSampling:
     def read(self, functions: Mapping[str, Component]) -> None:
         """Raises UserError for weights that do not fit the scores, or without a world."""
         self.scorer = RolloutScorer(self.agent.tasks, functions)
-        names = _score_names(self.settings, self.agent)
+        names = _score_names(self.settings, self.agent, self.scorer.has_gold)
         self.weights = self.scorer.weights(names, self.settings.weights)
 
     def __enter__(self) -> Self:
@@ -232,7 +232,7 @@ class TaskSampling:
             self.halt.append(error)
 
 
-def _score_names(settings: GrpoSettings, agent: Agent) -> list[str]:
+def _score_names(settings: GrpoSettings, agent: Agent, has_gold: bool) -> list[str]:
     """By the world of one of the first tasks, before anything is done in it. Raises UserError where
     it has no score, or no state that is needed, and where none of them can be built.
     """
@@ -248,10 +248,11 @@ def _score_names(settings: GrpoSettings, agent: Agent) -> list[str]:
     else:
         fix = "Correct the environment, or raise call_seconds: --set grpo.call_seconds=60."
         raise UserError(problems[0], fix, location=settings.env, exit_code=REJECTS)
-    if not (names or settings.rewards):
+    if not (names or settings.rewards or has_gold):
         raise UserError(
             "has no score to learn from.",
-            "Give the class a get_reward() or get_scores(), or add --rewards file.py:function.",
+            "Give the class a get_reward() or get_scores(), or every task its gold; or add "
+            "--rewards file.py:function.",
             location=settings.env,
         )
     if state is None:

@@ -9,6 +9,7 @@ from agentlite.config.pipeline import STAGES
 
 SEED_002 = ("seed-002",)
 DEVELOPMENT = ("seed-002", "seed-002-development")
+PPO = ("seed-002", "seed-002-ppo")
 PARTS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 SHARES = {
     "tool_selection": 0.35,
@@ -53,6 +54,13 @@ PRINTED: list[tuple[tuple[str, ...], str, str, Any, str]] = [
     (SEED_002, "grpo", "group_size", 4, "002:258"),
     (SEED_002, "grpo", "beta", 0.1, "002:259"),
     (SEED_002, "grpo", "loss_type", "grpo", "002:257"),
+    (PPO, "grpo", "advantage", "value", "002:240"),
+    (PPO, "grpo", "beta", 0.02, "002:250"),
+    (PPO, "grpo", "clip", 0.2, "002:251"),
+    (PPO, "grpo", "value_coef", 0.5, "002:252"),
+    (PPO, "grpo", "rollouts", 128, "002:253"),
+    (PPO, "grpo", "batch_size", 4, "002:254"),
+    (PPO, "grpo", "gradient_accumulation", 16, "002:254"),
     (("seed-002-warmup",), "prep", "limit", 1000, "002:30-38"),
     (DEVELOPMENT, "prep", "model", QWEN.format("1.5B"), "002:491"),
     (DEVELOPMENT, "prep", "max_length", 2048, "002:495"),

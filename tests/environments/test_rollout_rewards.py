@@ -21,7 +21,7 @@ from agentlite.environments.trajectories import (
     Trajectory,
     UserFault,
 )
-from agentlite.scoring.rewards import COMPONENTS, ComponentError, TraceStep
+from agentlite.scoring.rewards import COMPONENTS, WEIGHTS, WITHOUT_GOLD, ComponentError, TraceStep
 
 PARAMETERS = {"type": "object", "properties": {"item": {"type": "string"}}}
 TOOLS = [Tool(name, "", PARAMETERS).schema for name in ("buy", "search")]
@@ -256,10 +256,11 @@ def test_ranges_and_no_rollout_depends_on_those_beside_it(made, gold, chance):
         assert found["tool_errors"] * found["calls"] == pytest.approx(found["failed_calls"])
 
 
-def test_scores_and_own_functions_weigh_1_and_anything_else_nothing_unless_set():
+def test_scores_and_own_functions_weigh_1_components_as_for_an_answer_and_counts_nothing():
     scorer = RolloutScorer([EnvironmentTask("t", (), {}, ONE)], {"own": lambda _: 1.0})
     weights = scorer.weights(["env", "state"], {"turns": -0.1, "efficiency": 2})
     assert {name: weight for name, weight in weights.items() if weight} == {
+        **{name: weight for name, weight in WEIGHTS.items() if weight},
         "env": 1.0,
         "state": 1.0,
         "own": 1.0,
@@ -268,3 +269,7 @@ def test_scores_and_own_functions_weigh_1_and_anything_else_nothing_unless_set()
     }
     assert {*weights} == {*ALL, "env", "state", "own"}
     assert scorer.weights(["progress"], {})["progress"] == 1.0
+    # without a score of the world's, a reward is left; without gold, what needs none
+    assert sum(max(0, weight) for weight in scorer.weights([], {}).values()) == 2.0
+    bare = RolloutScorer([EnvironmentTask("t")], {}).weights([], {})
+    assert {name for name, weight in bare.items() if weight} == WITHOUT_GOLD

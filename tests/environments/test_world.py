@@ -3,10 +3,18 @@
 from pathlib import Path
 
 import pytest
+from support.shop import call
 
-from agentlite.core.records import Call
+from agentlite.core.records import Call, Message
 from agentlite.core.user_code import Named
+from agentlite.environments.registry import environment
+from agentlite.environments.rollout import RolloutAnswer, RolloutSetup, roll
+from agentlite.environments.rollout_rewards import RolloutScorer
+from agentlite.environments.tasks import EnvironmentTask
+from agentlite.environments.trajectories import Trajectory
 from agentlite.environments.world import World, WorldError, WorldLimits
+from agentlite.rendering import choose
+from agentlite.scoring.rewards import total
 
 SHOP = '''
 class Shop:
@@ -162,6 +170,8 @@ import os, time
 
 class Broken:
     def reset(self, **row): ...
+    def get_reward(self):
+        return 1
     def hangs(self) -> str:
         'Hangs.'
         time.sleep(60)
@@ -174,14 +184,42 @@ class Broken:
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"), [("hangs", "took longer than 1 s"), ("ends", "ended with exit code 3")]
-)
-def test_a_world_that_breaks_is_lost_with_its_reason_and_another_is_well(tmp_path, name, reason):
+def test_a_world_that_dies_is_lost_with_its_reason_and_another_is_well(tmp_path):
     with world_of(tmp_path, BROKEN, "Broken") as other:
         other.reset({})
-        with world_of(tmp_path, BROKEN, "Broken", seconds=1.0) as world:
+        with world_of(tmp_path, BROKEN, "Broken") as world:
             world.reset({})
-            with pytest.raises(WorldError, match=reason):
-                world.call(Call(name))
+            with pytest.raises(WorldError, match="ended with exit code 3"):
+                world.call(Call("ends"))
         assert other.call(Call("half_a_character")).text == "\ufffd"
+
+
+def test_a_call_that_hangs_costs_the_timeout_penalty_and_the_score_of_its_rollout(
+    tmp_path, smollm2
+):
+    """By the default weights; the calls behind it in its turn are not made."""
+    (tmp_path / "broken.py").write_text(BROKEN, encoding="utf-8")
+    acting = environment(f"{tmp_path / 'broken.py'}:Broken", tmp_path / "tasks.jsonl")
+    protocol = choose("hermes", smollm2).protocols["hermes"]
+    setup = RolloutSetup(acting, protocol, smollm2, 10**6, 3, WorldLimits(seconds=1.0))
+    tasks = [EnvironmentTask(name, (Message("user", "Go."),), {}, ((),)) for name in "ab"]
+
+    def answers(prompts):
+        for index, prompt in enumerate(prompts):
+            hangs = prompt.key.task == "a"
+            text = f"{call('hangs')}\n{call('half_a_character')}" if hangs else "No."
+            yield RolloutAnswer(index, text, "turn", 3)
+
+    waiting = [(task, 0) for task in tasks]
+    events = roll(setup, waiting, {}, answers, 2)
+    ended = {one.task: one for one in events if isinstance(one, Trajectory)}
+    problem = "Error: TimeoutError: the call took longer than 1 s"
+    hung, well = ended["a"], ended["b"]
+    assert (hung.ended, hung.problem, hung.scores) == ("hung", problem, {"env": 0.0})
+    assert hung.turns[0].results == ((problem, True),)
+    assert (well.ended, well.scores) == ("user", {"env": 1.0})
+    scorer = RolloutScorer(tasks, {})
+    weights = scorer.weights(["env"], {})
+    costs = scorer(hung).components
+    assert (costs["timeout"], weights["timeout"]) == (1.0, -0.5)
+    assert total(scorer(well).components, weights) == 2.0 > total(costs, weights) + 1

@@ -134,8 +134,9 @@ def test_tasks_of_a_split_are_the_same_whatever_the_seed_and_no_task_is_in_two(t
 
 @pytest.mark.long
 def test_the_gold_acts_without_a_model_and_prep_learns_from_it(tmp_path):
+    """Several calls within one turn of the user's are turns of their own, and end no rollout."""
     shop(tmp_path, with_gold())
-    result = rollout(tmp_path, model="gold", num_samples=1, out="gold")
+    result = rollout(tmp_path, model="gold", num_samples=1, out="gold", max_turns=1)
     assert result.figures["scores"] == {"env": 1.0} and result.figures["failed_calls"] == 0
     assert result.figures["lineage"] == ["gold"]
     assert result.next == f"agentlite prep --from gold --out prep-gold --run {tmp_path / 'run'}"

@@ -52,7 +52,8 @@ ENDINGS = {
     "turns": "The model made calls up to the limit of turns (max_turns).",
     "length": "The dialog left no room for another answer (--max-length).",
     "unwritten": "The dialog could not be written in the model's protocol.",
-    "world": "The world hung or died. Such a rollout has no score.",
+    "hung": "A call did not return in time. Such a rollout scores 0.",
+    "world": "The world died. Such a rollout has no score.",
     "unanswered": "The model's server gave no answer. Such a rollout has no score.",
 }
 # the metrics of one figure in a listing, and the words for them

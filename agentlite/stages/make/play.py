@@ -88,7 +88,7 @@ def _check(slot: Slot, trajectory: Trajectory) -> MadeDialog:
     plan, offered = slot.plan, slot.offered
     turns, messages = trajectory.turns, [dict(message) for message in trajectory.messages]
     tokens = sum(turn.new_tokens for turn in turns)
-    if trajectory.ended in LOST:
+    if trajectory.ended in (*LOST, "hung"):
         lost = [DialogFault(trajectory.ended, trajectory.problem)]
         return MadeDialog(row_of(plan, messages, offered, verified=False, tokens=tokens), lost)
     user = trajectory.simulated_user

@@ -43,7 +43,7 @@ SAME_TURNS, OTHER_PROMPTS = "same turns", "other results"
 
 class Rollouts(CandidateSource):
     """The rollouts of a finished stage as candidates, one step per task: each is its turns, one
-    after the other. The scores of the environment, and what the user's functions give, weigh 1.
+    after the other. Their weights are those of RolloutScorer.
     """
 
     what = "rollouts"

@@ -17,6 +17,7 @@ from agentlite.core.row_files import read_rows
 from agentlite.engine import sampler
 from agentlite.environments.rollout import RolloutAnswer
 from agentlite.environments.trajectories import EndedBy
+from agentlite.scoring.rewards import WITHOUT_GOLD
 from agentlite.stages.dpo import read_preferences
 from agentlite.stages.pairs.rollouts import usable_rollouts
 from agentlite.workspace.model_source import load_template
@@ -85,7 +86,8 @@ def test_the_pair_is_the_first_turn_that_differs_with_the_dialog_before_it(tmp_p
         # the best is the first of those that score 1; the worst bought nothing, from the start
         assert pair["chosen"]["text"] == call("buy", item=item)
         assert pair["rejected"]["text"] == call("buy", item="melon")
-        assert (pair["chosen"]["total"], pair["rejected"]["total"]) == (1.0, 0.0)
+        # both are well-formed, which earns .1 where nobody knows the right calls
+        assert (pair["chosen"]["total"], pair["rejected"]["total"]) == (1.1, 0.1)
         assert pair["turn"] == 1 and len(record["messages"]) == 2
 
 
@@ -131,7 +133,7 @@ def test_rollouts_whose_results_differ_before_they_part_have_no_prompt_in_common
         ({"weights": {"tool_accuracy": 1.0}}, "no component 'tool_accuracy'"),
         ({"weights": {"accuracy": 1.0}}, "no component 'accuracy'"),
         ({"rewards": ("mine.py:f",)}, "no such file"),
-        ({"weights": {"env": 0.0}}, "all are zero"),
+        ({"weights": dict.fromkeys(("env", *WITHOUT_GOLD), 0.0)}, "all are zero"),
     ],
 )
 def test_a_mistake_is_refused(tmp_path, rollout, options, problem):
@@ -168,7 +170,7 @@ def test_a_reward_of_the_user_is_given_the_whole_trace_and_weighs_1(tmp_path, ro
     pairs(tmp_path, rewards=rewards, weights={"env": 0.0})
     for pair, _ in read(tmp_path):
         assert (pair["chosen"]["sample"], pair["rejected"]["sample"]) == (0, 2)
-        assert (pair["chosen"]["total"], pair["rejected"]["total"]) == (1.0, 0.0)
+        assert (pair["chosen"]["total"], pair["rejected"]["total"]) == (1.1, 0.1)
     scores = list(read_rows(tmp_path / "run/pairs/scores.jsonl"))
     assert [row["components"]["steady"] for row in scores] == [1.0, 1.0, 0.0] * 4
     stats = json.loads((tmp_path / "run/pairs/stats.json").read_bytes())
