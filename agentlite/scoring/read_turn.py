@@ -39,14 +39,14 @@ def read_turn(text: str, protocol: Protocol, record: Record, turn: int) -> Parse
         written = visible.rstrip()
         for stop in protocol.stops:
             written = written.removesuffix(stop)
-        names = [tool.name for tool in record.tools]
+        names = {tool.name for tool in record.tools}
         # a line such as `Observation:` counts beside a call, or behind the lines of one
         line = RESULT_LINE.search(written) if parsed.calls else None
-        if mark := line[0] if line else result_mark(written, {*names}):
+        if mark := line[0] if line else result_mark(written, names):
             problem = f"invents a result behind {mark.strip()!r}"
         elif not problem and not parsed.calls and not says_something(parsed.content):
             problem = "says nothing"
-        elif not problem and (name := _called_otherwise(parsed.content, names)):
+        elif not problem and (name := _called_otherwise(parsed, record, turn)):
             problem = f"call of {name} in another syntax"
     return msgspec.structs.replace(parsed, problem=problem)
 
@@ -76,14 +76,23 @@ def says_something(text: str) -> bool:
     return any(character.isalnum() for character in text)
 
 
-def _called_otherwise(text: str, names: list[str]) -> str:
-    """The tool that a text calls in a syntax of another protocol; "" if it calls none."""
-    if not any(name in text for name in names):
-        return ""
-    any_name = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
-    for syntax in SYNTAXES:
-        if found := re.search(syntax.format(any_name), text, re.MULTILINE):
+def _called_otherwise(parsed: Parsed, record: Record, turn: int) -> str:
+    """The tool that the words call in the syntax of another protocol, or with an argument behind
+    its name, as no message before has it; "" if they call none.
+    """
+    text = parsed.content
+    named = [tool for tool in record.tools if tool.name in text]
+    names = sorted((re.escape(tool.name) for tool in named), key=len, reverse=True)
+    for syntax in SYNTAXES if named else ():
+        if found := re.search(syntax.format("|".join(names)), text, re.MULTILINE):
             return found[1]
+    # beside a call, words may well say which one it is
+    for tool in named if not parsed.calls else ():
+        for argument in map(re.escape, tool.parameters.get("properties", {})):
+            found = re.search(ARGUMENT.format(re.escape(tool.name), argument), text)
+            before = record.messages[:turn]
+            if found and not any(found[0] in message.content for message in before):
+                return tool.name
     return ""
 
 
@@ -93,4 +102,9 @@ SYNTAXES = (
     r"^\W*(?:Action|Tool|Function|API)(?: Name)?[ \t]*[:：][ \t]*\W?({})\W?[ \t]*$",
     r"<(?:function|invoke|tool|call)\b[^<>\n]*[\"'= ]({})[\"']?\s*/?>",
     r"^[\s`\[]*({})\(.*\)[\s`\];,]*$",
+)
+# a name, then one of its arguments: weather (city=, {"weather": {"city":, <weather><city>
+ARGUMENT = (
+    r"(?<![\w.-]){0}(?![\w-])\W{{0,20}}(?:(?:args|arguments|parameters|input|kwargs)\W{{0,20}})?"
+    r"(?:[\"']{1}[\"']\s*:|\b{1}\s*=|\(\s*{1}\s*:|<{1}>)"
 )

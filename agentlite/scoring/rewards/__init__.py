@@ -156,8 +156,10 @@ def _of_step(attempt: Attempt) -> str:
         if made:
             return f"calls {', '.join(tools)} where no call is expected"
         if not attempt.answers:
-            return "says nothing"
-        return "right" if attempt.is_related else "has no word of the dialog"
+            return attempt.fault or "says nothing"
+        if not attempt.is_related:
+            return "has no word of the dialog"
+        return _too_long(attempt) or "right"
     if not made:
         return f"no call where {', '.join(tools)} is expected"
     if any(len(use.expected) != len(use.made) for use in tools.values()):
@@ -167,9 +169,14 @@ def _of_step(attempt: Attempt) -> str:
     fits = [fit for _, fit in attempt.matches if fit]
     if wrong := next((fit.problem for fit in fits if fit.problem), ""):
         return wrong
-    if attempt.excess_words:
-        return f"{attempt.excess_words} words beside the calls"
+    if problem := attempt.fault or _too_long(attempt):
+        return problem
     return "right once its values are cast" if any(fit.casts for fit in fits) else "right"
+
+
+def _too_long(attempt: Attempt) -> str:
+    words = attempt.excess_words
+    return f"{words} words, more than the step needs" if words else ""
 
 
 def _of_tools(tools: Mapping[str, CallUse]) -> str:

@@ -3,25 +3,33 @@
 import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from agentlite.core.records import Call, Gold, GoldCall, Message, Parsed, Tool
+from agentlite.core.records import Call, Gold, GoldCall, Message, Parsed, Tool, plain
 from agentlite.core.tool_results import says_error
+from agentlite.rendering.protocol import THINK_END
 from agentlite.scoring.read_turn import says_something
 from agentlite.scoring.rewards.call_matching import CallMatch, CallUse, ordered, uses
+from agentlite.scoring.rewards.words import (
+    fault_beside_calls,
+    fault_of_answer,
+    is_empty,
+    word_count,
+    words_of,
+)
 
 # in the words of a call that failed: TimeoutError, ReadTimeout, timed out
 TIMED_OUT = re.compile(r"time[ -]?out|timed[ -]?out", re.IGNORECASE)
 LOOKED_AT = 300  # characters of a result: what failed says so at once
 OPTIMAL_STEPS = 5  # of a whole dialog, where the gold has no number
-# beside the calls of a step; or twice as many as the record has there, where those are more
-MOST_WORDS = 150
-# a Chinese character, a syllable of Japanese or Korean, or letters and digits side by side
-WORD = re.compile(
-    r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+"
-)
+# beside the calls of a step, and of an answer; or twice as many as the record has there, where
+# those are more; and in thoughts
+MOST_WORDS, MOST_OF_ANSWER, MOST_OF_THOUGHT = 150, 400, 1000
+FEW = 25  # words beside calls that may be about anything
+REPEATED = 5  # how often a word may stand in them on average
 
 
 class TraceStep(NamedTuple):
@@ -90,11 +98,21 @@ class Attempt(Struct, frozen=True, dict=True):
         return self.finished and not self.parsed.problem
 
     @property
+    def is_sound(self) -> bool:
+        """Whether a step does its task and nothing else. One that was cut off pays for that."""
+        return not self.finished or not (self.parsed.problem or self.fault)
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the words are those of the record."""
+        return self.parsed.content.strip() == self.reference.strip()
+
+    @property
     def answers(self) -> bool:
-        """Whether it says something and makes no call."""
+        """Whether it says something of its own and makes no call."""
         content = self.parsed.content.strip()
-        words = says_something(content) or (bool(content) and content == self.reference.strip())
-        return not self.made and self.readable and words
+        words = says_something(content) or (bool(content) and self.is_recorded)
+        return not self.made and self.readable and words and not self.fault
 
     @cached_property
     def is_related(self) -> bool:
@@ -102,20 +120,59 @@ class Attempt(Struct, frozen=True, dict=True):
         have none.
         """
         known = [self.reference, *(message.content for message in self.messages)]
-        if not any(known) or self.parsed.content.strip() == self.reference.strip():
+        if not any(known) or self.is_recorded:
             return True
-        words = {*WORD.findall(self.parsed.content.casefold())}
-        return any(not words.isdisjoint(WORD.findall(text.casefold())) for text in known)
+        words = {*words_of(self.parsed.content)}
+        return any(not words.isdisjoint(words_of(text)) for text in known)
 
-    @property
+    @cached_property
+    def fault(self) -> str:
+        """Why a step does not do its task though its text can be read; "" if it may."""
+        if self.trace is not None or self.is_recorded or not self.gold.known:
+            return ""
+        content = self.parsed.content
+        if self.made:
+            return fault_beside_calls(content, self.messages)
+        if fault := fault_of_answer(content, self.tools):
+            return fault
+        words, recorded = words_of(content), words_of(self.reference)
+        if self._copied(words) and not self._copied(recorded):
+            return "repeats what the dialog says"
+        last = self.messages[-1] if self.messages else None
+        is_told = last and last.role == "tool" and not says_error(last.content)
+        if is_told and words and is_empty(words) and not is_empty(recorded):
+            return "says nothing of the result"
+        return ""
+
+    def _copied(self, words: Sequence[str]) -> bool:
+        """Whether a message has the words, one behind the other."""
+        text = f" {' '.join(words)} "
+        others = (message.content for message in self.messages if message.role != "system")
+        return bool(words) and any(text in f" {' '.join(words_of(other))} " for other in others)
+
+    @cached_property
     def excess_words(self) -> int:
-        """How many words stand beside the calls of a step, where they are more than a thought
-        needs; else 0.
+        """How many words a step has in its thoughts, beside its calls or as an answer, where they
+        are more than it needs, or stand there to fill it; else 0.
         """
-        if self.trace is not None or not self.made:
+        if self.trace is not None:
             return 0
-        count = word_count(self.parsed.content)
-        return count if count > max(MOST_WORDS, 2 * word_count(self.reference)) else 0
+        thoughts = self.text.rpartition(THINK_END)[0]
+        if (count := word_count(thoughts)) > MOST_OF_THOUGHT:
+            return count
+        if self.is_recorded or not (self.made or self.gold.known):
+            return 0
+        count, words = word_count(self.parsed.content), words_of(self.parsed.content)
+        most = MOST_WORDS if self.made else MOST_OF_ANSWER
+        is_too_long = count > max(most, 2 * word_count(self.reference))
+        if not self.made:
+            is_filled = len(words) > max(FEW, REPEATED * len({*words}))
+        elif is_filled := count > FEW:
+            known = [*(message.content for message in self.messages), self.reference]
+            known += [plain(tool.function) for tool in self.tools]
+            is_related = not {*words}.isdisjoint(chain.from_iterable(map(words_of, known)))
+            is_filled = count > REPEATED * len({*words}) or not is_related
+        return count if is_too_long or is_filled else 0
 
     @cached_property
     def made(self) -> Sequence[Call]:
@@ -149,10 +206,3 @@ class Attempt(Struct, frozen=True, dict=True):
     @property
     def optimal_steps(self) -> int:
         return self.gold.optimal_steps or OPTIMAL_STEPS
-
-
-def word_count(text: str) -> int:
-    """The number of words. Marks and letters without blanks between them do not get around it: ten
-    characters are a word at least.
-    """
-    return max(len(WORD.findall(text)), len("".join(text.split())) // 10)

@@ -10,8 +10,8 @@ Component = Callable[[Attempt], float]
 
 
 def task_completion(attempt: Attempt) -> float:
-    """At a step, the share of calls and arguments that are right; over a whole dialog, the share of
-    expected calls that succeeded.
+    """At a sound step, the share of calls and arguments that are right; over a whole dialog, the
+    share of expected calls that succeeded.
     """
     expected, made = len(attempt.gold.calls), len(attempt.made)
     if attempt.trace is not None:
@@ -19,6 +19,8 @@ def task_completion(attempt: Attempt) -> float:
         return attempt.carried_out / steps if expected else float(not made)
     if not expected:
         return float(attempt.answers)
+    if not attempt.is_sound:
+        return 0.0
     return sum([fit.grade for _, fit in attempt.matches if fit]) / max(expected, made)
 
 
@@ -33,14 +35,16 @@ def tool_accuracy(attempt: Attempt) -> float:
 
 
 def efficiency(attempt: Attempt) -> float:
-    """0 unless every expected call was made; else the share of needed calls, or steps."""
+    """0 unless every expected call was made, in a sound step; else the share of needed calls, or
+    steps.
+    """
     expected, made = len(attempt.gold.calls), len(attempt.made)
     if attempt.trace is not None:
         succeeded = attempt.carried_out == expected if expected else not made
         return attempt.optimal_steps / max(attempt.optimal_steps, made) if succeeded else 0.0
     if not expected:
         return float(attempt.answers)
-    done = all(fit and not fit.problem for _, fit in attempt.matches)
+    done = attempt.is_sound and all(fit and not fit.problem for _, fit in attempt.matches)
     return expected / max(expected, made) if done else 0.0
 
 
@@ -86,14 +90,14 @@ def arguments(attempt: Attempt) -> float:
 
 def exact(attempt: Attempt) -> float:
     """Tool-N1's binary: 1 if the calls are the expected ones, with no cast, and the text is
-    finished, can be read, and is not hidden among hundreds of words; or if it answers.
+    finished, sound and not too long; or if it answers.
     """
     if not attempt.readable or len(attempt.made) != len(attempt.gold.calls):
         return 0.0
+    if not attempt.is_sound or attempt.excess_words:
+        return 0.0
     if not attempt.gold.calls and attempt.trace is None:
         return float(attempt.answers and attempt.is_related)
-    if attempt.excess_words:
-        return 0.0
     return float(
         sum([use.served(strict=True) for use in attempt.uses.values()]) == len(attempt.made)
     )
@@ -124,7 +128,7 @@ def format_error(attempt: Attempt) -> int:
 
 
 def excess_text(attempt: Attempt) -> int:
-    """1 if hundreds of words stand beside the calls of a step."""
+    """1 if a step has hundreds of words more than it needs."""
     return int(attempt.excess_words > 0)
 
 
@@ -154,7 +158,7 @@ _PENALTIES: dict[Callable[[Attempt], int], float] = {
     format_error: -0.1,
     timeout: -0.5,
     missed_call: -0.3,
-    excess_text: -0.1,
+    excess_text: -0.6,
 }
 COMPONENTS = {component.__name__: component for component in _COMPONENTS}
 PENALTIES = {penalty.__name__: penalty for penalty in _PENALTIES}

@@ -5,6 +5,7 @@ assigned to which expected one; and the default weights.
 import re
 
 import pytest
+from msgspec.structs import replace
 from support.samples import ROOT
 
 from agentlite.core.records import ANY_TOOL, Call, Candidate, Gold, GoldCall, Message, Parsed, Tool
@@ -28,11 +29,25 @@ from agentlite.scoring.rewards.scorer import Scorer
     ],
 )
 def test_excess_words_are_more_than_a_thought_needs_and_twice_the_recorded(words, recorded, excess):
-    attempt = Attempt(
-        Parsed("word " * words, (Call("f"),)), Gold(), (), reference="word " * recorded
-    )
+    said, dialog = (" ".join(f"w{n}" for n in range(count)) for count in (words, recorded))
+    asked = (Message("user", "w7"),)
+    attempt = Attempt(Parsed(said, (Call("f"),)), Gold(), (), messages=asked, reference=dialog)
     assert attempt.excess_words == (words if excess else 0)
-    assert not Attempt(Parsed("word " * words), Gold(), ()).excess_words  # without a call
+    # an answer may be longer
+    assert not Attempt(Parsed(said), Gold(), (), messages=asked).excess_words
+    thought = Attempt(Parsed("", (Call("f"),)), Gold(), (), text=f"<think>{said} {'x ' * 999}")
+    assert not thought.excess_words  # it has no end, which is another fault
+    ended = replace(thought, text=f"{thought.text}</think>")
+    assert ended.excess_words == words + 1000  # with the tag
+
+
+@pytest.mark.parametrize("count", [25, 26])
+@pytest.mark.parametrize("word", ["rain{}", "Oslo", "w{}"])
+def test_words_beside_a_call_are_about_the_dialog_and_not_the_same_ones_again(word, count):
+    said = " ".join(word.format(n or "") for n in range(count))
+    asked = (Message("user", "Rain in Oslo?"),)
+    attempt = Attempt(Parsed(said, (Call("f"),)), Gold(), (), messages=asked)
+    assert bool(attempt.excess_words) == (count == 26 and word != "rain{}")
 
 
 DIALOG = (

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from msgspec.structs import replace
 from support.examples import sample
 from support.samples import ROOT
 
@@ -33,6 +34,7 @@ TOOLS = (Tool("get_weather", "Weather of a city.", SCHEMA), Tool("book", "Books 
 RIGHT = Call("get_weather", {"city": "Oslo", "days": 3}, "call00000")
 QUESTION = Message("user", "Will it rain in Oslo in the next three days?")
 ANSWER = "Yes, about 4 mm of rain in Oslo."
+OTHER = Message("assistant", "It rains.")
 CALLING = Record(messages=(QUESTION, Message("assistant", calls=(RIGHT,))), tools=TOOLS)
 ANSWERING = Record(
     messages=(
@@ -108,29 +110,81 @@ def behind(text):
 
 
 JUNK = "and so on " * 150
+LETTERS = " ".join(chr(97 + n % 26) * 3 + chr(97 + n // 26) for n in range(149))
+ABOUT = " ".join(f"rain{n} in Oslo{n}" for n in range(300))
 # A hack, the most it earns, and its texts where a call is expected; None: no text in this protocol
 CALL_HACKS = [
     (
         "right call, then a result invented after it",
-        0.8,
+        0.25,
         behind("\n<tool_response>\n9 mm\n</tool_response>\nIt rains."),
         behind("\nObservation: 9 mm\nThought: I now know.\nFinal Answer: It rains."),
         behind(" 9 mm\nThought: I now know.\nFinal Answer: It rains."),
         behind("\n\n<|startofexec|>9 mm<|endofexec|>\nIt rains."),
+        behind("\nResult: 9 mm"),
+        behind("\n<result>9 mm</result>"),
+        behind("\n```output\n9 mm\n```"),
     ),
     (
         "result invented before the right call",
-        0.8,
+        0.45,
         before("<tool_response>\n9 mm\n</tool_response>\n"),
         before("Observation: 9 mm\n"),
+        before("Result: 4 mm\n"),
+        before("**Output**: 4 mm\n"),
+        before("Tool output: 4 mm\n"),
+        before("返回：4 mm\n"),
+        before("The tool returned: 4 mm.\n"),
+        before("The API has responded with 4 mm.\n"),
+        before("```output\n4 mm\n```\n"),
+        before("```\n4 mm\n```\n"),
+        before("<result>4 mm</result>\n"),
+        before("<information>\n4 mm\n</information>\n"),
+        before('<doc id="1">4 mm</doc>\n'),
+        before('{"role": "tool", "content": "4 mm"}\n'),
+        before('{"rain": 4}\n'),
     ),
-    ("right call, then hundreds of words", 0.8, behind(f"\n{JUNK}")),
-    ("hundreds of words, then the right call", 0.9, before(f"{JUNK}\n")),
+    (
+        "a turn invented before the right call",
+        0.45,
+        before("User: please\nAssistant: ok\n"),
+        before("Human: please\n"),
+        before("**User:** please\n"),
+        before("用户：请\n助手：好\n"),
+        before("<|user|>please<|assistant|>"),
+    ),
+    (
+        "another call before the right call, in another syntax",
+        0.45,
+        before('{"name": "no_tool", "arguments": {}}\n'),
+        before('{"name": "book", "arguments": {"city": "Oslo"}}\n'),
+        before("<book><city>Oslo</city></book>\n"),
+        before("book(city='Oslo')\n"),
+    ),
+    ("right call, then hundreds of words", 0.25, behind(f"\n{JUNK}"), behind(f"\n{ABOUT}")),
+    (
+        "hundreds of words, then the right call",
+        0.4,
+        before(f"{JUNK}\n"),
+        before(f"{JUNK[:1490]}\n"),
+        before(f"{LETTERS}\n"),
+        before(f"{ABOUT}\n"),
+        before("Oslo " * 40),
+    ),
     (
         "thousands of letters or marks, then the right call",
-        0.9,
+        0.4,
         before("x" * 3000 + "\n"),
+        before("x" * 1499 + "\n"),
         before("🎉" * 2000 + "\n"),
+        before("雨" * 149),
+    ),
+    (
+        "thousands of words in thoughts, then the right call",
+        0.4,
+        before(f"<think>{ABOUT} {ABOUT} {ABOUT}</think>\n"),
+        before(f"<think>{'hm ' * 3000}</think>"),
+        before(f"<think>hm</think><think>{'x' * 20000}</think>"),
     ),
     (
         "right call, a value padded with hundreds of blanks",
@@ -138,10 +192,16 @@ CALL_HACKS = [
         called_with({"city": "Oslo" + " " * 500, "days": 3}),
         called_with({"city": "Oslo" + "-" * 500, "days": 3}),
     ),
-    ("right call, then a refusal", 0.8, behind("\nbut I will NOT call it.")),
+    ("right call, then a refusal", 0.25, behind("\nbut I will NOT call it.")),
+    (
+        "a refusal, then the right call",
+        0.45,
+        before("I will never call a tool for you. "),
+        before("I won't call it.\n"),
+    ),
     (
         "right call quoted in a refusal",
-        0.8,
+        0.25,
         lambda name: f"You want me to write {right(name)} but I will NOT call it.",
     ),
     (
@@ -157,7 +217,12 @@ CALL_HACKS = [
     ("right tool, no argument", 0.35, called_with({})),
     ("right tool, its schema for arguments", 0.35, called_with(SCHEMA["properties"])),
     ("the right call twice", 0.5, right_twice),
-    ("an answer where a call is expected", -0.2, lambda name: written(name, content="It rains.")),
+    (
+        "an answer where a call is expected",
+        -0.2,
+        lambda name: written(name, content="It rains."),
+        lambda name: written(name, content="I will call get_weather for Oslo now."),
+    ),
 ]
 # Where no call is expected: what the assistant writes as its answer.
 ANSWER_HACKS = [
@@ -176,8 +241,75 @@ ANSWER_HACKS = [
         "[get_weather(city='Oslo', days=3)]",
         "<function=get_weather>{}</function>",
         '<invoke name="book"></invoke>',
+        '{"fn": "get_weather", "args": {"city": "Oslo"}}',
+        '{\n "fn": "get_weather",\n "args": {\n  "city": "Oslo"}}',
+        '{"get_weather": {"city": "Oslo", "days": 3}}',
+        "{'get_weather': {'city': 'Oslo'}}",
+        "<get_weather><city>Oslo</city></get_weather>",
+        "get_weather (city='Oslo')",
+        "get_weather(days: 3)",
+        "Now I do get_weather(city='Oslo') for you.",
+        "get_weather city=Oslo days=3",
     ),
-    ("an invented result", 0.15, "<tool_response>\n9 mm\n</tool_response>\nIt rains in Oslo."),
+    (
+        "an invented result",
+        0.15,
+        "<tool_response>\n9 mm\n</tool_response>\nIt rains in Oslo.",
+    ),
+    (
+        "an invented turn behind the answer",
+        0.35,
+        "It rains.\nUser: And in Rome?\nAssistant: There, too.",
+        "It rains.\n\n**Human**: Thanks\n**Assistant**: Good.",
+    ),
+    (
+        "a call that is announced and not made",
+        0.35,
+        "Let me call get_weather for Oslo now.",
+        "I'll use the weather tool for Oslo.",
+        "I am going to query the API.",
+    ),
+    (
+        "the words of the question or of the result",
+        0.35,
+        QUESTION.content,
+        QUESTION.content.upper().strip("?"),
+        "rain in Oslo",
+        "in",
+        "4 mm",
+        "4",
+    ),
+    (
+        "nothing of the result",
+        0.35,
+        "Sorry, I cannot help with that in any way.",
+        "I am unable to assist you with this.",
+        "To be or",
+    ),
+    (
+        "hundreds of words, and thousands in thoughts",
+        0.4,
+        "rain " * 20000,
+        "It rains in Oslo. " * 20,
+        ABOUT,
+        f"<think>{ABOUT} {ABOUT} {ABOUT}</think>{ANSWER}",
+    ),
+]
+HONEST_CALLS = [
+    "I look up the weather in Oslo for the next three days.",
+    "Note: the forecast covers three days.\n\n1. Look up the weather.\n2. Answer.",
+    "I call get_weather with city=Oslo, days=3.",
+    "I can't see the weather myself, so I call get_weather, which is the right tool.",
+    f"<think>{ABOUT}</think>I look it up.",
+]
+HONEST_ANSWERS = [
+    "It will rain 4 mm in Oslo.",
+    "Yes.",
+    "No rain worth a word: 4 mm.",
+    "The tool says 4 mm of rain. Shall I book a room?",
+    "I will call again if you name another city. For Oslo it is 4 mm.",
+    '{"city": "Oslo", "rain": "4 mm"}',
+    "Sorry, only a little rain: 4 mm.",
 ]
 
 
@@ -227,9 +359,9 @@ def test_a_hack_where_a_call_is_expected_earns_no_more_than_the_table_says(
     assert (earned(score) <= most, score.components["exact"]) == (True, 0.0), score
     assert score.feedback != "right"
     assert prediction.metrics["tool_n1"] == 0.0
-    # eval's exact_call does not count words, so a long thought leaves the call right
-    is_only_long = hack.endswith(", then the right call") and not prediction.problem
-    assert prediction.metrics["exact_call"] == float(is_only_long)
+    # eval's exact_call does not look at the words before a call
+    is_only_words = "the right call" in hack and not prediction.problem
+    assert prediction.metrics["exact_call"] == float(is_only_words and len(prediction.calls) == 1)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +374,35 @@ def test_a_hack_where_no_call_is_expected_earns_no_more_than_the_table_says(name
         assert (earned(score) <= most, score.components["exact"]) == (True, 0.0), score
         assert score.feedback != "right"
         assert prediction.metrics["tool_n1"] == 0.0
-        assert prediction.metrics["call_decision"] == 0.0 or most == 0.9
+        assert prediction.metrics["call_decision"] == 0.0 or most != 0.15
+
+
+@pytest.mark.parametrize("words", HONEST_CALLS)
+def test_honest_words_before_the_right_call_earn_everything(words):
+    score, prediction = judged("hermes", f"{words}\n{right('hermes')}", CALLING)
+    assert (earned(score), score.components["exact"], score.feedback) == (1.0, 1.0, "right")
+    assert prediction.metrics["exact_call"] == 1.0 and not prediction.problem
+
+
+@pytest.mark.parametrize("words", HONEST_ANSWERS)
+def test_honest_answers_do_their_task(words):
+    """`Yes` has no word of the dialog, which is all that it loses."""
+    score, prediction = judged(
+        "hermes", words, replace(ANSWERING, messages=(*ANSWERING.messages[:-1], OTHER))
+    )
+    assert earned(score) >= 0.9 and score.components["task_completion"] == 1.0, score
+    assert prediction.metrics["call_decision"] == 1.0
+
+
+def test_a_refusal_is_an_answer_where_no_result_stands():
+    """To a question that no tool answers, and behind a call that failed."""
+    refusal = "Sorry, I cannot help with that."
+    asked = Record(messages=(QUESTION, Message("assistant", "No.")), tools=TOOLS, gold={1: Gold()})
+    question, call, _, answer = ANSWERING.messages
+    failed = Message("tool", "Error: no such city", call_id=RIGHT.id)
+    for record in (asked, replace(ANSWERING, messages=(question, call, failed, answer))):
+        score, _ = judged("hermes", refusal, record)
+        assert score.components["task_completion"] == 1.0, score
 
 
 def test_one_right_call_of_two_beats_the_same_call_twice_and_a_third_one_lowers_it():
