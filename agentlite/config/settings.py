@@ -108,7 +108,7 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     """Check dialogs, leave out duplicates, and split the rest into train, dev and test."""
 
     sources: tuple[File, ...] = ()
-    """files or folders, - for stdin, or bfcl:CATEGORY,..."""
+    """files or folders, - for stdin, bfcl:CATEGORY,..., or hub:ORG/NAME"""
 
     trajectories: Annotated[
         tuple[StageName, ...], Flag(name="--from", repeat=True), READ, COMMON

@@ -24,7 +24,7 @@ from agentlite.data.curation.stats import Sized, script
 from agentlite.data.curation.task_labels import classified
 from agentlite.data.curation.traits import Traits, near_text, traits
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import Raw, RawLine, decoded, samples, to_record
+from agentlite.data.formats import Raw, RawLine, decoded, samples, source_name, to_record
 from agentlite.data.formats.json_decode import REPAIRABLE, repair
 from agentlite.data.formats.sage import NO_CATALOGUE, undescribed
 from agentlite.data.formats.source_formats import format_of
@@ -124,7 +124,7 @@ def _sample(
     try:
         record = to_record(part, name, reader_options(settings, context.catalogue))
         validate(record)
-        named = record.source or ("stdin" if source == "-" else Path(source).name)
+        named = record.source or source_name(source)
         record = replace(record, source=named)
         if len(context.mixture.protocols) > 1:
             protocol = context.mixture.of(record).name

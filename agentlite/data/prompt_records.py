@@ -13,7 +13,7 @@ from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Gold, Message, Record, from_row
 from agentlite.core.row_files import Row, find_rows, read_rows
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import FORMATS, raw_files, read_raw, samples, to_record
+from agentlite.data.formats import FORMATS, raw_files, read_raw, samples, source_name, to_record
 from agentlite.rendering import choose
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
@@ -73,7 +73,7 @@ def _read(source: str, content: bytes) -> Iterator[Record]:
                 "or the right answer as last turn. Correct it; prep sets bad rows aside."
             )
             raise UserError(f"{error.code} {error.reason}.", fix, location=raw.location) from error
-        name = "stdin" if source == "-" else Path(source).name
+        name = source_name(source)
         yield from (replace(record, source=record.source or name) for record in records)
 
 

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from agentlite.config.gpu_profiles import keep_private
 from agentlite.core import console
@@ -80,26 +81,23 @@ def _missing_weights(folder: Path) -> list[str]:
     return [name for name in sorted({*names}) if not (folder / name).exists()]
 
 
-def hub_file(name: str, file: str, required: bool = True) -> Path:
+def hub_file(name: str, file: str, required: bool = True, *, of: str = "--model") -> Path:
     """A file of a hub id, fetched or from the cache, of its commit if it is pinned; an empty path
-    for one that is not `required` and does not exist. Raises UserError 5, 8 or 74.
+    for one that is not `required` and does not exist. `of`: what names it, --model or a data set.
+    Raises UserError 5, 8 or 74.
     """
     keep_private()
     from huggingface_hub import errors, hf_hub_download
     from huggingface_hub.constants import HF_HUB_CACHE
 
-    unknown = (errors.RepositoryNotFoundError, errors.RevisionNotFoundError)
     model, _, revision = name.partition("@")
+    repo_type = "model" if of == "--model" else "dataset"
     try:
         with console.waiting(f"asking the hub for {file} of {name}"):
-            return Path(hf_hub_download(model, file, revision=revision or None))
-    except (*unknown, errors.HFValidationError) as error:
-        raise _refused(
-            f"the hub has no {name}, or it is gated.",
-            "Check the name, and the commit, tag or branch behind @; `hf auth login` for a gated "
-            "model.",
-            MODEL,
-        ) from error
+            path = hf_hub_download(model, file, revision=revision or None, repo_type=repo_type)
+            return Path(path)
+    except _unknown() as error:
+        raise _no_repository(name, of, error) from error
     except errors.EntryNotFoundError as error:  # LocalEntryNotFoundError is one as well
         if not required:
             return Path()
@@ -109,14 +107,47 @@ def hub_file(name: str, file: str, required: bool = True) -> Path:
                 "HF_HUB_OFFLINE is set).",
                 "Name a folder, the embedded smollm2-135m, or set HF_ENDPOINT to a mirror.",
                 NETWORK,
+                of,
             ) from error
         fix = "Choose a model whose weights are safetensors." if file == WEIGHTS else ""
-        raise _refused(f"{name} has no {file}.", fix, MODEL) from error
+        raise _refused(f"{name} has no {file}.", fix, MODEL, of) from error
     except (errors.HfHubHTTPError, OSError) as error:
         if error.errno in DISK:
             raise cannot_write(Path(HF_HUB_CACHE), error) from error
         problem = f"the hub does not answer: {error}"
-        raise _refused(problem, "Try again, or name a folder.", NETWORK) from error
+        raise _refused(problem, "Try again, or name a folder.", NETWORK, of) from error
+
+
+def data_set_info(name: str, revision: str) -> Any:
+    """What the hub says of a data set: its commit, files and card. Raises UserError 5 or 8."""
+    keep_private()
+    from huggingface_hub import HfApi, errors
+
+    of = f"hub:{name}"
+    try:
+        with console.waiting(f"asking the hub for the files of {name}"):
+            return HfApi().dataset_info(name, revision=revision or None, files_metadata=True)
+    except _unknown() as error:
+        raise _no_repository(f"{name}#{revision}".rstrip("#"), of, error) from error
+    except (errors.HfHubHTTPError, OSError) as error:
+        problem = f"the hub cannot be reached, and what it said is not in the cache: {error}"
+        raise _refused(problem, "Try again, or name a file.", NETWORK, of) from error
+
+
+def _unknown() -> tuple[type[Exception], ...]:
+    from huggingface_hub import errors
+
+    return errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.HFValidationError
+
+
+def _no_repository(name: str, of: str, error: Exception) -> UserError:
+    from huggingface_hub.errors import GatedRepoError
+
+    if isinstance(error, GatedRepoError):
+        fix = f"Ask for access on https://huggingface.co/{hub_id(name)}, then `hf auth login`."
+        return _refused(f"{name} is gated.", fix, MODEL, of)
+    fix = "Check the name, and its commit, tag or branch; `hf auth login` for a private one."
+    return _refused(f"the hub has no {name}, or it is gated.", fix, MODEL, of)
 
 
 def _refused(problem: str, fix: str, exit_code: int, location: str = "--model") -> UserError:

@@ -2,6 +2,7 @@
 what is loaded.
 """
 
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,12 +63,26 @@ def watched_loads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     return found
 
 
+GATED = {"gated"}  # names of data sets
+
+
+def described(name: str, folder: Path, at: str) -> bytes:
+    """What the hub says of a data set, whose card is README.md as JSON."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    siblings = [
+        {"rfilename": str(path.relative_to(folder)), "size": path.stat().st_size} for path in files
+    ]
+    card = folder / "README.md"
+    about = json.loads(card.read_text()) if card.exists() else {}
+    return json.dumps({"id": name, "sha": at, "siblings": siblings, "cardData": about}).encode()
+
+
 @contextmanager
 def served(
     models: dict[str, dict[str, Path]], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[list[str]]:
-    """A hub on this machine: the folder of each commit of each hub id, oldest first. Yields the
-    paths that are asked for.
+    """A hub on this machine: the folder of each commit of each hub id, oldest first; that of a data
+    set begins with `datasets/`, and one in GATED is gated. Yields the paths that are asked for.
     """
     from huggingface_hub import constants
 
@@ -82,26 +97,35 @@ def served(
 
         def _answer(self, with_body: bool) -> None:
             asked.append(self.path)
-            owner, model, _, revision, *rest = self.path.lstrip("/").split("/")
-            commits = models.get(f"{owner}/{model}", {})
+            path, _, _ = self.path.lstrip("/").partition("?")
+            is_api, path = path.startswith("api/"), path.removeprefix("api/")
+            kind = "datasets/" if path.startswith("datasets/") else ""
+            owner, name, *rest = path.removeprefix(kind).split("/")
+            _, revision, *rest = rest or ("revision", "main")
+            commits = models.get(f"{kind}{owner}/{name}", {})
             at = [*commits][-1] if revision == "main" and commits else revision
             if at not in commits:
                 error = "RevisionNotFound" if commits else "RepoNotFound"
                 return self._refuse(error)
-            path = commits[at] / "/".join(rest)
-            if not path.is_file():
+            file = commits[at] / "/".join(rest)
+            if is_api:
+                content = described(f"{owner}/{name}", commits[at], at)
+            elif name in GATED:
+                return self._refuse("GatedRepo", status=403)
+            elif file.is_file():
+                content = file.read_bytes()
+            else:
                 return self._refuse("EntryNotFound", at)
-            content = path.read_bytes()
             self.send_response(200)
             self.send_header("X-Repo-Commit", at)
-            self.send_header("ETag", f'"{path.name}-{at}"')
+            self.send_header("ETag", f'"{file.name}-{at}"')
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             if with_body:
                 self.wfile.write(content)
 
-        def _refuse(self, code: str, at: str = "") -> None:
-            self.send_response(404)
+        def _refuse(self, code: str, at: str = "", status: int = 404) -> None:
+            self.send_response(status)
             self.send_header("X-Error-Code", code)
             self.send_header("X-Repo-Commit", at)
             self.send_header("Content-Length", "0")

@@ -37,6 +37,7 @@ from agentlite.data.formats.readers import (
     raw_files,
     read_lines,
     read_raw,
+    source_name,
 )
 from agentlite.data.formats.tool_calls import json_or_literal, read_tools, tools_elsewhere
 from agentlite.rendering.foreign_text import check_trained
@@ -244,5 +245,6 @@ __all__ = [
     "read_lines",
     "read_raw",
     "samples",
+    "source_name",
     "to_record",
 ]

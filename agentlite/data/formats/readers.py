@@ -10,7 +10,7 @@ import re
 import shlex
 import stat
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -21,6 +21,8 @@ from agentlite.core.row_files import check_parquet, read_parquet
 from agentlite.data.formats import bfcl
 from agentlite.data.formats.json_decode import json_value, not_json
 from agentlite.data.formats.other_files import HEAD, refuse_foreign
+from agentlite.data.hub_data import SCHEME, files_of_hub, hub_file
+from agentlite.workspace.hub import is_hub_id
 from agentlite.workspace.run_folder import stages_below
 
 LONGEST_LINE = 16 << 20
@@ -56,10 +58,13 @@ class Raw(NamedTuple):
         return self.value
 
 
-def files_of(source: str) -> list[str]:
-    """The sources a folder stands for, by name; what is not a folder stands for itself. Folders of
-    stages in it, and files without a row, are left out with a notice. Raises UserError for none.
+def files_of(source: str, earlier: Sequence[str] = ()) -> list[str]:
+    """The sources a folder stands for, by name, or a data set of the hub; anything else stands for
+    itself. Folders of stages in it, and files without a row, are left out with a notice. `earlier`:
+    the sources of the stage that is carried on. Raises UserError for none.
     """
+    if source.startswith(SCHEME):
+        return files_of_hub(source, SUFFIXES, earlier)
     folder = Path(source)
     if source == "-" or not folder.is_dir():
         return [source]
@@ -81,12 +86,21 @@ def files_of(source: str) -> list[str]:
     return [str(path) for path in found]
 
 
+def source_name(source: str) -> str:
+    """What the rows of a source are known by: a file's name, or that of a data set of the hub."""
+    if file := hub_file(source):
+        return file.name.partition("/")[2]
+    return "stdin" if source == "-" else Path(source).name
+
+
 def raw_files(source: str) -> list[Path]:
     """The files a source reads: none for stdin. Raises UserError if one cannot be read."""
     if source == "-":
         return []
     if source.startswith("bfcl:"):
         paths = bfcl.files(source.removeprefix("bfcl:"))
+    elif file := hub_file(source):
+        paths = [file.path]
     else:
         paths = [Path(source)]
     for path in paths:
@@ -105,6 +119,8 @@ def _refuse_unreadable(path: Path) -> None:
         near, fix = closest(path.name, known), f"Paths are read from {Path.cwd()}."
         if near:
             fix = f"Did you mean '{path.with_name(near)}'?"
+        elif is_hub_id(str(path)):
+            fix = f"A data set of the hub is read by `agentlite prep hub:{path}`."
         raise UserError("no such file.", fix, location=str(path)) from error
     except (OSError, ValueError) as error:
         fix = "Give a file that you may read."

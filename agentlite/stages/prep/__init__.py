@@ -27,6 +27,7 @@ from agentlite.data.curation.coreset import BufferState, find_buffer
 from agentlite.data.curation.duplicates import HeldOut, read_held_out
 from agentlite.data.curation.keep import parse_keep, refuse_unknown
 from agentlite.data.formats import Raw, RawLine, raw_files, read_lines
+from agentlite.data.hub_data import licences
 from agentlite.data.ingest import IngestContext, Ingested, clean, readable, reader_options
 from agentlite.data.rejects import reject_row
 from agentlite.data.tool_catalogue import may_declare, read_catalogue
@@ -70,7 +71,7 @@ def run(settings: PrepSettings, target: RunTarget) -> Result:
     ]
     candidates = {file: name for name, file, is_sampled in earlier if is_sampled}
     sources = (*settings.sources, *(file for _, file, _ in earlier))
-    settings = check.checked(replace(settings, sources=sources))
+    settings = check.checked(replace(settings, sources=sources), target.begun)
     with _kept_stdin(settings.sources) as stdin:
         job = _plan(settings, candidates, target, stdin)
 
@@ -159,7 +160,7 @@ def _plan(
             "user turn, here and in training, eval, serve and export"
         )
     settings = replace(settings, model=name, protocol=mixture.name)
-    inputs = {**_digests(settings, stdin), "model": model.digest}
+    inputs = {**_digests(settings, stdin), **licences(settings.sources), "model": model.digest}
     for file, stage in candidates.items():
         inputs[SCORES + file] = inputs_of(run_folder.find_stage(stage, target.run))
     rows = "parquet" if settings.rows == "parquet" else "jsonl"

@@ -52,9 +52,9 @@ def earlier_file(folder: Path) -> tuple[str, bool]:
     return str(finished_rollout(folder)), False
 
 
-def checked(settings: PrepSettings) -> PrepSettings:
-    """The settings with every file of rows by its own name. Raises UserError for a mistake in them,
-    and notes settings that do nothing.
+def checked(settings: PrepSettings, begun: Path | None) -> PrepSettings:
+    """The settings with every file of rows by its own name. `begun`: the stage that is carried on.
+    Raises UserError for a mistake in them, and notes settings that do nothing.
     """
     if not settings.sources:
         fix = "agentlite prep dialogs.jsonl, or - for stdin, or bfcl:multiple."
@@ -62,7 +62,7 @@ def checked(settings: PrepSettings) -> PrepSettings:
     settings = replace(
         settings,
         task_weights=full_task_weights(settings.task_weights),
-        sources=_files(settings.sources),
+        sources=_files(settings.sources, begun),
         tools=tuple(file for source in settings.tools for file in files_of(source)),
     )
     check_formats(settings.format, settings.sources, FORMATS)
@@ -84,18 +84,20 @@ def checked(settings: PrepSettings) -> PrepSettings:
         if is_idle[name] and getattr(settings, name) != default("prep", name):
             other = IDLE.get(name, "--duplicates near or --holdout")
             console.notice(f"prep: {name} does nothing without {other}")
-    return replace(settings, holdout=_files(settings.holdout))
+    return replace(settings, holdout=_files(settings.holdout, begun))
 
 
-def _files(sources: Sequence[str]) -> tuple[str, ...]:
-    """`bfcl:simple_python,multiple` is two sources; a folder is the files in it."""
+def _files(sources: Sequence[str], begun: Path | None) -> tuple[str, ...]:
+    """`bfcl:simple_python,multiple` is two sources; a folder or a data set is the files in it."""
+    plan = run_folder.read(begun).plan if begun else None
+    earlier = [*plan.settings["sources"], *plan.settings["holdout"]] if plan else []
     files: list[str] = []
     for source in sources:
         scheme, colon, categories = source.partition(":")
         if colon and scheme == "bfcl":
             files += [f"bfcl:{category}" for category in categories.split(",")]
         else:
-            files += files_of(source)
+            files += files_of(source, earlier)
     return tuple(files)
 
 

@@ -1,0 +1,157 @@
+"""`hub:ORG/NAME[:CONFIG][@SPLIT][#REVISION]` -> the files of a data set of the hub, at one commit.
+
+A file is named `hub:ORG/NAME/FILE#COMMIT`. No code of a data set is run: its card says which files
+belong to a configuration and a split, and where it does not, their names do.
+"""
+
+import re
+from collections.abc import Iterable
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from agentlite.core import console
+from agentlite.core.errors import UserError, closest
+from agentlite.core.row_files import write_json
+from agentlite.workspace import hub
+from agentlite.workspace.digests import cache_folder
+
+SCHEME = "hub:"
+DATA_SET = re.compile(
+    r"hub:(?P<name>[\w.-]+/[\w.-]+)(?::(?P<config>[^@#]+))?(?:@(?P<split>[^#]+))?(?:#(?P<revision>.+))?"
+)
+FILE = re.compile(r"hub:(?P<name>[\w.-]+/[\w.-]+)/(?P<file>.+)#(?P<commit>[0-9a-f]{40})")
+# files of JSON that describe a data set
+DESCRIPTIONS = ("dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json")
+SPLIT = re.compile(r"(?:^|[^a-z])(train|test|validation|valid|val|dev|eval)(?:[^a-z]|$)", re.I)
+
+
+class DataSet(Struct, frozen=True):
+    """What the hub says of a data set at a commit. `files`: sizes in bytes, by name; `configs`: the
+    files of each configuration, as its card writes them.
+    """
+
+    commit: str
+    files: dict[str, int]
+    configs: list[dict[str, Any]] = []
+    licence: str = ""
+
+
+class HubFile(NamedTuple):
+    name: str  # of the data set
+    file: str
+    commit: str
+
+    @property
+    def path(self) -> Path:
+        """In the hub's cache, fetched if it is not there. Raises UserError 5, 8 or 74."""
+        return hub.hub_file(f"{self.name}@{self.commit}", self.file, of=SCHEME)
+
+
+def hub_file(source: str) -> HubFile | None:
+    """The file that a source names; None for a source that is not of the hub."""
+    match = FILE.fullmatch(source)
+    return HubFile(match["name"], match["file"], match["commit"]) if match else None
+
+
+def files_of_hub(source: str, suffixes: tuple[str, ...], earlier: Iterable[str]) -> list[str]:
+    """The files of a split, train where none is named. `suffixes`: of the files that can be read;
+    `earlier`: the sources of the stage that is carried on, whose commit is taken again. Raises
+    UserError 2, 5 or 8.
+    """
+    if hub_file(source):
+        return [source]
+    match = DATA_SET.fullmatch(source)
+    if not match:
+        fix = "Write it as hub:ORG/NAME, hub:ORG/NAME:CONFIG@SPLIT or hub:ORG/NAME#REVISION."
+        raise UserError("is not the name of a data set.", fix, location=source)
+    name, revision = match["name"], match["revision"] or ""
+    begun = (file.commit for file in map(hub_file, earlier) if file and file.name == name)
+    data = data_set(name, revision or next(begun, ""))
+    readable = {
+        file
+        for file in data.files
+        if file.endswith(suffixes) and Path(file).name not in DESCRIPTIONS
+    }
+    by_split = _by_split(data, readable, match["config"] or "", source)
+    if not readable or not by_split:
+        fix = f"Its files end in {', '.join(sorted({Path(file).suffix for file in data.files}))}."
+        raise UserError("has no file of rows that can be read.", fix, location=source)
+    split = match["split"] or ("train" if "train" in by_split else "")
+    if not split and len(by_split) == 1:
+        (split,) = by_split
+    if split not in by_split:
+        problem = f"has no split {split!r}." if split else "has several splits, and none is train."
+        fix = f"It has {', '.join(by_split)}: {SCHEME}{name}@{next(iter(by_split))}."
+        raise UserError(problem, fix, location=source)
+    files = sorted(by_split[split])
+    size = sum(data.files[file] for file in files) / 1e6
+    console.notice(
+        f"{source}: {len(files)} files, {size:.1f} MB, of {split} at {data.commit[:8]}; "
+        f"licence: {data.licence or 'not named'}"
+    )
+    return [f"{SCHEME}{name}/{file}#{data.commit}" for file in files]
+
+
+def licences(sources: Iterable[str]) -> dict[str, str]:
+    """As their cards name them: inputs of a plan, of each data set among the sources."""
+    sets = {(file.name, file.commit) for file in map(hub_file, sources) if file}
+    return {
+        f"licence of {SCHEME}{name}": data_set(name, commit).licence or "not named"
+        for name, commit in sorted(sets)
+    }
+
+
+def data_set(name: str, revision: str = "") -> DataSet:
+    """At a revision, or the newest commit. What the hub said is kept for when it cannot be reached.
+    Raises UserError 5 or 8.
+    """
+    kept = cache_folder() / "data-sets" / name.replace("/", "--") / f"{revision or 'main'}.json"
+    if hub.COMMIT.fullmatch(revision) and kept.exists():  # a commit does not change
+        return msgspec.json.decode(kept.read_bytes(), type=DataSet)
+    try:
+        info = hub.data_set_info(name, revision)
+    except UserError:
+        if not kept.exists():
+            raise
+        return msgspec.json.decode(kept.read_bytes(), type=DataSet)
+    card = info.card_data.to_dict() if info.card_data else {}
+    files = {file.rfilename: file.size or 0 for file in info.siblings or ()}
+    licence = card.get("license") or ""
+    data = DataSet(str(info.sha), files, card.get("configs") or [], str(licence))
+    for path in {kept, kept.with_name(f"{data.commit}.json")}:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, data)
+    return data
+
+
+def _by_split(data: DataSet, readable: set[str], config: str, location: str) -> dict[str, set[str]]:
+    """The files of each split of a configuration."""
+    configs = {str(entry.get("config_name", "default")): entry for entry in data.configs}
+    chosen = configs.get(config or "default") or next(
+        (entry for entry in data.configs if entry.get("default") or len(configs) == 1), None
+    )
+    if (config and config not in configs) or (configs and not chosen):
+        problem = f"has no configuration '{config}'." if config else "has several configurations."
+        near = closest(config, configs) or min(configs, default="")
+        fix = f"Name one of {', '.join(configs)}: hub:ORG/NAME:{near}." if configs else ""
+        raise UserError(problem, fix, location=location)
+    by_split: dict[str, set[str]] = {}
+    if chosen and (patterns := chosen.get("data_files")):
+        if not isinstance(patterns, list):
+            patterns = [patterns]
+        for entry in patterns:
+            entry = entry if isinstance(entry, dict) else {"path": entry}
+            paths = entry["path"] if isinstance(entry["path"], list) else [entry["path"]]
+            own = {file for file in readable for path in paths if fnmatch(file, path.lstrip("./"))}
+            by_split.setdefault(str(entry.get("split", "train")), set()).update(own)
+    else:
+        folder = str(chosen.get("data_dir", "")) if chosen else ""
+        for file in readable:
+            if file.startswith(folder):
+                named = SPLIT.search(file)
+                by_split.setdefault(named[1].lower() if named else "train", set()).add(file)
+    return {split: files for split, files in by_split.items() if files}
