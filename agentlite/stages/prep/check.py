@@ -52,7 +52,7 @@ def earlier_file(folder: Path) -> tuple[str, bool]:
     return str(finished_rollout(folder)), False
 
 
-def checked(settings: PrepSettings, begun: Path | None) -> PrepSettings:
+def checked(settings: PrepSettings, begun: Path | None = None) -> PrepSettings:
     """The settings with every file of rows by its own name. `begun`: the stage that is carried on.
     Raises UserError for a mistake in them, and notes settings that do nothing.
     """
