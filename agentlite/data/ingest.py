@@ -30,6 +30,7 @@ from agentlite.data.formats.sage import NO_CATALOGUE, undescribed
 from agentlite.data.formats.source_formats import format_of
 from agentlite.data.rejects import Reject, reject_of
 from agentlite.rendering import Mixture, encoding, renderer
+from agentlite.rendering.foreign_text import unknown_blocks
 from agentlite.rendering.template import Template
 
 # how a row ends, by the first letter of its code
@@ -148,6 +149,8 @@ def _sample(
         # of calls of a tool with such a schema, only the structure was checked
         if invalid := [tool.name for tool in offered if schema_problem(tool.parameters)]:
             done["invalid_schemas"] = invalid
+        if blocks := unknown_blocks(record):
+            done["blocks"] = blocks
         if rule != "said":
             done["task"] = f"{record.task}: {rule}"
         if context.add_tools:
@@ -371,6 +374,7 @@ class Ingested:
         self.retrieved = Counter[str]()  # records with tools of a retriever, or lacking a right one
         self.undeclared = Counter[str]()  # records, and parameters that the lists of tools lack
         self.invalid_schemas = Counter[str]()  # records that call such a tool, by the tool
+        self.blocks: dict[str, Counter[str]] = defaultdict(Counter)  # records, by source and block
         self.undescribed: set[str] = set()  # ids of tools of which nothing else is known
         self._ended: dict[str, Counter[str]] = defaultdict(Counter)  # by source; not those taken
 
@@ -406,6 +410,7 @@ class Ingested:
                 self.origins.add(encode({"id": sample.id, **origin, "code": sample.code}))
             else:
                 self.sources.append(row.source)
+                self.blocks[row.source].update(sample.done.get("blocks") or ())
                 self.origins.add(encode({"id": sample.traits.id, **origin}))
                 self._take(sample)
 

@@ -5,6 +5,7 @@ A model would learn to invent results, and learn calls in another model's own fo
 
 import json
 import re
+from collections.abc import Iterator
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Record
@@ -47,13 +48,32 @@ TAG = re.compile(
     r"|<\|(?:system|user|tool|observation|ipython|environment)\|>"
     r"|<\|(?:im_start|start_header_id|start_of_role)\|>(?!assistant)\w+"
     r"|<(?:start_of_turn|\|turn)>(?!model|assistant)\w+|<\|start\|>(?!assistant)\w+)"
-    r"|^[ \t]*FUNCTION RESPONSE:|GPT4 Correct Tool:",
+    r"|^[ \t]*FUNCTION RESPONSE:|GPT4 Correct Tool:|✿(?:RESULT|结果)✿",
     re.IGNORECASE | re.MULTILINE,
 )
 # what a text in lower case holds if a search may find something: the searches take far longer
 TAG_HINTS = (
     *("<|", "<｜", "<tool", "<function", "<api", "<start_of", "<results"),
-    *("[tool_result", "function response:", "gpt4 correct"),
+    *("[tool_result", "function response:", "gpt4 correct", "✿"),
+)
+# what a tag or a fence that holds a result is called, where it stands behind another one
+RESULT_NAME = r"(?:\w+[_-])?(?:results?|outputs?|information|observations?)"
+IS_RESULT = re.compile(RESULT_NAME, re.IGNORECASE)
+FENCED = re.compile(r"^[ \t]*```([^`\n]*)\n.*?^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+BEHIND = re.compile(
+    r"(?:</(?P<before>[\w.-]+)>|^```$)\s*(?:<(?P<tag>[\w.-]+)>|^```(?P<fence>\w+)$)", re.MULTILINE
+)
+# blocks that no tool answers, and none of which is an answer
+OWN_NAME = (
+    r"(?:\w+[_-])?(?:think(?:ing)?|thoughts?|reason(?:ing)?|reflection|plan|analysis|answer|response"
+    r"|scratch_?pad)"
+)
+IS_OWN = re.compile(OWN_NAME, re.IGNORECASE)
+# how a prompt says that a block is not the model's: "what is found comes between <result>"
+INTRODUCED = re.compile(
+    r"(?:found|results?|return\w*|retriev\w*|observ\w*|结果|返回|检索|观察)"
+    r"[^<>`.;\n。；]{0,80}(?:<(?P<tag>[\w.-]+)>|```(?P<fence>\w+))",
+    re.IGNORECASE,
 )
 ACTION_HINTS = ("action", "act", "tool", "function", "api", "行动", "动作", "调用")
 RESULT_HINTS = ("obs", "output", "result", "response", "观察", "结果", "返回", "输出")
@@ -106,6 +126,11 @@ def check_trained(record: Record) -> None:
         if mark := result_mark(message.content, names):
             reason = f"messages[{turn}] is trained and holds a result behind {mark!r}"
             raise RowError("E218", reason)
+    for turn, message in trained:
+        for block, goes_on in blocks_behind(message.content):
+            if goes_on and (IS_RESULT.fullmatch(block) or _is_introduced(block, record)):
+                reason = f"messages[{turn}] is trained and holds a result: the block {block!r}"
+                raise RowError("E218", reason, at=block)
     for turn, message in trained if names else ():
         call = call_mark(message.content)
         if not call and not message.calls:
@@ -131,6 +156,36 @@ def result_mark(text: str, tools: set[str]) -> str:
     what = action["action"].strip()
     is_agent = AGENT_LINE.search(text) or CALLED.match(what) or what.strip("*`'\" ") in tools
     return behind[0].strip() if behind and is_agent else ""
+
+
+def unknown_blocks(record: Record) -> list[str]:
+    """What stands right behind another block in trained turns: in most rows of a file, results."""
+    trained = (message for message in record.messages if message.role == "assistant")
+    found = (blocks_behind(message.content) for message in trained if message.loss)
+    return sorted({block for blocks in found for block, _ in blocks})
+
+
+def blocks_behind(text: str) -> Iterator[tuple[str, bool]]:
+    """The names of tags and fences right behind another one, where results stand, and whether the
+    text goes on behind them. Of code in fences only the first line counts.
+    """
+    if "</" not in text and "```" not in text:
+        return
+    text = FENCED.sub(r"```\1\n```", text)
+    for block in BEHIND.finditer(text):
+        name = block["tag"] or block["fence"]
+        _, closed, rest = text[block.end() :].partition(f"</{name}>" if block["tag"] else "```")
+        own = block["before"] == name or any(
+            IS_OWN.fullmatch(part or "") for part in (block["before"], name)
+        )
+        if closed and not own:
+            yield name, bool(rest.strip())
+
+
+def _is_introduced(block: str, record: Record) -> bool:
+    prompts = (m.content for m in record.messages if m.role in ("system", "user"))
+    named = (name for prompt in prompts for name in INTRODUCED.finditer(prompt))
+    return any(block in (name["tag"], name["fence"]) for name in named)
 
 
 def check_input(value: object) -> None:

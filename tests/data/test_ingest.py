@@ -12,6 +12,7 @@ from agentlite.core.records import Message, Record, from_row
 from agentlite.data.formats import FORMATS, RawLine
 from agentlite.data.ingest import (
     IngestContext,
+    Ingested,
     IngestedRecord,
     LeftOut,
     take,
@@ -19,6 +20,7 @@ from agentlite.data.ingest import (
 from agentlite.data.rejects import Reject
 from agentlite.rendering import choose
 from agentlite.rendering.template import Template
+from agentlite.stages.prep.check import notes
 
 
 def context(template: Template, **settings: Any) -> IngestContext:
@@ -139,3 +141,17 @@ def test_rows_of_every_format_get_the_system_text_unless_they_have_one(
     for turn in plain.turns:
         assert added.expected(turn + 1) == plain.expected(turn)
     assert added.prompted_turns == [turn + 1 for turn in plain.prompted_turns]
+
+
+def test_a_block_behind_another_in_most_rows_of_a_file_is_noticed(smollm2: Template) -> None:
+    answers = ["<find>a</find><facts>1</facts> One.", "<find>b</find>\n<facts>2</facts>", "Three."]
+    with Ingested(None) as ingested:
+        for answer in answers:
+            (line,) = lines(openai_row("q", answer))
+            ingested.add(take("a.jsonl", line, context(smollm2)))
+        (note,) = notes(ingested, 0)
+        assert note.startswith("2 records of a.jsonl are trained on a block 'facts' right behind")
+        for answer in answers[2:] * 2:
+            (line,) = lines(openai_row("q", answer))
+            ingested.add(take("a.jsonl", line, context(smollm2)))
+        assert not [*notes(ingested, 0)]

@@ -7,6 +7,7 @@ import pytest
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.formats import to_record
+from agentlite.rendering.encoding import TABLES
 from agentlite.rendering.foreign_text import (
     MARKS,
     call_mark,
@@ -75,6 +76,49 @@ def test_each_tag_of_a_result_or_of_another_speaker_is_a_mark_wherever_it_stands
 @pytest.mark.parametrize("tag", OWN)
 def test_a_tag_that_is_mentioned_or_that_the_assistant_writes_itself_is_none(tag):
     assert not result_mark(f"Yes. {tag} 4 mm", set())
+
+
+BEFORE = ["<search>q</search>", "<python>1</python>", "```python\n1\n```", "<a>{}</a>"]
+NAMES = ["result", "search_results", "information", "Observation", "code_output"]
+CALL = '<tool_call>{"name": "weather", "arguments": {}}</tool_call>'
+
+
+def block(name: str, fenced: bool) -> str:
+    return f"```{name}\n4 mm\n```" if fenced else f"<{name}>4 mm</{name}>"
+
+
+def answered(answer: str, question: str = "q") -> list[tuple[str, str, bool]]:
+    turns = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+    record = to_record({"messages": turns, "tools": [{"name": "weather"}]})
+    return [(message.role, message.content, bool(message.calls)) for message in record.messages[1:]]
+
+
+@pytest.mark.parametrize("fenced", [False, True])
+@pytest.mark.parametrize("name", [*NAMES, "facts"])
+def test_a_block_behind_another_is_a_result_where_its_name_or_the_prompt_says_so(
+    name: str, fenced: bool
+) -> None:
+    held = block(name, fenced)
+    told = f"Write <search>. What is found comes between {held[: held.find('4')].strip()}"
+    for before in BEFORE:
+        answer = f"I look.\n{before}\n{held}\nYes."
+        for question in ("q", told) if name != "facts" else (told,):
+            with pytest.raises(RowError, match=f"E218.* the block '{name}'"):
+                answered(answer, question)
+        for own in (held, f"{held}\nYes.", f"{before} is it: {held} Yes.", f"{before}\n{held}\n"):
+            assert answered(own) == [("assistant", own, False)]  # an answer, and no result
+    if name != "facts" or not fenced:
+        chain = [("assistant", "", True), ("tool", "4 mm", False), ("assistant", "Yes.", False)]
+        assert answered(f"{CALL}\n{held}\nYes.") == chain
+        turns = [{"from": "human", "value": "q"}, {"from": "gpt", "value": f"{CALL}{held}Yes."}]
+        row = {"conversations": turns, "tools": [{"name": "weather"}]}
+        assert [message.role for message in to_record(row).messages[2:]] == ["tool", "assistant"]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_what_a_loss_table_takes_for_a_result_is_one(table: str) -> None:
+    for mark in (mark for mark, weights in TABLES[table].marks.items() if weights[1] == 0):
+        assert result_mark(f"{ACTION}\n{mark} 4 mm", TOOLS) == mark.rstrip(":") or "Obs" in mark
 
 
 def test_a_row_is_refused_for_a_mark_in_a_turn_that_is_trained():

@@ -30,6 +30,7 @@ from agentlite.data.formats.tool_calls import (
     read_call,
     read_tools,
 )
+from agentlite.rendering.foreign_text import OWN_NAME, RESULT_NAME
 
 # --- Hermes: <tools>, <tool_call> and <tool_response> ---
 
@@ -38,8 +39,12 @@ CLOSED = re.compile(r"\s*</tools>\.?")
 CALL = re.compile(r"<tool_call>(?:(?!<tool_call>).)*?</tool_call>", re.DOTALL)
 BLOCK = re.compile(
     r"<tool_call>(?P<call>(?:(?!<tool_call>).)*?)</tool_call>"
-    r"|<tool_(?:response|result)>(?P<result>(?:(?!<tool_re).)*?)</tool_(?:response|result)>",
-    re.DOTALL,
+    r"|<tool_(?:response|result)>(?P<result>(?:(?!<tool_re).)*?)</tool_(?:response|result)>"
+    # any other block right behind a call
+    rf"|(?<=</tool_call>)\s*<(?P<tag>(?!tool_|{OWN_NAME}>)[\w.-]+)>"
+    r"(?P<named>(?:(?!<tool_call>).)*?)</(?P=tag)>"
+    rf"|(?<=</tool_call>)\s*```{RESULT_NAME}\n(?P<fenced>.*?)\n```",
+    re.DOTALL | re.IGNORECASE,
 )
 THOUGHT = re.compile(r"</?scratch_pad>\n?")
 HERMES_FRAME = sentences(
@@ -113,7 +118,7 @@ def _hermes_chain(
                 texts, waiting, made = [], made, []
             elif before or not waiting:
                 raise RowError("E214", f"a result without a call: {shortened(block[0])}")
-            result = block["result"].strip()
+            result = (block["result"] or block["named"] or block["fenced"] or "").strip()
             yield result_of(value_of(result), result, "content", waiting)
             continue
         texts.append(before)

@@ -48,6 +48,7 @@ SPEAKERS: dict[str, Speaker] = {
 TURN = frozenset(("from", "role", "value", "content", *LOSS, *THOUGHTS))
 CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 RESULT = re.compile(r"<tool_response>((?:(?!<tool_response>).)*?)</tool_response>", re.DOTALL)
+CHAIN = re.compile(rf"{RESULT.pattern}|</tool_call>\s*(?:<(?!/?tool_call>)|```)", re.DOTALL)
 # as LLaMA-Factory has it before a call
 THOUGHT = re.compile(r"\s*<think>(.*?)</think>\s*(?=[{\[])", re.DOTALL)
 
@@ -148,7 +149,7 @@ class DialogBuilder:
             self._call(text, has_loss(turn))
         elif speaker == "assistant":
             calls: list[str] = []
-            if not RESULT.search(text):  # otherwise it is a whole chain, which is split later
+            if not CHAIN.search(text):  # otherwise it is a whole chain, which is split later
                 # also: no search from every tag to the end
                 if text.rfind("<tool_call>") > text.rfind("</tool_call>"):
                     raise RowError("E206", "a <tool_call> that is not closed")

@@ -164,6 +164,14 @@ def notes(ingested: Ingested, declared: int) -> Iterator[str]:
             f"and required parameters were checked in {invalid.total()} calls of such tools "
             f"({len(invalid)}), which stats.json names"
         )
+    for source, blocks in ingested.blocks.items():
+        for name, count in blocks.items():
+            if count > max(1, ingested.sources.count(source) / 2):
+                yield (
+                    f"{count} records of {source} are trained on a block {name!r} right behind "
+                    "another. If it holds results, the model learns to invent them: write each as "
+                    "a turn of the tool"
+                )
     if names := ingested.undescribed:
         fix = f"the {declared} declared tools do not have them" if declared else "add --tools FILE"
         yield (
