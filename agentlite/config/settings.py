@@ -195,12 +195,10 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     """answer to learn where BFCL expects no call"""
     no_call_answer_zh: Annotated[str, ROWS, NO_FLAG] = "现有的工具都无法完成这个请求。"
     """answer to learn, in Chinese, where the right tool was removed"""
-    model_name: Annotated[tuple[Name, ...], Meta(min_length=1), ROWS, NO_FLAG] = ("agentlite",)
-    """what replaces {{NAME}} in rows of self-cognition: one name, or Chinese,English"""
-    model_author: Annotated[tuple[Name, ...], Meta(min_length=1), ROWS, NO_FLAG] = (
-        "its developers",
-    )
-    """what replaces {{AUTHOR}} in rows of self-cognition: one name, or Chinese,English"""
+    model_name: Annotated[tuple[Name, ...], ROWS, NO_FLAG] = ()
+    """what replaces {{NAME}} and {{name}} in the rows: one name, or Chinese,English"""
+    model_author: Annotated[tuple[Name, ...], ROWS, NO_FLAG] = ()
+    """what replaces {{AUTHOR}} and {{author}} in the rows: one name, or Chinese,English"""
 
     dev: Annotated[Share, SPLITS, COMMON] = 0.1
     """share of the records for dev: training measures its loss on them"""

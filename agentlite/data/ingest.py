@@ -197,7 +197,7 @@ def reader_options(
             "accepted_answer": settings.accepted_answer,
         },
         "prompts": {"accepted_answer": settings.accepted_answer},
-        "self_cognition": {"name": settings.model_name, "author": settings.model_author},
+        "names": {"name": settings.model_name, "author": settings.model_author},
     }
 
 

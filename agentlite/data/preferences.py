@@ -93,7 +93,7 @@ def _record(row: Row, side: str, *, split: bool = True) -> Record:
         name, parts = samples(row)
         if len(parts) != 1:
             raise RowError("E201", f"a row of {name} that holds several samples")
-        record = to_record(parts[0], name, split=split)
+        record = to_record(parts[0], name, {"names": {}}, split=split)
     except RowError as error:
         raise RowError(error.code, f"{side}: {error.reason}", error.hint, error.at) from error
     if not record.messages or record.messages[-1].role != "assistant":

@@ -123,7 +123,8 @@ def test_rows_of_every_format_get_the_system_text_unless_they_have_one(
     text = "You are 卡卡罗特, made by 陶白白."
 
     def of(system: str) -> Record:
-        settings = PrepSettings(system=system, max_length=9999)
+        names = {"model_name": ("Dove",), "model_author": ("Ada",)}
+        settings = PrepSettings(system=system, max_length=9999, **names)
         context = IngestContext(settings, smollm2, choose("auto", smollm2))
         row = take("a.jsonl", RawLine("a:1", FORMATS[name].example.encode() + b"\n"), context)
         (sample, *_) = row.samples

@@ -173,7 +173,9 @@ KINDS = {
     "a schema whose required is not a list": Kind(
         35, "E211", schema({"type": "object", "properties": {"city": {}}, "required": "city"})
     ),
-    "two tools of one name": Kind(36, "E212", line(tools=[TOOL, TOOL])),
+    "two tools of one name": Kind(
+        36, "E212", line(tools=[TOOL, {**TOOL, "function": {"name": "weather"}}])
+    ),
     "a tool without a name": Kind(
         36, "E212", line(tools=[TOOL, {"type": "function", "function": {"name": " "}}])
     ),

@@ -95,8 +95,9 @@ def to_record(
     split: bool = True,
 ) -> Record:
     """A row of a named format, or of the first that fits. `options`: what its reader needs in
-    addition to the row, by format. `split`: calls and results that texts hold become turns, and no
-    result may be trained; a dialog that is only to be continued stays as it is.
+    addition to the row, by format, and the "names" for placeholders, where it is to be learned.
+    `split`: calls and results that texts hold become turns, and no result may be trained; a dialog
+    that is only to be continued stays as it is.
     """
     name = format or detected(value)
     if name not in FORMATS:
@@ -107,6 +108,8 @@ def to_record(
         if not record.tools and not record.is_text and (listed := _tools_elsewhere(record)):
             record = read({**value, "tools": listed})
             record = replace(record, tools=record.tools or read_tools(listed))
+        if options and "names" in options:
+            record = texts.with_names(record, **options["names"])
         record = msgspec.convert(msgspec.to_builtins(record), Record)
     except msgspec.ValidationError as error:
         raise RowError("E201", f"not as {name} has it: {type_error(error)}") from error

@@ -4,11 +4,17 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from agentlite.core.errors import RowError
 from agentlite.core.records import Message, Record
 from agentlite.data.formats.format import Format, Row, dialog, meta_of, text_at
 
 LANGUAGES = ("zh", "en")
+HAN = re.compile(r"[\u4e00-\u9fff]")
+PLACEHOLDER = re.compile(r"\{\{(NAME|AUTHOR|name|author)\}\}")
+CODE = re.compile(r"[{<`]")
+NAMES_HINT = "Set who the model is: --set prep.model_name=[Dove] --set prep.model_author=[Ada]."
 # a key that describes a text: not a part of a dialog, a question or a label; `text` is one
 METADATA = re.compile(
     r"text|(?:.*[_-])?(?:added|attributes|audience|authors?|book|bytes|category|chapter|chars|chunk"
@@ -35,21 +41,41 @@ def read_alpaca(row: Row) -> Record:
     )
 
 
-def read_self_cognition(
-    row: Row, name: Sequence[str] = ("agentlite",), author: Sequence[str] = ("its developers",)
-) -> Record:
-    """With {{NAME}} and {{AUTHOR}} filled in. Of two names the first is said in Chinese, the second
-    in English.
-    """
-    exchange = (row["query"], row["response"])
-    for placeholder, value in (("{{NAME}}", name), ("{{AUTHOR}}", author)):
-        word = value[min(LANGUAGES.index(row["tag"]), len(value) - 1)]
-        exchange = (exchange[0].replace(placeholder, word), exchange[1].replace(placeholder, word))
+def read_self_cognition(row: Row) -> Record:
     return Record(
-        messages=dialog("", [exchange]),
+        messages=dialog("", [(row["query"], row["response"])]),
         task="self_cognition",
         meta=meta_of(row, "query", "response", "tag", tag=row["tag"]),
     )
+
+
+def with_names(record: Record, name: Sequence[str] = (), author: Sequence[str] = ()) -> Record:
+    """The record with its placeholders filled in: of two names with the first in Chinese, and with
+    the second in any other language. Raises RowError E216 for one that would be trained.
+    """
+    if not any("{{" in message.content for message in record.messages):
+        return record
+    names = {"NAME": name, "AUTHOR": author}
+    messages = tuple(_with_names(message, names, record) for message in record.messages)
+    is_own = messages != record.messages and record.task == "general"
+    return replace(record, messages=messages, task="self_cognition" if is_own else record.task)
+
+
+def _with_names(message: Message, names: Mapping[str, Sequence[str]], record: Record) -> Message:
+    text, tag = message.content, record.meta.get("tag")
+    is_learned = message.role == "assistant" and message.loss
+    is_chinese = tag == "zh" if tag in LANGUAGES else bool(HAN.search(text))
+    places = {place[0]: place[1] for place in PLACEHOLDER.finditer(text)}
+    is_code = CODE.search(PLACEHOLDER.sub("", text))
+    for place, key in places.items():
+        if is_code and key.islower():  # of a template that the text is about
+            continue
+        if given := names[key.upper()]:
+            text = text.replace(place, given[0 if is_chinese else -1])
+        elif is_learned or record.task == "self_cognition":
+            reason = f"{place} would be learned as it stands: nothing is set for it"
+            raise RowError("E216", reason, NAMES_HINT, place)
+    return replace(message, content=text)
 
 
 def read_text(row: Row) -> Record:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from agentlite.config.settings import EvalSettings, default
+from agentlite.config.settings import EvalSettings
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.openai_client import Endpoint, check
@@ -293,16 +293,12 @@ def _right_answers(
 
 
 def identity_of(settings: EvalSettings, prepared: Mapping[str, Any]) -> Identity | None:
-    """The name and the author as eval's own settings say, or else those that prep filled in, unless
-    they are its defaults. None where there is neither. `prepared`: the settings of prep.
+    """The name and the author as eval's own settings say, or else those that prep filled in. None
+    where there is neither. `prepared`: the settings of prep.
     """
 
-    def names(key: str, own: tuple[str, ...]) -> tuple[str, ...]:
-        filled_in = tuple(prepared[key])
-        return own or (() if filled_in == default("prep", key) else filled_in)
-
-    name = names("model_name", settings.model_name)
-    author = names("model_author", settings.model_author)
+    name = settings.model_name or prepared["model_name"]
+    author = settings.model_author or prepared["model_author"]
     return Identity([*name], [*author], prepared["system"]) if name or author else None
 
 

@@ -261,14 +261,13 @@ def test_held_out_rows_are_read_with_the_options_of_prep_and_changed_as_its_reco
     row = json.loads(FORMATS["self_cognition"].example)
     path = tmp_path / "held.jsonl"
     path.write_text(json.dumps({**row, "query": "Are you {{NAME}}, the model?"}) + "\n")
-    options = {"self_cognition": {"name": ("Kakarot",)}}
+    options = {"names": {"name": ("Kakarot",), "author": ("Ada",)}}
 
     def politely(record: Record) -> Record:
         first = Message("user", f"Please: {record.messages[0].content}")
         return replace(record, messages=(first, *record.messages[1:]))
 
-    (plain,) = read_held_out([str(path)]).traits
     (named,) = read_held_out([str(path)], options).traits
     (changed,) = read_held_out([str(path)], options, politely).traits
-    queries = ["areyouagentlitethemodel", "areyoukakarotthemodel", "pleaseareyoukakarotthemodel"]
-    assert [plain.query, named.query, changed.query] == queries
+    queries = ["areyoukakarotthemodel", "pleaseareyoukakarotthemodel"]
+    assert [named.query, changed.query] == queries

@@ -23,7 +23,7 @@ from agentlite.rendering.template import Template
 
 SECRET = "R35ULT"
 PAIRS = [*product(CONTAINERS, SYNTAXES)]
-OPTIONS = {"self_cognition": {"name": ["a"], "author": ["b"]}}
+OPTIONS = {"names": {"name": ["a"], "author": ["b"]}}
 
 
 def words(marks: str = "") -> st.SearchStrategy[str]:

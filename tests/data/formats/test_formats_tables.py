@@ -21,6 +21,7 @@ from agentlite.data.formats import FORMATS, detected, to_record
 FOLDER = ROOT / "tests/support/records"
 TABLES = sorted(path.stem for path in FOLDER.glob("*.jsonl"))
 RESULT = ("records", "invalid", "code", "at")
+NAMES = {"names": {"name": ("agentlite",), "author": ("its developers",)}}
 TEXTS = ("tools", "gold", "meta")  # are JSON in a file
 
 
@@ -34,7 +35,7 @@ def shown(record: Record) -> Row:
 
 def outcome(row: Row, name: str) -> dict[str, Any]:
     try:
-        records = [to_record(part, name) for part in FORMATS[name].parts(row)]
+        records = [to_record(part, name, NAMES) for part in FORMATS[name].parts(row)]
     except RowError as error:
         return {"code": error.code, **({"at": error.at} if error.at != "" else {})}
     found: dict[str, Any] = {"records": [shown(record) for record in records]}

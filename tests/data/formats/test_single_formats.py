@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from support.chain_rows import CONTAINERS
 from support.damaged_rows import Row, rows
 
 from agentlite.core.errors import RowError
@@ -36,6 +37,7 @@ def test_what_may_be_left_out_is_written_in_a_full_answer_alone(accepted_answer:
 # --- self_cognition ---
 
 ROWS = rows("self_cognition")
+NAMES = {"names": {"name": ("小鸽", "Little Dove"), "author": ("鸽舍", "the loft")}}
 EXPECTED: list[tuple[str, str, dict[str, Any]]] = [
     ("你是谁？", "我是小鸽，由鸽舍训练。", {"tag": "zh"}),
     ("Who are you?", "I'm Little Dove, made by the loft. Little Dove!", {"tag": "en"}),
@@ -49,9 +51,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any]]] = [
 def test_a_pair_is_filled_in_by_the_language_of_the_row(
     row: Row, expected: tuple[str, str, dict[str, Any]]
 ) -> None:
-    record = texts.read_self_cognition(
-        row, name=("小鸽", "Little Dove"), author=("鸽舍", "the loft")
-    )
+    record = to_record(row, "self_cognition", NAMES)
     assert texts.SELF_COGNITION.fits(row)
     assert (*(message.content for message in record.messages), record.meta) == expected
     assert [message.role for message in record.messages] == ["user", "assistant"]
@@ -59,10 +59,31 @@ def test_a_pair_is_filled_in_by_the_language_of_the_row(
     validate(record)
 
 
-def test_one_name_stands_for_both_languages() -> None:
-    chinese, english = (texts.read_self_cognition(row, ["Dove"]) for row in ROWS[:2])
-    assert chinese.messages[1].content == "我是Dove，由its developers训练。"
-    assert english.messages[1].content == "I'm Dove, made by its developers. Dove!"
+@pytest.mark.parametrize("container", sorted({*CONTAINERS} - {"self_cognition"}))
+@pytest.mark.parametrize("marks", [("{{NAME}}", "{{AUTHOR}}"), ("{{name}}", "{{author}}")])
+def test_placeholders_are_filled_in_or_refused_in_every_container(
+    container: str, marks: tuple[str, str]
+) -> None:
+    for said, names in (("我是{}，由{}训练。", "小鸽 鸽舍"), ("I am {}, by {}.", "Dove loft")):
+        row = CONTAINERS[container]("", [("Who?", said.format(*marks))])
+        options = {"names": {"name": ("小鸽", "Dove"), "author": ("鸽舍", "loft")}}
+        record = to_record(row, options=options)
+        assert said.format(*names.split()) in record.messages[-1].content
+        assert record.task == "self_cognition" or container == "agentlite"
+        one = {"names": {"name": ("Ada",), "author": ("Ada",)}}
+        assert said.format("Ada", "Ada") in to_record(row, options=one).messages[-1].content
+        for lacking in ({"names": {}}, {"names": {"name": ("Ada",)}}):
+            with pytest.raises(RowError, match=r"E216.* would be learned as it stands"):
+                to_record(row, options=lacking)
+
+
+def test_a_placeholder_in_code_or_in_what_the_user_says_is_no_name() -> None:
+    for text in ("`{{name}}`", "<b>{{name}}</b>", "{% if x %}{{author}}", "{{ NAME }}"):
+        row = {"instruction": "Who is {{NAME}}?", "output": text}
+        assert [m.content for m in to_record(row, options={"names": {}}).messages] == [
+            "Who is {{NAME}}?",
+            text,
+        ]
 
 
 # --- text ---

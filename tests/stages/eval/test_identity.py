@@ -22,7 +22,7 @@ from agentlite.stages.eval.probes import (
     identity_records,
 )
 
-PREP = {"model_name": ["agentlite"], "model_author": ["its developers"], "system": ""}
+PREP = {"model_name": [], "model_author": [], "system": ""}
 
 
 def test_a_name_is_that_of_eval_or_else_the_one_that_prep_was_given():
@@ -32,8 +32,6 @@ def test_a_name_is_that_of_eval_or_else_the_one_that_prep_was_given():
     assert identity_of(EvalSettings(), filled_in) == Identity(kakarot, [], "Be kind.")
     own = EvalSettings(model_name=("Dove",), model_author=("the loft",))
     assert identity_of(own, filled_in) == Identity(["Dove"], ["the loft"], "Be kind.")
-    # a default of prep counts where the user names it
-    assert identity_of(EvalSettings(model_name=("agentlite",)), PREP) == Identity(["agentlite"], [])
 
 
 def test_only_what_is_known_is_a_question_and_no_question_gives_it_away():
