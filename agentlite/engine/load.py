@@ -136,7 +136,37 @@ def weights_folder(base: str) -> Path:
     """
     if base in EMBEDDED:
         return _embedded_weights(base)
-    return Path(base) if Path(base).is_dir() else hub.model_snapshot(base)
+    folder = Path(base) if Path(base).is_dir() else hub.model_snapshot(base)
+    refuse_damaged(folder)
+    return folder
+
+
+def refuse_damaged(folder: Path) -> None:
+    """Raises UserError 5 for a file of weights that is cut, or longer than its header says."""
+    from safetensors import SafetensorError, safe_open
+
+    for path in sorted(folder.rglob("*.safetensors")):
+        try:
+            with safe_open(path, "numpy"):
+                pass
+        except (SafetensorError, OSError) as error:
+            raise _damaged(path, str(error)) from error
+
+
+def _refuse_not_finite(model: Any, folder: Path) -> None:
+    """Raises UserError 5 for weights that hold a NaN or an infinity: then their sum is one too, and
+    a sum needs no memory.
+    """
+    import torch
+
+    for name, weights in model.named_parameters():
+        if weights.is_floating_point() and not weights.sum(dtype=torch.float32).isfinite():
+            raise _damaged(folder, f"{name} holds what is not a number (NaN or infinite)")
+
+
+def _damaged(place: Path, why: str) -> UserError:
+    problem, fix = f"the weights are damaged: {why}.", "Fetch the model again."
+    return UserError(problem, fix, location=str(place), exit_code=MODEL)
 
 
 def _embedded_weights(alias: str) -> Path:
@@ -179,12 +209,14 @@ def load(source: Source, loading: Loading, *, trainable: bool) -> Loaded:
         folder = weights_folder(source.base)
         try:
             loaded = (_unsloth if loading.engine == "unsloth" else _transformers)(folder, loading)
+            _refuse_not_finite(loaded.model, folder)
             model = _adapted(loaded.model, source, folder, loading, trainable)
         except Exception as error:
             raise explained(error, source.name, loading.quantized) from error
     tokenizer = loaded.tokenizer
     tokenizer.padding_side = "left"
-    if tokenizer.pad_token_id is None:
+    rows = model.config.get_text_config().vocab_size
+    if tokenizer.pad_token_id is None or tokenizer.pad_token_id >= rows:
         tokenizer.pad_token = tokenizer.eos_token
     return Loaded(model, tokenizer)
 
@@ -399,7 +431,10 @@ def explained(error: Exception, name: str, quantized: bool = False) -> Exception
     elif "connect" in text.lower() or "offline" in text.lower():
         problem = f"the model cannot be fetched: {text}"
         fix, code = "Check the network or HF_ENDPOINT, or name a folder.", NETWORK
-    elif isinstance(error, OSError | ValueError | KeyError | RuntimeError | ImportError):
+    elif (
+        isinstance(error, OSError | ValueError | KeyError | RuntimeError | ImportError)
+        or type(error).__module__ != "builtins"  # a library's own
+    ):
         problem, code = f"the model cannot be loaded: {text}", MODEL
         fix = "Run with --debug to see where."
     else:

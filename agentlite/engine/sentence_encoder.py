@@ -10,7 +10,7 @@ from agentlite.core import console
 from agentlite.core.errors import need
 from agentlite.core.row_files import disk_errors
 from agentlite.engine import be_quiet, on_gpu
-from agentlite.engine.load import explained
+from agentlite.engine.load import explained, refuse_damaged
 from agentlite.workspace import hub
 from agentlite.workspace.model_source import STATIC, Source, find_encoder
 
@@ -37,6 +37,8 @@ def load(source: Source, max_length: int) -> Any:
     be_quiet()
     if source.name in STATIC:
         make_static(source)
+    if Path(source.base).is_dir():
+        refuse_damaged(Path(source.base))
     with console.waiting(f"loading {source.name}"):
         import transformers
         from sentence_transformers import SentenceTransformer

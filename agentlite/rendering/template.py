@@ -123,8 +123,16 @@ def today(form: str) -> str:
 class Template:
     """How one model writes a dialog, and how its tokenizer cuts the text."""
 
-    def __init__(self, name: str, tokenizer: "Tokenizer", source: str, special: Mapping[str, str]):
+    def __init__(
+        self,
+        name: str,
+        tokenizer: "Tokenizer",
+        source: str,
+        special: Mapping[str, str],
+        rows: int = 0,
+    ):
         self.name, self.tokenizer, self.source = name, tokenizer, source
+        self.rows = rows  # of the model's embeddings; 0 where that is not known
         self.special = dict(special)  # bos_token and the like, which templates print
         tokenizer.no_truncation()
         tokenizer.no_padding()
@@ -347,8 +355,19 @@ class Template:
         return Encoder(self.tokenizer)
 
     def encode(self, text: str, before: Sequence[int] = ()) -> list[int]:
-        """Text to token ids, none added, behind the ids `before`."""
-        return self.encoder.encode(text, before)
+        """Text to token ids, none added, behind the ids `before`. Raises UserError 5 for a token
+        that the model has no embedding of.
+        """
+        ids = self.encoder.encode(text, before)
+        if self.rows and (last := max(ids, default=0)) >= self.rows:
+            raise self.refusal(
+                f"the tokenizer has {self.tokenizer.get_vocab_size()} tokens, and the model has "
+                f"embeddings of {self.rows}: {self.tokenizer.id_to_token(last)} (id {last}) was "
+                "added, and the model was not resized.",
+                "Load the model with transformers, call resize_token_embeddings(len(tokenizer)), "
+                "and save it.",
+            )
+        return ids
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=False))
@@ -360,12 +379,14 @@ def read_template(name: str, folder: Path) -> Template:
     def refused(problem: str, fix: str = "") -> UserError:
         return UserError(problem, fix, location=str(folder), exit_code=MODEL)
 
-    if not (folder / "tokenizer.json").exists():
+    if not (folder / "tokenizer.json").is_file():
         raise refused(
             "holds no tokenizer.json.", "Name the folder of a whole model, with its tokenizer."
         )
     try:
         config = json.loads((folder / "tokenizer_config.json").read_bytes())
+        of_model = folder / "config.json"
+        model = json.loads(of_model.read_bytes()) if of_model.exists() else {}
         tokenizer = _tokenizer((folder / "tokenizer.json").read_bytes())
     except Exception as error:  # the tokenizers library raises a bare one
         raise refused(f"the tokenizer cannot be read: {error}") from error
@@ -382,7 +403,8 @@ def read_template(name: str, folder: Path) -> Template:
     for key in ("bos_token", "eos_token", "pad_token", "unk_token"):
         if token := config.get(key):
             special[key] = token["content"] if isinstance(token, dict) else str(token)
-    return Template(name, tokenizer, source, special)
+    rows = model.get("text_config", model).get("vocab_size") or 0
+    return Template(name, tokenizer, source, special, rows)
 
 
 @lru_cache(maxsize=2)

@@ -14,7 +14,11 @@ LARGE = 64 << 20  # bytes, from which on a digest is remembered
 
 
 def file_digest(path: Path) -> str:
-    """The sha256 of a file. That of a large file is cached by its path, size, inode and times."""
+    """The sha256 of a file. That of a large file is cached by its path, size, inode and times.
+    Raises UserError 2 for a device or a pipe, which may have no end.
+    """
+    if path.exists() and not path.is_file():
+        raise UserError("is not a file.", "Put the file itself there.", location=str(path))
     if path.stat().st_size < LARGE:
         return content_digest(path)
     cache = cache_folder() / "digests.json"

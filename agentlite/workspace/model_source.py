@@ -164,8 +164,9 @@ def _folder_digest(folder: Path) -> str:
         merge = "merge it first: agentlite export STAGE --merged FOLDER."
         fix = f"Name the stage that trained it, or {merge}"
         raise _unusable(folder, "is an adapter, not a whole model.", fix)
-    if not weights or not (folder / "config.json").exists():
-        missing = "weights (*.safetensors)" if (folder / "config.json").exists() else "config.json"
+    has_config = (folder / "config.json").is_file()
+    if not weights or not has_config:
+        missing = "weights (*.safetensors)" if has_config else "config.json"
         fix = "Name the folder of a whole model, or a hub id."
         raise _unusable(folder, f"holds no {missing}.", fix)
     refuse_own_code(folder / "config.json")
@@ -207,6 +208,7 @@ def _tokenizer_folder(name: str) -> Path:
         return Path(name)
     base = hub.pinned(name)
     hub.hub_file(base, "chat_template.jinja", required=False)
+    hub.hub_file(base, hub.CONFIG)
     hub.hub_file(base, "tokenizer_config.json")
     return hub.hub_file(base, "tokenizer.json").parent
 

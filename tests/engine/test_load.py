@@ -1,5 +1,8 @@
 """How a model is loaded and its answers end, as far as it needs no model."""
 
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,6 +10,7 @@ from typing import Any
 import pytest
 from support.hub_cache import cache_model, use_cache, watched_loads
 
+from agentlite.core.errors import MODEL, UserError
 from agentlite.engine import load
 from agentlite.engine.load import Loading
 from agentlite.engine.merge import merge
@@ -19,6 +23,40 @@ def test_the_engine_hf_has_the_attention_that_was_set(name: Any, tiny_model: Pat
     loading = Loading(engine="hf", max_length=64, attention=name)
     loaded = load.load(source, loading, trainable=False)
     assert loaded.model.config._attn_implementation == name
+
+
+def rewritten(path: Path, value: float) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(path)
+    weights["model.norm.weight"][-1] = value
+    save_file(weights, path, {"format": "pt"})
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "cut": lambda path: os.truncate(path, path.stat().st_size // 2),
+    "cut by a byte": lambda path: os.truncate(path, path.stat().st_size - 1),
+    "empty": lambda path: os.truncate(path, 0),
+    "a page of the hub": lambda path: path.write_text("<html>404</html>", encoding="utf-8"),
+    "another header": lambda path: path.write_bytes(b"\xff" * 8 + path.read_bytes()[8:]),
+    "more behind it": lambda path: path.write_bytes(path.read_bytes() + b"\n"),
+    "NaN": lambda path: rewritten(path, float("nan")),
+    "infinite": lambda path: rewritten(path, float("-inf")),
+}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_weights_are_named_and_are_to_be_fetched_again(
+    damage: str, tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_model, folder)
+    DAMAGES[damage](folder / "model.safetensors")
+    source = Source("model", str(folder), None, "")
+    with pytest.raises(UserError, match="the weights are damaged: ") as refused:
+        load.load(source, Loading(engine="hf", max_length=64), trainable=False)
+    assert refused.value.location.startswith(str(folder)) and refused.value.exit_code == MODEL
 
 
 @pytest.mark.torch

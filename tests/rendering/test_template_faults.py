@@ -1,11 +1,15 @@
 """Whatever a model's template does wrong is the model's fault."""
 
+import shutil
+
 import pytest
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import WordLevel
 
 from agentlite.core.errors import MODEL, UserError
+from agentlite.rendering import PROTOCOLS, encoding, renderer
 from agentlite.rendering.template import Template
+from agentlite.workspace.model_source import load_template
 
 TEMPLATES = {
     "{{ 1/0 }}": "ZeroDivisionError",
@@ -30,3 +34,18 @@ def test_a_fault_of_a_template_is_the_models(source):
     with pytest.raises(UserError, match="the chat template fails: ") as refused:
         made.render([{"role": "user", "content": "hello"}])
     assert refused.value.exit_code == MODEL and TEMPLATES[source] in str(refused.value)
+
+
+@pytest.mark.parametrize("special", [True, False])
+def test_a_token_that_the_model_has_no_embedding_of_is_refused(special, tiny_model, tmp_path):
+    """Wherever it would be encoded; one that no text holds harms nothing."""
+    shutil.copytree(tiny_model, tmp_path / "model")
+    path = tmp_path / "model/tokenizer.json"
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.add_tokens([AddedToken("<tool_call>", special=special)])
+    tokenizer.save(str(path))
+    template = load_template(str(tmp_path / "model"))
+    assert max(template.encode("All is well.")) < template.rows == 49152
+    with pytest.raises(UserError, match=r"49153 tokens.* of 49152: <tool_call>") as refused:
+        encoding.training_rows(renderer.PROBE, PROTOCOLS["hermes"], template)
+    assert refused.value.exit_code == MODEL
