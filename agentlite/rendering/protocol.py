@@ -1,5 +1,6 @@
 """A protocol: system text, assistant text, results and stop strings, and the reader of calls."""
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -122,7 +123,14 @@ def behind_thoughts(text: str) -> str | None:
 
 
 def named_call(name: Any, arguments: Any) -> tuple[Call | None, str]:
-    """A call as a model's JSON has it, and what is wrong with it."""
+    """A call as a model's JSON has it, and what is wrong with it. Arguments that are empty, or
+    JSON in a text, as OpenAI's servers write them, are as good.
+    """
+    if isinstance(arguments, str):
+        with contextlib.suppress(ValueError):
+            parsed, end = json_object(arguments)
+            arguments = arguments if arguments[end:].strip() else parsed
+    arguments = {} if arguments in (None, "", []) else arguments
     problem = arguments_problem(arguments) if isinstance(name, str) else "call has no name"
     return (None if problem else Call(name, arguments)), problem
 

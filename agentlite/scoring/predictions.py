@@ -1,7 +1,8 @@
 """Answers of a model, or of another system, at the steps of records -> scored predictions."""
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +35,11 @@ from agentlite.scoring.metrics.tool_calls import (
 from agentlite.scoring.read_turn import read_turn, reference_of
 from agentlite.scoring.rewards import COMPONENTS, Attempt
 
+# an end of turn as most templates write one; the ends of calls look alike
+TURN_END = (
+    r"<[|｜](?![^<>]*(?:call|tool|section|think))[^<>|｜]*(?:end|eo[tms])[^<>|｜]*[|｜]>"
+    r"|</s>|<eos>|<end_of_turn>|<turn\|>"
+)
 CUT = "not finished within max_new_tokens"
 DIFFICULTY = ("difficulty", "level")  # where the meta of a record says it
 
@@ -64,13 +70,17 @@ def answered(prompt: Prompt, answer: GreedyAnswer, protocol: Protocol) -> Predic
 
 
 def external_prediction(
-    prompt: Prompt, answer: ExternalAnswer | None, protocol: Protocol
+    prompt: Prompt, answer: ExternalAnswer | None, protocol: Protocol, ends: Sequence[str] = ()
 ) -> Prediction:
     """None: another system has no answer to the prompt, which is a problem and scores 0. One that
-    gives only its calls is not judged by its words.
+    gives only its calls is not judged by its words. `ends`: the tokens that end a turn, or fill up
+    what is behind it, in the template of the data.
     """
     if answer is None:
         return predicted(prompt, Parsed("", (), NOTHING))
+    any_end = re.compile(rf"(?:{'|'.join([TURN_END, *map(re.escape, ends)])})\Z")
+    while end := any_end.search(answer.text.rstrip()):  # decoded with its special tokens
+        answer = answer._replace(text=answer.text[: end.start()])
     reference = reference_of(protocol, prompt.record, prompt.turn)
     parsed = (
         read_turn(answer.text, protocol, prompt.record, prompt.turn)

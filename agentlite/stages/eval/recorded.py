@@ -129,9 +129,10 @@ class RecordedEvaluation(Evaluation):
             if self.identity:
                 about_itself = identity_answers(self.identity, answers, mixture)
         else:
+            ends = [template.turn_end, *template.special.values()]
             predictions = [
                 external_prediction(
-                    prompt, subject.answers.get(prompt.step), protocols[prompt.protocol]
+                    prompt, subject.answers.get(prompt.step), protocols[prompt.protocol], ends
                 )
                 for prompt in prompts
             ]

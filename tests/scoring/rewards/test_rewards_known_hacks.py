@@ -394,6 +394,24 @@ def test_honest_answers_do_their_task(words):
     assert prediction.metrics["call_decision"] == 1.0
 
 
+@pytest.mark.parametrize("name", ["hermes", "chat-json", "modelscope", "kuaiagent"])
+def test_harmless_writings_of_arguments_cost_nothing(name):
+    """As JSON in a text; and none at all, of a tool without parameters."""
+    bare = Call("get_time", {}, "call00000")
+    no_parameters = Tool("get_time", "The time.", {"type": "object", "properties": {}})
+    turn = Message("assistant", calls=(bare,))
+    asked = Record(messages=(QUESTION, turn), tools=(*TOOLS, no_parameters))
+    for call, record, forms in (
+        (RIGHT, CALLING, [plain(plain(RIGHT.arguments))]),
+        (bare, asked, ["null", '""', "[]", '"{}"']),
+    ):
+        for form in forms:
+            text = written(name, [call])
+            assert text.count(plain(call.arguments)) == 1
+            score, prediction = judged(name, text.replace(plain(call.arguments), form), record)
+            assert (earned(score), prediction.metrics["exact_call"]) == (1.0, 1.0), form
+
+
 def test_a_refusal_is_an_answer_where_no_result_stands():
     """To a question that no tool answers, and behind a call that failed."""
     refusal = "Sorry, I cannot help with that."

@@ -1,17 +1,33 @@
 """Rows of another system: which answer is read for which step, and which row is refused."""
 
+import contextlib
 import json
 
 import pytest
+from msgspec.structs import replace
+from support.shipped_templates import shipped, with_marks
 
-from agentlite.core.records import Call, Step
+from agentlite.core.errors import UserError
+from agentlite.core.records import Call, Message, Step
 from agentlite.rendering import PROTOCOLS, Prompt
 from agentlite.scoring.predictions import ExternalAnswer, external_prediction
 from agentlite.stages.eval.predictions_file import read_predictions_file
+from agentlite.workspace.model_source import load_template
 
 HERMES = PROTOCOLS["hermes"]
 OSLO = Call("get_weather", {"city": "Oslo"})
 RIGHT = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+
+
+@pytest.fixture(scope="module")
+def ends():
+    """Of shipped templates: the end of a turn, and all that may stand there."""
+    tokenizer, found = load_template("smollm2-135m").tokenizer, {}
+    for name, source in shipped():
+        with contextlib.suppress(UserError):
+            template = with_marks(name, source, tokenizer)
+            found[template.turn_end] = [template.turn_end, *template.special.values()]
+    return found
 
 
 def external(path, rows, dialog, steps=None):
@@ -78,6 +94,25 @@ def test_right_calls_are_right_in_whatever_shape_a_row_has_them(shape, words, tm
         asked = Prompt(dialog, 2, "hermes", [1, 2], "", "turn")
         found = external_prediction(asked, answer, HERMES)
         assert (found.problem, found.metrics["exact_call"]) == ("", 1.0)
+
+
+@pytest.mark.parametrize("name", [name for name, one in PROTOCOLS.items() if not one.native])
+def test_the_end_of_a_turn_never_changes_a_verdict(name, ends, dialog):
+    """Of any shipped template, its padding behind it, in any protocol: right and wrong answers."""
+    protocol, asked = PROTOCOLS[name], Prompt(dialog, 2, name, [1, 2], "", "turn")
+    message = Message("assistant", "", (OSLO,))
+    if protocol.exchanges:
+        record = replace(dialog, messages=(*dialog.messages[:2], message))
+        right = next(one.answer for one in protocol.exchanges(record, 2) if one.prompted)
+    else:
+        right = protocol.write(message, dialog.tools)
+    for text in (right, right.replace("Oslo", "Rome"), right[:-3], "It rains.", ""):
+        verdict = external_prediction(asked, ExternalAnswer(text), protocol)
+        for end, own in ends.items():
+            for behind in (end, f"{end}\n", f"\n{end}{end}", f"{end}</s></s>"):
+                found = external_prediction(asked, ExternalAnswer(text + behind), protocol, own)
+                assert (found.metrics, found.problem) == (verdict.metrics, verdict.problem), behind
+    assert len(ends) > 8
 
 
 @pytest.mark.parametrize(
