@@ -5,12 +5,14 @@ also takes `run` (the workspace) and, as its command does: out, force, dry_run, 
 (assignments) and profile.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from agentlite.core import version
 
 if TYPE_CHECKING:
     from agentlite.stages.api import Text
+    from agentlite.stages.pairs.score import ResponseScore
     from agentlite.workspace.run_folder import Result
 
 __version__ = version.VERSION
@@ -27,6 +29,7 @@ __all__ = [
     "prep",
     "retriever",
     "rollout",
+    "score",
     "sft",
 ]
 
@@ -67,6 +70,23 @@ def pairs(*, run: "Text | None" = None, **options: object) -> "Result":
     """Samples several answers at every step, scores them, and pairs the best with the worst.
     `candidates` is `--from`."""
     return _call("pairs", run, options)
+
+
+def score(
+    response: str,
+    row: Mapping[str, object],
+    *,
+    protocol: str = "hermes",
+    weights: Mapping[str, float] | None = None,
+) -> "ResponseScore":
+    """Scores a text as the answer to the last step of a row, as `pairs` and `grpo` do.
+
+    The row is one that `prep` reads: a dialog with tools that ends with the right answer, or a
+    prompt with its gold. `weights`: those that differ from the defaults.
+    """
+    from agentlite.stages.pairs.score import score_response
+
+    return score_response(response, row, protocol, weights or {})
 
 
 def dpo(*, run: "Text | None" = None, **options: object) -> "Result":

@@ -13,6 +13,7 @@ from agentlite.data.curation.validate import check_dialog, validate
 from agentlite.data.formats import samples, to_record
 
 OPENAI = ("preferred_output", "non_preferred_output")
+SCORES = (("chosen_score", "rejected_score"), ("score_chosen", "score_rejected"))
 ANSWERS = ("chosen", "rejected", "rejected_response", "rejected_messages", *OPENAI)
 # a text that is not a whole chain, or holds a result or a call in another model's form
 UNSPLIT = ("E206", "E208", "E214", "E218", "E222")
@@ -28,10 +29,13 @@ HINT = f"A row: {EXAMPLES[0]}."
 
 
 class RecordedPreference(NamedTuple):
-    """A dialog that ends with the chosen answer, and the answer that was rejected in its place."""
+    """A dialog that ends with the chosen answer, and the answer that was rejected in its place.
+    `scores`: of both, as the row has them, or 1 and 0.
+    """
 
     record: Record
     rejected: Message
+    scores: tuple[float, float] = (1.0, 0.0)
 
     @property
     def turn(self) -> int:
@@ -53,9 +57,12 @@ def read_preferences(row: Row, source: str = "") -> Iterator[RecordedPreference]
     (`preferred_output` and `non_preferred_output` beside `input`). Both sides are read by the
     format of the dialog, so calls in either are calls.
 
-    Raises RowError: E202 for another shape, E219 for sides that are the same or that differ before
-    the last turn, and what the format refuses a side for.
+    Raises RowError: E202 for another shape, E219 for sides that are the same, that differ before
+    the last turn or whose scores say the opposite, and what the format refuses a side for.
     """
+    scores = next((both for both in (_scores(row, *keys) for keys in SCORES) if both), (1.0, 0.0))
+    if scores[0] < scores[1]:
+        raise RowError("E219", f"chosen scores {scores[0]:g}, less than rejected: {scores[1]:g}")
     chosen_row, rejected_rows = _answer_rows(row)
     chosen = _record(chosen_row, "chosen")
     chosen = replace(chosen, source=chosen.source or source)
@@ -64,9 +71,16 @@ def read_preferences(row: Row, source: str = "") -> Iterator[RecordedPreference]
         rejected = _rejected_answer(rejected_row, chosen_row, chosen)
         if rejected == chosen.messages[-1]:
             raise RowError("E219", "chosen and rejected are the same")
-        preference = RecordedPreference(chosen, rejected)
+        preference = RecordedPreference(chosen, rejected, scores)
         check_dialog(preference.other)  # a rejected call may be wrong: that is what it teaches
         yield preference
+
+
+def _scores(row: Row, *keys: str) -> tuple[float, float] | None:
+    chosen, rejected = (row.get(key) for key in keys)
+    if isinstance(chosen, int | float) and isinstance(rejected, int | float):
+        return float(chosen), float(rejected)
+    return None
 
 
 def _rejected_answer(row: Row, chosen_row: Row, chosen: Record) -> Message:

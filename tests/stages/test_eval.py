@@ -276,6 +276,9 @@ def test_only_the_named_figures_are_printed_and_every_one_is_stored(
     result = CliRunner().invoke(group, words)
     assert result.exit_code == 0 and "exact_call" in result.output
     assert "tool_selection_accuracy" not in result.output
+    seed = evaluate(**ask, metrics=["tool_accuracy", "plan_success", "efficiency"])
+    figures = ["tool_selection_accuracy", "plan_success_rate", "step_efficiency"]
+    assert list(seed.figures["some"]["metrics"]) == figures
     with pytest.raises(UserError, match="no figure is called 'exact_cal'") as refused:
         evaluate(**ask, metrics=["exact_cal"])
     assert refused.value.location == "--metrics" and "exact_call" in refused.value.fix

@@ -281,6 +281,12 @@ NAMES = (
     *kagentbench.WEIGHTS,
     "overall",
 )
+# as seed 002 calls them
+ALIASES = {
+    "tool_accuracy": "tool_selection_accuracy",
+    "plan_success": "plan_success_rate",
+    "efficiency": "step_efficiency",
+}
 
 
 def parse_gate(text: str, *, own_scores: bool = False) -> list[Condition]:
@@ -291,15 +297,17 @@ def parse_gate(text: str, *, own_scores: bool = False) -> list[Condition]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         condition = parse_condition(part, "--gate", "tool_selection_accuracy>=0.8")
         if not own_scores:
-            check_figure(condition.name, "--gate")
+            condition = condition._replace(name=figure_name(condition.name, "--gate"))
         conditions.append(condition)
     return conditions
 
 
-def check_figure(name: str, location: str) -> None:
-    """Raises UserError 2 for a name that no figure has."""
+def figure_name(name: str, location: str) -> str:
+    """The name that a figure has in metrics.json. Raises UserError 2 for one that no figure has."""
+    name = ALIASES.get(name, name)
     if name not in NAMES and not re.fullmatch(r"pass\^\d+", name):
         raise UserError(f"no figure is called '{name}'.", nearest(name, NAMES), location=location)
+    return name
 
 
 def failures(conditions: Sequence[Condition], means: Mapping[str, float | None]) -> list[str]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from agentlite.config.settings import EvalSettings, default
 from agentlite.core import console
@@ -14,8 +15,8 @@ from agentlite.report.headline import headline
 from agentlite.scoring.metrics.metrics_file import (
     HEADLINE,
     as_printed,
-    check_figure,
     failures,
+    figure_name,
     means,
     parse_gate,
 )
@@ -43,7 +44,7 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
     gate = parse_gate(settings.gate, own_scores=bool(settings.env))
     run_folder.refuse_other_command(target.folder, "eval")
     if not settings.env:
-        _check_figures(settings)
+        settings = _with_figures(settings)
         for name, show in SIDE_BY_SIDE.items():
             if getattr(settings, name):
                 return show(settings, target.run, gate)
@@ -102,8 +103,8 @@ def key_figure(figures: Mapping[str, Any]) -> str:
     )
 
 
-def _check_figures(settings: EvalSettings) -> None:
-    """Raises UserError 2 for a figure that is not one of answers."""
+def _with_figures(settings: EvalSettings) -> EvalSettings:
+    """With each figure by its own name. Raises UserError 2 for one that is not of answers."""
     if settings.rewards:
         raise UserError(
             "gives figures of rollouts, and there is no --env.",
@@ -111,8 +112,8 @@ def _check_figures(settings: EvalSettings) -> None:
             "answers.",
             location="--rewards",
         )
-    for name in settings.metrics:
-        check_figure(name, "--metrics")
+    names = tuple(figure_name(name, "--metrics") for name in settings.metrics)
+    return replace(settings, metrics=names)
 
 
 def _dry_run(evaluation: Evaluation, target: RunTarget) -> Result:

@@ -187,7 +187,7 @@ def _pair(
     if chosen.answer.strip() == rejected.answer.strip():
         raise RowError("E219", f"chosen and rejected are the same in protocol {protocol.name}")
     sides = [
-        Side(prompt.answer, prompt.ended, PREFERRED, sample, 1.0 - sample)
+        Side(prompt.answer, prompt.ended, PREFERRED, sample, preference.scores[sample])
         for sample, prompt in enumerate((chosen, rejected))
     ]
     refuse_long(chosen, sides, template, max_length)

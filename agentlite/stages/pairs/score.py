@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from agentlite.config import resolve
 from agentlite.config.settings import PairsSettings
 from agentlite.core import console
-from agentlite.core.errors import RowError
+from agentlite.core.errors import RowError, UserError, nearest
 from agentlite.core.records import (
     Candidate,
     CandidateKey,
@@ -21,10 +21,11 @@ from agentlite.core.records import (
     Step,
 )
 from agentlite.core.row_files import Appender, write_rows
-from agentlite.rendering import Prompt, encode_answer
+from agentlite.data.formats import to_record
+from agentlite.rendering import PROTOCOLS, Prompt, encode_answer
 from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import read_scores
-from agentlite.scoring.rewards import have_gold
+from agentlite.scoring.rewards import have_gold, settle_weights, total
 from agentlite.scoring.rewards.scorer import Scorer, Tally
 from agentlite.scoring.rewards.user_functions import function_files
 from agentlite.stages.frame import Figures
@@ -36,6 +37,36 @@ SCORES = "scores.jsonl"
 RULE = ("margin", "balance", "gold")  # the rule by which pairs are made
 # they change how candidates are scored and paired, not the candidates
 RANKING = ("weights", "rewards", *RULE)
+
+
+class ResponseScore(NamedTuple):
+    """The weighted total, every component and penalty without its weight, and the first fault."""
+
+    total: float
+    components: dict[str, float]
+    feedback: str
+
+
+def score_response(
+    response: str, row: Mapping[str, Any], protocol: str, weights: Mapping[str, float]
+) -> ResponseScore:
+    """Raises UserError for a row that cannot be read or has no step, and for wrong names."""
+    try:
+        record = to_record(dict(row))
+    except RowError as error:
+        fix = error.hint or "`agentlite prep --formats` shows a row of each format."
+        raise UserError(f"{error.code} {error.reason}.", fix, location="row") from error
+    if not record.turns:
+        fix = "End the dialog with the right answer, or give the expected calls as `gold`."
+        raise UserError("has no step to answer at.", fix, location="row")
+    if protocol not in PROTOCOLS or PROTOCOLS[protocol].native:
+        names = [name for name, known in PROTOCOLS.items() if not known.native]
+        raise UserError(f"no protocol '{protocol}'.", nearest(protocol, names), location="protocol")
+    candidate = Candidate(record.id, record.turns[-1], protocol, "", 0, response, "turn", 0)
+    scored = next(Scorer({record.id: record}, PROTOCOLS, {})([candidate]))
+    settled = settle_weights(weights)
+    known = {name: settled[name] for name in scored.components}
+    return ResponseScore(total(scored.components, known), scored.components, scored.feedback)
 
 
 class ScoredCandidates(NamedTuple):

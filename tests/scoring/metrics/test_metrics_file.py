@@ -11,8 +11,8 @@ from agentlite.scoring.metrics.metrics_file import (
     HEADLINE,
     NAMES,
     Metrics,
-    check_figure,
     failures,
+    figure_name,
     parse_gate,
 )
 
@@ -35,12 +35,23 @@ def test_a_figure_that_there_is_not_is_refused_wherever_it_stands(name, place):
     known = "exact_call>=0.5"
     text = f"{name}>=0.5,{known}" if place == "first" else f"{known},{name}>=0.5"
     for check, location in (
-        (lambda: check_figure(name, "--metrics"), "--metrics"),
+        (lambda: figure_name(name, "--metrics"), "--metrics"),
         (lambda: parse_gate(text), "--gate"),
     ):
         with pytest.raises(UserError, match="no figure is called") as refused:
             check()
         assert (refused.value.location, refused.value.exit_code) == (location, 2)
+
+
+def test_the_names_of_seed_002_are_names_of_its_figures():
+    printed = ["tool_accuracy", "plan_success", "efficiency", "timing_precision"]
+    own = ["tool_selection_accuracy", "plan_success_rate", "step_efficiency", "timing_precision"]
+    assert [figure_name(name, "--metrics") for name in printed] == own
+    assert [condition.name for condition in parse_gate(">=0.5,".join([*printed, "f1>=0.5"]))] == [
+        *own,
+        "f1",
+    ]
+    assert {*own} <= {*NAMES}
 
 
 def test_each_condition_is_judged_by_its_own_figure_and_one_not_measured_fails():

@@ -79,6 +79,21 @@ def test_rows_become_pairs_once_each_and_in_their_order(take: Any, tmp_path: Pat
             assert tokenizer.decode(answer, skip_special_tokens=False) == side.text + "<|im_end|>"
 
 
+@pytest.mark.parametrize(
+    "keys", [("chosen_score", "rejected_score"), ("score_chosen", "score_rejected")]
+)
+def test_the_scores_of_a_row_are_those_of_its_pair(
+    keys: tuple[str, str], take: Any, tmp_path: Path
+) -> None:
+    """A row whose scores contradict its sides is rejected; one without scores has 1 and 0."""
+    scores = [(0.9, 0.2), (4, 4.0), (0.1, 0.8), ("high", None)]
+    rows = [{**row(n), **dict(zip(keys, both, strict=True))} for n, both in enumerate(scores)]
+    assert take(rows, max_rejects=0.5).figures["rejected_by_code"] == {"E219": 1}
+    found = list(read_pairs(tmp_path / "r/pairs/pairs.jsonl"))
+    totals = [(pair.chosen.total, pair.rejected.total) for pair in found]
+    assert totals == [(0.9, 0.2), (4.0, 4.0), (1.0, 0.0)]
+
+
 def test_a_row_that_is_none_is_set_aside_with_its_bytes_and_its_reason(
     take: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

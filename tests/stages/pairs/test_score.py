@@ -1,10 +1,13 @@
 """Scores that are there are not made again, unless a reward function failed for them."""
 
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import agentlite
 from agentlite.core.errors import UserError
 from agentlite.core.records import Candidate, Score
 from agentlite.core.row_files import read_rows
@@ -12,6 +15,51 @@ from agentlite.scoring.rewards.scorer import Tally
 from agentlite.stages.pairs.score import score_candidates
 
 CANDIDATES = [Candidate("r", 1, "hermes", "m", number, "Yes.", "turn", 2) for number in range(5)]
+
+
+TOOL = {
+    "name": "get_tide",
+    "parameters": {"type": "object", "properties": {"port": {"type": "string"}}},
+}
+CALL = {"name": "get_tide", "arguments": {"port": "Tarn"}}
+PROMPT = {"prompt": "High tide in Tarn?", "tools": [TOOL], "gold": [CALL]}
+DIALOG = {
+    "messages": [
+        {"role": "user", "content": "High tide in Tarn?"},
+        {"role": "assistant", "tool_calls": [{"function": CALL}]},
+    ],
+    "tools": [TOOL],
+}
+
+
+@pytest.mark.parametrize("row", [PROMPT, DIALOG])
+def test_a_response_is_scored_from_python_as_pairs_does(row: dict[str, Any]) -> None:
+    right = f"<tool_call>\n{json.dumps(CALL)}\n</tool_call>"
+    best = agentlite.score(right, row)
+    assert (best.total, best.feedback, best.components["exact"]) == (pytest.approx(1), "right", 1)
+    worse = agentlite.score(right.replace("Tarn", "Dole"), row)
+    assert worse.total == pytest.approx(0.45)
+    assert worse.feedback == "port has a value that is not accepted"
+    react = 'Thought: I look.\nAction: get_tide\nAction Input: {"port": "Tarn"}'
+    assert agentlite.score(react, row, protocol="react").total == pytest.approx(1)
+    assert agentlite.score("No.", row, weights={"missed_call": -1.0}).total == pytest.approx(-0.9)
+
+
+@pytest.mark.parametrize(
+    ("row", "options", "location"),
+    [
+        ({"text": 5}, {}, "row"),
+        ({"messages": [{"role": "user", "content": "Hi."}]}, {}, "row"),
+        (PROMPT, {"protocol": "chat"}, "protocol"),
+        (PROMPT, {"weights": {"exat": 1.0}}, "weights"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused(
+    row: dict[str, Any], options: dict[str, Any], location: str
+) -> None:
+    with pytest.raises(UserError) as refused:
+        agentlite.score("No.", row, **options)
+    assert refused.value.location == location and refused.value.fix
 
 
 class Scorer:
