@@ -13,7 +13,7 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Gold, Message, Record, Tool, plain
 from agentlite.data.formats.format import Row
 from agentlite.data.formats.json_decode import shortened
-from agentlite.data.formats.tool_calls import json_or_literal, read_tools
+from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tools
 
 # quoted text that nothing ends goes on to the end: it is looked at once
 TOKEN = re.compile(
@@ -205,19 +205,34 @@ def with_text_behind(
         yield label, text[label.end() : end]
 
 
-def tools_at(text: str, start: int) -> tuple[tuple[Tool, ...], int]:
-    """The tools of a list, or of objects one after another, that begins at `start`; and where they
-    end.
-    """
-    tools: list[Tool] = []
+def objects_at(text: str, start: int, code: str) -> tuple[list[str], int]:
+    """A list, or objects one after another, that begin at `start`; and where they end."""
+    written: list[str] = []
     while opening := OPENING.match(text, start):
-        end = end_of(text, opening.start(1), "E124")
-        written = text[opening.start(1) : end]
-        tools += read_tools(written if opening[1] == "[" else [written], json_or_literal)
-        start = end
+        start = end_of(text, opening.start(1), code)
+        written.append(text[opening.start(1) : start])
         if opening[1] == "[":
             break
-    return tuple(tools), start
+    return written, start
+
+
+def tools_at(text: str, start: int) -> tuple[tuple[Tool, ...], int]:
+    """The tools of a list, or of objects one after another; and where they end."""
+    written, end = objects_at(text, start, "E124")
+    is_list = bool(written) and written[0].startswith("[")
+    return read_tools(written[0] if is_list else written, json_or_literal), end
+
+
+def calls_in(text: str) -> list[Call]:
+    """The call that a text is, or those of a list or of objects one after another."""
+    value: object = text
+    try:
+        value = json_or_literal(text)
+    except RowError:
+        written, end = objects_at(text, 0, "E206")
+        value = written if len(written) > 1 and not text[end:].strip() else text
+    calls = value if isinstance(value, list) and value else [value]
+    return [read_call(call, json_or_literal) for call in calls]
 
 
 def sentences(*patterns: str) -> re.Pattern[str]:

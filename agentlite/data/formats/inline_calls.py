@@ -13,6 +13,7 @@ from agentlite.data.formats import sharegpt
 from agentlite.data.formats.chains import (
     PromptParts,
     Syntax,
+    calls_in,
     end_of,
     result_of,
     sentences,
@@ -123,8 +124,9 @@ def _hermes_chain(
             continue
         texts.append(before)
         waiting = []
-        made.append(replace(read_call(block["call"], json_or_literal), id=f"call_{len(calls)}"))
-        calls[made[-1].id] = {}
+        for call in calls_in(block["call"]):
+            made.append(replace(call, id=f"call_{len(calls)}"))
+            calls[made[-1].id] = {}
     if not end:
         yield Message("assistant", text, loss=loss)
     elif (content := _joined([*texts, text[end:]])) or made:

@@ -1,6 +1,6 @@
 """OpenAI's rows, {"messages", "tools"}, and TRL's of a prompt and its completion -> Record."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import count, takewhile
 from typing import Any, get_args
 
@@ -37,6 +37,8 @@ THOUGHT_PARTS = ("reasoning_details", "thinking_blocks")
 LOSS = ("loss", "weight", "train")
 PARTS_LEARNED = ("train_detail",)  # with Axolotl
 CALLS = ("tool_calls", "function_call")
+NOT_TOOLS = ("all", "user", "assistant")  # whom a message may be sent to
+CHANNELS = ("analysis", "commentary", "final")  # of gpt-oss
 WORDS = frozenset(("role", "content", "tool_call_id", "name", "tool_name", *LOSS, *THOUGHTS))
 KNOWN = WORDS | {*CALLS}
 TASKS = get_args(Task)
@@ -95,6 +97,7 @@ def merged(messages: Iterable[Message]) -> tuple[Message, ...]:
 def read_messages(given: list[Any], tools: Iterable[Tool]) -> list[Message]:
     """The messages in their order, so that each result finds the call it answers."""
     offered = {tool.name: tool for tool in tools}
+    given = [*_with_analysis(given)]
     new_ids = _new_ids(given)  # looked for when the first of them is needed
     messages: list[Message] = []
     waiting: list[Call] = []  # of the last turn: those that no result answers yet
@@ -103,6 +106,8 @@ def read_messages(given: list[Any], tools: Iterable[Tool]) -> list[Message]:
         place, role = f"message {number}", ROLES.get(str(message.get("role")))
         if role is None:
             raise unknown_role(message.get("role"), ROLES, place)
+        if role == "assistant" and not _calls(message):
+            message = _addressed(message, offered)
         content, loss = _text(message.get("content"), role, place), has_loss(message)
         if thoughts := thoughts_of(message, role, place):
             content = "\n\n".join(filter(None, [*thoughts, content]))
@@ -130,6 +135,17 @@ def read_messages(given: list[Any], tools: Iterable[Tool]) -> list[Message]:
     return messages
 
 
+def _with_analysis(given: list[Any]) -> Iterator[Any]:
+    """The messages; the thoughts that gpt-oss has in one of their own, with the next message."""
+    thought = ""
+    for message in given:
+        if message.get("channel") == "analysis" and not message.get("recipient"):
+            thought = message.get("content") or ""
+            continue
+        yield {**message, "reasoning_content": thought} if thought else message
+        thought = ""
+
+
 def _is_result(message: Any) -> bool:
     return isinstance(message, dict) and ROLES.get(str(message.get("role"))) == "tool"
 
@@ -150,6 +166,7 @@ def _answered(message: Row, waiting: list[Call], are_in_order: bool) -> str:
         answered = given if isinstance(given, str) else plain(given)
     else:
         name = message.get("name") or message.get("tool_name")  # the latter is Ollama's
+        name = name.removeprefix("functions.") if isinstance(name, str) else name
         fitting = [call.id for call in waiting if not name or call.name == name]
         answered = fitting[0] if fitting and (len(fitting) == 1 or are_in_order) else ""
     waiting[:] = [call for call in waiting if call.id != answered]
@@ -163,6 +180,17 @@ def _calls(message: Row) -> list[Row]:
     if calls and [replace(read_call(call), id="") for call in calls] != [read_call(single)]:
         raise RowError("E206", "function_call is another call than tool_calls")
     return calls or [single]
+
+
+def _addressed(message: Row, offered: Container[str]) -> Row:
+    """The message; one that a key of its own sends to a tool, as gpt-oss has it, as a call."""
+    for key, value in message.items():
+        name = value.removeprefix("functions.") if isinstance(value, str) else ""
+        is_sent = key == "recipient" and name not in ("", *NOT_TOOLS)
+        if key not in ("role", "content") and (name in offered or is_sent):
+            call = {"name": name, "arguments": message.get("content")}
+            return {**message, "content": None, "tool_calls": [call]}
+    return message
 
 
 def has_loss(message: Mapping[str, object]) -> bool:

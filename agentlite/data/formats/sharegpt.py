@@ -14,6 +14,7 @@ from agentlite.core.errors import RowError
 from agentlite.core.plain_words import kind
 from agentlite.core.records import Call, Message, Record, plain
 from agentlite.data.formats import openai
+from agentlite.data.formats.chains import calls_in
 from agentlite.data.formats.format import (
     Format,
     Row,
@@ -145,15 +146,16 @@ class DialogBuilder:
 
     def add(self, turn: Any, number: int, is_alone: bool) -> None:
         speaker, text = speaker_of(turn, number), text_of(turn, number)
-        if speaker == "call":
-            self._call(text, has_loss(turn))
+        if speaker == "call":  # its name and arguments may be keys of the turn
+            self._call(text or plain(rest(turn, *TURN)), has_loss(turn))
         elif speaker == "assistant":
-            calls: list[str] = []
+            written: list[str] = []
             if not CHAIN.search(text):  # otherwise it is a whole chain, which is split later
                 # also: no search from every tag to the end
                 if text.rfind("<tool_call>") > text.rfind("</tool_call>"):
                     raise RowError("E206", "a <tool_call> that is not closed")
-                calls = CALL.findall(text)
+                written = CALL.findall(text)
+            calls = [call for block in written for call in calls_in(block)]
             self.waiting = [self._numbered(call) for call in calls]
             said = CALL.sub("", text).strip() if calls else text
             self.messages.append(
@@ -184,24 +186,24 @@ class DialogBuilder:
         """A turn that only calls goes with the assistant turn just before it."""
         thought = THOUGHT.match(text)
         value = json_or_literal(text[thought.end() :] if thought else text)
-        calls = [self._numbered(call) for call in (value if isinstance(value, list) else [value])]
+        values = value if isinstance(value, list) else [value]
+        calls = [self._numbered(read_call(call, json_or_literal)) for call in values]
         said = thought[1] if thought else ""
         if self.messages and self.messages[-1].role == "assistant":
             before = self.messages.pop()
             if before.loss != loss:
                 reason = (
-                    "what is said and the call after it are one turn: learned or not as a whole"
+                    "what is said and the calls after it are one turn, learned or not as a whole"
                 )
-                raise RowError("E201", reason)
+                raise RowError("E201", reason, "Give all of them the same loss.")
             calls = [*before.calls, *calls]
             said = "\n\n".join(filter(None, [before.content, said]))
         self.waiting = calls
         self.messages.append(Message("assistant", said, tuple(calls), loss=loss))
 
-    def _numbered(self, value: object) -> Call:
-        call = replace(read_call(value, json_or_literal), id=f"call_{self.made}")
+    def _numbered(self, call: Call) -> Call:
         self.made += 1
-        return call
+        return replace(call, id=f"call_{self.made - 1}")
 
 
 # --- AgentInstruct and Agent-FLAN: turns with a loss mark ---
@@ -260,7 +262,6 @@ def read_ms_bench(row: Row) -> Record:
 # --- ms-swift: messages with weights, query and response, or human and assistant ---
 
 OWN_ROLES = ("tool_call", "tool_response")
-OWN_KEYS = ("loss_scale", "channel")
 KNOWN = frozenset(("role", "content", "tool_calls", "loss_scale", *LOSS, *THOUGHTS))
 READ = frozenset(("from", "role", "content", *THOUGHTS))  # of a turn, by Dialog
 OTHER_DIALOGS = ("conversations", "conversation", "query", "response", "history")
@@ -270,7 +271,9 @@ DIALOGS = ("messages", *OTHER_DIALOGS, "system", "tools")
 def is_ms_swift(row: Row) -> bool:
     if openai.fits(row):
         own = any(
-            turn["role"] in OWN_ROLES or any(turn.get(key) is not None for key in OWN_KEYS)
+            turn["role"] in OWN_ROLES
+            or turn.get("loss_scale") is not None
+            or turn.get("channel") not in (None, *openai.CHANNELS)
             for turn in row["messages"]
         )
         if own or _preference(row):
@@ -317,9 +320,8 @@ def _weighted(row: Row, system: str) -> tuple[tuple[Message, ...], dict[str, Any
         if speaker not in ("tool", "call") and not isinstance(content, str | None):
             raise RowError("E216", f"content is {kind(content)}, not text ({place})")
         weight = scale if has_loss(turn) else 0
-        given = {key: turn[key] for key in turn if key in READ} | {"loss": weight != 0}
-        if speaker == "call" and not isinstance(content, str):
-            given["content"] = plain(content)
+        given = {key: turn[key] for key in turn if key in READ or speaker == "call"}
+        given["loss"] = weight != 0
         collected.add(given, number, is_alone=is_alone(turns, number))
         message = len(collected.messages) - 1
         if speaker in ("assistant", "call"):

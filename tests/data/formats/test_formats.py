@@ -130,6 +130,57 @@ def test_tools_under_any_key_are_offered(name: str, written: Callable[[Any], Any
         to_record({**row, "a": written(OFFERED), "b": written(OFFERED[:1])})
 
 
+# --- calls ---
+
+CALLS = [{"name": "weather", "arguments": {"city": city}} for city in ("Oslo", "Rome]}")]
+WRITTEN = [*map(json.dumps, CALLS)]
+
+
+@pytest.mark.parametrize("key", ["recipient", "to", "tool_name", "name", "x"])
+@pytest.mark.parametrize("name", ["functions.weather", "weather"])
+def test_a_turn_that_is_sent_to_a_tool_is_a_call_or_refused(key: str, name: str) -> None:
+    """As gpt-oss writes it, with its thoughts in a message of their own."""
+    if key == "x" and name != "weather":
+        return
+    thought = {"role": "assistant", "channel": "analysis", "content": "I look."}
+    sent = {"role": "assistant", "channel": "commentary", key: name, "content": '{"city": "Oslo"}'}
+    turns = [{"role": "developer", "content": "Be brief."}, TURNS[0], thought, sent]
+    result = {"role": "tool", "name": name, "content": "4 mm"}
+    row = {"messages": [*turns, result, TURNS[-1]], "tools": OFFERED}
+    for place in ("tools", "available"):
+        record = to_record({"messages": row["messages"], place: OFFERED})
+        (call,) = record.messages[2].calls
+        assert (call.name, call.arguments) == ("weather", {"city": "Oslo"})
+        assert record.messages[3].call_id == call.id
+    said = [*turns[:3], {**sent, "content": "print(1)"}]
+    with pytest.raises(RowError, match=r"E206.*arguments are not JSON: 'print\(1\)'"):
+        to_record({**row, "messages": said})
+
+
+@pytest.mark.parametrize("name", ["openai", "sharegpt", "ms_swift", "alpaca"])
+@pytest.mark.parametrize(
+    "written",
+    [
+        f"<tool_call>[{', '.join(WRITTEN)}]</tool_call>",
+        f"<tool_call>\n{WRITTEN[0]}\n{WRITTEN[1]}\n</tool_call>",
+        f"<tool_call>{CALLS}</tool_call>",
+        "".join(f"<tool_call>{call}</tool_call>" for call in WRITTEN),
+    ],
+)
+def test_calls_may_share_a_tag_as_a_list_or_one_under_the_other(name: str, written: str) -> None:
+    row = {
+        "openai": {"messages": [TURNS[0], {"role": "assistant", "content": written}]},
+        "sharegpt": {
+            "conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": written}]
+        },
+        "ms_swift": {"query": "q", "response": written},
+        "alpaca": {"instruction": "q", "output": written},
+    }[name]
+    calls = to_record({**row, "tools": OFFERED}).messages[-1].calls
+    assert [{"name": call.name, "arguments": call.arguments} for call in calls] == CALLS
+    assert len({call.id for call in calls}) == 2
+
+
 # --- a dialog that is written as text ---
 
 
