@@ -61,7 +61,11 @@ def of_prep(figures: Mapping[str, Any], limit: int | None) -> list[Line]:
             names = ", ".join(f"{one} {count:,}" for one, count in counts.items())
             shown.append(Line(name, f"{len(counts)}", names))
     shown += _variants(figures.get("made", {}))
+    if any((train := figures.get("balance", {}).get("train", {})).values()):
+        words = f"of {sum(train.values()):,} train rows with tools call none"
+        shown.append(Line("no call", f"{train['no_call']:,}", words))
     known = {
+        "balance",
         "made",
         "read",
         "kept",

@@ -170,6 +170,8 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     """system prompt for rows without one [that of the chat template]"""
     remove_tool: Annotated[Share, ROWS] = 0.0
     """share of train rows that are also taught without the right tool"""
+    no_call_share: Annotated[float, Meta(ge=0, lt=1), ROWS] = 0.0
+    """share of train rows with tools that call none: rows without the right tool are added"""
     mask_names: Annotated[Share, ROWS] = 0.0
     """share of train rows that are also taught with renamed tools"""
     max_length: Annotated[Count, Flag("--max-tokens"), ROWS, COMMON] = 2048

@@ -5,10 +5,12 @@ records. A dialog is joined of single-turn records; those in which no call is ex
 are: nobody has checked whether a tool of another record could answer them.
 """
 
+import math
 import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -52,6 +54,7 @@ NAMING = re.compile(
     "allOf|anyOf|oneOf|not|if|then|else|dependencies|dependentRequired|dependentSchemas"
     r"|patternProperties|propertyNames|[$]ref|[$]defs|definitions"
 )
+SWAPS = 8  # tools of other records that are tried for a record that has no other
 KEPT_META = ("protocol", "joined", "cut_from", "bfcl_id")
 JOINABLE = (["user", "assistant"], ["system", "user", "assistant"])
 AnyCall = TypeVar("AnyCall", Call, GoldCall)
@@ -61,9 +64,8 @@ AnyCall = TypeVar("AnyCall", Call, GoldCall)
 
 def augments(settings: PrepSettings) -> bool:
     """Whether these settings change train records or make others of them."""
-    return bool(
-        settings.remove_tool or settings.mask_names or settings.distractors or settings.join > 1
-    )
+    variants = settings.remove_tool or settings.no_call_share or settings.mask_names
+    return bool(variants or settings.distractors or settings.join > 1)
 
 
 def augment(
@@ -74,7 +76,7 @@ def augment(
     get too long stays as it was.
     """
     settings, made = context.settings, dict[str, Counter[str]]()
-    if settings.remove_tool or settings.mask_names:
+    if settings.remove_tool or settings.no_call_share or settings.mask_names:
         variants, made = hard_negatives(train, settings)
         fitting = [record for record in variants if fits(record, context)]
         if len(fitting) < len(variants):
@@ -128,41 +130,61 @@ def expected_by_query(records: Iterable[Record]) -> Mapping[str, set[str]]:
 def hard_negatives(
     train: Sequence[Record], settings: PrepSettings
 ) -> tuple[list[Record], dict[str, Counter[str]]]:
-    """Variants of a share of the records; and by kind, how many of the chosen records became one,
-    or why not. Which records are chosen depends on seed, kind and id alone.
+    """Variants of a share of the records, and as many without the right tool as `no_call_share`
+    asks for; and by kind, how many of the chosen records became one, or why not. Records are taken
+    in an order that depends on seed, kind and id alone.
     """
     expected, seed = expected_by_query(train), settings.seed
+    offers = list({tuple(tool.name for tool in one.tools): one.tools for one in train}.values())
 
     def removed(record: Record) -> Record | str:
         is_chinese = script(record) == "Han"
         answer = settings.no_call_answer_zh if is_chinese else settings.no_call_answer
-        return without_right_tool(record, expected[first_query(record)], answer)
+        chance = random.Random(f"{seed} swapped {record.id}")
+        others = chance.sample(offers, min(SWAPS, len(offers)))
+        return without_right_tool(record, expected[first_query(record)], answer, others)
 
-    kinds: dict[str, tuple[float, Callable[[Record], Record | str]]] = {
-        "removed": (settings.remove_tool, removed),
-        "masked": (settings.mask_names, lambda record: with_masked_names(record, seed)),
+    kinds: dict[str, tuple[float, int, Callable[[Record], Record | str]]] = {
+        "removed": (settings.remove_tool, missing_no_calls(train, settings.no_call_share), removed),
+        "masked": (settings.mask_names, 0, lambda record: with_masked_names(record, seed)),
     }
-    variants: list[Record] = []
-    counts = {kind: Counter[str]() for kind, (share, _) in kinds.items() if share}
-    for record in train:
-        for kind, (share, make) in kinds.items():
-            if int(digest(f"{seed} {kind} {record.id}"), 16) >= share * 2**64:
-                continue
-            made = make(record)
+    variants: list[tuple[int, Record]] = []  # each with the place of its record
+    counts: dict[str, Counter[str]] = {}
+    for kind, (share, wanted, make) in kinds.items():
+        if not share and not wanted:
+            continue
+        counts[kind] = Counter()
+        ranks = [int(digest(f"{seed} {kind} {record.id}"), 16) for record in train]
+        for place in sorted(range(len(train)), key=ranks.__getitem__):
+            if ranks[place] >= share * 2**64 and counts[kind]["made"] >= wanted:
+                break
+            made = make(train[place])
             try:
                 if isinstance(made, Record):
                     validate(made)
-                    variants.append(made)
+                    variants.append((place, made))
                     made = "made"
             except RowError as error:
                 made = f"{error.code} would reject it"
             counts[kind][made] += 1
-    return variants, counts
+    return [record for _, record in sorted(variants, key=itemgetter(0))], counts
 
 
-def without_right_tool(record: Record, expected: Iterable[str], answer: str) -> Record | str:
+def missing_no_calls(train: Sequence[Record], share: float) -> int:
+    """How many records without a call are to be added until they are this share of all that offer
+    tools.
+    """
+    offering = [record for record in train if record.tools]
+    without = sum(not expected_tools(record) for record in offering)
+    return max(0, math.ceil((share * len(offering) - without) / (1 - share)))
+
+
+def without_right_tool(
+    record: Record, expected: Iterable[str], answer: str, others: Iterable[tuple[Tool, ...]] = ()
+) -> Record | str:
     """The dialog up to its first call, without the expected tools, and the answer in place of the
-    call; or why not.
+    call; or why not. Where no tool is left, the first of `others`, the tools of another record,
+    that cannot do it.
 
     Not made where another offered tool could do it. That is assumed of a tool that is expected for
     the same question in any record (`expected`), does much (a search, a shell), takes all the
@@ -177,16 +199,17 @@ def without_right_tool(record: Record, expected: Iterable[str], answer: str) -> 
     gone = set(expected) | expected_tools(record)
     right = [tool for tool in record.tools if tool.name in gone]
     left = tuple(tool for tool in record.tools if tool.name not in gone)
-    if not left:
-        return "no other tool on offer"
     calls = record.expected(turn).calls
-    if any(_could_do(tool, right, calls) for tool in left):
-        return "another tool could do it"
+    for tools in [left] if left else others:
+        if tools and not any(tool.name in gone or _could_do(tool, right, calls) for tool in tools):
+            break
+    else:
+        return "another tool could do it" if left else "no other tool on offer"
     gold = {at: before for at, before in record.gold.items() if at < turn} | {turn: Gold()}
     return variant(
         record,
         "right tool removed",
-        tools=left,
+        tools=tools,
         task="timing_decision",
         gold=gold,
         messages=(*record.messages[:turn], Message("assistant", answer)),

@@ -278,6 +278,26 @@ def test_each_seed_and_each_kind_chooses_records_of_its_own() -> None:
     assert {*chosen("mask_names", 0, 0.2)} < {*chosen("mask_names", 0, 0.6)}
 
 
+@pytest.mark.parametrize("tools", [(WEATHER, LIGHT), (WEATHER,)], ids=["left", "swapped"])
+@pytest.mark.parametrize(
+    ("share", "without", "added"), [(0.12, 0, 9), (0.12, 30, 0), (0.5, 10, 51)]
+)
+def test_rows_without_the_right_tool_are_added_until_they_are_the_share_that_is_asked_for(
+    tools: tuple[Tool, ...], share: float, without: int, added: int
+) -> None:
+    train = [asking(f"Question {number}?", tools, city="Oslo") for number in range(60)]
+    said = (Message("user", "Are you well?"), Message("assistant", "I am."))
+    other = Record(messages=said, tools=(LIGHT,))
+    train += [replace(other, source=f"{number}") for number in range(without)]
+    train += [replace(other, tools=()), calling("jump", "Please jump!")]  # of other tools
+    made, _ = hard_negatives(train, PrepSettings(no_call_share=share))
+    assert len(made) == added
+    for record in made:
+        assert not expected_tools(record)
+        right = next(one for one in train if one.id == record.parent).tools[0].name
+        assert record.tools and right not in {tool.name for tool in record.tools}
+
+
 def test_a_variant_that_prep_would_reject_is_counted_and_not_made() -> None:
     settings = PrepSettings(remove_tool=1.0, no_call_answer=" ")
     assert hard_negatives(ASKING, settings) == ([], {"removed": {"E216 would reject it": 60}})

@@ -17,6 +17,7 @@ from agentlite.data.ingest import ENDS, measure
 from agentlite.stages.prep.select import LEFT_OUT, Selection
 
 NAMED = 20  # tools with an invalid schema that stats.json names
+FEW, RARE = 20, 0.08  # rows from which balance counts; the share below which a kind is rare
 
 
 class WrittenSplit(NamedTuple):
@@ -47,6 +48,9 @@ def write_all(folder: Path, selection: Selection) -> tuple[list[str], dict[str, 
         write_rows(folder / "cuts.jsonl", ingested.cuts)
         files.append("cuts.jsonl")
     figures = _figures(selection, splits)
+    for note in notes_on_balance(figures["balance"]):
+        console.notice(f"prep: {note}")
+        selection.notes.append(note)
     if selection.buffer:
         train = selection.in_split("train")
         figures["buffer"] = add_to_buffer(
@@ -167,9 +171,31 @@ def _figures(selection: Selection, splits: Mapping[str, WrittenSplit]) -> dict[s
         "trained_tokens": sum(sized.trained for sized in train),
         **{name: value for name, value in rows.items() if name != "by_file"},
         **({"made": made} if made else {}),
+        "balance": {name: _balance(split) for name, split in splits.items()},
         **statistics([of for of, _ in records], [sized for _, sized in records]),
         "by_file": rows["by_file"],
     }
+
+
+def _balance(split: WrittenSplit) -> dict[str, int]:
+    """How many records that offer tools call one, and how many call none."""
+    calls = Counter(bool(sized.called) for _, sized in split.records if sized.offered)
+    return {"call": calls[True], "no_call": calls[False]}
+
+
+def notes_on_balance(balance: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """Says where rows of one kind are rare: who learns only calls calls where nothing fits."""
+    for split, counts in balance.items():
+        total, rare = sum(counts.values()), min(counts, key=lambda kind: counts[kind])
+        if split == "dev" or total < FEW or counts[rare] >= RARE * total:
+            continue
+        call, fix = "one", "a model learns not to call"
+        if rare == "no_call":
+            call = "none"
+            fix = "a model learns to call where nothing fits; --no-call-share .12 adds such rows"
+        if split == "test":
+            fix = "eval can hardly measure these; raise --test, or add such rows"
+        yield f"{counts[rare]} of {total} {split} rows with tools call {call}: {fix}"
 
 
 def _new_tools(selection: Selection) -> int:
