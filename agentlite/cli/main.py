@@ -12,7 +12,7 @@ import click
 
 from agentlite.cli.commands import OTHERS, OtherCommand
 from agentlite.config.pipeline import MADE, STAGES, Stage, typed
-from agentlite.core.console import hidden
+from agentlite.core.console import hidden, printable
 from agentlite.core.errors import DISK, GATE, NAMES, OTHER_NAMES, UserError, nearest
 from agentlite.core.version import VERSION
 
@@ -130,7 +130,7 @@ def main() -> None:
             _print_error(_of_the_system(error))
             sys.exit(DISK)
         click.echo(
-            f"Error: {type(error).__name__}: {error}\n"
+            f"Error: {type(error).__name__}: {printable(str(error))}\n"
             "This is a fault of agentlite or of a library. "
             "--debug shows where; please report it.",
             err=True,
@@ -141,7 +141,11 @@ def main() -> None:
 
 def _print_error(error: UserError) -> None:
     head = click.style("Error:", fg="red", bold=True)
-    click.echo(f"{head} {error}", err=True, color=False if os.environ.get("NO_COLOR") else None)
+    click.echo(
+        f"{head} {printable(str(error))}",
+        err=True,
+        color=False if os.environ.get("NO_COLOR") else None,
+    )
     _print_json(error)
 
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 from agentlite.config.gpu_profiles import AUTO, CPU, GPU, has_gpu
 from agentlite.config.metavars import as_typed, choices, is_struct, metavar, without_marks
 from agentlite.config.settings import COMMANDS, default, fields
+from agentlite.core.console import HIDDEN
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.plain_words import type_error
 
@@ -203,11 +204,13 @@ def _known_command(section: object, where: str) -> None:
 def _build(command: str, values: dict[str, object], origin: Mapping[str, str]) -> object:
     built = {}
     for key, value in values.items():
-        if isinstance(value, dict) and (secret := next(iter(value.keys() & SECRETS), "")):
+        inner = value.items() if isinstance(value, dict) else ()
+        secrets = [name for name, one in inner if name in SECRETS or HIDDEN.search(str(one))]
+        if secrets:
             raise UserError(
                 "a secret is not a setting: plan.json would hold it.",
                 "Put it in the environment: HF_TOKEN=..., or `hf auth login`.",
-                location=f"{command}.{key}.{secret}",
+                location=f"{command}.{key}.{secrets[0]}",
             )
         equals = "=" if origin[key].startswith("--set ") else " "
         written = f"{origin[key]}{equals}" if origin[key].startswith("--") else f"{key}: "

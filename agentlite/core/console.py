@@ -42,7 +42,7 @@ class Advance(Protocol):
 
 def notice(text: str) -> None:
     if distributed.first():
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 def hidden(text: str) -> str:
@@ -156,7 +156,7 @@ def print_table(
     for row, colour in zip_longest(body, colours, fillvalue=""):
         states = [cell.partition(" ")[0].rstrip(",") for cell in row]
         styles = [colour or COLOURS.get(state, "") for state in states]
-        table.add_row(*map(Text, row, styles))
+        table.add_row(*map(Text, map(printable, row), styles))
     stream = stream or sys.stdout
     console = Console(file=stream, width=None if stream.isatty() else 120, highlight=False)
     with console.capture() as captured:
@@ -211,5 +211,7 @@ def pointed(text: str, start: int, end: int) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """Text that cannot move the cursor: each character that is not printable becomes a dot."""
-    return "".join(sign if sign.isprintable() else "·" for sign in text)
+    """Text that a terminal shows and does not obey: each character that is not printable becomes a
+    dot, apart from the ends of lines.
+    """
+    return "".join(sign if sign.isprintable() or sign == "\n" else "·" for sign in text)

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from agentlite.core.console import printable
 from agentlite.core.errors import NETWORK, UserError
 
 if TYPE_CHECKING:
@@ -277,6 +278,6 @@ def _printable(endpoint: Endpoint, text: str) -> str:
     """The beginning of a text, without what a terminal would obey, and without the key: some
     servers send back what they got. The key is taken out before a cut that could leave a part.
     """
-    text = "".join(filter(str.isprintable, " ".join(text.split())))
+    text = printable(" ".join(text.split()))
     key = _key(endpoint)
     return (text.replace(key, "(the key)") if key else text)[:LONGEST_DETAIL]

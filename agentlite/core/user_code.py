@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from agentlite.core.console import printable
 from agentlite.core.errors import UserError
 
 LOADING = 60.0  # seconds to start the child and import the user's files
@@ -264,7 +265,7 @@ def _described(error: BaseException) -> str:
 
 
 def one_line(text: str) -> str:
-    return " ".join(text.split())[:LONGEST]
+    return printable(" ".join(text.split()))[:LONGEST]
 
 
 def _last_line(error: BaseException, file: str) -> str:

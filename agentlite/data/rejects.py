@@ -69,7 +69,8 @@ def report(rejects: Sequence[Reject], file: str, *, repairs: bool = True) -> Ite
     elsewhere = f" ({file})" if file else ""
     for (code, hint), reasons in [*kinds.items()][:MOST_KINDS]:
         for reason, same in [*reasons.items()][:MOST_REASONS]:
-            yield f"{same[0].location}: {code} {printable(reason)}"
+            words = " ".join(printable(reason).split("\n"))
+            yield f"{same[0].location}: {code} {words}"
             yield from (f"  | {line}" for line in excerpt(same[0].content, same[0].at, reason))
             if more := list(dict.fromkeys(reject.location for reject in same[1:])):
                 yield f"  = also {places(more)}{elsewhere if len(more) > MOST_LINES else ''}"

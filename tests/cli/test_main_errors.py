@@ -11,8 +11,9 @@ import pytest
 
 from agentlite.cli import main as command_line
 from agentlite.cli.main import group, main
-from agentlite.core import errors
+from agentlite.core import console, errors
 from agentlite.core.errors import UserError
+from agentlite.core.user_code import one_line
 from agentlite.engine.watch import Stopped
 
 
@@ -37,6 +38,29 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         return 0, *capsys.readouterr()
 
     return run
+
+
+# they set a terminal's title, clear it, colour it, go back, and turn the writing round
+OBEYED = "\x1b]0;title\x07 \x1b[2J \x9b31m \r\b\x7f\0 \u202etxt.exe\u2066"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UserError(f"fails: {OBEYED}", f"Fix {OBEYED}", location=OBEYED),
+        OSError(errno.ENOENT, OBEYED, OBEYED),
+        ZeroDivisionError(OBEYED),
+    ],
+)
+def test_no_error_notice_or_table_holds_what_a_terminal_obeys(
+    error: Exception, run: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A template, a server or a tool may say it."""
+    _, _, said = run(error)
+    console.notice(OBEYED)
+    console.print_table([["tool"], [OBEYED]])
+    shown = [said, *capsys.readouterr(), one_line(OBEYED)]
+    assert all("txt.exe" in text and text.replace("\n", "").isprintable() for text in shown)
 
 
 STOPPED = "Stopped. The same command again carries on; prep begins anew.\n"

@@ -123,11 +123,16 @@ def test_a_typo_in_any_section_of_a_file_is_refused_by_every_command(folder, fil
         assert resolve.resolve(command, given).settings.seed == (section == command)
 
 
-@pytest.mark.parametrize("key", ["hub_token", "push_to_hub_token", "token", "use_auth_token"])
+SECRETS = ["hub_token", "push_to_hub_token", "token", "use_auth_token"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [*((key, "hf_x") for key in SECRETS), ("env_key", "hf_x" + "a" * 30)]
+)
 @pytest.mark.parametrize("mapping", ["trl", "peft"])
-def test_no_secret_gets_into_a_plan(folder, key, mapping):
+def test_no_secret_gets_into_a_plan(folder, key, value, mapping):
     with pytest.raises(UserError, match="a secret is not a setting") as refused:
-        resolve.resolve("sft", Given(sets=(f"sft.{mapping}.{key}=hf_x",), profile="bare"))
+        resolve.resolve("sft", Given(sets=(f"sft.{mapping}.{key}={value}",), profile="bare"))
     assert refused.value.location == f"sft.{mapping}.{key}"
     assert "hf_x" not in str(refused.value)
 

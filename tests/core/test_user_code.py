@@ -157,7 +157,7 @@ OUTCOMES = {
     "recursion": "raised RecursionError",
     "takes_memory": "raised MemoryError",
     "half_a_character": "a\ufffdb",
-    "half_an_error": "raised ValueError: \ufffd and \ufffd",
+    "half_an_error": "raised ValueError: · and ·",
     "returns_nan": "raised ValueError",
     "an_object": "raised TypeError",
     "awaits": "ok",

@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from agentlite.core.console import printable
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import Record
 from agentlite.scoring.rewards.attempt import Attempt, TraceStep
@@ -141,9 +142,7 @@ def settle_weights(
 def feedback(attempt: Attempt) -> str:
     """One plain line: the first thing that is wrong, or `right`."""
     line = _of_step(attempt) if attempt.trace is None else _of_trace(attempt)
-    if not line.isprintable():
-        line = "".join(c if c.isprintable() else " " for c in line)
-    return line[:LONGEST]
+    return printable(line.replace("\n", " "))[:LONGEST]
 
 
 def _of_step(attempt: Attempt) -> str:
