@@ -6,6 +6,7 @@ A model would learn to invent results, and learn calls in another model's own fo
 import json
 import re
 from collections.abc import Iterator
+from itertools import chain
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Record
@@ -112,13 +113,15 @@ OPENING = re.compile(r"\s*(?:<think>.*?</think>\s*)?(?:```(?:json|tool_calls?)?\
 TOOL_KEYS = ("name", "tool_name", "tool", "function", "action")
 ARGUMENT_KEYS = ("parameters", "arguments", "args", "input", "kwargs", "action_input", "tool_input")
 HOLDERS = ("tool_calls", "tool_call", "calls", "function_call", "function")
+# a tool that a text describes: by JSON, or as OpenHands does
+DESCRIBED = re.compile(r"""["']name["']\s*:\s*["']([\w.-]+)["']|FUNCTION #\d+: ([\w.-]+)""")
 PYTHON_CALL = re.compile(r"\[?\s*(?P<name>[\w.-]+)\(.*\)\]?\Z", re.DOTALL)
 
 
 def check_trained(record: Record) -> None:
     """Raises RowError E218 for a trained turn that holds a result, or another speaker's turn; and
-    E222 for one that writes a call as another model does, where tools are on offer. Of an answer
-    with calls, only its words count.
+    E222 for one that writes a call as another model does, where tools are on offer, or described in
+    a prompt that no format knows. Of an answer with calls, only its words count.
     """
     names = {tool.name for tool in record.tools}
     trained = [(turn, record.messages[turn]) for turn in record.turns if record.messages[turn].loss]
@@ -131,6 +134,7 @@ def check_trained(record: Record) -> None:
             if goes_on and (IS_RESULT.fullmatch(block) or _is_introduced(block, record)):
                 reason = f"messages[{turn}] is trained and holds a result: the block {block!r}"
                 raise RowError("E218", reason, at=block)
+    names = names or _described(record)
     for turn, message in trained if names else ():
         call = call_mark(message.content)
         if not call and not message.calls:
@@ -180,6 +184,18 @@ def blocks_behind(text: str) -> Iterator[tuple[str, bool]]:
         )
         if closed and not own:
             yield name, bool(rest.strip())
+
+
+def _described(record: Record) -> set[str]:
+    """The names of the tools whose schemas stand in a prompt's text."""
+    prompts = (m.content for m in record.messages if m.role in ("system", "user"))
+    return {
+        name
+        for prompt in prompts
+        if "arameters" in prompt
+        for name in chain.from_iterable(DESCRIBED.findall(prompt))
+        if name
+    }
 
 
 def _is_introduced(block: str, record: Record) -> bool:

@@ -2,6 +2,8 @@
 one is the assistant's own words.
 """
 
+from collections.abc import Callable
+
 import pytest
 
 from agentlite.core.errors import RowError
@@ -287,6 +289,42 @@ def test_the_json_of_a_call_alone_is_refused(text: str) -> None:
     assert no.value.code == "E222"
     check_trained(Record(messages=messages))
     check_trained(record)
+
+
+SCHEMA = '{"name": "weather", "parameters": {"type": "object", "properties": {}}}'
+PROMPTS = {
+    "a list": f"Answer the user.\nList of tools: [{SCHEMA}]",
+    "an object": f"You may call these, by their names:\n{SCHEMA}\nAnswer briefly.",
+    "literals": "These are there: [" + SCHEMA.replace('"', "'") + "]",
+    "OpenHands": "---- BEGIN FUNCTION #1: weather ----\nParameters:\n (1) city (string, required)",
+}
+CONTAINERS: dict[str, Callable[[str, str], dict[str, object]]] = {
+    "messages": lambda prompt, text: {
+        "messages": [{"role": "system", "content": prompt}, *row(text)["messages"]]  # type: ignore[misc]
+    },
+    "sharegpt": lambda prompt, text: {
+        "system": prompt,
+        "conversations": [{"from": "human", "value": "Wet?"}, {"from": "gpt", "value": text}],
+    },
+    "alpaca": lambda prompt, text: {"instruction": prompt, "input": "Wet?", "output": text},
+    "completion": lambda prompt, text: {"prompt": f"{prompt}\n\nWet?", "completion": text},
+}
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_a_call_of_a_tool_that_a_prompt_describes_is_read_or_refused_and_never_learned_as_words(
+    prompt: str, container: str
+) -> None:
+    codes = set[str]()
+    for text in (*(text for texts in CALLS.values() for text in texts), *BARE):
+        try:
+            record = to_record(CONTAINERS[container](PROMPTS[prompt], text))
+        except RowError as refused:
+            codes.add(refused.code)
+        else:
+            assert any(message.calls for message in record.messages) and record.tools, text
+    assert codes <= {"E222", "E209", "E206", "E124", "E218"}
 
 
 @pytest.mark.parametrize("text", NO_CALLS, ids=lambda text: text[:40])

@@ -78,7 +78,13 @@ FORMATS: dict[str, Format] = {
     )
 }
 # how answers write calls and results as text; what lists tools in its own way first
-SYNTAXES = (modelscope.SYNTAX, react.TOOLLLAMA_SYNTAX, react.SYNTAX, inline_calls.SYNTAX)
+SYNTAXES = (
+    modelscope.SYNTAX,
+    react.TOOLLLAMA_SYNTAX,
+    react.SYNTAX,
+    inline_calls.SYNTAX,
+    inline_calls.TOOLACE_SYNTAX,
+)
 # a split by our names and by those of other data sets
 SPLIT_NAMES = {name: name for name in SPLITS} | dict.fromkeys(("validation", "valid", "val"), "dev")
 # where a dialog may be written as its JSON, as columns of Parquet often are
