@@ -1,5 +1,6 @@
 """Records -> train, dev and test, with records that ask the same kept on one side."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from math import sqrt
@@ -31,6 +32,8 @@ class Split(NamedTuple):
     notes: list[str]
 
 
+WORD = re.compile(r"\w+")
+COMPARED = range(4, 41)  # words of a question: shorter ones say little, longer ones take long
 # what ties records of one group, by the name it has in --split-by
 TIES: dict[str, Callable[[Traits], Iterable[Hashable]]] = {
     # Equal user turns that are long enough to ask something: "yes, please" and "Hi!" tie nothing,
@@ -42,6 +45,27 @@ TIES: dict[str, Callable[[Traits], Iterable[Hashable]]] = {
     "tools": lambda record: record.tools,
     "calls": lambda record: [record.keys.calls] if record.keys.value_bytes >= TELLING else [],
 }
+
+
+def one_word_apart(asked: Iterable[str], learned: Iterable[str]) -> int:
+    """How many of the questions differ from a learned one by a word: another, one more or less."""
+    by_key: dict[int, list[int]] = {}
+    for number, question in enumerate(asked):
+        for key in _but_a_word(question):
+            by_key.setdefault(key, []).append(number)
+    near: set[int] = set()
+    for question in learned:
+        for key in _but_a_word(question):
+            near.update(by_key.pop(key, ()))
+    return len(near)
+
+
+def _but_a_word(question: str) -> list[int]:
+    """Hashes of the words, and of the words without each of them."""
+    words = WORD.findall(question.casefold())
+    if len(words) not in COMPARED:
+        return []
+    return [hash((*words[:at], *words[at + 1 :])) for at in range(len(words) + 1)]
 
 
 def assign_splits(

@@ -4,7 +4,7 @@ A step changes the selection. Records are named by their index among all that we
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from agentlite.core import console
@@ -24,10 +24,11 @@ from agentlite.data.curation.duplicates import (
 )
 from agentlite.data.curation.keep import parse_keep, surpassed
 from agentlite.data.curation.mix import draw, parse_mix, parts, repetitions
-from agentlite.data.curation.split import assign_splits
+from agentlite.data.curation.split import assign_splits, one_word_apart
 from agentlite.data.curation.traits import dialog_text, near_text, traits
 from agentlite.data.ingest import End, IngestContext, Ingested
 
+TOLD = 10  # test questions that are nearly learned: fewer are chance
 LEFT_OUT = "F341"  # the code of what a coreset leaves out
 
 
@@ -79,6 +80,12 @@ class Selection:
     def in_split(self, *names: str) -> list[int]:
         """The records of these splits; only after the step `split`."""
         return [index for index, record in self.kept.items() if record.split in names]
+
+    def questions(self, indices: Iterable[int]) -> Iterator[str]:
+        """What the user says first in each of these records."""
+        for index in indices:
+            messages = self.ingested.record(index).messages
+            yield next((one.content for one in messages if one.role == "user"), "")
 
 
 def select(selection: Selection) -> Selection:
@@ -172,6 +179,16 @@ def _split(selection: Selection) -> None:
     selection.drop("F332", {index: kept[of].id for index, of in split.crossing.items()})
     selection.drop("F333", dict.fromkeys(split.torn, ""))
     selection.notes += split.notes
+    asked = selection.in_split("test")
+    near = one_word_apart(
+        selection.questions(asked), selection.questions(selection.in_split("train"))
+    )
+    if near >= max(TOLD, len(asked) / 20):
+        selection.notes.append(
+            f"{near} of {len(asked)} test questions differ from a train question by one word, so "
+            "they say little about new ones (--set prep.split_by=query,near,parent,calls,tools "
+            "keeps the tools of a split out of the others)"
+        )
     selection.figures["groups"] = split.groups
     if split.missed:
         selection.figures["split_missed"] = split.missed
