@@ -25,6 +25,10 @@ FIXES = {
     ),
     errno.EFBIG: "No file may be that long: `ulimit -f` sets a limit, and a FAT disk has one of "
     "4 GiB. Name another folder{by}.",
+    **dict.fromkeys(
+        (errno.ENOLCK, errno.EOPNOTSUPP),
+        "This disk has no locks, as some of a network: give a folder on another one{by}.",
+    ),
     errno.ENOTDIR: "A part of this path is a file. Name a folder{by}.",
     errno.EEXIST: "A file stands there, or a link that leads nowhere. Remove it, or name another "
     "folder{by}.",

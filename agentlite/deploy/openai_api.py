@@ -340,8 +340,9 @@ def chat_job(body: bytes, chat_model: ChatModel) -> ServeJob:
     dialog = chat_model.opened(request.messages, request.offered)
     _check_length(chat_model, len(dialog.ids))
     completion = Completion(request, chat_model.name)
+    most = chat_model.max_new_tokens
     decoding = Decoding(
-        request.max_completion_tokens or request.max_tokens or chat_model.max_new_tokens,
+        min(most, request.max_completion_tokens or request.max_tokens or most),
         temperature=request.temperature or 0.0,
         top_p=request.top_p or 1.0,
         seed=completion.seed,

@@ -144,15 +144,17 @@ class Server:
         )
 
     def _refuse_strangers(self, request: Request) -> None:
-        """A web page that is open here may send requests too; it names itself, or a host that is
-        not this one. Where other machines may ask, the token says who is a stranger.
+        """A web page that is open here may send requests too, that of another program on this
+        machine as well: a browser names its origin, or a host that is not this one. Where other
+        machines may ask, the token says who is a stranger.
         """
         if self.is_local:
             host = _name_of(f"//{request.headers.get('Host') or 'localhost'}")
-            origin = request.headers.get("Origin")
-            if host not in LOCAL or (origin and _name_of(origin) not in LOCAL):
+            if host not in LOCAL or "Origin" in request.headers:
                 raise Refused(
-                    403, "This server only answers programs on its own machine.", code="forbidden"
+                    403,
+                    "This server only answers programs on its own machine, and no web page.",
+                    code="forbidden",
                 )
         given = request.headers.get("Authorization", "").encode("latin-1")
         is_open = not self.token or request.scope["path"] == "/health"

@@ -6,9 +6,11 @@ time limit of its own: that of the world holds.
 
 import contextlib
 import json
+import os
 import shlex
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
@@ -25,6 +27,11 @@ LAST_WORDS = 1 << 16  # bytes at the end of a server's stderr in which its last 
 # to what a server asks: it may ask whether the client is there, and nothing else
 PONG: dict[str, Any] = {"result": {}}
 REFUSAL = {"error": {"code": -32601, "message": "agentlite only uses tools"}}
+# all that a server over stdio sees of the environment: keys are none of its business
+PASSED = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "TZ", "LANG", "LC_ALL"),
+    *("PYTHONPATH", "VIRTUAL_ENV"),
+)
 UNSEEN = {"image": "image", "audio": "sound"}  # content that a text cannot hold
 JsonRpc = dict[str, Any]
 
@@ -38,13 +45,15 @@ class McpWorld:
         user_turns: Sequence[str],
         reset_calls: Sequence[Mapping[str, Any]],
         gold: Sequence[Mapping[str, Any]] | None,
+        env_keep: Sequence[str] = (),
     ) -> None:
         """`server`: a command or a URL. `user_turns`: those behind the first. `reset_calls`: made
         before the task begins; their tools are not on offer. `gold`: the right calls, if known.
+        `env_keep`: further variables of the environment for a command.
         """
         self.user, self.gold = iter(user_turns), gold
         self.made: list[Mapping[str, Any]] = []
-        self.client = McpClient(server)
+        self.client = McpClient(server, env_keep)
         self.hidden = {call["name"] for call in reset_calls}
         for call in reset_calls:
             result = self.client.call(call["name"], call["arguments"])
@@ -74,11 +83,11 @@ class McpWorld:
 
 
 class McpClient:
-    """A session with a server. `server`: a command, or a URL."""
+    """A session with a server. `server`: a command, which sees `env_keep`, or a URL."""
 
-    def __init__(self, server: str):
+    def __init__(self, server: str, env_keep: Sequence[str] = ()):
         self.numbers = count(1)
-        self.transport = Http(server) if is_url(server) else Stdio(server)
+        self.transport = Http(server) if is_url(server) else Stdio(server, env_keep)
         about = {"name": "agentlite", "version": "0"}
         ours = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": about}
         theirs = self._ask("initialize", ours)
@@ -87,13 +96,20 @@ class McpClient:
         self._send({"method": "notifications/initialized"})
 
     def tools(self) -> list[dict[str, Any]]:
-        """In OpenAI's shape, from all pages. A tool that is none stays as it is, to be refused."""
+        """In OpenAI's shape, from all pages. A tool that is none stays as it is, to be refused.
+        Raises LostWorldError for two of one name.
+        """
         tools: list[dict[str, Any]] = []
         cursor: dict[str, Any] = {}
         while True:
             page = self._ask("tools/list", cursor)
             tools += map(openai_tool, page.get("tools") or ())
             if not page.get("nextCursor"):
+                functions = [tool["function"] for tool in tools]
+                names = Counter(str(one.get("name")) for one in functions if isinstance(one, dict))
+                for name, number in names.most_common(1):
+                    if number > 1:
+                        raise LostWorldError(f"the server has {number} tools of the name {name}")
                 return tools
             cursor = {"cursor": page["nextCursor"]}
 
@@ -182,7 +198,7 @@ def _messages(text: str | bytes) -> list[JsonRpc]:
 class Stdio:
     """A server that is a process: a line of JSON for each message."""
 
-    def __init__(self, command: str):
+    def __init__(self, command: str, env_keep: Sequence[str]):
         # a server logs to stderr, which is not shown: there is one for each rollout
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 (open for as long as the server)
         try:
@@ -191,6 +207,7 @@ class Stdio:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self.log,
+                env={k: value for k, value in os.environ.items() if k in {*PASSED, *env_keep}},
             )
         except (OSError, ValueError) as error:
             raise LostWorldError(f"the server cannot be started: {error}") from error

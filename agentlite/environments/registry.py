@@ -1,7 +1,7 @@
 """An environment by its name, `KIND:REST` or `file.py:Class`: the class of its worlds; tasks."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,9 +50,11 @@ def environment(
     tasks_file: Path | None = None,
     extra_tools: int | None = None,
     needs_tasks: bool = True,
+    env_keep: Sequence[str] = (),
 ) -> Environment:
     """`extra_tools`: how many tools BFCL's tasks offer that their gold does not call; all if None.
     `needs_tasks`: if not, a world without a file of tasks has one, which is empty.
+    `env_keep`: variables that an MCP server gets.
     """
     kind, _, rest = name.partition(":")
     file, _, class_name = name.rpartition(":")
@@ -98,7 +100,7 @@ def environment(
     complete: Callable[[EnvironmentTask], EnvironmentTask]
     if kind == "mcp":
         named: Named | None = Named(mcp_world.__file__, mcp_world.McpWorld.__name__, CLASS)
-        complete = partial(_mcp, rest)
+        complete = partial(_mcp, rest, env_keep)
     elif kind == "mock":
         named, complete = None, partial(_mock, read_tools_file(Path(rest)))
     else:
@@ -126,12 +128,13 @@ def _bfcl(
     return Environment(name, named, partial(bfcl_tasks.tasks, category, extra_tools), {})
 
 
-def _mcp(server: str, task: EnvironmentTask) -> EnvironmentTask:
+def _mcp(server: str, env_keep: Sequence[str], task: EnvironmentTask) -> EnvironmentTask:
     """With the row that `McpWorld.reset` takes. Raises RowError."""
     first = task.row.get("reset_calls", [])
     if not isinstance(first, list):
         raise RowError("E201", "reset_calls is not a list of calls")
-    return _with_row(task, server=server, reset_calls=wire(map(read_call, first)))
+    calls = wire(map(read_call, first))
+    return _with_row(task, server=server, reset_calls=calls, env_keep=list(env_keep))
 
 
 def _mock(tools: list[dict[str, Any]], task: EnvironmentTask) -> EnvironmentTask:

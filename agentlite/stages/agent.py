@@ -111,7 +111,7 @@ def rollout_settings(settings: Struct, **changed: object) -> RolloutSettings:
 def prepare(settings: RolloutSettings, run: Path, begun: Path | None) -> Agent:
     """Refuses an environment, tasks, settings or a model that cannot be used; loads no model."""
     tasks_file = Path(settings.tasks) if settings.tasks else None
-    world = environment(settings.env, tasks_file, settings.extra_tools)
+    world = environment(settings.env, tasks_file, settings.extra_tools, env_keep=settings.env_keep)
     tasks = _choose_tasks(settings, world)
     agent = _without_tasks(settings, world, run, begun)
     setup = agent.setup._replace(users=_users(settings, world, tasks))

@@ -26,7 +26,7 @@ ASKED: dict[str, Any] = {"model": "sft", "messages": [OSLO], "tools": [WEATHER_T
 
 @pytest.fixture(scope="module")
 def chat_model(caller: Path) -> ChatModel:
-    made = ChatModel("sft", caller, max_length=512, max_new_tokens=40)
+    made = ChatModel("sft", caller, max_length=512, max_new_tokens=400)
     made.load()
     return made
 

@@ -121,6 +121,12 @@ def test_a_client_that_went_away_is_not_worked_for_and_keeps_nobody_waiting(serv
     assert status_of(third) == 200 and len(model.decodings) == 2
 
 
+def test_no_client_gets_more_tokens_than_the_server_allows(server, model):
+    for fields in ({}, {"max_tokens": 7}, {"max_completion_tokens": 10**30}, {"max_tokens": 41}):
+        assert post(server, ASKED | fields)[0] == 200
+    assert [one.max_new_tokens for one in model.decodings] == [40, 7, 40, 40]
+
+
 @pytest.mark.parametrize("longest", [0, 2])
 def test_one_is_answered_and_the_longest_number_waits_in_order(model, longest):
     model.free.clear()
@@ -267,8 +273,9 @@ def test_an_address_of_other_machines_needs_a_token_and_no_host_then(model, host
         ({"Host": "[::1"}, 403),
         ({"Host": "evil.example"}, 403),
         ({"Host": "localhost.evil.example:1"}, 403),
-        ({"Origin": "http://127.0.0.1:3000"}, 200),
-        ({"Origin": "http://localhost"}, 200),
+        ({"Origin": "http://127.0.0.1:3000"}, 403),
+        ({"Origin": "http://localhost"}, 403),
+        ({"Origin": ""}, 403),
         ({"Origin": "http://evil.example"}, 403),
         ({"Origin": "null"}, 403),
         ({"Origin": "file://"}, 403),

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 from support.mcp_servers import command, served
 
-from agentlite.environments.mcp_world import McpClient, _events
+from agentlite.environments.mcp_world import PASSED, McpClient, _events
 from agentlite.environments.world_process import LostWorldError
 
 pytestmark = pytest.mark.long  # a process for each server
@@ -34,6 +34,24 @@ def test_a_server_of_the_package_lists_its_tools_and_carries_out_calls(over):
         assert client.call("buy", {}).startswith("Error")
         assert client.call("sell", {}).startswith("Error: Unknown tool")
         assert client.call("buy", {"item": "fig"}) == "4 in the cart"
+
+
+def test_a_server_sees_no_key_that_it_is_not_given(monkeypatch):
+    for name in ("OPENAI_API_KEY", "SHOP_TOKEN", "HOME"):
+        monkeypatch.setenv(name, "secret-of-mine")
+    for keep in ([], ["SHOP_TOKEN"]):
+        client = McpClient(command("environment"), keep)
+        seen = client.call("buy", {}).split()
+        client.close()
+        assert {"PATH", "HOME", *keep} <= {*seen} <= {*PASSED, *keep, "LC_CTYPE"}
+
+
+def test_two_tools_of_one_name_are_said():
+    with (
+        session("two of a name", "stdio") as client,
+        pytest.raises(LostWorldError, match="2 tools of the name buy"),
+    ):
+        client.tools()
 
 
 RESULTS = {

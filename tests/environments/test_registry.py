@@ -105,6 +105,7 @@ def test_a_world_on_a_server_gets_the_server_the_user_and_the_right_calls(tmp_pa
     server = "mcp:python server.py"
     task = the_task(tmp_path, server, **columns, reset_calls=[{"name": "open"}], level=3)
     assert task.row == {
+        "env_keep": [],
         "server": "python server.py",
         "user_turns": ["Two."],
         "reset_calls": [{"name": "open", "arguments": {}}],
@@ -112,6 +113,7 @@ def test_a_world_on_a_server_gets_the_server_the_user_and_the_right_calls(tmp_pa
     }
     assert task.messages[0].content == "A fig." and len(task.gold) == 3
     nothing = {"server": "python server.py", "user_turns": [], "reset_calls": [], "gold": None}
+    nothing["env_keep"] = []
     assert the_task(tmp_path, server, prompt="A fig.").row == nothing
     (bare,) = environment(server, needs_tasks=False).tasks()
     assert (bare.id, bare.messages, bare.row) == ("", (), nothing)

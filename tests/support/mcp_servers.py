@@ -126,6 +126,8 @@ def answer_call(fault: str, request: Any, connection: Connection) -> None:
         out(result(request, content=[text("out of apples")], isError=True))
     elif fault == "images":
         out(result(request, content=BLOCKS))
+    elif fault == "environment":
+        out(result(request, content=[text(" ".join(sorted(os.environ)))]))
     elif fault == "structured":
         out(result(request, content=[], structuredContent={"left": 2}))
     elif fault == "asks":
@@ -158,7 +160,7 @@ def answer(fault: str, request: Any, connection: Connection) -> None:
             version = request["params"]["protocolVersion"]
             out(result(request, protocolVersion=version, capabilities=tools, serverInfo=about))
     elif method == "tools/list":
-        out(result(request, tools=[BUY]))
+        out(result(request, tools=[BUY] * (2 if fault == "two of a name" else 1)))
     else:
         answer_call(fault, request, connection)
 

@@ -10,8 +10,9 @@ from msgspec import Meta
 
 from agentlite.cli.decoding_options import DecodingOptions
 from agentlite.cli.help_page import Command
-from agentlite.config.fields import COMMON, Section, Whole
+from agentlite.config.fields import COMMON, Count, Section, Whole
 from agentlite.config.metavars import Metavar, Variable
+from agentlite.config.settings import SAMPLING
 
 SERVER = Section("Server")
 Port = Annotated[int, Meta(ge=0, le=65535)]
@@ -26,6 +27,8 @@ class ServeOptions(DecodingOptions, frozen=True, kw_only=True):
     """address to listen on; one that other machines reach needs --token-env"""
     token_env: Annotated[Variable, SERVER, COMMON] = ""
     """environment variable with the token that clients must send as their API key"""
+    max_new_tokens: Annotated[Count, SAMPLING, COMMON] = 1024
+    """maximum tokens of an answer, also where a client asks for more"""
     queue: Annotated[Whole, SERVER] = 64
     """requests that may wait; more are answered with 503 and Retry-After"""
 

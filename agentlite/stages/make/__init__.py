@@ -128,7 +128,7 @@ def _environment(settings: MakeSettings) -> Environment:
             location=f"--env {settings.env}" if settings.env else "agentlite make",
         )
     tasks_file = Path(settings.tasks) if settings.tasks else None
-    return environment(settings.env, tasks_file, needs_tasks=False)
+    return environment(settings.env, tasks_file, needs_tasks=False, env_keep=settings.env_keep)
 
 
 def _tasks(settings: MakeSettings, world: Environment) -> list[EnvironmentTask]:
