@@ -74,6 +74,7 @@ class Reply(NamedTuple):
     calls: Sequence[Any] = ()
     finish: str = ""
     detail: str = ""
+    thought: str = ""
 
     @property
     def why(self) -> str:
@@ -84,6 +85,8 @@ class Reply(NamedTuple):
 class _Message(msgspec.Struct):
     content: str | None = None
     tool_calls: list[Any] | None = None
+    reasoning_content: Any = None
+    reasoning: Any = None
 
 
 class _Choice(msgspec.Struct):
@@ -242,6 +245,7 @@ def _read(content: bytearray) -> Reply:
     # A thinking model may be cut before its first word; everything else must have text or a call.
     is_empty = answer.content is None and not answer.tool_calls and finish != "length"
     usage = completion.usage if isinstance(completion.usage, dict) else {}
+    thought = answer.reasoning_content or answer.reasoning
     read, written = (usage.get(f"{kind}_tokens") for kind in ("prompt", "completion"))
     return Reply(
         answer.content or "",
@@ -250,6 +254,7 @@ def _read(content: bytearray) -> Reply:
         written if isinstance(written, int) and written >= 0 else 0,
         calls=answer.tool_calls or (),
         finish=finish,
+        thought=thought if isinstance(thought, str) else "",
     )
 
 

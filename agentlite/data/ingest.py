@@ -31,6 +31,7 @@ from agentlite.data.formats.source_formats import format_of
 from agentlite.data.rejects import Reject, reject_of
 from agentlite.rendering import Mixture, encoding, renderer
 from agentlite.rendering.foreign_text import unknown_blocks
+from agentlite.rendering.protocol import without_thoughts
 from agentlite.rendering.template import Template
 
 # how a row ends, by the first letter of its code
@@ -124,6 +125,11 @@ def _sample(
     settings, record_id, done = context.settings, "", Row()
     try:
         record = to_record(part, name, reader_options(settings, context.catalogue))
+        if (silent := without_thoughts(record)) != record:
+            if settings.thoughts == "drop":
+                record, done["thoughts"] = silent, "left out"
+            elif not context.template.holds_thoughts:
+                done["in_tags"] = "thoughts"
         validate(record)
         named = record.source or source_name(source)
         record = replace(record, source=named)

@@ -28,7 +28,7 @@ class Opened(NamedTuple):
 
 class Turn(NamedTuple):
     """What the assistant said: the text as the model wrote it, how it ended, and what the protocol
-    reads in it.
+    reads in it. `thought`: where it was taken out of both.
     """
 
     text: str
@@ -36,6 +36,7 @@ class Turn(NamedTuple):
     parsed: Parsed
     prompt_tokens: int = 0
     new_tokens: int = 0
+    thought: str = ""
 
 
 def opened(

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from agentlite.core.records import Call, Message, Record, plain, wire_message
+from agentlite.rendering.protocol import thought_and_words
 
 Row = dict[str, Any]
 
@@ -73,8 +74,8 @@ def llamafactory(record: Record) -> Row:
     """LLaMA-Factory's sharegpt with tools: questions and results in odd places, answers and calls
     in even ones.
 
-    A thought stands before the calls, in <think>; the results of parallel calls are one JSON list.
-    It has no turns that are not trained.
+    What is said beside calls is a thought before them, in <think>; the results of parallel calls
+    are one JSON list. It has no turns that are not trained.
     """
     system = "\n\n".join(m.content for m in record.messages if m.role == "system")
     turns: list[Row] = []
@@ -87,7 +88,8 @@ def llamafactory(record: Record) -> Row:
         for message in messages if role in ("user", "assistant") else ():
             turn = {"from": SHAREGPT[role], "value": message.content}
             if message.calls:
-                thought = f"<think>{message.content}</think>" if message.content else ""
+                said = "\n\n".join(filter(None, thought_and_words(message.content)))
+                thought = f"<think>{said}</think>" if said else ""
                 turn = {"from": "function_call", "value": thought + _called(message)}
             turns.append(turn)
     tools = plain([tool.function for tool in record.tools])

@@ -19,10 +19,14 @@ from agentlite.deploy.answer_form import AnswerForm, call_form, json_form
 from agentlite.deploy.chat_model import ChatModel
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.stream import Listener
+from agentlite.rendering.protocol import thought_and_words
+from agentlite.rendering.template import opens_thought
 
 Kind = Literal["invalid_request_error", "not_found_error", "server_error"]
 MOST_ANSWERS, MOST_STOPS = 16, 16
 TRIES = 3  # of an answer that must have a form
+# characters at the end of a thought that may be half of the mark that ends it
+LONGEST_MARK = 64
 RETRY_TEMPERATURE = 0.8  # at least, from the second try on: the likeliest answer did not fit
 # about the client, not the answer
 PASSED_OVER = ("user", "metadata", "safety_identifier", "prompt_cache_key")
@@ -202,6 +206,7 @@ class Completion:
                 "role": "assistant",
                 "content": content or (None if calls else ""),
                 "refusal": None,
+                **({"reasoning_content": turn.thought} if turn.thought else {}),
                 **({"tool_calls": wire_calls(calls)} if calls else {}),
             }
             reason = _finish(turn, calls)
@@ -210,13 +215,15 @@ class Completion:
             )
         return self._object("chat.completion", choices) | {"usage": self.usage(turns)}
 
-    def last_events(self, index: int, turn: Turn, sent: str) -> Iterator[bytes]:
-        """What is left to send once an answer is whole. `sent`: the text that was streamed already.
-        Of a call the name comes first, then its arguments.
+    def last_events(self, index: int, turn: Turn, sent: Mapping[str, str]) -> Iterator[bytes]:
+        """What is left to send once an answer is whole. `sent`: the texts that were streamed
+        already, by their keys. Of a call the name comes first, then its arguments.
         """
         calls = self.calls(turn)
-        if rest := self.content(turn).removeprefix(sent):
-            yield self.chunk(index, {"content": rest})
+        texts = {"reasoning_content": turn.thought, "content": self.content(turn)}
+        for key, text in texts.items():
+            if rest := text.removeprefix(sent.get(key, "")):
+                yield self.chunk(index, {key: rest})
         for number, call in enumerate(wire_calls(calls)):
             function: Any = call["function"]
             begun = {"index": number, **call, "function": {**function, "arguments": ""}}
@@ -282,6 +289,11 @@ class ServeJob(NamedTuple):
         """
         return not (self.completion.request.offered or self.form)
 
+    def apart(self, text: str) -> tuple[str, str]:
+        """The thought and the words of an answer, as far as it has come."""
+        opened = not self.form and opens_thought(self.prompt.text)
+        return self.chat_model.protocol.apart(text, opened)
+
     def run(self, send: Callable[[bytes], object], is_gone: Callable[[], bool]) -> list[Turn]:
         """All answers; `send` gets the events of a stream as they come. Raises ClientGone, and
         Refused 422 if no try of an answer fits the form.
@@ -290,14 +302,19 @@ class ServeJob(NamedTuple):
         for index in range(completion.request.n or 1):
             if is_gone():  # while it waited
                 raise ClientGone
-            sent = ""
+            text, sent = "", dict[str, str]()
 
-            def listener(text: str, index: int = index) -> bool:
-                nonlocal sent
-                whole = until_stops(sent + text, completion.request.stops)
-                if self.is_wordwise and len(whole) > len(sent):
-                    send(completion.chunk(index, {"content": whole[len(sent) :]}))
-                    sent = whole
+            def listener(piece: str, index: int = index, sent: dict[str, str] = sent) -> bool:
+                nonlocal text
+                text += piece
+                thought, words = self.apart(text)
+                known = thought if words else thought[:-LONGEST_MARK]
+                whole = until_stops(words, completion.request.stops)
+                for key, all_of_it in (("reasoning_content", known), ("content", whole)):
+                    before = sent.get(key, "")
+                    if self.is_wordwise and len(all_of_it) > len(before):
+                        send(completion.chunk(index, {key: all_of_it[len(before) :]}))
+                        sent[key] = all_of_it
                 return not is_gone()
 
             send(completion.chunk(index, {"role": "assistant", "content": ""}))
@@ -319,7 +336,10 @@ class ServeJob(NamedTuple):
             new += turn.new_tokens
             problem = self.form.problem(turn) if self.form and turn.ended != "cut" else ""
             if not problem:
-                return turn._replace(new_tokens=new)
+                thought, words = self.apart(turn.text)
+                parsed = replace(turn.parsed, content=thought_and_words(turn.parsed.content)[1])
+                text = words if thought or words else turn.text
+                return turn._replace(text=text, parsed=parsed, new_tokens=new, thought=thought)
             decoding = decoding._replace(
                 seed=(decoding.seed + (self.completion.request.n or 1)) % 2**31,
                 temperature=max(decoding.temperature, RETRY_TEMPERATURE),

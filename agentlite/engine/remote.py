@@ -15,6 +15,7 @@ from agentlite.core.openai_client import Endpoint, Reply, check
 from agentlite.core.records import Ending, Message, digest, wire_message
 from agentlite.data.formats.tool_calls import read_call
 from agentlite.rendering import Prompt, Protocol, render
+from agentlite.rendering.protocol import with_thought
 from agentlite.rendering.renderer import span_text
 from agentlite.rendering.template import Template
 from agentlite.workspace.model_source import Source
@@ -133,16 +134,16 @@ def replies(
 
 
 def written(reply: Reply, request: RemoteRequest, template: Template) -> tuple[str, Ending]:
-    """A reply's calls in the request's protocol, so that they read back as they are; words as they
-    came, behind the end of a thought that the prompt opens. What the protocol cannot hold stays
-    JSON, which reads as no call."""
+    """A reply's thought and calls in the request's protocol, so that they read back as they are;
+    words as they came, behind the end of a thought that the prompt opens. What the protocol cannot
+    hold stays JSON, which reads as no call."""
     prompt = request.prompt
     ended: Ending = "cut" if reply.finish in UNFINISHED else prompt.ended
-    if not (reply.calls or template.prompt_opens_thought):
+    if not (reply.calls or reply.thought or template.prompt_opens_thought):
         return reply.text, ended
     try:
         calls = tuple(read_call(call) for call in reply.calls)
-        answer = Message("assistant", reply.text, calls)
+        answer = Message("assistant", with_thought(reply.thought, reply.text), calls)
         messages = (*prompt.record.messages[: prompt.turn], answer)
         record = replace(prompt.record, messages=messages, gold={})
         rows = render(record, request.protocol, template)

@@ -29,6 +29,7 @@ from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import LOST, EndedBy, ModelTurn, RolloutKey, Trajectory
 from agentlite.environments.world import CallResult, WorldError, WorldLimits
 from agentlite.rendering import Protocol, encode_answer
+from agentlite.rendering.protocol import thought_and_words
 from agentlite.rendering.template import Template
 
 HINT = (
@@ -408,7 +409,8 @@ class _Rollout:
         """What the user says to words; None ends the dialog."""
         self.messages.append({"role": "assistant", "content": words})
         self.made.append([])
-        said = self.world.next_user(words)  # asked for a simulated user too: tools may change
+        # asked for a simulated user too: tools may change; a user hears no thought
+        said = self.world.next_user(thought_and_words(words)[1])
         if self.user:
             said = yield from self.user.reply(self.messages, [*self.tools])
         if said is not None:

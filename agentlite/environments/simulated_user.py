@@ -18,6 +18,7 @@ from agentlite.core.plain_words import type_error
 from agentlite.core.records import canonical, digest, plain
 from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply, question
 from agentlite.environments.trajectories import SimulatedUserTurns, UserFault
+from agentlite.rendering.protocol import thought_and_words
 
 # what a stop word begins with, in any case: one that was copied wrongly ends the dialog as well
 STOP_BEGINS = re.compile(r"\[\[\s*end\b", re.IGNORECASE)
@@ -122,9 +123,10 @@ class SimulatedUser:
             if message["role"] == "user":
                 mine.append(message["content"])
                 lines.append(plain({"you": message["content"]}))
-            elif message["role"] == "assistant" and message["content"]:
-                theirs.append(message["content"])
-                lines.append(plain({"assistant": message["content"]}))
+            elif message["role"] == "assistant":
+                _, words = thought_and_words(message["content"] or "")
+                theirs += [words] if words else []
+                lines += [plain({"assistant": words})] if words else []
         text = "\n".join(["The dialog so far:", *lines, "", "What do you say next?"])
         reply = yield question("user", text, self.turns.prompt)
         self.turns.replies.append(reply.text)

@@ -3,18 +3,22 @@
 import contextlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
 
+from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Parsed, Record, Tool
 
 DEEPEST = 64
 MOST_CALLS = 128  # of one answer: a model that repeats itself makes thousands
+# A record has the thought of a turn in these tags, before its words, whatever the data, a server or
+# a template writes.
 THINK, THINK_END = "<think>", "</think>"
 THINK_TAG = re.compile(f"{THINK}|{THINK_END}")
+THOUGHT = re.compile(r"\s*<think>(.*?)</think>\s*", re.DOTALL)
 
 
 class PromptExchange(NamedTuple):
@@ -36,7 +40,8 @@ class Protocol:
     unless the record has one of that name. `parse_plain`: reads a call whose input is plain text,
     which the tools make clear, where `parse` has a problem with it; None for any other text.
     `prompt_opens_thought`: the model's template ends a prompt with `<think>`, so that a completion
-    begins inside a thought. `answer_head`: what the template has the model write before its words.
+    begins inside a thought. `thought_marks`: what the template writes before a thought and behind
+    it, if not `<think>`. `answer_head`: what the template has the model write before its words.
     `written`: the prompt template that it is, as JSON, by which a setting names it; "" for one that
     is built in.
     """
@@ -59,36 +64,60 @@ class Protocol:
     answer: Callable[[str], str] = lambda text: text
     parse_plain: Callable[[str, Sequence[Tool]], Parsed | None] | None = None
     prompt_opens_thought: bool = False
+    thought_marks: tuple[str, str] = ("", "")
     answer_head: str = ""
     written: str = ""
 
     def write(self, message: Message, tools: Sequence[Tool]) -> str:
-        """What the assistant writes at a turn: words, where there are no tools."""
+        """What the assistant writes at a turn: words, where there are no tools. Its thought stands
+        first.
+        """
         if not tools:
             return message.content
-        is_answer = not message.calls and self._answers_by_call(tools)
-        return self.answer(message.content) if is_answer else self.assistant(message)
+        thought, words = thought_and_words(message.content)
+        thought = with_thought(thought, "") or message.content.removesuffix(words)
+        if not message.calls and self._answers_by_call(tools):
+            return thought + self.answer(words)
+        return thought + self.assistant(msgspec.structs.replace(message, content=words))
 
     def read(self, text: str, tools: Sequence[Tool]) -> Parsed:
         """The calls of a completion; the protocol's way to answer does not count as a call. Without
         tools there is nothing but words. Nothing is called in the thoughts that it begins with:
         they stay words. Calls beyond MOST_CALLS are left out, and are a problem.
         """
-        text = text.removeprefix(self.answer_head)
-        rest = behind_thoughts(text)
-        parsed = self._read(text if rest is None else rest.lstrip(), tools)
+        thought, words = thought_and_words(self.in_tags(text))
+        parsed = self._read(words.lstrip(), tools)
         if len(parsed.calls) > MOST_CALLS:
             problem = parsed.problem or f"more than {MOST_CALLS} calls"
             parsed = msgspec.structs.replace(
                 parsed, calls=parsed.calls[:MOST_CALLS], problem=problem
             )
-        thoughts = "" if rest is None else text[: len(text) - len(rest)].strip()
-        if not THINK_TAG.sub("", thoughts).strip():
-            return parsed
-        opened = "" if thoughts.startswith(THINK) else f"{THINK}\n"
-        return msgspec.structs.replace(
-            parsed, content=f"{opened}{thoughts}\n\n{parsed.content}".rstrip()
-        )
+        content = with_thought(thought, parsed.content).rstrip()
+        return msgspec.structs.replace(parsed, content=content)
+
+    def in_tags(self, text: str) -> str:
+        """A completion with its thought in tags, without the head of an answer. The first `<think>`
+        may be the end of its prompt.
+        """
+        opening, closing = self.thought_marks
+        if opening and text.lstrip().startswith(opening):
+            text = text.replace(opening, THINK, 1).replace(closing, THINK_END, 1)
+        thought, end, _ = text.partition(THINK_END)
+        text = THINK + text if end and THINK not in thought else text
+        return text.removeprefix(self.answer_head)
+
+    def apart(self, text: str, opened: bool) -> tuple[str, str]:
+        """The thought and the words of a completion that may still go on; neither as long as it may
+        be either. `opened`: whether its prompt ends inside a thought.
+        """
+        marks = (THINK, self.thought_marks[0])
+        if not opened and any(mark.startswith(text.strip()) for mark in marks):
+            return "", ""
+        is_open = opened and THINK_END not in text
+        thought, words = thought_and_words(self.in_tags(THINK + text if is_open else text))
+        if is_unclosed(words):
+            return words.lstrip().removeprefix(THINK).strip(), ""
+        return thought, words
 
     def _read(self, text: str, tools: Sequence[Tool]) -> Parsed:
         if not tools:
@@ -108,18 +137,43 @@ class Protocol:
         return bool(self.answer_tool) and all(tool.name != self.answer_tool for tool in tools)
 
 
-def behind_thoughts(text: str) -> str | None:
-    """A completion without the thoughts that it begins with; None if the last of them has no end.
-    The `<think>` of the first may be the end of the prompt.
-    """
-    thought, end, rest = text.partition(THINK_END)
-    if end and THINK not in thought:
-        text = rest
-    while text.lstrip().startswith(THINK):
-        _, end, text = text.partition(THINK_END)
-        if not end:
-            return None
-    return text
+def with_thought(thought: str, words: str) -> str:
+    """The content of a turn. Raises RowError E215 for a thought that would end within itself."""
+    thought = thought.strip().removeprefix(THINK).removesuffix(THINK_END).strip()
+    if THINK_END in thought:
+        raise RowError("E215", f"a thought holds {THINK_END}, which ends it", at=THINK_END)
+    return f"{THINK}\n{thought}\n{THINK_END}\n\n{words}" if thought else words
+
+
+def thought_and_words(content: str) -> tuple[str, str]:
+    """The content of a turn taken apart; more than one thought at its beginning are one."""
+    thoughts, end = list[str](), 0
+    while match := THOUGHT.match(content, end):
+        thoughts.append(match[1].strip())
+        end = match.end()
+    return "\n\n".join(filter(None, thoughts)), content[end:]
+
+
+def is_unclosed(words: str) -> bool:
+    """Whether what is left behind the thoughts is one without an end."""
+    return words.lstrip().startswith(THINK)
+
+
+def joined(contents: Iterable[str]) -> str:
+    """Contents as that of one turn, what is thought in any of them first."""
+    parts = [thought_and_words(content) for content in contents]
+    thought, words = ("\n\n".join(filter(None, texts)) for texts in zip(*parts, strict=True))
+    return with_thought(thought, words)
+
+
+def without_thoughts(record: Record) -> Record:
+    messages = (
+        msgspec.structs.replace(message, content=thought_and_words(message.content)[1])
+        if message.role == "assistant"
+        else message
+        for message in record.messages
+    )
+    return msgspec.structs.replace(record, messages=tuple(messages))
 
 
 def named_call(name: Any, arguments: Any) -> tuple[Call | None, str]:

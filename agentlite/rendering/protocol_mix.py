@@ -182,8 +182,11 @@ def reader_for(protocol: Protocol, template: Template) -> Protocol:
     """A protocol as the template has it. A native one gets the first of its readers that
     understands the template's syntax, and holds as many calls in a turn as the template prints.
     """
-    if template.prompt_opens_thought:
-        protocol = dataclasses.replace(protocol, prompt_opens_thought=True)
+    protocol = dataclasses.replace(
+        protocol,
+        prompt_opens_thought=template.prompt_opens_thought,
+        thought_marks=template.thought_marks,
+    )
     if not protocol.native:
         return dataclasses.replace(protocol, answer_head=template.answer_head)
     several = template.takes_several_calls

@@ -15,11 +15,17 @@ from msgspec.structs import replace
 
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Call, Message, Record, Tool, plain
-from agentlite.rendering.protocol import THINK_END, THINK_TAG, Protocol
+from agentlite.rendering.protocol import (
+    THINK_END,
+    THINK_TAG,
+    Protocol,
+    thought_and_words,
+    with_thought,
+    without_thoughts,
+)
 from agentlite.rendering.template import Printed, Template, opens_thought, shared_length
 
 EMPTY_OBJECT = re.compile(r"\{\s*\}")
-FIRST_THOUGHT = re.compile(r"\s*<think>(.*?)</think>", re.DOTALL)
 
 
 class Span(NamedTuple):
@@ -92,13 +98,16 @@ class _Dialog(NamedTuple):
                 f"it does not end this turn of the assistant with {template.turn_end}."
             )
         # Parts are offsets in the content, so they can be found only where the template prints it
-        # unchanged, behind no more than an empty thought. One part that is the whole turn needs no
-        # such proof: its span runs from the prompt's end to the turn's end.
+        # unchanged, behind no more than its thought. One part that is the whole turn needs no such
+        # proof: its span runs from the prompt's end to the turn's end.
         content, content_start = turn.message["content"], start
         if turn.parts != ((first, 0, -1),):
-            content_start = whole.find(content, start)
-            if content_start < 0 or THINK_TAG.sub("", whole[start:content_start]).strip():
+            thought, words = thought_and_words(content)
+            words_start = whole.find(words, start)
+            before = THINK_TAG.sub("", whole[start:words_start]).strip()
+            if words_start < 0 or thought not in before or (before and not thought):
                 raise RowError("E214", f"the chat template changes the text of messages[{first}]")
+            content_start = words_start + len(words) - len(content)
         elif messages[first].loss:
             # A text that the template does not print would be lost in silence. The blanks around it
             # and around its thoughts are the template's; `<think>` may stand in the prompt.
@@ -219,9 +228,11 @@ def _exchanged(
 ) -> Iterator[Rendered]:
     """A row for each prompt of a turn."""
     assert protocol.exchanges is not None
-    for exchange in protocol.exchanges(record, turn):
+    thought, _ = thought_and_words(record.messages[turn].content)
+    for exchange in protocol.exchanges(without_thoughts(record), turn):
+        said = with_thought(thought if exchange.prompted else "", exchange.answer)
         prompt = _Turn({"role": "user", "content": exchange.prompt})
-        answer = _Turn({"role": "assistant", "content": exchange.answer}, ((turn, 0, -1),))
+        answer = _Turn({"role": "assistant", "content": said}, ((turn, 0, -1),))
         text, spans = _Dialog(record, [prompt, answer], (), template).row(1)
         yield Rendered(text, tuple(span._replace(prompted=exchange.prompted) for span in spans))
 
@@ -256,7 +267,7 @@ def first_messages(record: Record, turn: int, protocol: Protocol) -> list[dict[s
     begun = replace(record, messages=messages, gold={})
     _refuse_several(begun, protocol)
     if protocol.exchanges and record.tools:
-        exchanges = protocol.exchanges(begun, turn)
+        exchanges = protocol.exchanges(without_thoughts(begun), turn)
         first = next(exchange for exchange in exchanges if exchange.prompted)
         return [{"role": "user", "content": first.prompt}]
     return [turn.message for turn in _turns(begun, protocol)[:-1]]
@@ -303,14 +314,16 @@ def _behind_prompt(before: str, whole: str, turn: _Turn, template: Template) -> 
     extra = template.prompt_extra
     stem = before.removesuffix(extra)
     if not extra or stem == before or not whole.startswith(stem):
+        if thought_and_words(turn.message["content"])[0]:
+            reason = "the prompt of the chat template has no room for the thought of a turn"
+            raise RowError("E220", reason, "--thoughts drop leaves out what turns think.")
         raise template.refusal(
             "its prompt for the assistant is not the beginning of what it writes for this answer, "
             "so no row would be trained as servers prompt it."
         )
     written = whole[len(stem) :]
     if opens_thought(before) and THINK_END not in written:
-        match = FIRST_THOUGHT.match(turn.message["content"])
-        thought = match[1].strip() if match else ""
+        thought, _ = thought_and_words(turn.message["content"])
         written = f"{thought}\n{THINK_END}\n\n{written.lstrip()}"
     return before + written
 
@@ -379,6 +392,9 @@ def _inline_turn(
             content += protocol.results([message])
             continue
         start = len(content)
+        if start:  # a thought in the middle of a turn has no place but among its words
+            words = "\n\n".join(filter(None, thought_and_words(message.content)))
+            message = replace(message, content=words)
         content += protocol.write(message, tools)
         parts.append((index, start, len(content) if message.calls else -1))
     return _Turn({"role": "assistant", "content": content.rstrip()}, tuple(parts))

@@ -18,6 +18,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from agentlite.core.errors import MODEL, UserError
+from agentlite.rendering.protocol import THINK_END, THINK_TAG, THOUGHT, thought_and_words
 from agentlite.rendering.token_cache import Encoder
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ CALL_ID = "123456780"  # Mistral's templates take ids of nine characters alone
 RESULT = {"role": "tool", "name": "probe_call", "content": "probe result", "tool_call_id": CALL_ID}
 # Added tokens that a text may hold where they are not special: words, blanks, the tags of XML.
 WORDS = re.compile(r"[\w\s]*|</?[\w:.-]+>")
+THOUGHT_KEYS = ("reasoning_content", "reasoning", "thinking")  # of a message, for its thought
+PROBE_THOUGHT = "probe thought"
 # Apart from control tokens, what a prompt may have that a turn does not: the marks of a thought.
 THOUGHT_WORDS = re.compile(r"(?:\s|</?think>|thought)*")
 
@@ -187,8 +190,50 @@ class Template:
         return ASKED not in self._own_prompt([USER]) and ASKED in as_parts
 
     def as_taken(self, messages: Messages) -> Messages:
-        """The messages as the template takes them: it may want each text as a list of parts."""
+        """The messages as the template takes them: it may want a thought under a key of its own,
+        and each text as a list of parts.
+        """
+        messages = [*map(self._with_thought_apart, messages)]
         return _in_parts(messages) if self.takes_parts else messages
+
+    def _with_thought_apart(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        if message["role"] != "assistant" or not THOUGHT.match(message["content"]):
+            return message
+        thought, words = thought_and_words(message["content"])
+        key = self.thought_keys[bool(message.get("tool_calls"))]
+        return {**message, "content": words, key: thought} if key else message
+
+    @cached_property
+    def thought_keys(self) -> tuple[str, str]:
+        """The key under which the template takes the thought of an answer, and that of a turn with
+        calls; "" where it prints none.
+        """
+
+        def prints(message: Mapping[str, Any], key: str) -> bool:
+            return PROBE_THOUGHT in self._probe([USER, {**message, key: PROBE_THOUGHT}], TOOLS)
+
+        answer, called = (
+            next((key for key in THOUGHT_KEYS if prints(message, key)), "")
+            for message in (ANSWER, _calling("probe_call"))
+        )
+        return answer, called
+
+    @property
+    def holds_thoughts(self) -> bool:
+        """Whether it has a place for the thought of an answer: under a key, or in tags that it
+        knows.
+        """
+        return bool(self.thought_keys[0]) or THINK_END in self.source
+
+    @cached_property
+    def thought_marks(self) -> tuple[str, str]:
+        """What the model writes before a thought and between it and its words; "" where it writes
+        none under a key, or in `<think>`.
+        """
+        text = self._probe([USER, {**ANSWER, self.thought_keys[0]: PROBE_THOUGHT}])
+        opening, _, rest = text.removeprefix(self._edges[1]).partition(PROBE_THOUGHT)
+        marks = opening.strip(), rest.partition(ANSWERED)[0].strip()
+        return marks if all(marks) and not THINK_TAG.search("".join(marks)) else ("", "")
 
     def _own_prompt(self, messages: Messages) -> str:
         """A prompt, rendered by the model's own template; "" where that fails."""

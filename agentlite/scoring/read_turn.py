@@ -7,7 +7,12 @@ import msgspec
 from agentlite.core.records import Parsed, Record
 from agentlite.rendering import Protocol
 from agentlite.rendering.foreign_text import RESULT_LINE, result_mark
-from agentlite.rendering.protocol import THINK_END, behind_thoughts
+from agentlite.rendering.protocol import (
+    THINK_END,
+    is_unclosed,
+    thought_and_words,
+    without_thoughts,
+)
 
 UNCLOSED = "thinking is not closed"
 
@@ -21,16 +26,17 @@ def read_turn(text: str, protocol: Protocol, record: Record, turn: int) -> Parse
     """
     if not record.tools:
         return _read_without_tools(text, protocol, record.messages[turn].content)
+    text = protocol.in_tags(text)
     follows_prompt = not protocol.inline or record.messages[turn - 1].role != "tool"
     opened = protocol.prompt_opens_thought and follows_prompt
-    visible = None if opened and THINK_END not in text else behind_thoughts(text)
-    if visible is None:
+    _, visible = thought_and_words(text)
+    if is_unclosed(visible) or (opened and THINK_END not in text):
         return Parsed("", (), UNCLOSED)
     parsed = protocol.read(visible, record.tools)
     if parsed.problem:
         return parsed
-    content = behind_thoughts(parsed.content)  # an answer may begin behind a label
-    if content is None:
+    _, content = thought_and_words(parsed.content)  # an answer may begin behind a label
+    if is_unclosed(content):
         return Parsed("", parsed.calls, UNCLOSED)
     parsed = msgspec.structs.replace(parsed, content=content.strip())
     problem = "text after a call" if parsed.trailing else ""
@@ -66,8 +72,9 @@ def reference_of(protocol: Protocol, record: Record, turn: int) -> str:
     if not record.has_gold(turn):
         return ""  # they are a stand-in
     if not (protocol.exchanges and record.tools):
-        return (behind_thoughts(record.messages[turn].content) or "").strip()
-    prompted = [one for one in protocol.exchanges(record, turn) if one.prompted]
+        return thought_and_words(record.messages[turn].content)[1].strip()
+    exchanges = protocol.exchanges(without_thoughts(record), turn)
+    prompted = [exchange for exchange in exchanges if exchange.prompted]
     return protocol.read(prompted[0].answer, record.tools).content
 
 

@@ -81,6 +81,13 @@ def test_every_shape_gives_the_same_dialog_and_the_same_two_answers(row: dict[st
     assert preference.record.meta == {"extra": {"kept": 1}}
 
 
+def test_what_an_answer_thinks_is_its_thought_on_both_sides() -> None:
+    sides = [{**side, "reasoning_content": "So."} for side in (GOOD, BAD)]
+    preference = only({"prompt": [USER], "chosen": sides[:1], "rejected": sides[1:]})
+    said = [preference.record.messages[-1].content, preference.rejected.content]
+    assert said == [f"<think>\nSo.\n</think>\n\n{text}" for text in (CHOSEN, REJECTED)]
+
+
 @pytest.mark.parametrize("shape", [name for name in TEXTS if name != "LLaMA-Factory, Alpaca"])
 def test_a_system_text_and_tools_belong_to_both(shape: str) -> None:
     preference = only({**TEXTS[shape], "system": SYSTEM["content"], "tools": [TOOL]})

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -158,7 +159,9 @@ def test_an_answer_is_one_body_as_openai_writes_it(said, fields, content, names,
 def test_the_end_of_a_stream_holds_what_was_not_sent_yet(counted):
     streamed = completion(tools=[TOOL], stream=True, stream_options={"include_usage": counted})
     said = turn(calls=CALLS)
-    found = events([*streamed.last_events(1, said, "wo"), *streamed.end_events([said])])
+    found = events(
+        [*streamed.last_events(1, said, {"content": "wo"}), *streamed.end_events([said])]
+    )
     about = {"id": streamed.id, "object": "chat.completion.chunk"}
     about |= {"created": streamed.created, "model": "sft"}
     deltas = []
@@ -180,18 +183,20 @@ def test_the_end_of_a_stream_holds_what_was_not_sent_yet(counted):
 
 
 class Echo:
-    """A model that answers with its prompt."""
+    """A model that says nothing new."""
 
     seeds: ClassVar[list[int]] = []
+    protocol = PROTOCOLS["hermes"]
 
     def answer(self, prompt: Any, decoding: Decoding, listener: Any, form: Any) -> Turn:
         self.seeds.append(decoding.seed)
-        return Turn(prompt, "turn", Parsed(prompt))
+        return Turn("a", "turn", Parsed("a"))
 
 
 def job_of(model: Any, decoding: Decoding, form: AnswerForm, n: int = 1) -> ServeJob:
     request = Request(messages=[{"role": "user", "content": "Hi"}], n=n)
-    return ServeJob(model, Completion(request, "sft"), "a", decoding, form)  # type: ignore[arg-type]
+    prompt = Opened(Record(messages=()), [1])
+    return ServeJob(model, Completion(request, "sft"), prompt, decoding, form)
 
 
 @pytest.mark.parametrize("n", [1, 3])
@@ -208,6 +213,8 @@ def test_no_try_of_an_answer_has_the_seed_of_another_try_or_answer(n):
 
 class Tries:
     """Says these answers one after the other, each of five tokens."""
+
+    protocol = PROTOCOLS["hermes"]
 
     def __init__(self, *answers: tuple[str, Any]):
         self.answers, self.decodings = list(answers), list[Decoding]()
@@ -228,6 +235,48 @@ def test_the_tokens_of_every_try_are_counted_and_a_later_try_is_no_colder(temper
     assert job.answer(0, lambda *_: True).new_tokens == 15
     later = max(temperature, RETRY_TEMPERATURE)
     assert [one.temperature for one in tries.decodings] == [temperature, later, later]
+
+
+GEMMA = replace(PROTOCOLS["hermes"], thought_marks=("<|channel>thought", "<channel|>"))
+# the end of a prompt, an answer, and its thought and words
+SAID = [
+    ("", "Yes.", "", "Yes."),
+    ("", "<think>\nWet?\n</think>\n\nYes.", "Wet?", "Yes."),
+    ("<think>\n", "Wet?\n</think>\n\nYes.", "Wet?", "Yes."),
+    ("<think>\n", "\n</think>\n\nYes.", "", "Yes."),
+    ("<think>\n", "Wet? It may be", "Wet? It may be", ""),
+    ("", "<think>Wet? It may be", "Wet? It may be", ""),
+    ("", "a < b, <think> c", "", "a < b, <think> c"),
+    ("", "<|channel>thought\nWet?\n<channel|>Yes.", "Wet?", "Yes."),
+    ("", "<|channel>thought\nWet? It may be", "Wet? It may be", ""),
+]
+
+
+@pytest.mark.parametrize("tools", [[], [TOOL]])
+@pytest.mark.parametrize(("prompt", "text", "thought", "words"), SAID)
+def test_a_thought_is_told_apart_from_the_words_also_while_it_comes(
+    prompt, text, thought, words, tools
+):
+    class Thinks:
+        protocol = GEMMA
+
+        def answer(self, dialog: Any, decoding: Decoding, listener: Any, form: Any) -> Turn:
+            for letter in text:
+                listener(letter)
+            return Turn(text, "turn" if words else "cut", self.protocol.read(text, ()), 5, 3)
+
+    answered = completion(tools=tools, stream=True)
+    opened = Opened(Record(messages=()), [1], prompt)
+    sent: list[bytes] = []
+    job = ServeJob(Thinks(), answered, opened, Decoding(8))  # type: ignore[arg-type]
+    [turn] = job.run(sent.append, lambda: False)
+    message = answered.body([turn])["choices"][0]["message"]
+    assert (message.get("reasoning_content", ""), message["content"]) == (thought, words)
+    deltas = [event["choices"][0]["delta"] for event in events(sent) if event != "[DONE]"]
+    for key, whole in (("reasoning_content", thought), ("content", words)):
+        assert "".join(delta.get(key, "") for delta in deltas) == whole
+    keys = [key for delta in deltas[1:] for key in delta]
+    assert keys == sorted(keys, reverse=True)  # all of the thought comes first
 
 
 class Named:

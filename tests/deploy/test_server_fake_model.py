@@ -19,6 +19,7 @@ from agentlite.core.records import Parsed
 from agentlite.data.openai_messages import Turn
 from agentlite.deploy.server import LONGEST_BODY, Server
 from agentlite.engine.decoding import Decoding
+from agentlite.rendering import PROTOCOLS
 
 PATH = "/v1/chat/completions"
 IDLE = {"status": "ok", "working": False, "waiting": 0, "longest_queue": 64}
@@ -29,7 +30,7 @@ class Model:
     """Notes what it is asked, and says "ab"."""
 
     name, max_length, max_new_tokens = "org/sft", 100, 40
-    protocol, template = None, SimpleNamespace(longest_token=10)
+    protocol, template = PROTOCOLS["hermes"], SimpleNamespace(longest_token=10)
 
     def __init__(self) -> None:
         self.failure: Exception | None = None
@@ -41,7 +42,7 @@ class Model:
     def opened(self, messages: Any, tools: Any) -> Any:
         if messages[0]["role"] == "robot":
             raise RowError("E203", "unknown role")
-        return SimpleNamespace(ids=[0] * 50)
+        return SimpleNamespace(ids=[0] * 50, text="")
 
     def answer(self, dialog: Any, decoding: Decoding, listener: Any, form: Any) -> Turn:
         self.working += 1

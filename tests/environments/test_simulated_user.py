@@ -19,7 +19,7 @@ DIALOG = [
     {"role": "user", "content": "Hello."},
     {"role": "assistant", "content": None, "tool_calls": []},
     {"role": "tool", "content": "4 mm"},
-    {"role": "assistant", "content": 'Which "city"?'},
+    {"role": "assistant", "content": '<think>\nWhere?\n</think>\n\nWhich "city"?'},
 ]
 
 

@@ -30,15 +30,15 @@ def test_arguments_are_objects_of_json_down_to_a_depth(kind: type) -> None:
 @pytest.mark.parametrize(
     ("text", "content", "calls"),
     [
-        ("<think>So.</think>Yes.", "<think>So.</think>\n\nYes.", 0),
+        ("<think>So.</think>Yes.", "<think>\nSo.\n</think>\n\nYes.", 0),
         # the prompt may have opened the thought: it is written whole in the record
-        ("So.</think>\n\nYes.", "<think>\nSo.</think>\n\nYes.", 0),
-        (f"So.</think>{CALL}", "<think>\nSo.</think>", 1),
-        ("<think>So.</think>", "<think>So.</think>", 0),
+        ("So.</think>\n\nYes.", "<think>\nSo.\n</think>\n\nYes.", 0),
+        (f"So.</think>{CALL}", "<think>\nSo.\n</think>", 1),
+        ("<think>So.</think>", "<think>\nSo.\n</think>", 0),
         ("<think> </think>Yes.", "Yes.", 0),
         ("</think>Yes.", "Yes.", 0),
-        (f"<think>{CALL}</think>No.", f"<think>{CALL}</think>\n\nNo.", 0),
-        ("<think>a</think> <think>b</think> Yes.", "<think>a</think> <think>b</think>\n\nYes.", 0),
+        (f"<think>{CALL}</think>No.", f"<think>\n{CALL}\n</think>\n\nNo.", 0),
+        ("<think>a</think> <think>b</think> Yes.", "<think>\na\n\nb\n</think>\n\nYes.", 0),
         ("So <think>a</think> Yes.", "So <think>a</think> Yes.", 0),
     ],
 )

@@ -18,10 +18,10 @@ from agentlite.data.openai_messages import opened
 from agentlite.deploy.export.proof import Golden, prove
 from agentlite.deploy.export.proof import dialogs as proving_dialogs
 from agentlite.engine.remote import RemoteRequest, written
-from agentlite.rendering import choose, encoding, mixture_of, render, render_last
-from agentlite.rendering.protocol import THINK_TAG
+from agentlite.rendering import choose, encoding, mixture_of, render, render_last, renderer
+from agentlite.rendering.protocol import THINK_END, THINK_TAG, thought_and_words
 from agentlite.rendering.renderer import check_reading, reading_problem, span_text
-from agentlite.rendering.template import Template, today
+from agentlite.rendering.template import THOUGHT_KEYS, Template, today
 from agentlite.scoring.read_turn import read_turn
 
 SOURCES = dict(shipped())
@@ -222,6 +222,52 @@ def test_every_row_is_trained_as_the_assistant_wrote_it_or_rejected_by_itself(
     assert rejected.items() <= allowed.items()
     if setting == "hermes":
         assert set(rejected) <= {"thoughts"}
+
+
+THINKING = Record(
+    messages=(
+        user("Wet?"),
+        answer("<think>\nI look.\n</think>\n\n", OSLO),
+        WET,
+        answer("<think>\nIt is.\n</think>\n\nYes, wet."),
+        user("Sure?"),
+        answer("<think>\nI am.\n</think>\n\nQuite."),
+    ),
+    tools=(WEATHER,),
+)
+
+
+@pytest.mark.parametrize("name", sample(40, [*TESTED]))
+def test_a_thought_is_trained_where_the_template_has_thoughts(name, marked):
+    """As it writes the thought that servers give it under a key of its own."""
+    template, hints = marked(name), list[str]()
+    for setting, record in product(("auto", "hermes"), (RECORDS["thoughts"], THINKING)):
+        (protocol,) = choose(setting, template).protocols.values()
+        try:
+            rows = render(record, protocol, template)
+        except RowError as error:  # its prompts close an empty thought
+            hints.append(error.hint)
+            continue
+        turns = renderer._turns(record, protocol)
+        given = [{**turn.message} for turn in turns]
+        for message in given:
+            thought, message["content"] = thought_and_words(message["content"])
+            message |= dict.fromkeys(THOUGHT_KEYS, thought) if thought else {}
+        tools = renderer._dialog(record, protocol, template).tools
+        for row, span in ((row, row.spans[-1]) for row in rows):
+            said = span_text(row, span, template)
+            thought, words = thought_and_words(record.messages[span.turn].content)
+            before, _, behind = said.partition(thought)
+            assert words in behind and THINK_END not in before
+            assert not template.thought_marks[1] or template.thought_marks[1] not in before
+            assert not before.strip() or row.text[: span.start].count(thought) == 0
+            read = protocol.read(said, record.tools)
+            assert thought_and_words(read.content) == (thought, words)
+            if all(template.thought_keys):
+                at = [turn.parts[0][0] if turn.parts else -1 for turn in turns].index(span.turn)
+                servers = template.render(given[: at + 1], tools) + template.unwritten_end
+                assert servers.startswith(row.text[: span.end])
+    assert all(hint.startswith("--thoughts drop") and name not in SAMPLE for hint in hints)
 
 
 @pytest.mark.parametrize("name", sample(25, [*TESTED]))
@@ -478,7 +524,9 @@ def test_what_a_server_answers_is_put_behind_the_thought_that_the_prompt_opens(s
     protocol = choose("hermes", template).protocols["hermes"]
     prompt = next(encoding.prompts([RECORDS["a call"]], lambda _: protocol, template))
     request = RemoteRequest(prompt, protocol)
-    assert written(Reply("Quite dry."), request, template)[0] == "\n</think>\n\nQuite dry."
+    for thought in ("", "It is hot."):  # that a server tells apart
+        reply = Reply("Quite dry.", thought=thought)
+        assert written(reply, request, template)[0] == f"{thought}\n</think>\n\nQuite dry."
 
 
 def test_an_answer_that_begins_by_closing_the_thought_of_its_prompt_is_trained(smollm2):

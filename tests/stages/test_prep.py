@@ -53,6 +53,18 @@ def content(reject: dict[str, str]) -> bytes:
     return reject["raw"].encode() if "raw" in reject else base64.b64decode(reject["raw_base64"])
 
 
+def test_thoughts_without_a_place_in_the_template_are_said_once_or_left_out(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    answer = {"role": "assistant", "content": "Yes.", "reasoning_content": "It rains."}
+    asked = [{"messages": [{"role": "user", "content": f"Wet {n}?"}, answer]} for n in (1, 2)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, asked)))
+    for thoughts, said in (("keep", "<think>\nIt rains.\n</think>\n\nYes."), ("drop", "Yes.")):
+        run(tmp_path / "a.jsonl", tmp_path, out=thoughts, thoughts=thoughts)
+        assert {record.messages[-1].content for record in records(tmp_path, thoughts)} == {said}
+        assert capfd.readouterr().err.count("2 rows hold thoughts") == (thoughts == "keep")
+
+
 def test_name_and_author_are_said_in_the_language_of_the_row(tmp_path: Path) -> None:
     run(
         DATA / "formats" / "self_cognition.jsonl",

@@ -20,6 +20,7 @@ from agentlite.data.formats.format import (
 )
 from agentlite.data.formats.json_decode import json_value, shortened
 from agentlite.data.formats.tool_calls import call_of, read_call, read_tools
+from agentlite.rendering.protocol import joined, with_thought
 
 ROLES: dict[str, Role] = {
     "system": "system",
@@ -29,18 +30,21 @@ ROLES: dict[str, Role] = {
     "tool": "tool",
     "function": "tool",
 }
-# what a thinking model said before, under the keys that servers use; some write two of them
-THOUGHTS = ("reasoning_content", "reasoning", "thinking", "tool_plan")
+# what a thinking model thought before it spoke, as servers and data sets name it; some write two
+NAMES, ENDS = ("reasoning", "thinking", "thought", "thoughts"), ("_content", "_text", "")
+THOUGHTS = (*(name + end for name in NAMES for end in ENDS), "tool_plan", "chain_of_thought")
 # the same in parts, where none of those is there
 THOUGHT_PARTS = ("reasoning_details", "thinking_blocks")
+PART_TYPES = ("thinking", "reasoning")  # of a content
 # what takes a turn out of training: with ms-swift, OpenAI, Axolotl
 LOSS = ("loss", "weight", "train")
 PARTS_LEARNED = ("train_detail",)  # with Axolotl
+BEGUN = ("partial", "prefix")  # of an answer to go on with: with Kimi; DeepSeek and Mistral
 CALLS = ("tool_calls", "function_call")
 NOT_TOOLS = ("all", "user", "assistant")  # whom a message may be sent to
 CHANNELS = ("analysis", "commentary", "final")  # of gpt-oss
-WORDS = frozenset(("role", "content", "tool_call_id", "name", "tool_name", *LOSS, *THOUGHTS))
-KNOWN = WORDS | {*CALLS}
+WORDS = frozenset(("role", "content", "tool_call_id", "name", "tool_name", *LOSS))
+KNOWN = WORDS | {*CALLS, *THOUGHTS}
 TASKS = get_args(Task)
 
 
@@ -88,8 +92,7 @@ def merged(messages: Iterable[Message]) -> tuple[Message, ...]:
         before = turns[-1] if turns else message
         only_says = before.role == "assistant" and not before.calls
         if only_says and message.calls and before.loss == message.loss:
-            joined = "\n\n".join(filter(None, (turns.pop().content, message.content)))
-            message = replace(message, content=joined)
+            message = replace(message, content=joined((turns.pop().content, message.content)))
         turns.append(message)
     return tuple(turns)
 
@@ -108,11 +111,13 @@ def read_messages(given: list[Any], tools: Iterable[Tool]) -> list[Message]:
             raise unknown_role(message.get("role"), ROLES, place)
         if role == "assistant" and not _calls(message):
             message = _addressed(message, offered)
-        content, loss = _text(message.get("content"), role, place), has_loss(message)
-        if thoughts := thoughts_of(message, role, place):
-            content = "\n\n".join(filter(None, [*thoughts, content]))
+        content, thoughts = message.get("content"), list[str]()
+        if role == "assistant":
+            content, thoughts = apart(content)
+        content, loss = _text(content, role, place), has_loss(message)
         calls: tuple[Call, ...] = ()
         if role == "assistant":
+            content = with_thought(thought_of(message, thoughts), content)
             try:
                 calls = tuple([call_of(call, offered) for call in _calls(message)])
             except RowError as error:
@@ -194,7 +199,11 @@ def _addressed(message: Row, offered: Container[str]) -> Row:
 
 
 def has_loss(message: Mapping[str, object]) -> bool:
-    """Whether a turn is learned: `loss: false`, `weight: 0` and `train: false` take it out."""
+    """Whether a turn is learned: `loss: false`, `weight: 0` and `train: false` take it out, and so
+    does a mark that the answer is only begun.
+    """
+    if any(message.get(key) is True for key in BEGUN):
+        return False
     keys = (*LOSS, *PARTS_LEARNED)
     if message.keys().isdisjoint(keys):
         return True
@@ -207,18 +216,30 @@ def has_loss(message: Mapping[str, object]) -> bool:
     return all(given.values())
 
 
-def thoughts_of(message: Row, role: Role, place: str) -> list[str]:
-    """What a message says before its content, equal texts once."""
-    if message.keys().isdisjoint((*THOUGHTS, *THOUGHT_PARTS)):
-        return []
-    thoughts = [_text(message.get(key), role, place) for key in THOUGHTS]
-    once = {thought.strip(): thought for thought in thoughts if thought}
-    if once:
-        return [*once.values()]
-    lists = [value for key in THOUGHT_PARTS if isinstance(value := message.get(key), list)]
-    parts = [part for value in lists for part in value if isinstance(part, dict)]
-    texts = [part.get(key) for part in parts for key in ("text", "thinking", "summary")]
-    return list(dict.fromkeys(text for text in texts if isinstance(text, str) and text))
+def thought_of(message: Row, in_content: Iterable[str] = ()) -> str:
+    """What a turn thinks, by its keys; equal texts once. `in_content`: what its parts hold."""
+    texts = [text for key in THOUGHTS for text in _thoughts(message.get(key))]
+    if not texts:
+        texts = [text for key in THOUGHT_PARTS for text in _thoughts(message.get(key))]
+    return "\n\n".join(dict.fromkeys(text.strip() for text in (*texts, *in_content)))
+
+
+def _thoughts(value: object) -> list[str]:
+    """The texts of a thought: none where it is encrypted, or a number about it."""
+    if isinstance(value, list):
+        return [text for part in value for text in _thoughts(part)]
+    if isinstance(value, dict):
+        held = (value[key] for key in ("text", *PART_TYPES, "summary") if value.get(key))
+        return _thoughts(next(held, None))
+    return [value] if isinstance(value, str) and value.strip() else []
+
+
+def apart(content: Any) -> tuple[Any, list[str]]:
+    """A content without the parts that are thoughts, and the texts of these."""
+    if not is_parts(content):
+        return content, []
+    said = [part for part in content if part["type"] not in PART_TYPES]
+    return said, _thoughts([part for part in content if part["type"] in PART_TYPES])
 
 
 def _text(content: Any, role: Role, place: str) -> str:

@@ -14,6 +14,7 @@ from agentlite.data.formats.format import Format, Row, meta_of, refuse_unread, r
 from agentlite.data.formats.json_decode import shortened
 from agentlite.data.formats.openai import CALLS, LOSS, THOUGHTS, has_loss, unknown_role
 from agentlite.data.formats.tool_calls import call_of, read_tools
+from agentlite.rendering.protocol import with_thought
 
 # --- Anthropic: messages of content blocks, tools with `input_schema` ---
 
@@ -60,7 +61,8 @@ def read_anthropic(row: Row) -> Record:
         blocks = _blocks(message.get("content"), BLOCKS[role], place)
         if role == "assistant":
             calls, texts = {}, list[str]()
-            for kind, group in groupby(blocks, lambda block: block["type"]):
+            said, thoughts = openai.apart(blocks)
+            for kind, group in groupby(said, lambda block: block["type"]):
                 if kind != "tool_use":  # a text is split where a citation begins
                     texts.append("".join(_block_text(block, kind) for block in group))
                     continue
@@ -70,7 +72,8 @@ def read_anthropic(row: Row) -> Record:
                         raise RowError("E205", f"a tool_use needs an id of its own, not {given!r}")
                     calls[given] = call_of(rest(block, "type"), offered, f"call_{made}")
                     made += 1
-            content = "\n\n".join(filter(None, texts))
+            words = "\n\n".join(filter(None, texts))
+            content = with_thought(openai.thought_of(message, thoughts), words)
             turn = Message("assistant", content, tuple(calls.values()), loss=has_loss(message))
             messages.append(turn)
         else:
@@ -318,7 +321,6 @@ LANGCHAIN_ROLES = {
 TYPES = LANGCHAIN_ROLES.keys() | {f"{name}messagechunk" for name in LANGCHAIN_ROLES}
 # parts of a content that repeat a call
 CALL_PARTS = ("tool_use", "tool_call", "tool_call_chunk", "function_call", "input_json_delta")
-THOUGHT_PARTS = ("thinking", "reasoning")
 
 
 def is_langchain(row: Row) -> bool:
@@ -364,15 +366,11 @@ def _as_openai(message: object) -> Row:
     if not isinstance(content, list):
         return {**made, "content": content}
     has_calls = any(made.get(key) for key in CALLS)
-    kept, thoughts = [], []
+    kept = []
     for part in content:
         part_type = part.get("type") if isinstance(part, dict) else None
-        if part_type in THOUGHT_PARTS and isinstance(thought := part.get(part_type), str):
-            thoughts.append(thought)
-        elif not (has_calls and part_type in CALL_PARTS):  # which were read
+        if not (has_calls and part_type in CALL_PARTS):  # which were read
             kept.append({"type": "text", "text": part} if isinstance(part, str) else part)
-    if thoughts:
-        made["thinking"] = "\n\n".join(thoughts)
     return {**made, "content": kept}
 
 

@@ -29,6 +29,7 @@ from agentlite.data.formats.json_decode import json_value
 from agentlite.data.formats.openai import CALLS, LOSS, THOUGHTS, has_loss, merged
 from agentlite.data.formats.texts import history
 from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tools
+from agentlite.rendering.protocol import joined, thought_and_words, with_thought
 
 EITHER = ("conversations", "conversation")
 Speaker = Literal["system", "user", "assistant", "tool", "call"]
@@ -50,8 +51,6 @@ TURN = frozenset(("from", "role", "value", "content", *LOSS, *THOUGHTS))
 CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 RESULT = re.compile(r"<tool_response>((?:(?!<tool_response>).)*?)</tool_response>", re.DOTALL)
 CHAIN = re.compile(rf"{RESULT.pattern}|</tool_call>\s*(?:<(?!/?tool_call>)|```)", re.DOTALL)
-# as LLaMA-Factory has it before a call
-THOUGHT = re.compile(r"\s*<think>(.*?)</think>\s*(?=[{\[])", re.DOTALL)
 
 
 def fits(row: Row) -> bool:
@@ -115,7 +114,7 @@ def speaker_of(turn: object, number: int) -> Speaker:
 
 
 def text_of(turn: Row, number: int, read: Set[str] = TURN) -> str:
-    """What is said, thoughts first. `read`: the keys of a turn that the format reads."""
+    """What is said, the assistant's thought first. `read`: the keys that the format reads."""
     place = f"turn {number}"
     if not turn.keys() <= read:
         refuse_unread(turn, read, place)
@@ -124,7 +123,8 @@ def text_of(turn: Row, number: int, read: Set[str] = TURN) -> str:
         value = plain(value)
     if not isinstance(value, str | None):
         raise RowError("E216", f"{kind(value)} where text is said ({place})")
-    return "\n\n".join(filter(None, [*openai.thoughts_of(turn, "assistant", place), value]))
+    thought = openai.thought_of(turn) if speaker_of(turn, number) in ("assistant", "call") else ""
+    return with_thought(thought, value or "")
 
 
 def is_alone(turns: list[object], number: int) -> bool:
@@ -184,11 +184,10 @@ class DialogBuilder:
 
     def _call(self, text: str, loss: bool) -> None:
         """A turn that only calls goes with the assistant turn just before it."""
-        thought = THOUGHT.match(text)
-        value = json_or_literal(text[thought.end() :] if thought else text)
+        thought, text = thought_and_words(text)  # as LLaMA-Factory has it
+        value, said = json_or_literal(text), with_thought(thought, "")
         values = value if isinstance(value, list) else [value]
         calls = [self._numbered(read_call(call, json_or_literal)) for call in values]
-        said = thought[1] if thought else ""
         if self.messages and self.messages[-1].role == "assistant":
             before = self.messages.pop()
             if before.loss != loss:
@@ -197,7 +196,7 @@ class DialogBuilder:
                 )
                 raise RowError("E201", reason, "Give all of them the same loss.")
             calls = [*before.calls, *calls]
-            said = "\n\n".join(filter(None, [before.content, said]))
+            said = joined((before.content, said))
         self.waiting = calls
         self.messages.append(Message("assistant", said, tuple(calls), loss=loss))
 

@@ -37,7 +37,8 @@ class Rewritten(Template):
             template.name, template.tokenizer, template.chat_template, template.special
         )
         self.write = write
-        self.control_tokens = template.control_tokens  # asked of the model's own template
+        # asked of the model's own template
+        self.control_tokens, self.thought_keys = template.control_tokens, template.thought_keys
 
     def render(
         self, messages: Messages, tools: Sequence[Mapping[str, Any]] = (), prompt: bool = False

@@ -153,6 +153,12 @@ def notes(ingested: Ingested, declared: int) -> Iterator[str]:
     """What the user should know of the rows that were read. `declared`: the number of tools that
     the rows and --tools declare.
     """
+    if count := ingested.with_done["in_tags"]:
+        yield (
+            f"{count} rows hold thoughts, for which the model's chat template has no place: they "
+            "are learned in <think>, and later turns are prompted with them; --thoughts drop "
+            "leaves them out"
+        )
     for method, rows in ingested.repaired.items():
         yield (
             f"--repair {method} changed {places(rows)}; provenance.jsonl has each, `agentlite prep "

@@ -3,7 +3,7 @@ of themselves. Words, calls and results are refused there.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
@@ -17,6 +17,7 @@ from agentlite.data.curation.coreset import wording
 from agentlite.data.curation.task_labels import classified
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import FORMATS, detected, samples, to_record
+from agentlite.data.formats.openai import THOUGHT_PARTS, THOUGHTS
 
 # rows of these hold what agentlite or BFCL wrote, and nothing else
 CLOSED = {"agentlite", "bfcl"}
@@ -186,8 +187,51 @@ def test_a_turn_that_a_row_takes_out_of_training_is_not_learned(name: str, key: 
         assert refused(lambda v=value: valid(WRITERS[name](content="Hello.", **{key: v}))) == "E201"  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("key", ["reasoning_content", "reasoning", "thinking", "tool_plan"])
-@pytest.mark.parametrize("name", ["openai", "sharegpt", "ms_swift", "agentinstruct"])
-def test_thoughts_stand_before_the_answer_in_every_format(name: str, key: str) -> None:
-    said = valid(WRITERS[name](content="Hello.", **{key: "I greet."})).messages[-1].content
-    assert said == "I greet.\n\nHello."
+# --- thoughts ---
+
+THINKS = "I greet."
+SUMMARY = [{"type": "summary_text", "text": THINKS}]
+PARTS: dict[str, Row] = {
+    "a part of Anthropic's": {"type": "thinking", "thinking": THINKS, "signature": "x"},
+    "a part of LangChain's": {"type": "reasoning", "reasoning": THINKS},
+    "a part of the AI SDK's": {"type": "reasoning", "text": THINKS},
+    "a part of Magistral's": {"type": "thinking", "thinking": [{"type": "text", "text": THINKS}]},
+    "a summary": {"type": "reasoning", "summary": SUMMARY},
+}
+KEYS = [key for key in THOUGHTS if "_" in key or key in ("reasoning", "thinking", "thought")]
+
+
+def thinking() -> Iterator[tuple[str, Row]]:
+    """Rows of every format whose answer is `Hello.`, behind a thought."""
+    for (name, writer), key in product(WRITERS.items(), KEYS):
+        yield f"{name} {key}", writer(content="Hello.", **{key: THINKS})
+    for kind, part in PARTS.items():
+        content = [part, {"type": "text", "text": "Hello."}]
+        yield kind, openai(content=content)
+        langchain = [{"type": "human", "content": "Hi"}, {"type": "ai", "content": content}]
+        yield f"{kind}, LangChain", {"messages": langchain}
+        yield f"{kind}, twice", openai(content=content, reasoning=THINKS)
+    for key in THOUGHT_PARTS:
+        yield key, openai(content="Hello.", **{key: [{"type": "thinking", "thinking": THINKS}]})
+    parts = [{"text": THINKS, "thought": True}, {"text": "Hello."}]
+    contents = [{"role": "user", "parts": [{"text": "Hi"}]}, {"role": "model", "parts": parts}]
+    yield "gemini", {"contents": contents}
+    said = {"type": "message", "role": "assistant", "content": "Hello."}
+    yield "responses", {"input": "Hi", "output": [{"type": "reasoning", "summary": SUMMARY}, said]}
+
+
+def test_a_thought_of_any_format_is_the_same_turn_as_in_tags() -> None:
+    expected = valid(openai(content=f"<think>\n{THINKS}\n</think>\n\nHello.")).messages[-1]
+    for name, row in thinking():
+        assert valid(row).messages[-1] == expected, name
+    for name in ("openai", "sharegpt", "ms_swift"):
+        assert (
+            refused(lambda n=name: valid(WRITERS[n](content="", thinking="a</think>b"))) == "E215"
+        )  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("key", ["partial", "prefix"])
+def test_an_answer_that_is_only_begun_is_not_learned(name: str, key: str) -> None:
+    for value, learned in ((True, False), (False, True), (None, True)):
+        assert valid(WRITERS[name](content="Sure: ", **{key: value})).messages[-1].loss is learned
