@@ -171,8 +171,6 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     thoughts: Annotated[Literal["keep", "drop"], ROWS] = "keep"
     """what to do with the thoughts of turns; those that are kept stand where the chat template has
     them, or in <think> where it has no place for them"""
-    remove_tool: Annotated[Share, ROWS] = 0.0
-    """share of train rows that are also taught without the right tool"""
     no_call_share: Annotated[float, Meta(ge=0, lt=1), ROWS] = 0.0
     """share of train rows with tools that call none: rows without the right tool are added"""
     mask_names: Annotated[Share, ROWS] = 0.0

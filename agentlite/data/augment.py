@@ -64,7 +64,7 @@ AnyCall = TypeVar("AnyCall", Call, GoldCall)
 
 def augments(settings: PrepSettings) -> bool:
     """Whether these settings change train records or make others of them."""
-    variants = settings.remove_tool or settings.no_call_share or settings.mask_names
+    variants = settings.no_call_share or settings.mask_names
     return bool(variants or settings.distractors or settings.join > 1)
 
 
@@ -76,7 +76,7 @@ def augment(
     get too long stays as it was.
     """
     settings, made = context.settings, dict[str, Counter[str]]()
-    if settings.remove_tool or settings.no_call_share or settings.mask_names:
+    if settings.no_call_share or settings.mask_names:
         variants, made = hard_negatives(train, settings)
         fitting = [record for record in variants if fits(record, context)]
         if len(fitting) < len(variants):
@@ -130,9 +130,9 @@ def expected_by_query(records: Iterable[Record]) -> Mapping[str, set[str]]:
 def hard_negatives(
     train: Sequence[Record], settings: PrepSettings
 ) -> tuple[list[Record], dict[str, Counter[str]]]:
-    """Variants of a share of the records, and as many without the right tool as `no_call_share`
-    asks for; and by kind, how many of the chosen records became one, or why not. Records are taken
-    in an order that depends on seed, kind and id alone.
+    """Variants with other names of a share of the records, and as many without the right tool as
+    `no_call_share` asks for; and by kind, how many of the chosen records became one, or why not.
+    Records are taken in an order that depends on seed, kind and id alone.
     """
     expected, seed = expected_by_query(train), settings.seed
     offers = list({tuple(tool.name for tool in one.tools): one.tools for one in train}.values())
@@ -145,7 +145,7 @@ def hard_negatives(
         return without_right_tool(record, expected[first_query(record)], answer, others)
 
     kinds: dict[str, tuple[float, int, Callable[[Record], Record | str]]] = {
-        "removed": (settings.remove_tool, missing_no_calls(train, settings.no_call_share), removed),
+        "removed": (0, missing_no_calls(train, settings.no_call_share), removed),
         "masked": (settings.mask_names, 0, lambda record: with_masked_names(record, seed)),
     }
     variants: list[tuple[int, Record]] = []  # each with the place of its record

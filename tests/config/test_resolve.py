@@ -170,7 +170,7 @@ LOWEST = {  # by hand: the least value that each setting takes
     "sft": "lora_r=1 lora_alpha=1 batch_size=1 gradient_accumulation=1 max_length=1 save_steps=1 "
     "max_steps=1 learning_rate=0 lora_dropout=0 warmup_ratio=0 batch_tokens=1",
     "prep": "max_rejects=0 workers=0 near=0 limit=1 coreset_target_size=1 dev=0 test=0 join=1 "
-    "continual_buffer_size=1 continual_replay_ratio=0 remove_tool=0 mask_names=0 distractors=0 "
+    "continual_buffer_size=1 continual_replay_ratio=0 no_call_share=0 mask_names=0 distractors=0 "
     "max_length=1 join_tokens=1 retrieve=1",
     "retriever": "max_length=1 negatives=0 max_steps=0 batch_size=1 learning_rate=0 warmup_ratio=0 "
     "save_steps=1",
@@ -184,7 +184,7 @@ LOWEST = {  # by hand: the least value that each setting takes
 }
 HIGHEST = {
     "sft": "lora_dropout=1 warmup_ratio=1",
-    "prep": "max_rejects=1 near=1 dev=1 test=1 remove_tool=1 mask_names=1 continual_replay_ratio=1",
+    "prep": "max_rejects=1 near=1 dev=1 test=1 mask_names=1 continual_replay_ratio=1",
     "pairs": "top_p=1 max_failures=1",
     "grpo": "top_p=1 max_failures=1",
     "distill": "top_p=1 beta=1 lmbda=1 fade=1",

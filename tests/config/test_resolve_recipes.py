@@ -111,7 +111,7 @@ PRINTED: list[tuple[tuple[str, ...], str, str, Any, str]] = [
     (("hammer",), "sft", "learning_rate", 5e-5, "train.sh:41"),
     (("hammer",), "sft", "trl", {"weight_decay": 0.01}, "train.sh:42"),
     (("hammer",), "sft", "num_epochs", 1, "train.sh:43"),
-    (("hammer",), "prep", "remove_tool", 0.125, "data_processing.py: 7.5k of 60k"),
+    (("hammer",), "prep", "no_call_share", 0.111, "data_processing.py: 7.5k of 60k"),
     (("toolrl",), "grpo", "max_new_tokens", 1024, "run_grpo.sh:8"),
     (("toolrl",), "grpo", "max_length", 2048 + 1024, "run_grpo.sh:7-8"),
     (("toolrl",), "grpo", "learning_rate", 1e-6, "run_grpo.sh:10"),

@@ -48,7 +48,7 @@ RECORDS = [calling(name, f"Please do {name}, will you?") for name in ("jump", "s
 
 @pytest.mark.parametrize(
     "settings",
-    [{"distractors": 1}, {"join": 2}, {"remove_tool": 0.1}, {"mask_names": 0.1}],
+    [{"distractors": 1}, {"join": 2}, {"no_call_share": 0.1}, {"mask_names": 0.1}],
     ids=str,
 )
 def test_each_setting_alone_makes_variants_and_without_them_there_are_none(settings: Any) -> None:
@@ -161,7 +161,7 @@ def records(draw: st.DrawFn) -> Record:
 def test_what_is_made_is_valid_and_fits_its_schemas_and_its_gold(
     given_records: list[Record], seed: int
 ) -> None:
-    settings = PrepSettings(remove_tool=1, mask_names=1, seed=abs(seed))
+    settings = PrepSettings(no_call_share=0.99, mask_names=1, seed=abs(seed))
     made, counts = hard_negatives(given_records, settings)
     parents = {record.id: record for record in given_records}
     assert sum(counter["made"] for counter in counts.values()) == len(made)
@@ -270,7 +270,8 @@ def chosen(name: str, seed: int, share: float = 0.5) -> list[str]:
 
 
 def test_each_seed_and_each_kind_chooses_records_of_its_own() -> None:
-    found = [chosen(name, seed) for name in ("mask_names", "remove_tool") for seed in (0, 1)]
+    found = [chosen("mask_names", seed) for seed in (0, 1)]
+    found += [chosen("no_call_share", seed, 0.3) for seed in (0, 1)]
     assert all(15 < len(ids) < 45 for ids in found)
     assert all(one != other for one, other in combinations(found, 2))
     assert chosen("mask_names", 1) == found[1]
@@ -299,7 +300,7 @@ def test_rows_without_the_right_tool_are_added_until_they_are_the_share_that_is_
 
 
 def test_a_variant_that_prep_would_reject_is_counted_and_not_made() -> None:
-    settings = PrepSettings(remove_tool=1.0, no_call_answer=" ")
+    settings = PrepSettings(no_call_share=0.9, no_call_answer=" ")
     assert hard_negatives(ASKING, settings) == ([], {"removed": {"E216 would reject it": 60}})
 
 

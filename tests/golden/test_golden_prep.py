@@ -11,7 +11,7 @@ import agentlite
 FILES = sorted((ROOT / "tests/support/rows").glob("*/*.jsonl"))
 OPTIONS = {
     "masked": {"personal": "mask", "duplicates": ("near", "calls"), "seed": 5},
-    "taught": {"remove_tool": 0.5, "mask_names": 0.5, "distractors": 2, "join": 3},
+    "taught": {"no_call_share": 0.4, "mask_names": 0.5, "distractors": 2, "join": 3},
     "mixed": {"protocol": "hermes=2,react", "limit": 60, "long_rows": "cut", "max_length": 300},
     "coreset": {"coreset_strategy": "diversity", "coreset_target_size": 20},
     "parquet": {"split_by": ("query", "tools"), "dev": 0.3, "test": 0.3, "seed": 1},
