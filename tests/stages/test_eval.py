@@ -226,8 +226,8 @@ def test_what_is_missing_scores_0_and_is_told(workspace: Path, tmp_path: Path, c
             1,
         ),
         (b'{"record_id": "ID", "calls": [{"arguments": {}}]}\n', "a call without a name", 1),
-        (b'["record_id"]\n', "is not a JSON object", 1),
-        (b'{"record_id": \n', "is not JSON", 1),
+        (b'["record_id"]\n', "a row is a JSON object", 1),
+        (b'{"record_id": \n', "not JSON", 1),
     ],
 )
 def test_a_row_from_elsewhere_that_is_none_is_named(

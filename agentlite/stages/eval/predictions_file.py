@@ -1,16 +1,16 @@
 """The answers of another system at the steps of the data, from a file of rows."""
 
-import json
 from collections.abc import Collection, Iterator, Mapping
+from io import BytesIO
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
-from agentlite.core.plain_words import utf8_text
 from agentlite.core.records import Record, Step, plain
 from agentlite.core.row_files import Row
+from agentlite.data.formats import read_raw
 from agentlite.data.formats.tool_calls import read_call
 from agentlite.scoring.predictions import ExternalAnswer
 
@@ -72,23 +72,10 @@ def read_predictions_file(
 
 def _rows(path: Path) -> Iterator[tuple[str, Row]]:
     """Each with its file and line."""
-    try:
-        lines = utf8_text(path.read_bytes(), str(path)).split("\n")
-    except OSError as error:
-        raise UserError(
-            f"cannot be read: {error.strerror}.", "Name a file of rows.", location=str(path)
-        ) from error
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        location = f"{path}:{number}"
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise UserError(f"is not JSON: {error}.", SHAPE, location=location) from error
-        if not isinstance(row, dict):
-            raise UserError("is not a JSON object.", SHAPE, location=location)
-        yield location, row
+    for raw in read_raw(str(path), BytesIO()):
+        if raw.error:
+            raise UserError(f"{raw.error.reason}.", SHAPE, location=raw.location)
+        yield raw.location, raw.value
 
 
 def _external_answer(row: Row, location: str) -> ExternalAnswer:

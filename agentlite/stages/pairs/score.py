@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from agentlite.config import resolve
-from agentlite.config.settings import PairsSettings
+from agentlite.config.settings import CPU_MODEL, PairsSettings
 from agentlite.core import console
-from agentlite.core.errors import RowError, UserError, nearest
+from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import (
     Candidate,
     CandidateKey,
@@ -22,11 +22,11 @@ from agentlite.core.records import (
 )
 from agentlite.core.row_files import Appender, write_rows
 from agentlite.data.formats import to_record
-from agentlite.rendering import PROTOCOLS, Prompt, encode_answer
+from agentlite.rendering import Prompt, encode_answer
 from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import read_scores
 from agentlite.scoring.rewards import have_gold, settle_weights, total
-from agentlite.scoring.rewards.scorer import Scorer, Tally
+from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
 from agentlite.scoring.rewards.user_functions import function_files
 from agentlite.stages.frame import Figures
 from agentlite.workspace import run_folder
@@ -59,11 +59,10 @@ def score_response(
     if not record.turns:
         fix = "End the dialog with the right answer, or give the expected calls as `gold`."
         raise UserError("has no step to answer at.", fix, location="row")
-    if protocol not in PROTOCOLS or PROTOCOLS[protocol].native:
-        names = [name for name, known in PROTOCOLS.items() if not known.native]
-        raise UserError(f"no protocol '{protocol}'.", nearest(protocol, names), location="protocol")
-    candidate = Candidate(record.id, record.turns[-1], protocol, "", 0, response, "turn", 0)
-    scored = next(Scorer({record.id: record}, PROTOCOLS, {})([candidate]))
+    protocols = reading(protocol, CPU_MODEL)
+    name = next(iter(protocols))
+    candidate = Candidate(record.id, record.turns[-1], name, "", 0, response, "turn", 0)
+    scored = next(Scorer({record.id: record}, protocols, {})([candidate]))
     settled = settle_weights(weights)
     known = {name: settled[name] for name in scored.components}
     return ResponseScore(total(scored.components, known), scored.components, scored.feedback)

@@ -50,7 +50,7 @@ def test_a_response_is_scored_from_python_as_pairs_does(row: dict[str, Any]) -> 
     [
         ({"text": 5}, {}, "row"),
         ({"messages": [{"role": "user", "content": "Hi."}]}, {}, "row"),
-        (PROMPT, {"protocol": "chat"}, "protocol"),
+        (PROMPT, {"protocol": "hermess"}, "--protocol"),
         (PROMPT, {"weights": {"exat": 1.0}}, "weights"),
     ],
 )
