@@ -173,7 +173,7 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     them, or in <think> where it has no place for them"""
     no_call_share: Annotated[float, Meta(ge=0, lt=1), ROWS] = 0.0
     """share of train rows with tools that call none: rows without the right tool are added"""
-    mask_names: Annotated[Share, ROWS] = 0.0
+    mask_names: Annotated[Share, ROWS, NO_FLAG] = 0.0
     """share of train rows that are also taught with renamed tools"""
     max_length: Annotated[Count, Flag("--max-tokens"), ROWS, COMMON] = 2048
     """maximum tokens of a row; longer rows are rejected (see --long-rows)"""

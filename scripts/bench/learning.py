@@ -32,7 +32,7 @@ KINDS = (
 DATA = {
     "learn": "",
     "learn-distractors": "--set prep.distractors=3",
-    "learn-renamed": "--mask-names .5",
+    "learn-renamed": "--set prep.mask_names=.5",
 }
 # Ways of sft: their data, and the options that differ from the recipe's.
 SFT = {
