@@ -51,7 +51,7 @@ def called(world, call, *texts):
 
 def test_a_question_has_the_tool_the_world_and_the_calls_so_far(world):
     (result, [first]) = called(world, APPLE, '{"left": 2}')
-    assert result == ('{"left": 2}', False, False)
+    assert result == ('{"left": 2}', False, False, False)
     assert [one["role"] for one in first.messages] == ["system", "user"]
     system, asked = (one["content"] for one in first.messages)
     for part in ("get_stock", "How many are left.", "A shop.", json.dumps(STOCK)):
@@ -93,14 +93,14 @@ def test_a_call_that_breaks_its_schema_asks_nothing_and_writes_nothing(world):
 
 def test_a_reply_that_cannot_be_used_is_asked_again_once_and_then_counted(world):
     result, asked = called(world, APPLE, "lots", '{"left": 2}')
-    assert result == ('{"left": 2}', False, False) and world.faults == []
+    assert result == ('{"left": 2}', False, False, False) and world.faults == []
     assert asked[1].messages[:2] == asked[0].messages
     assert (
         asked[1].messages[2]["content"] == "lots" and "not JSON" in asked[1].messages[3]["content"]
     )
     called(world, BUY, "Bought.")
     result, asked = called(world, APPLE, '{"left": "two"}', "")
-    assert result == (NO_RESULT, True, False) and len(asked) == 2
+    assert result == (NO_RESULT, True, False, False) and len(asked) == 2
     assert world.faults == ["get_stock: it is empty"]
     # no result is not a result: the next call asks anew
     assert called(world, APPLE, '{"left": 1}')[0].text == '{"left": 1}'
