@@ -175,9 +175,8 @@ def _quality(quality: Mapping[str, Any]) -> Iterator[Line]:
     found = quality["personal_data"]
     kinds = f": {number(found)}" if found else ""
     colour = "yellow" if found else ""
-    yield Line(
-        "personal", f"{sum(found.values()):,}", f"values that may be personal{kinds}", colour
-    )
+    words = f"values that may be personal{kinds}; names and addresses of people are not looked for"
+    yield Line("personal", f"{sum(found.values()):,}", words, colour)
 
 
 def of_templates(figures: Mapping[str, Any]) -> list[Line]:

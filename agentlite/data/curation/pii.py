@@ -1,14 +1,17 @@
-"""A record -> the keys, passwords, mails, phones, identity numbers and cards its texts hold:
-counted, or masked.
+"""A record -> the keys, passwords, mails, phones, identity numbers, cards, IBANs and addresses of
+the Internet (IPv4) its texts hold: counted, or masked.
 
 Looked for are values that name a person or open a door: addresses of documentation (example.com),
-ids, times, sizes and coordinates are none. A digit is an ASCII digit.
+ids, times, sizes and coordinates are none. Names, streets, birthdays, passports and other numbers
+are not looked for. Full-width digits count as digits.
 """
 
+import ipaddress
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -34,6 +37,7 @@ KEY = re.compile(
     | [srp]k_(?:live|test)_[A-Za-z0-9]{16,}                           # Stripe
     | gh[pousr]_[A-Za-z0-9]{36,} | github_pat_\w{22,} | glpat-[\w-]{20,}
     | xox[abeoprs]-[A-Za-z0-9-]{20,} | SG\.[\w-]{22}\.[\w-]{43}       # Slack, SendGrid
+    | gsk_[A-Za-z0-9]{40,} | xai-[A-Za-z0-9]{40,} | r8_[A-Za-z0-9]{30,} | do[opr]_v1_[a-f0-9]{64}
     | hf_[A-Za-z0-9]{30,} | npm_[A-Za-z0-9]{36} | pypi-[\w-]{50,}
     | eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}                        # JSON web token
     | [Bb]earer[ ]+(?P<token>(?=[\w.~+/-]*[0-9])[\w.~+/-]{20,}=*)
@@ -41,14 +45,26 @@ KEY = re.compile(
     + END,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
+SENT = re.compile(
+    r"(?:[?&][\w-]*(?:token|key|secret|signature)=|Basic[ ]+)"
+    r"(?P<token>(?=[\w.~+/%-]*[0-9])[\w.~+/%-]{12,}=*)" + END,
+    re.ASCII | re.IGNORECASE,
+)
 # something of each key above
 MARKS = (
     r"-----BEGIN|AKI[AD]|ASIA|AIza|LTAI|ya29|sk-|k_live_|k_test_|gh[pousr]_|_pat_|glpat-|xox|SG\.|hf_"
-    r"|npm_|pypi-|eyJ|earer "
+    r"|npm_|pypi-|eyJ|earer |gsk_|xai-|r8_|do[opr]_v1_|[?&][\w-]*(?:token|key|secret|ature)=|asic "
+    r"|(?:[Pp]ass(?:word|wd|code)|PASSWORD|[Pp]wd|密码|口令)"
 )
 MARK = re.compile(MARKS)
 PASSWORD = re.compile(
     r"(?<![A-Za-z])[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s/:@\"'<>]+:(?P<token>[^\s/@\"'<>{}$*]{3,})@"
+)
+SAID = re.compile(  # it has a digit and a letter, as no other word behind it has
+    r"(?:pass(?:word|wd|code)|pwd|密码|口令)"
+    r"(?:[\"']?[ ]*[:：=][ ]*[\"']?|[ ]+(?:is|was)[ ]+|[是为])"
+    r"(?P<token>(?=[^\s\"'<>]*[0-9])(?=[^\s\"'<>]*[A-Za-z])[^\s\"'<>{}$,;，。；\\]{5,}[^\s\"'<>{}$,;，。；.!?\\])",
+    re.IGNORECASE,
 )
 PLACEHOLDER = re.compile(
     r"(?:your?[-_]?)?(?:pass(?:word|wd)?|pwd|secret|token|key|x+|\.+)", re.IGNORECASE
@@ -73,9 +89,16 @@ IDENTITY = re.compile(
     NUMBER_START + r"[1-8][0-9]{5} ?(?P<born>(?:19|20)[0-9]{6}) ?[0-9]{3}[0-9Xx]" + NUMBER_END
 )
 CARD = re.compile(
-    NUMBER_START + r"(?:[0-9]{13,19}|[0-9]{4}([ -])[0-9]{4}\1[0-9]{4}\1[0-9]{4}(?:\1[0-9]{3})?"
+    NUMBER_START + r"(?:[0-9]{13,19}|[0-9]{4}([ .-])[0-9]{4}\1[0-9]{4}\1[0-9]{4}(?:\1[0-9]{3})?"
     r"|3[0-9]{3}([ -])[0-9]{6}\2[0-9]{4,5})" + NUMBER_END
 )
+GROUPED = r"[ ](?=[A-Z]{0,3}[0-9])"  # a group of an IBAN, and no word in capitals
+IBAN = re.compile(
+    START + r"[A-Z]{2}[0-9]{2}[ ]?[A-Z0-9]{4}"
+    rf"(?:(?:{GROUPED})?[A-Z0-9]{{4}}){{1,6}}(?:(?:{GROUPED})?[A-Z0-9]{{1,3}})?" + END
+)
+IP = re.compile(NUMBER_START + r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}" + NUMBER_END)
+VERSION = re.compile(r"(?:^|[^A-Za-z])(?:v|version|release|section|build|firmware)$", re.IGNORECASE)
 ISSUER = re.compile(
     r"4(?:.{12}|.{15}|.{18})|(?:5[1-5].{2}|222[1-9]|22[3-9].|2[3-6].{2}|27[01].|2720).{12}|3[47].{13}"
     r"|(?:6011|65.{2}|64[4-9].).{12}|35.{14}|62.{14,17}|3(?:0[0-5]|6.|8.).{11}"
@@ -103,6 +126,7 @@ PHONE = re.compile(
     + INTERNATIONAL
     + r"""
     | (?:1[ .-])?(?:\([2-9][0-9]{2}\)[ ]?|[2-9][0-9]{2}[.-])[2-9][0-9]{2}[.-][0-9]{4}    # American
+    | (?P<national>\(?0[1-9](?:[ ./()-]{0,2}[0-9]){7,10})
     | (?P<bare>(?:1[ ]?)?[2-9][0-9]{2}[ ]?[2-9][0-9]{2}[ ]?[0-9]{4})
     )"""
     + NUMBER_END,
@@ -112,7 +136,8 @@ PHONE = re.compile(
 PHONE_OR_DIGITS = re.compile(f"{PHONE.pattern}|{NUMBER_START}[0-9]{{9,15}}{NUMBER_END}", re.VERBOSE)
 DIGITS_NEAR = re.compile(r"[0-9][0-9 ()./-]{7,}[0-9]|\+[0-9]")
 CALLED = re.compile(
-    r"phone|mobile|whatsapp|contact|(?<![A-Za-z])(?:cell|tel|fax|call|dial|text|sms|reach)|手机|电话|号码|联系|拨打|致电",
+    r"phone|mobile|whatsapp|contact|telefon|numéro|(?<![A-Za-z])(?:cell|tel|fax|call|dial|text|sms|reach"
+    r"|ring|handy|my number)|手机|电话|電話|携帯|号码|联系|拨打|致电",
     re.IGNORECASE,
 )
 CHINESE = r"(?:[\u4e00-\u9fff]|\\u[4-9][0-9A-Fa-f]{3})"
@@ -121,6 +146,9 @@ BEFORE_CHINESE = re.compile("[ ，。、；）)”]{0,2}" + CHINESE)
 # what stands right after an amount
 COUNTED = re.compile(" ?(?:[美欧日]?元|字节|毫?秒|吨|米|公里|除以|乘以|加上|减去|转换)")
 MASK = re.compile("<?[A-Z]+_[0-9]+>")  # its beginning may be cut off
+NARROW = {**{0xFF10 + digit: str(digit) for digit in range(10)}, ord("＠"): "@", ord("＋"): "+"}
+WIDE_IN_JSON = re.compile(rb"\xef\xbc[\x8b\x90-\x99\xa0]")  # the same in UTF-8
+IP_IN_JSON = re.compile(rb"[0-9](?:\.[0-9]{1,3}){3}")
 NUMBER_MASKS = ("<IDENTITY", "<CARD", "<PHONE")
 PAID = re.compile(r"card|visa|amex|credit|debit|unionpay|卡号|银行卡|信用卡|储蓄卡", re.IGNORECASE)
 # what stands last before a number that counts or names a thing
@@ -132,7 +160,7 @@ THING = re.compile(
 )
 
 
-NUMBERS = {"identity": IDENTITY, "card": CARD, "phone": PHONE}
+NUMBERS = {"iban": IBAN, "ip": IP, "identity": IDENTITY, "card": CARD, "phone": PHONE}
 MARK_IN_JSON = re.compile(MARKS.encode())
 NINES = re.sub(rb"[^9]", b" ", re.sub(rb"[0-9]", b"9", bytes(range(256))))
 Values = dict[tuple[str, str], list[str]]  # kind and normal form -> how the value is written
@@ -172,7 +200,8 @@ def _values(contents: Contents) -> Values:
     encoded = msgspec.json.encode(contents)
     # a quick look, at which most records end: nine digits close together are a number
     may_hold = b"@" in encoded or b"+" in encoded or MARK_IN_JSON.search(encoded)
-    if may_hold or b"9" * 9 in encoded.translate(NINES, b" ().-"):
+    may_hold = may_hold or WIDE_IN_JSON.search(encoded) or IP_IN_JSON.search(encoded)
+    if may_hold or b"9" * 9 in encoded.translate(NINES, b" ()./-"):
         for key, text in _texts(msgspec.to_builtins(contents)):
             for kind, written in _values_in(text, key):
                 values.setdefault((kind, _normal(kind, written)), []).append(written)
@@ -194,19 +223,23 @@ def _texts(value: object, key: str = "") -> Iterator[tuple[str, str]]:
 
 def _normal(kind: str, written: str) -> str:
     """What all ways to write a value have in common."""
-    if kind not in NUMBERS:
-        return written.lower() if kind == "mail" else written
+    written = written.translate(NARROW)
+    if kind in ("iban", "ip") or kind not in NUMBERS:
+        return written.lower() if kind == "mail" else written.replace(" ", "")
     digits = re.sub(r"\(0\)|[^0-9Xx]", "", written).upper()
     return digits[-10:] if kind == "phone" else digits
 
 
 def _values_in(text: str, key: str) -> Iterator[tuple[str, str]]:
     """The kind of each value in a text that stands under a key, and the value as it is written."""
+    wide, text = text, text.translate(NARROW)  # character by character: the places are the same
     if MARK.search(text):
-        for match in KEY.finditer(text):
+        for match in chain(KEY.finditer(text), SENT.finditer(text)):
             written = match["token"] or match[0]
             if not written.endswith("EXAMPLE"):
                 yield "key", written
+        for match in SAID.finditer(text):
+            yield "password", wide[match.start("token") : match.end("token")]
     if "@" in text:
         for match in PASSWORD.finditer(text):
             if not PLACEHOLDER.fullmatch(match["token"]):
@@ -214,7 +247,7 @@ def _values_in(text: str, key: str) -> Iterator[tuple[str, str]]:
         for match in MAIL.finditer(PASSWORD.sub(" ", text)):
             is_nobodys = any(one.fullmatch(match["domain"]) for one in (NOBODY, PRIVATE, FILE))
             if not is_nobodys and not match[0].startswith("git@"):
-                yield "mail", match[0]
+                yield "mail", wide[match.start() : match.end()]
     if DIGITS_NEAR.search(text):
         taken: list[tuple[int, int]] = []  # each number is of one kind
         for kind, pattern in NUMBERS.items():
@@ -224,7 +257,23 @@ def _values_in(text: str, key: str) -> Iterator[tuple[str, str]]:
                 before = re.sub(r"[^A-Za-z\u4e00-\u9fff]+$", "", before)
                 if is_free and IS_ONE[kind](match, before):
                     taken.append(match.span())
-                    yield kind, match[0]
+                    yield kind, wide[match.start() : match.end()]
+
+
+def _is_iban(match: re.Match[str], before: str) -> bool:
+    """By its checksum (ISO 7064, mod 97)."""
+    written = match[0].replace(" ", "")
+    digits = "".join(str(int(sign, 36)) for sign in written[4:] + written[:4])
+    return len(written) >= 15 and int(digits) % 97 == 1
+
+
+def _is_ip(match: re.Match[str], before: str) -> bool:
+    """One that anybody can reach, and no version, whose numbers are small."""
+    numbers = [*map(int, match[0].split("."))]
+    is_address = max(numbers) <= 255 and all(part == str(int(part)) for part in match[0].split("."))
+    if not is_address or max(numbers) < 100 or VERSION.search(before):
+        return False
+    return ipaddress.IPv4Address(match[0]).is_global
 
 
 def _is_identity(match: re.Match[str], before: str) -> bool:
@@ -242,7 +291,7 @@ def _is_card(match: re.Match[str], before: str) -> bool:
     """By its sum (Luhn's), and by its issuer, its blanks or the words before it: a tenth of all
     numbers have a right sum.
     """
-    digits = re.sub(r"[ -]", "", match[0])
+    digits = re.sub(r"[ .-]", "", match[0])
     doubled = sum(sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])
     if (doubled + sum(map(int, digits[-1::-2]))) % 10:
         return False
@@ -259,7 +308,7 @@ def _is_phone(match: re.Match[str], before: str) -> bool:
     digits = re.sub(r"[^0-9]", "", match[0])
     if digits.endswith("00000"):
         return False
-    if not match["bare"] and not (match["mobile"] and match[0].isdigit()):
+    if not (match["bare"] or match["national"]) and not (match["mobile"] and match[0].isdigit()):
         return bool(match["mobile"]) or not digits.startswith("1234567")
     if THING.search(before):
         return False
@@ -273,6 +322,8 @@ def _is_phone(match: re.Match[str], before: str) -> bool:
 
 
 IS_ONE: dict[str, Callable[[re.Match[str], str], bool]] = {
+    "iban": _is_iban,
+    "ip": _is_ip,
     "identity": _is_identity,
     "card": _is_card,
     "phone": _is_phone,
@@ -286,8 +337,9 @@ def _masks(values: Values, contents: object) -> dict[str, str]:
     # also where nothing around a number says what it is: it was said elsewhere
     for kind, pattern in (NUMBERS | {"phone": PHONE_OR_DIGITS}).items():
         for text in texts if any(kind == other for other, _ in values) else ():
-            for match in pattern.finditer(text):
-                spellings.get((kind, _normal(kind, match[0])), []).append(match[0])
+            for match in pattern.finditer(text.translate(NARROW)):
+                spelt = text[match.start() : match.end()]
+                spellings.get((kind, _normal(kind, spelt)), []).append(spelt)
     known, counts = " ".join(texts), Counter[str]()
     masks: dict[str, str] = {}
     for (kind, _), written in spellings.items():

@@ -90,7 +90,23 @@ def card(chance: random.Random) -> str:
     )
 
 
-KINDS = {"key": key, "mail": mail, "phone": phone, "identity": identity, "card": card}
+def iban(chance: random.Random) -> str:
+    country, digits = chance.choice(["DE", "NL", "GB"]), some(string.digits, 18, chance)
+    account = digits if country == "DE" else f"ABNA{digits[:10]}"
+    number = "".join(str(int(sign, 36)) for sign in f"{account}{country}00")
+    written = f"{country}{98 - int(number) % 97:02}{account}"
+    grouped = " ".join(written[i : i + 4] for i in range(0, len(written), 4))
+    return chance.choice([written, grouped])
+
+
+def ip(chance: random.Random) -> str:
+    return f"{chance.choice([34, 85, 151])}.{chance.randint(0, 99)}.{chance.randint(100, 255)}.7"
+
+
+KINDS = {
+    **{"key": key, "mail": mail, "phone": phone, "identity": identity, "card": card},
+    **{"iban": iban, "ip": ip},
+}
 FRAMES = [
     "{}",
     "My number or address is {}.",
@@ -127,6 +143,24 @@ MORE = {
     "ann@vip.163.com": {"mail": 1},
     "+86 138 1234 5678, that is 13812345678": {"phone": 1},
     "13812345678@qq.com": {"mail": 1},
+    "My number is 07700 900456": {"phone": 1},
+    "Handy: 0171/2345678": {"phone": 1},
+    "numéro: 06.12.34.56.78": {"phone": 1},
+    "携帯は 090-1234-5678": {"phone": 1},
+    "电话：１３８１２３４５６７８": {"phone": 1},
+    "ann＠mail.org": {"mail": 1},
+    "4111.1111.1111.1111": {"card": 1},
+    "gsk_" + "aB3" * 17: {"key": 1},
+    "xai-" + "aB3" * 26: {"key": 1},
+    "r8_" + "aB3" * 12: {"key": 1},
+    "dop_v1_" + "a1b2" * 16: {"key": 1},
+    "https://a.org/x?token=8fj20dkf93jf02kd": {"key": 1},
+    "Authorization: Basic YWRtaW46aHVudGVyMjI=": {"key": 1},
+    "the password is hunter2!x.": {"password": 1},
+    "密码：abc123xyz": {"password": 1},
+    "GB82 WEST 1234 5698 7654 32": {"iban": 1},
+    "MT84MALT011000012345MTLCAST001S": {"iban": 1},
+    "ssh root@203.12.9.77": {"ip": 1},
 }
 
 
@@ -147,6 +181,11 @@ NONE = [
     "48.858844, 2.294351; -122.4194155, 37.7749295",
     "550e8400-e29b-41d4-a716-446655440000",
     "192.168.100.200",
+    "version 3.4.105.6, Chrome/120.0.6099.129, 1.2.3.4, 255.255.255.0, 256.1.2.300",
+    "DE12345678901234567890",
+    "order 06 12 34 56 78, on 06 12 2023, numbers 01 02 03 04 05",
+    "Password is required: the password is wrong, or case-sensitive; pwd: /home/ann",
+    "https://a.org/?token=YOUR_TOKEN&key=abc, Basic understanding",
     "+1234567890",
     "4111111111111112",
     "11010519491231002Y",
