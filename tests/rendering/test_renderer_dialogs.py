@@ -226,7 +226,7 @@ READINGS = [
     ("kuaiagent", '{"command": {"name": "f"}}', "", [("f", {})], ""),
     ("kuaiagent", 'So: {"command": {"name": "f", "args": {"a": 1}}}', "", CALLED, "text beside the command"),  # noqa: E501  (verbatim text)
     ("kuaiagent", '{"command": {"name": "f", "args": {"a": 1}}} so', "", CALLED, "text beside the command"),  # noqa: E501  (verbatim text)
-    ("kuaiagent", '{"task_name": "Hm.", "command": {"name": "task_complete", "args": {}}}', "Hm.", [], ""),  # noqa: E501  (verbatim text)
+    ("kuaiagent", '{"task_name": "Hm.", "command": {"name": "task_complete", "args": {}}}', "Hm.", [("task_complete", {})], ""),  # noqa: E501  (verbatim text)
     ("kuaiagent", '{"task_name": "Hm.", "command": "f"}', "Hm.", [], "command has no name"),
     ("kuaiagent", '{"command": {"name": "f", "args": [1]}} so', "", [], NOT_OBJECT),
     ("kuaiagent", '{"command": ', "", [], "command is not JSON"),

@@ -14,9 +14,8 @@ from agentlite.core.records import Call, Message, Record, Role, Tool, plain
 from agentlite.data.formats import modelscope, react
 from agentlite.data.formats.chains import with_text_behind
 from agentlite.data.formats.format import Format, Row, dialog, meta_of, rest, text_at
-from agentlite.data.formats.json_decode import shortened
+from agentlite.data.formats.json_decode import json_value, shortened
 from agentlite.data.formats.tool_calls import json_or_literal, read_tool, read_tools
-from agentlite.rendering.protocol import json_object
 from agentlite.rendering.protocols import autogpt, kuaiagent
 
 # what begins a part of such a prompt, in the words of the seed, of KwaiAgents and of AutoGPT
@@ -100,7 +99,7 @@ def split(record: Record, conclusion: str = "") -> Record:
     if answer.calls or not is_prompt(question.content):
         return record
     prompt = _prompt(question.content, record.tools)
-    if not (prompt and prompt.tools):
+    if not prompt or all(tool.name == kuaiagent.DONE for tool in prompt.tools):
         return record
     goal = prompt.goal or request
     if request not in ("", goal) and not TRIGGER.fullmatch(request):
@@ -110,7 +109,10 @@ def split(record: Record, conclusion: str = "") -> Record:
     if last is None:
         return record
     turns = (Message("user", goal), *prompt.steps, replace(last, loss=answer.loss))
-    return replace(record, messages=(*system, *prompt.before, *turns), tools=prompt.tools)
+    tools = [tool for tool in prompt.tools if tool.name != kuaiagent.DONE]
+    if any(call.name == kuaiagent.DONE for call in last.calls):  # the end is a decision of its own
+        tools = kuaiagent.with_end(prompt.tools, kuaiagent.ENGLISH.complete)
+    return replace(record, messages=(*system, *prompt.before, *turns), tools=tuple(tools))
 
 
 def is_prompt(text: str) -> bool:
@@ -126,8 +128,8 @@ def asks_for_conclusion(text: str) -> bool:
 
 def ends_task(answer: str) -> bool:
     """Whether an answer is the command that ends a task, without the words for the user."""
-    command = _object(answer).get("command")
-    return isinstance(command, dict) and command.get("name") == kuaiagent.DONE
+    commands = [task.get("command") for task in _tasks(answer)]
+    return [isinstance(c, dict) and c.get("name") == kuaiagent.DONE for c in commands] == [True]
 
 
 def _prompt(text: str, declared: Sequence[Tool]) -> TaskPrompt | None:
@@ -160,7 +162,7 @@ def _prompt(text: str, declared: Sequence[Tool]) -> TaskPrompt | None:
     knowledge = [text.strip() for text in parts["knowledge"] if text.strip() not in NONE]
     system = "\n".join(filter(None, [words, *dates, *time, *knowledge]))
     return TaskPrompt(
-        tuple(tool for tool in declared or described if tool.name != kuaiagent.DONE),
+        tuple(declared or described),
         (*([Message("system", system)] if system else []), *history),
         goal.removeprefix("1. ") if "GOALS:" in text and "\n2. " not in goal else goal,
         steps,
@@ -263,37 +265,41 @@ def _listed(text: str) -> list[Row]:
 
 
 def _command(text: str, conclusion: str, prompt: TaskPrompt) -> Message | None:
-    """The turn that an answer to the planning prompt is; None if it is prose, or ends the task
-    without words.
+    """The turn that an answer to the planning prompt is: the calls of its tasks, or the words with
+    which one ends. None for prose.
     """
-    value = _object(text)
-    if "command" not in value:
+    tasks = _tasks(text)
+    if not tasks or any("command" not in task for task in tasks):
         if '"command"' in text:
             raise RowError("E206", f"a command is not JSON: {shortened(text)}")
         return None
-    protocol = autogpt if "thoughts" in value else kuaiagent
-    read = protocol.parse(plain(value))
-    if read.problem:
-        raise RowError("E206", f"{read.problem}: {shortened(text)}")
-    if read.calls:
-        (call,) = read.calls
-        call = replace(call, id=f"call_{len(prompt.steps) // 2}")
-        return Message("assistant", read.content, (call,))
-    arguments = value["command"].get("args")
-    closing = arguments.get("response") if isinstance(arguments, dict) else ""
-    words = conclusion or (closing if isinstance(closing, str) else "")
-    return Message("assistant", words.strip()) if words.strip() else None
+    words, calls = list[str](), list[Call]()
+    for number, task in enumerate(tasks, len(prompt.steps) // 2):
+        read = (autogpt if "thoughts" in task else kuaiagent).parse(plain(task))
+        if read.problem:
+            raise RowError("E206", f"{read.problem}: {shortened(text)}")
+        words.append(read.content)
+        calls += [replace(call, id=f"call_{number}") for call in read.calls]
+    ends = [call.arguments.get("response", "") for call in calls if call.name == kuaiagent.DONE]
+    if ends and len(calls) > 1:
+        raise RowError("E206", f"the end of a task beside other tasks: {shortened(text)}")
+    closing = conclusion or next((end for end in ends if isinstance(end, str)), "")
+    if ends and closing.strip():
+        return Message("assistant", closing.strip())
+    return Message("assistant", "\n".join(filter(None, words)), tuple(calls))
 
 
-def _object(text: str) -> Row:
-    """The JSON object that a text is, alone or in a fence; {} for any other text."""
+def _tasks(text: str) -> list[Row]:
+    """The JSON object that a text is, or those of a list, alone or in a fence; none for any other
+    text.
+    """
     fenced = FENCED.match(text)
-    text = (fenced[1] if fenced else text).strip()
     try:
-        value, end = json_object(text)
-    except ValueError:
-        return {}
-    return value if not text[end:].strip() and isinstance(value, dict) else {}
+        value = json_value((fenced[1] if fenced else text).strip())
+    except RowError:
+        return []
+    values = value if isinstance(value, list) else [value]
+    return values if all(isinstance(task, dict) for task in values) else []
 
 
 # --- KAgentInstruct: a record for each prompt and response of a row ---

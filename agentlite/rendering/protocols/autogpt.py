@@ -81,7 +81,7 @@ FINISHED = "The completed tasks are enough to reach the goals."
 
 
 def exchanges(record: Record, turn: int) -> list[PromptExchange]:
-    tools = [*record.tools, kuaiagent.ENGLISH.complete]
+    tools = kuaiagent.with_end(record.tools, kuaiagent.ENGLISH.complete)
     texts = kuaiagent.prompt_texts(record, turn, tools, "{}. {}")
     profile = texts.pop("knowledge")
     texts["profile"] = f"{profile}\n" if profile else ""
@@ -123,4 +123,6 @@ def _words(value: dict[str, Any]) -> str:
     return "\n".join(words)
 
 
-PROTOCOL = Protocol("autogpt", parse, several=False, exchanges=exchanges)
+PROTOCOL = Protocol(
+    "autogpt", parse, several=False, exchanges=exchanges, answer_tool=kuaiagent.DONE
+)

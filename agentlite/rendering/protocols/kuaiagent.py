@@ -145,7 +145,7 @@ GOAL: {goal}
 
 
 def exchanges(record: Record, turn: int, language: KuaiAgentTexts) -> list[PromptExchange]:
-    texts = prompt_texts(record, turn, [*record.tools, language.complete], "{}:{}")
+    texts = prompt_texts(record, turn, with_end(record.tools, language.complete), "{}:{}")
     in_chinese = HAN.search(texts["goal"])
     texts["form"] = language.form
     texts["language"] = language.in_chinese if in_chinese else language.in_any
@@ -163,17 +163,22 @@ def step_exchanges(
 ) -> list[PromptExchange]:
     """The prompts of a turn and what is said to them: a command behind its thought; and behind the
     one that ends a task, the answer. `frames`: of the prompt that plans and the one that concludes.
-    Raises RowError E212 for a tool that is named like the end.
+    Raises RowError E212 for an answer where a tool is named like the end.
     """
-    if any(tool.name == DONE for tool in record.tools):
-        raise RowError("E212", f"a tool is named {DONE}: in kuaiagent and autogpt that ends a task")
     message, (plan, conclude) = record.messages[turn], frames
+    if not message.calls and any(tool.name == DONE for tool in record.tools):
+        raise RowError("E212", f"a tool is named {DONE}: in kuaiagent and autogpt that ends a task")
     call = message.calls[0] if message.calls else Call(DONE)
     command = {"name": call.name, "args": call.arguments}
     steps = [PromptExchange(_filled(plan, texts), plain({**thought, "command": command}))]
     if not message.calls:
         steps.append(PromptExchange(_filled(conclude, texts), message.content, prompted=False))
     return steps
+
+
+def with_end(tools: Sequence[Tool], end: Tool) -> list[Tool]:
+    """The tools and, unless they have it, the command that ends a task."""
+    return [*tools, *([] if any(tool.name == end.name for tool in tools) else [end])]
 
 
 def _filled(frame: str, texts: dict[str, str]) -> str:
@@ -247,7 +252,7 @@ def _task_name(value: dict[str, Any]) -> str:
 
 
 def parse(text: str, thought: Callable[[dict[str, Any]], str] = _task_name) -> Parsed:
-    """The command of the first JSON object; `thought` reads its words. The end is not a call."""
+    """The command of the first JSON object; `thought` reads its words."""
     start = text.find("{")
     if start < 0:
         return Parsed(text.strip(), (), "no command")
@@ -259,13 +264,20 @@ def parse(text: str, thought: Callable[[dict[str, Any]], str] = _task_name) -> P
     if not isinstance(command, dict) or not isinstance(command.get("name"), str):
         return Parsed(content, (), "command has no name")
     outside = "text beside the command" if (text[:start] + text[end:]).strip() else ""
-    if command["name"] == DONE:
-        return Parsed(content, (), outside)
-    call, problem = named_call(command["name"], command.get("args", {}))
+    arguments = command.get("args", {})
+    if command["name"] == DONE and not isinstance(arguments, dict):
+        arguments = {}
+    call, problem = named_call(command["name"], arguments)
     return Parsed(content, (call,) if call else (), problem or outside)
 
 
 PROTOCOL, PROTOCOL_ZH = (
-    Protocol(name, parse, several=False, exchanges=partial(exchanges, language=language))
+    Protocol(
+        name,
+        parse,
+        several=False,
+        exchanges=partial(exchanges, language=language),
+        answer_tool=DONE,
+    )
     for name, language in (("kuaiagent", ENGLISH), ("kuaiagent-zh", CHINESE))
 )

@@ -18,7 +18,9 @@ from agentlite.data.formats import (
     to_record,
 )
 from agentlite.data.formats import samples as samples_of
+from agentlite.rendering import choose, renderer
 from agentlite.rendering.protocols import kuaiagent
+from agentlite.rendering.template import Template
 
 # --- prompts ---
 
@@ -142,6 +144,42 @@ def test_an_end_of_a_task_and_the_one_conclusion_behind_it_are_one_part(samples:
     found = [part["llm_prompt_response"] for part in task_prompts.samples_of(row)]
     assert [len(part) for part in found] == SIZES[samples]
     assert [one for part in found for one in part] == row["llm_prompt_response"]
+
+
+def asked(answer: str) -> Row:
+    commands = '1:{"name": "f"}\n2:{"name": "g"}'
+    empty = dict.fromkeys(("tasks", "history", "knowledge"), "[]")
+    texts = {"steps": 5, "form": FRAME.form, "done": kuaiagent.DONE, "commands": commands, **empty}
+    return {"instruction": FRAME.plan.format(goal="q", **texts), "input": "", "output": answer}
+
+
+def task(name: str, **arguments: str) -> dict[str, Any]:
+    return {"task_name": name, "command": {"name": name, "args": arguments}}
+
+
+@pytest.mark.parametrize("fence", ["{}", "```json\n{}\n```"])
+def test_tasks_in_a_list_are_the_calls_of_a_turn(fence: str) -> None:
+    for tasks in ([task("f", a="1")], [task("f", a="1"), task("g")]):
+        message = to_record(asked(fence.replace("{}", json.dumps(tasks)))).messages[-1]
+        assert [call.name for call in message.calls] == [one["task_name"] for one in tasks]
+        assert message.calls[0].arguments == {"a": "1"} and message.content.startswith("f")
+    with pytest.raises(RowError, match=r"E206.*the end of a task beside other tasks"):
+        to_record(asked(json.dumps([task("f"), task("task_complete")])))
+
+
+@pytest.mark.parametrize("protocol", ["kuaiagent", "kuaiagent-zh", "autogpt", "hermes"])
+@pytest.mark.parametrize("listed", [False, True])
+def test_the_end_of_a_task_is_a_decision_that_is_learned_and_read_back(
+    protocol: str, listed: bool, smollm2: Template
+) -> None:
+    ends = task("task_complete")
+    record = to_record(asked(json.dumps([ends] if listed else ends)))
+    assert [tool.name for tool in record.tools] == ["f", "g", "task_complete"]
+    chosen = choose(protocol, smollm2).of(record)
+    (rendered,) = rows_of = renderer.render(record, chosen, smollm2)
+    renderer.check_reading(record, rows_of, chosen, smollm2)
+    assert rendered.text.count('"name": "task_complete"') == 2  # on offer, and called
+    assert record.expected(record.turns[-1]).calls[0].name == "task_complete"
 
 
 # --- sage_sft ---
