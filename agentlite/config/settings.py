@@ -179,6 +179,8 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     """maximum tokens of a row; longer rows are rejected (see --long-rows)"""
     long_rows: Annotated[Literal["reject", "cut", "filter"], ROWS] = "reject"
     """what to do with longer rows; cut removes whole steps"""
+    unanswered: Annotated[Literal["reject", "cut"], ROWS] = "reject"
+    """what to do with dialogs that end without an answer; cut removes what follows the last one"""
     distractors: Annotated[Whole, ROWS, NO_FLAG] = 0
     """unrelated tools added to each train row that offers one tool"""
     join: Annotated[Count, ROWS, NO_FLAG] = 1

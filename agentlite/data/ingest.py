@@ -130,6 +130,9 @@ def _sample(
                 record, done["thoughts"] = silent, "left out"
             elif not context.template.holds_thoughts:
                 done["in_tags"] = "thoughts"
+        if settings.unanswered == "cut" and (ended := _until_answer(record)) is not record:
+            done["unanswered"] = f"{len(record.messages) - len(ended.messages)} messages cut"
+            record = ended
         validate(record)
         named = record.source or source_name(source)
         record = replace(record, source=named)
@@ -205,6 +208,14 @@ def reader_options(
         "prompts": {"accepted_answer": settings.accepted_answer},
         "names": {"name": settings.model_name, "author": settings.model_author},
     }
+
+
+def _until_answer(record: Record) -> Record:
+    """The record without the messages behind its last assistant turn; without any, as it is."""
+    end = max(record.turns, default=len(record.messages)) + 1
+    if end >= len(record.messages):
+        return record
+    return replace(record, messages=record.messages[:end])
 
 
 def _with_system(record: Record, text: str) -> Record:

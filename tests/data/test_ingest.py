@@ -144,6 +144,29 @@ def test_rows_of_every_format_get_the_system_text_unless_they_have_one(
     assert added.prompted_turns == [turn + 1 for turn in plain.prompted_turns]
 
 
+@pytest.mark.parametrize(
+    "behind", [["And now?"], ["And now?", "And then?"]], ids=["one question", "two"]
+)
+def test_what_follows_the_last_answer_is_cut_where_the_user_wants_it(
+    behind: list[str], smollm2: Template
+) -> None:
+    row = openai_row("q", "a")
+    row["messages"] += [{"role": "user", "content": text} for text in behind]
+    (line,) = lines(row)
+    (rejected,) = take("f", line, context(smollm2)).samples
+    assert isinstance(rejected, Reject) and rejected.code == "E203"
+    (sample,) = take("f", line, context(smollm2, unanswered="cut")).samples
+    assert isinstance(sample, IngestedRecord)
+    assert [m.content for m in from_row(json.loads(sample.row)).messages] == ["q", "a"]
+    assert sample.done["unanswered"] == f"{len(behind)} messages cut"
+    call = {"function": {"name": "f", "arguments": "{}"}}
+    turns = [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": "4"}]
+    (line,) = lines({"messages": [*row["messages"][:1], *turns], "tools": [{"name": "f"}]})
+    (sample,) = take("f", line, context(smollm2, unanswered="cut")).samples
+    assert isinstance(sample, IngestedRecord)  # the call is learned, and its result left out
+    assert [m.role for m in from_row(json.loads(sample.row)).messages] == ["user", "assistant"]
+
+
 def test_a_block_behind_another_in_most_rows_of_a_file_is_noticed(smollm2: Template) -> None:
     answers = ["<find>a</find><facts>1</facts> One.", "<find>b</find>\n<facts>2</facts>", "Three."]
     with Ingested(None) as ingested:

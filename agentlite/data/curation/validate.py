@@ -15,14 +15,26 @@ from agentlite.data.formats.check_call import check_arguments, gold_problem, too
 ANSWERS = ("choices", "response", "output", "completion")
 
 NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")  # an escape that is one
-# what is wrong with a role after another one, "" before the first
+TOO_EARLY = (
+    "the assistant speaks before a user",
+    "Add the question before it, or take the turn out.",
+)
+# what is wrong with a role after another one, "" before the first, and what helps
 MISPLACED = {
-    ("user", "user"): "two user turns in a row",
-    ("tool", "user"): "the user speaks where the assistant should go on from a result",
-    ("", "assistant"): "the assistant speaks before a user",
-    ("system", "assistant"): "the assistant speaks before a user",
-    ("assistant", "assistant"): "two assistant turns in a row",
+    ("user", "user"): ("two user turns in a row", "Join them into one turn."),
+    ("tool", "user"): (
+        "the user speaks where the assistant should go on from a result",
+        "Add what the assistant said to the result, or take the user's turn out.",
+    ),
+    ("", "assistant"): TOO_EARLY,
+    ("system", "assistant"): TOO_EARLY,
+    ("assistant", "assistant"): (
+        "two assistant turns in a row",
+        "Join them into one turn, or add what the user said between them.",
+    ),
 }
+LATE_SYSTEM = ("a system turn that is not the first", "Join its text to the first system turn.")
+NO_END = "Add the answer; --unanswered cut leaves out what follows the last one."
 
 
 def validate(record: Record, *, answered: bool = True) -> None:
@@ -105,15 +117,15 @@ def _separate_answer(record: Record) -> tuple[str, str]:
 def _check_order(record: Record) -> None:
     roles = ["", *(message.role for message in record.messages)]
     for number, (before, role) in enumerate(pairwise(roles), 1):
-        problem = MISPLACED.get((before, role), "")
+        problem, hint = MISPLACED.get((before, role), ("", ""))
         if role == "system" and number > 1:
-            problem = "a system turn that is not the first"
+            problem, hint = LATE_SYSTEM
         if problem:
-            raise RowError("E203", f"{problem} (message {number})")
+            raise RowError("E203", f"{problem} (message {number})", hint)
     if roles[-1] != "assistant":
         reason = f"the last turn is a {roles[-1]} turn, not the assistant's"
         at, hint = _separate_answer(record)
-        raise RowError("E203", reason, hint, at)
+        raise RowError("E203", reason, hint or NO_END, at)
 
 
 def _check_results(messages: Sequence[Message], asks_on: bool) -> None:

@@ -204,6 +204,7 @@ def _first_that_fits(row: Row) -> str:
 # what holds the dialog in a row of some format
 MAIN_KEYS = ("messages", "conversations", "instruction", "text", "prompt", "query", "question")
 ROWS = "FILE > rows.jsonl`"
+ONE_TURN = "Each line is one turn of a session. Join them, one file a session: `jq -cs "
 PREFERENCE = (
     "This is a preference: `agentlite pairs --preferences FILE` and `agentlite dpo` learn it. To "
     "imitate the better answer alone, write rows with {0} as the last turn."
@@ -213,6 +214,26 @@ FOREIGN: dict[tuple[str, ...], str] = {
     ("body", "custom_id", "method", "url"): (
         "This is a request for OpenAI's Batch API. Its dialog is in body: `jq -c .body "
         f"{ROWS}; the answers are in the batch's output file."
+    ),
+    # sessions of Claude Code, of Codex, and messages alone
+    ("message", "type"): f"{ONE_TURN}'{{messages: map(.message // empty)}}' {ROWS}.",
+    ("payload", "type"): f"{ONE_TURN}'{{input: map(select(.payload.type) | .payload)}}' {ROWS}.",
+    ("role", "content"): f"{ONE_TURN}'{{messages: .}}' {ROWS}.",
+    (
+        "kind",
+        "parts",
+    ): "This is a message of pydantic-ai. Write its dialog with roles and contents.",
+    ("reward_model", "prompt"): (
+        "The answer is in reward_model.ground_truth: `jq -c '{prompt, tools, completion: "
+        f".reward_model.ground_truth}}' {ROWS}."
+    ),
+    ("trajectory",): (
+        "The dialog is in trajectory: `jq -c '{tools, messages: [.trajectory[] | .content //= "
+        f'.text | .role |= sub("^ai$"; "assistant") | del(.text)]}}\' {ROWS}.'
+    ),
+    ("messages_and_choices",): (
+        "Its messages are in messages_and_choices: `jq -c '{tools, messages: "
+        f"[.messages_and_choices[] | .message // .]}}' {ROWS}."
     ),
     ("chosen", "rejected"): PREFERENCE,
     ("preferred_output", "non_preferred_output"): PREFERENCE,

@@ -196,6 +196,24 @@ def test_a_dialog_is_questions_each_with_calls_and_their_results_and_an_answer(l
         assert found in ("", "E201", "E203", "E204", "E205"), (letters, found)
 
 
+def test_each_order_of_turns_has_a_hint_of_its_own() -> None:
+    system, result = Message("system", "s"), Message("tool", "4", call_id="a")
+    orders = [
+        [ASK, ASK, ANSWER],
+        [ANSWER],
+        [ASK, ANSWER, ANSWER],
+        [ASK, system, ANSWER],
+        [ASK, ANSWER, ASK],
+    ]
+    hints = set()
+    for order in (*orders, [ASK, calling(city="Oslo"), result, ASK, ANSWER]):
+        with pytest.raises(RowError) as refused:
+            check_dialog(Record(messages=tuple(order)))
+        assert refused.value.code == "E203"
+        hints.add(refused.value.hint)
+    assert len(hints) == 6 and "" not in hints
+
+
 def test_an_answer_beside_the_messages_is_pointed_out() -> None:
     beside = {"extra": {"response": "Yes."}}
     with pytest.raises(RowError) as refused:

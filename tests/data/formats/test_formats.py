@@ -36,6 +36,29 @@ def test_a_key_that_is_misspelt_gets_the_name_by_which_the_row_fits(row: Any, ri
     to_record({right if key == wrong else key: value for key, value in row.items()})
 
 
+TURN = {"role": "user", "content": "q"}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        TURN,
+        {"type": "user", "message": TURN, "sessionId": "s"},
+        {"type": "response_item", "payload": {"type": "message", **TURN}},
+        {"trajectory": [TURN], "tools": []},
+        {"messages_and_choices": [TURN], "reward": 1.0},
+        {"prompt": [TURN], "reward_model": {"ground_truth": "a"}},
+        {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "q"}]},
+    ],
+    ids=str,
+)
+def test_a_container_of_another_tool_is_named_with_what_reads_it(row: dict[str, Any]) -> None:
+    with pytest.raises(RowError) as refused:
+        to_record(row)
+    assert refused.value.code == "E202" and refused.value.at in row
+    assert "jq -c" in refused.value.hint or "pydantic-ai" in refused.value.hint
+
+
 def sample_rows(*names: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for name in names:
         for line in (DATA / f"formats/{name}.jsonl").read_text(encoding="utf-8").splitlines():
