@@ -64,8 +64,11 @@ def of_prep(figures: Mapping[str, Any], limit: int | None) -> list[Line]:
     if any((train := figures.get("balance", {}).get("train", {})).values()):
         words = f"of {sum(train.values()):,} train rows with tools call none"
         shown.append(Line("no call", f"{train['no_call']:,}", words))
+    if found := figures.get("personal"):
+        shown.append(_personal(found))
     known = {
         "balance",
+        "personal",
         "made",
         "read",
         "kept",
@@ -172,11 +175,13 @@ def _quality(quality: Mapping[str, Any]) -> Iterator[Line]:
     yield Line("difficulty", f"{hard['calls']:.1f}", words)
     copies = quality["near_copies"]
     yield Line("near copies", f"{copies:,}", "of another dialog", "yellow" if copies else "")
-    found = quality["personal_data"]
+    yield _personal(quality["personal_data"])
+
+
+def _personal(found: Mapping[str, int]) -> Line:
     kinds = f": {number(found)}" if found else ""
-    colour = "yellow" if found else ""
     words = f"values that may be personal{kinds}; names and addresses of people are not looked for"
-    yield Line("personal", f"{sum(found.values()):,}", words, colour)
+    return Line("personal", f"{sum(found.values()):,}", words, "yellow" if found else "")
 
 
 def of_templates(figures: Mapping[str, Any]) -> list[Line]:
