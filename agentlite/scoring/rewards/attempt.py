@@ -27,7 +27,7 @@ LOOKED_AT = 300  # characters of a result: what failed says so at once
 OPTIMAL_STEPS = 5  # of a whole dialog, where the gold has no number
 # beside the calls of a step, and of an answer; or twice as many as the record has there, where
 # those are more; and in thoughts
-MOST_WORDS, MOST_OF_ANSWER, MOST_OF_THOUGHT = 150, 400, 1000
+MOST_WORDS, MOST_OF_ANSWER, MOST_OF_THOUGHT = 150, 400, 2000
 FEW = 25  # words beside calls that may be about anything
 REPEATED = 5  # how often a word may stand in them on average
 

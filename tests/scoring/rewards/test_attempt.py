@@ -35,10 +35,10 @@ def test_excess_words_are_more_than_a_thought_needs_and_twice_the_recorded(words
     assert attempt.excess_words == (words if excess else 0)
     # an answer may be longer
     assert not Attempt(Parsed(said), Gold(), (), messages=asked).excess_words
-    thought = Attempt(Parsed("", (Call("f"),)), Gold(), (), text=f"<think>{said} {'x ' * 999}")
+    thought = Attempt(Parsed("", (Call("f"),)), Gold(), (), text=f"<think>{said} {'x ' * 1999}")
     assert not thought.excess_words  # it has no end, which is another fault
     ended = replace(thought, text=f"{thought.text}</think>")
-    assert ended.excess_words == words + 1000  # with the tag
+    assert ended.excess_words == words + 2000  # with the tag
 
 
 @pytest.mark.parametrize("count", [25, 26])
