@@ -13,6 +13,11 @@ DETAILS = {
     *("groups", "proxy_loss", "lexical_diversity", "by_source", "by_script", "train_rows", "turns"),
     *("rejected", "duplicates", "filtered", "split_missed", "new_tools"),
 }
+# of prep, with a line of its own
+SHOWN = {
+    *("read", "kept", "rejects", "left_out", *SPLITS, "length", "tokens", "trained_tokens"),
+    *("tools", "by_task", "by_protocol", "by_file", "made", "balance", "personal", *DETAILS),
+}
 
 
 ENDINGS: dict[EndedBy, str] = {
@@ -66,22 +71,8 @@ def of_prep(figures: Mapping[str, Any], limit: int | None) -> list[Line]:
         shown.append(Line("no call", f"{train['no_call']:,}", words))
     if found := figures.get("personal"):
         shown.append(_personal(found))
-    known = {
-        "balance",
-        "personal",
-        "made",
-        "read",
-        "kept",
-        *SPLITS,
-        "rejects",
-        "left_out",
-        "length",
-        "tokens",
-        "trained_tokens",
-    }
-    known |= {"tools", "by_task", "by_protocol", "by_file", *DETAILS}
     for name, value in figures.items():
-        if name not in known:
+        if name not in SHOWN:
             count, words = ("", number(value)) if isinstance(value, dict) else (number(value), "")
             shown.append(Line(name.replace("_", " "), count, words))
     return shown
