@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from agentlite.core.errors import UserError
 from agentlite.workspace import digests
 from agentlite.workspace.digests import content_digest, file_digest
 
@@ -39,3 +40,11 @@ def test_a_digest_is_the_sha256_remembered_from_a_size_on(small):
         expected = hashlib.sha256(content).hexdigest()
         assert file_digest(small / "file") == expected == content_digest(small / "file")
         assert (small / "cache/digests.json").exists() is remembered
+
+
+def test_what_has_no_end_has_no_digest(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "fifo")
+    for name in ("tokenizer.json", "fifo"):
+        with pytest.raises(UserError, match="is not a file"):
+            file_digest(tmp_path / name)

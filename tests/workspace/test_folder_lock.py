@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -75,13 +74,23 @@ def test_who_holds_a_folder_is_known_while_it_is_held_and_no_longer(tmp_path):
         pass
 
 
-def test_a_full_disk_is_named_and_leaves_nothing_held(tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+@pytest.mark.parametrize(
+    ("code", "where", "said"),
+    [
+        (errno.ENOSPC, "pathlib.Path.write_text", "No space left"),
+        (errno.ENOLCK, "filelock.FileLock.acquire", "This disk has no locks"),
+        (errno.EOPNOTSUPP, "filelock.FileLock.acquire", "This disk has no locks"),
+    ],
+)
+def test_what_a_disk_refuses_is_named_and_leaves_nothing_held(
+    code, where, said, tmp_path, monkeypatch
+):
+    def fails(*_, **__):
+        raise OSError(code, os.strerror(code))
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "write_text", full)
-        with pytest.raises(UserError, match="No space left") as refused, held(tmp_path):
+        patched.setattr(where, fails)
+        with pytest.raises(UserError, match=said) as refused, held(tmp_path):
             pass
     assert refused.value.exit_code == 74
     with held(tmp_path):
