@@ -448,7 +448,7 @@ def read_template(name: str, folder: Path) -> Template:
     for key in ("bos_token", "eos_token", "pad_token", "unk_token"):
         if token := config.get(key):
             special[key] = token["content"] if isinstance(token, dict) else str(token)
-    rows = model.get("text_config", model).get("vocab_size") or 0
+    rows = (model.get("text_config") or model).get("vocab_size") or 0
     return Template(name, tokenizer, source, special, rows)
 
 
