@@ -60,7 +60,7 @@ TAG_HINTS = (
 # what a tag or a fence that holds a result is called, where it stands behind another one
 RESULT_NAME = r"(?:\w+[_-])?(?:results?|outputs?|information|observations?)"
 IS_RESULT = re.compile(RESULT_NAME, re.IGNORECASE)
-FENCED = re.compile(r"^[ \t]*```([^`\n]*)\n.*?^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+FENCED = re.compile(r"^[ \t]*```([^`\n]*)\n(?:(?![ \t]*```).*\n)*+[ \t]*```[ \t]*$", re.MULTILINE)
 BEHIND = re.compile(
     r"(?:</(?P<before>[\w.-]+)>|^```$)\s*(?:<(?P<tag>[\w.-]+)>|^```(?P<fence>\w+)$)", re.MULTILINE
 )
@@ -171,19 +171,20 @@ def unknown_blocks(record: Record) -> list[str]:
 
 def blocks_behind(text: str) -> Iterator[tuple[str, bool]]:
     """The names of tags and fences right behind another one, where results stand, and whether the
-    text goes on behind them. Of code in fences only the first line counts.
+    text goes on behind the first of the name. Of code in fences only the first line counts.
     """
     if "</" not in text and "```" not in text:
         return
-    text = FENCED.sub(r"```\1\n```", text)
+    text = FENCED.sub(r"```\1\n```", text).rstrip()
+    first: dict[str, re.Match[str]] = {}
     for block in BEHIND.finditer(text):
-        name = block["tag"] or block["fence"]
-        _, closed, rest = text[block.end() :].partition(f"</{name}>" if block["tag"] else "```")
-        own = block["before"] == name or any(
-            IS_OWN.fullmatch(part or "") for part in (block["before"], name)
-        )
-        if closed and not own:
-            yield name, bool(rest.strip())
+        name, before = block["tag"] or block["fence"], block["before"] or ""
+        if name != before and not any(map(IS_OWN.fullmatch, (name, before))):
+            first.setdefault(name, block)
+    for name, block in first.items():
+        close = f"</{name}>" if block["tag"] else "```"
+        if (end := text.find(close, block.end())) >= 0:
+            yield name, end + len(close) < len(text)
 
 
 def _described(record: Record) -> set[str]:

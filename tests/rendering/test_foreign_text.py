@@ -2,6 +2,7 @@
 one is the assistant's own words.
 """
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +13,7 @@ from agentlite.data.formats import to_record
 from agentlite.rendering.encoding import TABLES
 from agentlite.rendering.foreign_text import (
     MARKS,
+    blocks_behind,
     call_mark,
     check_input,
     check_trained,
@@ -115,6 +117,15 @@ def test_a_block_behind_another_is_a_result_where_its_name_or_the_prompt_says_so
         turns = [{"from": "human", "value": "q"}, {"from": "gpt", "value": f"{CALL}{held}Yes."}]
         row = {"conversations": turns, "tools": [{"name": "weather"}]}
         assert [message.role for message in to_record(row).messages[2:]] == ["tool", "assistant"]
+
+
+@pytest.mark.parametrize(
+    "text", ["```a\n", "```a\nx\n```\n", "</a><b>", "<a>1</a><b>2</b>", "</a> "]
+)
+def test_thousands_of_blocks_cost_no_square(text: str) -> None:
+    start = time.process_time()
+    assert len({*blocks_behind(text * 8000)}) <= 2
+    assert time.process_time() - start < 2
 
 
 @pytest.mark.parametrize("table", TABLES)
