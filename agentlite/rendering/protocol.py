@@ -39,6 +39,7 @@ class Protocol:
     what was done before. `answer_tool`: the protocol writes an answer as a call of this tool,
     unless the record has one of that name. `parse_plain`: reads a call whose input is plain text,
     which the tools make clear, where `parse` has a problem with it; None for any other text.
+    `parse_with`: as `parse`, where the types of the tools' arguments tell what a value is.
     `prompt_opens_thought`: the model's template ends a prompt with `<think>`, so that a completion
     begins inside a thought. `thought_marks`: what the template writes before a thought and behind
     it, if not `<think>`. `answer_head`: what the template has the model write before its words.
@@ -63,6 +64,7 @@ class Protocol:
     answer_tool: str = ""
     answer: Callable[[str], str] = lambda text: text
     parse_plain: Callable[[str, Sequence[Tool]], Parsed | None] | None = None
+    parse_with: Callable[[str, Sequence[Tool]], Parsed] | None = None
     prompt_opens_thought: bool = False
     thought_marks: tuple[str, str] = ("", "")
     answer_head: str = ""
@@ -122,7 +124,7 @@ class Protocol:
     def _read(self, text: str, tools: Sequence[Tool]) -> Parsed:
         if not tools:
             return Parsed(text.strip())
-        parsed = self.parse(text)
+        parsed = self.parse_with(text, tools) if self.parse_with else self.parse(text)
         if parsed.problem and self.parse_plain:
             parsed = self.parse_plain(text, tools) or parsed
         if not (parsed.calls and self._answers_by_call(tools)):

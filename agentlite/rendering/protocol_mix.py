@@ -20,7 +20,8 @@ from agentlite.rendering.protocols import (
     react,
     toolllama,
 )
-from agentlite.rendering.renderer import check, reading_problem
+from agentlite.rendering.protocols.native_calls import native_calls
+from agentlite.rendering.renderer import VALUES_PROBE, check, reading_problem
 from agentlite.rendering.template import Template
 
 PROTOCOLS: dict[str, Protocol] = {
@@ -88,9 +89,12 @@ def native_problem(template: Template) -> str:
         return "takes no tools"
     if not template.prints_calls:
         return "prints tools, but no call with its name"
-    if reading_problem(reader_for(PROTOCOLS["chat"], template), template):
-        return "writes calls that cannot be read back"
-    lost = [] if template.keeps_text_with_calls else ["drops words beside a call"]
+    reader = reader_for(PROTOCOLS["chat"], template)
+    if problem := reading_problem(reader, template):
+        return f"writes calls that cannot be read back: {problem}"
+    if reading_problem(reader, template, VALUES_PROBE):
+        return "writes some arguments so that they cannot be read back"
+    lost = [] if template.keeps_text_with_calls else ["writes no words before a call"]
     lost += [] if template.takes_several_calls else ["holds one call per turn"]
     return " and ".join(lost)
 
@@ -180,7 +184,8 @@ def _named(name: str) -> list[Protocol]:
 
 def reader_for(protocol: Protocol, template: Template) -> Protocol:
     """A protocol as the template has it. A native one gets the first of its readers that
-    understands the template's syntax, and holds as many calls in a turn as the template prints.
+    understands the template's syntax, or the reader that the template's own writing gives, and
+    holds as many calls in a turn as the template prints.
     """
     protocol = dataclasses.replace(
         protocol,
@@ -189,10 +194,11 @@ def reader_for(protocol: Protocol, template: Template) -> Protocol:
     )
     if not protocol.native:
         return dataclasses.replace(protocol, answer_head=template.answer_head)
-    several = template.takes_several_calls
-    candidates = (
-        dataclasses.replace(protocol, parse=parse, several=several) for parse in protocol.readers
-    )
-    return next(
-        (reader for reader in candidates if not reading_problem(reader, template)), protocol
-    )
+    protocol = dataclasses.replace(protocol, several=template.takes_several_calls)
+    for parse in protocol.readers:
+        reader = dataclasses.replace(protocol, parse=parse)
+        if not reading_problem(reader, template):
+            return reader
+    if native := native_calls(template):
+        return dataclasses.replace(protocol, parse=native.parse, parse_with=native.parse)
+    return protocol

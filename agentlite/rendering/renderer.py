@@ -461,7 +461,29 @@ PROBE = Record(
 )
 
 
-def reading_problem(protocol: Protocol, template: Template) -> str:
+# Values that some templates write without their quotes, their line breaks or their type.
+VALUES = {
+    "a": "2",
+    "b": 'It\'s "x", or:\n  y\n',
+    "c": [1, {"d": "e"}],
+    "f": None,
+    "g": True,
+    "h": "",
+}
+TYPES = {"a": "string", "b": "string", "c": "array", "h": "string"}
+PROPERTIES = {name: {"type": kind} for name, kind in TYPES.items()}
+VALUES_PROBE = replace(
+    PROBE,
+    messages=(
+        PROBE.messages[0],
+        replace(PROBE.messages[1], calls=(replace(PROBE_CALL, arguments=VALUES),)),
+        *PROBE.messages[2:],
+    ),
+    tools=(replace(PROBE.tools[0], parameters={"type": "object", "properties": PROPERTIES}),),
+)
+
+
+def reading_problem(protocol: Protocol, template: Template, probe: Record = PROBE) -> str:
     """Why a call, its result and an answer do not read back; "" if they do."""
     if protocol.native and not template.prints_tools:
         return "it takes no tools"
@@ -470,7 +492,7 @@ def reading_problem(protocol: Protocol, template: Template) -> str:
     if mark := template.control_token_in(protocol.written):
         return f"it holds the model's own mark {mark}"
     try:
-        check_reading(PROBE, render(PROBE, protocol, template), protocol, template)
+        check_reading(probe, render(probe, protocol, template), protocol, template)
     except RowError as error:
         return error.reason.removeprefix(f"{protocol.name}: ")
     return ""

@@ -210,11 +210,11 @@ class Template:
         """
 
         def prints(message: Mapping[str, Any], key: str) -> bool:
-            return PROBE_THOUGHT in self._probe([USER, {**message, key: PROBE_THOUGHT}], TOOLS)
+            return PROBE_THOUGHT in self.probe([USER, {**message, key: PROBE_THOUGHT}], TOOLS)
 
         answer, called = (
             next((key for key in THOUGHT_KEYS if prints(message, key)), "")
-            for message in (ANSWER, _calling("probe_call"))
+            for message in (ANSWER, calling("probe_call"))
         )
         return answer, called
 
@@ -230,7 +230,7 @@ class Template:
         """What the model writes before a thought and between it and its words; "" where it writes
         none under a key, or in `<think>`.
         """
-        text = self._probe([USER, {**ANSWER, self.thought_keys[0]: PROBE_THOUGHT}])
+        text = self.probe([USER, {**ANSWER, self.thought_keys[0]: PROBE_THOUGHT}])
         opening, _, rest = text.removeprefix(self._edges[1]).partition(PROBE_THOUGHT)
         marks = opening.strip(), rest.partition(ANSWERED)[0].strip()
         return marks if all(marks) and not THINK_TAG.search("".join(marks)) else ("", "")
@@ -242,7 +242,7 @@ class Template:
         except TemplateError:
             return ""
 
-    def _probe(
+    def probe(
         self, messages: Messages, tools: Sequence[Mapping[str, Any]] = (), prompt: bool = False
     ) -> str:
         """As render(), but "" where the template fails: check() will say why."""
@@ -253,23 +253,23 @@ class Template:
 
     @cached_property
     def prints_tools(self) -> bool:
-        return "probe_tool" in self._probe([USER], TOOLS, prompt=True)
+        return "probe_tool" in self.probe([USER], TOOLS, prompt=True)
 
     @cached_property
     def prints_calls(self) -> bool:
-        return "probe_call" in self._probe([USER, _calling("probe_call")], TOOLS)
+        return "probe_call" in self.probe([USER, calling("probe_call")], TOOLS)
 
     @cached_property
     def takes_several_calls(self) -> bool:
         """Whether the template prints several calls of one turn."""
-        text = self._probe([USER, _calling("probe_call_1", "probe_call_2")], TOOLS)
+        text = self.probe([USER, calling("probe_call_1", "probe_call_2")], TOOLS)
         return "probe_call_1" in text and "probe_call_2" in text
 
     @cached_property
     def keeps_text_with_calls(self) -> bool:
-        """Whether the template prints the words of a turn that holds a call."""
-        text = self._probe([USER, _calling("probe_call", words="probe words")], TOOLS)
-        return "probe words" in text and "probe_call" in text
+        """Whether the template prints the words of a turn before its call."""
+        text = self.probe([USER, calling("probe_call", words="probe words")], TOOLS)
+        return 0 <= text.find("probe words") < text.find("probe_call")
 
     @cached_property
     def turn_end(self) -> str:
@@ -306,8 +306,8 @@ class Template:
     @cached_property
     def _edges(self) -> tuple[str, str, str]:
         """A question; the prompt for its answer; and all that is written before the answer."""
-        before, _, _ = self._probe([USER, ANSWER]).rpartition(ANSWERED)
-        return self._probe([USER]), self._probe([USER], prompt=True), before
+        before, _, _ = self.probe([USER, ANSWER]).rpartition(ANSWERED)
+        return self.probe([USER]), self.probe([USER], prompt=True), before
 
     @cached_property
     def prompt_opens_thought(self) -> bool:
@@ -358,8 +358,8 @@ class Template:
         other added tokens, as DeepSeek's and Kimi's do.
         """
         added = self.tokenizer.get_added_tokens_decoder().values()
-        called = [USER, _calling("probe_call"), RESULT]
-        written = self._probe([USER, ANSWER]) + self._probe(called, TOOLS)
+        called = [USER, calling("probe_call"), RESULT]
+        written = self.probe([USER, ANSWER]) + self.probe(called, TOOLS)
         return [
             token.content
             for token in added
@@ -478,13 +478,15 @@ def _in_parts(messages: Messages) -> Messages:
     ]
 
 
-def _calling(*names: str, words: str = "") -> dict[str, Any]:
+def calling(
+    *names: str, words: str = "", arguments: Mapping[str, Any] = {"a": "b"}
+) -> dict[str, Any]:
     """A turn of the assistant that calls tools of these names."""
     calls = [
         {
             "type": "function",
             "id": f"{CALL_ID[:-1]}{number}",
-            "function": {"name": name, "arguments": {"a": "b"}},
+            "function": {"name": name, "arguments": dict(arguments)},
         }
         for number, name in enumerate(names)
     ]

@@ -172,7 +172,7 @@ def test_a_native_protocol_reads_the_syntax_that_its_template_writes(smollm2, te
     )
     (prompt,) = written(record, "chat", bare)
     assert prompt.answer == text
-    odd = Template("odd", smollm2.tokenizer, BARE.replace('"name"', '"tool"'), {})
+    odd = Template("odd", smollm2.tokenizer, BARE.replace("| tojson }}}", "| upper }}}"), {})
     with pytest.raises(UserError, match=r"protocol chat: .* does not read back") as refused:
         choose("chat", odd)
     assert refused.value.fix.startswith("With it these work: --protocol hermes or react or ")

@@ -306,7 +306,7 @@ def test_chat_is_refused_where_the_template_takes_no_tools_and_auto_avoids_it(te
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [
-        ("{{ message.content }}{% for", "drops words beside a call"),
+        ("{{ message.content }}{% for", "writes no words before a call"),
         ("{% for call in message.tool_calls %}", "holds one call per turn"),
     ],
 )

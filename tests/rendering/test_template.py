@@ -43,7 +43,8 @@ def test_of_named_templates_tool_use_is_taken_where_tools_are_given(named, smoll
         if name == "tool_use" and not tools:
             continue
         assert template.render(messages, tools) == alone.render(messages, tools)
-    assert choose("auto", template).name == ("chat" if len(named) == 2 else "hermes")
+    if "default" in named:
+        assert choose("auto", template).name == ("chat" if len(named) == 2 else "hermes")
 
 
 @pytest.mark.long

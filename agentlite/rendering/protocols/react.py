@@ -240,11 +240,11 @@ def one_argument(text: str, tool: Tool) -> dict[str, Any] | None:
     types = [types] if isinstance(types, str) else types
     # a string is what stands there, if not in quotes; without a type, only brackets are a list
     if text[0] in "\"'" or (types and "string" not in types) or (not types and text[0] == "["):
-        return {name: _value(text)}
+        return {name: plain_value(text)}
     return {name: text}
 
 
-def _value(text: str) -> Any:
+def plain_value(text: str) -> Any:
     """What JSON or a Python literal says, or else the text: NaN is not a value."""
     for read in (json.loads, ast.literal_eval) if len(text) <= LONGEST_LITERAL else ():
         with suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
