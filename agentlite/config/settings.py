@@ -166,7 +166,7 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     protocol: Annotated[str, Metavar(PROTOCOLS), ROWS, COMMON] = "auto"
     """text format of tool calls, or several with weights: hermes=2,react; auto is chat (the model's
     own) if that keeps every row, otherwise hermes"""
-    system: Annotated[str, ROWS] = ""
+    system: Annotated[str, ROWS, NO_FLAG] = ""
     """system prompt for rows without one [that of the chat template]"""
     thoughts: Annotated[Literal["keep", "drop"], ROWS] = "keep"
     """what to do with the thoughts of turns; those that are kept stand where the chat template has
