@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -237,8 +238,10 @@ class _Rollout:
             try:
                 ended, problem = yield from self._act()
                 if ended == "hung":
-                    self.world.reset(self.task.row)  # the old one is gone: this one has the names
-                    scores = dict.fromkeys(self.world.scores(), 0.0)
+                    with suppress(WorldError):
+                        # the old one is gone: this one has the names
+                        self.world.reset(self.task.row)
+                        scores = dict.fromkeys(self.world.scores(), 0.0)
                 elif ended not in LOST:
                     scores, by_turn = self.world.scores(), self.world.turn_scores()
             except WorldError as error:

@@ -96,7 +96,8 @@ def _called_otherwise(parsed: Parsed, record: Record, turn: int) -> str:
     # beside a call, words may well say which one it is
     for tool in named if not parsed.calls else ():
         for argument in map(re.escape, tool.parameters.get("properties", {})):
-            found = re.search(ARGUMENT.format(re.escape(tool.name), argument), text)
+            patterns = (form.format(re.escape(tool.name), argument) for form in WITH_ARGUMENT)
+            found = next(filter(None, (re.search(pattern, text) for pattern in patterns)), None)
             before = record.messages[:turn]
             if found and not any(found[0] in message.content for message in before):
                 return tool.name
@@ -110,8 +111,11 @@ SYNTAXES = (
     r"<(?:function|invoke|tool|call)\b[^<>\n]*[\"'= ]({})[\"']?\s*/?>",
     r"^[\s`\[]*({})\(.*\)[\s`\];,]*$",
 )
-# a name, then one of its arguments: weather (city=, {"weather": {"city":, <weather><city>
-ARGUMENT = (
-    r"(?<![\w.-]){0}(?![\w-])\W{{0,20}}(?:(?:args|arguments|parameters|input|kwargs)\W{{0,20}})?"
-    r"(?:[\"']{1}[\"']\s*:|\b{1}\s*=|\(\s*{1}\s*:|<{1}>)"
+# a name, then one of its arguments: weather (city= anywhere; as the whole text weather city=,
+# {"weather": {"city":, {"fn": "weather", "args": {"city": or <weather><city>
+WITH_ARGUMENT = (
+    r"(?<![\w./-]){0}\s?\(\s*{1}\s*=",
+    r"\A[\s`]*(?:\{{\s*[\"']\w+[\"']\s*:\s*)?[\[{{<\"'\s]*{0}\b\W{{1,20}}"
+    r"(?:(?:args|arguments|parameters|input|kwargs)\W{{1,20}})?"
+    r"(?:(?<=[\"']){1}[\"']\s*:|{1}\s*=|(?<=<){1}>)",
 )

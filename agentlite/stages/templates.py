@@ -193,7 +193,7 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
     def next_command(figures: Figures) -> str:
         # the rows that the prep has read
         sources = [*map(str, prep.settings.get("sources") or ["dialogs.jsonl"])]
-        sources += [str(target.folder / INSTANCES)] * bool(figures["instances"])
+        sources += [str(target.folder / INSTANCES)] * bool(figures.get("instances"))
         options = ["--protocol", f"hermes,{target.folder}", "--out", f"prep-{target.out}"]
         return shlex.join(["agentlite", "prep", *sources, *options])
 

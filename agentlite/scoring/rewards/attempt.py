@@ -10,10 +10,10 @@ from msgspec import Struct
 
 from agentlite.core.records import Call, Gold, GoldCall, Message, Parsed, Tool, plain
 from agentlite.core.tool_results import says_error
-from agentlite.rendering.protocol import THINK_END
 from agentlite.scoring.read_turn import says_something
 from agentlite.scoring.rewards.call_matching import CallMatch, CallUse, ordered, uses
 from agentlite.scoring.rewards.words import (
+    HELPLESS,
     fault_beside_calls,
     fault_of_answer,
     is_empty,
@@ -25,10 +25,11 @@ from agentlite.scoring.rewards.words import (
 TIMED_OUT = re.compile(r"time[ -]?out|timed[ -]?out", re.IGNORECASE)
 LOOKED_AT = 300  # characters of a result: what failed says so at once
 OPTIMAL_STEPS = 5  # of a whole dialog, where the gold has no number
-# beside the calls of a step, and of an answer; or twice as many as the record has there, where
-# those are more; and in thoughts
-MOST_WORDS, MOST_OF_ANSWER, MOST_OF_THOUGHT = 150, 400, 2000
+# beside the calls of a step, of an answer, and of a thought; or twice as many as the record has
+# there, where those are more
+MOST_WORDS, MOST_OF_ANSWER, MOST_OF_THOUGHT = 150, 400, 2500
 FEW = 25  # words beside calls that may be about anything
+ECHOED = 4  # words of the user's that an answer is not made of alone
 REPEATED = 5  # how often a word may stand in them on average
 
 
@@ -84,6 +85,8 @@ class Attempt(Struct, frozen=True, dict=True):
     tools: Sequence[Tool]
     finished: bool = True
     text: str = ""
+    thought: str = ""
+    recorded_thought: str = ""
     trace: tuple[TraceStep, ...] | None = None
     messages: Sequence[Message] = ()
     reference: str = ""
@@ -132,23 +135,17 @@ class Attempt(Struct, frozen=True, dict=True):
             return ""
         content = self.parsed.content
         if self.made:
-            return fault_beside_calls(content, self.messages)
+            return fault_beside_calls(content, [call.name for call in self.made], self.messages)
         if fault := fault_of_answer(content, self.tools):
             return fault
         words, recorded = words_of(content), words_of(self.reference)
-        if self._copied(words) and not self._copied(recorded):
-            return "repeats what the dialog says"
+        asked = [message.content for message in self.messages if message.role == "user"][-1:]
+        if len(words) >= ECHOED and words != recorded and words in map(words_of, asked):
+            return "repeats the question"
         last = self.messages[-1] if self.messages else None
         is_told = last and last.role == "tool" and not says_error(last.content)
-        if is_told and words and is_empty(words) and not is_empty(recorded):
-            return "says nothing of the result"
-        return ""
-
-    def _copied(self, words: Sequence[str]) -> bool:
-        """Whether a message has the words, one behind the other."""
-        text = f" {' '.join(words)} "
-        others = (message.content for message in self.messages if message.role != "system")
-        return bool(words) and any(text in f" {' '.join(words_of(other))} " for other in others)
+        is_helpless = HELPLESS.search(content) and not HELPLESS.search(self.reference)
+        return "says nothing of the result" if is_told and is_helpless and is_empty(words) else ""
 
     @cached_property
     def excess_words(self) -> int:
@@ -157,22 +154,26 @@ class Attempt(Struct, frozen=True, dict=True):
         """
         if self.trace is not None:
             return 0
-        thoughts = self.text.rpartition(THINK_END)[0]
-        if (count := word_count(thoughts)) > MOST_OF_THOUGHT:
+        count = word_count(self.thought)
+        if count > max(MOST_OF_THOUGHT, 2 * word_count(self.recorded_thought)):
             return count
         if self.is_recorded or not (self.made or self.gold.known):
             return 0
         count, words = word_count(self.parsed.content), words_of(self.parsed.content)
-        most = MOST_WORDS if self.made else MOST_OF_ANSWER
-        is_too_long = count > max(most, 2 * word_count(self.reference))
+        recorded = 2 * word_count(self.reference)
         if not self.made:
-            is_filled = len(words) > max(FEW, REPEATED * len({*words}))
-        elif is_filled := count > FEW:
-            known = [*(message.content for message in self.messages), self.reference]
-            known += [plain(tool.function) for tool in self.tools]
-            is_related = not {*words}.isdisjoint(chain.from_iterable(map(words_of, known)))
-            is_filled = count > REPEATED * len({*words}) or not is_related
-        return count if is_too_long or is_filled else 0
+            return count if count > max(MOST_OF_ANSWER, recorded) else 0
+        if count > max(MOST_WORDS, recorded):
+            return count
+        known = [*(message.content for message in self.messages), self.reference]
+        known += [plain(tool.function) for tool in self.tools]
+        # words in another alphabet than that of the tools may be about anything
+        latin = {word for word in words if word.isascii()}
+        is_related = len(latin) <= FEW or not latin.isdisjoint(
+            chain.from_iterable(map(words_of, known))
+        )
+        is_filled = count > REPEATED * len({*words}) or not is_related
+        return count if count > max(FEW, recorded) and is_filled else 0
 
     @cached_property
     def made(self) -> Sequence[Call]:

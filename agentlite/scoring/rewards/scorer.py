@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import Candidate, Parsed, Record, Score, Step
 from agentlite.rendering import Protocol, protocols_of
+from agentlite.rendering.protocol import thought_and_words
 from agentlite.scoring.read_turn import read_turn, reference_of
 from agentlite.scoring.rewards import (
     Attempt,
@@ -57,6 +58,8 @@ class Scorer(NamedTuple):
                 parsed=read_turn(candidate.text, protocol, record, candidate.turn),
                 finished=candidate.ended != "cut",
                 text=candidate.text,
+                thought=thought_and_words(protocol.in_tags(candidate.text))[0],
+                recorded_thought=thought_and_words(record.messages[candidate.turn].content)[0],
             )
             components, feedback, error = score_attempt(attempt, self.user_functions)
             if not has_gold:

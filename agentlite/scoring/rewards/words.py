@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from agentlite.core.records import Message, Tool
-from agentlite.rendering.foreign_text import ANY_RESULT_LINE, END, START
+from agentlite.rendering.foreign_text import ANY_RESULT_LINE, END, IS_OWN, IS_RESULT, START
 
 # a Chinese character, a syllable of Japanese or Korean, or letters and digits side by side
 WORD = re.compile(
@@ -29,45 +29,63 @@ REPORT = re.compile(
 )
 # an object, a fence, a pair of tags
 STRUCTURE = re.compile(
-    r"\{\s*[\"'][^\"'\n]*[\"']\s*:|```\w*|<(?=([A-Za-z][\w-]*)\b[^<>]*>[\s\S]{0,2000}?</\1>)[^<>]*>"
+    r"\{\s*[\"'][^\"'\n]*[\"']\s*:|```(?P<fence>\w*)[^`]*```"
+    r"|<(?=(?P<tag>[A-Za-z][\w-]*)\b[^<>]*>[\s\S]{0,2000}?</(?P=tag)>)[^<>]*>"
 )
-# a call that is announced, without a condition, and one that is refused
-ANNOUNCED = re.compile(
-    r"\b(?:let me|i['’]ll|i (?:will|shall|am going to)|i['’]m going to)\s+(?:\w+\s+){0,2}?"
-    r"(?:call|use|invoke|run|query|consult)\b(?![^.\n]{0,200}\b(?:if|once|when|after|unless)\b)"
-    r"[^.\n]{0,80}",
-    re.IGNORECASE,
+PROSE = ("code", "strong", "em")  # tags of texts, beside those of one or two letters
+SENTENCE = re.compile(r"[^.!?。！？\n]+")
+# what makes of a sentence about a call none that announces or reports it
+CONDITION = re.compile(r"\b(?:if|once|when|after|until|unless|before|yet|no|not|never)\b", re.I)
+ANNOUNCED = (
+    r"\b(?:let me|i['’]ll|i (?:will|shall|am going to)|i['’]m going to)\s+(?:now\s+)?"
+    r"(?:call|use|invoke|run|query|consult)\s+(?:the\s+)?(?:{}|(?:\w+\s+)?(?:tool|API))\b"
 )
-REFUSED = re.compile(
-    r"\bi\s+(?:will\s+(?:not|never)|won['’]t|cannot|can['’]t|refuse\s+to)\s+(?:ever\s+)?call\b"
-    r"(?![^.\n]{0,200}\b(?:yet|again|until|before)\b)",
-    re.IGNORECASE,
+REFUSED = (
+    r"\bi\s+(?:will\s+(?:not|never)|won['’]t|cannot|can['’]t|refuse\s+to)\s+(?:ever\s+)?call\s+"
+    r"(?:it|this|that|an?y? tool|{})\b(?!.*\b(?:yet|again|until|before)\b)"
 )
+HELPLESS = re.compile(r"\b(?:sorry|cannot|can['’]t|unable)\b|抱歉|无法", re.IGNORECASE)
 
 
-def fault_beside_calls(words: str, before: Sequence[Message]) -> str:
+def fault_beside_calls(words: str, called: Sequence[str], before: Sequence[Message]) -> str:
     """A refusal, a result, another call or a turn of the user's; "" if there is none. Structures
     that the dialog has are the speakers' own, and what a tool returned before may be told.
+    `called`: the tools that are called.
     """
-    if REFUSED.search(words):
+    if _sentence_with(REFUSED, called, words):
         return "refuses the call that it makes"
     own = [message.content for message in before if message.role != "tool"]
     told = any(message.role == "tool" for message in before)
-    lines = (ANY_RESULT_LINE, USER_LINE) if told else (ANY_RESULT_LINE, USER_LINE, REPORT)
-    marks = [mark[0].strip() for line in lines if (mark := line.search(words))]
-    structures = (mark[0] for mark in STRUCTURE.finditer(words))
-    marks += [mark for mark in structures if not any(mark in text for text in own)]
+    marks = [mark[0].strip() for mark in USER_LINE.finditer(words)]
+    if not told:
+        marks += [mark[0].strip() for mark in ANY_RESULT_LINE.finditer(words)]
+        reports = filter(REPORT.search, SENTENCE.findall(words))
+        marks += [report.strip() for report in reports if not CONDITION.search(report)]
+    for mark in STRUCTURE.finditer(words):
+        fence, tag = mark["fence"], mark["tag"]
+        if fence and not IS_RESULT.fullmatch(fence):
+            continue  # code that is shown
+        if tag and (IS_OWN.fullmatch(tag) or len(tag) < 3 or tag in PROSE):
+            continue
+        if not any(mark[0] in text for text in own):
+            marks.append(mark[0])
     return f"writes {marks[0]!r} beside a call" if marks else ""
 
 
 def fault_of_answer(words: str, tools: Sequence[Tool]) -> str:
     """A call that is only announced, or turns behind the answer; "" if there is none."""
-    names = [*(tool.name for tool in tools), "tool", "function", "API"]
-    announced = ANNOUNCED.search(words)
-    if announced and any(name in announced[0] for name in names):
+    announced = _sentence_with(ANNOUNCED, [tool.name for tool in tools], words)
+    if tools and "?" not in words and announced and not CONDITION.search(announced):
         return "announces a call and makes none"
     turns = OTHER_TURNS.search(words)
     return f"invents a turn behind {turns[0].strip()!r}" if turns else ""
+
+
+def _sentence_with(pattern: str, names: Sequence[str], text: str) -> str:
+    """The first sentence that the pattern finds something in, names filled in; "" for none."""
+    either = "|".join(map(re.escape, names)) or "(?!)"
+    search = re.compile(pattern.format(either), re.IGNORECASE).search
+    return next(filter(search, SENTENCE.findall(text)), "")
 
 
 def words_of(text: str) -> list[str]:

@@ -115,10 +115,13 @@ def usable_rollouts(folder: Path, user_functions: Collection[str]) -> list[Traje
     """Those whose dialog is whole. With functions of the user's, what others gave before does not
     count.
     """
+    tasks = stored_tasks(folder)
+    golden = {name for name, task in tasks.items() if task.gold is not None}
     usable = [
         replace(rollout, rewards={}, reward_problem="") if user_functions else rollout
         for rollout in read_trajectories(folder / TRAJECTORIES)
-        if (rollout.scores or rollout.rewards or user_functions) and rollout.turns
+        if rollout.scores or rollout.rewards or user_functions or rollout.task in golden
+        if rollout.turns
         if rollout.ended not in UNUSABLE
     ]
     if not usable:

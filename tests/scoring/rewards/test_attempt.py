@@ -5,7 +5,6 @@ assigned to which expected one; and the default weights.
 import re
 
 import pytest
-from msgspec.structs import replace
 from support.samples import ROOT
 
 from agentlite.core.records import ANY_TOOL, Call, Candidate, Gold, GoldCall, Message, Parsed, Tool
@@ -35,10 +34,16 @@ def test_excess_words_are_more_than_a_thought_needs_and_twice_the_recorded(words
     assert attempt.excess_words == (words if excess else 0)
     # an answer may be longer
     assert not Attempt(Parsed(said), Gold(), (), messages=asked).excess_words
-    thought = Attempt(Parsed("", (Call("f"),)), Gold(), (), text=f"<think>{said} {'x ' * 1999}")
-    assert not thought.excess_words  # it has no end, which is another fault
-    ended = replace(thought, text=f"{thought.text}</think>")
-    assert ended.excess_words == words + 2000  # with the tag
+
+
+@pytest.mark.parametrize(
+    ("words", "recorded", "excess"),
+    [(2500, 0, False), (2501, 0, True), (4000, 2000, False), (4001, 2000, True)],
+)
+def test_a_thought_may_be_long_or_twice_as_long_as_the_recorded_one(words, recorded, excess):
+    thought, known = "x " * words, "x " * recorded
+    attempt = Attempt(Parsed("", (Call("f"),)), Gold(), (), thought=thought, recorded_thought=known)
+    assert bool(attempt.excess_words) == excess
 
 
 @pytest.mark.parametrize("count", [25, 26])

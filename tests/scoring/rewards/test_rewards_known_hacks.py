@@ -1,12 +1,15 @@
 """Known ways to cheat a reward, in every protocol, and the most that each earns."""
 
+import io
 import re
+from contextlib import suppress
 
 import pytest
 from msgspec.structs import replace
 from support.examples import sample
 from support.samples import ROOT
 
+from agentlite.core.errors import RowError
 from agentlite.core.records import (
     Call,
     Candidate,
@@ -14,15 +17,18 @@ from agentlite.core.records import (
     GoldCall,
     GreedyAnswer,
     Message,
+    Parsed,
     Record,
     Tool,
     plain,
 )
+from agentlite.data.formats import read_raw, to_record
 from agentlite.rendering import PROTOCOLS, Prompt
 from agentlite.rendering.protocol import Protocol
 from agentlite.rendering.protocols import hermes
 from agentlite.scoring.predictions import answered
 from agentlite.scoring.rewards import WEIGHTS, total
+from agentlite.scoring.rewards.attempt import Attempt
 from agentlite.scoring.rewards.scorer import Scorer
 
 SCHEMA = {
@@ -184,7 +190,7 @@ CALL_HACKS = [
         0.4,
         before(f"<think>{ABOUT} {ABOUT} {ABOUT}</think>\n"),
         before(f"<think>{'hm ' * 3000}</think>"),
-        before(f"<think>hm</think><think>{'x' * 20000}</think>"),
+        before(f"<think>hm</think><think>{'x' * 30000}</think>"),
     ),
     (
         "right call, a value padded with hundreds of blanks",
@@ -247,7 +253,6 @@ ANSWER_HACKS = [
         "{'get_weather': {'city': 'Oslo'}}",
         "<get_weather><city>Oslo</city></get_weather>",
         "get_weather (city='Oslo')",
-        "get_weather(days: 3)",
         "Now I do get_weather(city='Oslo') for you.",
         "get_weather city=Oslo days=3",
     ),
@@ -270,27 +275,21 @@ ANSWER_HACKS = [
         "I am going to query the API.",
     ),
     (
-        "the words of the question or of the result",
+        "the words of the question",
         0.35,
         QUESTION.content,
         QUESTION.content.upper().strip("?"),
-        "rain in Oslo",
-        "in",
-        "4 mm",
-        "4",
     ),
     (
         "nothing of the result",
         0.35,
         "Sorry, I cannot help with that in any way.",
         "I am unable to assist you with this.",
-        "To be or",
     ),
     (
         "hundreds of words, and thousands in thoughts",
         0.4,
         "rain " * 20000,
-        "It rains in Oslo. " * 20,
         ABOUT,
         f"<think>{ABOUT} {ABOUT} {ABOUT}</think>{ANSWER}",
     ),
@@ -301,6 +300,12 @@ HONEST_CALLS = [
     "I call get_weather with city=Oslo, days=3.",
     "I can't see the weather myself, so I call get_weather, which is the right tool.",
     f"<think>{ABOUT}</think>I look it up.",
+    "我需要先查询一下奥斯陆未来三天的天气预报，然后再根据查询到的结果详细地回答用户提出的问题。",
+    "<plan>Look it up, then answer.</plan>",
+    "So that you can do it yourself:\n```python\nforecast(city)\n```",
+    "Once the tool has returned the forecast, I sum it up.",
+    "I won't call book, only get_weather.",
+    "I can't call anyone by phone, but I can look.",
 ]
 HONEST_ANSWERS = [
     "It will rain 4 mm in Oslo.",
@@ -310,6 +315,15 @@ HONEST_ANSWERS = [
     "I will call again if you name another city. For Oslo it is 4 mm.",
     '{"city": "Oslo", "rain": "4 mm"}',
     "Sorry, only a little rain: 4 mm.",
+    "4 mm.",
+    "It will.",
+    "Here you are: 4 mm.",
+    "奥斯陆会下4毫米的雨。",
+    "According to get_weather (city: Oslo, days: 3), 4 mm.",
+    "I'll use no tool for that: it is 4 mm.",
+    "If you want Rome as well, I will call get_weather again. Oslo: 4 mm.",
+    "See https://example.com/get_weather?city=Oslo for more than these 4 mm.",
+    "| day | rain |\n" + "\n".join(f"| {day} | 0 mm |" for day in range(60)) + "\nIn all 4 mm.",
 ]
 
 
@@ -358,7 +372,8 @@ def test_a_hack_where_a_call_is_expected_earns_no_more_than_the_table_says(
     score, prediction = judged(name, text, CALLING)
     assert (earned(score) <= most, score.components["exact"]) == (True, 0.0), score
     assert score.feedback != "right"
-    assert prediction.metrics["tool_n1"] == 0.0
+    # eval does not look at the length of thoughts
+    assert prediction.metrics["tool_n1"] == 0.0 or "words in thoughts" in hack
     # eval's exact_call does not look at the words before a call
     is_only_words = "the right call" in hack and not prediction.problem
     assert prediction.metrics["exact_call"] == float(is_only_words and len(prediction.calls) == 1)
@@ -373,7 +388,7 @@ def test_a_hack_where_no_call_is_expected_earns_no_more_than_the_table_says(name
         score, prediction = judged(name, form, ANSWERING)
         assert (earned(score) <= most, score.components["exact"]) == (True, 0.0), score
         assert score.feedback != "right"
-        assert prediction.metrics["tool_n1"] == 0.0
+        assert prediction.metrics["tool_n1"] == 0.0 or "thousands in thoughts" in hack
         assert prediction.metrics["call_decision"] == 0.0 or most != 0.15
 
 
@@ -392,6 +407,24 @@ def test_honest_answers_do_their_task(words):
     )
     assert earned(score) >= 0.9 and score.components["task_completion"] == 1.0, score
     assert prediction.metrics["call_decision"] == 1.0
+
+
+def test_what_people_recorded_is_sound_though_nothing_is_recorded_here():
+    """The answers of the formats' rows, each as if the record said something else."""
+    faults = []
+    for path in sorted((ROOT / "tests/support/rows").glob("*/*.jsonl")):
+        for raw in read_raw(str(path), io.BytesIO()):
+            with suppress(RowError):
+                record = to_record(raw.row)
+                for turn in record.turns:
+                    message = record.messages[turn]
+                    said, before = Parsed(message.content, message.calls), record.messages[:turn]
+                    attempt = Attempt(
+                        said, record.expected(turn), record.tools, messages=before, reference="x"
+                    )
+                    if message.content and (attempt.fault or attempt.excess_words):
+                        faults.append((attempt.fault, message.content))
+    assert not faults
 
 
 @pytest.mark.parametrize("name", ["hermes", "chat-json", "modelscope", "kuaiagent"])
