@@ -405,7 +405,7 @@ class WorldSettings(SamplerSettings, frozen=True, kw_only=True):
     """seconds that one call of a tool may take"""
     world_memory: Annotated[Positive, ENVIRONMENT, NOT_IN_PLAN, NO_FLAG] = 4.0
     """GiB of memory that each process of an environment may take (Linux)"""
-    env_keep: Annotated[tuple[Variable, ...], ENVIRONMENT, NOT_IN_PLAN] = ()
+    env_keep: Annotated[tuple[Variable, ...], ENVIRONMENT, NOT_IN_PLAN, NO_FLAG] = ()
     """environment variables that the command of an MCP server gets, beside PATH, HOME and a few"""
     tool_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED, NOT_IN_PLAN] = ()
     """OpenAI-compatible server of the model that answers the calls of mock:tools.json; several
@@ -550,7 +550,7 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     max_turns: Annotated[Count, ENVIRONMENT, NO_FLAG] = 20
     call_seconds: Annotated[Positive, ENVIRONMENT, NO_FLAG] = 10.0
     world_memory: Annotated[Positive, ENVIRONMENT, NOT_IN_PLAN, NO_FLAG] = 4.0
-    env_keep: Annotated[tuple[Variable, ...], ENVIRONMENT, NOT_IN_PLAN] = ()
+    env_keep: Annotated[tuple[Variable, ...], ENVIRONMENT, NOT_IN_PLAN, NO_FLAG] = ()
     tool_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED, NOT_IN_PLAN] = ()
     tool_model: Annotated[Name, SIMULATED] = ""
     tool_key: Annotated[Variable, SIMULATED, NOT_IN_PLAN, NO_FLAG] = "OPENAI_API_KEY"
@@ -871,7 +871,7 @@ class MakeSettings(WriterSettings, frozen=True, kw_only=True):
     """seconds that one call of a tool may take"""
     world_memory: Annotated[Positive, ENVIRONMENT, NOT_IN_PLAN] = 4.0
     """GiB of memory that each process of an environment may take (Linux)"""
-    env_keep: Annotated[tuple[Variable, ...], ENVIRONMENT, NOT_IN_PLAN] = ()
+    env_keep: Annotated[tuple[Variable, ...], ENVIRONMENT, NOT_IN_PLAN, NO_FLAG] = ()
     encoder: Annotated[Model, DIALOGS] = ""
     """sentence-transformers model by which the spread of the questions is measured: alias, path,
     hub id or stage [not measured]"""

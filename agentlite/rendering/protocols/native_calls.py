@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from agentlite.core.errors import UserError
 from agentlite.core.json_schema import Schema, fits, schema_at, types_of
 from agentlite.core.records import Call, Parsed, Tool
 from agentlite.rendering.protocol import DECODER, THINK_END, named_call
@@ -140,7 +141,7 @@ def native_calls(template: Template) -> NativeCalls | None:
     try:
         opening = _opening(template)
         behind = _of_objects(template) or _of_arguments(template)
-    except LookupError:
+    except (LookupError, UserError):  # the template fails: check() says why
         return None
     quotes = ('"', '"')
     if "text" in behind:
