@@ -6,7 +6,6 @@ belong to a configuration and a split, and where it does not, their names do.
 
 import re
 from collections.abc import Iterable
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -146,12 +145,19 @@ def _by_split(data: DataSet, readable: set[str], config: str, location: str) -> 
         for entry in patterns:
             entry = entry if isinstance(entry, dict) else {"path": entry}
             paths = entry["path"] if isinstance(entry["path"], list) else [entry["path"]]
-            own = {file for file in readable for path in paths if fnmatch(file, path.lstrip("./"))}
+            own = {file for file in readable for path in paths if _is_of(file, path)}
             by_split.setdefault(str(entry.get("split", "train")), set()).update(own)
     else:
-        folder = str(chosen.get("data_dir", "")) if chosen else ""
+        folder = str(chosen.get("data_dir") or "").strip("./") if chosen else ""
         for file in readable:
-            if file.startswith(folder):
+            if file.startswith(f"{folder}/" if folder else ""):
                 named = SPLIT.search(file)
                 by_split.setdefault(named[1].lower() if named else "train", set()).add(file)
     return {split: files for split, files in by_split.items() if files}
+
+
+def _is_of(file: str, pattern: str) -> bool:
+    """As the hub reads patterns: `*` stays in a folder, and `**/` is any folder or none."""
+    regex = re.escape(pattern.removeprefix("./")).replace(r"\*\*/", "(?:.*/)?")
+    regex = regex.replace(r"\*\*", ".*").replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
+    return bool(re.fullmatch(regex, file))

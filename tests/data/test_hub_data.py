@@ -11,7 +11,8 @@ from support.hub_cache import commit, served, use_cache
 import agentlite
 from agentlite.core.errors import MODEL, NETWORK, USAGE, UserError
 from agentlite.core.row_files import read_rows
-from agentlite.data.formats import files_of, read_lines
+from agentlite.data.formats import files_of, read_lines, to_record
+from agentlite.data.hub_data import _is_of
 
 OLD, NEW = commit("a"), commit("b")
 TOWNS = ("Oslo", "Rome", "Bern", "Cork")
@@ -70,6 +71,20 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     }
     with served(sets, monkeypatch) as asked:
         yield asked
+
+
+@pytest.mark.parametrize(
+    ("pattern", "files"),
+    [
+        ("*.jsonl", ["a.jsonl"]),
+        ("**/*.jsonl", ["a.jsonl", "test/c.jsonl"]),
+        ("test/?.jsonl", ["test/c.jsonl"]),
+        ("./a.jsonl", ["a.jsonl"]),
+    ],
+)
+def test_a_star_stays_in_its_folder(pattern, files):
+    """Otherwise the test rows of a folder would be trained."""
+    assert [file for file in ("a.jsonl", "test/c.jsonl") if _is_of(file, pattern)] == files
 
 
 def users(source: str) -> list[str]:
@@ -140,3 +155,14 @@ def test_prep_keeps_its_commit_when_it_is_carried_on_and_reads_offline_from_the_
     with pytest.raises(UserError) as refused:
         users("hub:me/plain@test")  # never fetched: rows would be missing
     assert refused.value.exit_code == NETWORK
+
+
+@pytest.mark.parametrize("listed", ["[hammer, saw]", "[]"])
+def test_a_row_that_offers_no_tool_is_given_none(listed):
+    messages = [
+        {"role": "system", "content": f"List of tools: {listed}"},
+        {"role": "user", "content": "Is it wet?"},
+        {"role": "assistant", "content": "I cannot say."},
+    ]
+    others = [{"name": "rain", "parameters": {"type": "object", "properties": {}}}]
+    assert to_record({"messages": messages, "tools": [], "orig_tools": others}).tools == ()

@@ -111,7 +111,14 @@ def to_record(
     read = partial(FORMATS[name].read, **(options or {}).get(name, {}))
     try:  # the readers copy what they do not look into
         record = read(value)
-        if not record.tools and not record.is_text and (listed := _tools_elsewhere(record)):
+        # a list that is empty says that nothing is on offer
+        is_open = value.get("tools") is None or any(message.calls for message in record.messages)
+        if (
+            is_open
+            and not record.tools
+            and not record.is_text
+            and (listed := _tools_elsewhere(record))
+        ):
             record = read({**value, "tools": listed})
             record = replace(record, tools=record.tools or read_tools(listed))
         if options and "names" in options:

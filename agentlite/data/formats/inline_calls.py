@@ -140,8 +140,8 @@ def _joined(texts: list[str]) -> str:
 # --- ToolACE: [Name A(x=1, y='b'), g()] ---
 
 LIST = re.compile(
-    r"(?:(?:Here is a list of )?functions in JSON format that you can invoke|List of tools)[:.]?"
-    r"\s*(?=\[)"
+    r"(?:(?:Here is a list of )?functions in JSON format that you can invoke[:.]?\s*(?=\[)"
+    r"|List of tools[:.]?\s*(?=\[\s*\{))"
 )
 TOOLACE_FRAME = sentences(
     r"You are an expert in composing functions\.",
