@@ -72,7 +72,7 @@ OWN_NAME = (
 IS_OWN = re.compile(OWN_NAME, re.IGNORECASE)
 # how a prompt says that a block is not the model's: "what is found comes between <result>"
 INTRODUCED = re.compile(
-    r"(?:found|results?|return\w*|retriev\w*|observ\w*|结果|返回|检索|观察)"
+    r"(?:found|results?|returned|retriev\w*|observ\w*|结果|检索|观察)"
     r"[^<>`.;\n。；]{0,80}(?:<(?P<tag>[\w.-]+)>|```(?P<fence>\w+))",
     re.IGNORECASE,
 )
@@ -247,6 +247,8 @@ def _is_call(value: object, names: set[str]) -> bool:
     if not isinstance(value, dict):
         return False
     named = any(isinstance(name := value.get(key), str) and name in names for key in TOOL_KEYS)
-    return (named and any(key in value for key in ARGUMENT_KEYS)) or any(
+    given = [value[key] for key in ARGUMENT_KEYS if key in value]
+    is_tool = any(isinstance(inner, dict) and "properties" in inner for inner in given)
+    return (named and bool(given) and not is_tool) or any(
         _is_call(value[key], names) for key in HOLDERS if isinstance(value.get(key), dict | list)
     )

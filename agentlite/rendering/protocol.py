@@ -162,9 +162,10 @@ def is_unclosed(words: str) -> bool:
 
 
 def joined(contents: Iterable[str]) -> str:
-    """Contents as that of one turn, what is thought in any of them first."""
+    """Contents as that of one turn, what is thought in any of them first, equal thoughts once."""
     parts = [thought_and_words(content) for content in contents]
-    thought, words = ("\n\n".join(filter(None, texts)) for texts in zip(*parts, strict=True))
+    thoughts, said = zip(*parts, strict=True)
+    thought, words = ("\n\n".join(filter(None, texts)) for texts in (dict.fromkeys(thoughts), said))
     return with_thought(thought, words)
 
 

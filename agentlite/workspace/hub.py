@@ -102,10 +102,11 @@ def hub_file(name: str, file: str, required: bool = True, *, of: str = "--model"
         if not required:
             return Path()
         if isinstance(error, errors.LocalEntryNotFoundError):
+            here = "a folder, the embedded smollm2-135m" if of == "--model" else "files"
             raise _refused(
                 f"{file} of {name} is not in the cache, and the hub cannot be reached (or "
                 "HF_HUB_OFFLINE is set).",
-                "Name a folder, the embedded smollm2-135m, or set HF_ENDPOINT to a mirror.",
+                f"Name {here}, or set HF_ENDPOINT to a mirror.",
                 NETWORK,
                 of,
             ) from error
@@ -144,7 +145,8 @@ def _no_repository(name: str, of: str, error: Exception) -> UserError:
     from huggingface_hub.errors import GatedRepoError
 
     if isinstance(error, GatedRepoError):
-        fix = f"Ask for access on https://huggingface.co/{hub_id(name)}, then `hf auth login`."
+        page = hub_id(name) if of == "--model" else f"datasets/{hub_id(name)}"
+        fix = f"Ask for access on https://huggingface.co/{page}, then `hf auth login`."
         return _refused(f"{name} is gated.", fix, MODEL, of)
     fix = "Check the name, and its commit, tag or branch; `hf auth login` for a private one."
     return _refused(f"the hub has no {name}, or it is gated.", fix, MODEL, of)

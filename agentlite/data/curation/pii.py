@@ -63,7 +63,7 @@ PASSWORD = re.compile(
 SAID = re.compile(  # it has a digit and a letter, as no other word behind it has
     r"(?:pass(?:word|wd|code)|pwd|密码|口令)"
     r"(?:[\"']?[ ]*[:：=][ ]*[\"']?|[ ]+(?:is|was)[ ]+|[是为])"
-    r"(?P<token>(?=[^\s\"'<>]*[0-9])(?=[^\s\"'<>]*[A-Za-z])[^\s\"'<>{}$,;，。；\\]{5,}[^\s\"'<>{}$,;，。；.!?\\])",
+    r"(?P<token>(?=[^\s\"'<>]*[0-9])(?=[^\s\"'<>]*[A-Za-z])[^\s\"'<>(){}$,;，。；\\]{5,}[^\s\"'<>(){}$,;，。；.!?\\])",
     re.IGNORECASE,
 )
 PLACEHOLDER = re.compile(
@@ -232,7 +232,8 @@ def _normal(kind: str, written: str) -> str:
 
 def _values_in(text: str, key: str) -> Iterator[tuple[str, str]]:
     """The kind of each value in a text that stands under a key, and the value as it is written."""
-    wide, text = text, text.translate(NARROW)  # character by character: the places are the same
+    # character by character: the places are the same
+    wide, text = text, text if text.isascii() else text.translate(NARROW)
     if MARK.search(text):
         for match in chain(KEY.finditer(text), SENT.finditer(text)):
             written = match["token"] or match[0]

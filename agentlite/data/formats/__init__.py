@@ -149,10 +149,11 @@ def _tools_elsewhere(record: Record) -> list[Any]:
     """
     unread: dict[str, Any] = {key: record.meta.get(key, {}) for key in ("extra", "turns")}
     lists = [*tools_elsewhere(unread, 4)]
-    if other := next((key for key, listed in lists if listed != lists[0][1]), ""):
-        reason = f"no tools, and different lists of tools under {lists[0][0]!r} and {other!r}"
+    where, offered = max(lists, key=lambda one: len(one[1]), default=("", []))
+    if other := next((key for key, listed in lists if any(t not in offered for t in listed)), ""):
+        reason = f"no tools, and different lists of tools under {where!r} and {other!r}"
         raise RowError("E211", reason, 'Write those on offer under "tools".', other)
-    return lists[0][1] if lists else []
+    return offered
 
 
 def _in_order(messages: Sequence[Message]) -> Iterator[Message]:

@@ -41,7 +41,7 @@ LOSS = ("loss", "weight", "train")
 PARTS_LEARNED = ("train_detail",)  # with Axolotl
 BEGUN = ("partial", "prefix")  # of an answer to go on with: with Kimi; DeepSeek and Mistral
 CALLS = ("tool_calls", "function_call")
-NOT_TOOLS = ("all", "user", "assistant")  # whom a message may be sent to
+SENT_TO = ("recipient", "to", "tool_name")  # keys that name the tool a message is sent to
 CHANNELS = ("analysis", "commentary", "final")  # of gpt-oss
 WORDS = frozenset(("role", "content", "tool_call_id", "name", "tool_name", *LOSS))
 KNOWN = WORDS | {*CALLS, *THOUGHTS}
@@ -117,7 +117,8 @@ def read_messages(given: list[Any], tools: Iterable[Tool]) -> list[Message]:
         content, loss = _text(content, role, place), has_loss(message)
         calls: tuple[Call, ...] = ()
         if role == "assistant":
-            content = with_thought(thought_of(message, thoughts), content)
+            if thought := thought_of(message, thoughts):
+                content = joined((with_thought(thought, ""), content))
             try:
                 calls = tuple([call_of(call, offered) for call in _calls(message)])
             except RowError as error:
@@ -141,14 +142,22 @@ def read_messages(given: list[Any], tools: Iterable[Tool]) -> list[Message]:
 
 
 def _with_analysis(given: list[Any]) -> Iterator[Any]:
-    """The messages; the thoughts that gpt-oss has in one of their own, with the next message."""
-    thought = ""
-    for message in given:
+    """The messages; those in which gpt-oss thinks, as the thought of the assistant's next one."""
+    waiting: list[Row] = []
+    for message in [*given, {}]:
         if message.get("channel") == "analysis" and not message.get("recipient"):
-            thought = message.get("content") or ""
+            waiting.append({**message, "reasoning_content": message.get("content"), "content": ""})
             continue
-        yield {**message, "reasoning_content": thought} if thought else message
-        thought = ""
+        if waiting and ROLES.get(str(message.get("role"))) == "assistant":
+            if any(has_loss(thought) != has_loss(message) for thought in waiting):
+                reason = "a thought and what it leads to are one turn, learned or not as a whole"
+                raise RowError("E201", reason, "Give all of them the same loss.")
+            thoughts = [thought["reasoning_content"] for thought in waiting]
+            yield {**message, "reasoning_content": thoughts}
+        else:
+            yield from waiting
+            yield from [message] if message else ()
+        waiting = []
 
 
 def _is_result(message: Any) -> bool:
@@ -188,11 +197,11 @@ def _calls(message: Row) -> list[Row]:
 
 
 def _addressed(message: Row, offered: Container[str]) -> Row:
-    """The message; one that a key of its own sends to a tool, as gpt-oss has it, as a call."""
-    for key, value in message.items():
+    """The message; one that is sent to a tool, as gpt-oss has it, as a call."""
+    for key in SENT_TO:
+        value = message.get(key)
         name = value.removeprefix("functions.") if isinstance(value, str) else ""
-        is_sent = key == "recipient" and name not in ("", *NOT_TOOLS)
-        if key not in ("role", "content") and (name in offered or is_sent):
+        if name in offered or name != (value or ""):
             call = {"name": name, "arguments": message.get("content")}
             return {**message, "content": None, "tool_calls": [call]}
     return message

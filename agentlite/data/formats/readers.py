@@ -119,7 +119,7 @@ def _refuse_unreadable(path: Path) -> None:
         near, fix = closest(path.name, known), f"Paths are read from {Path.cwd()}."
         if near:
             fix = f"Did you mean '{path.with_name(near)}'?"
-        elif is_hub_id(str(path)):
+        elif is_hub_id(str(path)) and not path.suffix:
             fix = f"A data set of the hub is read by `agentlite prep hub:{path}`."
         raise UserError("no such file.", fix, location=str(path)) from error
     except (OSError, ValueError) as error:

@@ -124,7 +124,7 @@ def text_of(turn: Row, number: int, read: Set[str] = TURN) -> str:
     if not isinstance(value, str | None):
         raise RowError("E216", f"{kind(value)} where text is said ({place})")
     thought = openai.thought_of(turn) if speaker_of(turn, number) in ("assistant", "call") else ""
-    return with_thought(thought, value or "")
+    return joined((with_thought(thought, ""), value or "")) if thought else value or ""
 
 
 def is_alone(turns: list[object], number: int) -> bool:

@@ -13,7 +13,13 @@ from agentlite.data.formats.format import Format, Row, dialog, meta_of, text_at
 LANGUAGES = ("zh", "en")
 HAN = re.compile(r"[\u4e00-\u9fff]")
 PLACEHOLDER = re.compile(r"\{\{(NAME|AUTHOR|name|author)\}\}")
-CODE = re.compile(r"[{<`]")
+# how somebody says who they are, where the names of a letter, or of code, are others
+OWN = re.compile(
+    r"(?:\b(?:I am|I['’]m|name is|call(?:ed)? me|\w+ed by|built by|made by)"
+    r"|我是|我叫|名字?[是叫]|由)"
+    r"\s*\{\{(?:name|author)\}\}",
+    re.IGNORECASE,
+)
 NAMES_HINT = "Set who the model is: --set prep.model_name=[Dove] --set prep.model_author=[Ada]."
 # a key that describes a text: not a part of a dialog, a question or a label; `text` is one
 METADATA = re.compile(
@@ -66,9 +72,9 @@ def _with_names(message: Message, names: Mapping[str, Sequence[str]], record: Re
     is_learned = message.role == "assistant" and message.loss
     is_chinese = tag == "zh" if tag in LANGUAGES else bool(HAN.search(text))
     places = {place[0]: place[1] for place in PLACEHOLDER.finditer(text)}
-    is_code = CODE.search(PLACEHOLDER.sub("", text))
+    says_who = OWN.search(text)
     for place, key in places.items():
-        if is_code and key.islower():  # of a template that the text is about
+        if key.islower() and not says_who:
             continue
         if given := names[key.upper()]:
             text = text.replace(place, given[0 if is_chinese else -1])

@@ -150,7 +150,9 @@ def test_tools_under_any_key_are_offered(name: str, written: Callable[[Any], Any
     calls = [{"name": "weather", "parameters": {"type": "rain"}}]
     assert not to_record({"messages": TURNS[-1:], "expected": written(calls)}).tools
     with pytest.raises(RowError, match="different lists of tools under 'a' and 'b'"):
-        to_record({**row, "a": written(OFFERED), "b": written(OFFERED[:1])})
+        to_record({**row, "a": written(OFFERED), "b": written([{**OFFERED[1], "name": "b"}])})
+    both = {"candidate_tools": written(OFFERED), "gold_tools": written(OFFERED[:1])}
+    assert to_record({**row, **both}).tools == read_tools(OFFERED)
 
 
 # --- calls ---
@@ -159,12 +161,10 @@ CALLS = [{"name": "weather", "arguments": {"city": city}} for city in ("Oslo", "
 WRITTEN = [*map(json.dumps, CALLS)]
 
 
-@pytest.mark.parametrize("key", ["recipient", "to", "tool_name", "name", "x"])
+@pytest.mark.parametrize("key", ["recipient", "to", "tool_name"])
 @pytest.mark.parametrize("name", ["functions.weather", "weather"])
 def test_a_turn_that_is_sent_to_a_tool_is_a_call_or_refused(key: str, name: str) -> None:
     """As gpt-oss writes it, with its thoughts in a message of their own."""
-    if key == "x" and name != "weather":
-        return
     thought = {"role": "assistant", "channel": "analysis", "content": "I look."}
     sent = {"role": "assistant", "channel": "commentary", key: name, "content": '{"city": "Oslo"}'}
     turns = [{"role": "developer", "content": "Be brief."}, TURNS[0], thought, sent]
@@ -202,6 +202,47 @@ def test_calls_may_share_a_tag_as_a_list_or_one_under_the_other(name: str, writt
     calls = to_record({**row, "tools": OFFERED}).messages[-1].calls
     assert [{"name": call.name, "arguments": call.arguments} for call in calls] == CALLS
     assert len({call.id for call in calls}) == 2
+
+
+ORDINARY = (
+    "Here is HTML:\n```html\n<div><p>Hi</p></div>\n```\nand CSS:\n```css\na{}\n```\nDone.",
+    "Use <b>bold</b>, <i>it</i> and <code>x</code>.",
+    "<thinking>hm</thinking>\n<answer>4</answer>",
+    "<summary>short</summary>\n<details>long</details> end",
+    "<draft>one</draft>\n<final>two</final>\nThat is it.",
+    "Result: 42\nThe calculation is done.",
+    "# Observation\nSunny days help plants. Action: water them.",
+    '{"name": "tide", "description": "d", "parameters": {"type": "object", "properties": {}}}',
+    "`<tool_call>` is a tag, and 1. Thought: plan\n2. Action: search is ReAct.",
+    "I cannot answer that.",
+)
+
+
+@pytest.mark.parametrize("text", ORDINARY)
+@pytest.mark.parametrize("tools", [[], OFFERED], ids=["none", "tools"])
+def test_ordinary_answers_are_kept_word_for_word(text: str, tools: list[Any]) -> None:
+    prompt = "Return a draft in <draft> tags, then return the final text in <final> tags."
+    system = {"role": "system", "content": f'{prompt} {{"name": "tide", "parameters": {{}}}}'}
+    turns = [system, TURNS[0], {"role": "assistant", "content": text, "tool": "tide"}]
+    record = to_record({"messages": turns, "tools": tools, "orig_tools": OFFERED})
+    assert record.messages[-1].content == text and not record.messages[-1].calls
+    assert record.tools == read_tools(tools)
+
+
+def test_what_is_thought_is_there_once_and_learned_as_its_turn_is() -> None:
+    def analysis(text: str, **more: object) -> dict[str, object]:
+        return {"role": "assistant", "channel": "analysis", "content": text, **more}
+
+    answer = {"role": "assistant", "content": "Yes."}
+    record = to_record({"messages": [TURNS[0], analysis("a"), analysis("b"), answer]})
+    assert record.messages[-1].content == "<think>\na\n\nb\n</think>\n\nYes."
+    alone = to_record({"messages": [TURNS[0], answer, TURNS[0], analysis("c")]})
+    assert alone.messages[-1].content == "<think>\nc\n</think>\n\n"
+    with pytest.raises(RowError, match=r"E201.*learned or not as a whole"):
+        to_record({"messages": [TURNS[0], analysis("a", weight=0), answer]})
+    twice = {**answer, "content": "<think>a</think>Yes.", "reasoning_content": "a"}
+    once = to_record({"messages": [TURNS[0], twice]}).messages[-1].content
+    assert once == "<think>\na\n</think>\n\nYes."
 
 
 # --- a dialog that is written as text ---

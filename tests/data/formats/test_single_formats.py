@@ -80,7 +80,8 @@ def test_placeholders_are_filled_in_or_refused_in_every_container(
 
 
 def test_a_placeholder_in_code_or_in_what_the_user_says_is_no_name() -> None:
-    for text in ("`{{name}}`", "<b>{{name}}</b>", "{% if x %}{{author}}", "{{ NAME }}"):
+    letters = ("Dear {{name}}, I am glad.", "Written by {{author}}.", "{{name}} prints a variable.")
+    for text in ("`{{name}}`", "<b>{{name}}</b>", "{% if x %}{{author}}", "{{ NAME }}", *letters):
         row = {"instruction": "Who is {{NAME}}?", "output": text}
         assert [m.content for m in to_record(row, options={"names": {}}).messages] == [
             "Who is {{NAME}}?",
