@@ -160,35 +160,7 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
             differences, figures = _measure(
                 settings, teacher, judging, benchmark, fitting, records, stage.folder
             )
-        shortfalls = {name: of.shortfall(settings) for name, of in differences.items()}
-        kept = [name for name, shortfall in shortfalls.items() if not shortfall]
-        write_rows(stage.folder / TEMPLATES, _rows(written, differences, kept))
-        instances = _best_instances([differences[name] for name in kept])
-        write_rows(stage.folder / INSTANCES, map(to_row, instances))
-        dropped = Counter(draft.fault for draft in written) + Counter(shortfalls.values())
-        figures = {
-            "written": len(written),
-            "kept": len(kept),
-            "dropped": {reason: count for reason, count in dropped.most_common() if reason},
-            "instances": len(instances),
-            **figures,
-        }
-        write_json(stage.folder / "stats.json", figures)
-        if not kept:
-            better = "no template is good enough"
-            raise nothing_kept(
-                "agentlite make templates",
-                better if fitting else "every template has a fault",
-                figures["dropped"],
-                f"Read {TEMPLATES} in the stage's folder; take a stronger model, more templates "
-                "(-n), another --epsilon or --threshold, with --force.",
-            )
-        templates = {draft.template.name: draft.template for draft in written}
-        files = {f"{name}{SUFFIX}": to_text(templates[name]) for name in kept}
-        for name, text in files.items():
-            with replacing(stage.folder / name) as file:
-                file.write(text.encode())
-        return [TEMPLATES, INSTANCES, REPLIES, VERDICTS, "stats.json", *files], figures
+        return _keep(settings, stage.folder, written, differences, figures)
 
     def next_command(figures: Figures) -> str:
         # the rows that the prep has read
@@ -207,6 +179,45 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
         keep=[REPLIES],
         token_budget=settings.token_budget,
     )
+
+
+def _keep(
+    settings: TemplatesSettings,
+    folder: Path,
+    written: Sequence[WrittenTemplate],
+    differences: Mapping[str, TemplateDifference],
+    measured: Mapping[str, Any],
+) -> tuple[Files, Figures]:
+    """Writes the templates that are good enough, and their best answers as records."""
+    shortfalls = {name: of.shortfall(settings) for name, of in differences.items()}
+    kept = [name for name, shortfall in shortfalls.items() if not shortfall]
+    write_rows(folder / TEMPLATES, _rows(written, differences, kept))
+    instances = _best_instances([differences[name] for name in kept])
+    write_rows(folder / INSTANCES, map(to_row, instances))
+    dropped = Counter(draft.fault for draft in written) + Counter(shortfalls.values())
+    figures = {
+        "written": len(written),
+        "kept": len(kept),
+        "dropped": {reason: count for reason, count in dropped.most_common() if reason},
+        "instances": len(instances),
+        **measured,
+    }
+    write_json(folder / "stats.json", figures)
+    if not kept:
+        better = "no template is good enough"
+        raise nothing_kept(
+            "agentlite make templates",
+            better if differences else "every template has a fault",
+            figures["dropped"],
+            f"Read {TEMPLATES} in the stage's folder; take a stronger model, more templates "
+            "(-n), another --epsilon or --threshold, with --force.",
+        )
+    templates = {draft.template.name: draft.template for draft in written}
+    files = {f"{name}{SUFFIX}": to_text(templates[name]) for name in kept}
+    for name, text in files.items():
+        with replacing(folder / name) as file:
+            file.write(text.encode())
+    return [TEMPLATES, INSTANCES, REPLIES, VERDICTS, "stats.json", *files], figures
 
 
 def _judge(settings: TemplatesSettings) -> Endpoint:
