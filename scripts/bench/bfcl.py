@@ -1,7 +1,6 @@
 """Our BFCL rules beside the checker of bfcl-eval itself: the same verdicts? And how many a second?
 
     python -m venv BFCL && BFCL/bin/pip install --no-deps bfcl-eval==2026.3.23
-    BFCL/bin/pip install tree_sitter==0.21.3 tree-sitter-java==0.21.0 tree-sitter-javascript==0.21.4
     BFCL/bin/pip install tenacity python-dotenv filelock
     .venv/bin/python scripts/bench/bfcl.py BFCL/bin/python [--cases 25000] [--seed 0]
 
@@ -149,52 +148,6 @@ MUTATIONS: dict[type, list[Any]] = {
 }
 
 
-FORMS = {
-    "simple_java": [
-        "new ArrayList<>(Arrays.asList(%s, %s))",
-        "new ArrayList<String>() {{ add(%s); add(%s); }}",
-        "new HashMap<>()",
-        'new HashMap<>() {{ put("a", %s); put("b", %s); }}',
-        "new int[]{%s, %s}",
-        "new Object[] { %s, %s }",
-        "%s",
-    ],
-    "simple_javascript": [
-        "[%s, %s]",
-        "[[%s], [%s, 1]]",
-        "new Array(%s, %s)",
-        '{a: %s, "b": %s}',
-        "{'a': [%s, %s]}",
-        "%s",
-    ],
-}
-LEAVES = [
-    "1",
-    "-2",
-    "3L",
-    "2.5",
-    "2.5f",
-    "5n",
-    "1e3",
-    "true",
-    "false",
-    '"x"',
-    "'y z'",
-    "name",
-    "",
-    '"a, b"',
-    "[1]",
-    "{k: 1}",
-]
-
-
-def foreign(category: str, draw: random.Random) -> str:
-    """A literal of Java or JavaScript, as it may be written of any type."""
-    form = draw.choice(FORMS[category])
-    text = form % tuple(draw.choice(LEAVES) for _ in range(form.count("%s")))
-    return draw.choice([_cut, _put])(text, draw) if draw.random() < 0.2 else text
-
-
 def literal(text: str) -> Any:
     try:
         return json.loads(text)
@@ -251,47 +204,32 @@ def mutated(calls: Calls, tools: list[dict[str, Any]], draw: random.Random) -> t
     return kind, calls
 
 
-FOREIGN = {"simple_java": "Java", "simple_javascript": "JavaScript"}
-
-
 def cases(wanted: int, seed: int) -> Iterator[dict[str, Any]]:
     from agentlite.data.formats import bfcl
 
     draw = random.Random(seed)
     pool = []
     for category in bfcl.CATEGORIES:
+        if category in bfcl.LANGUAGES:  # literals of these are compared as texts
+            continue
         for number, row in enumerate(bfcl.rows(bfcl.files(category))):
-            tools = bfcl.tools_of(row)
-            for chosen in gold_calls(row, tools, category):
+            for chosen in gold_calls(row):
                 yield {"category": category, "row": number, "kind": "gold", "calls": chosen}
                 pool.append((category, number, row["function"], chosen))
     by_category: dict[str, list[Any]] = {}
     for one in pool:
         by_category.setdefault(one[0], []).append(one)
-    for index in range(wanted):
+    for _ in range(wanted):
         category, number, tools, chosen = draw.choice(by_category[draw.choice(list(by_category))])
         kinds, calls = [], chosen
         for _ in range(draw.choice((1, 1, 1, 2, 3))):
             kind, calls = mutated(calls, tools, draw)
             kinds.append(kind)
         where = {"category": category, "row": number}
-        if category in FOREIGN and index % 2:
-            changed = [
-                (
-                    name,
-                    {
-                        key: draw.choice([one, foreign(category, draw)])
-                        for key, one in given.items()
-                    },
-                )
-                for name, given in chosen
-            ]
-            yield {**where, "kind": "literal", "calls": changed}
-        else:
-            yield {**where, "kind": kinds[0] if len(kinds) == 1 else "several", "calls": calls}
+        yield {**where, "kind": kinds[0] if len(kinds) == 1 else "several", "calls": calls}
 
 
-def gold_calls(row: dict[str, Any], tools: Any, category: str) -> Iterator[Calls]:
+def gold_calls(row: dict[str, Any]) -> Iterator[Calls]:
     """Calls made of accepted values; where none are named, a call of each tool, and none."""
     if "ground_truth" not in row:
         yield from ([(tool["name"], {})] for tool in row["function"])
@@ -299,26 +237,12 @@ def gold_calls(row: dict[str, Any], tools: Any, category: str) -> Iterator[Calls
         return
     expected = [next(iter(answer.items())) for answer in row["ground_truth"]]
     options = [list(choices(accepted)) for _, accepted in expected]
-    schemas = {tool.name: tool.parameters["properties"] for tool in tools}
     for index in range(max(map(len, options))):
         picked = [
             (name, option[min(index, len(option) - 1)])
             for (name, _), option in zip(expected, options, strict=True)
         ]
-        yield [(name, spoken(arguments, schemas.get(name, {}))) for name, arguments in picked]
-
-
-def spoken(arguments: Arguments, properties: dict[str, Any]) -> Arguments:
-    """Values of Java and JavaScript as the text they are to be given as."""
-    from agentlite.data.formats.bfcl import LANGUAGES, written
-
-    declared = {name: str(properties.get(name, {}).get("format", "")) for name in arguments}
-    return {
-        name: written(one, declared[name])
-        if declared[name].startswith(tuple(LANGUAGES.values()))
-        else one
-        for name, one in arguments.items()
-    }
+        yield picked
 
 
 # --- the two sides: "" right, or what is wrong ---
@@ -377,7 +301,6 @@ def theirs(path: Path) -> Iterator[str]:
                 (row, gold[i]["ground_truth"] if gold else None) for i, row in enumerate(found)
             ]
         row, gold = rows[category][case["row"]]
-        language = FOREIGN.get(category, "Python").upper()
         made = [{name: arguments} for name, arguments in case["calls"]]
         if gold is None:
             empty = is_empty_output(made)
@@ -386,9 +309,7 @@ def theirs(path: Path) -> Iterator[str]:
             yield "wrong format"
         else:
             try:
-                verdict = ast_checker(
-                    row["function"], made, gold, Language[language], category, "any"
-                )
+                verdict = ast_checker(row["function"], made, gold, Language.PYTHON, category, "any")
                 yield "" if verdict["valid"] else str(verdict["error_type"])
             except Exception as error:
                 yield f"raises {type(error).__name__}"

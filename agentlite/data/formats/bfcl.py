@@ -21,7 +21,7 @@ from agentlite.core.records import (
     plain,
 )
 from agentlite.core.row_files import read_rows
-from agentlite.data.formats.check_call import first_accepted, parameters_of
+from agentlite.data.formats.check_call import argument_of, first_accepted, parameters_of
 from agentlite.data.formats.format import Format, Row
 from agentlite.data.formats.openai import ROLES
 from agentlite.data.formats.tool_calls import json_schema
@@ -32,7 +32,6 @@ ANY_CALL = ("live_relevance",)
 ANY_CALL_ANSWER = "(any call of these tools)"
 TUPLE = "Python tuple"
 LANGUAGES = {"simple_java": "Java", "simple_javascript": "JavaScript"}
-LISTS_OF_TEXTS = ("Java ArrayList<any>", "Java Array<any>")  # as BFCL reads them
 # of a Java array; any other type by its own name
 ELEMENT = {"integer": "int", "boolean": "boolean", "any": "Object"}
 # no multi-turn (it needs its tools to be run)
@@ -97,14 +96,15 @@ def read(row: Row, no_call_answer: str = NO_CALL_ANSWER, accepted_answer: str = 
     elif category not in NO_CALL:
         for accepted in row["ground_truth"]:
             ((name, arguments),) = accepted.items()
-            call = GoldCall(name, arguments)
             schema = parameters_of(name, tools)
-            _refuse_impossible(call, schema)
+            _refuse_impossible(GoldCall(name, arguments), schema)
+            if category in LANGUAGES:
+                arguments = {
+                    key: [written(value, schema_at(schema, "properties", key)) for value in values]
+                    for key, values in arguments.items()
+                }
+            call = GoldCall(name, arguments)
             values = first_accepted(call, tools, full=accepted_answer == "full")
-            for key, value in values.items():  # those of Java and JavaScript as text
-                declared = schema_at(schema, "properties", key).get("format", "")
-                if declared.startswith(tuple(LANGUAGES.values())):
-                    values[key] = written(value, declared)
             calls.append(Call(name, values, f"call_{len(calls)}"))
             expected = (*expected, call)
             fit = fit and fits(values, schema)
@@ -143,9 +143,9 @@ def _question(row: Row) -> list[Message]:
 
 
 def tools_of(row: Row) -> tuple[Tool, ...]:
-    """Models see values of Java and JavaScript functions as text, and must give them as text. Of
-    Python's types only "tuple" says more than its JSON type: BFCL takes no tuple where a list is
-    declared.
+    """Models see values of Java and JavaScript functions as text, and must give them as text, which
+    is compared as any text is. Of Python's types only "tuple" says more than its JSON type: BFCL
+    takes no tuple where a list is declared.
     """
     language, tools = LANGUAGES.get(_category(row["id"]), ""), []
     for function in row["function"]:
@@ -170,13 +170,14 @@ def as_text(parameter: Row, language: str) -> Row:
     return {**kept, "type": "string", "format": literal, "description": description}
 
 
-def written(value: object, declared: str) -> str:
-    """The text of a value whose `format` is `declared`. Text stays as it is: it is one, or it names
-    a variable.
+def written(accepted: object, schema: Row) -> str:
+    """The text of an accepted value, in the language that its `format` names. Text stays as it is:
+    it is one, or it names a variable.
     """
+    value = argument_of(accepted, schema)
     if isinstance(value, str):
         return value
-    language, _, literal = declared.partition(" ")
+    language, _, literal = schema.get("format", "").partition(" ")
     name, _, inner = literal.rstrip(">").partition("<")
     return _in_java(value, name, inner) if language == "Java" else plain(value)
 
@@ -209,18 +210,12 @@ def _refuse_impossible(call: GoldCall, schema: Row) -> None:
     """Refuses gold that no call can satisfy."""
     known = schema.get("properties", {})
     for name, accepted in (call.arguments or {}).items():
-        declared = known.get(name, {}).get("format")
         if name not in known and "" not in accepted:
             problem = f"wants {name}, which {call.name} does not take"
         elif not accepted or any(
             isinstance(value, dict) and choices_of(value) is not value for value in accepted
         ):
             problem = f"has no list of values for {name}, or inside it"
-        elif declared in LISTS_OF_TEXTS and all(
-            isinstance(value, list) and not all(isinstance(inner, str) for inner in value)
-            for value in accepted
-        ):
-            problem = f"wants more than texts in {name}, a {declared}"
         else:
             continue
         raise RowError("E210", f"the accepted answer {problem}")

@@ -63,7 +63,7 @@ def gold_problem(call: GoldCall, schema: Schema) -> str:
         if not accepted:
             return f"it accepts no value of {name}"
         declared = schema_at(schema, "properties", name)
-        values = [_value(value, declared) for value in accepted if value != ""]
+        values = [argument_of(value, declared) for value in accepted if value != ""]
         if not values or any(fits(value, declared) for value in values):
             continue
         # a list that should be the value itself, and was taken for the list of accepted values
@@ -81,7 +81,7 @@ def _first(accepted: dict[str, list[Any]], schema: Schema, full: bool) -> dict[s
     arguments = {}
     for key, choices in accepted.items():
         declared = schema_at(schema, "properties", key)
-        values = [_value(value, declared, full) for value in choices if value != ""]
+        values = [argument_of(value, declared, full) for value in choices if value != ""]
         fitting = [value for value in values if fits(value, declared)]
         optional = "" in choices and key not in required
         if optional and not (full and fitting and takes(schema, key)):
@@ -90,10 +90,10 @@ def _first(accepted: dict[str, list[Any]], schema: Schema, full: bool) -> dict[s
     return arguments
 
 
-def _value(value: object, schema: Schema, full: bool = False) -> Any:
+def argument_of(value: object, schema: Schema, full: bool = False) -> Any:
     """An accepted value as an argument."""
     if isinstance(value, dict):
         return _first(choices_of(value), schema, full)
     if isinstance(value, list):
-        return [_value(inner, schema_at(schema, "items"), full) for inner in value]
+        return [argument_of(inner, schema_at(schema, "items"), full) for inner in value]
     return value

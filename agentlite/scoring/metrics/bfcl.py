@@ -1,9 +1,9 @@
 """BFCL's rules for the calls of each category, and v4's group scores.
 
-These are the rules of bfcl-eval 2026.3.23 to the letter, its oddities too; `metrics.calls` is
-kinder in two places. Where the package's checker ends with an exception, the calls are wrong here.
-Names are compared as the tools have them: BFCL's handlers of APIs that know no dots put underscores
-for them.
+These are the rules of bfcl-eval 2026.3.23 to the letter, its oddities too, but that literals of
+Java and JavaScript are compared as texts; `metrics.tool_calls` is kinder in two places. Where the
+package's checker ends with an exception, the calls are wrong here. Names are compared as the tools
+have them: BFCL's handlers of APIs that know no dots put underscores for them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple
 
 from agentlite.core.json_schema import TYPES, Schema, fits, schema_at
 from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Record, Tool
-from agentlite.scoring.metrics.bfcl_java_js import is_literal, read_literal
 from agentlite.scoring.metrics.confidence import Summary, weighted_share
 from agentlite.scoring.metrics.tool_calls import standard
 
@@ -94,11 +93,7 @@ def argument_problem(value: object, accepted: Sequence[object], schema: Schema) 
     """Why a value is not one of those accepted, in a few words; "" if it is. A schema without a
     type is one of text.
     """
-    if is_literal(schema):
-        if type(value) is not str:
-            return f"is a {type(value).__name__}, not the text of a {schema['format']}"
-        value, schema = read_literal(value, schema)
-    elif type(value) is tuple and schema.get("format") == "Python tuple":
+    if type(value) is tuple and schema.get("format") == "Python tuple":
         value = list(value)
     declared, elements = _declared(schema), _declared(schema_at(schema, "items"))
     if declared is float and type(value) is int:

@@ -8,9 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from msgspec.structs import replace
-
-from agentlite.core.json_schema import schema_at
 from agentlite.core.records import (
     ANY_ARGUMENTS,
     Call,
@@ -22,7 +19,6 @@ from agentlite.core.records import (
     choices_of,
 )
 from agentlite.scoring.assignment import assign
-from agentlite.scoring.metrics.bfcl_java_js import is_literal, read_literal
 from agentlite.scoring.metrics.confidence import Summary, ratios, summary
 from agentlite.scoring.metrics.tool_calls import call_problem, identity, is_valid
 
@@ -168,7 +164,7 @@ def count(answer: AnsweredStep) -> CallCounts:
     )
     if expected and not answer.gold.names_tools:
         return counts
-    pairs = _paired([_read(call, by_name.get(call.name)) for call in calls], expected)
+    pairs = _paired(calls, expected)
     supplied = sum(len(call.arguments) for call in calls)
     for gold, call in pairs:
         if call and gold.arguments is ANY_ARGUMENTS:
@@ -209,17 +205,6 @@ def _paired(
     ]
 
 
-def _read(call: Call, tool: Tool | None) -> Call:
-    """The call with texts in Java or JavaScript as the values that they are."""
-    properties = schema_at(tool.parameters, "properties") if tool else {}
-    literals = {
-        name: read_literal(value, schema).value
-        for name, value in call.arguments.items()
-        if is_literal(schema := schema_at(properties, name)) and isinstance(value, str)
-    }
-    return replace(call, arguments=call.arguments | literals) if literals else call
-
-
 def _agreeing(call: Call, gold: GoldCall) -> int:
     """How many parameters have a value that is accepted, compared as text (Hammer's rule)."""
     accepted_values = gold.arguments or {}
@@ -244,7 +229,7 @@ def _same(value: object, accepted: object) -> bool:
     if isinstance(value, list) and isinstance(accepted, list):
         return len(value) == len(accepted) and all(map(_same, value, accepted))
     if {type(value), type(accepted)} <= {int, float}:
-        return value == accepted  # 60 in a JavaScript list of floats is 60.0
+        return value == accepted  # 60 is 60.0
     texts = [text if isinstance(text, str) else canonical(text) for text in (value, accepted)]
     return texts[0] == texts[1]
 

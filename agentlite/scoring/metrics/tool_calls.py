@@ -35,7 +35,6 @@ from agentlite.core.records import (
     choices_of,
 )
 from agentlite.scoring.assignment import assign
-from agentlite.scoring.metrics.bfcl_java_js import is_literal, read_literal
 
 Metric = Callable[[Parsed, Gold, Sequence[Tool]], float | None]
 
@@ -193,10 +192,6 @@ def argument_problem(name: str, value: object, gold: GoldCall, schema: Schema) -
         alone = {key: rule for key, rule in schema.items() if key != "required"}
         return "does not fit its schema" if schema_error({name: value}, alone) else ""
     declared = schema_at(schema, "properties", name)
-    if is_literal(declared):
-        if not isinstance(value, str):
-            return f"is a {type(value).__name__}, not the text of a {declared['format']}"
-        value, declared = read_literal(value, declared)
     return _value_problem(value, gold.arguments[name], declared)
 
 

@@ -20,9 +20,7 @@ needs_bfcl = pytest.mark.skipif(
 
 # rows of bfcl-eval 2026.3.23 whose gold no call can satisfy
 IMPOSSIBLE = {
-    "simple_java_36",  # a number in a list that BFCL reads as texts
     "simple_java_64",
-    "simple_java_65",
     "live_simple_106-63-0",
     "live_simple_112-68-0",
     "live_multiple_862-181-3",

@@ -122,4 +122,4 @@ def test_gold_that_no_call_satisfies_has_a_problem(accepted: dict[str, Any], pro
 def test_a_value_is_written_as_a_literal_of_its_language(
     value: object, declared: str, text: str
 ) -> None:
-    assert written(value, declared) == text
+    assert written(value, {"format": declared}) == text

@@ -1,4 +1,4 @@
-"""agentlite.scoring.metrics.bfcl: verdicts, values of Java and JavaScript, v4's group scores."""
+"""agentlite.scoring.metrics.bfcl: verdicts, v4's group scores."""
 
 import importlib
 import importlib.util
@@ -6,14 +6,13 @@ import importlib.util
 import pytest
 
 from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Tool
-from agentlite.data.formats.bfcl import TUPLE, as_text
+from agentlite.data.formats.bfcl import TUPLE
 from agentlite.scoring.metrics.bfcl import (
     GROUPS,
     SUBSET,
     check,
     group_scores,
 )
-from agentlite.scoring.metrics.bfcl_java_js import read_literal
 from agentlite.scoring.metrics.tool_calls import call_problem
 
 needs_bfcl = pytest.mark.skipif(
@@ -187,72 +186,6 @@ def test_where_no_call_is_due_any_is_wrong_and_where_any_is_due_none_is():
     expected = Gold((GoldCall(ANY_TOOL),))
     assert check("live_relevance", [], expected, (WEATHER,)) and not check(
         "live_relevance", [Call("x")], expected, (WEATHER,)
-    )
-
-
-# --- values of Java and JavaScript ---
-
-
-@pytest.mark.parametrize(
-    ("kind", "text", "value"),
-    [
-        ("Java integer", "-5", -5),
-        ("Java integer", "5L", "5L"),
-        ("Java long", "5L", 5),
-        ("Java long", "5", "5"),
-        ("Java float", "2.5f", 2.5),
-        ("Java float", "2.5", "2.5"),
-        ("Java double", "1e3", 1000.0),
-        ("Java boolean", "true", True),
-        ("Java boolean", "True", "True"),
-        ("Java String", "5", "5"),
-        ("Java any", "true", "true"),
-        ("Java ArrayList<String>", 'new ArrayList<String>(Arrays.asList("a", "b"))', ["a", "b"]),
-        ("Java ArrayList<integer>", "new ArrayList<>() {{ add(1); add(x); }}", [1, "x"]),
-        ("Java ArrayList<integer>", "new ArrayList<>()", []),
-        ("Java ArrayList<integer>", "List.of(1)", "List.of(1)"),
-        ("Java Array<long>", "new long[]{1L, 2, 3L}", [1, "2", 3]),
-        ("Java Array<String>", 'new String[]{"a"}', ['"a"']),
-        (
-            "Java HashMap",
-            'new HashMap<String, Object>() {{ put("a", 1); put("b", "x"); }}',
-            {"a": 1, "b": "x"},
-        ),
-        ("Java HashMap", "new HashMap<>()", {}),
-        ("JavaScript String", "'a'", "a"),
-        ("JavaScript Bigint", "5n", 5),
-        ("JavaScript float", "5", 5.0),
-        ("JavaScript array<float>", "[1, 2.5]", [1.0, 2.5]),
-        ("JavaScript array<integer>", "new Array(1, x)", [1, "x"]),
-        ("JavaScript array<array>", "[[1, 2], ['a']]", [[1, 2], ["a"]]),
-        (
-            "JavaScript dict",
-            "{a: 1, \"b\": [true, 'x'], c: {d: 2}",
-            {"a": 1, "b": [True, "x"], "c": "{d: 2"},
-        ),
-        ("JavaScript dict", "options", "options"),
-    ],
-)
-def test_a_literal_is_read_by_the_type_that_is_declared(kind, text, value):
-    read = read_literal(text, {"type": "string", "format": kind}).value
-    assert read == value and type(read) is type(value)
-
-
-def test_java_and_javascript_are_checked_as_values_of_what_is_declared():
-    declared = {"n": {"type": "long"}, "names": {"type": "ArrayList", "items": {"type": "String"}}}
-    properties = {name: as_text(parameter, "Java") for name, parameter in declared.items()}
-    tool = Tool("f", "", {"type": "object", "properties": properties, "required": ["n"]})
-    gold = Gold((GoldCall("f", {"n": [5], "names": [["a", "b"], ""]}),))
-
-    def wrong(**arguments):
-        return check("simple_java", [Call("f", arguments)], gold, (tool,))
-
-    assert wrong(n="5L") == wrong(n="5L", names='new ArrayList<>(Arrays.asList("A", "b"))') == ""
-    assert wrong(n=5) == "n is a int, not the text of a Java long"
-    assert (
-        wrong(n="5")
-        and wrong(n="6L")
-        and wrong(n="5L", names='new ArrayList<>(Arrays.asList("b", "a"))')
     )
 
 
