@@ -434,8 +434,6 @@ class WriterSettings(Struct, frozen=True, kw_only=True):
     """name of that model on its server"""
     endpoint_key: Annotated[Variable, ENDPOINTS, NOT_IN_PLAN] = "OPENAI_API_KEY"
     requests: Annotated[Requests, ENDPOINTS, NOT_IN_PLAN, NO_FLAG] = Requests()
-    token_budget: Annotated[Count | None, ENDPOINTS, NOT_IN_PLAN] = None
-    """tokens that the servers may read and write, over all runs of the stage [any number]"""
     max_failures: Annotated[Share, ENDPOINTS, NOT_IN_PLAN] = 0.1
     """share of requests that a server may leave unanswered"""
     temperature: Annotated[NonNegative, SAMPLING] = 1.0

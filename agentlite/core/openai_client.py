@@ -4,10 +4,10 @@ import contextlib
 import json
 import os
 import random
+import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -259,12 +259,8 @@ def _read(content: bytearray) -> Reply:
 
 
 def _retry_after(header: str) -> float | None:
-    """The seconds to wait; the header holds them, or a date. None for anything else."""
-    with contextlib.suppress(ValueError):
-        return max(0.0, float(header))
-    with contextlib.suppress(ValueError, TypeError, OverflowError, OSError):
-        return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
-    return None
+    """The seconds to wait. None where the header holds none, or a date."""
+    return max(0.0, float(header)) if re.fullmatch(r"-?\d+(\.\d+)?", header) else None
 
 
 def _explanation(endpoint: Endpoint, content: bytearray) -> str:

@@ -34,7 +34,6 @@ def run_stage(
     is_open: Callable[[Figures], bool] = lambda _: False,
     keep: Sequence[str] = (),
     forget: Sequence[str] = (),
-    token_budget: int | None = None,
 ) -> Result:
     """Says what there is to do, or does what is left of it.
 
@@ -55,7 +54,7 @@ def run_stage(
     with (
         console.stdout_to_stderr(),
         run_folder.open_stage(target.folder, plan, force=target.force) as stage,
-        endpoint_pool.counted(stage.folder, token_budget) as usage,
+        endpoint_pool.counted(stage.folder) as usage,
     ):
         if stage.status == "done" and is_open(stage.done.figures):
             stage.reopen()

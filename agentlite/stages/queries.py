@@ -141,7 +141,6 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
         work=work,
         next_command=f"agentlite pairs --data {path} --endpoint URL --model NAME",
         keep=[REPLIES],
-        token_budget=settings.token_budget,
     )
 
 

@@ -177,7 +177,6 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
         work=work,
         next_command=next_command,
         keep=[REPLIES],
-        token_budget=settings.token_budget,
     )
 
 

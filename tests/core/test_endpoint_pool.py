@@ -4,6 +4,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -73,27 +74,6 @@ def test_what_a_dead_endpoint_does_not_answer_the_others_do(
     assert sum(count for (host, _), count in asked.items() if host == "a") < 12
 
 
-def test_an_endpoint_that_is_refused_while_it_is_probed_leaves_its_questions_to_the_others(
-    answering: Any,
-) -> None:
-    busy = A._replace(concurrency=5)
-
-    def say(host: str, number: int) -> Reply:
-        time.sleep(0.001)
-        if host == "b":
-            return Reply("x")
-        if number < 0:
-            time.sleep(0.2)  # the probe is under way when the refusal comes
-        elif number == 4:
-            time.sleep(0.05)
-            raise UserError("answered 401.", location=A.address, exit_code=NETWORK)
-        return SILENT
-
-    asked = answering(say)
-    assert dict(ask_all([busy, B], questions(40))) == dict.fromkeys(range(40), Reply("x"))
-    assert all(asked["b", number] == 1 for number in range(40))
-
-
 def test_a_question_that_one_endpoint_fails_is_asked_at_the_other(answering: Any) -> None:
     def say(host: str, number: int) -> Reply:
         return SILENT if (host, number % 2) == ("a", 0) and number >= 0 else Reply(host)
@@ -132,6 +112,30 @@ def test_when_all_are_dead_what_came_before_has_been_given(
         found.extend(number for number, reply in replies if not reply.problem)
     assert {*found} <= answered and error.value.exit_code == NETWORK
     assert error.value.location in {one.address for one in endpoints}
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_dead_server_makes_no_question_fail(number: int, answering: Any) -> None:
+    """Not the last one either, which `--unanswered wrong` would count as wrong."""
+    answering(lambda host, asked: Reply("x") if 0 <= asked < number else SILENT)
+    with pytest.raises(UserError, match="no answer: answered 503"):
+        assert [reply.problem for _, reply in ask_all([A], questions(number + 1))] == [""] * number
+
+
+def test_replies_are_counted_over_all_runs_and_failures_and_probes_are_not(
+    tmp_path: Path, answering: Any
+) -> None:
+    answering(lambda host, number: SILENT if number == 3 else Reply("x", "", 20, 5))
+    for runs in (1, 2):  # the second adds to the first, and to a line that a kill has torn
+        if runs == 2:
+            with (tmp_path / endpoint_pool.USAGE_FILE).open("a") as file:
+                file.write('{"model": "m", "tok')
+        with endpoint_pool.counted(tmp_path) as usage:
+            assert len(list(ask_all([A, B], questions(9)))) == 9
+        of_model = {"replies": 8 * runs, "tokens_read": 160 * runs, "tokens_written": 40 * runs}
+        assert usage.figures() == {"m": of_model} and usage.note == f"{200 * runs} tokens"
+    list(ask_all([A], questions(9)))  # outside, nothing counts
+    assert usage.note == "400 tokens"
 
 
 def test_a_fault_of_our_own_reaches_the_caller(answering: Any) -> None:

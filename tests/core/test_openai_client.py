@@ -83,22 +83,9 @@ def test_a_status_is_tried_again_or_costs_the_prompt_or_ends_all(status, answers
 
 @pytest.mark.parametrize(
     ("header", "wait"),
-    [
-        ("7", 7.0),
-        ("0", 0.0),
-        ("2.5", 2.5),
-        ("-3", 0.0),
-        ("120", openai_client.LONGEST_WAIT),
-        ("0.25", 0.25),
-        ("Mon, 01 Jan 99999999999999 00:00:00 GMT", 1.0),
-        ("", 1.0),
-        ("soon", 1.0),
-        ("Thu, 01 Jan 1970 00:01:40 GMT", 60.0),
-        ("Thu, 01 Jan 1970 00:00:10 GMT", 0.0),
-    ],
+    [("2.5", 2.5), ("-3", 0.0), ("120", openai_client.LONGEST_WAIT), ("", 1.0), ("soon", 1.0)],
 )
-def test_the_endpoint_says_how_long_to_wait(header, wait, answers, monkeypatch):
-    monkeypatch.setattr("time.time", lambda: 40.0)
+def test_the_endpoint_says_how_long_to_wait(header, wait, answers):
     answers += [(429, header, b""), (200, "", COMPLETION)]
     stop = Stop()
     assert ask(HERE, [], {}, stop).text == "Yes." and stop.waits == [wait]

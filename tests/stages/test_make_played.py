@@ -82,24 +82,6 @@ def test_good_models_make_dialogs_that_prep_reads_and_a_killed_run_asks_nothing_
     assert read.figures["read"] == 8 and not read.figures["rejected"]
 
 
-def test_a_budget_of_tokens_ends_the_run_and_a_larger_one_goes_on(tmp_path, teacher):
-    whole = make(tmp_path, teacher, "whole").figures
-    teacher.bodies.clear()
-    for budget in (1, 500, 1200, 2000):
-        with pytest.raises(UserError, match="is used up") as caught:
-            make(tmp_path, teacher, token_budget=budget)
-        assert caught.value.exit_code == 2 and caught.value.location == f"--token-budget {budget}"
-        assert "The same command with a larger one goes on" in caught.value.fix
-        used = len(teacher.bodies) * 110
-        # the replies that were under way are kept, and no more is asked
-        assert budget <= used < budget + 110 * 8 and f"{used:,}" in caught.value.problem
-    result = make(tmp_path, teacher, token_budget=1_000_000)
-    assert result.figures == whole
-    assert rows(tmp_path) == rows(tmp_path, name="whole")
-    asked = Counter(json.dumps(body, sort_keys=True) for body in teacher.bodies)
-    assert asked.total() == len(asked) == result.servers["teacher"]["replies"]
-
-
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [

@@ -110,7 +110,6 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
         next_command=next_command,
         keep=[BLUEPRINTS],
         forget=acting.working_files if acting else (),
-        token_budget=settings.token_budget,
     )
 
 
