@@ -1,47 +1,41 @@
-"""Where vLLM samples the answers of grpo, and where it cannot."""
+"""What vLLM is asked for each answer, and what is made of what it says; tests/gpu run vLLM."""
 
-import sys
-from collections import defaultdict
-from types import ModuleType, SimpleNamespace
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
-import pytest
+from agentlite.engine import vllm_sampler
+from agentlite.engine.decoding import Decoding
+from agentlite.engine.load import Loaded
+from agentlite.engine.local_sampler import SampleRequest
+from agentlite.engine.vllm_sampler import VllmAnswer
 
 
-@pytest.mark.torch
-@pytest.mark.parametrize("top_p", [1.0, 0.8])
-def test_an_engine_of_trls_own_samples_by_its_merged_weights(tiny_model, monkeypatch, top_p):
-    """With plain TRL: stops and seeds of each answer, no adapter, and log-probabilities that the
-    trainer's forward pass agrees with to rounding, also below top-p 1.
-    """
-    from support import simulated_vllm
-    from support.trainers import grpo, prompts, source, task
+def test_each_answer_has_its_seed_and_stops_and_keeps_the_ids_up_to_its_end() -> None:
+    asked: list[tuple[list[int], dict[str, Any]]] = []
 
-    from agentlite.engine import grpo as grpo_trainer
-    from agentlite.engine.load import load, loading_of
+    def answers(
+        prompts: Sequence[Sequence[int]], parameters: Sequence[dict[str, Any]]
+    ) -> list[VllmAnswer]:
+        asked.extend((list(ids), each) for ids, each in zip(prompts, parameters, strict=True))
+        return [VllmAnswer([40 + len(ids), 60, 61], [-1.0, -2.0, -3.0]) for ids in prompts]
 
-    vllm = ModuleType("vllm")
-    vllm.SamplingParams = simulated_vllm.SamplingParams
-    monkeypatch.setitem(sys.modules, "vllm", vllm)
-    llm = simulated_vllm.LLM(model=str(tiny_model), logprobs_mode="processed_logprobs")
-    drawn = {"temperature": 0.7, "top_p": top_p, "max_new_tokens": 5}
-    settings = grpo(engine="hf", vllm=True, group_size=3, **drawn)
-    loaded = load(source(tiny_model), loading_of(settings), trainable=True)
-    stops = [("Observation:",), ("9", "x"), (), (), ()]
-    wanted = task(settings, lambda answers: [{}] * len(answers), stops=stops)
-    trl_trainer = SimpleNamespace(
-        accelerator=SimpleNamespace(unwrap_model=lambda model: model),
-        vllm_generation=SimpleNamespace(llm=llm),
-        state=SimpleNamespace(global_step=5),
-        model=loaded.model,
-        _metrics={"train": defaultdict(list)},
-    )
-    rollout = grpo_trainer._rollout(loaded, settings, wanted)
-    given = rollout(["1", "1", "1", "0", "0", "0"], trl_trainer)
-    (call,) = llm.calls
-    assert call.prompts == given["prompt_ids"] == [prompts()[n] for n in (1, 1, 1, 0, 0, 0)]
-    assert [one.stop for one in call.parameters] == [["9", "x"]] * 3 + [["Observation:"]] * 3
-    assert len({one.seed for one in call.parameters}) == 6 and call.lora_int_id is None
-    assert list(map(len, given["logprobs"])) == list(map(len, given["completion_ids"]))
-    measured = trl_trainer._metrics["train"]
-    assert 0 < measured["sampler_gap/mean"][0] <= measured["sampler_gap/max"][0] < 1e-4
-    assert rollout(["1"] * 3 + ["0"] * 3, trl_trainer) == given  # the same seeds
+    tokenizer = SimpleNamespace(decode=lambda ids, **_: "".join(map(chr, ids)))
+    configuration = SimpleNamespace(eos_token_id=None)
+    loaded = Loaded(SimpleNamespace(generation_config=configuration), tokenizer)
+    requests = [SampleRequest([1, 2], ("a", "b"), ("<",)), SampleRequest([3], ("c",))]
+    decoding = Decoding(5, temperature=0.7, top_p=0.9, turn_end=61)
+    drawn = vllm_sampler.sample(answers, loaded, requests, decoding)
+
+    assert [ids for ids, _ in asked] == [[1, 2], [1, 2], [3]]
+    assert [each["stop"] for _, each in asked] == [["<"], ["<"], []]
+    assert len({each["seed"] for _, each in asked}) == 3
+    for _, each in asked:
+        assert (each["temperature"], each["top_p"], each["max_tokens"]) == (0.7, 0.9, 5)
+        assert each["stop_token_ids"] == [61]
+    found = [(one.prompt, one.sample, one.text, one.ended, one.log_probabilities) for one in drawn]
+    assert found == [
+        (0, 0, "*<", "stop", (-1.0, -2.0)),
+        (0, 1, "*<", "stop", (-1.0, -2.0)),
+        (1, 0, ")<", "turn", (-1.0, -2.0, -3.0)),
+    ]

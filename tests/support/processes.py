@@ -193,11 +193,8 @@ def _begin_server(name: str, address: str) -> None:
 def _server_environment(name: str, scratch: Path) -> dict[str, str]:
     if name in ("light", "torch"):
         return {**environment(), "UNSLOTH_COMPILE_LOCATION": str(scratch)}
-    card, *more = name.split()
-    vllm = "vllm" in more
-    return simulated_card.environment_with(
-        None if name == "no card" else card, scratch, environment(), vllm
-    )
+    card = None if name == "no card" else name
+    return simulated_card.environment_with(card, scratch, environment())
 
 
 warm = WarmPython()

@@ -51,12 +51,11 @@ CARDS = {
 
 
 def environment_with(
-    card: str | None, scratch: Path, environment: Mapping[str, str], vllm: bool = False
+    card: str | None, scratch: Path, environment: Mapping[str, str]
 ) -> dict[str, str]:
     """`environment` for a process that sees the card `card` of CARDS, as do those it starts.
 
-    None: no card, but the packages of the folder. `vllm`: with that of support.simulated_vllm. An
-    nvidia-smi is written into `scratch`.
+    None: no card, but the packages of the folder. An nvidia-smi is written into `scratch`.
     """
     added = {"UNSLOTH_COMPILE_LOCATION": str(scratch / "compiled")}
     folders = [FOLDER] if FOLDER.is_dir() else []
@@ -71,8 +70,6 @@ def environment_with(
             "UNSLOTH_GRPO_PREFIX_GROUPER": "0",
         }
         folders.append(HERE / "card_hook")
-    if vllm:
-        folders.append(HERE / "vllm_hook")
     path = [*map(str, folders), environment.get("PYTHONPATH", ""), str(HERE.parent)]
     return {**environment, **added, "PYTHONPATH": os.pathsep.join(filter(None, path))}
 

@@ -37,27 +37,22 @@ def needs_simulation(card: str | None) -> None:
     assert FOLDER.is_dir() or not missing, f"{FOLDER} is missing: run scripts/setup.sh"
 
 
-def simulated(
-    case: Callable[..., Any],
-    *arguments: object,
-    card: str | None = "rtx3060",
-    vllm: bool = False,
-) -> Any:
+def simulated(case: Callable[..., Any], *arguments: object, card: str | None = "rtx3060") -> Any:
     """What `case(*arguments)` returns in a new process that sees the card `card` of CARDS. None:
     the machine as it is, with the packages of the folder, as bitsandbytes also works on a CPU.
 
     `case` is a function of a file's top level. Its arguments reach it as JSON has them (paths as
-    strings), and so does its result. `vllm`: with that of support.simulated_vllm.
+    strings), and so does its result.
     """
     needs_simulation(card)
     file, request = case.__code__.co_filename, [case.__name__, *arguments]
     with tempfile.TemporaryDirectory(prefix="agentlite-simulated-") as scratch:
-        whole = environment_with(card, Path(scratch), environment(), vllm)
+        whole = environment_with(card, Path(scratch), environment())
         result = Path(scratch, "result.json")
         words = [file, json.dumps(request, default=os.fspath), card or "", str(result)]
         command = [sys.executable, "-m", "support.simulated_cuda", *words]
         how: Any = {"env": whole, "cwd": scratch, "capture_output": True, "text": True}
-        server = f"{card or 'no card'}{' vllm' if vllm else ''}"
+        server = card or "no card"
         if server in LOADERS and not has_gpu():  # CUDA is not forked
             done = run(command, **how, timeout=TIMEOUT, server=server)
         else:

@@ -97,8 +97,6 @@ LOADERS = {
     "light": _load_light,
     "torch": _load_torch,
     "rtx3060": _load_torch,  # as simulated by support.simulated_card
-    "rtx3060 vllm": _load_torch,  # and with support.simulated_vllm
-    "rtx3060 vllm plain": _load_without_unsloth,  # the card with that, for --engine hf
     "no card": _load_without_unsloth,  # with the simulation's packages: 4 bit on a CPU
 }
 
