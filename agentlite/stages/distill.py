@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 
 from agentlite.config.settings import DistillSettings
 from agentlite.core import console
@@ -16,14 +15,18 @@ from agentlite.engine.distill import STORED, DistillPrompt
 from agentlite.engine.refusals import of_distillation, refuse
 from agentlite.rendering import encode_answer, mixture_of
 from agentlite.rendering.template import Template
-from agentlite.stages.frame import Figures
-from agentlite.stages.training import evaluated_on, fitting_prompts, inherit_settings, train_stage
+from agentlite.stages.training import (
+    Training,
+    evaluated_on,
+    fitting_prompts,
+    inherit_settings,
+    train_stage,
+)
 from agentlite.workspace.lineage import lineage, refuse_circle
 from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import Result, RunTarget
 
 inherit = partial(inherit_settings, "distill")
-PromptRows = tuple[list[DistillPrompt], int]  # and how many were too long
 
 
 def run(settings: DistillSettings, target: RunTarget) -> Result:
@@ -36,20 +39,17 @@ def run(settings: DistillSettings, target: RunTarget) -> Result:
     width = _shared_vocabulary(source, template, teacher)
     prepared = find_prompts(settings.data, settings.split, settings.model, source, target.run)
 
-    def forecast(rows: PromptRows) -> tuple[Figures, int]:
-        prompts, too_long = rows
+    def train() -> Training:
+        prompts, too_long = read_prompts(settings, prepared, template)
         plan = trainer.schedule(settings, len(prompts))
-        figures = {
+        forecast = {
             "prompts": len(prompts),
             "steps": plan.steps,
             "answers": plan.rows,
             "too_long": too_long,
             "longest_prompt": max(len(prompt.ids) for prompt in prompts),
         }
-        return figures, max(distill.longest(prompt, settings) for prompt in prompts)
-
-    def train(rows: PromptRows, folder: Path) -> Figures:
-        prompts, too_long = rows
+        folder = yield forecast, max(distill.longest(prompt, settings) for prompt in prompts)
         console.notice(f"distill: {len(prompts)} prompts, taught by {teacher.name}")
         decoding = Decoding(
             settings.max_new_tokens, temperature=settings.temperature, top_p=settings.top_p
@@ -64,12 +64,10 @@ def run(settings: DistillSettings, target: RunTarget) -> Result:
         settings,
         target,
         source,
+        train(),
         protocol=prepared.protocol,
         inputs={"data": prepared.digest, "teacher": teacher.digest},
-        check=lambda: distill.check(settings),
-        read=lambda: read_prompts(settings, prepared, template),
-        forecast=forecast,
-        train=train,
+        check=distill.check,
         outputs=(STORED,) if settings.top_k else (),
         evaluate=f" --model {shlex.quote(teacher.name)}{evaluated_on(settings.data)}",
     )
@@ -107,7 +105,9 @@ def _shared_vocabulary(source: Source, template: Template, teacher: Source) -> i
     return max(own.values()) + 1
 
 
-def read_prompts(settings: DistillSettings, prepared: Prompts, template: Template) -> PromptRows:
+def read_prompts(
+    settings: DistillSettings, prepared: Prompts, template: Template
+) -> tuple[list[DistillPrompt], int]:
     """The prompts, and how many are too long. Where recorded answers are learned from, only those
     that have one of which all is known, and that is no longer than max_length lets it be. Raises
     UserError 2 if there is none.

@@ -18,10 +18,9 @@ from agentlite.engine.refusals import of_loss, refuse
 from agentlite.rendering import encode_answer, mixture_of, prompts
 from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import read_pairs
-from agentlite.stages.frame import Figures
 from agentlite.stages.pairs.stored import find_stored, scored, settle_conditions
-from agentlite.stages.training import inherit_settings, refuse_longer, train_stage
-from agentlite.workspace.model_source import find_model, load_template
+from agentlite.stages.training import Training, inherit_settings, refuse_longer, train_stage
+from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import FinishedStage, Result, RunTarget, find_finished
 
 # in place of the defaults, by loss: SimPO's smallest beta (arXiv 2405.14734), ORPO's own SFT loss
@@ -48,51 +47,47 @@ def run(settings: DpoSettings, target: RunTarget) -> Result:
             location=str(data.folder),
         )
     source = find_model(settings.model, target.run, target.begun)
-    is_kto = settings.loss_type == "kto"
-    unit = "answer" if is_kto else "pair"
-    files = CANDIDATES if is_kto and CANDIDATES[0] in data.outputs else ("pairs.jsonl",)
-    digests = ",".join(data.outputs[name][:16] for name in (*files, "records.jsonl"))
-
-    def read() -> dpo.Rows:
-        template = load_template(source.base)
-        with console.waiting("dpo: reading the pairs"):
-            rows = (read_answers if is_kto else read_preferences)(settings, data, template)
-        if not rows:
-            raise UserError(
-                f"holds no {unit}.",
-                "Its stats.json says why: sample more (-n), raise the temperature, lower "
-                "--margin, or add --gold.",
-                location=str(data.folder),
-            )
-        return rows
-
-    def forecast(rows: dpo.Rows) -> tuple[Figures, int]:
-        plan = trainer.schedule(settings, len(rows))
-        tokens = [row.tokens for row in rows]
-        figures = {
-            f"{unit}s": len(rows),
-            "steps": plan.steps,
-            "tokens": round(sum(tokens) / len(rows) * plan.rows),
-            f"longest_{unit}": max(tokens),
-        }
-        return figures, max(row.longest for row in rows)
-
-    def train(rows: dpo.Rows, folder: Path) -> Figures:
-        console.notice(f"dpo: {len(rows)} {unit}s, {sum(row.tokens for row in rows)} tokens")
-        return {f"{unit}s": len(rows), **dpo.train(source, settings, folder, rows)}
-
+    has_candidates = settings.loss_type == "kto" and CANDIDATES[0] in data.outputs
+    files = [*(CANDIDATES if has_candidates else ["pairs.jsonl"]), "records.jsonl"]
     return train_stage(
         "dpo",
         settings,
         target,
         source,
+        train(settings, data, source),
         protocol=data.settings["protocol"],
-        inputs={"data": digests},
-        check=lambda: dpo.check(settings),
-        read=read,
-        forecast=forecast,
-        train=train,
+        inputs={"data": ",".join(data.outputs[name][:16] for name in files)},
+        check=dpo.check,
     )
+
+
+def train(settings: DpoSettings, data: FinishedStage, source: Source) -> Training:
+    """Reads the pairs, or kto's answers, and yields what is known of the steps; then trains."""
+    template = load_template(source.base)
+    rows: dpo.Rows
+    with console.waiting("dpo: reading the pairs"):
+        if settings.loss_type == "kto":
+            unit, rows = "answer", read_answers(settings, data, template)
+        else:
+            unit, rows = "pair", read_preferences(settings, data, template)
+    if not rows:
+        raise UserError(
+            f"holds no {unit}.",
+            "Its stats.json says why: sample more (-n), raise the temperature, lower "
+            "--margin, or add --gold.",
+            location=str(data.folder),
+        )
+    plan = trainer.schedule(settings, len(rows))
+    tokens = [row.tokens for row in rows]
+    forecast = {
+        f"{unit}s": len(rows),
+        "steps": plan.steps,
+        "tokens": round(sum(tokens) / len(rows) * plan.rows),
+        f"longest_{unit}": max(tokens),
+    }
+    folder = yield forecast, max(row.longest for row in rows)
+    console.notice(f"dpo: {len(rows)} {unit}s, {sum(tokens)} tokens")
+    return {f"{unit}s": len(rows), **dpo.train(source, settings, folder, rows)}
 
 
 def key_figure(figures: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """The frame of a stage: its plan; then a dry run, the work, or nothing; then the next command."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -13,6 +13,10 @@ from agentlite.workspace.run_folder import Plan, Result, RunTarget, StageFolder
 
 Figures = Mapping[str, Any]
 Files = Iterable[str]
+# Reads, and yields what a dry run says; it gets the folder, fills it, and returns what it wrote.
+Work = Generator[Figures, StageFolder, tuple[Files, Figures]]
+Sent = TypeVar("Sent")
+Made = TypeVar("Made")
 
 
 def plan_of(command: str, settings: Struct, inputs: Mapping[str, str], **changed: object) -> Plan:
@@ -26,9 +30,8 @@ def plan_of(command: str, settings: Struct, inputs: Mapping[str, str], **changed
 def run_stage(
     plan: Plan,
     target: RunTarget,
+    work: Work,
     *,
-    dry_run: Callable[[], Figures],
-    work: Callable[[StageFolder], tuple[Files, Figures]],
     next_command: str | Callable[[Figures], str],
     before_work: Callable[[], None] = lambda: None,
     is_open: Callable[[Figures], bool] = lambda _: False,
@@ -37,8 +40,7 @@ def run_stage(
 ) -> Result:
     """Says what there is to do, or does what is left of it.
 
-    `dry_run`: the reading half of the work, and what it found. `work` fills the folder, and returns
-    the files it wrote with the figures. `next_command`: "" for none, or made from the figures.
+    A dry run ends where `work` yields. `next_command`: "" for none, or made from the figures.
     `before_work` refuses what needs a library, before the folder is opened. `is_open`: whether the
     figures of a finished stage say that something is left to do after all. `keep`: patterns of
     files for which a folder is kept after a mistake of the user; without one, the corrected command
@@ -47,7 +49,8 @@ def run_stage(
     if target.dry_run:
         with console.stdout_to_stderr():
             status = "new" if target.force else run_folder.compare(target.folder, plan)
-            figures = {"folder": status, **dry_run()}
+            figures = {"folder": status, **next(work)}
+            work.close()
         return Result(plan.command, "dry run", str(target.folder), figures, [], 0.0)
     if target.needs_run(plan):
         before_work()
@@ -61,7 +64,8 @@ def run_stage(
             stage.outcome = "done"
         if stage.status != "done":
             try:
-                files, made = work(stage)
+                next(work)
+                files, made = go_on(work, stage)
                 stage.finish(files, dict(made))
             except UserError:
                 kept = any(any(stage.folder.glob(pattern)) for pattern in keep)
@@ -73,3 +77,13 @@ def run_stage(
         if callable(next_command):
             next_command = next_command(stage.done.figures)
         return stage.result(target.next(next_command) if next_command else "", usage.figures())
+
+
+def go_on(work: Generator[Any, Sent, Made], sent: Sent) -> Made:
+    """Does the second half of a work that has yielded, with what that waits for."""
+    try:
+        work.send(sent)
+    except StopIteration as end:
+        made: Made = end.value
+        return made
+    raise AssertionError("a work yields once")

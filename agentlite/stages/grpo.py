@@ -1,19 +1,16 @@
 """finished prep, or an environment, + a model -> an adapter trained on its own scored answers."""
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 from agentlite.config.settings import GrpoSettings
 from agentlite.core import console
 from agentlite.engine import grpo, ppo
 from agentlite.engine.refusals import of_environments, of_ppo, of_sampling, of_vllm, refuse
 from agentlite.scoring.rewards.user_functions import UserFunctions, function_files
-from agentlite.stages.frame import Figures
 from agentlite.stages.grpo_prompts import PromptSampling
 from agentlite.stages.grpo_tasks import TaskSampling
-from agentlite.stages.training import inherit_settings, train_stage
+from agentlite.stages.training import Training, inherit_settings, train_stage
 from agentlite.workspace.run_folder import Result, RunTarget
 
 inherit = partial(inherit_settings, "grpo")
@@ -31,48 +28,41 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
     sampling: Sampling = (
         TaskSampling(settings, target) if settings.env else PromptSampling(settings, names, target)
     )
-    make_trainer = ppo.make_trainer if settings.advantage == "value" else None
+    return train_stage(
+        "grpo",
+        settings,
+        target,
+        sampling.source,
+        train(settings, sampling, functions),
+        protocol=sampling.protocol,
+        inputs={**sampling.inputs, **function_files(settings.rewards)},
+        check=grpo.check,
+        outputs=sampling.outputs,
+        keep=sampling.keep,
+        forget=sampling.forget,
+        evaluate=sampling.evaluate,
+    )
 
-    def forecast(sampling: Sampling) -> tuple[Figures, int]:
+
+def train(settings: GrpoSettings, sampling: Sampling, functions: UserFunctions) -> Training:
+    """Reads the prompts or tasks, and yields what is known of the steps; then trains."""
+    with functions as user_functions:
+        sampling.read(user_functions)
         plan = grpo.schedule(settings, sampling.count)
-        figures = {
+        forecast = {
             sampling.unit: sampling.count,
             "steps": plan.steps,
             sampling.sampled: plan.rows,
             **sampling.left_out,
             **sampling.longest,
         }
-        return figures, sampling.longest_row
-
-    def train(sampling: Sampling, folder: Path) -> Figures:
+        folder = yield forecast, sampling.longest_row
         console.notice(f"grpo: {sampling.count} {sampling.what}, groups of {settings.group_size}")
+        make_trainer = ppo.make_trainer if settings.advantage == "value" else None
         with sampling:
             figures = grpo.train(sampling.source, settings, folder, sampling.task, make_trainer)
-        made = {**figures, **sampling.figures(), **sampling.left_out}
-        return {sampling.unit: sampling.count, **made}
-
-    with ExitStack() as opened:  # the processes of user functions, from the reading to the end
-
-        def read() -> Sampling:
-            sampling.read(opened.enter_context(functions))
-            return sampling
-
-        return train_stage(
-            "grpo",
-            settings,
-            target,
-            sampling.source,
-            protocol=sampling.protocol,
-            inputs={**sampling.inputs, **function_files(settings.rewards)},
-            check=lambda: grpo.check(settings),
-            read=read,
-            forecast=forecast,
-            train=train,
-            outputs=sampling.outputs,
-            keep=sampling.keep,
-            forget=sampling.forget,
-            evaluate=sampling.evaluate,
-        )
+        figures = {**figures, **sampling.figures(), **sampling.left_out}
+        return {sampling.unit: sampling.count, **figures}
 
 
 def key_figure(figures: Mapping[str, object]) -> str:

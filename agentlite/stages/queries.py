@@ -25,12 +25,12 @@ from agentlite.engine import sentence_encoder
 from agentlite.engine.remote import Served
 from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply, question
 from agentlite.retrieval.clusters import clusters, nearest_cluster
-from agentlite.stages.frame import Figures, Files, plan_of, run_stage
+from agentlite.stages.frame import Work, plan_of, run_stage
 from agentlite.stages.teacher import REPLIES, answers, nothing_kept, reply_fault, teacher_of
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import find_encoder
-from agentlite.workspace.run_folder import Result, RunTarget, StageFolder
+from agentlite.workspace.run_folder import Result, RunTarget
 
 QUERIES, DROPPED = "queries.jsonl", "dropped.jsonl"
 ROUNDS = 4  # of requests, where too few of the queries could be kept
@@ -76,7 +76,8 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
     inputs |= {"model": teacher.digest, "encoder": source.digest}
     inputs |= {f"holdout {file}": ",".join(map(file_digest, raw_files(file))) for file in held}
 
-    def work(stage: StageFolder) -> tuple[Files, Figures]:
+    def work() -> Work:
+        stage = yield {"seeds": len(seeds), "wanted": settings.num_queries}
         held_out = read_held_out(held).traits if held else []
         encoder = sentence_encoder.load(source, LONGEST_READ)
         vectors = sentence_encoder.embed(encoder, [seed.text for seed in seeds])
@@ -137,8 +138,7 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
     return run_stage(
         plan_of("queries", settings, inputs),
         target,
-        dry_run=lambda: {"seeds": len(seeds), "wanted": settings.num_queries},
-        work=work,
+        work(),
         next_command=f"agentlite pairs --data {path} --endpoint URL --model NAME",
         keep=[REPLIES],
     )

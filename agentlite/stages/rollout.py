@@ -14,15 +14,17 @@ from agentlite.core.row_files import write_json, write_rows
 from agentlite.environments.tasks import TASKS, write_tasks
 from agentlite.environments.trajectories import TRAJECTORIES, Trajectory
 from agentlite.stages.agent import act, acted_by, prepare
-from agentlite.stages.frame import Figures, Files, plan_of, run_stage
-from agentlite.workspace.run_folder import Result, RunTarget, StageFolder
+from agentlite.stages.frame import Work, plan_of, run_stage
+from agentlite.workspace.run_folder import Result, RunTarget
 
 
 def run(settings: RolloutSettings, target: RunTarget) -> Result:
     """Every task is done `num_samples` times; the turns that were done are kept."""
     agent = prepare(settings, target.run, target.begun)
 
-    def work(stage: StageFolder) -> tuple[Files, Figures]:
+    def work() -> Work:
+        tasks = len(agent.tasks)
+        stage = yield {"tasks": tasks, "rollouts": tasks * settings.num_samples}
         write_tasks(stage.folder, agent.tasks)
         done = act(agent, stage, "rollout")
         write_rows(stage.folder / TRAJECTORIES, map(msgspec.to_builtins, done))
@@ -32,12 +34,10 @@ def run(settings: RolloutSettings, target: RunTarget) -> Result:
 
     best = ["--keep", "best"] if settings.num_samples > 1 else []
     prep = ["agentlite", "prep", "--from", target.out, *best, "--out", f"prep-{target.out}"]
-    tasks = len(agent.tasks)
     return run_stage(
         plan_of("rollout", settings, agent.inputs, protocol=agent.setup.protocol.name),
         target,
-        dry_run=lambda: {"tasks": tasks, "rollouts": tasks * settings.num_samples},
-        work=work,
+        work(),
         next_command=shlex.join(prep),
         keep=["*.jsonl"],
         forget=[*agent.working_files, USAGE_FILE],

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 
 from agentlite.config.settings import SftSettings
 from agentlite.core import console
@@ -14,71 +13,64 @@ from agentlite.engine import sft, trainer
 from agentlite.engine.refusals import of_packing, refuse
 from agentlite.rendering import TABLES, Encoded, mixture_of, training_rows
 from agentlite.rendering.template import Template
-from agentlite.stages.frame import Figures
-from agentlite.stages.training import evaluated_on, inherit_settings, refuse_longer, train_stage
-from agentlite.workspace.model_source import find_model, load_template
+from agentlite.stages.training import (
+    Training,
+    evaluated_on,
+    inherit_settings,
+    refuse_longer,
+    train_stage,
+)
+from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import FinishedStage, Result, RunTarget, find_finished
 
 inherit = partial(inherit_settings, "sft")
-# the rows that are trained and the level of each, and the rows of dev
-SplitRows = tuple[list[Encoded], list[int], list[Encoded]]
 
 
 def run(settings: SftSettings, target: RunTarget) -> Result:
-    """Trains, or carries on: `train_stage` has the rows read, and then the steps forecast in a dry
-    run, or the model trained.
-    """
+    """Trains, or carries on."""
     refuse("sft", of_packing(settings))
     prep = find_finished(settings.data, target.run, "prep")
     files = [name for name in prep.outputs if name.startswith(("train", "dev"))]
     source = find_model(settings.model, target.run, target.begun)
-
-    def read() -> SplitRows:
-        template = load_template(source.base)
-        with console.waiting("sft: reading the rows"):
-            rows, levels = read_encoded(settings, prep, "train", template)
-            dev, _ = read_encoded(settings, prep, "dev", template)
-        if not rows:
-            raise UserError(
-                "holds no training rows.",
-                "Run prep with a smaller --test and --dev.",
-                location=str(prep.folder),
-            )
-        return rows, levels, dev
-
-    def forecast(split_rows: SplitRows) -> tuple[Figures, int]:
-        lengths = [len(row.input_ids) for row in split_rows[0]]
-        plan = trainer.schedule(settings, len(lengths))
-        figures = {
-            "rows": len(lengths),
-            "steps": plan.steps,
-            "tokens": round(sum(lengths) / len(lengths) * plan.rows),
-            "longest_row": max(lengths),
-        }
-        return figures, max(lengths)
-
-    def train(split_rows: SplitRows, folder: Path) -> Figures:
-        rows, levels, dev = split_rows
-        tokens = sum(len(row.input_ids) for row in rows)
-        share = sum(label >= 0 for row in rows for label in row.labels) / tokens
-        console.notice(f"sft: {len(rows)} rows, {tokens} tokens, {share:.1%} of them trained")
-        in_order = levels if settings.order == "curriculum" else ()
-        figures = sft.train(source, settings, folder, rows, dev, in_order)
-        return {"rows": len(rows), "trained_share": round(share, 4), **figures}
-
     return train_stage(
         "sft",
         settings,
         target,
         source,
+        train(settings, prep, source),
         protocol=prep.settings["protocol"],
         inputs={"data": ",".join(prep.outputs[name][:16] for name in files)},
-        check=lambda: sft.check(settings),
-        read=read,
-        forecast=forecast,
-        train=train,
+        check=sft.check,
         evaluate=evaluated_on(settings.data),
     )
+
+
+def train(settings: SftSettings, prep: FinishedStage, source: Source) -> Training:
+    """Reads the rows, and yields what is known of the steps; then trains."""
+    template = load_template(source.base)
+    with console.waiting("sft: reading the rows"):
+        rows, levels = read_encoded(settings, prep, "train", template)
+        dev, _ = read_encoded(settings, prep, "dev", template)
+    if not rows:
+        raise UserError(
+            "holds no training rows.",
+            "Run prep with a smaller --test and --dev.",
+            location=str(prep.folder),
+        )
+    lengths = [len(row.input_ids) for row in rows]
+    plan = trainer.schedule(settings, len(rows))
+    forecast = {
+        "rows": len(rows),
+        "steps": plan.steps,
+        "tokens": round(sum(lengths) / len(rows) * plan.rows),
+        "longest_row": max(lengths),
+    }
+    folder = yield forecast, max(lengths)
+    share = sum(label >= 0 for row in rows for label in row.labels) / sum(lengths)
+    console.notice(f"sft: {len(rows)} rows, {sum(lengths)} tokens, {share:.1%} of them trained")
+    in_order = levels if settings.order == "curriculum" else ()
+    figures = sft.train(source, settings, folder, rows, dev, in_order)
+    return {"rows": len(rows), "trained_share": round(share, 4), **figures}
 
 
 def key_figure(figures: Mapping[str, object]) -> str:

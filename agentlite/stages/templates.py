@@ -50,12 +50,12 @@ from agentlite.rendering.template import Template
 from agentlite.retrieval.rankers import words
 from agentlite.scoring.judge.llm_judge import item_at, judge
 from agentlite.scoring.metrics.confidence import Summary, summary
-from agentlite.stages.frame import Figures, Files, plan_of, run_stage
+from agentlite.stages.frame import Figures, Files, Work, plan_of, run_stage
 from agentlite.stages.teacher import REPLIES, answers, nothing_kept, reply_fault, teacher_of
 from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import model_of_prep
 from agentlite.workspace.model_source import load_template
-from agentlite.workspace.run_folder import Result, RunTarget, StageFolder
+from agentlite.workspace.run_folder import Result, RunTarget
 
 TEMPLATES, VERDICTS = "templates.jsonl", "verdicts.jsonl"
 INSTANCES = "instances.jsonl"
@@ -141,12 +141,10 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
         )
     records = [usable[index] for index in sample(usable, settings.num_queries, settings.seed)]
 
-    def dry_run() -> Figures:
+    def work() -> Work:
         wanted = len(records) * (settings.num_templates + len(benchmark))
         planned = {"requests": len(records), "templates": settings.num_templates}
-        return {**planned, "answers": wanted, "scores": wanted}
-
-    def work(stage: StageFolder) -> tuple[Files, Figures]:
+        stage = yield {**planned, "answers": wanted, "scores": wanted}
         asked = _questions(settings, usable)
         texts = answers(teacher, asked, settings, stage.folder / REPLIES, "templates: written")
         template = load_template(model_of_prep(str(prep.folder), target.run).base)
@@ -173,8 +171,7 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
     return run_stage(
         plan_of("templates", settings, inputs),
         target,
-        dry_run=dry_run,
-        work=work,
+        work(),
         next_command=next_command,
         keep=[REPLIES],
     )

@@ -1,9 +1,9 @@
 """The frame of the trainer stages: from a model and settings to an adapter in a finished folder."""
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from agentlite.config.resolve import Origins, find_file
 from agentlite.config.settings import Engine, TrainerSettings, default
@@ -17,7 +17,7 @@ from agentlite.engine.refusals import of_training, refuse
 from agentlite.engine.trainer import check_trackers
 from agentlite.rendering import Mixture, Prompt, prompts
 from agentlite.rendering.template import Template
-from agentlite.stages.frame import Figures, plan_of, run_stage
+from agentlite.stages.frame import Figures, Work, go_on, plan_of, run_stage
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.lineage import (
     adapter_shape,
@@ -28,9 +28,11 @@ from agentlite.workspace.lineage import (
     setting_of,
 )
 from agentlite.workspace.model_source import Source, trained_files
-from agentlite.workspace.run_folder import Result, RunTarget, StageFolder
+from agentlite.workspace.run_folder import Result, RunTarget
 
-Rows = TypeVar("Rows")
+# Reads, and yields the figures of a dry run and the tokens of the longest row; it gets the folder,
+# trains in it, and returns the figures.
+Training = Generator[tuple[Figures, int], Path, Figures]
 
 
 def train_stage(
@@ -38,13 +40,11 @@ def train_stage(
     settings: TrainerSettings,
     target: RunTarget,
     source: Source,
+    training: Training,
     *,
     protocol: str,
     inputs: Mapping[str, str],
-    check: Callable[[], None],
-    read: Callable[[], Rows],
-    forecast: Callable[[Rows], tuple[Figures, int]],
-    train: Callable[[Rows, Path], Figures],
+    check: Callable[[Any], None],
     outputs: Sequence[str] = (),
     keep: Sequence[str] = (),
     forget: Sequence[str] = (),
@@ -53,10 +53,8 @@ def train_stage(
     """Refuses what does not go together, then trains in the frame of a stage.
 
     `inputs`: digests of what is read, without the model. `check` builds what the libraries are
-    configured with, before anything is read, where settings are passed on to them. `read` is the
-    reading half of the work. With its rows a dry run makes a `forecast`: the figures, and the
-    tokens of the longest row; and `train` fills the folder, and returns the figures. `outputs` are
-    the files it writes next to the weights and metrics.jsonl. `keep` and `forget`: see
+    configured with, before anything is read, where settings are passed on to them. `outputs`: the
+    files that `training` writes next to the weights and metrics.jsonl. `keep` and `forget`: see
     `frame.run_stage`. `evaluate`: options of the command that is suggested next.
     """
     refuse(command, of_training(command, settings, source))
@@ -72,19 +70,20 @@ def train_stage(
     # only these can be refused; without them the rows are read first, which takes no libraries
     passes_on = bool(settings.trl or settings.peft)
 
-    def dry_run() -> Figures:
-        if passes_on:
-            check_if_installed(command, settings.engine, check)
-        figures, longest = forecast(read())
-        memory = dry_run_memory(command, settings, source.base, longest, target.run)
-        return {**figures, "memory_gib": memory}
-
-    def work(stage: StageFolder) -> tuple[list[str], Figures]:
-        processes.go()  # the checks above were the first process's alone; the others may begin
-        if passes_on:
-            check()
+    def work() -> Work:
+        if not target.dry_run:
+            processes.go()  # the checks above were the first process's alone; the others may begin
+        if passes_on and target.dry_run:
+            check_if_installed(command, settings.engine, lambda: check(settings))
+        elif passes_on:
+            check(settings)
+        forecast, longest = next(training)
+        if target.dry_run:
+            memory = dry_run_memory(command, settings, source.base, longest, target.run)
+            forecast = {**forecast, "memory_gib": memory}
+        stage = yield forecast
         models = [*lineage(settings.model, target.run), stage.folder.name]
-        figures = train(read(), stage.folder)
+        figures = go_on(training, stage.folder)
         files = [*trained_files(stage.folder, source.base), "metrics.jsonl", *outputs]
         return files, {**figures, "lineage": models}
 
@@ -92,9 +91,8 @@ def train_stage(
     return run_stage(
         plan,
         target,
-        dry_run=dry_run,
+        work(),
         before_work=lambda: check_libraries(settings.engine),
-        work=work,
         keep=["checkpoints/checkpoint-*", *keep],
         forget=forget,
         next_command=f"agentlite eval {names}{evaluate}",

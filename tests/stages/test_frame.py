@@ -5,14 +5,15 @@ from pathlib import Path
 import pytest
 
 from agentlite.core.errors import UserError
-from agentlite.stages.frame import Figures, run_stage
-from agentlite.workspace.run_folder import Plan, Result, RunTarget, StageFolder
+from agentlite.stages.frame import Work, run_stage
+from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
 PLAN = Plan("sft", {"seed": 0}, {})
 
 
 def frame(tmp_path: Path, worked: list[str], **target: bool) -> Result:
-    def work(stage: StageFolder) -> tuple[list[str], Figures]:
+    def work() -> Work:
+        stage = yield {"rows": 7}
         worked.append(stage.status)
         for name in ("rows.jsonl", "turns.jsonl"):
             (stage.folder / name).write_text("{}\n")
@@ -21,8 +22,7 @@ def frame(tmp_path: Path, worked: list[str], **target: bool) -> Result:
     return run_stage(
         PLAN,
         RunTarget(tmp_path, "sft", **target),
-        dry_run=lambda: {"rows": 7},
-        work=work,
+        work(),
         forget=["turns.jsonl"],
         next_command=lambda figures: f"agentlite eval --rows {figures['rows']}",
     )
@@ -44,7 +44,8 @@ def test_a_stage_works_once_and_says_what_comes_next(tmp_path: Path) -> None:
 def test_a_mistake_gives_the_folder_up_unless_something_is_worth_keeping(
     tmp_path: Path, left: str
 ) -> None:
-    def work(stage: StageFolder) -> tuple[list[str], Figures]:
+    def work() -> Work:
+        stage = yield {}
         if left == "done.json":
             stage.finish([], {})
         elif left:
@@ -55,8 +56,7 @@ def test_a_mistake_gives_the_folder_up_unless_something_is_worth_keeping(
         run_stage(
             PLAN,
             RunTarget(tmp_path, "sft"),
-            dry_run=dict,
-            work=work,
+            work(),
             next_command="",
             keep=["checkpoints/checkpoint-*"],
         )

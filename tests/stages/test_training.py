@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from agentlite.config.settings import COMMANDS
 from agentlite.core.errors import UserError
 from agentlite.stages import training
-from agentlite.stages.training import train_stage
+from agentlite.stages.training import Training, train_stage
 from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import find_model
 from agentlite.workspace.run_folder import Result, RunTarget
@@ -26,14 +26,15 @@ class FakeStage:
         self.source, self.trained = find_model("smollm2-135m", run), 0
         self.checked = 0
 
-    def train(self, rows: int, folder: Path) -> dict[str, object]:
+    def train(self) -> Training:
+        folder = yield {"rows": 7}, 64
         self.trained += 1
         (folder / "adapter").mkdir(exist_ok=True)
         for name in (*LEFT, *self.outputs, "checkpoint.tmp"):
             (folder / name).write_text("as it was left", encoding="utf-8")
         return {"steps": 3}
 
-    def check(self) -> None:
+    def check(self, settings: Any) -> None:
         self.checked += 1
 
     def __call__(self, **changed: Any) -> Result:
@@ -41,8 +42,7 @@ class FakeStage:
             "protocol": "hermes",
             "inputs": {"data": "d"},
             "check": self.check,
-            "read": lambda: 7,
-            "forecast": lambda rows: ({"rows": rows}, 64),
+            "training": self.train(),
         }
         given |= changed
         return train_stage(
@@ -50,7 +50,6 @@ class FakeStage:
             self.settings,
             self.target,
             self.source,
-            train=self.train,
             outputs=self.outputs,
             **given,
         )
@@ -113,11 +112,15 @@ def test_what_is_passed_through_is_checked_before_anything_is_read(
     stage.target = stage.target._replace(dry_run=dry_run)
     stage.settings = replace(stage.settings, trl={"weight_decay": 0.1})
 
-    def refuse() -> None:
+    def refuse(settings: Any) -> None:
         raise UserError("is not a setting")
 
+    def read() -> Training:
+        pytest.fail("rows were read")
+        yield {}, 0
+
     with pytest.raises(UserError, match="is not a setting"):
-        stage(check=refuse, read=lambda: pytest.fail("rows were read"))
+        stage(check=refuse, training=read())
     assert stage.trained == 0
     stage()
     assert (stage.checked, stage.trained) == (1, not dry_run)

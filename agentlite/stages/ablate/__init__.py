@@ -33,10 +33,10 @@ from agentlite.stages.ablate.cells import (
     with_commands,
 )
 from agentlite.stages.ablate.commands import JOURNAL, CellCommand, CommandJournal
-from agentlite.stages.frame import Figures, Files, plan_of, run_stage
+from agentlite.stages.frame import Figures, Work, plan_of, run_stage
 from agentlite.workspace import folder_lock, run_folder
 from agentlite.workspace.model_source import find_model
-from agentlite.workspace.run_folder import Result, RunTarget, StageFolder
+from agentlite.workspace.run_folder import Result, RunTarget
 
 TABLE, COSTS = "table.json", "costs.json"
 SHARED = "(all cells)"  # in commands.jsonl: what is done once
@@ -70,7 +70,12 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
     # the cells stand in the figures, not in the plan, so that a grid can grow
     grid = digest(plain([[cell.name, cell.sets] for cell in cells]))
 
-    def work(stage: StageFolder) -> tuple[Files, Figures]:
+    def work() -> Work:
+        stage = yield {
+            "by": ablation.by,
+            "candidates": sampled or ("sampled once" if ablation.is_paired else "none"),
+            "cells": {cell.name: cell.differs for cell in cells},
+        }
         scores: dict[str, Scores] = {}
         with note_signals() as caught:
             journal = CommandJournal(stage.folder, caught, retry=settings.retry)
@@ -98,12 +103,7 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
     result = run_stage(
         plan,
         target,
-        dry_run=lambda: {
-            "by": ablation.by,
-            "candidates": sampled or ("sampled once" if ablation.is_paired else "none"),
-            "cells": {cell.name: cell.differs for cell in cells},
-        },
-        work=work,
+        work(),
         next_command="agentlite report",
         is_open=lambda done: done["grid"] != grid or bool(settings.retry and done["failed"]),
         keep=["*/*"],  # whatever a command has begun

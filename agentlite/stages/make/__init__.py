@@ -16,7 +16,7 @@ from agentlite.environments.synthesis.dialog import DIALOGS, MadeDialog, in_plai
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import World, WorldError, WorldLimits
 from agentlite.stages.agent import split_of_task
-from agentlite.stages.frame import Figures, Files, plan_of, run_stage
+from agentlite.stages.frame import Figures, Work, plan_of, run_stage
 from agentlite.stages.make.figures import dialog_figures, not_found, quality
 from agentlite.stages.make.judged import find_judges, judge_dialogs
 from agentlite.stages.make.play import play, players
@@ -24,7 +24,7 @@ from agentlite.stages.make.search import BLUEPRINTS, SearchSetup, Slot, counts, 
 from agentlite.stages.teacher import nothing_kept
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import find_encoder
-from agentlite.workspace.run_folder import Result, RunTarget, StageFolder
+from agentlite.workspace.run_folder import Result, RunTarget
 
 FILTERED = "filtered.jsonl"
 LEAST_CHARACTERS = 3  # of a row's JSON, for one token
@@ -53,12 +53,9 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
         accepts=lambda slot: bool(acting) or not _in_plain_words(settings, slot).faults,
     )
 
-    def dry_run() -> Figures:
+    def work() -> Work:
         _check_tools(setup)
-        return {"tasks": len(tasks), "wanted": wanted}
-
-    def work(stage: StageFolder) -> tuple[Files, Figures]:
-        _check_tools(setup)
+        stage = yield {"tasks": len(tasks), "wanted": wanted}
         stage.set_aside_changed(BLUEPRINTS)
         stage.expect(BLUEPRINTS, settings.num_dialogs)
         with console.progress("make: blueprints", settings.num_dialogs) as advance:
@@ -105,8 +102,7 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
     return run_stage(
         plan_of("make", settings, inputs),
         target,
-        dry_run=dry_run,
-        work=work,
+        work(),
         next_command=next_command,
         keep=[BLUEPRINTS],
         forget=acting.working_files if acting else (),

@@ -17,7 +17,7 @@ from agentlite.scoring.grid_file import read_weightings
 from agentlite.scoring.preference_pairs import PairRule, build_pairs, group, write_pairs
 from agentlite.scoring.rewards.user_functions import UserFunctions
 from agentlite.scoring.weight_sweep import compare_weightings, report_components, sentences
-from agentlite.stages.frame import Figures, Files, run_stage
+from agentlite.stages.frame import Figures, Work, run_stage
 from agentlite.stages.pairs.preference_files import take_recorded
 from agentlite.stages.pairs.rollouts import Rollouts
 from agentlite.stages.pairs.sample import Sampling
@@ -25,7 +25,7 @@ from agentlite.stages.pairs.score import RULE, CandidateSource
 from agentlite.stages.pairs.stored import StoredCandidates
 from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import longer_rows, setting_of
-from agentlite.workspace.run_folder import Result, RunTarget, StageFolder
+from agentlite.workspace.run_folder import Result, RunTarget
 
 OUTPUTS = ("records.jsonl", "candidates.jsonl", "scores.jsonl", "pairs.jsonl", "stats.json")
 
@@ -76,8 +76,7 @@ def run(settings: PairsSettings, target: RunTarget) -> Result:
         return run_stage(
             source.plan,
             target,
-            dry_run=source.dry_run,
-            work=lambda stage: _pair(source, settings.weights, rule, stage),
+            _pair(source, settings.weights, rule),
             next_command=lambda figures: _next(figures, target.out, source.advice),
             before_work=source.before_work,
             is_open=source.is_open,
@@ -89,9 +88,8 @@ def key_figure(figures: Mapping[str, object]) -> str:
     return f"{figures['pairs']} pairs at {figures['steps']} steps"
 
 
-def _pair(
-    source: CandidateSource, changed: Mapping[str, float], rule: PairRule, stage: StageFolder
-) -> tuple[Files, Figures]:
+def _pair(source: CandidateSource, changed: Mapping[str, float], rule: PairRule) -> Work:
+    stage = yield source.read()
     folder, scored = stage.folder, source.scored(stage)
     weights = scored.settle(changed)
     count = sum(candidate.model != GOLD for candidate in scored.candidates)

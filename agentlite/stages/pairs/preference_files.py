@@ -21,13 +21,13 @@ from agentlite.data.rejects import Reject, reject_of, reject_row, report
 from agentlite.rendering import Mixture, check_reading, mixture_of, prompt_at, render
 from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import write_pairs
-from agentlite.stages.frame import Figures, Files, run_stage
+from agentlite.stages.frame import Work, run_stage
 from agentlite.stages.pairs.score import refuse_long
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.lineage import lineage, setting_of
 from agentlite.workspace.model_source import find_model, load_template
-from agentlite.workspace.run_folder import Plan, Result, RunTarget, StageFolder
+from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
 PREFERRED = "preferred"  # stands for a model's name: nobody knows which one answered
 SETTINGS = ("preferences", "model", "max_length", "max_rejects")
@@ -94,12 +94,10 @@ def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
         run_folder.versions(),
     )
 
-    def read() -> RecordedPairs:
+    def work() -> Work:
         with console.waiting("pairs: reading the preferences"):
-            return _read(files, held_out, mixture, template, settings.max_length)
-
-    def work(stage: StageFolder) -> tuple[Files, Figures]:
-        recorded = read()
+            recorded = _read(files, held_out, mixture, template, settings.max_length)
+        stage = yield recorded.figures
         rejects = stage.folder / "rejects.jsonl"
         write_rows(rejects, map(reject_row, recorded.rejects))
         for line in report(recorded.rejects, str(rejects), repairs=False):
@@ -118,8 +116,7 @@ def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
     return run_stage(
         plan,
         target,
-        dry_run=lambda: read().figures,
-        work=work,
+        work(),
         next_command=f"agentlite dpo --data {shlex.quote(target.out)}",
     )
 

@@ -73,7 +73,7 @@ class Rollouts(CandidateSource):
         first = next(iter(self.by_key.values()))
         return self.scorer.weights([*first.scores, *first.rewards], changed)
 
-    def dry_run(self) -> Figures:
+    def read(self) -> Figures:
         return {"rollouts": len(self.by_key)}
 
     def scored(self, stage: StageFolder | None) -> ScoredCandidates:

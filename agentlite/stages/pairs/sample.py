@@ -1,7 +1,7 @@
 """A model and prompts -> candidates: the answers that are sampled at every step."""
 
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
@@ -9,7 +9,7 @@ from agentlite.config.settings import PairsSettings
 from agentlite.core import console
 from agentlite.core.endpoint_pool import refuse_unanswered
 from agentlite.core.errors import OTHER_PLAN, UserError
-from agentlite.core.records import GOLD, Candidate, CandidateKey, Record, to_row
+from agentlite.core.records import GOLD, Candidate, CandidateKey, Step, to_row
 from agentlite.core.row_files import Appender, write_json, write_rows
 from agentlite.data.curation.mix import sample
 from agentlite.data.prompt_records import find_prompts
@@ -19,7 +19,7 @@ from agentlite.engine.load import loading_of
 from agentlite.engine.planning.choose import dry_run_memory
 from agentlite.engine.remote import served
 from agentlite.engine.sampler import make_sampler, remote_samples
-from agentlite.rendering import Mixture, Prompt, Protocol, mixture_of
+from agentlite.rendering import Prompt, mixture_of
 from agentlite.scoring.preference_pairs import gold_candidates, read_candidates
 from agentlite.scoring.rewards import Component, have_gold, refuse_without_gold, settle_weights
 from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
@@ -58,7 +58,7 @@ class Sampling(CandidateSource):
         self, settings: PairsSettings, target: RunTarget, user_functions: Mapping[str, Component]
     ):
         self.settings, self.user_functions = settings, user_functions
-        self.folder = target.folder
+        self.folder, self.is_dry = target.folder, target.dry_run
         self.weights = settle_weights(settings.weights, user_functions)
         self.begins = target.force or not (target.folder / SAMPLED).exists()
         if settings.endpoint:  # the template is that of the model that prep was run for
@@ -84,25 +84,8 @@ class Sampling(CandidateSource):
     def is_open(self, figures: Figures) -> bool:
         return self.settings.unanswered == "ask" and bool(figures.get("unanswered"))
 
-    def dry_run(self) -> Figures:
-        """How many candidates there would be, and how long the prompts are."""
-        settings = self.settings
-        _, _, prompts, too_long = self._read()
-        longest = max(len(prompt.ids) for prompt in prompts)
-        tokens = longest + settings.max_new_tokens
-        return {
-            "steps": len(prompts),
-            "candidates": len(prompts) * settings.num_samples,
-            "too_long": too_long,
-            "prompt_tokens": sum(len(prompt.ids) for prompt in prompts),
-            "longest_prompt": longest,
-            "memory_gib": dry_run_memory("pairs", settings, self.source.base, tokens),
-        }
-
-    def _read(self) -> tuple[list[Record], Mixture, list[Prompt], int]:
-        """A sample of the records with a step to ask, their protocols, the prompts that fit, and
-        how many are too long.
-        """
+    def read(self) -> Figures:
+        """A sample of the records with a step to ask, their protocols, and the prompts that fit."""
         settings, location = self.settings, self.prompts.location
         records = [record for record in self.prompts.records() if record.prompted_turns]
         if not records:
@@ -117,30 +100,44 @@ class Sampling(CandidateSource):
             raise UserError(
                 "prompts have no gold that could be chosen.", "Leave --gold out.", location="--gold"
             )
-        chosen = [records[index] for index in sample(records, settings.limit, settings.seed)]
+        self.records = [records[index] for index in sample(records, settings.limit, settings.seed)]
         template = load_template(self.source.base)
         mixture = mixture_of(self.prompts.protocol, template)
+        self.protocols = mixture.protocols
         room = settings.max_length - settings.max_new_tokens
-        return chosen, mixture, *fitting_prompts("pairs", chosen, mixture, template, room, location)
+        self.steps, self.too_long = fitting_prompts(
+            "pairs", self.records, mixture, template, room, location
+        )
+        longest = max(len(prompt.ids) for prompt in self.steps)
+        tokens = longest + settings.max_new_tokens
+        return {
+            "steps": len(self.steps),
+            "candidates": len(self.steps) * settings.num_samples,
+            "too_long": self.too_long,
+            "prompt_tokens": sum(len(prompt.ids) for prompt in self.steps),
+            "longest_prompt": longest,
+            "memory_gib": dry_run_memory("pairs", settings, self.source.base, tokens)
+            if self.is_dry
+            else {},
+        }
 
     def scored(self, stage: StageFolder | None) -> ScoredCandidates:
         assert stage  # a grid ranks what was sampled before
         settings, source, folder = self.settings, self.source, stage.folder
-        records, mixture, prompts, too_long = self._read()
-        write_rows(folder / "records.jsonl", map(to_row, records))
+        write_rows(folder / "records.jsonl", map(to_row, self.records))
         if (folder / SAMPLED).exists() and has_changed(folder):
             run_folder.set_aside(folder / CANDIDATES)
         stage.set_aside_changed(SCORES)
-        self._sample(prompts, mixture.protocols, stage)
+        self._sample(stage)
         candidates = list(read_candidates(folder / CANDIDATES))
-        unanswered = len(self._missing(prompts, {candidate.key for candidate in candidates}))
+        unanswered = len(self._missing({candidate.key for candidate in candidates}))
         if unanswered:
             console.notice(
                 f"pairs: {unanswered} samples have no answer from {source.name} and give no "
                 "candidate"
             )
         scorer = Scorer(
-            {record.id: record for record in records},
+            {record.id: record for record in self.records},
             reading(self.prompts.protocol, source.base),
             self.user_functions,
         )
@@ -149,22 +146,20 @@ class Sampling(CandidateSource):
             candidates,
             score_candidates(folder, candidates, scorer, tally),
             lambda changed: settle_weights(changed, self.user_functions),
-            expected_calls(records),
+            expected_calls(self.records),
             {
-                "too_long": too_long,
+                "too_long": self.too_long,
                 "failed_rewards": tally.failed,
                 **({"unanswered": unanswered} if source.endpoints else {}),
                 "lineage": lineage(settings.model, folder.parent),
             },
         )
 
-    def _sample(
-        self, prompts: Sequence[Prompt], protocols: Mapping[str, Protocol], stage: StageFolder
-    ) -> None:
+    def _sample(self, stage: StageFolder) -> None:
         """Appends the missing candidates to candidates.jsonl, as they come: where servers leave
         some unanswered, what they answered is kept.
         """
-        settings, source = self.settings, self.source
+        settings, source, prompts = self.settings, self.source, self.steps
         path, sampled = stage.folder / CANDIDATES, stage.folder / SAMPLED
         if not path.exists():
             sampled.unlink(missing_ok=True)
@@ -174,7 +169,7 @@ class Sampling(CandidateSource):
                 if gold.key not in known:
                     known.add(gold.key)
                     file.append(msgspec.structs.asdict(gold))
-        missing = self._missing(prompts, known)
+        missing = self._missing(known)
         if sampled.exists() and not (missing and settings.unanswered == "ask"):
             return
         sampled.unlink(missing_ok=True)
@@ -195,9 +190,9 @@ class Sampling(CandidateSource):
             )
             # a server is asked each missing sample by itself: one that is there is not paid again
             samples = (
-                remote_samples(source, settings.model, protocols, missing, decoding)
+                remote_samples(source, settings.model, self.protocols, missing, decoding)
                 if source.endpoints
-                else self._sample_here(prompts, protocols, decoding, missing)
+                else self._sample_here(decoding, {prompt.step for prompt, _ in missing})
             )
             problems = []
             with Appender(path) as file, console.progress("pairs", total) as advance:
@@ -220,33 +215,25 @@ class Sampling(CandidateSource):
             write_rows(path, map(msgspec.structs.asdict, answers))
         write_json(sampled, {"candidates": file_digest(path)})
 
-    def _missing(
-        self, prompts: Sequence[Prompt], known: Collection[CandidateKey]
-    ) -> list[tuple[Prompt, int]]:
+    def _missing(self, known: Collection[CandidateKey]) -> list[tuple[Prompt, int]]:
         """The prompts, and the numbers of their samples, that are not among the known ones."""
         name = self.settings.model
         return [
             (prompt, number)
-            for prompt in prompts
+            for prompt in self.steps
             for number in range(self.settings.num_samples)
             if CandidateKey(*prompt.step, prompt.protocol, name, number) not in known
         ]
 
-    def _sample_here(
-        self,
-        prompts: Sequence[Prompt],
-        protocols: Mapping[str, Protocol],
-        decoding: Decoding,
-        missing: Sequence[tuple[Prompt, int]],
-    ) -> Iterator[Candidate]:
+    def _sample_here(self, decoding: Decoding, wanted: Collection[Step]) -> Iterator[Candidate]:
         """Batch by batch. A batch is sampled again as a whole where a candidate of it is missing:
         its content is the same in every run, and so are its samples.
         """
         from agentlite.engine.local_sampler import plan_batches
 
-        settings, wanted = self.settings, {prompt.step for prompt, _ in missing}
+        settings, prompts = self.settings, self.steps
         sampler = make_sampler(
-            self.source, settings.model, protocols, loading_of(settings), decoding
+            self.source, settings.model, self.protocols, loading_of(settings), decoding
         )
         for indices in plan_batches([len(prompt.ids) for prompt in prompts], settings.batch_size):
             batch = [prompts[index] for index in indices]

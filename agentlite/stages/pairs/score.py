@@ -102,7 +102,8 @@ class CandidateSource:
         """Whether a finished stage still lacks something that is to be asked again."""
         return False
 
-    def dry_run(self) -> Figures:
+    def read(self) -> Figures:
+        """Reads what there is without a model; returns what a dry run says of it."""
         raise NotImplementedError
 
     def scored(self, stage: StageFolder | None) -> ScoredCandidates:

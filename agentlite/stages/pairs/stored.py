@@ -90,7 +90,7 @@ class StoredCandidates(CandidateSource):
             files = [folder / name for name in (CANDIDATES, SCORES, "rollouts.jsonl")]
             self.plan = ranking_plan(settings, self.stored.plan, TAKEN_OVER, files)
 
-    def dry_run(self) -> Figures:
+    def read(self) -> Figures:
         return {"candidates": len(self.stored.candidates)}
 
     def scored(self, stage: StageFolder | None) -> ScoredCandidates:

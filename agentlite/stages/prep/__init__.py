@@ -34,7 +34,7 @@ from agentlite.data.tool_catalogue import may_declare, read_catalogue
 from agentlite.data.worker_pool import read_all
 from agentlite.rendering import choose as choose_protocol
 from agentlite.rendering import native_problem
-from agentlite.stages.frame import Figures, plan_of, run_stage
+from agentlite.stages.frame import Work, plan_of, run_stage
 from agentlite.stages.prep import check
 from agentlite.stages.prep.candidates import chosen_candidates, inputs_of
 from agentlite.stages.prep.select import Selection, select
@@ -43,7 +43,7 @@ from agentlite.stages.tool_retrieval import counted, digest_of, offers
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import find_model, load_template
-from agentlite.workspace.run_folder import Plan, Result, RunTarget, StageFolder
+from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
 Stdin = io.BufferedRandom | io.BytesIO  # a copy of it, which can be read again
 SCORES = "scores of "  # an input of the plan: a file of candidates
@@ -75,21 +75,17 @@ def run(settings: PrepSettings, target: RunTarget) -> Result:
     with _kept_stdin(settings.sources) as stdin:
         job = _plan(settings, candidates, target, stdin)
 
-        def look() -> Figures:
-            with _selected(job, target, None) as selection:
-                return figures_of_rows(selection)
-
-        def work(stage: StageFolder) -> tuple[list[str], Figures]:
-            with _selected(job, target, stage.folder) as selection:
+        def work() -> Work:
+            with _selected(job, target) as selection:
+                stage = yield figures_of_rows(selection)
                 return write_all(stage.folder, selection)
 
         data = "" if target.out == "prep" else f" --data {shlex.quote(target.out)}"
         return run_stage(
             job.plan,
             target,
-            dry_run=look,
+            work(),
             before_work=lambda: check.refuse_missing_packages(settings),
-            work=work,
             next_command=f"agentlite sft{data}",
         )
 
@@ -100,10 +96,11 @@ def key_figure(figures: Mapping[str, object]) -> str:
 
 
 @contextmanager
-def _selected(job: Job, target: RunTarget, folder: Path | None) -> Iterator[Selection]:
-    """Reads, checks and selects. The rows are on disk until the context ends: in `folder`, where
-    the rejects are written too; None: in the system's folder for temporary files.
+def _selected(job: Job, target: RunTarget) -> Iterator[Selection]:
+    """Reads, checks and selects. The rows are on disk until the context ends: in the folder, where
+    the rejects are written too; of a dry run in the system's folder for temporary files.
     """
+    folder = None if target.dry_run else target.folder
     settings, rejects = job.context.settings, target.folder / "rejects.jsonl"
     keep = parse_keep(settings.keep)
     chosen = {

@@ -21,7 +21,7 @@ from agentlite.retrieval import index, training_pairs
 from agentlite.retrieval.rankers import BY_WORDS, Ranker
 from agentlite.retrieval.tool_pool import Query, ToolPool, queries, questions, read_pool
 from agentlite.retrieval.training_pairs import PAIRS, normal
-from agentlite.stages.frame import Figures, plan_of, run_stage
+from agentlite.stages.frame import Figures, Work, plan_of, run_stage
 from agentlite.stages.retriever.evaluate import TUNED, UNTRAINED, PoolEncoder, measure
 from agentlite.stages.training import check_if_installed
 from agentlite.workspace import run_folder
@@ -33,7 +33,7 @@ from agentlite.workspace.run_folder import Result, RunTarget, StageFolder
 BY_KIND = {True: (10.0, 2e-2), False: (1.0, 2e-4)}
 
 
-class Work(NamedTuple):
+class RetrieverData(NamedTuple):
     """The tools, the queries of each split, and the problems that were found while reading."""
 
     pool: ToolPool
@@ -41,11 +41,13 @@ class Work(NamedTuple):
     problems: list[Row]
 
     @property
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> Figures:
+        problems = dict(Counter(problem["code"] for problem in self.problems))
         return {
             "tools": len(self.pool.entries),
             "names": len(self.pool.names),
             **{f"{split}_questions": len(queries) for split, queries in self.queries.items()},
+            **({"problems": problems} if problems else {}),
         }
 
 
@@ -66,32 +68,28 @@ def run(settings: RetrieverSettings, target: RunTarget) -> Result:
     check_trackers(settings.report_to)
     trains = settings.max_steps != 0
 
-    def read() -> Work:
-        return _read(prep.folder, settings.tools, trains)
-
-    def dry_run() -> Figures:
+    def work() -> Work:
         from agentlite.engine import retriever
 
-        if settings.trl and trains:
+        if settings.trl and trains and target.dry_run:
             check_if_installed("retriever", "hf", lambda: retriever.check(settings))
-        work = read()
-        problems = _report_problems(work.problems)
-        pairs = sum(len(query.tool_indices) for query in work.queries["train"])
-        return {
-            **work.counts,
+        data = _read(prep.folder, settings.tools, trains)
+        _report_problems(data.problems)
+        pairs = sum(len(query.tool_indices) for query in data.queries["train"])
+        stage = yield {
+            **data.counts,
             "pairs": pairs,
             "steps": retriever.schedule(settings, pairs).steps if trains and pairs else 0,
-            **({"problems": problems} if problems else {}),
         }
+        return _fill(stage, settings, source, data)
 
     chosen = shlex.quote(f"prep.retriever={target.out}")
     option = "" if target.out == "retriever" else f" --set {chosen}"
     return run_stage(
         plan,
         target,
-        dry_run=dry_run,
+        work(),
         before_work=sentence_encoder.check_libraries,
-        work=lambda stage: _fill(stage, settings, source, read()),
         keep=["checkpoints/checkpoint-*"],
         next_command=f"agentlite prep SOURCE... --out prep-5 --retrieve 5{option}",
     )
@@ -101,7 +99,7 @@ def key_figure(figures: Mapping[str, object]) -> str:
     return best_in_words(figures)
 
 
-def _read(data: Path, files: Sequence[str], trains: bool) -> Work:
+def _read(data: Path, files: Sequence[str], trains: bool) -> RetrieverData:
     """All tools, and the questions of each split; of train with the examples in files of tools,
     but without those whose question is in dev or test too.
     """
@@ -146,56 +144,56 @@ def _read(data: Path, files: Sequence[str], trains: bool) -> Work:
             "Prepare dialogs with calls; or --max-steps 0, for an index by the model as it is.",
             location=str(data),
         )
-    return Work(read.pool, by_split, problems)
+    return RetrieverData(read.pool, by_split, problems)
 
 
-def _report_problems(problems: Sequence[Row]) -> dict[str, int]:
-    """Prints one line for each kind, with its first location. Returns how many there are of each
-    kind.
-    """
+def _report_problems(problems: Sequence[Row]) -> None:
+    """Prints one line for each kind, with its first location."""
     counts = Counter(problem["code"] for problem in problems)
     for code, count in counts.items():
         first = next(problem for problem in problems if problem["code"] == code)
         more = f"  [+{count - 1} more, see problems.jsonl]" if count > 1 else ""
         console.notice(f"{first['location']}: {code}: {first['problem']}{more}")
-    return dict(counts)
 
 
 def _fill(
-    stage: StageFolder, settings: RetrieverSettings, source: Source, work: Work
+    stage: StageFolder, settings: RetrieverSettings, source: Source, data: RetrieverData
 ) -> tuple[list[str], Figures]:
     stage.set_aside_changed(PAIRS)
-    folder, problems = stage.folder, _report_problems(work.problems)
-    write_rows(folder / "problems.jsonl", work.problems)
+    folder = stage.folder
+    write_rows(folder / "problems.jsonl", data.problems)
     counts = ", ".join(
-        f"{len(of_split)} questions in {split}" for split, of_split in work.queries.items()
+        f"{len(of_split)} questions in {split}" for split, of_split in data.queries.items()
     )
     console.notice(
-        f"retriever: {len(work.pool.entries)} tools under {len(work.pool.names)} names; {counts}"
+        f"retriever: {len(data.pool.entries)} tools under {len(data.pool.names)} names; {counts}"
     )
     trains = settings.max_steps != 0
-    untrained, tuned = PoolEncoder(source, settings.max_length, work.pool), None
+    untrained, tuned = PoolEncoder(source, settings.max_length, data.pool), None
     figures: dict[str, Any] = {}
     if trains:
-        figures = _train(folder, settings, source, work, untrained)
+        figures = _train(folder, settings, source, data, untrained)
         made = Source(TUNED, str(folder / MADE), None, "")
-        tuned = PoolEncoder(made, settings.max_length, work.pool)
-    outputs = index.write(index.ToolIndex(work.pool, (tuned or untrained).vectors), folder)
-    figures |= work.counts
-    figures |= {"problems": problems} if problems else {}
-    figures |= measure(folder, settings, work.queries, untrained, tuned)
+        tuned = PoolEncoder(made, settings.max_length, data.pool)
+    outputs = index.write(index.ToolIndex(data.pool, (tuned or untrained).vectors), folder)
+    figures |= data.counts
+    figures |= measure(folder, settings, data.queries, untrained, tuned)
     if trains:
         model_files = (path for path in (folder / MADE).rglob("*") if path.is_file())
         outputs += sorted(path.relative_to(folder).as_posix() for path in model_files)
         outputs += [PAIRS, "metrics.jsonl"]
     outputs.append("problems.jsonl")
-    if work.queries["test"]:
+    if data.queries["test"]:
         outputs += ["metrics.json", "rankings.jsonl"]
     return outputs, figures
 
 
 def _train(
-    folder: Path, settings: RetrieverSettings, source: Source, work: Work, untrained: PoolEncoder
+    folder: Path,
+    settings: RetrieverSettings,
+    source: Source,
+    data: RetrieverData,
+    untrained: PoolEncoder,
 ) -> dict[str, object]:
     """The pairs are written once: a resumed run trains on the very same ones."""
     from agentlite.engine import retriever
@@ -206,17 +204,17 @@ def _train(
         with console.waiting("retriever: looking for tools that look right"):
             rankers: dict[str, Ranker] = {}
             if settings.negatives:
-                rankers = {"bm25": BY_WORDS["bm25"](work.pool.texts), UNTRAINED: untrained.ranker}
+                rankers = {"bm25": BY_WORDS["bm25"](data.pool.texts), UNTRAINED: untrained.ranker}
             rows = [
-                {"split": split, **training_pairs.to_row(pair, work.pool)}
+                {"split": split, **training_pairs.to_row(pair, data.pool)}
                 for split in ("train", "dev")
                 for pair in training_pairs.pairs(
-                    work.queries[split], work.pool, rankers, settings.negatives, settings.seed
+                    data.queries[split], data.pool, rankers, settings.negatives, settings.seed
                 )
             ]
         write_rows(path, rows)
     pairs: dict[str, list[training_pairs.TrainingPair]] = {"train": [], "dev": []}
     for row in read_rows(path):
         pairs[row["split"]].append(training_pairs.from_row(row))
-    figures = retriever.train(source, settings, folder, work.pool, pairs["train"], pairs["dev"])
+    figures = retriever.train(source, settings, folder, data.pool, pairs["train"], pairs["dev"])
     return {"pairs": len(pairs["train"]), **figures}
