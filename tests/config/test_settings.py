@@ -14,15 +14,6 @@ from agentlite.stages.ablate.cells import read_ablation
 from agentlite.workspace.run_folder import RunTarget
 
 
-def test_pass_through_mappings_are_merged_and_unchanged(tmp_path):
-    path = tmp_path / "a.yaml"
-    path.write_text("sft:\n  trl:\n    weight_decay: 0.1\n", encoding="utf-8")
-    settings, _ = resolve(
-        "sft", Given(sets=("sft.trl.adam_beta2=0.95",), files=(str(path),), profile="cpu")
-    )
-    assert settings.trl == {"weight_decay": 0.1, "adam_beta2": 0.95}
-
-
 @pytest.mark.parametrize(
     ("given", "told"),
     [

@@ -32,14 +32,3 @@ def test_texts_are_cut_at_the_longest_limit_that_fits_before_a_row_is_left_out(l
     assert {text[limit:] for text in left} == {f" … [{30_000 - limit:,} more characters]"}
     assert len(fitted.notes) == 1
     assert fitted.notes[0].startswith(f"3 texts are cut after {limit:,} characters")
-
-
-@pytest.mark.parametrize("budget", [300, 2000, 20_000])
-@pytest.mark.parametrize("length", [500, 900, 1100])
-def test_the_first_rows_stay_where_cutting_is_not_enough(budget, length):
-    rows = texts(60, length)
-    left, fitted = packed(rows, budget)
-    assert len(fitted.text) <= budget and len(left) == fitted.rows < 60
-    assert [text[:500] for text in left] == [text[:500] for text in rows[: fitted.rows]]
-    if budget == 20_000:  # not many more would have fitted
-        assert len(fitted.text) > 0.8 * budget

@@ -44,10 +44,6 @@ def markdown(run):
     return reports(read_run(run))["report.md"]
 
 
-def test_a_run_without_evaluations_says_so(tmp_path):
-    assert NO_EVALUATION in markdown(tmp_path)
-
-
 def test_an_evaluation_of_which_nothing_was_read_is_named_with_its_reason_alone(tmp_path):
     made(tmp_path / "eval" / "prep" / "m", "eval", metrics={"metrics": {"exact_call": FIGURE}})
     whole = markdown(tmp_path)

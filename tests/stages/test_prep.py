@@ -250,19 +250,3 @@ def test_a_worker_that_is_killed_costs_no_row_and_hangs_nothing(tmp_path, monkey
     assert killed and "a worker process died" in capsys.readouterr().err
     for name in ("train.jsonl", "provenance.jsonl", "stats.json"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
-
-
-def test_no_name_in_a_row_is_taken_for_a_place_on_disk(tmp_path):
-    names = ("../../escaped", "/escaped", "..\\escaped", "a/../../../escaped")
-    path = tmp_path / "a" / "rows.jsonl"
-    path.parent.mkdir()
-    rows = [
-        {**row(n=n), "id": name, "source": name, "task": name, "split": "train", "name": name}
-        for n, name in enumerate(names)
-    ]
-    path.write_bytes(b"".join(json.dumps(one).encode() + b"\n" for one in rows))
-    assert run(path, tmp_path / "a" / "b", long_rows="cut").figures["kept"] == len(names)
-    assert not list(tmp_path.parent.glob("escaped*")) and [
-        found.name for found in tmp_path.iterdir()
-    ] == ["a"]
-    assert not [found for found in tmp_path.rglob("*") if "escaped" in found.name]

@@ -18,7 +18,6 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import SPLITS, from_row
 from agentlite.core.row_files import read_rows
 from agentlite.data.curation.coreset import BY_LOSS
-from agentlite.data.curation.mix import full_task_weights
 from agentlite.data.curation.validate import validate
 from agentlite.stages.prep.show import as_text, why
 from agentlite.workspace.run_folder import Result
@@ -187,30 +186,6 @@ def test_why_follows_a_record_that_was_made_of_others(tmp_path):
     assert all(validate(from_row(one)) is None for one in read_rows(folder / "train.jsonl"))
 
 
-def test_seed_002_draws_its_tasks_by_their_weights(tmp_path):
-    """Its warm-up: a thousand rows of two tasks; then its shares, a coreset and the settings of a
-    7B model.
-    """
-    for recipe, checks in {
-        "seed-002-warmup": {"limit": 1000},
-        "seed-002": {"coreset_target_size": 8000},
-    }.items():
-        given = resolve.Given(files=(f"recipes/{recipe}.yaml",))
-        settings = resolve.resolve("prep", given).settings
-        full_task_weights(settings.task_weights)
-        assert sum(settings.task_weights.values()) == pytest.approx(1.0)
-        assert {name: getattr(settings, name) for name in checks} == checks
-    sft = resolve.resolve("sft", given).settings
-    assert (
-        sft.lora_r,
-        sft.lora_alpha,
-        sft.batch_size * sft.gradient_accumulation,
-        sft.learning_rate,
-    ) == (64, 128, 32, 2e-5)
-    for command in ("pairs", "dpo", "grpo", "eval"):
-        resolve.resolve(command, given)
-
-
 def test_seed_004_filters_its_general_chat_as_ms_swift_does(tmp_path, monkeypatch):
     """A format for one source of a mix: the others keep what the filter would take out."""
     monkeypatch.chdir(tmp_path)
@@ -275,10 +250,3 @@ def test_the_second_run_replays_what_the_first_one_learned_and_again_the_same(fi
         == second["buffer"]
     )
     assert {one["id"] for one in read_rows(tmp_path / "r" / "second" / "train.jsonl")} == learned
-
-
-def test_a_folder_of_something_else_is_no_buffer(files, tmp_path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes.txt").write_text("mine", encoding="utf-8")
-    with pytest.raises(UserError, match="not a complete buffer"):
-        run(tmp_path / "r", files["tools"], replay=str(tmp_path / "mine"))

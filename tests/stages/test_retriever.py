@@ -162,21 +162,3 @@ def test_an_example_of_a_tool_that_asks_a_held_out_question_is_not_learned(works
     assert [one["problem"] for one in work.problems if one["code"] == "held out"] == [
         "1 examples ask what dev or test ask: not learned"
     ]
-
-
-def test_a_layer_that_is_code_of_its_own_and_pickled_weights_are_refused(tiny_encoder, tmp_path):
-    from agentlite.core.errors import UserError
-    from agentlite.workspace.model_source import find_encoder
-
-    foreign, pickled = tmp_path / "foreign", tmp_path / "pickled"
-    for folder in (foreign, pickled):
-        shutil.copytree(tiny_encoder, folder)
-    modules = json.loads((foreign / "modules.json").read_bytes())
-    (foreign / "modules.json").write_text(
-        json.dumps([*modules, {"idx": 2, "path": "", "type": "os.system"}])
-    )
-    for path in pickled.rglob("*.safetensors"):
-        path.rename(path.with_suffix(".bin"))
-    for folder, told in ((foreign, "os.system"), (pickled, r"holds no \*.safetensors")):
-        with pytest.raises(UserError, match=told):
-            find_encoder(str(folder), tmp_path)

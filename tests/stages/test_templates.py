@@ -5,12 +5,10 @@ asks nothing twice.
 import json
 import shlex
 from collections import Counter
-from functools import partial
 
 import pytest
 from support.scripted_meta_agent import WORDS, good, is_judge, is_meta, meta_agent, templates_win
 from support.scripted_server import ScriptedServer
-from support.stopped_rows import stops_at
 
 import agentlite
 from agentlite.core.errors import REJECTS, UserError
@@ -184,16 +182,3 @@ def test_the_files_are_protocols_that_prep_takes_and_read_back(prepared, server,
         assert record.meta["protocol"] == written[origin]["meta"]["protocol"] != "hermes"
     both = agentlite.prep(*sources, protocol=f"hermes,{folder}", force=True, **options).figures
     assert both["kept"] > len(CITIES)
-
-
-@pytest.mark.parametrize("count", [3, 12, 40])
-def test_a_killed_run_asks_nothing_again_that_was_answered(prepared, server, tmp_path, count):
-    run = partial(make, prepared, server, requests={"concurrency": 1})
-    with stops_at(count), pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "killed")
-    killed = run(tmp_path / "killed").figures
-    asked = Counter(json.dumps(body, sort_keys=True) for body in server.bodies)
-    assert asked.total() - len(asked) <= 1  # the one that was under way
-    before = len(server.bodies)
-    assert run(tmp_path / "killed").status == "up to date" and len(server.bodies) == before
-    assert killed == run(tmp_path / "whole").figures

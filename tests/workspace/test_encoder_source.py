@@ -66,13 +66,6 @@ def test_every_weight_and_every_configuration_is_in_the_digest(run, name):
     assert find_encoder("base", run).digest != before
 
 
-def test_the_weights_that_a_stage_trained_are_its_digest(run):
-    retriever(run / "one", trained=True)
-    (run / "two/model").mkdir(parents=True)
-    assert find_encoder("one", run).digest != find_encoder("base", run).digest
-    assert len(find_encoder("one", run).digest.split(",")) == 2  # the index is not a weight
-
-
 def layers(kind: str) -> bytes:
     return json.dumps([{"type": kind}]).encode()
 

@@ -1,6 +1,5 @@
 """A folder is held by one process at a time, and a killed one holds nothing."""
 
-import errno
 import json
 import os
 import re
@@ -72,26 +71,3 @@ def test_who_holds_a_folder_is_known_while_it_is_held_and_no_longer(tmp_path):
         raise KeyboardInterrupt
     with held(tmp_path), in_turn(tmp_path.parent):
         pass
-
-
-@pytest.mark.parametrize(
-    ("code", "where", "said"),
-    [
-        (errno.ENOSPC, "pathlib.Path.write_text", "No space left"),
-        (errno.ENOLCK, "filelock.FileLock.acquire", "This disk has no locks"),
-        (errno.EOPNOTSUPP, "filelock.FileLock.acquire", "This disk has no locks"),
-    ],
-)
-def test_what_a_disk_refuses_is_named_and_leaves_nothing_held(
-    code, where, said, tmp_path, monkeypatch
-):
-    def fails(*_, **__):
-        raise OSError(code, os.strerror(code))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(where, fails)
-        with pytest.raises(UserError, match=said) as refused, held(tmp_path):
-            pass
-    assert refused.value.exit_code == 74
-    with held(tmp_path):
-        assert holder(tmp_path)

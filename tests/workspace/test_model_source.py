@@ -86,12 +86,3 @@ def test_no_pickle_is_loaded_where_safetensors_lie_beside_it_under_another_name(
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps({}))
     with pytest.raises(UserError, match=r"safetensors"):
         load(find_model(str(folder), tmp_path), Loading(engine, 256), trainable=False)
-
-
-def test_an_adapter_that_names_another_base_is_no_model(tiny_model, tmp_path):
-    folder = Path(shutil.copytree(tiny_model, tmp_path / "model"))
-    (folder / "adapter_config.json").write_text(
-        '{"base_model_name_or_path": "someone/else"}', encoding="utf-8"
-    )
-    with pytest.raises(UserError, match="is an adapter"):
-        find_model(str(folder), tmp_path)

@@ -18,7 +18,6 @@ from agentlite.workspace.run_folder import (
     find_stage,
     finished,
     open_stage,
-    read,
 )
 
 PLAN = Plan("sft", {"lora_r": 16, "seed": 0}, {"data": "a" * 64})
@@ -28,17 +27,6 @@ def finish(folder: Path, plan: Plan = PLAN) -> None:
     with open_stage(folder, plan, force=False) as stage:
         (folder / "out.jsonl").write_text("{}\n", encoding="utf-8")
         stage.finish(["out.jsonl"], {"rows": 1})
-
-
-def test_new_half_and_done_are_told_apart(tmp_path):
-    folder = tmp_path / "sft"
-    with open_stage(folder, PLAN, force=False) as stage:
-        assert stage.status == "new"
-    with open_stage(folder, PLAN, force=False) as stage:
-        assert stage.status == "half"
-    finish(folder)
-    with open_stage(folder, PLAN, force=False) as stage:
-        assert stage.status == "done"
 
 
 @pytest.mark.parametrize("done", [True, False])
@@ -170,47 +158,6 @@ def test_a_setting_that_an_earlier_version_did_not_have_was_as_its_default_is(tm
         open_stage(folder, other, force=False),
     ):
         pass
-
-
-def test_a_done_without_its_files_is_not_believed(tmp_path):
-    finish(tmp_path / "sft")
-    (tmp_path / "sft" / "out.jsonl").unlink()
-    with pytest.raises(UserError, match=r"out\.jsonl has changed since the stage wrote it"):
-        finished(tmp_path / "sft", "sft")
-
-
-def test_the_next_command_names_the_workspace_unless_it_is_the_usual_one():
-    for run, more in (
-        ("runs/default", ""),
-        ("runs/other", " --run runs/other"),
-        ("with a blank", " --run 'with a blank'"),
-    ):
-        assert RunTarget(Path(run), "sft").next("agentlite eval") == f"agentlite eval{more}"
-        assert RunTarget(Path(run), "b").folder == Path(run) / "b"
-
-
-@pytest.mark.parametrize("damage", ["", "change", "remove"])
-def test_what_was_changed_is_named_output_by_output(tmp_path, damage):
-    folder = tmp_path / "sft"
-    with open_stage(folder, PLAN, force=False) as stage:
-        for name in ("a", "b"):
-            (folder / name).write_text(name, encoding="utf-8")
-        (folder / "c").write_text("no output", encoding="utf-8")
-        stage.finish(["a", "b"], {})
-    if damage == "change":
-        (folder / "b").write_text("B", encoding="utf-8")
-    elif damage == "remove":
-        (folder / "b").unlink()
-    stored = read(folder)
-    changed = ["b"] if damage else []
-    assert stored.changed() == changed == stored.changed(["b"]) == stored.changed(["c", "a", "b"])
-    assert stored.changed(["a", "c"]) == []
-    assert stored.problem() == ("b has changed since the stage wrote it" if damage else "")
-    assert stored.problem(["a"]) == ""
-    assert stored.is_unchanged("a") and stored.is_unchanged("b") is not bool(damage)
-    assert not stored.is_unchanged("missing")
-    (folder / "done.json").unlink()
-    assert read(folder).changed() == [] and not read(folder).is_unchanged("a")
 
 
 def test_an_output_that_was_changed_is_set_aside_and_others_are_left(tmp_path, capsys):

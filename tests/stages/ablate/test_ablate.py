@@ -364,27 +364,6 @@ def test_a_mistake_in_the_grid_is_found_before_anything_is_run(
     assert not ran.ran and not (run / "ablate").exists()
 
 
-@pytest.mark.parametrize(
-    ("by", "setting", "values"),
-    [
-        ("sft", "learning_rate", "[1e-3, -1]"),
-        ("dpo", "learning_rate", "[1e-3, fast]"),
-        ("dpo", "beta", "[0.1, -1]"),
-        ("grpo", "max_steps", "[1, many]"),
-    ],
-)
-def test_a_value_that_does_not_fit_names_the_grid_and_the_cell(
-    run: Path, ran: Commands, by: str, setting: str, values: str
-) -> None:
-    regrid(run, f"by: {by}\nsettings: {{{by}.{setting}: {values}}}")
-    with pytest.raises(UserError) as caught:
-        ablate(run)
-    wrong = values.strip("[]").split(", ")[1]
-    grid = run.parents[1] / "grid.yaml"
-    assert caught.value.location == f"{by}.{setting} (from {grid}, cell {setting}={wrong})"
-    assert "--set" not in str(caught.value)
-
-
 @pytest.mark.long
 def test_weights_go_to_a_stage_with_rewards_of_its_own(run: Path, ran: Commands) -> None:
     regrid(run, "weights: {default: {}, exact: {exact: 1}}")

@@ -149,17 +149,3 @@ def test_a_gate_that_is_missed_is_no_failure_and_memory_is_that_of_the_gpu(
     found.run("a", DPO)
     [row] = read_rows(tmp_path / "commands.jsonl")
     assert (row["exit_code"], row["problem"], row["gib"]) == (noted, problem, 9.5)
-
-
-def test_a_cell_costs_all_its_commands_and_the_most_memory_of_one(tmp_path: Path) -> None:
-    rows = [("cells/a/dpo", 60.0, 8.0), ("cells/a/eval", 30.25, 9.5), ("cells/ab/dpo", 5.0, 20.0)]
-    lines = [
-        json.dumps({**json.loads(journal_row(0)), "folder": name, "seconds": seconds, "gib": gib})
-        for name, seconds, gib in rows
-    ]
-    (tmp_path / "commands.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    found = CommandJournal(tmp_path, [], retry=False)
-    assert found.costs({"a": "cells/a", "b": "cells/ab"}) == {
-        "a": {"seconds": pytest.approx(90.2, abs=0.06), "gib": 9.5},
-        "b": {"seconds": 5.0, "gib": 20.0},
-    }

@@ -71,18 +71,6 @@ def test_answers_are_read_in_the_protocol_that_is_asked_for(tmp_path):
     assert len(folders) == 3 and "prep" in folders
 
 
-def test_a_mixture_is_drawn_anew_for_records_that_have_a_protocol(tmp_path):
-    run = tmp_path / "run"
-    prep(run, "smollm2-135m", protocol="hermes,react")
-    written = answers(run, tmp_path / "texts.jsonl", "hermes")
-    agentlite.evaluate(run=str(run), predictions=written, protocol=f"{CLERK},hermes")
-    (file,) = (run / "eval").rglob("predictions.jsonl")
-    before = {record.id: record.meta["protocol"] for record in records(run)}
-    drawn = {(before[row["record_id"]], row["slices"]["protocol"]) for row in read_rows(file)}
-    # the same place in both mixtures: the first of one becomes the first of the other
-    assert drawn == {("hermes", "clerk"), ("react", "hermes")}
-
-
 @pytest.mark.parametrize(
     ("options", "problem"),
     [

@@ -7,10 +7,9 @@ from support.shop import call, scripted, shop, tasks
 
 import agentlite
 from agentlite.core.errors import UserError
-from agentlite.core.row_files import Appender, read_rows
+from agentlite.core.row_files import read_rows
 from agentlite.engine import sampler
 from agentlite.environments.rollout import RolloutAnswer
-from agentlite.workspace import run_folder
 
 
 @pytest.fixture
@@ -123,27 +122,6 @@ def test_samples_say_how_often_all_of_k_are_right(models):
     rows = list(read_rows(models / BASE / GOOD / "samples.jsonl"))
     assert len(rows) == 8
     assert evaluate(models, GOOD, num_samples=2).status == "up to date"
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("rows", [0, 1, 9, 20, 23])
-def test_killed_at_any_turn_and_run_again_it_measures_the_same(models, monkeypatch, rows):
-    whole = evaluate(models, GOOD, out="whole").figures
-    append, written = Appender.append, []
-
-    def stops(self, row):
-        if len(written) == rows:
-            raise KeyboardInterrupt
-        append(self, row)
-        written.append(row)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Appender, "append", stops)
-        with pytest.raises(KeyboardInterrupt):
-            evaluate(models, GOOD)
-    assert not run_folder.is_finished(models / BASE / GOOD)
-    assert evaluate(models, GOOD).figures == whole
-    assert not [*(models / BASE / GOOD).glob("*.turns.jsonl")]
 
 
 @pytest.mark.long

@@ -111,22 +111,6 @@ def test_a_row_that_is_none_is_set_aside_with_its_bytes_and_its_reason(
     assert "E219 chosen and rejected are the same" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("longer", ["chosen", "rejected"])
-def test_a_row_is_too_long_from_one_token_on_by_either_of_its_answers(
-    take: Any, tmp_path: Path, longer: str
-) -> None:
-    long = {"prompt": "a", "chosen": "b", "rejected": "c"} | {longer: "d " * 40}
-    take([long])
-    [found] = preferences(tmp_path / "r/pairs")
-    longest = len(found.prompt) + max(len(found.chosen), len(found.rejected))
-    for folder, max_length, rejected in (("exact", longest, 0), ("short", longest - 1, 1)):
-        settings = PairsSettings(
-            preferences=(str(tmp_path / "preferences.jsonl"),), model=MODEL, max_length=max_length
-        )
-        figures = pairs.run(settings, RunTarget(tmp_path / folder, "pairs", dry_run=True)).figures
-        assert (figures["rejected"], figures["pairs"]) == (rejected, 1 - rejected)
-
-
 @pytest.fixture
 def prepared(tmp_path: Path) -> Any:
     """A finished prep of the workspace, all of whose records are held out."""

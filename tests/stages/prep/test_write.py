@@ -95,24 +95,6 @@ def test_every_written_record_has_one_row_of_measures(rows, tmp_path):
         assert done.figures["trained_tokens"] == sum(row["trained_tokens"] for row in in_train)
 
 
-def test_a_repeated_record_has_one_row_of_measures_and_a_part_of_a_dialog_one_without_a_split(
-    rows, tmp_path
-):
-    few = str(DATA / "formats/openai.jsonl")
-    mix = [f"weather={rows}:1", f"few={few}:3*"]
-    joined = {"join": 2, "mix": mix, "dev": 0.0, "test": 0.0}
-    prep(str(rows), few, run=str(tmp_path / "run"), **{**OPTIONS, **joined})
-    folder = tmp_path / "run/prep"
-    measures = list(read_rows(folder / "measures.jsonl"))
-    written = {row["id"] for row in read_rows(folder / "train.jsonl")}
-    assert {row["id"] for row in measures if "split" in row} == written
-    rows_kept = [row for row in read_rows(folder / "provenance.jsonl") if row["end"] == "kept"]
-    assert sum(row.get("times", 1) for row in rows_kept) > len(rows_kept)
-    kept = {row["id"] for row in rows_kept}
-    assert {row["id"] for row in measures} == written | kept
-    assert len({row["id"] for row in measures}) == len(measures)
-
-
 def test_too_many_rejects_leave_their_file_and_the_next_run_starts_over(rows, tmp_path):
     options = {**OPTIONS, "max_rejects": 0.0}
     bad = rows.read_bytes() + b"also no JSON\n"
@@ -138,12 +120,3 @@ def test_rows_of_stdin_are_an_input_by_their_content(rows, tmp_path, monkeypatch
     content = content.replace(b"no JSON", b"no json")
     with pytest.raises(UserError, match="input - "):
         run()
-
-
-def test_a_buffer_holds_no_more_than_its_size(rows, tmp_path):
-    options = {**OPTIONS, "dev": 0.0, "test": 0.0, "continual_buffer_size": 4}
-    buffer = str(tmp_path / "buffer")
-    figures = prep(str(rows), run=str(tmp_path / "run"), replay=buffer, **options).figures
-    assert figures["buffer"] == 4 < figures["train"]
-    [kept] = (tmp_path / "buffer").glob("rows-*.jsonl")
-    assert len(list(read_rows(kept))) == 4
