@@ -247,26 +247,12 @@ def open_stage(folder: Path, plan: Plan, *, force: bool) -> Iterator[StageFolder
         status = compare(folder, plan)
         if status == "new":
             write_json(folder / PLAN, plan)
-        elif status == "half":
-            _report_other_versions(folder, plan)
-            if changed := read(folder).trusted().changed():
-                notice(
-                    f"{folder}: was finished, and {changed[0]} has changed since the stage "
-                    "wrote it; making again what is missing"
-                )
+        elif status == "half" and (changed := read(folder).trusted().changed()):
+            notice(
+                f"{folder}: was finished, and {changed[0]} has changed since the stage "
+                "wrote it; making again what is missing"
+            )
         yield StageFolder(folder, plan, status)
-
-
-def _report_other_versions(folder: Path, plan: Plan) -> None:
-    """Other versions change no plan: a checkpoint says itself whether training can carry on."""
-    before, now = read_plan(folder).versions, plan.versions
-    changed = [
-        f"{name} {before[name]} -> {now[name]}"
-        for name in sorted(before.keys() & now.keys())
-        if before[name] != now[name]
-    ]
-    if changed:
-        notice(f"{folder}: was begun with other versions: {', '.join(changed)}")
 
 
 def compare(folder: Path, plan: Plan) -> Status:

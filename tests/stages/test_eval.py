@@ -5,7 +5,6 @@ asked twice.
 import csv
 import io
 import json
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import to_builtins
 from msgspec.structs import replace
-from support.listening import listen
+from support.scripted_server import ScriptedServer
 
 from agentlite import evaluate, prep
 from agentlite.cli.main import group
@@ -322,30 +321,10 @@ def test_finished_folders_are_set_side_by_side_as_they_are(
 # --- opinions ---
 
 
-class Grader(BaseHTTPRequestHandler):
-    """Gives 5 to whatever calls a tool, and 1 to the rest; or always says the same."""
-
-    said = ""
-
-    def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["messages"][-1][
-            "content"
-        ]
-        score = 5 if "<tool_call>" in asked.rpartition("<answer")[2] else 1
-        text = self.said or json.dumps({"reason": "so", "score": score})
-        said = json.dumps(
-            {
-                "choices": [{"message": {"content": text}}],
-                "usage": {"prompt_tokens": 9, "completion_tokens": 3},
-            }
-        ).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(said)))
-        self.end_headers()
-        self.wfile.write(said)
-
-    def log_message(self, *_: Any) -> None:
-        pass
+def graded(body: dict[str, Any]) -> str:
+    """5 for whatever calls a tool, and 1 for the rest."""
+    calls = "<tool_call>" in body["messages"][-1]["content"].rpartition("<answer")[2]
+    return json.dumps({"reason": "so", "score": 5 if calls else 1})
 
 
 @pytest.mark.long
@@ -354,15 +333,10 @@ def test_a_judge_scores_the_answers_once(
 ) -> None:
     monkeypatch.setenv("JUDGE_KEY", "secret-of-the-judge")
     file = write(tmp_path / "graded.jsonl", [right(record) for record in records(workspace)])
-    with ThreadingHTTPServer(("127.0.0.1", 0), Grader) as server:
-        listen(server)
-        how = {
-            "judge": f"http://127.0.0.1:{server.server_port}/v1",
-            "judge_model": "m",
-            "judge_key": "JUDGE_KEY",
-        }
-        found = scored(workspace, file, **how)
-        server.shutdown()
+    server = ScriptedServer(graded)
+    how = {"judge": server.url, "judge_model": "m", "judge_key": "JUDGE_KEY"}
+    found = scored(workspace, file, **how)
+    server.close()
     expected = sum(
         bool(record.messages[record.prompted_turns[0]].calls) for record in records(workspace)
     )

@@ -1,135 +1,50 @@
-"""--push-to-hub: an export's files in one commit, by the hub's own protocol, to a local hub."""
+"""--push-to-hub: an export's files in one commit, in a private repository."""
 
-import base64
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import huggingface_hub
 import pytest
-from support.listening import listen
 
 from agentlite.core.errors import NETWORK, USAGE, UserError
 from agentlite.workspace import hub
 
-PROGRAM = """
-import sys
-from pathlib import Path
-from agentlite.core.errors import UserError
-from agentlite.workspace.hub import push, refuse_push
-refuse_push("me/model")
-try:
-    print(push({"README.md": Path("card.md"), "model.bin": Path("model.bin")}, "me/model"))
-except UserError as error:
-    print(error, file=sys.stderr)
-    sys.exit(error.exit_code)
-"""
 
-
-class LocalHub(ThreadingHTTPServer):
-    """What it was asked: paths with their bodies. `refuses`: it answers 403 to commits."""
+class LocalHub:
+    """In place of the hub's client: what it was asked. `refuses`: commits."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, bytes, str]] = []
+        self.created: list[tuple[Any, ...]] = []
+        self.commits: list[dict[str, bytes]] = []
         self.refuses = False
-        super().__init__(("127.0.0.1", 0), Handler)
 
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
+    def create_repo(self, name: str, *, private: bool, exist_ok: bool) -> None:
+        self.created.append((name, private, exist_ok))
 
-
-class Handler(BaseHTTPRequestHandler):
-    server: LocalHub
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        path = self.path.partition("?")[0]
-        self.server.asked.append((path, body, self.headers.get("Authorization", "")))
-        status, answer = 200, {}
-        if path == "/api/repos/create":
-            answer = {"url": f"{self.server.address}/me/model"}
-        elif path.endswith("/preupload/main"):
-            files = json.loads(body)["files"]
-            answer = {
-                "files": [
-                    {"path": one["path"], "uploadMode": "regular", "shouldIgnore": False}
-                    for one in files
-                ]
-            }
-        elif self.server.refuses:
-            status, answer = 403, {"error": "no write access"}
-        else:
-            url = f"{self.server.address}/me/model/commit/{'a' * 40}"
-            answer = {"commitUrl": url, "commitOid": "a" * 40, "hookOutput": ""}
-        text = json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
+    def create_commit(self, name: str, operations: Any, *, commit_message: str) -> Any:
+        if self.refuses:
+            raise OSError("403: no write access")
+        files = {one.path_in_repo: Path(one.path_or_fileobj).read_bytes() for one in operations}
+        self.commits.append(files)
+        return SimpleNamespace(commit_url=f"https://hub/{name}/commit/{'a' * 40}")
 
 
-@pytest.fixture
-def local_hub() -> Iterator[LocalHub]:
-    server = LocalHub()
-    listen(server)
-    yield server
-    server.shutdown()
-    server.server_close()
-
-
-def pushing(local_hub: LocalHub, folder: Path) -> subprocess.CompletedProcess[str]:
-    (folder / "card.md").write_text("# A model\n", encoding="utf-8")
-    (folder / "model.bin").write_bytes(bytes(range(256)))
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={
-            "PATH": os.environ["PATH"],
-            "HOME": str(folder),
-            "PYTHONPATH": os.pathsep.join(sys.path),
-            "HF_ENDPOINT": local_hub.address,
-            "HF_TOKEN": "hf_localtokenlocaltoken",
-            "HF_HUB_DISABLE_XET": "1",
-        },
-    )
-
-
-@pytest.mark.long
-def test_the_files_arrive_in_one_commit_in_a_private_repository(local_hub, tmp_path):
-    done = pushing(local_hub, tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == f"{local_hub.address}/me/model/commit/{'a' * 40}"
-    (created,) = [body for path, body, _ in local_hub.asked if path == "/api/repos/create"]
-    assert json.loads(created)["visibility"] == "private"
-    (commit,) = [body for path, body, _ in local_hub.asked if "/commit/" in path]
-    files = [json.loads(line) for line in commit.splitlines()]
-    contents = {
-        one["value"]["path"]: base64.b64decode(one["value"]["content"])
-        for one in files
-        if one["key"] == "file"
-    }
-    assert contents == {"README.md": b"# A model\n", "model.bin": bytes(range(256))}
-    assert {token for _, _, token in local_hub.asked} == {"Bearer hf_localtokenlocaltoken"}
-
-
-@pytest.mark.long
-def test_an_upload_that_is_refused_says_that_the_export_is_here(local_hub, tmp_path):
-    local_hub.refuses = True
-    done = pushing(local_hub, tmp_path)
-    assert done.returncode == NETWORK and "the upload to me/model failed" in done.stderr
-    assert "--force" in done.stderr and "hf_localtoken" not in done.stderr
+@pytest.mark.parametrize("refuses", [False, True])
+def test_the_files_arrive_in_one_commit_in_a_private_repository(tmp_path, monkeypatch, refuses):
+    local, files = LocalHub(), {"README.md": b"# A model\n", "model.bin": bytes(range(256))}
+    local.refuses = refuses
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: local)
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    paths = {name: tmp_path / name for name in files}
+    if refuses:
+        with pytest.raises(UserError, match="the upload to me/model failed") as refused:
+            hub.push(paths, "me/model")
+        assert refused.value.exit_code == NETWORK and "--force" in refused.value.fix
+        return
+    assert hub.push(paths, "me/model") == f"https://hub/me/model/commit/{'a' * 40}"
+    assert local.created == [("me/model", True, True)] and local.commits == [files]
 
 
 @pytest.mark.parametrize("name", ["model", "me/model@main", "a/b/c", "./model"])
