@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -77,13 +78,14 @@ def train_stage(
             check_if_installed(command, settings.engine, lambda: check(settings))
         elif passes_on:
             check(settings)
-        forecast, longest = next(training)
-        if target.dry_run:
-            memory = dry_run_memory(command, settings, source.base, longest, target.run)
-            forecast = {**forecast, "memory_gib": memory}
-        stage = yield forecast
-        models = [*lineage(settings.model, target.run), stage.folder.name]
-        figures = go_on(training, stage.folder)
+        with closing(training):  # a dry run ends at its yield, with functions of the user's open
+            forecast, longest = next(training)
+            if target.dry_run:
+                memory = dry_run_memory(command, settings, source.base, longest, target.run)
+                forecast = {**forecast, "memory_gib": memory}
+            stage = yield forecast
+            models = [*lineage(settings.model, target.run), stage.folder.name]
+            figures = go_on(training, stage.folder)
         files = [*trained_files(stage.folder, source.base), "metrics.jsonl", *outputs]
         return files, {**figures, "lineage": models}
 

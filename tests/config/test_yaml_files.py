@@ -74,12 +74,6 @@ def test_a_date_is_a_text_and_a_merged_key_may_be_set_again():
     }
 
 
-def test_names_in_a_grid_may_stand_twice(file):
-    """They are told apart by their place."""
-    file.write_text("a: {exact: 1}\nb: {exact: 0.5}\n", encoding="utf-8")
-    assert len(yaml_files.read(file)) == 2
-
-
 def refused(content: bytes, folder: Path) -> UserError:
     path = folder / "a.yaml"
     path.write_bytes(content)

@@ -120,14 +120,3 @@ def test_what_was_not_asked_as_bfcl_asks_is_left_out_and_named(tmp_path, setting
     for folder in (run, alone):  # also where nothing else was measured
         write_report(folder)
         assert option in (folder / "report.md").read_text(encoding="utf-8")
-
-
-def test_of_a_category_that_was_measured_twice_the_larger_counts(tmp_path):
-    run = live(tmp_path, {"multi_turn_base": [1, 0, 0, 0]})
-    other = run / "again/bfcl-multi_turn_base"
-    (run / "again").mkdir()
-    live(run / "x", {"multi_turn_base": [1, 1]})
-    (run / "x/eval/bfcl-multi_turn_base").rename(other)
-    one = table_of(run).find("sft", "sft" * 4)
-    assert one.figures["multi_turn_base"]["mean"] == 0.25
-    assert one.measured_in["multi_turn_base"] == "eval/bfcl-multi_turn_base"

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.generated_rollouts import rollout, says, write_live, write_rollout
 
-from agentlite.core.row_files import encode, write_rows
+from agentlite.core.row_files import write_rows
 from agentlite.report import write_report
 from agentlite.report.rollouts import LOST, RolloutFile, _read, parting, read_rollouts
 
@@ -166,12 +166,3 @@ def test_the_worst_come_first_each_beside_the_best_of_its_task(tmp_path, seed):
         assert one.best is None or one.best[0].model == "mk"[shown > 12]
     failed = [one for one in made if one.scores.get("env", 0) < 1]
     assert (found.total, found.failed, found.names) == (24, len(failed), ["env", "mine"])
-
-
-def test_a_turn_of_the_assistants_in_the_prompt_is_none_of_the_model():
-    row = msgspec.to_builtins(rollout("apple", TALKS, {"env": 0.0}))
-    example = {"role": "assistant", "content": "An example."}
-    row["messages"].insert(1, example)
-    one = _read(encode(row))
-    assert one.prompt == row["messages"][:3] and example in one.prompt
-    assert [answer["content"] for answer in one.answers] == ["No.", "I would rather talk."]

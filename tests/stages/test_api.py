@@ -9,9 +9,6 @@ import pytest
 
 import agentlite
 from agentlite.config import gpu_profiles, resolve
-from agentlite.config.metavars import choices, without_marks
-from agentlite.config.pipeline import STAGES
-from agentlite.config.settings import fields
 from agentlite.core.errors import UserError
 from agentlite.stages import api
 from agentlite.workspace.run_folder import RunTarget
@@ -54,9 +51,7 @@ def test_a_stage_that_runs_alone_is_refused_in_one_of_several_processes(monkeypa
     assert ran == ["ran"]
 
 
-def given_by(
-    monkeypatch: pytest.MonkeyPatch, command: str, **options: object
-) -> tuple[RunTarget, Any]:
+def given_by(monkeypatch: pytest.MonkeyPatch, **options: object) -> tuple[RunTarget, Any]:
     """Where a call would write, and its settings. Nothing runs."""
     found: list[Any] = []
     monkeypatch.setattr(
@@ -67,32 +62,16 @@ def given_by(
         ),
     )
     monkeypatch.setattr(api, "execute", lambda command, settings, target: None)
-    name = {"eval": "evaluate", "queries": "make_queries", "templates": "make_templates"}
-    getattr(agentlite, name.get(command, command))(**options)
+    agentlite.evaluate(**options)
     monkeypatch.undo()
     target, settings = found[-1]
     return target, settings
 
 
-@pytest.mark.parametrize("command", STAGES)
-def test_a_path_may_stand_wherever_a_text_may(command, tmp_path, monkeypatch):
-    path = tmp_path / "a.jsonl"
-    kinds = {key: without_marks(field.kind) for key, field in fields(command).items()}
-    usual = {"what": "dialogs"} if command == "make" else {}
-    for key, kind in kinds.items():
-        if choices(kind) or kind not in (str, tuple[str, ...]):
-            continue
-        ways = [path, [path], (path, path)] if kind == tuple[str, ...] else [path]
-        for value in ways:
-            texts = str(path) if value == path else [str(one) for one in value]
-            _, settings = given_by(monkeypatch, command, **usual | {key: value})
-            _, of_texts = given_by(monkeypatch, command, **usual | {key: texts})
-            assert settings == of_texts, key
-            assert resolve.plain_settings(settings) == resolve.plain_settings(of_texts)
-    target, _ = given_by(monkeypatch, command, **usual, run=tmp_path, out=Path("new"))
-    assert target.folder == tmp_path / "new"
-    config = tmp_path / "own.yaml"
-    config.write_text(f"{command}: {{seed: 5}}\n", encoding="utf-8")
-    for files in (config, [config]):
-        _, settings = given_by(monkeypatch, command, **usual, config=files)
-        assert settings.seed == 5
+def test_a_path_may_stand_wherever_a_text_may(tmp_path, monkeypatch):
+    path, config = tmp_path / "a.jsonl", tmp_path / "own.yaml"
+    config.write_text("eval: {seed: 5}\n", encoding="utf-8")
+    options = {"data": path, "predictions": [path, str(path)], "config": config}
+    target, settings = given_by(monkeypatch, **options, run=tmp_path, out=Path("new"))
+    assert target.folder == tmp_path / "new" and settings.seed == 5
+    assert (settings.data, settings.predictions) == (str(path), (str(path), str(path)))

@@ -133,22 +133,6 @@ def test_a_run_that_was_stopped_ends_with_the_same_bytes(talk, tiny_model, monke
         assert whole == cut, file
 
 
-def test_a_task_whose_rollouts_all_earn_the_same_rests(talk, tiny_model):
-    (talk / "talk.py").write_text(
-        TALK.replace('"early": ', '"early": 0.5 if self.row.get("flat") else '), encoding="utf-8"
-    )
-    written(talk, [*TASKS, {"id": "flat", "prompt": "Say a word.", "flat": True}])
-    train(talk, tiny_model, max_steps=8, num_epochs=4)
-    steps = {
-        task: [one.sample // 4 for one in trajectories(talk) if one.task == task][::2]
-        for task in ("flat", "figs", "pears", "plums")
-    }
-    # an epoch is two steps of two groups: it rests for four steps, and others have its place
-    flat = steps.pop("flat")
-    assert len(flat) == 2 and flat[1] - flat[0] >= 4
-    assert sorted(map(len, steps.values())) == [4, 5, 5]
-
-
 def test_lost_worlds_move_nothing_and_too_many_end_the_run(talk, tiny_model):
     written(talk, [*TASKS, {"id": "broken", "prompt": "Break.", "broken": True}])
     with pytest.raises(UserError) as found:

@@ -212,18 +212,3 @@ def test_stopped_at_any_row_it_asks_nothing_twice_and_ends_with_the_same_bytes(
         assert all(keys[key] == 1 for key in replies & keys.keys())
     at = Counter(place_of(body) for body in servers.agent.bodies)
     assert len(at) == 12 and at.total() <= 15 and all(at[turn] == 1 for turn in turns)
-
-
-def test_a_simulated_user_is_measured_live(tmp_path, servers):
-    write(tmp_path)
-    servers.user.reply = lambda body: (
-        "It is Fig Road 7." if "Fig Road" not in str(body) else user(body)
-    )
-    made = options(tmp_path, servers, split="all")
-    with contextlib.chdir(tmp_path):
-        made |= {"model": (made["model"],), "env": "mock:tools.json"}
-        result = agentlite.evaluate(**made)
-    metrics = result.figures["keeper"]["metrics"]
-    assert metrics["gold_calls"]["mean"] == 1.0 and metrics["user_errors"]["mean"] == 0.5
-    assert (tmp_path / "run/eval/mock-tools.json/compare.json").exists() is False
-    assert "user_errors" in (tmp_path / "run/report.html").read_text(encoding="utf-8")

@@ -170,15 +170,6 @@ def test_the_pinned_commit_is_fetched_where_the_cache_has_another(online, cache)
 
 
 @pytest.mark.long
-def test_what_the_cache_has_of_a_pinned_commit_is_not_asked_for(online):
-    assert hub.model_snapshot(f"{NAME}@{OLD}").name == OLD and online == []
-    hub.model_snapshot(f"{NAME}@{NEW}")
-    online.clear()
-    hub.model_snapshot(f"{NAME}@{NEW}")
-    assert online == []
-
-
-@pytest.mark.long
 def test_the_newest_commit_is_asked_for_once_and_then_pinned(online):
     source = find_model(NAME, Path())
     assert source.digest == NEW

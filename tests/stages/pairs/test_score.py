@@ -98,12 +98,3 @@ def test_too_many_failures_end_it_and_what_was_scored_is_kept(tmp_path: Path) ->
     again = Scorer()
     assert kept == [0, 1, 2] and scored(tmp_path, again) == dict.fromkeys(range(5), "")
     assert again.called == [1, 2, 3, 4]
-
-
-def test_a_torn_line_costs_its_own_score(tmp_path: Path) -> None:
-    scored(tmp_path, Scorer())
-    path = tmp_path / "scores.jsonl"
-    path.write_bytes(path.read_bytes()[:-9])
-    again = Scorer()
-    scored(tmp_path, again)
-    assert again.called == [4]
