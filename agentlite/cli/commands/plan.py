@@ -62,8 +62,7 @@ class PlanOptions(GivenOptions, frozen=True, kw_only=True):
 
 
 def _plan(options: PlanOptions) -> None:
-    from agentlite.stages.api import settle
-    from agentlite.stages.auto_profile import model_of
+    from agentlite.stages.api import model_of, settle
 
     command, machine = options.command, machine_of(options.profile, options.fit)
     given_shape = read_shape(Path(options.config_json)) if options.config_json else None
