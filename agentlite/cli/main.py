@@ -140,6 +140,9 @@ def main() -> None:
 
 
 def _print_error(error: UserError) -> None:
+    from agentlite.cli.next_step import with_next_command
+
+    error = with_next_command(error)
     head = click.style("Error:", fg="red", bold=True)
     click.echo(
         f"{head} {printable(str(error))}",

@@ -11,7 +11,7 @@ import click
 from agentlite.cli.run_listing import ListedStage, in_words, inventory, stored_stages
 from agentlite.config.pipeline import STAGES, TRAINED
 from agentlite.config.resolve import OWN_FILE
-from agentlite.core.errors import UserError
+from agentlite.core.errors import LOCKED, UserError
 from agentlite.stages.plan_as_command import as_command
 from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import DEFAULT_RUN, RunTarget
@@ -91,6 +91,20 @@ def _without_workspace() -> Advice:
             NextStep("agentlite doctor", "see what this machine can train"),
         ],
     )
+
+
+def with_next_command(error: UserError) -> UserError:
+    """An error whose place is a stage that is half done, with the command line that carries it on:
+    the one that `agentlite` alone prints."""
+    folder = Path(error.location)
+    stored = run_folder.read(folder) if run_folder.is_stage(folder) else None
+    if not stored or not stored.plan or stored.done or error.exit_code == LOCKED:
+        return error
+    run = folder.parents[2 if stored.plan.command == "eval" else 0]  # eval/<data>/<model>
+    stages = [one for one in inventory(run) if run / one.stage == folder and one.state == "half"]
+    for stage in stages:
+        error.fix += f"\nTo {_again(run, stage).meaning}: {_again(run, stage).command}"
+    return error
 
 
 def _table(stages: Sequence[ListedStage]) -> list[str]:

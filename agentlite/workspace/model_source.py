@@ -81,7 +81,8 @@ def find_model(name: str, run: Path, stage: Path | None = None) -> Source:
         for folder in run_folder.stages_in(run)
         if (plan := run_folder.read(folder).plan) and plan.command in TRAINERS
     ]
-    first = f"Run `agentlite {name}` first, or name another. " if name in TRAINERS else ""
+    command = run_folder.RunTarget(run, "").next(f"agentlite {name}")
+    first = f"Run `{command}` first, or name another. " if name in TRAINERS else ""
     if name.startswith((".", "/", "~")):
         first = f"There is no folder {Path(name).resolve()}. "
     elif not first and (near := closest(name, [*EMBEDDED, *trained])):

@@ -418,10 +418,11 @@ def finished(folder: Path, command: str) -> FinishedStage:
     is being made.
     """
     stored, where = read(folder).trusted(), str(folder)
+    again = RunTarget(folder.parent, "").next(f"agentlite {command}")
     if not stored.plan or stored.given_up:
         raise UserError(
             "no such stage.",
-            f"Run `agentlite {command}` first, or name another one. Looked for it in "
+            f"Run `{again}` first, or name another one. Looked for it in "
             f"{folder.parent.resolve()}.",
             location=where,
         )
@@ -435,7 +436,7 @@ def finished(folder: Path, command: str) -> FinishedStage:
             )
         raise UserError(
             "is not finished.",
-            f"Run the same `agentlite {command}` again: it carries on.",
+            "Run the same command again: it carries on.",
             location=where,
         )
     if (other := stored.plan.command) != command:
@@ -445,7 +446,7 @@ def finished(folder: Path, command: str) -> FinishedStage:
     if changed := stored.changed():
         raise UserError(
             f"{changed[0]} has changed since the stage wrote it.",
-            f"Run `agentlite {command}` again with --force.",
+            f"Run `{again}` again with --force.",
             location=where,
         )
     return FinishedStage(folder, stored.plan.settings, stored.done.outputs, stored.done.figures)

@@ -15,9 +15,11 @@ from support.samples import DATA, ROOT
 
 import agentlite
 from agentlite.cli.main import group
-from agentlite.cli.next_step import Advice, NextStep, advice
+from agentlite.cli.next_step import Advice, NextStep, advice, with_next_command
 from agentlite.config import gpu_profiles
 from agentlite.config.resolve import Given, plain_settings, resolve
+from agentlite.core.errors import UserError
+from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import Plan, open_stage
 
 FIGURES = {"prep": {"kept": 3, "read": 5}, "pairs": {"pairs": 2, "steps": 4}}
@@ -161,6 +163,16 @@ def test_what_is_not_done_is_carried_on_by_the_whole_command(state):
     stage("prep", "again", state, sources=["a b.jsonl"])
     assert advice().steps[0].command == f"agentlite prep 'a b.jsonl' --out again{end}"
     assert len(advice().steps) == 2
+
+
+def test_an_error_at_a_stage_that_is_half_done_names_the_same_command():
+    run = Path("runs/other")
+    folder = stage("sft", state="half", run=run, max_steps=7)
+    with pytest.raises(UserError) as refused:
+        run_folder.finished(folder, "sft")
+    (line,) = commands(advice(run))
+    assert str(with_next_command(refused.value)).endswith(f": {line}")
+    assert line == "agentlite sft --max-steps 7 --run runs/other"
 
 
 def test_a_stage_at_work_is_not_begun_a_second_time():
