@@ -7,7 +7,8 @@ is checked by its STRUCTURE alone: types, properties, items and what is required
 """
 
 import json
-from functools import lru_cache
+from datetime import datetime, time
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -36,15 +37,33 @@ OPENING = COMBINING | {"$ref", "patternProperties", "unevaluatedProperties"}
 BY_NAME = frozenset(("properties", "patternProperties", "$defs", "definitions"))
 NESTED = COMBINING | {"items", "prefixItems", "additionalProperties", "contains"}
 LISTS = frozenset(("allOf", "anyOf", "oneOf", "items", "prefixItems"))
-# the keywords that decide what fits; descriptions, defaults and formats do not
+# the keywords that decide what fits; descriptions and defaults do not
 KEYWORDS = STRUCTURE.union(
     OPENING,
     BY_NAME,
     NESTED,
-    ("enum", "const", "uniqueItems"),
+    ("enum", "const", "uniqueItems", "format"),
     ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "pattern"),
     ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
 )
+
+
+def _reads_as(kind: type[time] | type[datetime], text: str) -> bool:
+    """RFC 3339 asks for a time zone, which people mostly leave out; ISO 8601 does not."""
+    try:
+        return ":" in text and bool(kind.fromisoformat(text).isoformat())
+    except ValueError:
+        return False
+
+
+# the formats that are checked -> our own check, where jsonschema-rs's is not taken
+FORMATS = {
+    "date": None,
+    "date-time": partial(_reads_as, datetime),
+    "time": partial(_reads_as, time),
+    "email": None,
+    "uri": None,
+}
 
 
 class CompiledSchema(NamedTuple):
@@ -159,7 +178,13 @@ def _compile(text: bytes) -> CompiledSchema:
         meant = as_meant(schema, kept)
         for draft in drafts:
             try:
-                validator = draft(meant, validate_formats=False, mask=QUOTE, offline=True)
+                validator = draft(
+                    meant,
+                    formats={name: check for name, check in FORMATS.items() if check},
+                    validate_formats=True,
+                    mask=QUOTE,
+                    offline=True,
+                )
             except jsonschema_rs.ValidationError as error:
                 problem = problem or _located(error)
                 continue
@@ -178,6 +203,8 @@ def as_meant(schema: object, kept: frozenset[str] = KEYWORDS, is_closed: bool = 
         return schema if isinstance(schema, bool) else {}
     meant = {key: schema[key] for key in schema if key in kept and schema[key] is not None}
     meant.pop("type", None)
+    if str(meant.get("format")) not in FORMATS:
+        meant.pop("format", None)
     if types := sorted({*_type_names(schema)}):
         meant["type"] = types
     required = meant.pop("required", None)

@@ -15,7 +15,8 @@ from agentlite.core.row_files import Row
 from agentlite.data.formats import Raw
 from agentlite.data.formats.json_decode import REPAIRABLE, SAFE, repair
 
-MOST_KINDS, MOST_REASONS, MOST_LINES = 40, 3, 12  # of kinds, of reasons of a kind, of line numbers
+MOST_KINDS, MOST_LINES = 40, 12  # of kinds, of line numbers
+MOST_SHOWN, MOST_REASONS = 3, 8  # of the reasons of a kind: with a piece of a row, and at all
 MOST_TRIED = 50  # rows for which it is looked whether a repair helps
 MESSAGE = re.compile(r"\(message (\d+)\)")  # as reasons name one
 ROLE = re.compile(r'"(?:role|from)"\s*:\s*"([^"]*)"')
@@ -68,18 +69,25 @@ def report(rejects: Sequence[Reject], file: str, *, repairs: bool = True) -> Ite
         kinds.setdefault((reject.code, hint), {}).setdefault(reject.reason, []).append(reject)
     elsewhere = f" ({file})" if file else ""
     for (code, hint), reasons in [*kinds.items()][:MOST_KINDS]:
-        for reason, same in [*reasons.items()][:MOST_REASONS]:
-            words = " ".join(printable(reason).split("\n"))
+        for reason, same in [*reasons.items()][:MOST_SHOWN]:
+            words = in_one_line(reason)
             yield f"{same[0].location}: {code} {words}"
             yield from (f"  | {line}" for line in excerpt(same[0].content, same[0].at, reason))
             if more := list(dict.fromkeys(reject.location for reject in same[1:])):
                 yield f"  = also {places(more)}{elsewhere if len(more) > MOST_LINES else ''}"
+        for reason, same in [*reasons.items()][MOST_SHOWN:MOST_REASONS]:
+            locations = [reject.location for reject in same]
+            yield f"  = {places(locations)}: {in_one_line(reason)}"
         if others := [*reasons.values()][MOST_REASONS:]:
             locations = [reject.location for same in others for reject in same]
             yield f"  = alike: {places(locations)}{elsewhere}"
         yield f"  = help: {hint} See `agentlite prep --explain {code}`."
     if len(kinds) > MOST_KINDS:
         yield f"{len(kinds) - MOST_KINDS} more kinds of rejects{elsewhere}"
+
+
+def in_one_line(text: str) -> str:
+    return " ".join(printable(text).split("\n"))
 
 
 def hint_of(reject: Reject, *, look: bool = True) -> str:

@@ -12,6 +12,7 @@ from agentlite.core.console import ROOM
 from agentlite.core.reject_codes import CODES
 from agentlite.data.rejects import (
     MOST_REASONS,
+    MOST_SHOWN,
     Reject,
     excerpt,
     reject_row,
@@ -35,9 +36,10 @@ def test_a_kind_of_rejects_has_its_place_its_piece_all_lines_and_its_hint() -> N
 
 
 def test_many_reasons_of_a_kind_are_shortened_and_no_line_is_lost() -> None:
-    shown = "\n".join(report([reject(n, reason=f"no tool f{n}") for n in range(1, 7)], "r.jsonl"))
-    assert shown.count("E209 no tool") == MOST_REASONS
-    assert "  = alike: lines 4, 5 and 6 of a.jsonl (r.jsonl)\n" in shown
+    shown = "\n".join(report([reject(n, reason=f"no tool f{n}") for n in range(1, 12)], "r.jsonl"))
+    assert shown.count("E209 no tool") == MOST_SHOWN
+    assert shown.count("no tool") == MOST_REASONS
+    assert "  = alike: lines 9, 10 and 11 of a.jsonl (r.jsonl)\n" in shown
 
 
 @given(st.binary())
