@@ -34,6 +34,7 @@ MISPLACED = {
     ),
 }
 LATE_SYSTEM = ("a system turn that is not the first", "Join its text to the first system turn.")
+EARLY_RESULT = ("a result before its call", "Put it behind its call, which follows.")
 NO_END = "Add the answer; --unanswered cut leaves out what follows the last one."
 
 
@@ -120,12 +121,20 @@ def _check_order(record: Record) -> None:
         problem, hint = MISPLACED.get((before, role), ("", ""))
         if role == "system" and number > 1:
             problem, hint = LATE_SYSTEM
+        if role == "tool" and before == "user" and _is_called(record.messages[number - 1 :]):
+            problem, hint = EARLY_RESULT
         if problem:
             raise RowError("E203", f"{problem} (message {number})", hint)
     if roles[-1] != "assistant":
         reason = f"the last turn is a {roles[-1]} turn, not the assistant's"
         at, hint = _separate_answer(record)
         raise RowError("E203", reason, hint or NO_END, at)
+
+
+def _is_called(messages: Sequence[Message]) -> bool:
+    """Whether the first of these messages is the result of a call that follows."""
+    result, *later = messages
+    return any(call.id == result.call_id for message in later for call in message.calls)
 
 
 def _check_results(messages: Sequence[Message], asks_on: bool) -> None:
