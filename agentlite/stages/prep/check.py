@@ -27,7 +27,7 @@ from agentlite.stages.tool_retrieval import check_packages
 from agentlite.workspace import run_folder
 
 UNKNOWN = ("E104", "E105")  # nobody knows how many rows such a reject stands for
-RETRY = "Correct them in the source; --fix makes the safe repairs."
+RETRY = "Correct them in the source."
 TOO_LONG = re.compile(r"(\d+) tokens, max_length is \d+")  # the reason of a row that is
 # settings that do nothing without another one
 IDLE = {
