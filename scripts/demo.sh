@@ -4,7 +4,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 run=${1:-$here/runs/demo}
-bash "$here/scripts/setup.sh"
+bash "$here/scripts/setup.sh" --all
 export HF_HUB_OFFLINE=1
 started=$SECONDS
 

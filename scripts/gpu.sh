@@ -7,7 +7,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=${USE_PYTHON:-.venv/bin/python}
-[[ ${USE_PYTHON:-} ]] || bash scripts/setup.sh || { echo "gpu.sh: set-up failed. Without a network: USE_PYTHON=python3" >&2; exit 1; }
+[[ ${USE_PYTHON:-} ]] || bash scripts/setup.sh --all || { echo "gpu.sh: set-up failed. Without a network: USE_PYTHON=python3" >&2; exit 1; }
 out=${OUT:-runs/gpu} end=$((SECONDS + 60 * ${MINUTES:-30})) failed=0 left=0
 mkdir -p "$out"
 out=$(realpath "$out") model=$(realpath "$out")/model

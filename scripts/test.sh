@@ -4,7 +4,7 @@
 #   --quick: style, types and the short tests that need no torch      --all: the sweeps whole, and every test of minutes
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-bash scripts/setup.sh
+bash scripts/setup.sh --all
 case ${1:-} in
   --quick) export AGENTLITE_TEST_QUICK=1; shift ;;
   --all) export AGENTLITE_TEST_ALL=1; shift ;;

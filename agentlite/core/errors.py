@@ -56,7 +56,7 @@ def need(
 
 def how(command: str) -> str:
     """The fix, as this installation has it."""
-    setup = f"`bash {SETUP.parent.name}/{SETUP.name}`, or " if SETUP.exists() else ""
+    setup = f"`bash {SETUP.parent.name}/{SETUP.name} --all`, or " if SETUP.exists() else ""
     return f"Run {setup}`{command}`."
 
 

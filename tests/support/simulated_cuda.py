@@ -34,7 +34,7 @@ def needs_simulation(card: str | None) -> None:
     if card and has_gpu():
         pytest.skip("here is a real card, which tests/gpu use")
     missing = [name for name in PACKAGES if not importlib.util.find_spec(name)]
-    assert FOLDER.is_dir() or not missing, f"{FOLDER} is missing: run scripts/setup.sh"
+    assert FOLDER.is_dir() or not missing, f"{FOLDER} is missing: run scripts/setup.sh --all"
 
 
 def simulated(case: Callable[..., Any], *arguments: object, card: str | None = "rtx3060") -> Any:
