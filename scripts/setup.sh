@@ -127,8 +127,8 @@ compile_packages() { # start-up is then never cold; PYTHONDONTWRITEBYTECODE keep
   "$python" -m compileall -q -j 0 -x 'site-packages/(.*/)?(tests?|studio)/' "$packages" >/dev/null 2>&1 || true
 }
 
-cuda=cpu builds= all= size="SIZE"
-if [[ ${1:-} == --all || $(cat "$stamp" 2>/dev/null) == yes* ]]; then all=yes size="SIZEALL"; fi # once all, always all
+cuda=cpu builds= all= size="1.7 GB, or 6 GB with a GPU, in some minutes"
+if [[ ${1:-} == --all || $(cat "$stamp" 2>/dev/null) == yes* ]]; then all=yes size="3.3 GB, or 8 GB with a GPU, in some minutes"; fi # once all, always all
 { fits "$python" && "$python" -m pip --version >/dev/null 2>&1; } || make_venv
 if has_cuda; then
   cuda=cuda

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from agentlite.cli.commands import OTHERS, OtherCommand
-from agentlite.config.pipeline import MADE, STAGES, Stage, typed
+from agentlite.config.pipeline import MADE, STAGES, USUAL, Stage, typed
 from agentlite.core.console import hidden, printable
 from agentlite.core.errors import DISK, GATE, NAMES, OTHER_NAMES, UserError, nearest
 from agentlite.core.version import VERSION
@@ -39,7 +39,8 @@ class Commands(click.Group):
         return _command(name) if name in COMMANDS else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, names in (("Stages", STAGES), ("Other commands", OTHERS)):
+        advanced = [name for name in STAGES if name not in USUAL]
+        for title, names in (("Stages", USUAL), ("Advanced", advanced), ("Other commands", OTHERS)):
             with formatter.section(title):
                 formatter.write_dl([(typed(name), COMMANDS[name].help) for name in names])
         with formatter.section("More help"):

@@ -161,6 +161,7 @@ agentlite ablate --grid betas.yaml --by grpo
         other_names="ablation grid sweep search hyperparameters tune-settings",
     ),
 }
+USUAL = ("prep", "sft", "pairs", "dpo", "grpo", "eval")  # the way from dialogs to a measured model
 MADE = tuple(name for name, stage in STAGES.items() if stage.under)
 TRAINERS = tuple(name for name, stage in STAGES.items() if stage.trains)
 TRAINED = "sft"  # the stage whose model is meant where the user names none
