@@ -43,7 +43,8 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 OPERATORS = "();<>|&\n"
 # of pip, uv, cmake, git, jq, nvidia-smi, torchrun, llama.cpp and vLLM; and a placeholder
 OF_OTHERS = {
-    f"--{name}" for name in ["build", "depth", "its-name", "jinja", "no-deps", "nproc", "outfile"]
+    f"--{name}"
+    for name in ["all", "build", "depth", "its-name", "jinja", "no-deps", "nproc", "outfile"]
 }
 OF_OTHERS |= {"--query-gpu", "--reinstall", "--slurpfile", "--target", "--version", "--help"}
 
