@@ -1,21 +1,16 @@
 """A method with type hints and a docstring -> the JSON Schema of a tool, as transformers makes it.
 
 Of our own, because transformers' `get_json_schema` imports torch, and a world's process has
-neither. A test holds both against each other. It writes an Enum, a dataclass or a model of pydantic
-as an object without fields, and a method gets raw JSON for it; here the schema has the values or
-fields, and the method gets a member or an instance.
+neither. A test holds both against each other. For a class such as an Enum, of which transformers
+says no more than that it is an object, there is no tool.
 """
 
-import dataclasses
 import inspect
 import json
 import re
 import types
-from collections.abc import Callable, Mapping
-from enum import Enum
+from collections.abc import Callable
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
-
-import msgspec
 
 TYPES = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
 SECTION = re.compile(r"\n?[^\S\n]*(Args|Returns|Raises):[^\S\n]*\n?")
@@ -72,45 +67,12 @@ def tool_schema(method: Callable[..., object]) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def as_hinted(method: Callable[..., object], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call as its method takes them: members and instances for what has them.
-
-    Raises msgspec.ValidationError for values or fields that do not fit.
-    """
-    try:
-        hints = _hints(method)
-    except SchemaError:  # of a class that names its tools itself
-        hints = {}
-    return {
-        name: msgspec.convert(value, hints[name], dec_hook=_validate)
-        if _has_instances(hints.get(name))
-        else value
-        for name, value in arguments.items()
-    }
-
-
-def _validate(kind: Any, value: object) -> object:
-    return kind.model_validate(value)
-
-
 def _hints(method: Callable[..., object]) -> dict[str, Any]:
     try:
         return get_type_hints(method)
     except NameError as error:
         problem = f"a type hint of {method.__name__} cannot be resolved: {error}"
         raise SchemaError(problem) from error
-
-
-def _has_instances(hint: Any) -> bool:
-    """Whether a value that JSON can hold is not yet what the hint says."""
-    if isinstance(hint, type) and get_origin(hint) is None:
-        return issubclass(hint, Enum) or _has_fields(hint)
-    return any(map(_has_instances, get_args(hint)))
-
-
-def _has_fields(kind: type) -> bool:
-    """Whether it is a dataclass or a model of pydantic, which is not imported for this."""
-    return dataclasses.is_dataclass(kind) or hasattr(kind, "model_json_schema")
 
 
 def _sections(docstring: str) -> tuple[str, dict[str, str], str]:
@@ -132,13 +94,13 @@ def _sections(docstring: str) -> tuple[str, dict[str, str], str]:
 def _schema(hint: Any) -> dict[str, Any]:
     """Raises SchemaError for a type that JSON Schema has no words for."""
     origin, inner = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return {}
     if origin is None:
         # a bare `list` is an object, as in transformers: `list[str]` says what it holds
-        if isinstance(hint, type) and issubclass(hint, Enum):
-            return _schema(Literal[tuple(member.value for member in hint)])
-        if isinstance(hint, type) and _has_fields(hint):
-            return _with_fields(hint)
-        return {} if hint is Any else {"type": TYPES.get(hint, "object")}
+        if isinstance(hint, type) and hint.__module__ != "builtins" and not issubclass(hint, dict):
+            raise SchemaError(f"arguments are JSON, not {hint.__name__}: take a Literal or a dict")
+        return {"type": TYPES.get(hint, "object")}
     if origin is Union or origin is types.UnionType:
         return _union(inner)
     if origin is Literal:
@@ -153,34 +115,6 @@ def _schema(hint: Any) -> dict[str, Any]:
     if origin is dict:
         return {"type": "object", "additionalProperties": _schema(inner[1])}
     raise SchemaError(f"no JSON Schema for the type hint {hint}")
-
-
-def _with_fields(kind: Any) -> dict[str, Any]:
-    """The schema of a class, with the classes of its fields in their places."""
-    if hasattr(kind, "model_json_schema"):
-        whole = kind.model_json_schema()
-    else:
-        whole = msgspec.json.schema(kind, schema_hook=_with_fields)
-    schema: dict[str, Any] = _in_place(whole, whole.pop("$defs", {}))
-    return schema
-
-
-def _in_place(value: Any, classes: Mapping[str, Any], within: tuple[str, ...] = ()) -> Any:
-    """References replaced by what they refer to; in itself, a class is an object without fields.
-    Titles, which repeat names, are left out.
-    """
-    if isinstance(value, list):
-        return [_in_place(one, classes, within) for one in value]
-    if not isinstance(value, dict):
-        return value
-    if name := str(value.get("$ref", "")).rpartition("/")[2]:
-        there = {"type": "object"} if name in within else classes[name]
-        value, within = {**there, **value}, (*within, name)
-    return {
-        key: _in_place(one, classes, within)
-        for key, one in value.items()
-        if key != "$ref" and not (key == "title" and isinstance(one, str))
-    }
 
 
 def _union(inner: tuple[Any, ...]) -> dict[str, Any]:

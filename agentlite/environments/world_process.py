@@ -13,7 +13,7 @@ from typing import Any
 from agentlite.core.records import plain
 from agentlite.core.tool_results import as_text, no_tool, says_error
 from agentlite.core.user_code import awaited, one_line
-from agentlite.environments.tool_schema import SchemaError, as_hinted, tool_schema
+from agentlite.environments.tool_schema import SchemaError, tool_schema
 
 # methods that are not tools: the first two are TRL's
 HOOKS = {
@@ -93,7 +93,7 @@ def _call(name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
         if hasattr(world, "call"):
             result = _hook("call", name, arguments)
         elif name in (known := dict(methods(type(world)))):
-            result = awaited(getattr(world, name)(**as_hinted(known[name], arguments)))
+            result = awaited(getattr(world, name)(**arguments))
         else:
             return no_tool(name, known), True
     except (MemoryError, SchemaError, LostWorldError):
