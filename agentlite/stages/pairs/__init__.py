@@ -96,7 +96,7 @@ def _pair(source: CandidateSource, changed: Mapping[str, float], rule: PairRule)
     with console.waiting(f"pairs: ranking {count} {source.what}"):
         steps = group(scored.candidates, scored.scores, rule)
         pairs, reasons = build_pairs(steps, weights, rule)
-        report = report_components(steps, weights, scored.expected)
+        report = report_components(steps, weights)
     counts = {"steps": len(steps.steps), "candidates": count}
     if scored.part:  # what was ranked are whole dialogs: each pair is the turn at which two part
         parted, no_pair = [], Counter({name: n for name, n in reasons.items() if n})
@@ -134,7 +134,7 @@ def _compare_grid(source: CandidateSource, grid: tuple[str, ...], rule: PairRule
     with console.waiting(f"pairs: ranking {count} by {len(weightings)} weightings"):
         steps = group(scored.candidates, scored.scores, rule)
         rows = compare_weightings(steps, weightings, rule)
-    report = report_components(steps, next(iter(weightings.values())), scored.expected)
+    report = report_components(steps, next(iter(weightings.values())))
     figures = {
         "weightings": msgspec.to_builtins(rows),
         "components": msgspec.to_builtins(report),

@@ -88,7 +88,7 @@ class Rollouts(CandidateSource):
             stage.folder if stage else None, candidates, self._scores, self.tally
         )
         figures = {"failed_rewards": self.tally.failed, "lineage": acted_by(model, run)}
-        scored = ScoredCandidates(candidates, scores, self.settle, {}, figures)
+        scored = ScoredCandidates(candidates, scores, self.settle, figures)
         if not stage:
             return scored
         # the dialogs of the gold, or of servers, are written in the template of another model

@@ -30,7 +30,6 @@ from agentlite.stages.pairs.score import (
     SCORES,
     CandidateSource,
     ScoredCandidates,
-    expected_calls,
     score_candidates,
 )
 from agentlite.stages.pairs.stored import (
@@ -146,7 +145,6 @@ class Sampling(CandidateSource):
             candidates,
             score_candidates(folder, candidates, scorer, tally),
             lambda changed: settle_weights(changed, self.user_functions),
-            expected_calls(self.records),
             {
                 "too_long": self.too_long,
                 "failed_rewards": tally.failed,

@@ -18,14 +18,13 @@ from agentlite.core.records import (
     Record,
     Score,
     Side,
-    Step,
 )
 from agentlite.core.row_files import Appender, write_rows
 from agentlite.data.formats import to_record
 from agentlite.rendering import Prompt, encode_answer
 from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import read_scores
-from agentlite.scoring.rewards import have_gold, settle_weights, total
+from agentlite.scoring.rewards import settle_weights, total
 from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
 from agentlite.scoring.rewards.user_functions import function_files
 from agentlite.stages.frame import Figures
@@ -69,16 +68,14 @@ def score_response(
 
 
 class ScoredCandidates(NamedTuple):
-    """What pairs are chosen from. `settle`: changed weights -> every weight; `expected`: for each
-    step whether a call is expected, where that is known; `figures`: what else done.json says;
-    `part`: of rollouts, a pair of whole dialogs -> its record and the pair of turns in it, or a
-    RowError.
+    """What pairs are chosen from. `settle`: changed weights -> every weight; `figures`: what else
+    done.json says; `part`: of rollouts, a pair of whole dialogs -> its record and the pair of turns
+    in it, or a RowError.
     """
 
     candidates: Sequence[Candidate]
     scores: Mapping[CandidateKey, Score]
     settle: Callable[[Mapping[str, float]], dict[str, float]]
-    expected: Mapping[Step, bool]
     figures: Figures
     part: Callable[[PreferencePair], tuple[Record, PreferencePair]] | None = None
 
@@ -156,18 +153,6 @@ def score_candidates(
             tally.refuse(len(candidates))
             advance(len(known))
     return known
-
-
-def expected_calls(records: Iterable[Record]) -> dict[Step, bool]:
-    """For every step, whether a call is expected; empty where a prompt has no gold."""
-    records = list(records)
-    if not have_gold(records):
-        return {}
-    return {
-        Step(record.id, turn): bool(record.expected(turn).calls)
-        for record in records
-        for turn in record.prompted_turns
-    }
 
 
 def refuse_long(prompt: Prompt, sides: Iterable[Side], template: Template, max_length: int) -> None:

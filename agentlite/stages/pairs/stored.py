@@ -28,7 +28,6 @@ from agentlite.stages.pairs.score import (
     SCORES,
     CandidateSource,
     ScoredCandidates,
-    expected_calls,
     ranking_plan,
     score_candidates,
 )
@@ -112,7 +111,6 @@ class StoredCandidates(CandidateSource):
             stored.candidates,
             stored.scores,
             lambda changed: settle_weights(changed, components),
-            expected_calls(records),
             {
                 "failed_rewards": self.tally.failed,
                 "lineage": lineage(str(planned["model"]), self.folder.parent),
