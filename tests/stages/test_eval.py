@@ -380,7 +380,7 @@ def test_sheets_go_out_blind_and_come_back(workspace: Path, tmp_path: Path, caps
     assert "agreement, ordinal" in capsys.readouterr().out
 
 
-def test_rows_of_kagentbench_are_scored_both_ways(tmp_path: Path, capsys: Any) -> None:
+def test_rows_of_kagentbench_are_scored(tmp_path: Path) -> None:
     gold = [{"golden_result": "I am a helper."}]
     asked = [{"id": str(n), "type": "profile", "golden_result_list": gold} for n in range(3)]
     said = [
@@ -393,9 +393,5 @@ def test_rows_of_kagentbench_are_scored_both_ways(tmp_path: Path, capsys: Any) -
         gate="profile>=0.9,overall>=0",
     )
     assert found.failed == ["overall>=0: not measured"]
-    for rules in ("as_published", "corrected"):
-        assert found.figures["models"][f"said {rules}"]["metrics"]["profile"][
-            "mean"
-        ] == pytest.approx(1.0, abs=1e-6)
-    present(found, as_json=False, show=0, shape="")
-    assert "said corrected" in capsys.readouterr().out
+    profile = found.figures["models"]["said"]["metrics"]["profile"]
+    assert profile["mean"] == pytest.approx(1.0, abs=1e-6)

@@ -1,16 +1,15 @@
 """KAgentBench: planning, tool use, reflection, concluding, profile, and the overall.
 
-`as_published` scores as the benchmark's own script does, its defects included, to compare with
-published figures. `corrected` reads ReAct's input as JSON with all its arguments, finds no thought
-in an answer without one, takes an empty text for an empty one, and punishes in reflection a model
-that repeats the last task, not a gold that does.
+It scores as the benchmark's own script does, to compare with published figures, the script's
+defects included: ReAct's whole input is one argument, ModelScope's answers have no thought, an
+empty text is read as the one before it, and a gold that repeats the last task gets no reflection.
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -21,11 +20,9 @@ from agentlite.core.records import plain
 from agentlite.scoring.metrics.confidence import Summary, bootstrapped, redrawn, summary
 from agentlite.scoring.metrics.kagentbench_texts import (
     ANSWERS,
-    CORRECTED,
     NONE,
     READERS,
     ParsedText,
-    Reader,
     rouge_l,
 )
 
@@ -70,31 +67,6 @@ class Row(Struct, frozen=True):
 
 
 AnyRow = TypeVar("AnyRow", Row, Answer)
-
-
-class Rules(NamedTuple):
-    """`carried`: an empty ReAct text is read as the one before it. `repeats`: whether a step
-    repeats the last task.
-    """
-
-    readers: Mapping[str, Reader]
-    carried: bool
-    repeats: Callable[[StepTask, ParsedText, Any], bool]
-
-
-def _is(last: object, tool: object, arguments: object) -> bool:
-    called = (last.get("tool_name"), last.get("tool_args")) if isinstance(last, dict) else None
-    return called == (tool, arguments)
-
-
-RULES: dict[str, Rules] = {
-    "as_published": Rules(
-        READERS, True, lambda gold, parsed, last: _is(last, gold.tool_name, gold.tool_args)
-    ),
-    "corrected": Rules(
-        CORRECTED, False, lambda gold, parsed, last: _is(last, parsed.tool, parsed.arguments)
-    ),
-}
 
 
 def read(benchmark: Path, predictions: Path) -> list[Row]:
@@ -151,12 +123,12 @@ def _by_id(path: Path, kind: type[AnyRow]) -> dict[tuple[str, str], tuple[str, A
     return rows
 
 
-def score(rows: Sequence[Row], rules: str, seed: int) -> dict[str, Summary | None]:
+def score(rows: Sequence[Row], seed: int) -> dict[str, Summary | None]:
     """Each part over the queries that have it, and the overall; None where nothing, or not all, was
     measured.
     """
     values = {
-        name: [measure(row, RULES[rules]) for row in rows if row.type == kind]
+        name: [measure(row) for row in rows if row.type == kind]
         for name, (kind, measure) in PARTS.items()
     }
     parts = {name: summary(values[name], seed) if values[name] else None for name in PARTS}
@@ -180,41 +152,43 @@ def overall(parts: Mapping[str, float]) -> float:
     return sum(weight * parts[name] for name, weight in WEIGHTS.items())
 
 
-def planning(row: Row, rules: Rules) -> float:
+def planning(row: Row) -> float:
     """How well the thought agrees with that of a gold which calls the same tool: the mean over the
     prompts.
     """
-    return _over_prompts(row, rules, _thought)
+    return _over_prompts(row, _thought)
 
 
-def tool_use(row: Row, rules: Rules) -> float:
+def tool_use(row: Row) -> float:
     """How well the arguments agree with those of a gold which calls the same tool."""
-    return _over_prompts(row, rules, _arguments)
+    return _over_prompts(row, _arguments)
 
 
-def reflection(row: Row, rules: Rules) -> float:
-    """Thought and arguments, .3 to .7; nothing for what repeats the last task."""
+def reflection(row: Row) -> float:
+    """Thought and arguments, .3 to .7; nothing for a gold that repeats the last task."""
+    task = row.memory_last_task
+    last = (task.get("tool_name"), task.get("tool_args")) if isinstance(task, dict) else None
 
     def agreement(parsed: ParsedText, gold: StepTask) -> float:
-        if gold.thought == NONE or rules.repeats(gold, parsed, row.memory_last_task):
+        if gold.thought == NONE or last == (gold.tool_name, gold.tool_args):
             return 0.0
         return 0.3 * _thought(parsed, gold) + 0.7 * _arguments(parsed, gold)
 
-    return _over_prompts(row, rules, agreement)
+    return _over_prompts(row, agreement)
 
 
-def concluding(row: Row, rules: Rules) -> float:
+def concluding(row: Row) -> float:
     assert isinstance(row.model_predict, dict)
     texts = row.model_predict.items()
     answers = [ANSWERS.get(template, str)(_text(said)) for template, said in texts]
     return fmean([_nearest(row, answer) for answer in answers]) if answers else 0.0
 
 
-def profile(row: Row, rules: Rules) -> float:
+def profile(row: Row) -> float:
     return _nearest(row, row.model_predict)
 
 
-PARTS: dict[str, tuple[Kind, Callable[[Row, Rules], float]]] = {
+PARTS: dict[str, tuple[Kind, Callable[[Row], float]]] = {
     "planning": ("plantooluse", planning),
     "tool_use": ("plantooluse", tool_use),
     "reflection": ("reflextion", reflection),
@@ -223,17 +197,13 @@ PARTS: dict[str, tuple[Kind, Callable[[Row, Rules], float]]] = {
 }
 
 
-def _over_prompts(
-    row: Row, rules: Rules, agreement: Callable[[ParsedText, StepTask], float]
-) -> float:
+def _over_prompts(row: Row, agreement: Callable[[ParsedText, StepTask], float]) -> float:
     """The mean over the prompts of the agreement with the nearest gold that calls the same tool."""
     assert isinstance(row.model_predict, dict)
     best, last = [], ParsedText()
     for template, text in row.model_predict.items():
         if template != "ReACT" or text:
-            last = rules.readers[template](_text(text), row.funcs)
-        elif not rules.carried:
-            last = ParsedText()
+            last = READERS[template](_text(text), row.funcs)
         golds = [gold for gold in row.golden_result_list if NONE != gold.tool_name == last.tool]
         best.append(max((agreement(last, gold) for gold in golds), default=0.0))
     return fmean(best) if best else 0.0

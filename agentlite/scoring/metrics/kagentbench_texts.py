@@ -8,8 +8,7 @@ from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from agentlite.core.records import Parsed
-from agentlite.rendering.protocols import kuaiagent, modelscope, react, toolllama
+from agentlite.rendering.protocols import modelscope
 
 NONE = "None"
 
@@ -81,32 +80,12 @@ def _command(thought: object, command: object) -> ParsedText:
     return ParsedText(thought, NONE if name == "" else name, arguments)
 
 
-def _protocol_first(parse: Callable[[str], Parsed], published: Reader) -> Reader:
-    """As the protocol reads it; what it cannot read, as the script does."""
-
-    def reader(text: str, funcs: Sequence[object]) -> ParsedText:
-        parsed = parse(text)
-        if parsed.calls:
-            return ParsedText(parsed.content, parsed.calls[0].name, parsed.calls[0].arguments)
-        reading = published(text, funcs)
-        return reading if reading.thought != [] else reading._replace(thought=NONE)
-
-    return reader
-
-
 READERS: dict[str, Reader] = {
     "ReACT": _react,
     "AutoGPT": _autogpt,
     "ToolLlama": _toolllama,
     "ModelScope": _modelscope,
     "KuaiAgent": _kuaiagent,
-}
-CORRECTED: dict[str, Reader] = {
-    "ReACT": _protocol_first(react.parse, _react),
-    "AutoGPT": _autogpt,
-    "ToolLlama": _protocol_first(toolllama.parse, _toolllama),
-    "ModelScope": _protocol_first(modelscope.parse, _modelscope),
-    "KuaiAgent": _protocol_first(kuaiagent.parse, _kuaiagent),
 }
 
 

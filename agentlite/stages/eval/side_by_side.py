@@ -38,7 +38,7 @@ def _read_sheets(settings: EvalSettings, run: Path, gate: Sequence[Condition]) -
 
 
 def _score_kagent(settings: EvalSettings, run: Path, gate: Sequence[Condition]) -> Result:
-    """KAgentBench's own scores, as they are published and with its known defects corrected."""
+    """KAgentBench's own scores."""
     if not settings.predictions:
         raise UserError(
             "there is nothing to score.",
@@ -57,14 +57,10 @@ def _score_kagent(settings: EvalSettings, run: Path, gate: Sequence[Condition]) 
     overall: dict[str, float | None] = {}
     for stem, file in files.items():
         rows = kagentbench.read(Path(settings.kagent), Path(file))
-        for rules in kagentbench.RULES:
-            scored = kagentbench.score(rows, rules, settings.seed)
-            models[f"{stem} {rules}"] = {
-                "prompts": len(rows),
-                "metrics": msgspec.to_builtins(scored),
-            }
-            # a gate looks at the last file, by the last rules
-            overall = {key: figure.mean if figure else None for key, figure in scored.items()}
+        scored = kagentbench.score(rows, settings.seed)
+        models[stem] = {"prompts": len(rows), "metrics": msgspec.to_builtins(scored)}
+        # a gate looks at the last file
+        overall = {key: figure.mean if figure else None for key, figure in scored.items()}
     figures = {"models": models, "differences": []}
     failed = failures(gate, overall)
     return Result("eval", "compared", settings.kagent, figures, [], 0.0, failed=failed)

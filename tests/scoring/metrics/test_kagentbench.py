@@ -221,7 +221,7 @@ def agreement(gold, thought, tool, arguments, last):
 
 def test_on_200_rows_the_score_is_that_of_a_calculation_made_another_way():
     rows = list(generated())
-    found = score([row for row, _ in rows], "as_published", seed=0)
+    found = score([row for row, _ in rows], seed=0)
     expected = calculated(rows)
     assert {name: figure.mean for name, figure in found.items()} == pytest.approx(
         expected, abs=1e-6
@@ -229,42 +229,6 @@ def test_on_200_rows_the_score_is_that_of_a_calculation_made_another_way():
     assert all(0.05 < value < 0.9 for value in expected.values())
     assert all(figure.low <= figure.mean <= figure.high for figure in found.values())
     assert [found[name].count for name in ("planning", "profile", "overall")] == [50, 50, 200]
-
-
-def planned(texts, rules, gold=None, last=None):
-    gold = gold or StepTask("look up the rain", "weather", {"city": "Oslo", "days": "3"})
-    row = {
-        "golden_result_list": [gold],
-        "funcs": FUNCS,
-        "memory_last_task": last,
-        "model_predict": texts,
-    }
-    rows = [Row(id="1", type="plantooluse", **row), Row(id="2", type="reflextion", **row)]
-    return {name: figure.mean for name, figure in score(rows, rules, seed=0).items() if figure}
-
-
-def test_corrected_reads_all_arguments_of_react_and_leaves_the_label_out_of_the_thought():
-    text = (
-        'Thought: look up the rain\nAction: weather\nAction Input: {"city": "Oslo", "days": '
-        '"3"}\nObservation:'
-    )
-    assert planned({"ReACT": text}, "corrected") == pytest.approx(
-        {"planning": 1, "tool_use": 1, "reflection": 1}
-    )
-    published = planned({"ReACT": text}, "as_published")
-    assert published["planning"] < 0.9 and published["tool_use"] < 0.5
-
-
-def test_corrected_punishes_the_prediction_that_repeats_the_last_task_as_published_the_gold_that_does():  # noqa: E501  (verbatim text)
-    gold = StepTask("look up the rain", "weather", {"city": "Oslo"})
-    repeated = {"tool_name": "weather", "tool_args": {"city": "Oslo"}}
-    said = (
-        '{"task_name": "look up the rain", "command": {"name": "weather", "args": {"city": "%s"}}}'
-    )
-    other = {"KuaiAgent": said % "near Oslo"}
-    assert planned(other, "as_published", gold, repeated)["reflection"] == 0
-    assert planned(other, "corrected", gold, repeated)["reflection"] > 0.5
-    assert planned({"KuaiAgent": said % "Oslo"}, "corrected", gold, repeated)["reflection"] == 0
 
 
 REPAIRED = {
