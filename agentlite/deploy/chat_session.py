@@ -1,11 +1,9 @@
 """A chat on the terminal: a person's messages, the model's, tool results; kept as an OpenAI row.
 
-Results come from the person, from recorded dialogs, or from functions of the person's own.
+Results come from the person, or from functions of the person's own.
 """
 
 import io
-import shlex
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,12 +11,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
-from agentlite.core.records import Call, Message, Tool, canonical, plain, wire_message
+from agentlite.core.records import Call, Message, Tool, plain, wire_message
 from agentlite.core.tool_results import as_text, says_error
 from agentlite.core.user_code import Named, UserCode, awaited
-from agentlite.data.formats import read_raw, samples, to_record
+from agentlite.data.formats import read_raw
 from agentlite.data.formats.own_rows import is_to_learn
 from agentlite.data.formats.tool_calls import read_tools
 from agentlite.data.tool_catalogue import SHAPE
@@ -150,47 +147,6 @@ def read_toolbox(path: str) -> tuple[Tool, ...]:
     except RowError as error:
         problem = f"{error.reason} ({error.code})."
     raise UserError(problem, f"Write a list of tools: [{SHAPE}].", location=path)
-
-
-def recorded(path: str) -> Callable[[Call], str | None]:
-    """The results of dialogs of any format that prep reads, by call: each as often as it was
-    recorded, then the last again. A result whose call has unknown arguments is that of any call of
-    its tool. Rows that cannot be read are counted. Raises UserError 2 for a file that cannot.
-    """
-    by_call: dict[str, list[str]] = defaultdict(list)
-    unread = 0
-    for raw in read_raw(path, io.BytesIO()):
-        try:
-            if raw.error:
-                raise raw.error
-            name, parts = samples(raw.value)
-            records = [to_record(part, name) for part in parts]
-        except RowError:
-            unread += 1
-            continue
-        for record in records:
-            keys: dict[str, str] = {}
-            for turn, message in enumerate(record.messages):
-                unknown = record.unknown_arguments(turn)
-                for index, call in enumerate(message.calls):
-                    keys[call.id] = call.name if index in unknown else _key(call)
-                if message.role == "tool" and message.call_id in keys:
-                    by_call[keys[message.call_id]].append(message.content)
-    if unread:
-        why = f"`agentlite prep {shlex.quote(str(path))}` says why"
-        console.notice(f"{path}: {unread} rows cannot be read; {why}")
-
-    def result(call: Call) -> str | None:
-        results = by_call.get(_key(call)) or by_call.get(call.name)
-        if not results:
-            return None
-        return results.pop(0) if len(results) > 1 else results[0]
-
-    return result
-
-
-def _key(call: Call) -> str:
-    return canonical([call.name, call.arguments])
 
 
 @contextmanager

@@ -59,7 +59,7 @@ agentlite report --json | jq -r '.sentences[][]'
         """
 agentlite chat sft --tools tools.json
 agentlite chat sft --tools tools.json --exec tools.py
-agentlite chat sft --tools tools.json --replay dialog.jsonl --json
+agentlite chat sft --tools tools.json --save dialogs.jsonl
 """,
         "generate infer inference ask talk",
     ),

@@ -31,8 +31,6 @@ class ChatOptions(DecodingOptions, frozen=True, kw_only=True):
     """tools that the model may call: a JSON list of OpenAI tools"""
     execute: Annotated[str, Flag(name="--exec"), Metavar("FILE.py"), TOOLS, COMMON] = ""
     """Python functions with the names of the tools; calls run them"""
-    replay: Annotated[File, TOOLS, COMMON] = ""
-    """recorded dialogs whose results answer the same calls"""
     seconds: Annotated[Positive, TOOLS] = 10.0
     """seconds that one call of --exec may take"""
     memory: Annotated[Positive, TOOLS] = 16.0
@@ -48,29 +46,23 @@ class ChatOptions(DecodingOptions, frozen=True, kw_only=True):
 def chat(options: ChatOptions) -> None:
     """Prints the model's answers, or with --json the whole dialog."""
     from agentlite.core.errors import UserError
-    from agentlite.deploy.chat_session import ChatSession, executed, read_toolbox, recorded
+    from agentlite.deploy.chat_session import ChatSession, executed, read_toolbox
     from agentlite.engine.decoding import Decoding
 
     offered = read_toolbox(options.tools) if options.tools else ()
-    if (options.replay or options.execute) and not offered:
+    if options.execute and not offered:
         raise UserError(
-            "needs the tools that the model may call.",
-            "Add --tools FILE.",
-            location="--exec" if options.execute else "--replay",
-        )
-    if options.replay and options.execute:
-        raise UserError(
-            "cannot be used with --exec.", "Leave one of them out.", location="--replay"
+            "needs the tools that the model may call.", "Add --tools FILE.", location="--exec"
         )
     model = options.chat_model()
-    functions: Any = nullcontext(recorded(options.replay) if options.replay else None)
+    functions: Any = nullcontext()
     if options.execute:
         functions = executed(options.execute, offered, options.seconds, options.memory)
-    with functions as known:
+    with functions as run:
         model.load()
         stream = sys.stderr if options.as_json else sys.stdout
         tell = partial(print, end="", file=stream, flush=True)
-        prompter = Prompter(known)
+        prompter = Prompter(run)
         talk = prompter.talk = ChatSession(model, offered, prompter.result, tell, _note)
         if sys.stdin.isatty():
             _note("/help lists the commands, which work at every prompt; Ctrl-D ends")
@@ -122,12 +114,12 @@ COMMAND_LINE = re.compile(r"(/[A-Za-z?][\w-]*)(?:\s|$)")
 
 
 class Prompter:
-    """The lines that a person types, at either prompt, without those that are commands. `known`:
-    the result of a call, None where the person has to type it.
+    """The lines that a person types, at either prompt, without those that are commands. `run`:
+    gives the result of a call; None where the person types it.
     """
 
-    def __init__(self, known: Callable[["Call"], str | None] | None = None):
-        self.known = known
+    def __init__(self, run: Callable[["Call"], str] | None = None):
+        self.run = run
         self.talk: Any = None
 
     def line(self, prompt: str) -> str | None:
@@ -169,16 +161,16 @@ class Prompter:
         from agentlite.core.errors import UserError
         from agentlite.core.records import plain
 
-        known = self.known(call) if self.known else None
-        if known is not None:
-            _note(f"result: {known}")
-            return known
+        if self.run:
+            result = self.run(call)
+            _note(f"result: {result}")
+            return result
         name = f"{call.name}({plain(call.arguments)})"
         line = self.line(f"result of {name}> ")
         if line is None:
             raise UserError(
                 f"the input ends where the result of {name} is expected.",
-                "Add a line for it, or --replay FILE, or --exec FILE.",
+                "Add a line for it, or --exec FILE.",
                 location="stdin",
             )
         return line
