@@ -24,10 +24,8 @@ from agentlite.rendering.template import opens_thought
 
 Kind = Literal["invalid_request_error", "not_found_error", "server_error"]
 MOST_ANSWERS, MOST_STOPS = 16, 16
-TRIES = 3  # of an answer that must have a form
 # characters at the end of a thought that may be half of the mark that ends it
 LONGEST_MARK = 64
-RETRY_TEMPERATURE = 0.8  # at least, from the second try on: the likeliest answer did not fit
 # about the client, not the answer
 PASSED_OVER = ("user", "metadata", "safety_identifier", "prompt_cache_key")
 # the values of unsupported parameters that ask for nothing; null is one of each
@@ -217,7 +215,7 @@ class Completion:
 
     def last_events(self, index: int, turn: Turn, sent: Mapping[str, str]) -> Iterator[bytes]:
         """What is left to send once an answer is whole. `sent`: the texts that were streamed
-        already, by their keys. Of a call the name comes first, then its arguments.
+        already, by their keys.
         """
         calls = self.calls(turn)
         texts = {"reasoning_content": turn.thought, "content": self.content(turn)}
@@ -225,11 +223,7 @@ class Completion:
             if rest := text.removeprefix(sent.get(key, "")):
                 yield self.chunk(index, {key: rest})
         for number, call in enumerate(wire_calls(calls)):
-            function: Any = call["function"]
-            begun = {"index": number, **call, "function": {**function, "arguments": ""}}
-            yield self.chunk(index, {"tool_calls": [begun]})
-            arguments = {"index": number, "function": {"arguments": function["arguments"]}}
-            yield self.chunk(index, {"tool_calls": [arguments]})
+            yield self.chunk(index, {"tool_calls": [{"index": number, **call}]})
         yield self.chunk(index, {}, _finish(turn, calls))
 
     def end_events(self, turns: Sequence[Turn]) -> Iterator[bytes]:
@@ -296,7 +290,7 @@ class ServeJob(NamedTuple):
 
     def run(self, send: Callable[[bytes], object], is_gone: Callable[[], bool]) -> list[Turn]:
         """All answers; `send` gets the events of a stream as they come. Raises ClientGone, and
-        Refused 422 if no try of an answer fits the form.
+        Refused 422 if an answer does not fit the form.
         """
         completion, turns = self.completion, list[Turn]()
         for index in range(completion.request.n or 1):
@@ -328,27 +322,17 @@ class ServeJob(NamedTuple):
         return turns
 
     def answer(self, index: int, listener: Listener) -> Turn:
-        """Answer number `index`. Raises Refused 422 if none fits the form."""
+        """Answer number `index`. Raises Refused 422 if it does not fit the form."""
         decoding = self.decoding._replace(seed=(self.decoding.seed + index) % 2**31)
-        new, problem = 0, ""
-        for _ in range(TRIES):
-            turn = self.chat_model.answer(self.prompt, decoding, listener, self.form)
-            new += turn.new_tokens
-            problem = self.form.problem(turn) if self.form and turn.ended != "cut" else ""
-            if not problem:
-                thought, words = self.apart(turn.text)
-                parsed = replace(turn.parsed, content=thought_and_words(turn.parsed.content)[1])
-                text = words if thought or words else turn.text
-                return turn._replace(text=text, parsed=parsed, new_tokens=new, thought=thought)
-            decoding = decoding._replace(
-                seed=(decoding.seed + (self.completion.request.n or 1)) % 2**31,
-                temperature=max(decoding.temperature, RETRY_TEMPERATURE),
-            )
-        raise Refused(
-            422,
-            f"None of {TRIES} answers is what the request asks for. The last one: {problem}.",
-            code="no_fitting_answer",
-        )
+        turn = self.chat_model.answer(self.prompt, decoding, listener, self.form)
+        problem = self.form.problem(turn) if self.form and turn.ended != "cut" else ""
+        if problem:
+            message = f"The answer is not what the request asks for: {problem}."
+            raise Refused(422, message, code="no_fitting_answer")
+        thought, words = self.apart(turn.text)
+        parsed = replace(turn.parsed, content=thought_and_words(turn.parsed.content)[1])
+        text = words if thought or words else turn.text
+        return turn._replace(text=text, parsed=parsed, thought=thought)
 
 
 def chat_job(body: bytes, chat_model: ChatModel) -> ServeJob:

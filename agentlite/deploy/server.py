@@ -3,7 +3,6 @@
 import asyncio
 import hmac
 import ipaddress
-import math
 import socket
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -28,7 +27,6 @@ HOST = "127.0.0.1"
 LOCAL = ("localhost", HOST, "::1")
 COMPLETIONS = "/v1/chat/completions"
 LONGEST_QUEUE = 64
-LONGEST_WAIT = 60  # seconds that a client is asked to wait: OpenAI's own obeys no longer time
 LONGEST_BODY = 8 << 20
 LONGEST_NAME = 200  # characters of a path in the log
 LOOK = 0.2  # seconds between two looks at whether a waiting client is still there
@@ -59,7 +57,6 @@ class Server:
         self.is_local = _is_loopback(self.address[0])
         self.longest_queue = longest_queue
         self.asked = 0  # requests: the one that is answered and those that wait
-        self.seconds = 1.0  # that a request takes: a running mean
         # The model answers one request at a time, in the order in which they came, and always in
         # one thread: torch and the allocator keep memory for each that ever ran it.
         self.answering = ThreadPoolExecutor(1)
@@ -199,14 +196,8 @@ class Server:
         details |= {"model": self.chat_model.name, "messages": len(asked.messages)}
         details["prompt"] = len(job.prompt.ids)
         if self.asked > self.longest_queue:
-            seconds = str(min(max(1, math.ceil(self.seconds * self.asked)), LONGEST_WAIT))
-            raise Refused(
-                503,
-                f"{self.longest_queue} requests wait already: ask again in about {seconds} s.",
-                code="queue_full",
-                kind="server_error",
-                headers={"Retry-After": seconds},
-            )
+            message = f"{self.longest_queue} requests wait already: ask again later."
+            raise Refused(503, message, code="queue_full", kind="server_error")
         answers = RequestAnswers(self, job, details)
         if not asked.stream:
             return _json(await answers.body(request))
@@ -262,7 +253,6 @@ class RequestAnswers:
 
         turns = self.job.run(send, lambda: self.is_left or self.server.uvicorn.should_exit)
         self.details["new"] = sum(turn.new_tokens for turn in turns)
-        self.server.seconds += (time.monotonic() - started - self.server.seconds) / 5
         return turns
 
     def _end(self, turns: "asyncio.Future[Sequence[Turn]]") -> None:

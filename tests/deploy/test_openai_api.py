@@ -4,17 +4,14 @@ import json
 import re
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
 from agentlite.core.records import Call, Parsed, Record, Tool
 from agentlite.data.openai_messages import Opened, Turn
 from agentlite.deploy import openai_api
-from agentlite.deploy.answer_form import AnswerForm
 from agentlite.deploy.openai_api import (
-    RETRY_TEMPERATURE,
-    TRIES,
     Completion,
     Refused,
     Request,
@@ -165,76 +162,20 @@ def test_the_end_of_a_stream_holds_what_was_not_sent_yet(counted):
     about = {"id": streamed.id, "object": "chat.completion.chunk"}
     about |= {"created": streamed.created, "model": "sft"}
     deltas = []
-    for body in found[:6]:
+    for body in found[:4]:
         [choice] = body.pop("choices")
         assert body == about and choice["index"] == 1
         deltas.append((choice["delta"], choice["finish_reason"]))
     assert deltas[0] == ({"content": "rds"}, None)
     for number, arguments in enumerate(['{"a": 1}', "{}"]):
-        (begun, reason), (rest, other) = deltas[2 * number + 1 : 2 * number + 3]
-        [call] = begun["tool_calls"]
+        delta, reason = deltas[number + 1]
+        [call] = delta["tool_calls"]
         assert (call["index"], call["type"], len(call["id"])) == (number, "function", 9)
-        assert call["function"] == {"name": "fg"[number], "arguments": ""}
-        assert rest == {"tool_calls": [{"index": number, "function": {"arguments": arguments}}]}
-        assert reason is other is None
-    assert deltas[5] == ({}, "tool_calls")
+        assert call["function"] == {"name": "fg"[number], "arguments": arguments}
+        assert reason is None
+    assert deltas[3] == ({}, "tool_calls")
     rest = [{**about, "choices": [], "usage": streamed.usage([said])}] if counted else []
-    assert found[6:] == [*rest, "[DONE]"]
-
-
-class Echo:
-    """A model that says nothing new."""
-
-    seeds: ClassVar[list[int]] = []
-    protocol = PROTOCOLS["hermes"]
-
-    def answer(self, prompt: Any, decoding: Decoding, listener: Any, form: Any) -> Turn:
-        self.seeds.append(decoding.seed)
-        return Turn("a", "turn", Parsed("a"))
-
-
-def job_of(model: Any, decoding: Decoding, form: AnswerForm, n: int = 1) -> ServeJob:
-    request = Request(messages=[{"role": "user", "content": "Hi"}], n=n)
-    prompt = Opened(Record(messages=()), [1])
-    return ServeJob(model, Completion(request, "sft"), prompt, decoding, form)
-
-
-@pytest.mark.parametrize("n", [1, 3])
-def test_no_try_of_an_answer_has_the_seed_of_another_try_or_answer(n):
-    form = AnswerForm("", lambda turn: "no call")
-    job = job_of(Echo(), Decoding(8, 1.0, seed=2**31 - 2), form, n)
-    Echo.seeds.clear()
-    for index in range(n):
-        with pytest.raises(Refused, match="no call"):
-            job.answer(index, lambda *_: True)
-    assert len({*Echo.seeds}) == len(Echo.seeds) == TRIES * n
-    assert all(0 <= seed < 2**31 for seed in Echo.seeds)  # as torch takes them
-
-
-class Tries:
-    """Says these answers one after the other, each of five tokens."""
-
-    protocol = PROTOCOLS["hermes"]
-
-    def __init__(self, *answers: tuple[str, Any]):
-        self.answers, self.decodings = list(answers), list[Decoding]()
-
-    def answer(self, prompt: Any, decoding: Decoding, listener: Any, form: Any) -> Turn:
-        self.decodings.append(decoding)
-        text, ended = self.answers.pop(0)
-        return Turn(text, ended, Parsed(text), 7, 5)
-
-
-FITTING = AnswerForm("", lambda turn: "" if turn.text == "fits" else "odd")
-
-
-@pytest.mark.parametrize("temperature", [0.0, 0.5, 1.5])
-def test_the_tokens_of_every_try_are_counted_and_a_later_try_is_no_colder(temperature):
-    tries = Tries(("no", "turn"), ("no", "stop"), ("fits", "turn"))
-    job = job_of(tries, Decoding(8, temperature), FITTING)
-    assert job.answer(0, lambda *_: True).new_tokens == 15
-    later = max(temperature, RETRY_TEMPERATURE)
-    assert [one.temperature for one in tries.decodings] == [temperature, later, later]
+    assert found[4:] == [*rest, "[DONE]"]
 
 
 GEMMA = replace(PROTOCOLS["hermes"], thought_marks=("<|channel>thought", "<channel|>"))
