@@ -62,7 +62,7 @@ PreferenceLoss = Literal[
     "kto",
 ]
 PROTOCOLS = "PROTOCOL|FILE[=WEIGHT],..."  # how --protocol is shown
-RankBy = Literal["tuned", "hybrid", "bm25", "tfidf", "keyword"]
+RankBy = Literal["tuned", "hybrid", "bm25"]
 if TYPE_CHECKING:
     Trainer = str
 else:

@@ -28,35 +28,6 @@ def words(text: str) -> list[str]:
     return found
 
 
-def keyword(texts: Sequence[str]) -> Ranker:
-    """The share of the query's words that the text has."""
-    known = [set(words(text)) for text in texts]
-
-    def scores(queries: Sequence[str]) -> Scores:
-        import numpy
-
-        query_words = [set(words(query)) for query in queries]
-        return numpy.array(
-            [[len(query & text) / max(1, len(query)) for text in known] for query in query_words],
-            numpy.float32,
-        )
-
-    return scores
-
-
-def tfidf(texts: Sequence[str]) -> Ranker:
-    """The cosine of the words' counts, each times how rare it is."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    vectorizer = TfidfVectorizer(analyzer=words, sublinear_tf=True)
-    known = vectorizer.fit_transform(texts)
-
-    def scores(queries: Sequence[str]) -> Scores:
-        return (vectorizer.transform(queries) @ known.T).toarray().astype("float32")
-
-    return scores
-
-
 def bm25(texts: Sequence[str]) -> Ranker:
     """Okapi BM25 in Lucene's form, k1 1.5 and b .75."""
     import bm25s
@@ -76,13 +47,6 @@ def bm25(texts: Sequence[str]) -> Ranker:
         return numpy.array(found, numpy.float32)
 
     return scores
-
-
-BY_WORDS: dict[str, Callable[[Sequence[str]], Ranker]] = {
-    "keyword": keyword,
-    "tfidf": tfidf,
-    "bm25": bm25,
-}
 
 
 def by_vectors(vectors: Scores, embed: Embed) -> Ranker:

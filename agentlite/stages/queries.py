@@ -24,7 +24,6 @@ from agentlite.data.formats.json_decode import json_value
 from agentlite.engine import sentence_encoder
 from agentlite.engine.remote import Served
 from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply, question
-from agentlite.retrieval.clusters import clusters, nearest_cluster
 from agentlite.stages.frame import Work, plan_of, run_stage
 from agentlite.stages.teacher import REPLIES, answers, nothing_kept, reply_fault, teacher_of
 from agentlite.workspace import run_folder
@@ -82,7 +81,7 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
         encoder = sentence_encoder.load(source, LONGEST_READ)
         vectors = sentence_encoder.embed(encoder, [seed.text for seed in seeds])
         count = settings.clusters or max(1, isqrt(len(seeds) // 2))
-        labels, centres = clusters(vectors, min(count, len(seeds)), settings.seed)
+        labels, centres = _clusters(vectors, count, settings.seed)
         made: list[NewQuery] = []
         requests = 0
         for _ in range(ROUNDS):
@@ -100,7 +99,7 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
         new_labels: list[int] = []
         if kept:
             new_vectors = sentence_encoder.embed(encoder, [query.text for query in kept])
-            new_labels = nearest_cluster(new_vectors, centres)
+            new_labels = (new_vectors @ centres.T).argmax(axis=1).tolist()
         of_seeds, of_new = Counter(labels), Counter(new_labels)
         examples = [seeds[labels.index(number)].text[:80] for number in range(len(centres))]
         figures: dict[str, Any] = {
@@ -210,6 +209,21 @@ def _seeds_of_file(path: Path) -> Iterator[SeedQuery]:
                 location=raw.location,
             )
         yield SeedQuery(text)
+
+
+def _clusters(vectors: Any, count: int, seed: int) -> tuple[list[int], Any]:
+    """The cluster of each query, the largest first, and the centres, of length 1. Equal queries
+    share a cluster, so that there may be fewer than `count`.
+    """
+    import numpy
+    from sklearn.cluster import KMeans
+
+    count = min(count, len(numpy.unique(vectors, axis=0)))
+    means = KMeans(count, n_init=10, random_state=seed).fit(vectors)
+    order = numpy.argsort(-numpy.bincount(means.labels_, minlength=count), kind="stable")
+    labels = numpy.argsort(order)[means.labels_]
+    centres = means.cluster_centers_[order][: labels.max() + 1]  # an empty cluster is last
+    return labels.tolist(), centres / numpy.linalg.norm(centres, axis=1, keepdims=True)
 
 
 def _near_seeds(

@@ -14,15 +14,14 @@ from agentlite.core.row_files import read_rows
 from agentlite.engine import sentence_encoder
 from agentlite.retrieval import index
 from agentlite.retrieval.index import ToolIndex, likeliest, unlikely
-from agentlite.retrieval.rankers import BY_WORDS, Ranker, by_vectors, fused_by_name
+from agentlite.retrieval.rankers import Ranker, bm25, by_vectors, fused_by_name
 from agentlite.retrieval.tool_pool import ToolPool, questions
 from agentlite.retrieval.training_pairs import PAIRS, normal
 from agentlite.scoring.metrics.summarize import RETRIEVED
 from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import MADE, find_encoder
 
-METHODS = ("tuned", "hybrid", *BY_WORDS)
-PACKAGES = {"bm25": ("bm25s",), "tfidf": ("sklearn",)}  # of those that need no model
+METHODS = ("tuned", "hybrid", "bm25")
 Missing = Literal["added", "left out"]
 
 
@@ -128,7 +127,7 @@ def check_packages(by: str) -> None:
     if by in ("tuned", "hybrid"):
         sentence_encoder.check_libraries()
     else:
-        need(f"ranking by {by}", PACKAGES.get(by, ()), sentence_encoder.INSTALL)
+        need("ranking by bm25", ("bm25s",), sentence_encoder.INSTALL)
 
 
 def offers(folder: Path, k: int, by: str, missing: Missing) -> ToolOffers:
@@ -145,8 +144,8 @@ def offers(folder: Path, k: int, by: str, missing: Missing) -> ToolOffers:
 def ranker_of(method: str, tools: ToolIndex, folder: Path) -> Ranker:
     """The method of METHODS that ranks the tools of a retriever's folder."""
     pool = tools.pool
-    if method in BY_WORDS:
-        return BY_WORDS[method](pool.texts)
+    if method == "bm25":
+        return bm25(pool.texts)
     source = find_encoder(str(folder), folder.parent)
     if source.name == str(folder):
         source = source._replace(name=f"{folder.name}'s model")
@@ -154,5 +153,5 @@ def ranker_of(method: str, tools: ToolIndex, folder: Path) -> Ranker:
     tuned = by_vectors(tools.vectors, lambda texts: sentence_encoder.embed(model, texts))
     if method == "tuned":
         return tuned
-    words = BY_WORDS["bm25"](pool.texts)
+    words = bm25(pool.texts)
     return lambda texts: fused_by_name(tuned(texts), words(texts), pool.owners, len(pool.names))

@@ -110,7 +110,7 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
 
     from agentlite.engine import sentence_encoder
     from agentlite.retrieval import index
-    from agentlite.retrieval.rankers import BY_WORDS
+    from agentlite.retrieval.rankers import bm25
     from agentlite.workspace.model_source import find_encoder
 
     torch.set_num_threads(1)
@@ -129,7 +129,7 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
     vectors = normal(len(pool.entries), model.get_embedding_dimension())
     asked = normal(QUESTIONS, vectors.shape[1])
     started = time.perf_counter()
-    words = BY_WORDS["bm25"](pool.texts)
+    words = bm25(pool.texts)
     bm25_seconds = time.perf_counter() - started
     table = index.ToolIndex(pool, vectors)
     found = {

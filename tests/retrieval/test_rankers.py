@@ -2,14 +2,13 @@
 
 import json
 import math
-from collections import Counter
 
 import numpy
 import pytest
 
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.formats.sage import OPEN
-from agentlite.retrieval.rankers import BY_WORDS
+from agentlite.retrieval import rankers
 from agentlite.retrieval.tool_pool import read_pool, text_of
 from agentlite.scoring.metrics.summarize import RETRIEVED
 from agentlite.stages.tool_retrieval import ToolOffers, counted
@@ -32,33 +31,11 @@ def bm25(query, text):
     return score
 
 
-def tfidf(query, text):
-    """The cosine, with 1 + ln of the counts, and 1 + ln of (1 + texts) / (1 + those with it)."""
-
-    def vector(of):
-        rarity = {
-            word: 1 + math.log((1 + len(TEXTS)) / (1 + sum(word in one.split() for one in TEXTS)))
-            for word in " ".join(TEXTS).split()
-        }
-        counts = Counter(word for word in of.split() if word in rarity)
-        weights = {word: (1 + math.log(n)) * rarity[word] for word, n in counts.items()}
-        length = math.sqrt(sum(weight**2 for weight in weights.values())) or 1
-        return {word: weight / length for word, weight in weights.items()}
-
-    one, other = vector(query), vector(text)
-    return sum(weight * other.get(word, 0) for word, weight in one.items())
-
-
-def keyword(query, text):
-    return len({*query.split()} & {*text.split()}) / len({*query.split()})
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("reference", [keyword, tfidf, bm25], ids=lambda one: one.__name__)
-def test_a_ranker_scores_by_its_formula(reference):
-    scores = BY_WORDS[reference.__name__](TEXTS)(ASKED)
+def test_bm25_scores_by_its_formula():
+    scores = rankers.bm25(TEXTS)(ASKED)
     assert scores.dtype == numpy.float32
-    expected = [[reference(query, text) for text in TEXTS] for query in ASKED]
+    expected = [[bm25(query, text) for text in TEXTS] for query in ASKED]
     assert scores.tolist() == [pytest.approx(row, abs=1e-5) for row in expected]
 
 

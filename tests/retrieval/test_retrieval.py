@@ -10,7 +10,7 @@ from support.examples import examples
 
 from agentlite.core.records import Call, Gold, Message, Record, Tool
 from agentlite.retrieval import training_pairs
-from agentlite.retrieval.rankers import BY_WORDS, by_name, fused, fused_by_name, places
+from agentlite.retrieval.rankers import bm25, by_name, fused, fused_by_name, places
 from agentlite.retrieval.tool_pool import ToolPool, queries, read_pool
 from agentlite.scoring.metrics.ranking import QueryRanking
 from agentlite.scoring.metrics.summarize import RETRIEVED
@@ -163,7 +163,7 @@ def test_a_wrong_tool_is_never_one_that_is_due_nor_the_same_under_another_name(c
         text: {name for query in asked if query.text == text for name in query.names}
         for text in {query.text for query in asked}
     }
-    found = training_pairs.pairs(asked, pool, {"bm25": BY_WORDS["bm25"](pool.texts)}, count, seed=1)
+    found = training_pairs.pairs(asked, pool, {"bm25": bm25(pool.texts)}, count, seed=1)
     assert len(found) == sum(len(query.tool_indices) for query in asked)
     for pair in found:
         right = pool.entries[pair.tool_index].tool
@@ -188,7 +188,7 @@ def test_a_wrong_tool_is_never_one_that_is_due_nor_the_same_under_another_name(c
 
 def test_in_a_batch_no_rows_right_tool_stands_among_anothers():
     pool, asked = asked_of(90)
-    found = training_pairs.pairs(asked, pool, {"bm25": BY_WORDS["bm25"](pool.texts)}, 2, seed=0)
+    found = training_pairs.pairs(asked, pool, {"bm25": bm25(pool.texts)}, 2, seed=0)
     rows = training_pairs.batches(found, pool, 8, 20, 2, seed=0)
     assert len(rows) == 160
     for start in range(0, 160, 8):
@@ -213,7 +213,7 @@ def test_in_a_batch_no_rows_right_tool_stands_among_anothers():
 
 def offers(k: int, missing: str = "left out") -> ToolOffers:
     pool = read_pool([record("x", "get_rain")], []).pool
-    return ToolOffers(pool, BY_WORDS["bm25"](pool.texts), k, "bm25", missing)
+    return ToolOffers(pool, bm25(pool.texts), k, "bm25", missing)
 
 
 @pytest.mark.parametrize("k", [2, 3])

@@ -18,7 +18,7 @@ from agentlite.engine import sentence_encoder
 from agentlite.engine.trainer import check_trackers
 from agentlite.report.retrieval_tables import best_in_words
 from agentlite.retrieval import index, training_pairs
-from agentlite.retrieval.rankers import BY_WORDS, Ranker
+from agentlite.retrieval.rankers import Ranker, bm25
 from agentlite.retrieval.tool_pool import Query, ToolPool, queries, questions, read_pool
 from agentlite.retrieval.training_pairs import PAIRS, normal
 from agentlite.stages.frame import Figures, Work, plan_of, run_stage
@@ -204,7 +204,7 @@ def _train(
         with console.waiting("retriever: looking for tools that look right"):
             rankers: dict[str, Ranker] = {}
             if settings.negatives:
-                rankers = {"bm25": BY_WORDS["bm25"](data.pool.texts), UNTRAINED: untrained.ranker}
+                rankers = {"bm25": bm25(data.pool.texts), UNTRAINED: untrained.ranker}
             rows = [
                 {"split": split, **training_pairs.to_row(pair, data.pool)}
                 for split in ("train", "dev")

@@ -21,7 +21,7 @@ from agentlite.core.records import Step
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.engine import sentence_encoder
 from agentlite.retrieval import index
-from agentlite.retrieval.rankers import BY_WORDS, Ranker, Scores, by_name, by_vectors, fused
+from agentlite.retrieval.rankers import Ranker, Scores, bm25, by_name, by_vectors, fused
 from agentlite.retrieval.tool_pool import Query, ToolPool
 from agentlite.scoring.metrics.confidence import paired_differences
 from agentlite.scoring.metrics.ranking import QueryRanking, headline, summaries, value
@@ -80,8 +80,7 @@ def measure(
         )
         return {}
     known = {name for query in by_split["train"] for name in query.names}
-    rankers = {name: make(pool.texts) for name, make in BY_WORDS.items()}
-    rankers[UNTRAINED] = untrained.ranker
+    rankers = {"bm25": bm25(pool.texts), UNTRAINED: untrained.ranker}
     if tuned:
         rankers[TUNED] = tuned.ranker
     best, encoder = (TUNED, tuned) if tuned else (UNTRAINED, untrained)
