@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any
 
+import msgspec
+
 from agentlite.core.records import plain
 
 ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")  # of an object in memory: another in each run
@@ -70,3 +72,11 @@ def says_error(result: str) -> bool:
 def no_tool(name: str, names: Iterable[str]) -> str:
     """The result of a call of a tool that is not on offer."""
     return f"Error: no tool {name}. The tools: {', '.join(names)}."
+
+
+def value_of_result(result: str) -> Any:
+    """The value that a result is; None for one that is a text."""
+    try:
+        return msgspec.json.decode(result)
+    except (msgspec.DecodeError, RecursionError):
+        return None

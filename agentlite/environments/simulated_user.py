@@ -1,8 +1,8 @@
 """A user that a model plays: what it knows, what it is asked with, and the faults of its words.
 
 The rules look for what can be known for certain: a number, an address or a name that the user
-cannot know, a fact that nobody asked for, the words of an assistant. They pass over the rest: a
-user without faults may still be a bad one.
+cannot know, a call, the words of an assistant. They pass over the rest: a user without faults may
+still be a bad one.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ from msgspec import Struct
 from agentlite.core.errors import RowError
 from agentlite.core.plain_words import type_error
 from agentlite.core.records import canonical, digest, plain
+from agentlite.core.tool_results import value_of_result
 from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply, question
 from agentlite.environments.trajectories import SimulatedUserTurns, UserFault
 from agentlite.rendering.protocol import thought_and_words
@@ -34,16 +35,19 @@ know.
 - Do not tell everything at once. Tell what you are asked for.
 - When your goal is reached, or the assistant says that it cannot reach it, write {stop} and \
 nothing else."""
-NUMBER = re.compile(r"\d+")
-THOUSANDS = re.compile(r"(?<=\d)[,'](?=\d{3}\b)")
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 CLOCK = re.compile(r"\b(\d{1,2})(?::[0-5]\d|\s*[ap]\.?m\b)", re.IGNORECASE)
 ADDRESS = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
-WORD = re.compile(r"[^\W\d_]+")
+# a word with letters and digits; 18th, 3pm and 15kg are numbers
+CODE = re.compile(r"\b(?!\d+[a-z]{1,3}\b)(?=\w*\d)(?=\w*[A-Za-z])\w{3,}\b")
+QUOTED = re.compile(r"(?<!\w)'([^'\n]{2,80})'(?!\w)|\"([^\"\n]{2,80})\"|“([^”\n]{2,80})”")
 NUMBERS = [
     *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
     *("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen"),
     *("nineteen", "twenty"),
 ]
+LISTED = re.compile(r"^\s*(\d+)[.)]\s", re.MULTILINE)
 # said by assistants, and by users never
 ASSISTANT = re.compile(
     r"^\s*(?:assistant|agent|ai|bot)\s*:|\bas an ai\b|<\|im_start\|>|<\|assistant\|>"
@@ -54,9 +58,6 @@ ASSISTANT = re.compile(
 CALL = re.compile(
     r"<tool_call>|<function|\"arguments\"\s*:|^\s*Action(?: Input)?\s*:", re.MULTILINE
 )
-SHORT_WORD = 3  # letters of a word that says what is asked for
-LEAST_GOAL = 6  # words of a goal that can be given away
-GIVEN_AWAY = 0.8  # share of them
 ON_REQUEST = " (tell it only when the assistant asks for it)"
 
 
@@ -180,57 +181,34 @@ def faults(
         yield "call", "writes a tool call"
     if ASSISTANT.search(words):
         yield "assistant", "speaks as the assistant"
-    facts = [str(value) for value in _values(profile.facts)]
-    named = "\n".join([profile.goal, profile.style, *facts, *profile.facts, *mine, *theirs])
-    for value in _invented(words, named):
+    known = [profile.goal, profile.style, plain(profile.facts), *mine, *theirs]
+    for value in invented(words, known):
         yield "contradiction", f"tells {value}, which is not in its facts"
-    before = " ".join([*mine, *theirs])
-    heard = _words(" ".join(theirs))
-    for name in profile.on_request:
-        # order_id -> order: the words of a name by which one asks for it
-        parts = re.findall(r"[A-Z]?[a-z]+|[A-Z]+|[^\W\d_A-Za-z]+", name)
-        parts = [part for part in parts if len(part) >= SHORT_WORD] or parts or [name]
-        values = [*_values(profile.facts[name])]
-        is_told = any(_tells(words, value) and not _tells(before, value) for value in values)
-        if is_told and not heard & {part.casefold() for part in parts}:
-            yield "unrequested", f"gives {name} without being asked for it"
-    goal = _words(profile.goal) - _words(before)
-    if len(goal) >= LEAST_GOAL and len(goal & _words(words)) >= GIVEN_AWAY * len(goal):
-        yield "goal at once", "gives away its goal at once"
 
 
-def _words(text: str) -> set[str]:
-    return {word.casefold() for word in WORD.findall(text)}
-
-
-def _values(facts: Any) -> Iterator[Any]:
-    """All single values in lists and objects."""
-    if isinstance(facts, dict | list):
-        for value in facts.values() if isinstance(facts, dict) else facts:
-            yield from _values(value)
-    else:
-        yield facts
-
-
-def _invented(words: str, named: str) -> Iterator[str]:
-    """Numbers and addresses that nobody has named."""
-    addresses = ADDRESS.findall(words)
-    yield from (address for address in addresses if address.casefold() not in named.casefold())
-    known = {number.lstrip("0") for number in NUMBER.findall(THOUSANDS.sub("", named))}
-    known |= {str(NUMBERS.index(word)).lstrip("0") for word in _words(named) if word in NUMBERS}
-    if hours := CLOCK.findall(named):  # 15:00 is 3 pm, and the other way round
-        known |= {"", *(str((int(hour) + 12) % 24).lstrip("0") for hour in hours)}
-    rest = THOUSANDS.sub("", ADDRESS.sub(" ", words))
-    for number in dict.fromkeys(NUMBER.findall(rest)):
-        if number.lstrip("0") not in known:
+def invented(words: str, known: Sequence[str]) -> Iterator[str]:
+    """Numbers, addresses, codes and quoted texts that nobody has named. A rounded number, a share
+    in per cent, the length of a list and an hour by the other clock are not invented.
+    """
+    text = "\n".join(known)
+    lower = text.casefold()
+    numbers = {float(number) for number in NUMBER.findall(THOUSANDS.sub("", text))}
+    numbers |= {float(number) for number in LISTED.findall(words)}
+    numbers |= {float(n) for n, word in enumerate(NUMBERS) if re.search(rf"\b{word}\b", lower)}
+    if hours := CLOCK.findall(text):  # 15:00 is 3 pm
+        numbers |= {0.0, *((float(hour) + 12) % 24 for hour in hours)}
+    waiting = [*map(value_of_result, known)]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict | list):
+            numbers.add(float(len(value)))
+            waiting += value.values() if isinstance(value, dict) else value
+    named = [*ADDRESS.findall(words), *CODE.findall(words)]
+    named += ["".join(groups).strip(" .,") for groups in QUOTED.findall(words)]
+    yield from (name for name in named if name.casefold() not in lower)
+    rest = CODE.sub(" ", ADDRESS.sub(" ", THOUSANDS.sub("", words)))
+    for number in NUMBER.findall(rest):
+        digits = len(number.partition(".")[2])
+        value = float(number)
+        if not any(value in (round(k, digits), round(100 * k, digits)) for k in numbers):
             yield number
-
-
-def _tells(text: str, value: Any) -> bool:
-    """Whether a value stands in a text, whole."""
-    if value is None or isinstance(value, bool) or not str(value).strip():
-        return False
-    pattern = re.escape(str(value))
-    if str(value).isascii():  # other writing has no blanks between words
-        pattern = rf"(?<!\w){pattern}(?!\w)"
-    return re.search(pattern, text, re.IGNORECASE) is not None

@@ -109,6 +109,7 @@ def faults_of(words, mine=("My delivery has to move.",), theirs=ASKED, profile=A
         "It is W2378156.",
         "Order w2378156, anna@example.org.",
         "On 18 May 2026, at 3 pm.",
+        "On the 18th at 3pm.",
         "At 15:00 or 3:00 PM.",
         "The two of them, 2, please. Size 38.",
         "My order is not here.",
@@ -128,6 +129,7 @@ def test_a_user_that_keeps_to_its_facts_has_no_fault(words):
         ("The day is 2026-05-19.", "contradiction"),
         ("I need 4 of them.", "contradiction"),
         ("At 16:00.", "contradiction"),
+        ("On the 19th.", "contradiction"),
         ("Assistant: Your order is moved.", "assistant"),
         ("How can I help you today?", "assistant"),
         ("As an AI, I have no order.", "assistant"),
@@ -140,15 +142,3 @@ def test_a_user_that_keeps_to_its_facts_has_no_fault(words):
 )
 def test_a_fault_is_found(words, kind):
     assert kind in faults_of(words)
-
-
-def test_a_fact_that_nobody_asked_for_is_told_too_early():
-    hello = ["How are you?"]
-    assert faults_of("It is W2378156.", theirs=hello) == ["unrequested"]
-    assert faults_of("It is W2378156.", theirs=["Which order?"]) == []
-    assert faults_of("I live in Oslo.", theirs=hello) == []  # it may be told any time
-    # what was said before is known
-    assert faults_of("W2378156!", mine=["Order W2378156."], theirs=hello) == []
-    assert faults_of("W2378156!", mine=["Hello."], theirs=["Is it W2378156?"]) == []
-    chinese = UserProfile("g", {"城市": "奥斯陆"}, ("城市",))
-    assert faults_of("我住在奥斯陆。", theirs=["你好"], profile=chinese) == ["unrequested"]

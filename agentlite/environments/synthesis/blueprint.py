@@ -16,9 +16,10 @@ from msgspec.structs import replace
 
 from agentlite.core.json_schema import schema_error
 from agentlite.core.records import Call, Tool, canonical, digest
+from agentlite.core.tool_results import value_of_result
 from agentlite.environments.gold_calls import call_key
 from agentlite.environments.synthesis import values
-from agentlite.environments.synthesis.values import KnownValue, read_json
+from agentlite.environments.synthesis.values import KnownValue
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import CallResult, World
 
@@ -193,7 +194,7 @@ def is_error(result: CallResult) -> bool:
     """
     if result.failed or result.text.startswith("Error"):
         return True
-    read = read_json(result.text)
+    read = value_of_result(result.text)
     if read is None:
         return FAILED.search(result.text) is not None
     if not isinstance(read, dict):
@@ -219,7 +220,7 @@ def _is_empty(result: str) -> bool:
     """Whether a result says nothing: `{"tweets": []}`."""
     if result.strip() in EMPTY:
         return True
-    waiting = [read_json(result)]
+    waiting = [value_of_result(result)]
     if waiting == [None]:
         return False
     for value in waiting:

@@ -13,16 +13,10 @@ from agentlite.core.records import Call, Tool, canonical, digest
 from agentlite.data.curation.traits import normal
 from agentlite.data.formats.tool_calls import read_call
 from agentlite.environments.gold_calls import call_key, wire
-from agentlite.environments.simulated_user import ADDRESS
+from agentlite.environments.simulated_user import invented
 from agentlite.environments.synthesis.blueprint import Blueprint
-from agentlite.environments.synthesis.values import read_json
 from agentlite.rendering.foreign_text import result_mark
 
-NUMBER = re.compile(r"\d+(?:\.\d+)?")
-THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
-CODE = re.compile(r"\b(?=\w*\d)(?=\w*[A-Za-z])\w{3,}\b")  # a word with letters and digits
-QUOTED = re.compile(r"(?<!\w)'([^'\n]{2,80})'(?!\w)|\"([^\"\n]{2,80})\"|“([^”\n]{2,80})”")
-LISTED = re.compile(r"^\s*(\d+)[.)]\s", re.MULTILINE)
 NONSENSE = re.compile(r"^\s*(?:[{\[]|<tool_call|<function|```(?:json)?\s*[{\[])")
 CANNOT = re.compile(
     r"\b(?:can ?not|can['’]t|could not|couldn['’]t|unable|not able|no tool|none of|not possible"
@@ -182,28 +176,3 @@ def _words(message: Mapping[str, Any]) -> str:
 def _ascii_share(text: str) -> float:
     letters = [letter for letter in text if letter.isalpha()]
     return sum(letter.isascii() for letter in letters) / len(letters) if letters else 1.0
-
-
-def invented(words: str, known: Sequence[str]) -> Iterator[str]:
-    """Numbers, addresses, codes and quoted texts that nobody has named. A rounded number, a share
-    in per cent and the length of a list are not invented.
-    """
-    text = "\n".join(known)
-    lower = text.casefold()
-    numbers = {float(number) for number in NUMBER.findall(THOUSANDS.sub("", text))}
-    numbers |= {float(number) for number in LISTED.findall(words)}
-    waiting = [*map(read_json, known)]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict | list):
-            numbers.add(float(len(value)))
-            waiting += value.values() if isinstance(value, dict) else value
-    named = [*ADDRESS.findall(words), *CODE.findall(words)]
-    named += ["".join(groups).strip(" .,") for groups in QUOTED.findall(words)]
-    yield from (name for name in named if name.casefold() not in lower)
-    rest = CODE.sub(" ", ADDRESS.sub(" ", THOUSANDS.sub("", words)))
-    for number in NUMBER.findall(rest):
-        digits = len(number.partition(".")[2])
-        value = float(number)
-        if not any(value in (round(k, digits), round(100 * k, digits)) for k in numbers):
-            yield number

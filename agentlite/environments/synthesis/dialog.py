@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from agentlite.core.records import Tool, plain, wire_calls
 from agentlite.core.row_files import read_rows
+from agentlite.core.tool_results import value_of_result
 from agentlite.data.formats.tool_calls import read_call
 from agentlite.environments.simulated_user import UserProfile
 from agentlite.environments.synthesis.blueprint import EMPTY, Blueprint, PlannedTurn, purpose
 from agentlite.environments.synthesis.checks import DialogFault
-from agentlite.environments.synthesis.values import read_json
 
 DIALOGS = "dialogs.jsonl"
 MOST_NAMED = 4  # values of a result that an answer names
@@ -247,7 +247,7 @@ def _in_words(result: str) -> str:
     """`{"order_id": 7, "status": "Open"}` -> order id: 7, status: Open."""
     if result.strip() in EMPTY:
         return ""
-    if (read := read_json(result)) is None:
+    if (read := value_of_result(result)) is None:
         return _shortened(" ".join(result.split()))
     pairs = [*_pairs(read)]
     listed = [f"{label(name)}: {value}" if name else value for name, value in pairs[:MOST_NAMED]]
@@ -268,7 +268,7 @@ def _pairs(read: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 def _error(result: str) -> str:
     """Why a call failed, in the world's words."""
-    read = read_json(result)
+    read = value_of_result(result)
     if read is None:
         words = result.partition(":")[2].strip() or result
     else:

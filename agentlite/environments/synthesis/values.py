@@ -8,10 +8,9 @@ from itertools import islice
 from random import Random
 from typing import Any, NamedTuple
 
-import msgspec
-
 from agentlite.core.json_schema import Schema, schema_error
 from agentlite.core.records import Tool
+from agentlite.core.tool_results import value_of_result
 
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 SHORTEST = 3  # letters of an abbreviation: dir stands for directory
@@ -52,14 +51,6 @@ class KnownValue(NamedTuple):
     name: str
     call: int | None = None
     guessed: bool = False
-
-
-def read_json(result: str) -> Any:
-    """The value that a result is; None for one that is a text."""
-    try:
-        return msgspec.json.decode(result)
-    except (msgspec.DecodeError, RecursionError):
-        return None
 
 
 def words_of(name: str) -> list[str]:
@@ -107,7 +98,7 @@ def leaves(state: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 def outputs(result: str, call: int) -> list[KnownValue]:
     """The values in a result. A result that is a text has none that could be named."""
-    values = known(read_json(result))
+    values = known(value_of_result(result))
     times = Counter(value.name for value in values)
     return [value._replace(call=call if times[value.name] == 1 else None) for value in values]
 

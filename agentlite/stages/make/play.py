@@ -17,8 +17,6 @@ from agentlite.stages.agent import Agent, act, rollout_settings, with_users
 from agentlite.stages.make.search import Slot
 from agentlite.workspace.run_folder import StageFolder
 
-AT_ONCE = "goal at once"  # a fault of a user who has more than one question
-
 
 def players(
     settings: MakeSettings, world: Environment, run: Path, begun: Path | None
@@ -93,10 +91,7 @@ def _check(slot: Slot, trajectory: Trajectory) -> MadeDialog:
         return MadeDialog(row_of(plan, messages, offered, verified=False, tokens=tokens), lost)
     user = trajectory.simulated_user
     user_faults = [
-        DialogFault(f"user: {fault.kind}", fault.reason)
-        for fault in (user.faults if user else ())
-        # a user with one question tells its goal at once, and is right to
-        if fault.kind != AT_ONCE or len(plan.turns) > 1
+        DialogFault(f"user: {fault.kind}", fault.reason) for fault in (user.faults if user else ())
     ]
     if not turns and trajectory.ended == "user":
         silent = DialogFault("no question", "the user says nothing to begin with")

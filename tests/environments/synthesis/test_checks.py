@@ -6,8 +6,9 @@ import json
 import pytest
 
 from agentlite.core.records import Call, Tool
+from agentlite.environments.simulated_user import invented
 from agentlite.environments.synthesis.blueprint import Blueprint, PlannedCall, PlannedTurn
-from agentlite.environments.synthesis.checks import faults, invented
+from agentlite.environments.synthesis.checks import faults
 
 
 def tool(name, description, **properties):
