@@ -24,25 +24,20 @@ Settle = Callable[[Mapping[str, float]], dict[str, float]]  # changed weights ->
 
 
 class GridFile(NamedTuple):
-    """`weights`: weightings by name, as they are written; in a list, two may have one name.
-    `settings`: the values of each setting, by `command.setting`. `by`: the stage that trains; "" if
-    the file does not say.
+    """`weights`: weightings by name, as they are written. `settings`: the values of each setting,
+    by `command.setting`. `by`: the stage that trains; "" if the file does not say.
     """
 
     path: Path
-    weights: list[tuple[str, dict[str, Any] | None]]
+    weights: Mapping[str, dict[str, Any] | None]
     settings: Mapping[str, list[Any]] = MappingProxyType({})
     by: str = ""
 
     def weightings(self, settle: Settle) -> dict[str, dict[str, float]]:
         """Each weighting with every weight, by name."""
         by_name: dict[str, dict[str, float]] = {}
-        for name, weights in self.weights:
+        for name, weights in self.weights.items():
             location = f"{self.path}, {name}"
-            if name in by_name:
-                raise UserError(
-                    "appears twice.", "Give each weighting its own name.", location=location
-                )
             changed = {}
             for component, weight in (weights or {}).items():
                 try:  # to YAML, -.3 is a text
@@ -83,8 +78,8 @@ def read_weightings(
 
 
 def read_grid_file(path: Path) -> GridFile:
-    """A file of weightings alone (a mapping name -> weights, or a list), or one with the sections
-    `by`, `weights` and `settings`.
+    """A file of weightings alone (name -> weights), or one with the sections `by`, `weights` and
+    `settings`.
     """
     from agentlite.config import yaml_files
 
@@ -94,7 +89,6 @@ def read_grid_file(path: Path) -> GridFile:
     if not isinstance(content, dict) or not (
         {"by", "settings"} & content.keys()
         or content == {"weights": None}
-        or isinstance(inside, list)
         or (isinstance(inside, dict) and any(isinstance(one, dict) for one in inside.values()))
     ):
         return GridFile(path, _entries(content, path))
@@ -109,27 +103,19 @@ def read_grid_file(path: Path) -> GridFile:
     return GridFile(path, weights, settings, str(content.get("by") or ""))
 
 
-def _entries(content: Any, path: Path) -> list[tuple[str, dict[str, Any] | None]]:
-    """Weightings with their names; those of a list are called after the weights they change."""
-    if content is None:
-        return []
-    if isinstance(content, dict):
-        for name, weights in content.items():
-            if not isinstance(weights, dict | None):
-                raise UserError(
-                    f"{plain(weights)[:SHOWN]} is not a mapping of components to weights.",
-                    HOW,
-                    location=f"{path}, {name}",
-                )
-        return [(str(name), weights) for name, weights in content.items()]
-    entries = []
-    for weights in content if isinstance(content, list) else [content]:
+def _entries(content: Any, path: Path) -> dict[str, dict[str, Any] | None]:
+    """Weightings by name."""
+    if not isinstance(content, dict | None):
+        problem = f"holds {plain(content)[:SHOWN]} in place of weightings by name."
+        raise UserError(problem, EXAMPLE, location=str(path))
+    for name, weights in (content or {}).items():
         if not isinstance(weights, dict | None):
-            problem = f"holds {plain(weights)[:SHOWN]} in place of a weighting."
-            raise UserError(problem, EXAMPLE, location=str(path))
-        changed = [f"{component}={weight}" for component, weight in (weights or {}).items()]
-        entries.append((",".join(changed) or "defaults", weights))
-    return entries
+            raise UserError(
+                f"{plain(weights)[:SHOWN]} is not a mapping of components to weights.",
+                HOW,
+                location=f"{path}, {name}",
+            )
+    return {str(name): weights for name, weights in (content or {}).items()}
 
 
 def _crossed(settings: object, path: Path) -> dict[str, list[Any]]:

@@ -19,7 +19,7 @@ def test_one_file_serves_pairs_and_ablate(tmp_path: Path) -> None:
         "by: grpo\nweights:\n  a: {}\n  b: {exact: 1}\nsettings: {grpo.beta: [0.1, 0.2], x.y: 3}\n",
     )
     grid = read_grid_file(sections)
-    assert (grid.by, grid.weights) == ("grpo", [("a", {}), ("b", {"exact": 1})])
+    assert (grid.by, grid.weights) == ("grpo", {"a": {}, "b": {"exact": 1}})
     assert grid.settings == {"grpo.beta": [0.1, 0.2], "x.y": [3]}
     by_sections = read_weightings([str(sections)])
     alone = written(tmp_path, "a: {}\nb: {exact: 1}\n")
@@ -30,18 +30,16 @@ def test_one_file_serves_pairs_and_ablate(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "weights"),
     [
-        ("weights: {exact: 1}", [("weights", {"exact": 1})]),  # a weighting that is called so
-        ("weights: {a: {exact: 1}}", [("a", {"exact": 1})]),
-        ("weights: [{exact: 1}]", [("exact=1", {"exact": 1})]),
-        ("- {exact: 1}\n- {}", [("exact=1", {"exact": 1}), ("defaults", {})]),
-        ("settings: {dpo.beta: [1]}", []),
-        ("", []),
-        ("a:\nb: {exact: 1}", [("a", None), ("b", {"exact": 1})]),
-        ("dpo: {exact: 1}", [("dpo", {"exact": 1})]),  # the name of a weighting
+        ("weights: {exact: 1}", {"weights": {"exact": 1}}),  # a weighting that is called so
+        ("weights: {a: {exact: 1}}", {"a": {"exact": 1}}),
+        ("settings: {dpo.beta: [1]}", {}),
+        ("", {}),
+        ("a:\nb: {exact: 1}", {"a": None, "b": {"exact": 1}}),
+        ("dpo: {exact: 1}", {"dpo": {"exact": 1}}),  # the name of a weighting
     ],
 )
 def test_what_stands_in_it_says_which_kind_it_is(
-    tmp_path: Path, text: str, weights: list[tuple[str, object]]
+    tmp_path: Path, text: str, weights: dict[str, object]
 ) -> None:
     assert read_grid_file(written(tmp_path, text)).weights == weights
 
@@ -54,8 +52,7 @@ def test_what_stands_in_it_says_which_kind_it_is(
         ("settings: {dpo.beta: []}", "has no value"),
         ("by: dpo\nwieghts: {}", "is not a section of a grid.\nDid you mean 'weights'?"),
         ("by: [", "invalid YAML"),
-        ("- a\n", 'holds "a" in place of a weighting.\nA grid maps settings to lists of values'),
-        ("- [1, 2]\n", "holds [1, 2] in place of a weighting.\nA grid maps"),
+        ("- a\n", 'holds ["a"] in place of weightings by name.\nA grid maps settings to lists'),
         ("a: 3", "3 is not a mapping of components to weights"),
         ("weights: {a: {exact: 1}, b: 3}", "b: 3 is not a mapping of components to weights"),
     ],
