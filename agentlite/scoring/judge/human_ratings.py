@@ -4,7 +4,7 @@ import csv
 import io
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from pathlib import Path
 from statistics import fmean
@@ -24,7 +24,6 @@ COLUMNS = ["row", "question", "reference", "answer", "score", "remark"]
 LONGEST = 30_000  # a cell of the usual programs holds 32,767 characters
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run a cell that begins so
 DELIMITERS = ",;\t"
-Difference = Callable[[float, float, Mapping[float, float]], float]
 
 
 class SheetRow(Struct, frozen=True, forbid_unknown_fields=True):
@@ -181,28 +180,26 @@ def read_ratings(sheet: Path, filled: Sequence[Path], seed: int) -> dict[str, An
 
 
 def agreement(units: Sequence[Sequence[float]], seed: int) -> dict[str, Summary | None]:
-    """Alpha at every level; units are drawn again for its interval. `count`: the units with two
-    values or more.
+    """Ordinal alpha; units are drawn again for its interval. `count`: the units with two values or
+    more.
     """
     rated = sorted(sorted(values) for values in units if len(values) > 1)
-    figures: dict[str, Summary | None] = {}
-    for level in LEVELS:
-        value = alpha(rated, level)
-        figures[level] = None
-        if value is not None:
-            resampled = [alpha(units, level) for units in redrawn(rated, seed)]
-            known = [estimate for estimate in resampled if estimate is not None]
-            estimates = known if len(known) > 1 else [value] * 2
-            figures[level] = bootstrapped(value, estimates, len(rated))
-    return figures
+    value = alpha(rated)
+    if value is None:
+        return {"ordinal": None}
+    resampled = [alpha(units) for units in redrawn(rated, seed)]
+    known = [estimate for estimate in resampled if estimate is not None]
+    estimates = known if len(known) > 1 else [value] * 2
+    return {"ordinal": bootstrapped(value, estimates, len(rated))}
 
 
-def alpha(units: Sequence[Sequence[float]], level: str) -> float | None:
+def alpha(units: Sequence[Sequence[float]]) -> float | None:
     """By what was given to each unit, by however many raters. None where no unit has two, or all
     values are one.
 
     Krippendorff, Computing Krippendorff's alpha-reliability (2011): observed over expected
-    disagreement, both from the pairs of values within a unit.
+    disagreement, both from the pairs of values within a unit. Two values differ by how many values
+    lie from one to the other, half of those at the ends.
     """
     pairs: dict[tuple[float, float], float] = defaultdict(float)
     for values in units:
@@ -211,29 +208,18 @@ def alpha(units: Sequence[Sequence[float]], level: str) -> float | None:
     totals: dict[float, float] = defaultdict(float)
     for (first, _), weight in pairs.items():
         totals[first] += weight
-    differs = LEVELS[level]
+
+    def differs(first: float, second: float) -> float:
+        low, high = sorted((first, second))
+        between = sum(times for value, times in totals.items() if low <= value <= high)
+        return (between - (totals[first] + totals[second]) / 2) ** 2 if first != second else 0.0
+
     expected = sum(
-        totals[first] * totals[second] * differs(first, second, totals)
+        totals[first] * totals[second] * differs(first, second)
         for first in totals
         for second in totals
     )
     if not expected:
         return None
-    observed = sum(
-        weight * differs(first, second, totals) for (first, second), weight in pairs.items()
-    )
+    observed = sum(weight * differs(*pair) for pair, weight in pairs.items())
     return 1 - (sum(totals.values()) - 1) * observed / expected
-
-
-def _ordinal(first: float, second: float, totals: Mapping[float, float]) -> float:
-    """By how many values lie from one to the other, half of those at the ends."""
-    low, high = sorted((first, second))
-    between = sum(times for value, times in totals.items() if low <= value <= high)
-    return (between - (totals[first] + totals[second]) / 2) ** 2 if first != second else 0.0
-
-
-def _interval(first: float, second: float, totals: Mapping[float, float]) -> float:
-    return (first - second) ** 2
-
-
-LEVELS: dict[str, Difference] = {"ordinal": _ordinal, "interval": _interval}

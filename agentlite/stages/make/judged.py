@@ -159,7 +159,7 @@ def _figures(
     agreement = {
         "dialogs": len(whole),
         "share": same / len(whole) if whole else None,
-        "alpha": alpha(whole, "interval"),  # with two values, the same as nominal
+        "alpha": alpha(whole),  # with two values, the same as nominal
     }
     return {"judges": figures, "judges_agree": agreement}
 

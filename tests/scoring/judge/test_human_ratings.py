@@ -84,7 +84,7 @@ def test_scores_come_back_by_model_with_intervals_and_agreement(sheet):
     assert figures["sft"]["usable"]["count"] == 6 and figures["sft"]["usable"]["low"] < 1
     assert found["agreement"]["ordinal"]["mean"] == pytest.approx(1)
     alone = read_ratings(sheet, raters[:1], seed=0)
-    assert alone["agreement"] == {"ordinal": None, "interval": None}
+    assert alone["agreement"] == {"ordinal": None}
 
 
 def test_what_a_spreadsheet_would_run_or_cannot_hold_is_kept_from_it(tmp_path):
@@ -145,13 +145,12 @@ OBSERVERS = [
 UNITS = [[value for value in unit if value] for unit in zip(*OBSERVERS, strict=True)]
 
 
-@pytest.mark.parametrize(("level", "published"), [("ordinal", 0.815), ("interval", 0.849)])
-def test_alpha_is_the_published_one(level, published):
-    assert alpha(UNITS, level) == pytest.approx(published, abs=0.0005)
+def test_alpha_is_the_published_one():
+    assert alpha(UNITS) == pytest.approx(0.815, abs=0.0005)
 
 
 def test_alpha_is_1_where_all_agree_and_not_measured_where_nothing_differs_or_one_rates():
-    assert alpha([[1, 1], [5, 5, 5]], "ordinal") == pytest.approx(1)
-    assert alpha([[3, 3], [3, 3]], "ordinal") is None
-    assert alpha([[1], [5]], "interval") is None
-    assert agreement([[1], [5], []], seed=0) == {"ordinal": None, "interval": None}
+    assert alpha([[1, 1], [5, 5, 5]]) == pytest.approx(1)
+    assert alpha([[3, 3], [3, 3]]) is None
+    assert alpha([[1], [5]]) is None
+    assert agreement([[1], [5], []], seed=0) == {"ordinal": None}
