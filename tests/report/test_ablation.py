@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from agentlite.report.ablation import HEADLINE, notes, rows
+from agentlite.report.ablation import HEADLINE, rows
 
 TOOL, EXACT = HEADLINE
 
@@ -69,18 +69,3 @@ def test_a_row_has_the_figures_of_a_cell_what_it_gained_and_what_it_cost():
     assert torn[2:] == ["failed", "-", "-", "-", "-", "-"]
     narrow = rows(made, costs, differs=False)
     assert narrow == [[row[0], *row[2:]] for row in (head, before, first, good, near, twin, torn)]
-
-
-def test_cells_without_figures_are_explained_together_where_the_reason_is_the_same():
-    assert notes(table(FIRST, cell("good", 0.75, 0.25))) == []
-    assert notes(
-        table(
-            FIRST,
-            cell("a", state="failed", note="The loss diverged.", command="agentlite dpo"),
-            cell("b", state="same", note="first"),
-            cell("c", state="same", note="first"),
-        )
-    ) == [
-        "a: failed, The loss diverged (agentlite dpo).",
-        "b; c: the same as first, so not run twice.",
-    ]

@@ -79,14 +79,6 @@ def test_a_row_longer_than_max_length_is_refused_with_its_line_and_the_length_it
         assert error.value.location.endswith(f"train.jsonl:{lengths.index(longest) + 1}")
 
 
-def test_rows_are_weighed_only_where_a_table_is_named(run: Path) -> None:
-    template = load_template("smollm2-135m")
-    for table, weighed in (("none", False), ("hermes", True)):
-        settings = SftSettings(model="smollm2-135m", segment_weights=table)  # type: ignore[arg-type]
-        rows, _ = sft.read_encoded(settings, finished(run / "prep", "prep"), "train", template)
-        assert all(bool(row.weights) == weighed for row in rows)
-
-
 def pairs_of(run: Path, texts: list[tuple[str, str]], split: str = "train") -> Path:
     """A finished pairs of one record, with these chosen and rejected answers."""
     row = next(read_rows(run / "prep" / "train.jsonl"))

@@ -9,7 +9,6 @@ from agentlite.cli.main import group
 from agentlite.config.pipeline import STAGES, typed
 from agentlite.config.resolve import Given
 from agentlite.core.errors import UserError
-from agentlite.report import write_report
 from agentlite.stages.api import TAKEN, call, target_of
 
 ODD = ["", "x/y", "../evil", "/tmp/x", "a\nb", "\x1b[2J", "a\x7f", "-x", "--out", ".", "..", ".x"]
@@ -42,10 +41,3 @@ def test_no_stage_has_an_odd_name_or_that_of_another_command(
 def test_plain_names_are_taken(name: str) -> None:
     for command in STAGES:
         assert target_of(command, Path(), name, False, False, Given()).out == name
-
-
-def test_the_files_of_a_report_are_taken(tmp_path: Path) -> None:
-    write_report(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} <= {
-        n for n, by in TAKEN.items() if by == "report"
-    }

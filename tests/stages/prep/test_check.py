@@ -83,19 +83,6 @@ def test_where_nothing_is_left_the_commonest_reason_says_what_to_do():
     assert caught.value.fix == CODES[common].hint and caught.value.exit_code == REJECTS
 
 
-def test_a_setting_that_does_nothing_alone_is_noted(tmp_path, capsys):
-    (tmp_path / "rows.jsonl").write_bytes(b"{}\n")
-    for changes, note in (
-        ({"join_tokens": 9}, "join_tokens does nothing without join"),
-        ({"near": 0.5}, "near does nothing without --duplicates near or --holdout"),
-        ({"near": 0.5, "duplicates": ("near",)}, ""),
-        ({"retriever": "r", "retrieve": 3}, ""),
-    ):
-        settings = PrepSettings(sources=(str(tmp_path / "rows.jsonl"),), **changes)
-        assert check.checked(settings) == settings
-        assert capsys.readouterr().err == (f"prep: {note}\n" if note else "")
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
