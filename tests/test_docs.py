@@ -25,16 +25,18 @@ from agentlite.config.pipeline import MADE
 from agentlite.config.resolve import Given, resolve, weightings
 from agentlite.config.settings import COMMANDS as STAGES
 from agentlite.config.settings import PreferenceLoss, fields
-from agentlite.core.errors import UserError
+from agentlite.core.errors import NAMES, UserError
 from agentlite.data.formats import FORMATS
 from agentlite.environments.synthesis.blueprint import KINDS
 from agentlite.rendering import PROTOCOLS
 from agentlite.scoring.rewards import WEIGHTS
+from agentlite.workspace.run_folder import Result
 
 DOCS = ROOT / "docs"
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *sorted(DOCS.glob("*.md")),
+    DOCS / "llms.txt",
 ]
 WRITTEN = [path.name for path in DOCS.glob("*.md")]
 FENCED = re.compile(r"^```.*?\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -112,6 +114,14 @@ def test_each_command_of_the_pages_and_of_help_can_be_typed() -> None:
     wrong = [(name, *words, why) for name, words in lines if (why := misread(words))]
     assert len(lines) > 80 and not wrong
     assert misread(["sft", "--lora-rank", "8"]) and misread(["prepare"])
+
+
+def test_the_page_for_programs_has_every_exit_code_and_every_key_of_a_result() -> None:
+    text = text_of(DOCS / "llms.txt")
+    codes = text.partition("## Exit codes")[2]
+    assert all(re.search(rf"\b{code} [a-z]", codes) for code in NAMES)
+    keys = re.findall(r'"(\w+)"', text[text.index("A stage: {") : text.index("An error: {")])
+    assert set(Result.__struct_fields__) <= set(keys)
 
 
 def anchors(page: Path) -> set[str]:
