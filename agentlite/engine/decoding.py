@@ -55,26 +55,6 @@ def left_padded(prompts: Sequence[Sequence[int]], pad: int) -> tuple[Any, Any]:
     return ids, mask
 
 
-class Stops:
-    """A stopping criterion of transformers: for each row, whether it holds a stop string.
-
-    Only the last tokens are decoded (see `window`), so that a step costs the same at any length.
-    """
-
-    def __init__(self, tokenizer: Any, stops: tuple[str, ...], start: int):
-        self.tokenizer, self.stops, self.start = tokenizer, stops, start
-        self.window = window(stops)
-
-    def __call__(self, ids: Any, scores: Any, **_: Any) -> Any:
-        import torch
-
-        tail = ids[:, max(self.start, ids.shape[1] - self.window) :]
-        texts = self.tokenizer.batch_decode(tail, skip_special_tokens=False)
-        return torch.tensor(
-            [any(stop in text for stop in self.stops) for text in texts], device=ids.device
-        )
-
-
 def window(stops: Sequence[str]) -> int:
     """How many of the last tokens can hold a stop string that has just been completed.
 
