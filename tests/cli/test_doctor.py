@@ -103,32 +103,23 @@ def test_a_gpu_that_torch_cannot_use_is_a_problem_and_exit_1(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("package", "version", "is_bad"),
+    ("package", "version", "is_taken"),
     [
-        ("torch", "2.5.1", True),
-        ("torch", "2.13.0+cpu", False),
-        ("torch", "2.15.0+cu130", True),
-        ("transformers", "5.2.0", True),
-        ("transformers", "5.17.0", False),
-        ("trl", "1.16.0", True),
-        ("trl", "1.15.0", False),
+        ("torch", "2.5.1", False),
+        ("torch", "2.13.0+cpu", True),
+        ("torch", "2.15.0+cu130", False),
+        ("transformers", "5.18.0", False),
+        ("trl", "1.15.0", True),
+        ("click", "9.0", False),
     ],
 )
-def test_versions_that_do_harm_are_known(installed, package, version, is_bad):
+def test_a_release_that_agentlite_or_unsloth_does_not_take_is_a_problem(
+    installed, package, version, is_taken
+):
     installed(**{package: version})
-    found = [one for one in checks.known_bad(BARE) if one.name == package]
-    assert bool(found) == is_bad
-    assert all(one.state == "problem" and one.fix for one in found)
-
-
-def test_what_differs_from_the_tested_set_is_named_with_the_file_to_go_back_by(installed):
-    installed(transformers="5.16.1", click="8.2.0")
-    (found,) = checks.tested(BARE)
-    assert found.state == "warning"
-    assert f"transformers 5.16.1 (tested: {checks.tested_set()['transformers']})" in found.detail
-    assert "click 8.2.0" in found.detail
-    assert str(checks.tested_file()) in found.fix
-    assert checks.tested_file().exists()
+    found = [one for one in checks.releases(BARE) if one.name == package]
+    assert (found == []) == is_taken
+    assert all(one.state == "problem" and "constraints.txt" in one.fix for one in found)
 
 
 def test_without_the_extra_is_a_warning_and_with_half_of_it_a_problem(installed):
@@ -178,10 +169,3 @@ def test_a_gpu_is_described_or_its_fault_is_named(monkeypatch, facts, state):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     (found,) = checks.gpu(BARE._replace(**facts))
     assert found.state == state
-
-
-def test_a_compiler_is_missed_on_a_gpu_only(monkeypatch):
-    monkeypatch.setattr("shutil.which", lambda name: None)
-    assert not list(checks.compiler(BARE))
-    (found,) = checks.compiler(BARE._replace(card=CARD))
-    assert found.state == "problem"

@@ -192,32 +192,6 @@ def test_a_switch_may_stand_alone_or_with_its_value():
         assert command.make_context("c", words).params["full"] == value
 
 
-@pytest.mark.parametrize(
-    ("command", "key", "names", "multiple", "default"),
-    [
-        ("sft", "lora_r", ["--lora-r"], False, "[default: 16]"),
-        ("sft", "num_epochs", ["--num-epochs", "-e", "--epochs"], False, "[default: 3]"),
-        ("sft", "max_steps", ["--max-steps"], False, "[default: as --num-epochs says]"),
-        ("pairs", "candidates", ["--from"], False, ""),
-        ("pairs", "num_samples", ["--num-samples", "-n"], False, "[default: 4]"),
-        ("prep", "holdout", ["--holdout"], True, "[repeatable]"),
-        ("prep", "duplicates", ["--duplicates"], False, "[default: equal]"),
-        ("prep", "format", ["--format"], True, "[repeatable; default: auto]"),
-        ("grpo", "rewards", ["--rewards"], True, "[repeatable]"),
-    ],
-)
-def test_an_option_is_named_after_its_setting_and_says_its_default(
-    command, key, names, multiple, default
-):
-    option = one_of(command, key)
-    assert (option.opts, option.name, option.multiple) == (names, key, multiple)
-    _, text = option.get_help_record(context(command))
-    assert text.removeprefix(str(option.help)).strip() == default
-
-
-# --- choices of config are the names that other rooms know ---
-
-
 def test_the_first_page_fits_60_lines():
     shown = CliRunner().invoke(group, ["--help"], prog_name="agentlite", terminal_width=80)
     assert len(shown.output.splitlines()) <= 60

@@ -144,13 +144,6 @@ def test_a_gate_that_fails_is_exit_9_after_the_figures(workspace, tiny_model):
     assert b"tool_selection_accuracy>=0.99: it is 0" in done.stderr
 
 
-def test_a_typo_in_a_setting_is_exit_2_with_the_right_name(workspace):
-    done = agentlite("sft", "--run", workspace, "--set", "sft.lora_rr=8")
-    assert done.returncode == 2
-    assert b"sft.lora_r'" in done.stderr
-    assert done.stdout == b""
-
-
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
@@ -169,13 +162,6 @@ def test_a_typo_in_what_is_passed_through_is_exit_2_before_the_model_is_loaded(
         workspace / "sft-typo" / "failed.json"
     ).exists()  # so the next case, another plan, needs no --force
     assert not (workspace / "sft-typo" / "plan.json").exists()
-
-
-def test_another_setting_on_a_done_folder_is_exit_3_and_named(workspace):
-    done = agentlite("sft", "--run", workspace, *SFT, "--set", "sft.lora_r=8")
-    assert done.returncode == 3
-    assert b"sft.lora_r 16 -> 8" in done.stderr
-    assert b"--force" in done.stderr
 
 
 @pytest.mark.long
@@ -198,41 +184,6 @@ def test_a_dry_run_touches_nothing(tmp_path, rows, workspace):
     done = agentlite("sft", "--run", workspace, "--out", "sft-other", "--dry-run", "--json")
     assert json.loads(done.stdout)["figures"]["rows"] > 0
     assert sorted(workspace.rglob("*")) == before
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("content", "code", "told"),
-    [
-        (b"", 4, "no rows"),
-        (b"\n\n", 4, "no rows"),
-        (ROWS[0] + b"not json\n", 0, "rows.jsonl:2"),
-        (ROWS[0] + ROWS[1][:80], 0, "rows.jsonl:2"),
-        (ROWS[0] + ROWS[1].replace(b'"user"', b'"wizard"'), 0, "wizard"),
-        (ROWS[0] + ROWS[1].replace(b'"get_time", "arg', b'"get_tame", "arg'), 0, "get_tame"),
-        (ROWS[0] + ROWS[1].replace(b'{\\"city\\": \\"Lima\\"}', b"[1]"), 0, "arguments"),
-        (ROWS[0] + ROWS[1].replace(b"Lima?", b"Lima? " * 2000), 0, "max_length"),
-        (b"nonsense\n" * 9, 4, "9 of 9 rows rejected"),
-    ],
-)
-def test_a_bad_row_is_rejected_with_its_place_and_the_counts_add_up(tmp_path, content, code, told):
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(content)
-    done = agentlite("prep", path, "--run", tmp_path / "run", "--json")
-    assert done.returncode == code, done.stderr.decode()
-    assert told in done.stderr.decode()
-    rejects = tmp_path / "run" / "prep" / "rejects.jsonl"
-    if code == 0:
-        figures = json.loads(done.stdout)["figures"]
-        assert figures["read"] == 2
-        assert figures["read"] == sum(
-            figures[key] for key in ("kept", "rejected", "duplicates", "filtered")
-        )
-        (reject,) = map(json.loads, rejects.read_bytes().splitlines())
-        assert reject["location"].endswith("rows.jsonl:2")
-        assert reject["raw"].encode() == content.splitlines()[1]
-    elif rejects.exists():
-        assert not (tmp_path / "run" / "prep" / "done.json").exists()
 
 
 @pytest.mark.long
@@ -279,12 +230,6 @@ def test_the_python_functions_are_the_commands(tmp_path, rows):
     )
     shell = agentlite("prep", rows, "--run", tmp_path / "run", *SPLIT, "--json")
     assert json.loads(shell.stdout)["status"] == "up to date"
-
-
-# --- what prep tells without a source, and the ways out ---
-
-
-# --- what the system refuses, and streams that are closed ---
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import click
 import pytest
 
 from agentlite.cli import main as command_line
-from agentlite.cli.main import group, main
+from agentlite.cli.main import main
 from agentlite.core import console, errors
 from agentlite.core.errors import UserError
 from agentlite.core.user_code import one_line
@@ -172,23 +172,3 @@ def test_a_reader_that_has_gone_ends_the_command_like_any_other(run, monkeypatch
     monkeypatch.setattr(os, "dup2", lambda *given: pairs.append(given))
     assert run(BrokenPipeError(), "runs")[0] == 141
     assert [number for _, number in pairs] == [1]
-
-
-@pytest.mark.parametrize(
-    ("words", "name", "value"),
-    [
-        (["chat", "m"], "max_length", 2048),
-        (["chat", "m"], "max_new_tokens", 256),
-        (["chat", "m"], "engine", "unsloth"),
-        (["chat", "m"], "protocol", ""),
-        (["chat", "m"], "load_in_4bit", False),
-        (["chat", "m", "--load-in-8bit"], "load_in_8bit", True),
-        (["chat", "m", "--max-length", "1"], "max_length", 1),
-    ],
-)
-def test_the_options_of_an_answer_and_what_they_are_without_a_word(words, name, value):
-    # click keeps a command's help option, by the names that its first context inherits
-    inherited = click.Context(group, **group.context_settings)
-    command = group.get_command(inherited, words[0])
-    assert command is not None
-    assert command.make_context(words[0], words[1:], parent=inherited).params[name] == value

@@ -1,12 +1,10 @@
 """What is printed of a result, and on which stream."""
 
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from agentlite.cli import output
 from agentlite.cli.output import present
 from agentlite.config.resolve import weightings
 from agentlite.workspace.run_folder import Result
@@ -70,34 +68,6 @@ def test_json_is_one_object_with_every_field_and_nothing_else(capsys):
         "sentences": [],
         "servers": {},
     }
-
-
-@pytest.mark.parametrize("as_json", [False, True])
-@pytest.mark.parametrize("status", ["done", "up to date", "dry run"])
-def test_records_have_stdout_to_themselves_and_a_dry_run_has_none(
-    as_json, status, capsys, monkeypatch
-):
-    monkeypatch.setattr(output, "_write_records", lambda folder, shape: print("record", shape))
-    result = Result("pairs", status, "f", {"read": 1}, [], 1.0)
-    out, err = shown(result, capsys, shape="openai", as_json=as_json)
-    assert out == ("" if status == "dry run" else "record openai\n")
-    assert ("pairs: " in err) is not as_json
-
-
-@pytest.mark.parametrize(
-    ("options", "stream"), [({}, 0), ({"as_json": True}, 1), ({"shape": "openai"}, 1)]
-)
-def test_shown_records_go_where_the_table_goes(options, stream, capsys, monkeypatch):
-    monkeypatch.setattr(output, "_write_records", lambda *_: None)
-    monkeypatch.setattr(
-        "agentlite.stages.prep.show.rendered", lambda folder, count: ["⟦shown⟧"] * count
-    )
-    plan = SimpleNamespace(settings={"max_length": 9, "join": 1, "join_tokens": 99})
-    monkeypatch.setattr("agentlite.cli.output.run_folder.read_plan", lambda folder: plan)
-    done = Result("prep", "done", "f", {"read": 1, "kept": 1}, [], 1.0)
-    assert shown(done, capsys, show=2, **options)[stream].count("⟦shown⟧") == 2
-    dry = Result("prep", "dry run", "f", {"read": 1, "kept": 1}, [], 1.0)
-    assert "shown" not in "".join(shown(dry, capsys, show=2))
 
 
 def test_a_dry_run_of_eval_says_what_is_missing_for_each_model(capsys):

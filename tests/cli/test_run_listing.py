@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from agentlite.cli import run_listing
 from agentlite.cli.run_listing import free, inventory, size
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import write_rows
@@ -68,31 +67,6 @@ def test_a_stage_is_done_failed_broken_or_half_done(tmp_path):
         "broken": ("broken", "out has changed since the stage wrote it", "3 of 5 rows kept"),
         "half": ("half", "", ""),
     }
-
-
-def test_stages_come_in_the_order_in_which_they_were_begun_with_sizes_and_ages(
-    tmp_path, monkeypatch
-):
-    for number, name in enumerate(("c", "a", "b")):
-        with stage(tmp_path / name) as one:
-            checkpoint(one.folder, 1)
-            (one.folder / "log").write_bytes(b"x" * 7)
-        for path in (tmp_path / name).glob("*.json*"):
-            os.utime(path, (1000 + number, 1000 + number))
-    monkeypatch.setattr(run_listing.time, "time", lambda: 1010.04)
-    found = inventory(tmp_path)
-    assert [one.stage for one in found] == ["c", "a", "b"]
-    assert [one.age for one in found] == [10.0, 9.0, 8.0]
-    for one in found:
-        folder = tmp_path / one.stage
-        assert (
-            one.bytes
-            == size(folder)
-            == sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        )
-        state = folder / "checkpoints/checkpoint-1/trainer_state.json"
-        assert one.checkpoint_bytes == 100 + 2 + state.stat().st_size
-        assert (one.run, one.command) == (str(tmp_path), "sft")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """The fix that an unknown name gets."""
 
-import pytest
-
 from agentlite.cli.main import COMMANDS
 from agentlite.config.pipeline import STAGES
 from agentlite.config.settings import fields
@@ -23,19 +21,6 @@ def test_the_exit_codes_are_those_that_scripts_know():
     assert (errors.OTHER_PLAN, errors.REJECTS, errors.MODEL, errors.DIVERGED) == (3, 4, 5, 6)
     assert (errors.OUT_OF_MEMORY, errors.NETWORK, errors.GATE) == (7, 8, 9)
     assert (errors.DISK, errors.LOCKED) == (74, 75)
-
-
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        (UserError("is wrong."), "is wrong."),
-        (UserError("is wrong.", "Fix it."), "is wrong.\nFix it."),
-        (UserError("is wrong.", location="a.yaml"), "a.yaml: is wrong."),
-        (UserError("is wrong.", "Fix it.", location="a.yaml"), "a.yaml: is wrong.\nFix it."),
-    ],
-)
-def test_an_error_is_printed_with_its_location_before_and_its_fix_below(error, text):
-    assert str(error) == text
 
 
 def test_other_names_are_of_one_thing_each_and_names_of_ours_stay_what_they_are():

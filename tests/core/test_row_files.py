@@ -77,15 +77,6 @@ def test_a_row_that_the_disk_took_in_part_is_taken_back(tmp_path):
     assert list(read_rows(path)) == [{"n": 1}, {"n": 3}]
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-def test_a_full_disk_is_told_as_one(tmp_path):
-    appender = Appender.__new__(Appender)
-    appender.path = tmp_path / "rows.jsonl"
-    with open("/dev/full", "wb", buffering=0) as appender.file, pytest.raises(UserError) as told:
-        appender.append({"n": 1})
-    assert told.value.exit_code == 74
-
-
 def test_a_changed_line_is_named(tmp_path):
     path = tmp_path / "rows.jsonl"
     write_rows(path, [{"n": 1}])

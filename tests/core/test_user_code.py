@@ -11,7 +11,6 @@ from support import processes
 from support.processes import is_running, waits_until
 
 from agentlite.core import user_code
-from agentlite.core.errors import UserError
 from agentlite.core.user_code import Named, UserCode
 
 STARTS = """
@@ -117,16 +116,6 @@ def test_a_file_is_a_module_beside_its_neighbours(tmp_path, name):
         assert made.ask("f", None) == ("ok", "")
     finally:
         made.stop()
-
-
-@pytest.mark.long
-def test_a_file_that_takes_too_long_to_import_is_refused_by_its_name(tmp_path, monkeypatch):
-    monkeypatch.setattr(user_code, "LOADING", 0.3)
-    (tmp_path / "mine.py").write_text("import time; time.sleep(60)", encoding="utf-8")
-    made = UserCode([Named(str(tmp_path / "mine.py"), "f")], called, 5.0)
-    with pytest.raises(UserError, match=r"longer than 0\.3 s") as refused:
-        made.start()
-    assert refused.value.location == str(tmp_path / "mine.py") and made.child is None
 
 
 ODD = """

@@ -4,7 +4,6 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -57,38 +56,6 @@ def test_damaged_weights_are_named_and_are_to_be_fetched_again(
     with pytest.raises(UserError, match="the weights are damaged: ") as refused:
         load.load(source, Loading(engine="hf", max_length=64), trainable=False)
     assert refused.value.location.startswith(str(folder)) and refused.value.exit_code == MODEL
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize(
-    ("dtype", "tied", "targets", "folded"),
-    [
-        ("float32", True, {"q_proj"}, True),
-        ("float32", True, {"q_proj", "lm_head"}, False),  # folded in, it would change both ends
-        ("float32", True, {"embed_tokens"}, False),
-        ("float32", False, {"embed_tokens", "lm_head"}, True),
-        ("bfloat16", True, {"q_proj"}, False),  # the sums would be rounded
-    ],
-)
-def test_an_adapter_is_folded_into_the_weights_where_the_answers_stay_the_same(
-    dtype: str, tied: bool, targets: set[str], folded: bool
-) -> None:
-    import torch
-
-    done: list[str] = []
-    text = SimpleNamespace(tie_word_embeddings=tied)
-    model = SimpleNamespace(
-        eval=lambda: done.append("eval"),
-        merge_adapter=lambda: done.append("merge"),
-        dtype=getattr(torch, dtype),
-        config=SimpleNamespace(use_cache=False, get_text_config=lambda: text),
-        peft_config={"default": SimpleNamespace(target_modules=targets)},
-    )
-    load._switch_to_inference(model)
-    assert done == ["eval", *(["merge"] if folded else [])] and model.config.use_cache
-    model.for_inference = lambda: done.append("unsloth's")
-    load._switch_to_inference(model)
-    assert done.count("unsloth's") == done.count("eval") == 1
 
 
 IDS = (

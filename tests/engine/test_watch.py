@@ -9,7 +9,7 @@ import pytest
 
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import read_rows
-from agentlite.engine.watch import Follower, Journal, Watch, mean
+from agentlite.engine.watch import Follower, Journal, Watch
 
 INF, NAN = float("inf"), float("nan")
 
@@ -80,28 +80,6 @@ def test_the_last_step_is_saved_and_measured_and_a_stop_saves_its_step(
     )
     found = (control.should_save, control.should_evaluate, control.should_training_stop)
     assert found == expected
-
-
-@pytest.mark.parametrize(
-    ("values", "found"),
-    [
-        ([1.0, 2.0], 1.5),
-        ([0.0, 1.0], 0.5),  # a reward of nothing counts
-        ([0.0, 0.0], 0.0),
-        ([None, 3.0], 3.0),
-        ([None, 0.0, 3.0], 1.5),
-        ([None], 0.0),
-        ([], 0.0),
-        ([-1.0, 1.0, 0.0], 0.0),
-        ([1 / 3], 0.3333),
-    ],
-)
-def test_a_mean_is_over_all_that_was_measured_zeros_too(
-    values: list[float | None], found: float
-) -> None:
-    rows = [{"step": step, "reward": value} for step, value in enumerate(values)]
-    assert mean(rows, "reward") == found
-    assert mean([*rows, {"step": 99}], "reward") == found
 
 
 def test_the_pace_is_a_row_for_each_step_and_stops_nothing(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from agentlite.config import gpu_profiles, resolve
 from agentlite.config.gpu_profiles import AUTO, CPU, DRIVERS, GPU, is_hidden, is_too_old
 from agentlite.config.pipeline import TRAINERS
 from agentlite.config.settings import CPU_MODEL
-from agentlite.config.torch_builds import NoBuild, best_for, build_for
+from agentlite.config.torch_builds import best_for
 from agentlite.core.console import hidden, print_table
 from agentlite.core.errors import UserError
 from agentlite.engine.planning.choose import auto_settings, set_already
@@ -44,7 +44,6 @@ WITHOUT_TRAIN = ("pyarrow", "gguf", "accelerate", "datasets")
 LITTLE_MEMORY, LITTLE_DISK, NO_DISK = 6, 10, 1  # GB
 GB = 1e9
 HEADERS = Path(sysconfig.get_path("include")) / "Python.h"
-Release = tuple[int, ...]
 
 
 class Finding(Struct, frozen=True):
@@ -64,31 +63,6 @@ class Facts(NamedTuple):
     driver: str | None
 
 
-class Bad(NamedTuple):
-    """Releases of a package, from one to below another, that do harm, and why."""
-
-    package: str
-    first: Release
-    below: Release
-    why: str
-
-
-NEVER: Release = (9999,)
-KNOWN_BAD = (
-    Bad("torch", (), (2, 6), "loading a checkpoint can run code (CVE-2025-32434)"),
-    Bad("torch", (2, 15), NEVER, "Unsloth 2026.10.9 takes none from 2.15 on"),
-    Bad(
-        "transformers",
-        (),
-        (5, 3),
-        "a model's config.json can run code (CVE-2026-4372, CVE-2026-5241)",
-    ),
-    Bad("transformers", (5, 18), NEVER, "Unsloth 2026.10.9 takes none above 5.17"),
-    Bad("trl", (), (1, 15), "lacks what dpo and grpo stand on"),
-    Bad("trl", (1, 15, 1), NEVER, "Unsloth 2026.10.9 takes none above 1.15.0"),
-)
-
-
 def findings(run: Path) -> list[Finding]:
     """`run`: the workspace, whose disk counts. A check that fails is a finding itself."""
     facts, found = Facts(run, gpu_profiles.card(), gpu_profiles.driver()), list[Finding]()
@@ -102,7 +76,7 @@ def findings(run: Path) -> list[Finding]:
     return [replace(one, detail=hidden(one.detail), fix=hidden(one.fix)) for one in found]
 
 
-# --- packages: missing, other than tested, or known to be harmful; none is imported
+# --- packages: missing, or of a release that is not taken; none is imported
 
 
 def python(facts: Facts) -> Iterator[Finding]:
@@ -134,40 +108,19 @@ def installed(facts: Facts) -> Iterator[Finding]:
         yield Finding("packages", "problem", f"not installed: {', '.join(missing)}", fix)
 
 
-def tested(facts: Facts) -> Iterator[Finding]:
-    """Of the packages that agentlite names itself: what these bring along is theirs. Torch and what
-    is built for it are those that setup.sh takes for the card and its driver.
-    """
-    by_extra, pinned = named(), tested_set()
-    if facts.card and facts.driver:
-        try:
-            pins = build_for(facts.card, facts.driver).pins
-        except NoBuild:
-            pins = ()
-        pinned |= dict(pin.split("==") for pin in pins)
-    extras = ("", "train", "retriever", "deepspeed", "serve")
-    ours = [name.lower().replace("_", "-") for extra in extras for name in by_extra[extra]]
-    there = {name: found for name in ours if name in pinned and (found := version(name))}
-    other = [
-        f"{name} {found} (tested: {pinned[name]})"
-        for name, found in there.items()
-        if found.partition("+")[0] != pinned[name]
-    ]
-    if other:
-        fix = f"It may well work; to be sure: pip install -c {tested_file()} 'agentlite[train]'"
-        yield Finding("tested set", "warning", ", ".join(other), fix)
-    else:
-        detail = f"{len(there)} packages, each in the version that was tested"
-        yield Finding("tested set", "ok", detail)
+def releases(facts: Facts) -> Iterator[Finding]:
+    """Of what agentlite and Unsloth ask for: the releases that they do not take."""
+    from packaging.requirements import Requirement
 
-
-def known_bad(facts: Facts) -> Iterator[Finding]:
-    for package, first, below, why in KNOWN_BAD:
-        found = version(package)
-        release = tuple(int(part) for part in re.findall(r"\d+", found.partition("+")[0])[:3])
-        if found and first <= release < below:
-            fix = f"pip install {package}=={tested_set()[package]}"
-            yield Finding(package, "problem", f"{found}: {why}", fix)
+    for owner in filter(version, ("agentlite", "unsloth")):
+        for line in importlib.metadata.requires(owner) or ():
+            needed = Requirement(line)
+            is_asked = not needed.marker or needed.marker.evaluate({"extra": "train"})
+            found = version(needed.name) if is_asked else ""
+            if found and not needed.specifier.contains(found, prereleases=True):
+                detail = f"{found}: {owner} takes {needed.specifier}"
+                fix = f"pip install -c {tested_file()} {needed.name}"
+                yield Finding(needed.name, "problem", detail, fix)
 
 
 def torch(facts: Facts) -> Iterator[Finding]:
@@ -220,11 +173,6 @@ def tested_file() -> Path:
     """constraints.txt: beside the package in a checkout, inside it in a wheel."""
     inside = Path(__file__).parents[2] / "constraints.txt"
     return inside if inside.exists() else inside.parent.parent / inside.name
-
-
-def tested_set() -> dict[str, str]:
-    text = tested_file().read_text(encoding="utf-8")
-    return dict(re.findall(r"^([\w.-]+)==(\S+)", text, flags=re.MULTILINE))
 
 
 # --- the machine
@@ -375,8 +323,7 @@ def why_unreached(url: str) -> str:
 CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     python,
     installed,
-    tested,
-    known_bad,
+    releases,
     torch,
     gpu,
     memory,

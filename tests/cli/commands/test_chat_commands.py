@@ -10,7 +10,7 @@ from agentlite.cli.commands import chat
 from agentlite.cli.commands.chat import HELP, LEAVING, Prompter
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call
-from agentlite.deploy.chat_session import ChatSession, GivenUp
+from agentlite.deploy.chat_session import GivenUp
 
 CALL = Call("get_weather", {"city": "Oslo"})
 
@@ -83,13 +83,3 @@ def test_what_a_command_says_at_either_prompt_is_no_message(talk, command):
 )
 def test_a_turn_is_taken_back_at_either_prompt(talk, typed, left):
     assert talk(*typed)[0] == left
-
-
-def test_a_session_takes_the_turn_back_that_is_given_up(monkeypatch):
-    session = ChatSession(None, (), lambda call: "", print, print)  # type: ignore[arg-type]
-    monkeypatch.setattr(session, "_step", lambda decoding: (_ for _ in ()).throw(GivenUp("/undo")))
-    session.messages[:] = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-    before = [*session.messages]
-    with pytest.raises(GivenUp):
-        session.say("c", None)  # type: ignore[arg-type]
-    assert session.messages == before
