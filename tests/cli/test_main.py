@@ -200,25 +200,6 @@ def test_a_full_disk_is_exit_74_and_nothing_looks_done(tmp_path, rows):
     assert not list((tmp_path / "run" / "prep").glob("t*.jsonl"))
 
 
-def test_print_config_is_a_file_of_settings_with_their_origin(tmp_path):
-    done = agentlite("prep", "--print-config", "--seed", 3, "--profile", "cpu")
-    assert done.returncode == 0
-    assert "  seed: 3" in done.stdout.decode()
-    assert "# --seed" in done.stdout.decode()
-
-
-def test_the_python_functions_take_a_recipe_and_the_workspace_from_the_environment(
-    tmp_path, rows, monkeypatch
-):
-    import agentlite as package
-
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(f"prep:\n  sources: [{rows}]\n  dev: 0.2\n  test: 0.3\n", encoding="utf-8")
-    monkeypatch.setenv("AGENTLITE_RUN", str(tmp_path / "run"))
-    assert package.prep(config=str(recipe)).figures["kept"] == len(ROWS)
-    assert (tmp_path / "run" / "prep" / "done.json").exists()
-
-
 @pytest.mark.long
 def test_the_python_functions_are_the_commands(tmp_path, rows):
     import agentlite as package

@@ -5,7 +5,6 @@ from typing import Any
 from agentlite.cli.summary_tables import (
     Line,
     of_prep,
-    of_queries,
 )
 
 FIGURES: dict[str, Any] = {
@@ -68,13 +67,3 @@ def test_the_split_has_shares_and_a_missed_one_is_marked():
     assert found["dev"] == [Line("dev", "5", "7% of the records; 15 were asked for", "yellow")]
     (test,) = found["test"]
     assert test.words == "30% of the records; 3 call only tools that train never calls"
-
-
-def test_queries_are_shown_by_cluster():
-    clusters = [{"example": "Is it wet?", "seeds": 5, "new": 2}]
-    figures = {"kept": 2, "wanted": 3, "seeds": 5, "requests": 4, "dropped": {"copy": 1}}
-    assert of_queries({**figures, "clusters": clusters}) == [
-        Line("queries", "2", "of 3, from 5 by 4 requests", "yellow"),
-        Line("cluster", "2", "new, 5 seeds such as: Is it wet?"),
-        Line("dropped", "1", "copy", "yellow"),
-    ]

@@ -146,20 +146,3 @@ def test_nothing_fits_that_is_nested_too_deep_to_be_read_back() -> None:
     assert fits(value, {}) and not is_too_deep(value)
     assert not fits([value], {}) and is_too_deep({"a": value})
     assert schema_error([value], {}) == f"is nested deeper than {DEEPEST}"
-
-
-@pytest.mark.parametrize(
-    ("value", "types", "is_one"),
-    [
-        (1, {int}, True),
-        (1, {float}, True),
-        (1.0, {int}, False),
-        (True, {int}, False),
-        (True, {float}, False),
-        (True, {bool, str}, True),
-    ],
-)
-def test_a_truth_value_is_no_number_and_a_whole_number_is_one(
-    value: object, types: set[type], is_one: bool
-) -> None:
-    assert is_one_of(value, types) is is_one

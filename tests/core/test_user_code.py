@@ -91,33 +91,6 @@ def test_one_child_answers_until_it_is_lost_and_another_takes_its_place(code):
         assert code.ask("pid", None)[0] != before
 
 
-# what a file does with its own classes and its neighbours; each f() is then "ok"
-FILES_OF_THEIR_OWN = {
-    "pickle": """
-import copy, pickle
-class Trip:
-    city = "ok"
-def f(_): return pickle.loads(pickle.dumps(copy.deepcopy(Trip()))).city
-""",
-    "neighbour": """
-import next_door
-def f(_): return next_door.WORD
-""",
-}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", FILES_OF_THEIR_OWN)
-def test_a_file_is_a_module_beside_its_neighbours(tmp_path, name):
-    (tmp_path / "next_door.py").write_text('WORD = "ok"', encoding="utf-8")
-    (tmp_path / "mine.py").write_text(FILES_OF_THEIR_OWN[name], encoding="utf-8")
-    made = UserCode([Named(str(tmp_path / "mine.py"), "f")], called, 20.0)
-    try:
-        assert made.ask("f", None) == ("ok", "")
-    finally:
-        made.stop()
-
-
 ODD = """
 import os, signal
 def raises(_): raise ValueError("no")
@@ -170,13 +143,3 @@ def test_each_function_has_an_answer_or_a_reason_why_it_has_none(tmp_path):
             assert (value == outcome and not problem) or problem.startswith(str(outcome)), name
     finally:
         made.stop()
-
-
-@pytest.mark.long
-def test_a_child_that_ended_between_two_calls_is_replaced(code):
-    before, _ = code.ask("pid", None)
-    os.kill(before, signal.SIGKILL)
-    assert waits_until(lambda: not is_running(before))
-    value, problem = code.ask("doubled", 1)
-    assert value is None and ("lost its process" in problem or "exit code -9" in problem)
-    assert code.ask("doubled", 1) == (2, "")

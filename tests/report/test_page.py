@@ -4,17 +4,18 @@ small.
 
 import base64
 import html
-import itertools
 import json
 import re
+import shutil
+import subprocess
 import zlib
+from pathlib import Path
 
 import pytest
 import yaml
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from support.browser import browser, installed
 from support.generated_run import stage, write_run
 
 from agentlite.cli.main import group
@@ -182,42 +183,26 @@ def test_a_curve_has_few_points_and_none_that_is_no_number(losses):
         assert "nan" not in chart.svg and "inf" not in chart.svg
 
 
-needs_browser = pytest.mark.skipif(
-    not installed(), reason="no Chromium is installed: apt-get install chromium"
-)
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
 
 
-@pytest.fixture(scope="module")
-def chromium():
-    with browser() as page:
-        yield page
+def in_the_browser(page: Path) -> str:
+    """The page as a browser has it once its scripts have run to their end."""
+    options = ("--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000")
+    command = [str(CHROMIUM), *options, "--dump-dom", page.resolve().as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert 'data-ready="true"' in done.stdout, done.stderr
+    return done.stdout
 
 
 @pytest.mark.long
 @pytest.mark.browser
-@needs_browser
-@pytest.mark.parametrize(("width", "dark"), list(itertools.product((1280, 390), (False, True))))
-def test_a_page_renders_without_errors_and_without_sideways_scrolling(
-    run, chromium, tmp_path, width, dark
-):
+@pytest.mark.skipif(not CHROMIUM, reason="no Chromium is installed: apt-get install chromium")
+def test_a_page_runs_to_its_end_and_a_models_text_stays_text(run, tmp_path):
     read_page(run)
-    chromium.open(run / "report.html", width=width, dark=dark)
-    assert chromium.errors == []
-    assert chromium.value("document.documentElement.scrollWidth") <= width
-    assert chromium.value("document.querySelectorAll('.list button').length") == 12
-    assert chromium.value("document.querySelector('.detail').innerText.includes('Expected')")
-    shot = chromium.screenshot()
-    (tmp_path / "report.png").write_bytes(shot)
-    print(f"loaded in {chromium.load_seconds():.2f} s, {len(shot)} bytes of screenshot at {width}")
-    assert shot.startswith(b"\x89PNG") and len(shot) > 20_000
-
-
-@pytest.mark.long
-@pytest.mark.browser
-@needs_browser
-def test_a_models_text_stays_text_in_the_browser(chromium, tmp_path):
+    shown = in_the_browser(run / "report.html")
+    assert shown.count("<button") >= 12 and "Expected" in shown
     page = write_run(tmp_path / "run", ["base"], 3, evil) / "report.html"
     read_page(page.parent)
-    chromium.open(page, width=1280)
-    assert chromium.errors == [] and chromium.value("document.images.length") == 0
-    assert chromium.value("document.querySelector('.said > pre').textContent") == EVIL
+    shown = in_the_browser(page)
+    assert html.escape(EVIL, quote=False) in shown and "<img" not in shown
