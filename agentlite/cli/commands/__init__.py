@@ -32,7 +32,6 @@ agentlite doctor --json | jq '.findings[] | select(.state != "ok")'
 agentlite plan --model Qwen/Qwen2.5-7B-Instruct --fit 12GB
 agentlite plan --command grpo --profile rtx4090 --set grpo.group_size=8
 agentlite plan --config-json config.json --command dpo --json
-agentlite plan --sweep
 """,
         "estimate memory",
     ),

@@ -7,7 +7,6 @@ import msgspec
 from msgspec import Struct
 
 from agentlite.cli.help_page import Command
-from agentlite.cli.options import OUTPUT
 from agentlite.cli.stage_options import GivenOptions
 from agentlite.config.fields import COMMON, Section
 from agentlite.config.gpu_profiles import GRAPHED, SWITCHES
@@ -16,7 +15,7 @@ from agentlite.config.pipeline import TRAINERS
 from agentlite.config.settings import COMMANDS, default
 from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.engine.planning.choose import FittingRows, fitting, sweep_table
+from agentlite.engine.planning.choose import FittingRows, fitting
 from agentlite.engine.planning.estimate import Planned, data_of, plan
 from agentlite.engine.planning.gpus import machine_of
 from agentlite.engine.planning.model_shape import base_of, find_shape, read_shape, with_teacher
@@ -33,7 +32,6 @@ class PlanReport(Struct, frozen=True):
     plan: Planned
     fit: list[FittingRows]
     switches: dict[str, str]  # of Unsloth, that are set and have an effect on this run
-    sweep: str
     precision_from: str  # where it was set, or the reason of --profile auto
 
 
@@ -57,8 +55,6 @@ class PlanOptions(GivenOptions, frozen=True, kw_only=True):
     """finished stage whose longest row counts [that of the command]"""
     fit: Annotated[str, Metavar("GIGABYTES"), PLANNED, COMMON] = ""
     """say what would fit into a GPU with so much memory, such as 12GB"""
-    sweep: Annotated[bool, OUTPUT, COMMON] = False
-    """show memory against context, with weights of 4 and of 16 bit"""
 
 
 def _plan(options: PlanOptions) -> None:
@@ -97,7 +93,6 @@ def _plan(options: PlanOptions) -> None:
         planned,
         fitting(command, settings, shape, machine, rows.longest) if asks_more else [],
         SWITCHES if decodes and shape.kind in GRAPHED else {},
-        sweep_table(settings, shape) if options.sweep else "",
         resolved.origin["load_in_4bit"],
     )
     if options.as_json:
@@ -133,8 +128,6 @@ def _present(report: PlanReport) -> None:
         paste = f"; {fit.paste}" if fit.paste else ""
         fits = f"{rows}, or one row of {fit.max_length}{paste}"
         print(f"{fit.bits}-bit: {fits if fit.max_length else 'nothing fits'}")
-    if report.sweep:
-        print(report.sweep)
 
 
 COMMAND = Command("plan", PlanOptions, _plan)

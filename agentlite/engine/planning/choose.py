@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from agentlite.config.resolve import Resolved
 from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.engine.planning.estimate import Estimate, estimate, load_of
+from agentlite.engine.planning.estimate import Estimate, estimate
 from agentlite.engine.planning.gpus import Machine, machine_of
-from agentlite.engine.planning.memory import GIB, MARGIN, memory
+from agentlite.engine.planning.memory import GIB, MARGIN
 from agentlite.engine.planning.model_shape import Shape, find_shape, with_teacher
 
 # 16 bit is taken only with this share to spare, for one row: no published run needed 20 % more than
@@ -21,7 +21,6 @@ CAUTION = 0.2
 CHOSEN = ("load_in_4bit", "batch_size", "gradient_accumulation", "batch_tokens")
 # as many rows fit only where they are not in memory at once: then there is nothing to change
 MOST_ROWS = 1 << 12
-SHORTEST, LONGEST = 256, 1 << 17  # tokens of a sweep
 
 
 class AutoSettings(NamedTuple):
@@ -148,21 +147,6 @@ def dry_run_memory(
             f"{f'what fits: {paste}' if paste else 'take a smaller model'}"
         )
     return {**need.terms, "total": need.total, "of": need.of, "fits": need.fits}
-
-
-def sweep_table(settings: Any, shape: Shape) -> str:
-    """A table: the GiB that one row in a micro-batch takes on a GPU, by its tokens and by bits."""
-    lines = ["tokens  4-bit GiB 16-bit GiB"]
-    tokens = SHORTEST
-    while tokens == SHORTEST or tokens <= min(LONGEST, shape.max_positions):
-        changed = replace(settings, max_length=tokens, load_in_8bit=False, batch_size=1)
-        gib = [
-            memory(load_of(replace(changed, load_in_4bit=in_4bit), shape, gpu=True)).total / GIB
-            for in_4bit in (True, False)
-        ]
-        lines.append(f"{tokens:6} {gib[0]:10.2f} {gib[1]:10.2f}")
-        tokens *= 2
-    return "\n".join(lines)
 
 
 def fitting(
