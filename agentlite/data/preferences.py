@@ -11,10 +11,18 @@ from agentlite.core.records import Message, Record
 from agentlite.core.row_files import Row
 from agentlite.data.curation.validate import check_dialog, validate
 from agentlite.data.formats import samples, to_record
+from agentlite.data.formats.shapes import reshaped
 
-OPENAI = ("preferred_output", "non_preferred_output")
+# how OpenAI's rows and When2Call's name what TRL's have
+PLACES = {
+    ("preferred_output", "non_preferred_output", "input.messages"): {
+        **{"chosen": "preferred_output", "rejected": "non_preferred_output"},
+        **{"messages": "input.messages", "tools": "input.tools"},
+    },
+    ("chosen_response",): {"chosen": "chosen_response", "rejected": "rejected_response"},
+}
 SCORES = (("chosen_score", "rejected_score"), ("score_chosen", "score_rejected"))
-ANSWERS = ("chosen", "rejected", "rejected_response", "rejected_messages", *OPENAI)
+ANSWERS = ("chosen", "rejected", "rejected_response", "rejected_messages")
 # a text that is not a whole chain, or holds a result or a call in another model's form
 UNSPLIT = ("E206", "E208", "E214", "E218", "E222")
 EXAMPLES = (
@@ -117,22 +125,13 @@ def _record(row: Row, side: str, *, split: bool = True) -> Record:
 
 def _answer_rows(row: Row) -> tuple[Row, list[Row]]:
     """The row with the chosen answer, and with each rejected one, as rows of other formats."""
+    row = reshaped(row, PLACES)
     rest = {key: value for key, value in row.items() if key not in ANSWERS}
     if (answers := row.get("rejected_messages")) is not None:
         return rest, [{**rest, "messages": answers}]
     if (answers := row.get("rejected_response")) is not None:
         several = isinstance(answers, list) and all(isinstance(one, str) for one in answers)
         return rest, [_answered(rest, one) for one in (answers if several else [answers])]
-    if all(row.get(key) is not None for key in OPENAI):
-        dialog = row.get("input")
-        if not isinstance(dialog, Mapping) or not isinstance(dialog.get("messages"), list):
-            raise RowError(
-                "E202", "input: no object with messages", f"A row: {EXAMPLES[-1]}.", "input"
-            )
-        given = {key: dialog[key] for key in ("messages", "tools") if dialog.get(key)}
-        before = {**{key: value for key, value in rest.items() if key != "input"}, **given}
-        preferred, rejected = (_with_prompt(before, row[key]) for key in OPENAI)
-        return preferred, [rejected]
     if row.get("chosen") is None or row.get("rejected") is None:
         keys = ", ".join(map(str, row)) or "none"
         raise RowError("E202", f"is not a preference: keys {keys}", HINT)

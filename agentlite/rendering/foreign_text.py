@@ -6,7 +6,6 @@ A model would learn to invent results, and learn calls in another model's own fo
 import json
 import re
 from collections.abc import Iterator
-from itertools import chain
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Record
@@ -106,16 +105,27 @@ MARKS = {
 PATTERNS = {model: re.compile(marks, re.MULTILINE) for model, marks in MARKS.items()}
 # one is in each mark
 CALL_HINTS = ("<", "[TOOL_CALL", "functools[", "commentary to=", "```tool_code")
+IN_PROMPT = (
+    "Its tools stand in the prompt (ToolRL, API-Bank, SWE-smith): write `tools`, `tool_calls`."
+)
 BARE = "Llama"  # its third version writes a call as its JSON alone, or as Python
-# what may stand around such a call
-OPENING = re.compile(r"\s*(?:<think>.*?</think>\s*)?(?:```(?:json|tool_calls?)?\s*)?", re.DOTALL)
+# what may stand before such a call on its line, a label, a fence or a tag; in code it is none
+OPENING = re.compile(
+    r"(?<!```python\n)^[ \t]*(?:[\w -]{1,30}:[ \t]*)?"
+    r"(?:(?:```(?:json|tool_calls?)?|<[\w-]+>)\s*)?(?=[\w\[{])",
+    re.MULTILINE,
+)
 # how JSON names the tool of a call and its arguments, and what may hold calls
 TOOL_KEYS = ("name", "tool_name", "tool", "function", "action")
 ARGUMENT_KEYS = ("parameters", "arguments", "args", "input", "kwargs", "action_input", "tool_input")
 HOLDERS = ("tool_calls", "tool_call", "calls", "function_call", "function")
-# a tool that a text describes: by JSON, or as OpenHands does
-DESCRIBED = re.compile(r"""["']name["']\s*:\s*["']([\w.-]+)["']|FUNCTION #\d+: ([\w.-]+)""")
-PYTHON_CALL = re.compile(r"\[?\s*(?P<name>[\w.-]+)\(.*\)\]?\Z", re.DOTALL)
+# a tool that a text describes: by JSON, or as OpenHands and ToolRL do
+DESCRIBED = re.compile(
+    r"""(?:["']name["']\s*:\s*["']|FUNCTION #\d+: |^\d+\. Name: )([\w.-]+)""", re.MULTILINE
+)
+PYTHON_CALL = re.compile(
+    r"\[?\s*(?P<name>[\w.-]+)\((?:.*\)\]?(?:</\w+>)?[ \t]*$|(?s:.*)\)\s*\]?\s*\Z)", re.MULTILINE
+)
 
 
 def check_trained(record: Record) -> None:
@@ -134,15 +144,17 @@ def check_trained(record: Record) -> None:
             if goes_on and (IS_RESULT.fullmatch(block) or _is_introduced(block, record)):
                 reason = f"messages[{turn}] is trained and holds a result: the block {block!r}"
                 raise RowError("E218", reason, at=block)
-    names = names or _described(record)
-    for turn, message in trained if names else ():
+    described = names or _described(record)
+    for turn, message in trained if described else ():
         call = call_mark(message.content)
         if not call and not message.calls:
-            call = _bare_call(message.content, names)
+            call = _bare_call(message.content, described)
+        if not call and not names and message.calls:
+            call = "Hermes", message.calls[0].name
         if call:
             model, mark = call
             reason = f"messages[{turn}] is trained and holds a call in {model}'s own form: {mark!r}"
-            raise RowError("E222", reason, at=mark)
+            raise RowError("E222", reason, "" if names else IN_PROMPT, mark)
 
 
 def result_mark(text: str, tools: set[str]) -> str:
@@ -191,11 +203,7 @@ def _described(record: Record) -> set[str]:
     """The names of the tools whose schemas stand in a prompt's text."""
     prompts = (m.content for m in record.messages if m.role in ("system", "user"))
     return {
-        name
-        for prompt in prompts
-        if "arameters" in prompt
-        for name in chain.from_iterable(DESCRIBED.findall(prompt))
-        if name
+        name for prompt in prompts if "arameters" in prompt for name in DESCRIBED.findall(prompt)
     }
 
 
@@ -224,20 +232,21 @@ def call_mark(text: str) -> tuple[str, str] | None:
 
 
 def _bare_call(text: str, names: set[str]) -> tuple[str, str] | None:
-    """The same, of a text that begins with the JSON of a call, or is a call in Python."""
-    opening = OPENING.match(text)
-    start = text[opening.end() if opening else 0 :].rstrip()
-    call = PYTHON_CALL.match(start)
-    if call and call["name"] in names:
-        return BARE, call[0].split("(", 1)[0] + "("
-    start = start.removeprefix("[").lstrip()
-    if not start.startswith("{"):
-        return None
-    try:
-        first, _ = json.JSONDecoder().raw_decode(start)
-    except (ValueError, RecursionError):  # no JSON, or nested too deep for a call
-        return None
-    return (BARE, start.split(",", 1)[0]) if _is_call(first, names) else None
+    """The same, of a line that begins with the JSON of a call, or is a call in Python."""
+    for opening in OPENING.finditer(text) if any(name in text for name in names) else ():
+        call = PYTHON_CALL.match(text, opening.end())
+        if call and call["name"] in names:
+            return BARE, call[0].split("(", 1)[0] + "("
+        start = text[opening.end() :].removeprefix("[").lstrip()
+        if not start.startswith("{"):
+            continue
+        try:
+            first, _ = json.JSONDecoder().raw_decode(start)
+        except (ValueError, RecursionError):  # no JSON, or nested too deep for a call
+            continue
+        if _is_call(first, names):
+            return BARE, start.split(",", 1)[0]
+    return None
 
 
 def _is_call(value: object, names: set[str]) -> bool:

@@ -53,6 +53,14 @@ def headline(metrics: Mapping[str, Json], differences: Iterable[Json]) -> list[s
         counts = [f"{_right(whole[model], not same)} ({model})" for model in ranked]
         subject = "The whole call, with its arguments, is right for"
         sentences.append(f"{subject} {listed(counts) if others else _right(whole[best])}.")
+    timing = {model: {"metrics": of.get("timing") or {}} for model, of in metrics.items()}
+    needless = [
+        f"{model} calls a tool, or cannot be read, for {count:.0f} of {figure['count']}"
+        for model, figure in _measured(timing, "specificity").items()
+        if (count := figure["count"] * (1 - figure["mean"])) >= 1
+    ]
+    if needless:
+        sentences.append(f"Of the questions that need no tool, {listed(needless)}.")
     return sentences
 
 

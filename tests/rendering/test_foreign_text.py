@@ -222,7 +222,7 @@ CALLS = {
 }
 AT_START = [*CALLS["Phi"], *CALLS["Hermes"], CALLS["gpt-oss"][2]]
 PROSE = [
-    *(f"Such a call is written as {text}" for text in AT_START),
+    *(f"Such a call is written as {text}" for text in AT_START if "\n" not in text),
     "Call `functools[0]`, or functools[{}] in code.",
     "The token `<|python_tag|>` begins a call, as `<|tool_call|>` and `[TOOL_CALLS] [` do.",
     "Mistral writes [TOOL_CALLS] before a call.",
@@ -250,6 +250,9 @@ def test_a_trained_call_in_another_model_s_form_is_refused(model: str, text: str
         assert found and found[0] == model
         assert found[1] in written and found[1] == found[1].strip()
     for said in (text, f"I look.\n{text}") if text not in AT_START else (text,):
+        if model in ("Nemotron", "OLMo"):  # whose tags are read
+            assert to_record(row(said)).messages[1].calls
+            continue
         with pytest.raises(RowError, match=f"trained and holds a call in {model}'s own form") as no:
             to_record(row(said))
         assert no.value.code == "E222"
@@ -275,6 +278,9 @@ BARE = [
     '<think>I look.</think>\n\n{"name": "weather", "arguments": {"city": "Oslo"}}',
     "[weather(city='Oslo')]",
     'weather(city="Oslo")',
+    "I look.\nAPI-Request: [weather(city='Oslo')]",
+    'I look.\n<code>weather(city="Oslo")</code>',
+    'I look:\n{"name": "weather", "arguments": {"city": "Oslo"}}\nOne moment.',
 ]
 NO_CALLS = [
     '{"name": "forecast", "parameters": {}}',  # no tool on offer
@@ -308,6 +314,8 @@ PROMPTS = {
     "an object": f"You may call these, by their names:\n{SCHEMA}\nAnswer briefly.",
     "literals": "These are there: [" + SCHEMA.replace('"', "'") + "]",
     "OpenHands": "---- BEGIN FUNCTION #1: weather ----\nParameters:\n (1) city (string, required)",
+    "ToolRL": "**Available Tools**\n1. Name: weather\nDescription: rain\nParameters: {}",
+    "API-Bank": 'API descriptions:\n{"name": "weather", "input_parameters": {}}',
 }
 CONTAINERS: dict[str, Callable[[str, str], dict[str, object]]] = {
     "messages": lambda prompt, text: {

@@ -39,6 +39,7 @@ from agentlite.data.formats.readers import (
     read_raw,
     source_name,
 )
+from agentlite.data.formats.shapes import WAYS_OUT, reshaped
 from agentlite.data.formats.tool_calls import json_or_literal, read_tools, tools_elsewhere
 from agentlite.rendering.foreign_text import check_trained
 
@@ -133,7 +134,9 @@ def to_record(
         record = replace(record, split=known)
     if split and "rollout" not in record.meta:  # its turns are known
         if not record.is_text:
-            record = chains.untagged(chains.split(task_prompts.split(record), SYNTAXES))
+            record = chains.untagged(
+                chains.split(task_prompts.split(inline_calls.retagged(record)), SYNTAXES)
+            )
         check_trained(record)
     if len({tool.name for tool in record.tools}) < len(record.tools):  # equal tools are one
         tools = [tool for n, tool in enumerate(record.tools) if tool not in record.tools[:n]]
@@ -172,8 +175,10 @@ def _in_order(messages: Sequence[Message]) -> Iterator[Message]:
 
 def samples(value: Row, format: str | None = None) -> tuple[str, list[Row]]:
     """A row's format, and the rows that it stands for."""
-    value = _unpacked(value)
-    name = format or detected(value)
+    given, value = value, _unpacked(value)
+    name = format or _first_that_fits(value)
+    if not name:
+        raise _unknown_row(given)
     parts = FORMATS[name].parts(value)
     if not parts:
         raise RowError("E201", f"a row of {name} that holds no sample")
@@ -181,7 +186,8 @@ def samples(value: Row, format: str | None = None) -> tuple[str, list[Row]]:
 
 
 def _unpacked(value: Row) -> Row:
-    """The row, with a dialog that is written as the JSON of a list of objects as that list."""
+    """The row as a format has it, with a dialog that is the JSON of a list as that list."""
+    value = reshaped(value)
     for key in DIALOG_KEYS:
         text = value.get(key)
         if not isinstance(text, str) or not LISTED.match(text):
@@ -211,45 +217,6 @@ def _first_that_fits(row: Row) -> str:
 
 # what holds the dialog in a row of some format
 MAIN_KEYS = ("messages", "conversations", "instruction", "text", "prompt", "query", "question")
-ROWS = "FILE > rows.jsonl`"
-ONE_TURN = "Each line is one turn of a session. Join them, one file a session: `jq -cs "
-PREFERENCE = (
-    "This is a preference: `agentlite pairs --preferences FILE` and `agentlite dpo` learn it. To "
-    "imitate the better answer alone, write rows with {0} as the last turn."
-)
-# the keys that rows of other tools have, the one that an error points at first -> what to do
-FOREIGN: dict[tuple[str, ...], str] = {
-    ("body", "custom_id", "method", "url"): (
-        "This is a request for OpenAI's Batch API. Its dialog is in body: `jq -c .body "
-        f"{ROWS}; the answers are in the batch's output file."
-    ),
-    # sessions of Claude Code, of Codex, and messages alone
-    ("message", "type"): f"{ONE_TURN}'{{messages: map(.message // empty)}}' {ROWS}.",
-    ("payload", "type"): f"{ONE_TURN}'{{input: map(select(.payload.type) | .payload)}}' {ROWS}.",
-    ("role", "content"): f"{ONE_TURN}'{{messages: .}}' {ROWS}.",
-    (
-        "kind",
-        "parts",
-    ): "This is a message of pydantic-ai. Write its dialog with roles and contents.",
-    ("reward_model", "prompt"): (
-        "The answer is in reward_model.ground_truth: `jq -c '{prompt, tools, completion: "
-        f".reward_model.ground_truth}}' {ROWS}."
-    ),
-    ("trajectory",): (
-        "The dialog is in trajectory: `jq -c '{tools, messages: [.trajectory[] | .content //= "
-        f'.text | .role |= sub("^ai$"; "assistant") | del(.text)]}}\' {ROWS}.'
-    ),
-    ("messages_and_choices",): (
-        "Its messages are in messages_and_choices: `jq -c '{tools, messages: "
-        f"[.messages_and_choices[] | .message // .]}}' {ROWS}."
-    ),
-    ("chosen", "rejected"): PREFERENCE,
-    ("preferred_output", "non_preferred_output"): PREFERENCE,
-    **{
-        (key,): f"Its rows are in {key}: `jq -c '.{key}[]' {ROWS}."
-        for key in ("data", "rows", "examples", "train", "dialogs", "items")
-    },
-}
 
 
 def _unknown_row(row: Row) -> RowError:
@@ -265,7 +232,7 @@ def _unknown_row(row: Row) -> RowError:
             if _first_that_fits(renamed):
                 hint = f"Did you mean '{right}' in place of '{wrong}'?"
                 return RowError("E202", reason, hint, wrong)
-    for keys, hint in FOREIGN.items():
+    for keys, hint in WAYS_OUT.items():
         if row.keys() >= {*keys}:
             return RowError("E202", reason, hint.replace("{0}", keys[0]), keys[0])
     return RowError("E202", reason)

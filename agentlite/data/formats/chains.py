@@ -21,6 +21,8 @@ TOKEN = re.compile(
 )
 LEVEL = {**dict.fromkeys("([{", 1), **dict.fromkeys(")]}", -1)}
 OPENING = re.compile(r"[\s,]*+([\[{])")
+WRITTEN = re.compile(r"\s*\[?\s*[\w.-]+\(")  # as Python has it
+PARAMETER = re.compile(r"[^][(){}='\",]+")
 RESULT = re.compile(
     r"\s*<tool_(?P<tag>response|result)>((?:(?!<tool_re).)*?)</tool_(?P=tag)>\s*", re.DOTALL
 )
@@ -41,11 +43,6 @@ class PromptParts(NamedTuple):
     chain: str = ""
 
 
-def _next_answered(message: Message, waiting: list[Call]) -> list[Message]:
-    """A result answers the call before it, which has no id of its own."""
-    return [replace(message, call_id=waiting.pop(0).id if waiting else message.call_id)]
-
-
 class Syntax(NamedTuple):
     """How a protocol writes a chain of calls and results as text.
 
@@ -53,8 +50,7 @@ class Syntax(NamedTuple):
     protocol whose labels are plain words takes a lone call for one only where the record has
     `tools` or results. `messages`: the turns of an answer, where these tools are on offer; it adds
     the calls to those made before, by id, with all other fields of them. `result`: the result that
-    a user's turn is, None if it is a question. `results`: those that a tool's turn holds, which
-    take their calls from those that wait.
+    a user's turn is, None if it is a question.
     """
 
     is_prompt: Callable[[str], object]
@@ -62,7 +58,6 @@ class Syntax(NamedTuple):
     messages: Callable[[str, bool, dict[str, Row], Sequence[Tool]], Iterable[Message]]
     is_chain: Callable[[str, bool], object] = lambda text, tools: False
     result: Callable[[str], str | None] = lambda text: None
-    results: Callable[[Message, list[Call]], list[Message]] = _next_answered
 
 
 def split(record: Record, syntaxes: Iterable[Syntax]) -> Record:
@@ -107,7 +102,7 @@ def take_apart(record: Record, syntax: Syntax) -> Record:
                     raise RowError("E214", f"gold for message {turn}, which holds several steps")
                 gold[len(messages) - 1] = record.gold[turn]
         elif message.role == "tool":
-            messages += syntax.results(message, waiting)
+            messages += results_of(message, waiting)
         elif message.role == "system" or syntax.is_prompt(message.content):
             prompt = syntax.prompt(message.content)
             tools += [tool for tool in prompt.tools if tool.name not in declared]
@@ -224,15 +219,31 @@ def tools_at(text: str, start: int) -> tuple[tuple[Tool, ...], int]:
 
 
 def calls_in(text: str) -> list[Call]:
-    """The call that a text is, or those of a list or of objects one after another."""
+    """The call that a text is, or those of a list or of objects in a row, as JSON or as Python."""
     value: object = text
     try:
-        value = json_or_literal(text)
+        value = [*written_calls(text)] if WRITTEN.match(text) else json_or_literal(text)
     except RowError:
         written, end = objects_at(text, 0, "E206")
         value = written if len(written) > 1 and not text[end:].strip() else text
     calls = value if isinstance(value, list) and value else [value]
     return [read_call(call, json_or_literal) for call in calls]
+
+
+def written_calls(text: str) -> Iterator[Row]:
+    """The calls of `[f(x=1), g()]`. Names may hold blanks and slashes, so this is not Python."""
+    for call in split_at(",", text.strip().removeprefix("[").removesuffix("]")):
+        name, opened, _ = call.partition("(")
+        if not opened or not name.strip() or end_of(call, len(name), "E206") != len(call.rstrip()):
+            raise RowError("E206", f"no call: {shortened(call)}")
+        given = call.rstrip()[len(name) + 1 : -1]
+        arguments: dict[str, Any] = {}
+        for argument in split_at(",", given) if given.strip() else []:
+            key, _, value = argument.partition("=")
+            if not PARAMETER.fullmatch(key) or key.strip() in arguments:
+                raise RowError("E206", f"no argument, or one given twice: {shortened(argument)}")
+            arguments[key.strip()] = json_or_literal(value.strip())
+        yield {"name": name.strip(), "arguments": arguments}
 
 
 def sentences(*patterns: str) -> re.Pattern[str]:
@@ -250,6 +261,18 @@ def value_of(text: str) -> object:
         return json_or_literal(text)
     except RowError:
         return text
+
+
+def results_of(message: Message, waiting: list[Call]) -> list[Message]:
+    """A list of {"name", "results"}, one a call; any other text is the one result there is."""
+    if not waiting:  # the calls are turns of their own, with ids
+        return [message]
+    value = value_of(message.content)
+    results = value if isinstance(value, list) else []
+    if results and all(isinstance(result, dict) and "results" in result for result in results):
+        named = ({key: result[key] for key in result if key != "arguments"} for result in results)
+        return [result_of(result, plain(result), "results", waiting) for result in named]
+    return [result_of(value, message.content, "results", waiting)]
 
 
 def result_of(value: Any, text: str, key: str, waiting: list[Call]) -> Message:

@@ -3,12 +3,11 @@
 import contextlib
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Message, Record, Role, Tool, plain
+from agentlite.core.records import Call, Message, Record, Role, Tool
 from agentlite.data.formats import sharegpt
 from agentlite.data.formats.chains import (
     PromptParts,
@@ -17,10 +16,10 @@ from agentlite.data.formats.chains import (
     end_of,
     result_of,
     sentences,
-    split_at,
     take_apart,
     tools_at,
     value_of,
+    written_calls,
 )
 from agentlite.data.formats.format import Format, Row, meta_of, text_at
 from agentlite.data.formats.json_decode import shortened
@@ -35,8 +34,20 @@ from agentlite.rendering.foreign_text import OWN_NAME, RESULT_NAME
 
 # --- Hermes: <tools>, <tool_call> and <tool_response> ---
 
-TOOLS = re.compile(r"<tools>\s*(?=[\[{])")
-CLOSED = re.compile(r"\s*</tools>\.?")
+# tags that others write in place of these: BUTTON, When2Call and Nemotron, OLMo
+TAGS = {"tool": "tools", **dict.fromkeys(("call", "TOOLCALL", "function_calls"), "tool_call")}
+TAGGED = re.compile(
+    rf"<({'|'.join(TAGS)})>(\s*(?:[\[{{\s]+[\"'](?:name|arguments|type)\b|\[?[\w.-]+\()"
+    r"(?:(?!<\1>).)*?)</\1>",
+    re.DOTALL,
+)
+FINAL = re.compile(r"<final>(.*)</final>", re.DOTALL)  # BUTTON's answer
+# also as AmanPriyanshu's rows and Kimi's template list them
+TOOLS = re.compile(
+    r"(?:(?P<tag><tools>)|^## Tools|<\|im_system\|>tool_declare<\|im_middle\|>)\s*(?=[\[{])",
+    re.MULTILINE,
+)
+CLOSED = re.compile(r"\s*(?:</tools>\.?|<\|im_end\|>)")
 CALL = re.compile(r"<tool_call>(?:(?!<tool_call>).)*?</tool_call>", re.DOTALL)
 BLOCK = re.compile(
     r"<tool_call>(?P<call>(?:(?!<tool_call>).)*?)</tool_call>"
@@ -59,6 +70,9 @@ HERMES_FRAME = sentences(
         r"make:.{0,3000}?\n</tool_call>"
     ),
     r"For each function call,? return a json object.{0,3000}?\n</tool_call>",
+    r"You are an expert in using functions.{0,200}?are detailed below:",
+    r"In your response, you need first provide.{0,3000}?<final></final>\"?\.?",
+    r"## Tool-Use Protocol\b.{0,3000}\Z",
 )
 
 
@@ -91,14 +105,28 @@ def read_hermes(row: Row) -> Record:
     return Record(messages=tuple(messages), tools=tuple(tools), meta=meta_of(row, *known))
 
 
+def retagged(record: Record) -> Record:
+    """The record, with the tags of others in what it is told and says as those of Hermes."""
+    messages = list[Message]()
+    for message in record.messages:
+        text = message.content
+        if message.role in ("system", "assistant") and TAGGED.search(text):
+            text = TAGGED.sub(lambda tag: f"<{TAGS[tag[1]]}>{tag[2]}</{TAGS[tag[1]]}>", text)
+            message = replace(message, content=text)
+        messages.append(message)
+    return replace(record, messages=tuple(messages))
+
+
 def _hermes_prompt(system: str) -> PromptParts:
     """The tools and, without them and their frame, the author's own words."""
     if not (opened := TOOLS.search(system)):
         return PromptParts((), system)
     tools, end = tools_at(system, opened.end())
-    if not (closed := CLOSED.match(system, end)):
+    closed = CLOSED.match(system, end)
+    if opened["tag"] and not closed:
         raise RowError("E124", "<tools> holds more than JSON, or is not closed")
-    own_words = HERMES_FRAME.sub("", system[: opened.start()] + system[closed.end() :]).strip()
+    behind = system[closed.end() if closed else end :]
+    own_words = HERMES_FRAME.sub("", system[: opened.start()] + behind).strip()
     return PromptParts(tools, own_words)
 
 
@@ -128,7 +156,7 @@ def _hermes_chain(
             made.append(replace(call, id=f"call_{len(calls)}"))
             calls[made[-1].id] = {}
     if not end:
-        yield Message("assistant", text, loss=loss)
+        yield Message("assistant", FINAL.sub(r"\1", text), loss=loss)
     elif (content := _joined([*texts, text[end:]])) or made:
         yield Message("assistant", content, tuple(made), loss=loss)
 
@@ -164,7 +192,6 @@ TOOLACE_FRAME = sentences(
     r"NO other text MUST be included\.",
 )
 FIRST_NAME = re.compile(r"\s*\[([^][(){}]*)\(")
-PARAMETER = re.compile(r"[^][(){}='\",]+")
 
 
 def _toolace_prompt(text: str) -> PromptParts:
@@ -188,40 +215,14 @@ def _toolace_answer(
     try:
         end = end_of(text, text.index("["), "E206") if first else 0
         if first and (begins_as_call or end == len(text.rstrip())):
-            called = [*_written_calls(text[text.index("[") + 1 : end - 1], len(calls))]
+            written = enumerate(written_calls(text[:end]), len(calls))
+            called = [read_call({**call, "id": f"call_{number}"}) for number, call in written]
     except RowError:
         if begins_as_call:
             raise
     calls |= {call.id: {} for call in called}
     content = text[end:].strip() if called else text
     yield Message("assistant", content, tuple(called), loss=loss)
-
-
-def _toolace_results(message: Message, waiting: list[Call]) -> list[Message]:
-    """A list of {"name", "results"}, one a call; any other text is the one result there is."""
-    if not waiting:  # the calls are turns of their own, with ids
-        return [message]
-    value = value_of(message.content)
-    results = value if isinstance(value, list) else []
-    if results and all(isinstance(result, dict) and "results" in result for result in results):
-        return [result_of(result, plain(result), "results", waiting) for result in results]
-    return [result_of(value, message.content, "results", waiting)]
-
-
-def _written_calls(text: str, made: int) -> Iterator[Call]:
-    """Names may hold blanks, dots and slashes, so this is not Python."""
-    for number, call in enumerate(split_at(",", text), made):
-        name, opened, _ = call.partition("(")
-        if not opened or not name.strip() or end_of(call, len(name), "E206") != len(call.rstrip()):
-            raise RowError("E206", f"no call: {shortened(call)}")
-        given = call.rstrip()[len(name) + 1 : -1]
-        arguments: dict[str, Any] = {}
-        for argument in split_at(",", given) if given.strip() else []:
-            key, _, value = argument.partition("=")
-            if not PARAMETER.fullmatch(key) or key.strip() in arguments:
-                raise RowError("E206", f"no argument, or one given twice: {shortened(argument)}")
-            arguments[key.strip()] = json_or_literal(value.strip())
-        yield Call(name.strip(), arguments, f"call_{number}")
 
 
 # --- Glaive: {"system", "chat"}, a dialog written as one text ---
@@ -288,7 +289,7 @@ def _glaive_call(text: str) -> tuple[Call, str]:
 
 
 SYNTAX = Syntax(TOOLS.search, _hermes_prompt, _hermes_chain, lambda text, tools: CALL.search(text))
-TOOLACE_SYNTAX = Syntax(LIST.search, _toolace_prompt, _toolace_answer, results=_toolace_results)
+TOOLACE_SYNTAX = Syntax(LIST.search, _toolace_prompt, _toolace_answer)
 GLAIVE_SYNTAX = Syntax(GLAIVE_FRAME.search, _glaive_prompt, _glaive_answer)
 HERMES_FC_EXAMPLE = r"""{"id": "1", "conversations": [{"from": "system", "value": "You are a function calling AI model. You are provided with function signatures within <tools> </tools> XML tags.\n<tools>\n[{'type': 'function', 'function': {'name': 'weather', 'parameters': {'type': 'object', 'properties': {'city': {'type': 'string'}}}}}]\n</tools>"}, {"from": "human", "value": "Is it wet in Oslo?"}, {"from": "gpt", "value": "<tool_call>\n{'arguments': {'city': 'Oslo'}, 'name': 'weather'}\n</tool_call>"}, {"from": "tool", "value": "<tool_response>\n{\"name\": \"weather\", \"content\": {\"mm\": 4}}\n</tool_response>"}, {"from": "gpt", "value": "Yes."}]}"""  # noqa: E501  (a row is one line)
 HERMES_FC = Format(

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from agentlite.core.errors import RowError, nearest
 from agentlite.core.plain_words import kind, type_error
 from agentlite.core.records import Call, Gold, Message, Record, Role, Task, Tool, plain
+from agentlite.data.formats.chains import written_calls
 from agentlite.data.formats.format import (
     Format,
     Row,
@@ -20,7 +21,7 @@ from agentlite.data.formats.format import (
 )
 from agentlite.data.formats.json_decode import json_value, shortened
 from agentlite.data.formats.tool_calls import call_of, read_call, read_tools
-from agentlite.rendering.protocol import joined, with_thought
+from agentlite.rendering.protocol import joined, thought_and_words, with_thought
 
 ROLES: dict[str, Role] = {
     "system": "system",
@@ -29,6 +30,8 @@ ROLES: dict[str, Role] = {
     "assistant": "assistant",
     "tool": "tool",
     "function": "tool",
+    "environment": "tool",  # of Dolci
+    **{"System": "system", "User": "user", "Chatbot": "assistant"},  # of Cohere
 }
 # what a thinking model thought before it spoke, as servers and data sets name it; some write two
 NAMES, ENDS = ("reasoning", "thinking", "thought", "thoughts"), ("_content", "_text", "")
@@ -40,7 +43,7 @@ PART_TYPES = ("thinking", "reasoning")  # of a content
 LOSS = ("loss", "weight", "train")
 PARTS_LEARNED = ("train_detail",)  # with Axolotl
 BEGUN = ("partial", "prefix")  # of an answer to go on with: with Kimi; DeepSeek and Mistral
-CALLS = ("tool_calls", "function_call")
+CALLS = ("tool_calls", "function_call", "function_calls")
 SENT_TO = ("recipient", "to", "tool_name")  # keys that name the tool a message is sent to
 CHANNELS = ("analysis", "commentary", "final")  # of gpt-oss
 WORDS = frozenset(("role", "content", "tool_call_id", "name", "tool_name", *LOSS))
@@ -84,23 +87,28 @@ def read_gold(value: object) -> dict[int, Gold]:
 
 
 def merged(messages: Iterable[Message]) -> tuple[Message, ...]:
-    """The messages; what the assistant says and then the calls it makes, written as two turns,
-    become one.
+    """The messages; what the assistant thinks or says and then the calls it makes, or what it
+    thinks and then says, written as two turns, become one.
     """
     turns: list[Message] = []
     for message in messages:
         before = turns[-1] if turns else message
+        goes_on = bool(message.calls) or (message.role == "assistant" and only_thinks(before))
         only_says = before.role == "assistant" and not before.calls
-        if only_says and message.calls and before.loss == message.loss:
+        if only_says and goes_on and turns and before.loss == message.loss:
             message = replace(message, content=joined((turns.pop().content, message.content)))
         turns.append(message)
     return tuple(turns)
 
 
+def only_thinks(message: Message) -> bool:
+    thought, words = thought_and_words(message.content)
+    return bool(thought) and not words.strip() and not message.calls
+
+
 def read_messages(given: list[Any], tools: Iterable[Tool]) -> list[Message]:
     """The messages in their order, so that each result finds the call it answers."""
     offered = {tool.name: tool for tool in tools}
-    given = [*_with_analysis(given)]
     new_ids = _new_ids(given)  # looked for when the first of them is needed
     messages: list[Message] = []
     waiting: list[Call] = []  # of the last turn: those that no result answers yet
@@ -112,6 +120,8 @@ def read_messages(given: list[Any], tools: Iterable[Tool]) -> list[Message]:
         if role == "assistant" and not _calls(message):
             message = _addressed(message, offered)
         content, thoughts = message.get("content"), list[str]()
+        if message.get("channel") == "analysis" and not message.get("recipient"):
+            content = with_thought(content or "", "")  # with gpt-oss, a message of its own
         if role == "assistant":
             content, thoughts = apart(content)
         content, loss = _text(content, role, place), has_loss(message)
@@ -139,25 +149,6 @@ def read_messages(given: list[Any], tools: Iterable[Tool]) -> list[Message]:
         call_id = _answered(message, waiting, are_in_order) if role == "tool" else ""
         messages.append(Message(role, content, calls, call_id, loss))
     return messages
-
-
-def _with_analysis(given: list[Any]) -> Iterator[Any]:
-    """The messages; those in which gpt-oss thinks, as the thought of the assistant's next one."""
-    waiting: list[Row] = []
-    for message in [*given, {}]:
-        if message.get("channel") == "analysis" and not message.get("recipient"):
-            waiting.append({**message, "reasoning_content": message.get("content"), "content": ""})
-            continue
-        if waiting and ROLES.get(str(message.get("role"))) == "assistant":
-            if any(has_loss(thought) != has_loss(message) for thought in waiting):
-                reason = "a thought and what it leads to are one turn, learned or not as a whole"
-                raise RowError("E201", reason, "Give all of them the same loss.")
-            thoughts = [thought["reasoning_content"] for thought in waiting]
-            yield {**message, "reasoning_content": thoughts}
-        else:
-            yield from waiting
-            yield from [message] if message else ()
-        waiting = []
 
 
 def _is_result(message: Any) -> bool:
@@ -189,6 +180,9 @@ def _answered(message: Row, waiting: list[Call], are_in_order: bool) -> str:
 
 def _calls(message: Row) -> list[Row]:
     calls, single = message.get("tool_calls") or [], message.get("function_call")
+    calls = [json_value(call) if isinstance(call, str) else call for call in calls]
+    if isinstance(written := message.get("function_calls"), str):  # one a line, with Dolci
+        calls = calls or [*written_calls(written.replace(")\n", "),"))]
     if not single:
         return calls
     if calls and [replace(read_call(call), id="") for call in calls] != [read_call(single)]:
@@ -256,6 +250,8 @@ def _text(content: Any, role: Role, place: str) -> str:
         return content or ""
     if role == "tool" and not is_parts(content):
         return plain(content)
+    if role == "tool" and all(part["type"] == "document" for part in content):  # of Cohere
+        return "\n".join(part["document"]["data"] for part in content)
     return text_of_parts(content, ("text",), place)
 
 

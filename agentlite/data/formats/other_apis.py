@@ -1,218 +1,184 @@
-"""Dialogs of Anthropic, Gemini, LangChain and OpenAI's Responses API -> Record.
+"""Dialogs of other APIs than OpenAI's chat -> Record: rewritten as its messages, and read so."""
 
-All but Anthropic's are rewritten as the messages of OpenAI's chat API, and read as those.
-"""
-
-from itertools import groupby
+from collections.abc import Iterable, Iterator
+from itertools import count
 from typing import Any
 
+from msgspec.structs import replace
+
 from agentlite.core.errors import RowError
-from agentlite.core.plain_words import kind as kind_of
-from agentlite.core.records import Call, Message, Record
+from agentlite.core.records import Record, plain
 from agentlite.data.formats import openai
-from agentlite.data.formats.format import Format, Row, meta_of, refuse_unread, rest
+from agentlite.data.formats.format import Format, Row, rest
 from agentlite.data.formats.json_decode import shortened
-from agentlite.data.formats.openai import CALLS, LOSS, THOUGHTS, has_loss, unknown_role
-from agentlite.data.formats.tool_calls import call_of, read_tools
-from agentlite.rendering.protocol import with_thought
+from agentlite.data.formats.openai import CALLS, THOUGHTS, unknown_role
+from agentlite.data.formats.shapes import at
 
-# --- Anthropic: messages of content blocks, tools with `input_schema` ---
+# --- turns of parts: of Anthropic, Gemini, Bedrock's Converse, Vercel's AI SDK and pydantic-ai ---
 
-BLOCKS = {"user": ("text", "tool_result"), "assistant": ("text", "thinking", "tool_use")}
-OWN_BLOCKS = ("tool_use", "tool_result", "thinking", "redacted_thinking")
-BLOCK_KEYS = (
-    *("type", "text", "thinking", "id", "name", "input"),
-    *("tool_use_id", "content", "is_error"),
+ROLES = {
+    **{"user": "user", "assistant": "assistant", "system": "system", "tool": "user"},
+    **{"model": "assistant", "function": "user"},  # of Gemini
+    **{"request": "user", "response": "assistant"},  # of pydantic-ai
+}
+# the keys or the types of a part that is a call or a result, those of Gemini first
+CALL = ("functionCall", "function_call", "tool_use", "toolUse", "tool-call")
+RESULT = (
+    *("functionResponse", "function_response", "tool_result"),
+    *("toolResult", "tool-result", "tool-return"),
 )
+OWN_KINDS = {*CALL, *RESULT, "thinking", "redacted_thinking", "user-prompt"}
+# where a call or a result has the id of the call, the tool, and what it returned
+CALL_IDS = ("tool_use_id", "toolUseId", "toolCallId", "tool_call_id", "id")
+NAMES = ("name", "toolName", "tool_name")
+RETURNED = ("response", "content", "output", "result")
+WORDS = ("text", "content", *openai.PART_TYPES, "summary")
+SYSTEM = ("systemInstruction", "system_instruction", "system")
+DECLARED = ("functionDeclarations", "function_declarations", "toolSpec")
 
 
-def is_anthropic(row: Row) -> bool:
-    tools, blocks = row.get("tools"), list[Any]()
-    for message in row["messages"]:  # OpenAI's may look the same
-        if not isinstance(message, dict) or str(message.get("role")) not in BLOCKS:
+def has_parts(row: Row) -> bool:
+    """Whether messages have parts that OpenAI's have not, or a system text or tools beside them."""
+    roles, parts = set[object](), list[Any]()
+    for message in row["messages"]:
+        if not isinstance(message, dict) or any(message.get(key) for key in CALLS):
             return False
-        if "content" not in message or message.get("tool_calls") or message.get("function_call"):
+        if str(message.get("role", message.get("kind"))) not in ROLES:
             return False
-        blocks += message["content"] if isinstance(message["content"], list) else []
-    if isinstance(tools, list):
-        has_schema = any(isinstance(tool, dict) and tool.get("input_schema") for tool in tools)
-    else:
-        has_schema = isinstance(tools, str) and '"input_schema"' in tools
-    has_own = any(isinstance(block, dict) and block.get("type") in OWN_BLOCKS for block in blocks)
-    return bool(row.get("system")) or has_schema or has_own
+        roles.add(message.get("role"))
+        held = message.get("content") or message.get("parts")
+        parts += held if isinstance(held, list) else []
+    is_beside = bool(row.get("system")) or "input_schema" in str(row.get("tools"))
+    has_own = any(isinstance(part, dict) and _kind(part) in OWN_KINDS for part in parts)
+    return has_own or bool(row.get("toolConfig")) or (is_beside and roles <= {"user", "assistant"})
 
 
-def read_anthropic(row: Row) -> Record:
-    """A user who speaks in one message with results is refused: put into a result, these words
-    would teach to obey results.
-    """
-    tools = read_tools(row.get("tools"))
-    offered = {tool.name: tool for tool in tools}
-    system = _block_texts(row.get("system"), "\n\n", "system")
-    messages = [Message("system", system)] if system else []
-    calls: dict[str, Call] = {}  # of the turn before, by the ids of the row
-    made, failed, extra = 0, list[str](), list[Row]()
-    for number, message in enumerate(row["messages"], 1):
-        place = f"message {number}"
-        role = message.get("role") if isinstance(message, dict) else None
-        if not isinstance(role, str) or role not in BLOCKS:
-            raise unknown_role(role, BLOCKS, place)
-        refuse_unread(message, ("role", "content", *LOSS), place)
-        blocks = _blocks(message.get("content"), BLOCKS[role], place)
-        if role == "assistant":
-            calls, texts = {}, list[str]()
-            said, thoughts = openai.apart(blocks)
-            for kind, group in groupby(said, lambda block: block["type"]):
-                if kind != "tool_use":  # a text is split where a citation begins
-                    texts.append("".join(_block_text(block, kind) for block in group))
-                    continue
-                for block in group:
-                    given = block.get("id")
-                    if not isinstance(given, str) or not given or given in calls:
-                        raise RowError("E205", f"a tool_use needs an id of its own, not {given!r}")
-                    calls[given] = call_of(rest(block, "type"), offered, f"call_{made}")
-                    made += 1
-            words = "\n\n".join(filter(None, texts))
-            content = with_thought(openai.thought_of(message, thoughts), words)
-            turn = Message("assistant", content, tuple(calls.values()), loss=has_loss(message))
-            messages.append(turn)
-        else:
-            results, texts = [], []
-            for block in blocks:
-                if block["type"] == "text":
-                    texts.append(_block_text(block, "text"))
-                else:
-                    given = str(block.get("tool_use_id") or "")
-                    call_id = calls[given].id if given in calls else given
-                    failed += [call_id] if block.get("is_error") else []
-                    content = _block_texts(block.get("content"), "\n", f"the result of {given}")
-                    results.append(Message("tool", content, call_id=call_id))
-            words = "\n\n".join(texts)
-            if results and words.strip():
-                reason = f"the user speaks in the same message as a result ({place}): "
-                hint = "Move the text into the user's message before the call, or drop it."
-                raise RowError("E203", f"{reason}{shortened(words.strip())}", hint)
-            messages += results or [Message("user", words if words.strip() else "")]
-        for unread in (
-            rest(message, "role", "content", *LOSS),
-            *(rest(block, *BLOCK_KEYS) for block in blocks),
-        ):
-            extra += [{"message": number, **unread}] if unread else []
-    named = {"is_error": failed, "blocks": extra}
-    return Record(
-        messages=openai.merged(messages),
-        tools=tools,
-        meta=meta_of(row, "messages", "tools", "system", **named),
-    )
+def _role(turn: Any) -> str | None:
+    given = turn.get("role") or turn.get("kind") or "user" if isinstance(turn, dict) else None
+    return ROLES.get(str(given))
 
 
-def _blocks(content: Any, known: tuple[str, ...], place: str) -> list[Row]:
-    """A text as its only block."""
-    if content is None or isinstance(content, str):
-        return [{"type": "text", "text": content or ""}]
-    for block in content:
-        kind = block.get("type") if isinstance(block, dict) else kind_of(block)
-        if kind not in known or not isinstance(block, dict):
-            only = f"only {', '.join(known)} can be learned here"
-            raise RowError("E216", f"content of type {kind!r}; {only} ({place})")
-    return [*content]
+def _kind(part: Row) -> str:
+    """Its type, or the key that holds it; a tool in a message of the AI SDK's is a call."""
+    kind = part.get("type") or part.get("part_kind")
+    if isinstance(kind, str):
+        return "tool-call" if kind.startswith("tool-") and "state" in part else kind
+    return next((key for key in (*CALL, *RESULT, *part) if part.get(key) is not None), "nothing")
 
 
-def _block_texts(content: object, between: str, place: str) -> str:
-    blocks = _blocks(content, ("text",), place)
-    return between.join(filter(None, (_block_text(block, "text") for block in blocks)))
-
-
-def _block_text(block: Row, key: str) -> str:
-    if not isinstance(block.get(key), str):
-        raise RowError("E216", f"a block of type {key!r} without {key}")
-    return str(block[key])
-
-
-# --- Gemini and Vertex AI's tuning files: parts say, call and answer ---
-
-ROLES = {"user": "user", "model": "assistant", "function": "user", "tool": "user"}
-# keys as JSON and as Python write them
-CALL, RESULT = ("functionCall", "function_call"), ("functionResponse", "function_response")
-SYSTEM = ("systemInstruction", "system_instruction")
-DECLARED = ("functionDeclarations", "function_declarations")
-
-
-def read_gemini(row: Row) -> Record:
-    """A result answers the call of its id, or the next one of its name."""
+def read_parts(row: Row) -> Record:
+    key = "contents" if row.get("contents") is not None else "messages"
     messages: list[Row] = []
-    for system in filter(None, (row.get(key) for key in SYSTEM)):
-        parts = _parts(system if isinstance(system, dict) else {"parts": [{"text": system}]}, 0)
-        text = "".join(_part_text(part, "the system instruction") for part in parts)
-        messages.append({"role": "system", "content": text})
+    for given in filter(None, (row.get(name) for name in SYSTEM)):
+        parts = given.get("parts") if isinstance(given, dict) else given
+        messages.append({"role": "system", "content": _returned(parts, "\n\n", "system")})
+    failed: list[str] = []
+    messages += _turns(row[key], failed)
+    openai.refuse_another(row, key, messages, "messages" if key == "contents" else "contents")
+    tools = _declared(at(row, "toolConfig.tools") or row.get("tools"))
+    others = rest(row, key, "tools", "toolConfig", *SYSTEM)
+    record = openai.read({**others, "tools": tools, "messages": messages})
+    return replace(record, meta={**record.meta, "is_error": failed}) if failed else record
+
+
+def _turns(turns: Iterable[Any], failed: list[str]) -> Iterator[Row]:
+    """The messages of OpenAI that the turns stand for. A result answers the call of its id, or the
+    next one of its name. `failed` gets the calls whose results are errors.
+    """
+    new_ids = map("call_{}".format, count())
     waiting: list[Row] = []  # calls of the turn before
-    made, extra = 0, list[Row]()
-    for number, content in enumerate(row["contents"], 1):
-        place, role = f"content {number}", ROLES.get(str(content.get("role") or "user"))
+    for number, turn in enumerate(turns, 1):
+        place, role = f"message {number}", _role(turn)
         if role is None:
-            raise unknown_role(content.get("role"), ROLES, place)
-        is_model = role == "assistant"
-        waiting = [] if is_model else waiting
-        thoughts, texts = list[str](), list[str]()
-        parts = _parts(content, number)
+            raise unknown_role(turn.get("role") if isinstance(turn, dict) else None, ROLES, place)
+        held_by = "parts" if turn.get("content") is None and "parts" in turn else "content"
+        parts = turn.get(held_by)
+        if not isinstance(parts, list):
+            parts = [{"type": "text", "text": parts}] if parts else []
+        message = {**rest(turn, "kind", held_by), "role": role}
+        if number == 1 and isinstance(turn.get("instructions"), str):  # with pydantic-ai
+            yield {"role": "system", "content": turn["instructions"]}
+        waiting = [] if role == "assistant" else waiting
+        said, calls, results = list[Row](), list[Row](), list[Row]()
         for part in parts:
-            if more := rest(part, "text", "thought", *CALL, *RESULT):
-                extra.append({"content": number, **more})
-            values = (part.get(key) for key in (CALL if is_model else RESULT))
-            held = next((value for value in values if isinstance(value, dict)), {})
-            if part.get("text") or not held:
-                is_thought = is_model and part.get("thought") is True
-                (thoughts if is_thought else texts).append(_part_text(part, place))
-            if held and is_model:
-                waiting.append({**held, "id": held.get("id") or f"call_{made}"})
-                made += 1
-            elif held:
-                if held.get("parts"):
-                    reason = f"a result with parts, which are not read ({place})"
-                    raise RowError("E216", reason)
-                key = "id" if held.get("id") else "name"
-                call = next((call for call in waiting if call.get(key) == held.get(key)), None)
-                waiting = [other for other in waiting if other is not call]
-                answered = call["id"] if call else str(held.get(key))
-                result = {"tool_call_id": answered, "content": held.get("response")}
-                messages.append({"role": "tool", **result})
-        said = {"role": role, "content": "".join(texts)}
-        if is_model:
-            loss = {key: content[key] for key in LOSS if key in content}
-            called = {"thinking": "".join(thoughts), "tool_calls": [*waiting]}
-            messages.append({**said, **loss, **called})
-        elif texts or not parts:
-            messages.append(said)
-    openai.refuse_another(row, "contents", messages, "messages")
-    kept = {"contents": extra} if extra else {}
-    declared = {"tools": _declared(row.get("tools")), "messages": messages}
-    return openai.read({**rest(row, "contents", "tools", *SYSTEM), **kept, **declared})
+            kind = _kind(part)
+            held = part[kind] if isinstance(part.get(kind), dict) else part
+            is_call = kind in CALL and role == "assistant"
+            if is_call:
+                name = _first(held, NAMES)
+                if not name and "state" in held:
+                    name = part["type"].removeprefix("tool-")
+                call = {**rest(held, "type", *CALL_IDS, *NAMES, *RETURNED), "name": name}
+                calls.append({**call, "id": next(new_ids)})
+                waiting.append({**calls[-1], "given": _first(held, CALL_IDS)})
+            if (kind in RESULT and role == "user") or (is_call and held.get("output") is not None):
+                results.append(_result(held, waiting, failed, place))
+            elif kind == "system-prompt":
+                yield {"role": "system", "content": part.get("content")}
+            elif not is_call:
+                if results and role == "assistant":  # what comes behind them is another turn
+                    yield from ({**message, "content": said, "tool_calls": calls}, *results)
+                    said, calls, results = [], [], []
+                if kind != "step-start":
+                    said.append(_said(part, kind, said and (calls or role == "user")))
+        if role == "assistant":
+            yield from ({**message, "content": said, "tool_calls": calls}, *results)
+        else:
+            yield from results
+            if not results or any(str(part.get("text")).strip() for part in said):
+                yield {**message, "content": said}
+
+
+def _said(part: Row, kind: str, is_apart: object) -> Row:
+    """A part that says or thinks something, as OpenAI's messages have it."""
+    words = _first(part, WORDS)
+    if kind in openai.PART_TYPES or part.get("thought") is True:
+        return {"type": "thinking", "thinking": words}
+    if kind not in ("text", "user-prompt") or not isinstance(words, str):
+        return {"type": kind}  # is refused
+    return {"type": "text", "text": f"\n\n{words}" if is_apart else words}
+
+
+def _result(held: Row, waiting: list[Row], failed: list[str], place: str) -> Row:
+    given, name = _first(held, CALL_IDS), _first(held, NAMES)
+    key, value = ("given", given) if given else ("name", name)
+    call = next((call for call in waiting if call[key] == value), None)
+    waiting[:] = [other for other in waiting if other is not call]
+    call_id = call["id"] if call else str(value)
+    if held.get("is_error"):
+        failed.append(call_id)
+    if held.get("parts"):
+        raise RowError("E216", f"a result with parts, which are not read ({place})")
+    content = _returned(_first(held, RETURNED), "\n", place)
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+
+def _returned(value: Any, between: str, place: str) -> Any:
+    """A value, or the texts of its parts."""
+    if isinstance(value, dict) and value.keys() == {"type", "value"}:  # with the AI SDK
+        return value["value"]
+    if not isinstance(value, list) or not all(isinstance(part, dict) for part in value):
+        return value
+    texts = [plain(part["json"]) if "json" in part else part.get("text") for part in value]
+    if not all(isinstance(text, str) for text in texts):
+        kinds = ", ".join(sorted({_kind(part) for part in value}))
+        raise RowError("E216", f"parts of {kinds}: only text can be learned ({place})")
+    return between.join(filter(None, texts))
+
+
+def _first(fields: Row, keys: Iterable[str]) -> Any:
+    return next((fields[key] for key in keys if fields.get(key) is not None), "")
 
 
 def _declared(value: object) -> object:
     """The declared functions; a tool that declares none stays as it is, to be read or refused."""
     tools: list[Any] = []
-    for tool in value if isinstance(value, list) else [value] if value else []:
-        given = [tool.get(key) for key in DECLARED if isinstance(tool, dict)]
-        lists = [functions for functions in given if functions is not None]
-        for functions in lists or [[tool]]:
-            tools += functions
-    return tools
-
-
-def _parts(content: Row, number: int) -> list[Row]:
-    parts = content.get("parts")
-    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
-        raise RowError("E201", f"parts are not a list of objects (content {number})")
-    return parts
-
-
-def _part_text(part: Row, place: str) -> str:
-    text = part.get("text")
-    if not isinstance(text, str):
-        key = shortened(next((key for key in part if part[key] is not None), "nothing"))
-        raise RowError("E216", f"a part of {key}: only text can be learned ({place})")
-    return text
+    for tool in value if isinstance(value, list) else [value]:
+        held = tool if isinstance(tool, dict) else {}
+        given = [held[key] for key in DECLARED if held.get(key) is not None]
+        for functions in given or [tool]:
+            tools += functions if isinstance(functions, list) else [functions]
+    return value if isinstance(value, str) or value is None else tools
 
 
 # --- OpenAI's Responses API and Agents SDK: messages, calls and results in one list ---
@@ -375,11 +341,11 @@ def _as_openai(message: object) -> Row:
 
 
 ANTHROPIC_EXAMPLE = '{"system": "Be brief.", "messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", "content": [{"type": "text", "text": "I look it up."}, {"type": "tool_use", "id": "a", "name": "weather", "input": {"city": "Oslo"}}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "4 mm"}]}, {"role": "assistant", "content": "Yes."}], "tools": [{"name": "weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}]}'  # noqa: E501  (a row is one line)
-ANTHROPIC = Format("anthropic", read_anthropic, ANTHROPIC_EXAMPLE, {"messages": list}, is_anthropic)
+ANTHROPIC = Format("anthropic", read_parts, ANTHROPIC_EXAMPLE, {"messages": list}, has_parts)
 GEMINI_EXAMPLE = '{"systemInstruction": {"parts": [{"text": "Be brief."}]}, "contents": [{"role": "user", "parts": [{"text": "Is it wet in Oslo?"}]}, {"role": "model", "parts": [{"functionCall": {"name": "weather", "args": {"city": "Oslo"}}}]}, {"role": "user", "parts": [{"functionResponse": {"name": "weather", "response": {"mm": 4}}}]}, {"role": "model", "parts": [{"text": "Yes."}]}], "tools": [{"functionDeclarations": [{"name": "weather", "parameters": {"type": "OBJECT", "properties": {"city": {"type": "STRING"}}}}]}]}'  # noqa: E501  (a row is one line)
 GEMINI = Format(
     "gemini",
-    read_gemini,
+    read_parts,
     GEMINI_EXAMPLE,
     {"contents": list},
     lambda row: all(isinstance(turn, dict) and "parts" in turn for turn in row["contents"]),

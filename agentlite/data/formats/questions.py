@@ -70,6 +70,9 @@ def _gold_call(value: object) -> GoldCall:
     """
     if isinstance(value, dict) and "arguments" in value and value["arguments"] is None:
         return GoldCall(text_at(value, "name"), ANY_ARGUMENTS)
+    if isinstance(value, dict) and isinstance(value.get("arguments"), str):  # as a call has them
+        call = read_call(value)
+        return GoldCall(call.name, {key: [accepted(v)] for key, v in call.arguments.items()})
     try:
         given = msgspec.convert(value, Call)
     except msgspec.ValidationError as error:

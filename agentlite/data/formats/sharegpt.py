@@ -27,6 +27,7 @@ from agentlite.data.formats.format import (
 )
 from agentlite.data.formats.json_decode import json_value
 from agentlite.data.formats.openai import CALLS, LOSS, THOUGHTS, has_loss, merged
+from agentlite.data.formats.shapes import PREFERENCE
 from agentlite.data.formats.texts import history
 from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tools
 from agentlite.rendering.protocol import joined, thought_and_words, with_thought
@@ -34,18 +35,16 @@ from agentlite.rendering.protocol import joined, thought_and_words, with_thought
 EITHER = ("conversations", "conversation")
 Speaker = Literal["system", "user", "assistant", "tool", "call"]
 SPEAKERS: dict[str, Speaker] = {
-    "system": "system",
+    **openai.ROLES,
     "human": "user",
-    "user": "user",
     "gpt": "assistant",
-    "assistant": "assistant",
     **dict.fromkeys(("caller", "conclusion", "planner"), "assistant"),  # a model each in Alpha-UMi
     "function_call": "call",
     "tool_call": "call",
     "observation": "tool",
-    "tool": "tool",
-    "function": "tool",
     "tool_response": "tool",
+    # of AmanPriyanshu's rows
+    **{"reasoning": "assistant", "answer": "assistant", "tool_output": "tool"},
 }
 TURN = frozenset(("from", "role", "value", "content", *LOSS, *THOUGHTS))
 CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
@@ -146,6 +145,11 @@ class DialogBuilder:
 
     def add(self, turn: Any, number: int, is_alone: bool) -> None:
         speaker, text = speaker_of(turn, number), text_of(turn, number)
+        role = turn.get("from", turn.get("role"))
+        if role == "reasoning":
+            text = with_thought(text, "")
+        elif role in ("tool_call", "answer"):  # which may stand in tags of the same name
+            text = text.strip().removeprefix(f"<{role}>").removesuffix(f"</{role}>")
         if speaker == "call":  # its name and arguments may be keys of the turn
             self._call(text or plain(rest(turn, *TURN)), has_loss(turn))
         elif speaker == "assistant":
@@ -158,6 +162,8 @@ class DialogBuilder:
             calls = [call for block in written for call in calls_in(block)]
             self.waiting = [self._numbered(call) for call in calls]
             said = CALL.sub("", text).strip() if calls else text
+            if self.messages and openai.only_thinks(self.messages[-1]):
+                said = joined((self.messages.pop().content, said))
             self.messages.append(
                 Message("assistant", said, tuple(self.waiting), loss=has_loss(turn))
             )
@@ -260,7 +266,7 @@ def read_ms_bench(row: Row) -> Record:
 
 # --- ms-swift: messages with weights, query and response, or human and assistant ---
 
-OWN_ROLES = ("tool_call", "tool_response")
+OWN_ROLES = ("tool_call", "tool_response", "reasoning", "answer", "tool_output")
 KNOWN = frozenset(("role", "content", "tool_calls", "loss_scale", *LOSS, *THOUGHTS))
 READ = frozenset(("from", "role", "content", *THOUGHTS))  # of a turn, by Dialog
 OTHER_DIALOGS = ("conversations", "conversation", "query", "response", "history")
@@ -284,10 +290,8 @@ def is_ms_swift(row: Row) -> bool:
 
 def read_ms_swift(row: Row) -> Record:
     if refused := _preference(row):
-        reason = (
-            f"{refused}: a preference, of which one side is not to be imitated, is not for prep"
-        )
-        raise RowError("E201", reason)
+        reason = f"{refused}: a preference, of which one side is not to be imitated"
+        raise RowError("E201", reason, PREFERENCE.replace("{0}", "the better answer"), refused)
     system, tools = text_at(row, "system"), read_tools(row.get("tools"), json_or_literal)
     if isinstance(row.get("messages"), list):
         messages, named = _weighted(row, system)

@@ -179,8 +179,8 @@ def tools_elsewhere(fields: dict[str, Any], depth: int = 3) -> Iterator[tuple[st
     key.
     """
     for key, given in fields.items():
-        value = _value(given)
-        values = [_value(item) for item in value] if isinstance(value, list) else [value]
+        value = parsed(given)
+        values = [parsed(item) for item in value] if isinstance(value, list) else [value]
         if isinstance(value, list) and value and all(map(_is_tool, values)):
             yield key, values
         elif depth > 1:
@@ -194,7 +194,7 @@ def _is_tool(value: Any) -> bool:
     function = value.get("function", value) if isinstance(value, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         return False
-    schema = _value(next((function[key] for key in PARAMETERS if key in function), None))
+    schema = parsed(next((function[key] for key in PARAMETERS if key in function), None))
     if isinstance(schema, dict) and schema:
         return _is_object(schema) or all(
             isinstance(inner, dict) and not {"description", *KEYWORDS}.isdisjoint(inner)
@@ -227,7 +227,8 @@ def _tool(value: object, reader: Reader) -> Tool:
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(name, str) or not name.strip():
         raise RowError("E212", f"a tool without a name: {shortened(value)}")
-    parameters: Any = next((function[key] for key in PARAMETERS if function.get(key)), None)
+    keys = (*PARAMETERS, "arguments")  # the last is ToolMind's
+    parameters: Any = next((function[key] for key in keys if function.get(key)), None)
     if not parameters:
         _refuse_unread({**given, **function}, name)
     if isinstance(parameters, str):
@@ -255,10 +256,10 @@ def _schema(given: dict[str, Any], tool: str) -> dict[str, Any]:
     """
     if not given or not {"properties", "$ref", *COMBINING}.isdisjoint(given):
         return given
-    inner = {key: value for key, value in given.items() if isinstance(_value(value), dict)}
-    objects = [key for key in inner if key not in KEYWORDS and _is_object(_value(inner[key]))]
+    inner = {key: value for key, value in given.items() if isinstance(parsed(value), dict)}
+    objects = [key for key in inner if key not in KEYWORDS and _is_object(parsed(inner[key]))]
     if len(inner) == 1 and objects and WRAPPER.search(objects[0]):
-        return _schema(_value(inner[objects[0]]), tool)
+        return _schema(parsed(inner[objects[0]]), tool)
     if not KEYWORDS.isdisjoint(given) or len(inner) < len(given):
         return given
     if len(inner) == 1 and objects:
@@ -274,7 +275,7 @@ def _is_object(schema: dict[str, Any]) -> bool:
     return schema.get("type") == "object" or "properties" in schema
 
 
-def _value(given: object) -> Any:
+def parsed(given: object) -> Any:
     """The value that a text of JSON stands for; any other value as it is."""
     if isinstance(given, str) and given.lstrip().startswith(("{", "[")):
         with contextlib.suppress(RowError):

@@ -165,6 +165,9 @@ def test_words_under_another_key_are_named_where_a_message_has_no_content(
     name: str, key: str
 ) -> None:
     value = "Hello." if key in ("text", "refusal") else [{"type": "text", "text": "Hello."}]
+    if (name, key) == ("anthropic", "parts"):  # as the AI SDK has it
+        assert valid(WRITERS[name](content=None, parts=value)).messages[-1].content == "Hello."
+        return
     with pytest.raises(RowError, match=key) as caught:
         valid(WRITERS[name](content=None, **{key: value}))
     assert caught.value.code == "E216"

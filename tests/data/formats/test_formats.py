@@ -6,12 +6,13 @@ from itertools import product
 from typing import Any
 
 import pytest
-from support.damaged_rows import FILES, rows
+from support.damaged_rows import FILES, rows, rows_in
 from support.examples import sample
 from support.samples import DATA
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Message
+from agentlite.core.records import Message, Record
+from agentlite.data.curation.validate import validate
 from agentlite.data.formats import DIALOG_KEYS, FORMATS, detected, samples, to_record
 from agentlite.data.formats.tool_calls import read_tools
 
@@ -36,27 +37,32 @@ def test_a_key_that_is_misspelt_gets_the_name_by_which_the_row_fits(row: Any, ri
     to_record({right if key == wrong else key: value for key, value in row.items()})
 
 
-TURN = {"role": "user", "content": "q"}
+@pytest.mark.parametrize("case", rows_in(DATA / "products.jsonl"), ids=lambda case: case["product"])
+def test_a_row_of_a_product_is_read_right_or_refused_by_its_name(case: dict[str, Any]) -> None:
+    """Never is a call kept as words. `towns`: of its calls; `refused`: what is said."""
 
+    def read() -> Record:
+        name, parts = samples(case["row"])
+        record = to_record(parts[0], name)
+        validate(record)
+        return record
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        TURN,
-        {"type": "user", "message": TURN, "sessionId": "s"},
-        {"type": "response_item", "payload": {"type": "message", **TURN}},
-        {"trajectory": [TURN], "tools": []},
-        {"messages_and_choices": [TURN], "reward": 1.0},
-        {"prompt": [TURN], "reward_model": {"ground_truth": "a"}},
-        {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "q"}]},
-    ],
-    ids=str,
-)
-def test_a_container_of_another_tool_is_named_with_what_reads_it(row: dict[str, Any]) -> None:
-    with pytest.raises(RowError) as refused:
-        to_record(row)
-    assert refused.value.code == "E202" and refused.value.at in row
-    assert "jq -c" in refused.value.hint or "pydantic-ai" in refused.value.hint
+    if said := case.get("refused"):
+        with pytest.raises(RowError) as refused:
+            read()
+        assert said in f"{refused.value.reason} {refused.value.hint}"
+        return
+    messages = read().messages
+    towns = case.get("towns", ["Oslo"])
+    calls = [call for message in messages for call in message.calls]
+    assert [(call.name, call.arguments["city"]) for call in calls] == [
+        ("get_rain", t) for t in towns
+    ]
+    assert all("4" in message.content for message in messages if message.role == "tool")
+    words = [m.content for m in messages if m.role != "tool"]
+    assert not [text for text in words if "get_rain" in text or "<" in text[-9:]]
+    learned = [m for m in messages if m.role == "assistant"]
+    assert all(m.loss for m in learned) and (learned[-1].calls or learned[-1].content)
 
 
 def sample_rows(*names: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -238,8 +244,9 @@ def test_what_is_thought_is_there_once_and_learned_as_its_turn_is() -> None:
     assert record.messages[-1].content == "<think>\na\n\nb\n</think>\n\nYes."
     alone = to_record({"messages": [TURNS[0], answer, TURNS[0], analysis("c")]})
     assert alone.messages[-1].content == "<think>\nc\n</think>\n\n"
-    with pytest.raises(RowError, match=r"E201.*learned or not as a whole"):
-        to_record({"messages": [TURNS[0], analysis("a", weight=0), answer]})
+    apart = to_record({"messages": [TURNS[0], analysis("a", weight=0), answer]})
+    with pytest.raises(RowError, match=r"E203 .*two assistant turns|E203.*two assistant turns"):
+        validate(apart)
     twice = {**answer, "content": "<think>a</think>Yes.", "reasoning_content": "a"}
     once = to_record({"messages": [TURNS[0], twice]}).messages[-1].content
     assert once == "<think>\na\n</think>\n\nYes."

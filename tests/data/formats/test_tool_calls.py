@@ -104,7 +104,7 @@ def test_a_schema_is_read_under_the_key_of_each_library(schema: dict[str, Any], 
     assert read_tool(tool) == Tool("f", "d", city)
 
 
-@pytest.mark.parametrize("key", ["schema", "schema_of_input", "arguments", "input", "params"])
+@pytest.mark.parametrize("key", ["schema", "schema_of_input", "input", "params"])
 @pytest.mark.parametrize("given", [{}, {"parameters": {}}])
 def test_a_tool_whose_schema_is_not_read_is_refused(key: str, given: dict[str, Any]) -> None:
     function = {"name": "f", **given}

@@ -1,0 +1,101 @@
+"""Rows of other products: where they keep what our formats have, or the way out of each."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from agentlite.data.formats.format import Row
+from agentlite.data.formats.tool_calls import parsed
+
+GYM = "responses_create_params"  # of NeMo Gym
+ASKED = {"tools": f"{GYM}.tools"}
+# the paths that a row has, `a.b` for b in a, text of JSON or not -> by the keys of our formats, the
+# paths of what is read
+PLACES: dict[tuple[str, ...], Mapping[str, str]] = {
+    ("messages_and_choices",): {"messages": "messages_and_choices"},  # ART
+    ("trajectory.0.content",): {"messages": "trajectory"},  # OpenHands
+    ("values.messages",): {"messages": "values.messages"},  # LangGraph
+    ("inputs.messages", "outputs.messages"): {  # LangSmith
+        **{"prompt": "inputs.messages", "completion": "outputs.messages"},
+        "tools": "inputs.tools",
+    },
+    ("answer.role", "messages"): {"prompt": "messages", "completion": "answer"},  # AReaL
+    # nothing: what WAYS_OUT says is right of them
+    **{(path,): {} for path in ("completion", "extra_info.tools_kwargs", "ground_truth.1")},
+    ("answer", "info", "prompt"): {"completion": "answer"},  # verifiers
+    (GYM, "response.output"): {"input": f"{GYM}.input", "output": "response.output", **ASKED},
+    (GYM, "expected_answer"): {"prompt": f"{GYM}.input", "completion": "expected_answer", **ASKED},
+    (GYM, "ground_truth"): {"messages": f"{GYM}.input", "gold": "ground_truth", **ASKED},
+    ("reward_model.ground_truth", "prompt"): {"completion": "reward_model.ground_truth"},  # verl
+}
+ROWS = "FILE > rows.jsonl`"
+JOIN = "each line is one turn of a session. Join them, one file a session: `jq -cs "
+PREFERENCE = (
+    "A preference, as of When2Call: `agentlite pairs --preferences FILE` and `agentlite dpo` learn "
+    "it. To imitate the better answer alone, write rows with {0} as the last turn."
+)
+# the keys of rows that no format fits, the one that an error points at first -> what to do
+WAYS_OUT: dict[tuple[str, ...], str] = {
+    (GYM,): "Of NeMo Gym, without an answer, or with steps but no results: give rollouts of it.",
+    ("reward_model", "prompt"): (
+        "Of verl: its answer is no text, or its tools are classes. Write `tools` and `gold`."
+    ),
+    ("trajectory",): (
+        'Of SWE-agent: `jq -c \'{messages: [.trajectory[] | {role: (.role | sub("^ai$"; '
+        f'"assistant")), content: (.text // .system_prompt)}}]}}\' {ROWS}.'
+    ),
+    ("gold_answer", "sample_id"): (
+        "Of NESTFUL: its calls take results of others ($var_1.result$), which no protocol writes."
+    ),
+    ("correct_answer", "target_tool"): (
+        "A multiple choice of When2Call: prep learns its rows for sft, pairs its preferences."
+    ),
+    ("simulations",): (
+        f"Of tau2: `jq -c '.simulations[] | {{messages: .messages[1:]}}' {ROWS} leaves the "
+        "greeting out; add the schemas of the domain's tools as `tools`."
+    ),
+    ("chat_history", "message"): "Of Cohere's first chat API; messages of the second are read.",
+    ("body", "custom_id", "method", "url"): (
+        "This is a request for OpenAI's Batch API. Its dialog is in body: `jq -c .body "
+        f"{ROWS}; the answers are in the batch's output file."
+    ),
+    ("message", "type"): f"Claude Code: {JOIN}'{{messages: map(.message // empty)}}' {ROWS}.",
+    ("payload", "type"): f"Codex: {JOIN}'{{input: map(select(.payload.type) | .payload)}}' {ROWS}.",
+    ("role", "content"): f"Here {JOIN}'{{messages: .}}' {ROWS}.",
+    ("kind", "parts"): f"Pydantic AI: {JOIN}'{{messages: .}}' {ROWS}.",
+    ("chosen", "rejected"): PREFERENCE,
+    ("preferred_output", "non_preferred_output"): PREFERENCE,
+    **{
+        (key,): f"Its rows are in {key}: `jq -c '.{key}[]' {ROWS}."
+        for key in ("data", "rows", "examples", "train", "dialogs", "items")
+    },
+}
+
+
+def reshaped(row: Row, known: Mapping[tuple[str, ...], Mapping[str, str]] = PLACES) -> Row:
+    """The row, with what it keeps elsewhere under the keys of our formats."""
+    for paths, places in known.items():
+        if all(at(row, path) is not None for path in paths):
+            moved = {path.partition(".")[0] for path in places.values()}
+            kept = {key: value for key, value in row.items() if key not in moved}
+            values = {key: _dialog(at(row, path)) for key, path in places.items()}
+            return kept | {key: v for key, v in values.items() if v or key not in kept}
+    return row
+
+
+def at(row: Row, path: str) -> Any:
+    """What stands at a path; None if nothing."""
+    value: Any = row
+    for key in path.split("."):
+        if isinstance(value, list):
+            value = value[int(key)] if key.isdigit() and int(key) < len(value) else None
+        else:
+            value = parsed(value.get(key)) if isinstance(value, dict) else None
+    return value
+
+
+def _dialog(value: Any) -> Any:
+    """Turns, a lone one as well, without the choice of a server's answer that wraps them."""
+    turns = [value] if isinstance(value, dict) and "role" in value else value
+    if not isinstance(turns, list):
+        return turns
+    return [turn.get("message") or turn if isinstance(turn, dict) else turn for turn in turns]
