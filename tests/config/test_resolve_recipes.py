@@ -112,13 +112,6 @@ PRINTED: list[tuple[tuple[str, ...], str, str, Any, str]] = [
     (("hammer",), "sft", "trl", {"weight_decay": 0.01}, "train.sh:42"),
     (("hammer",), "sft", "num_epochs", 1, "train.sh:43"),
     (("hammer",), "prep", "no_call_share", 0.111, "data_processing.py: 7.5k of 60k"),
-    (("toolrl",), "grpo", "max_new_tokens", 1024, "run_grpo.sh:8"),
-    (("toolrl",), "grpo", "max_length", 2048 + 1024, "run_grpo.sh:7-8"),
-    (("toolrl",), "grpo", "learning_rate", 1e-6, "run_grpo.sh:10"),
-    (("toolrl",), "grpo", "beta", 0, "run_grpo.sh:14"),
-    (("toolrl",), "grpo", "group_size", 4, "run_grpo.sh:24"),
-    (("toolrl",), "grpo", "num_epochs", 15, "run_grpo.sh:38"),
-    (("toolrl",), "grpo", "gradient_accumulation", 512 * 4 // (4 * 4), "run_grpo.sh:5"),
 ]
 
 

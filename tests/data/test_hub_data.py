@@ -157,6 +157,53 @@ def test_prep_keeps_its_commit_when_it_is_carried_on_and_reads_offline_from_the_
     assert refused.value.exit_code == NETWORK
 
 
+def of_xlam(town: str, call: bool) -> dict[str, Any]:
+    tool = {"name": "rain", "description": "", "parameters": {"city": {"type": "str"}}}
+    answers = [{"name": "rain", "arguments": {"city": town}}] if call else []
+    texts = {key: json.dumps(value) for key, value in (("tools", [tool]), ("answers", answers))}
+    return {"id": 1, "query": f"Is it wet in {town}?", **texts}
+
+
+def of_hermes(town: str, **more: object) -> dict[str, Any]:
+    tool = {"name": "rain", "parameters": {"properties": {"city": {"type": "string"}}}}
+    call = {"name": "rain", "arguments": {"city": town}}
+    turns = [
+        ("system", f"# Tools\n<tools>\n{json.dumps(tool)}\n</tools>"),
+        ("human", f"Is it dry in {town}?"),
+        ("gpt", f"<tool_call>\n{json.dumps(call)}\n</tool_call>"),
+        ("tool", "4 mm"),
+        ("gpt", "No."),
+    ]
+    return {"conversations": [{"from": who, "value": text} for who, text in turns], **more}
+
+
+@pytest.mark.parametrize("recipe", ["single-turn", "multi-turn"])
+def test_a_recipe_reads_the_hub_trains_and_is_measured(recipe, tiny_model, tmp_path, monkeypatch):
+    use_cache(tmp_path / "cache", monkeypatch)
+    monkeypatch.setenv("AGENTLITE_CACHE", str(tmp_path / "ours"))
+    towns = [f"{town} {number}" for town in TOWNS for number in range(5)]
+    of_sets = {
+        "Salesforce/xlam-function-calling-60k": [of_xlam(town, True) for town in towns],
+        "Team-ACE/ToolACE": [of_hermes(town) for town in towns],
+        "Bingguang/FunReason-MT": [of_hermes(t, error_tool_response=False) for t in towns],
+    }
+    sets = {}
+    for name, listed in of_sets.items():
+        text = "".join(json.dumps(row) + "\n" for row in listed)
+        folder = write(tmp_path / name, {"license": "mit"}, **{"train.jsonl": text})
+        sets[f"datasets/{name}"] = {NEW: folder}
+    common: Any = {"run": str(tmp_path / "run"), "config": [f"recipes/{recipe}.yaml"]}
+    short: Any = {**common, "profile": "cpu", "max_length": 1024}
+    with served(sets, monkeypatch):
+        made = agentlite.prep(**common, model=str(tiny_model), split_by=["query"])
+    assert made.figures["kept"] == len(towns) * (2 if recipe == "single-turn" else 1)
+    learned = made.figures["balance"]["train"]
+    assert 0.1 < learned["no_call"] / (learned["call"] + learned["no_call"]) < 0.2
+    agentlite.sft(**short, max_steps=1)
+    measured = agentlite.eval(**short, model=["sft"], limit=2, max_new_tokens=4)
+    assert measured.status == "done"
+
+
 @pytest.mark.parametrize("listed", ["[hammer, saw]", "[]"])
 def test_a_row_that_offers_no_tool_is_given_none(listed):
     messages = [
