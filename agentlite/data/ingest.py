@@ -388,6 +388,7 @@ class Ingested:
         self.with_done = Counter[str]()  # rows that are no rejects, by the name of what was done
         self.scores: set[str] = set()  # the names of those that rollouts have, where --keep asks
         self.personal = Counter[str]()  # values, by kind
+        self.secrets: list[str] = []  # places of rows that are kept with a key or a password
         self.retrieved = Counter[str]()  # records with tools of a retriever, or lacking a right one
         self.undeclared = Counter[str]()  # records, and parameters that the lists of tools lack
         self.invalid_schemas = Counter[str]()  # records that call such a tool, by the tool
@@ -418,6 +419,8 @@ class Ingested:
             self.with_done.update(sample.done.keys())
             self.scores.update(sample.done.get("scores") or ())
             self.personal.update(sample.done.get("masked") or sample.done.get("personal") or {})
+            if {"key", "password"} & (sample.done.get("personal") or {}).keys():
+                self.secrets.append(sample.location)
             done = {**({"repaired": [*row.repaired]} if row.repaired else {}), **sample.done}
             origin: Row = {"location": sample.location, "format": row.format}
             origin |= {"done": done} if done else {}

@@ -230,6 +230,13 @@ def test_what_is_held_out_is_found_under_its_mask_too(tmp_path):
     assert figures["left_out"] == {"F331": 1}
 
 
+def test_the_row_that_holds_a_key_is_named(tmp_path, capsys):
+    rows = [asked(number) for number in range(5)]
+    rows[3]["messages"][0]["content"] += " My key is sk-proj-abcdefghijklmnopqrstuvwxyz1234567890ABCD."
+    run(tmp_path / "r", write(tmp_path / "rows.jsonl", rows), personal="report")
+    assert f"line 4 of {tmp_path / 'rows.jsonl'}: --personal mask" in capsys.readouterr().err
+
+
 @pytest.mark.long
 def test_the_second_run_replays_what_the_first_one_learned_and_again_the_same(files, tmp_path):
     other = write(tmp_path / "other.jsonl", [chat(100 + number) for number in range(40)])

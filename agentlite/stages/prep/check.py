@@ -164,6 +164,8 @@ def notes(ingested: Ingested, declared: int) -> Iterator[str]:
             f"--repair {method} changed {places(rows)}; provenance.jsonl has each, `agentlite prep "
             "--why FILE:LINE` shows one"
         )
+    if secrets := ingested.secrets:
+        yield f"a key or a password is learned with {places(secrets)}: --personal mask hides it"
     if invalid := ingested.invalid_schemas:
         yield (
             f"the schema of {invalid.most_common(1)[0][0]} is not valid JSON Schema. Only types "
