@@ -8,6 +8,7 @@ of a step. Here the heads of a group stand beside each other as so many queries 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from itertools import takewhile
 from typing import Any
 
 from agentlite.engine.load import Loaded
@@ -30,7 +31,8 @@ class SharedCache:
     """
 
     def __init__(self, loaded: Loaded, prompts: Sequence[Sequence[int]]):
-        """Reads the prompts. `logits`, (prompts, 1, vocabulary), follow their last ids.
+        """Reads the prompts, and what all of them begin with (a system turn, tools) only once.
+        `logits`, (prompts, 1, vocabulary), follow their last ids.
 
         Padded on the right, they need no mask: a token sees those before it, which are never
         padding, and what padding leaves in the cache is seen by no sample. Without a mask PyTorch's
@@ -41,18 +43,21 @@ class SharedCache:
 
         self.model, device = loaded.model, loaded.model.device
         width, pad = max(map(len, prompts)), loaded.tokenizer.pad_token_id
-        ids = [[*prompt, *[pad] * (width - len(prompt))] for prompt in prompts]
+        rows = [[*prompt, *[pad] * (width - len(prompt))] for prompt in prompts]
+        ids = torch.tensor(rows, device=device)
         self.length = torch.tensor([len(prompt) for prompt in prompts], device=device)
         columns = torch.arange(width, device=device)
         self.owner = torch.where(columns < self.length[:, None], PROMPT, PADDING)
         self.cache = DynamicCache(config=self.model.config)
-        ends, place = (self.length - 1).unique(return_inverse=True)
-        output = self.model(
-            input_ids=torch.tensor(ids, device=device),
-            use_cache=True,
-            logits_to_keep=ends,
-            past_key_values=self.cache,
-        )
+        kept = {"use_cache": True, "past_key_values": self.cache}
+        # how many ids all begin with; each prompt keeps one of its own
+        alike = takewhile(lambda column: len({*column}) == 1, zip(*prompts, strict=False))
+        shared = min(len([*alike]), min(map(len, prompts)) - 1) if len(prompts) > 1 else 0
+        if shared:
+            self.model(input_ids=ids[:1, :shared], logits_to_keep=1, **kept)
+            self.cache.batch_repeat_interleave(len(prompts))
+        ends, place = (self.length - 1 - shared).unique(return_inverse=True)
+        output = self.model(input_ids=ids[:, shared:], logits_to_keep=ends, **kept)
         self.logits = output.logits[torch.arange(len(prompts), device=device), place][:, None]
 
     def keep(self, rows: Sequence[int]) -> None:

@@ -16,7 +16,8 @@ from agentlite.engine.load import Loading, load
 from agentlite.workspace.model_source import Source
 
 SEEDS = ("a", "b", "c")
-PROMPTS = ([5, 6, 7, 8, 9, 10, 11], [400, 401, 402], [77, 12, 900, 31, 5])
+START = [60, 61, 62]  # what all prompts begin with
+PROMPTS = tuple([*START, *own] for own in ([5, 6, 7, 8, 9, 10, 11], [400, 401], [77, 12, 900, 5]))
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,7 @@ def test_each_sample_sees_the_prompt_and_its_own_tokens_alone(loaded):
             )
 
 
-def test_a_prompt_is_read_once_however_many_answers_it_gets(loaded, monkeypatch):
+def test_a_prompt_and_what_all_begin_with_are_read_once_for_all_answers(loaded, monkeypatch):
     read = []
     forward = type(loaded.model).forward
 
@@ -101,8 +102,9 @@ def test_a_prompt_is_read_once_however_many_answers_it_gets(loaded, monkeypatch)
         loaded, asked(seeds=[str(n) for n in range(8)]), decoding(turn_end=-1)
     )
     del loaded.model.forward
-    assert read[0] == len(PROMPTS) * max(map(len, PROMPTS))
-    assert sum(read[1:]) == sum(len(one.ids) - 1 for one in drawn)
+    longest = max(map(len, PROMPTS)) - len(START)
+    assert read[:2] == [len(START), len(PROMPTS) * longest]
+    assert sum(read[2:]) == sum(len(one.ids) - 1 for one in drawn)
 
 
 @settings(max_examples=examples(60), deadline=None)
