@@ -14,6 +14,7 @@ from agentlite.core.records import Gold, Message, Record, from_row
 from agentlite.core.row_files import Row, find_rows, read_rows
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import FORMATS, raw_files, read_raw, samples, source_name, to_record
+from agentlite.data.formats.shapes import reshaped
 from agentlite.rendering import choose
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
@@ -63,7 +64,7 @@ def find_prompts(data: str, split: str, model: str, source: Source, run: Path) -
 def _read(source: str, content: bytes) -> Iterator[Record]:
     for raw in read_raw(source, io.BytesIO(content)):
         try:
-            name, parts = samples(_as_messages(raw.row))
+            name, parts = samples(_as_messages(reshaped(raw.row)))
             records = [_unanswered(to_record(part, name)) for part in parts]
             for record in records:
                 validate(record, answered=False)

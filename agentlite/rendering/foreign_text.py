@@ -123,9 +123,8 @@ HOLDERS = ("tool_calls", "tool_call", "calls", "function_call", "function")
 DESCRIBED = re.compile(
     r"""(?:["']name["']\s*:\s*["']|FUNCTION #\d+: |^\d+\. Name: )([\w.-]+)""", re.MULTILINE
 )
-PYTHON_CALL = re.compile(
-    r"\[?\s*(?P<name>[\w.-]+)\((?:.*\)\]?(?:</\w+>)?[ \t]*$|(?s:.*)\)\s*\]?\s*\Z)", re.MULTILINE
-)
+PYTHON_NAME = re.compile(r"\[?\s*([\w.-]+)\(")
+PYTHON_REST = re.compile(r".*\)\]?(?:</\w+>)?[ \t]*$|(?s:.*)\)\s*\]?\s*\Z", re.MULTILINE)
 
 
 def check_trained(record: Record) -> None:
@@ -234,9 +233,9 @@ def call_mark(text: str) -> tuple[str, str] | None:
 def _bare_call(text: str, names: set[str]) -> tuple[str, str] | None:
     """The same, of a line that begins with the JSON of a call, or is a call in Python."""
     for opening in OPENING.finditer(text) if any(name in text for name in names) else ():
-        call = PYTHON_CALL.match(text, opening.end())
-        if call and call["name"] in names:
-            return BARE, call[0].split("(", 1)[0] + "("
+        call = PYTHON_NAME.match(text, opening.end())
+        if call and call[1] in names and PYTHON_REST.match(text, call.end()):
+            return BARE, call[0]
         start = text[opening.end() :].removeprefix("[").lstrip()
         if not start.startswith("{"):
             continue

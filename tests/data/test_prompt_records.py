@@ -66,6 +66,15 @@ def test_prompts_come_from_stdin_from_a_file_or_from_the_split_of_a_prep(
     assert [record.messages[0].content for record in found.records()] == ["one"]
 
 
+def test_the_gold_of_a_prompt_of_another_product_is_kept() -> None:
+    asked = [{"role": "user", "content": "2 + 3?"}]
+    verl = {"prompt": asked, "reward_model": {"style": "rule", "ground_truth": "5"}}
+    gym = {"responses_create_params": {"input": asked}, "expected_answer": "5"}
+    for row_of in (verl, gym):
+        (record,) = Prompts("-", "", "hermes", False, lines(row_of)).records()
+        assert [message.content for message in record.messages] == ["2 + 3?", "5"]
+
+
 def test_a_row_that_cannot_be_asked_is_an_error_with_its_line() -> None:
     for bad in ({"messages": [{"role": "system", "content": "q"}]}, {"a": 1}, 3):
         with pytest.raises(UserError) as caught:
