@@ -157,18 +157,27 @@ def test_prep_keeps_its_commit_when_it_is_carried_on_and_reads_offline_from_the_
     assert refused.value.exit_code == NETWORK
 
 
-def of_xlam(town: str, call: bool) -> dict[str, Any]:
-    tool = {"name": "rain", "description": "", "parameters": {"city": {"type": "str"}}}
-    answers = [{"name": "rain", "arguments": {"city": town}}] if call else []
-    texts = {key: json.dumps(value) for key, value in (("tools", [tool]), ("answers", answers))}
+PARAMETERS = {"rain": "city", "tide": "port"}
+
+
+def of_xlam(town: str) -> dict[str, Any]:
+    tools = [
+        {"name": name, "description": f"The {name}.", "parameters": {key: {"type": "str"}}}
+        for name, key in PARAMETERS.items()
+    ]
+    answers = [{"name": "rain", "arguments": {"city": town}}]
+    texts = {"tools": json.dumps(tools), "answers": json.dumps(answers)}
     return {"id": 1, "query": f"Is it wet in {town}?", **texts}
 
 
 def of_hermes(town: str, **more: object) -> dict[str, Any]:
-    tool = {"name": "rain", "parameters": {"properties": {"city": {"type": "string"}}}}
+    tools = [
+        {"name": name, "parameters": {"properties": {key: {"type": "string"}}}}
+        for name, key in PARAMETERS.items()
+    ]
     call = {"name": "rain", "arguments": {"city": town}}
     turns = [
-        ("system", f"# Tools\n<tools>\n{json.dumps(tool)}\n</tools>"),
+        ("system", f"# Tools\n<tools>\n{json.dumps(tools)}\n</tools>"),
         ("human", f"Is it dry in {town}?"),
         ("gpt", f"<tool_call>\n{json.dumps(call)}\n</tool_call>"),
         ("tool", "4 mm"),
@@ -183,7 +192,7 @@ def test_a_recipe_reads_the_hub_trains_and_is_measured(recipe, tiny_model, tmp_p
     monkeypatch.setenv("AGENTLITE_CACHE", str(tmp_path / "ours"))
     towns = [f"{town} {number}" for town in TOWNS for number in range(5)]
     of_sets = {
-        "Salesforce/xlam-function-calling-60k": [of_xlam(town, True) for town in towns],
+        "Salesforce/xlam-function-calling-60k": [of_xlam(town) for town in towns],
         "Team-ACE/ToolACE": [of_hermes(town) for town in towns],
         "Bingguang/FunReason-MT": [of_hermes(t, error_tool_response=False) for t in towns],
     }
@@ -200,7 +209,7 @@ def test_a_recipe_reads_the_hub_trains_and_is_measured(recipe, tiny_model, tmp_p
     learned = made.figures["balance"]["train"]
     assert 0.1 < learned["no_call"] / (learned["call"] + learned["no_call"]) < 0.2
     agentlite.sft(**short, max_steps=1)
-    measured = agentlite.eval(**short, model=["sft"], limit=2, max_new_tokens=4)
+    measured = agentlite.evaluate(**short, model=["sft"], limit=2, max_new_tokens=4)
     assert measured.status == "done"
 
 
