@@ -98,20 +98,11 @@ def render_source(source: str, **values: Any) -> str:
     return text
 
 
-def to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: Any = None,
-    sort_keys: bool = False,
-) -> str:
-    if isinstance(value, Printed) and not (
-        ensure_ascii or indent is not None or separators or sort_keys
-    ):
+def to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **how: Any) -> str:
+    """`how`: separators and sort_keys, as transformers has them."""
+    if isinstance(value, Printed) and not (ensure_ascii or indent is not None or how):
         return value.as_json
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **how)
 
 
 def refused(message: str) -> None:
