@@ -289,17 +289,13 @@ def variant(record: Record, made: str, **changes: object) -> Record:
 
 def _could_do(tool: Tool, right: Sequence[Tool], calls: Sequence[GoldCall]) -> bool:
     takes = schema_at(tool.parameters, "properties").keys()
+    described = ((_words(tool.description), _words(other.description)) for other in right)
     return bool(
         DOES_MUCH.search(tool.name)
         or any(call.arguments and call.arguments.keys() <= takes for call in calls)
         or any(_words(tool.name) & _words(other.name) for other in right)
-        or any(_described_alike(tool, other) for other in right)
+        or any(len(one & two) >= ALIKE * max(1, len(one | two)) for one, two in described)
     )
-
-
-def _described_alike(tool: Tool, other: Tool) -> bool:
-    one, two = _words(tool.description), _words(other.description)
-    return len(one & two) >= ALIKE * max(1, len(one | two))
 
 
 def _words(text: str) -> set[str]:
@@ -374,8 +370,13 @@ def join_dialogs(
             joined.append(record)
             continue
         slots = open_slots[system, record.split, str(record.meta.get("protocol"))]
-        admitting = (slot for slot in slots if _admits(slot, record) and fits([*slot, record]))
-        if (slot := next(admitting, None)) is None:
+        for slot in slots:
+            names = {tool.name for other in slot for tool in other.tools}
+            is_asked = any(first_query(other) == first_query(record) for other in slot)
+            is_new = not is_asked and names.isdisjoint(tool.name for tool in record.tools)
+            if is_new and fits([*slot, record]):
+                break
+        else:
             slot = []
             slots.append(slot)
         slot.append(record)
@@ -383,12 +384,6 @@ def join_dialogs(
             slots.remove(slot)
             joined.append(_join(slot, seed))
     return joined + [_join(slot, seed) for slots in open_slots.values() for slot in slots]
-
-
-def _admits(slot: list[Record], record: Record) -> bool:
-    names = {tool.name for other in slot for tool in other.tools}
-    is_asked = any(first_query(other) == first_query(record) for other in slot)
-    return not is_asked and names.isdisjoint(tool.name for tool in record.tools)
 
 
 def _join(slot: list[Record], seed: int) -> Record:

@@ -26,7 +26,7 @@ from agentlite.data.curation.traits import Traits, near_text, traits
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import Raw, RawLine, decoded, samples, source_name, to_record
 from agentlite.data.formats.json_decode import REPAIRABLE, repair
-from agentlite.data.formats.sage import NO_CATALOGUE, undescribed
+from agentlite.data.formats.sage import NO_CATALOGUE, is_id_alone
 from agentlite.data.formats.source_formats import format_of
 from agentlite.data.rejects import Reject, reject_of
 from agentlite.rendering import Mixture, encoding, renderer
@@ -130,9 +130,10 @@ def _sample(
                 record, done["thoughts"] = silent, "left out"
             elif not context.template.holds_thoughts:
                 done["in_tags"] = "thoughts"
-        if settings.unanswered == "cut" and (ended := _until_answer(record)) is not record:
-            done["unanswered"] = f"{len(record.messages) - len(ended.messages)} messages cut"
-            record = ended
+        end = max(record.turns, default=len(record.messages)) + 1
+        if settings.unanswered == "cut" and end < len(record.messages):
+            done["unanswered"] = f"{len(record.messages) - end} messages cut"
+            record = replace(record, messages=record.messages[:end])
         validate(record)
         named = record.source or source_name(source)
         record = replace(record, source=named)
@@ -187,7 +188,7 @@ def _sample(
         done["was"] = record_id
     if any(call.name == ANY_TOOL for gold in kept.gold.values() for call in gold.calls):
         done["for_tests"] = "any call is right"
-    if names := undescribed(kept.tools):
+    if names := [tool.name for tool in kept.tools if is_id_alone(tool)]:
         done["undescribed"] = names
     near = next(sketches([near_text(kept)])) if "near" in settings.duplicates else b""
     row = encode(to_row(kept))
@@ -208,14 +209,6 @@ def reader_options(
         "prompts": {"accepted_answer": settings.accepted_answer},
         "names": {"name": settings.model_name, "author": settings.model_author},
     }
-
-
-def _until_answer(record: Record) -> Record:
-    """The record without the messages behind its last assistant turn; without any, as it is."""
-    end = max(record.turns, default=len(record.messages)) + 1
-    if end >= len(record.messages):
-        return record
-    return replace(record, messages=record.messages[:end])
 
 
 def _with_system(record: Record, text: str) -> Record:
@@ -432,19 +425,16 @@ class Ingested:
                 self.sources.append(row.source)
                 self.blocks[row.source].update(sample.done.get("blocks") or ())
                 self.origins.add(encode({"id": sample.traits.id, **origin}))
-                self._take(sample)
-
-    def _take(self, record: IngestedRecord) -> None:
-        self.rows.add(record.row)
-        self.traits.append(record.traits)
-        self.sizes.append(record.sized)
-        self.sketches += [record.sketch] if record.sketch else []
-        self.cuts += [record.cut] if record.cut else []
-        self.retrieved.update(record.done.get("retrieved") or {})
-        if undeclared := record.done.get("undeclared"):
-            self.undeclared.update(records=1, parameters=sum(map(len, undeclared.values())))
-        self.invalid_schemas.update(record.done.get("invalid_schemas") or ())
-        self.undescribed.update(record.done.get("undescribed") or ())
+                self.rows.add(sample.row)
+                self.traits.append(sample.traits)
+                self.sizes.append(sample.sized)
+                self.sketches += [sample.sketch] if sample.sketch else []
+                self.cuts += [sample.cut] if sample.cut else []
+                self.retrieved.update(sample.done.get("retrieved") or {})
+                if undeclared := sample.done.get("undeclared"):
+                    self.undeclared.update(records=1, parameters=sum(map(len, undeclared.values())))
+                self.invalid_schemas.update(sample.done.get("invalid_schemas") or ())
+                self.undescribed.update(sample.done.get("undescribed") or ())
 
     def record(self, index: int) -> Record:
         """Reads a record from disk."""

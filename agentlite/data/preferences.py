@@ -68,9 +68,12 @@ def read_preferences(row: Row, source: str = "") -> Iterator[RecordedPreference]
     Raises RowError: E202 for another shape, E219 for sides that are the same, that differ before
     the last turn or whose scores say the opposite, and what the format refuses a side for.
     """
-    scores = next((both for both in (_scores(row, *keys) for keys in SCORES) if both), (1.0, 0.0))
-    if scores[0] < scores[1]:
-        raise RowError("E219", f"chosen scores {scores[0]:g}, less than rejected: {scores[1]:g}")
+    stated: list[list[Any]] = [[row.get(key) for key in keys] for keys in SCORES]
+    known = (both for both in stated if all(isinstance(score, int | float) for score in both))
+    chosen_score, rejected_score = map(float, next(known, (1.0, 0.0)))
+    if chosen_score < rejected_score:
+        reason = f"chosen scores {chosen_score:g}, less than rejected: {rejected_score:g}"
+        raise RowError("E219", reason)
     chosen_row, rejected_rows = _answer_rows(row)
     chosen = _record(chosen_row, "chosen")
     chosen = replace(chosen, source=chosen.source or source)
@@ -79,16 +82,9 @@ def read_preferences(row: Row, source: str = "") -> Iterator[RecordedPreference]
         rejected = _rejected_answer(rejected_row, chosen_row, chosen)
         if rejected == chosen.messages[-1]:
             raise RowError("E219", "chosen and rejected are the same")
-        preference = RecordedPreference(chosen, rejected, scores)
+        preference = RecordedPreference(chosen, rejected, (chosen_score, rejected_score))
         check_dialog(preference.other)  # a rejected call may be wrong: that is what it teaches
         yield preference
-
-
-def _scores(row: Row, *keys: str) -> tuple[float, float] | None:
-    chosen, rejected = (row.get(key) for key in keys)
-    if isinstance(chosen, int | float) and isinstance(rejected, int | float):
-        return float(chosen), float(rejected)
-    return None
 
 
 def _rejected_answer(row: Row, chosen_row: Row, chosen: Record) -> Message:

@@ -65,7 +65,11 @@ def report(rejects: Sequence[Reject], file: str, *, repairs: bool = True) -> Ite
     """
     kinds: dict[tuple[str, str], dict[str, list[Reject]]] = {}
     for number, reject in enumerate(rejects):
-        hint = hint_of(reject, look=repairs and number < MOST_TRIED)
+        hint = reject.hint or CODES[reject.code].hint
+        if repairs and number < MOST_TRIED and reject.code in REPAIRABLE:
+            methods = (method for method in SAFE if repair(reject.content, [method]))
+            if method := next(methods, ""):
+                hint = f"--repair {method} reads this row; --fix makes every safe repair."
         kinds.setdefault((reject.code, hint), {}).setdefault(reject.reason, []).append(reject)
     elsewhere = f" ({file})" if file else ""
     for (code, hint), reasons in [*kinds.items()][:MOST_KINDS]:
@@ -88,15 +92,6 @@ def report(rejects: Sequence[Reject], file: str, *, repairs: bool = True) -> Ite
 
 def in_one_line(text: str) -> str:
     return " ".join(printable(text).split("\n"))
-
-
-def hint_of(reject: Reject, *, look: bool = True) -> str:
-    """What to do about a reject. `look`: try which --repair reads its row."""
-    if look and reject.code in REPAIRABLE:
-        for method in SAFE:
-            if repair(reject.content, [method]):
-                return f"--repair {method} reads this row; --fix makes every safe repair."
-    return reject.hint or CODES[reject.code].hint
 
 
 def places(locations: Sequence[str]) -> str:

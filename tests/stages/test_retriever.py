@@ -15,7 +15,7 @@ from support.samples import ROOT
 
 from agentlite.core.records import from_row
 from agentlite.core.row_files import find_rows, read_rows
-from agentlite.data.formats.sage import TOOLS_EXAMPLE
+from agentlite.data.formats.sage import TOOLS
 from agentlite.retrieval.index import VECTORS
 
 WORDS = "rain trains letters coins songs bread maps taxes planets poems shoes rivers"
@@ -153,7 +153,7 @@ def test_an_example_of_a_tool_that_asks_a_held_out_question_is_not_learned(works
         {"instruction": text, "arguments": {}, "expected_output": {}}
         for text in (asked[0].upper(), "Is it wet?")
     ]
-    row = {**json.loads(TOOLS_EXAMPLE), "invoke_examples": examples}
+    row = {**json.loads(TOOLS.example), "invoke_examples": examples}
     file = tmp_path / "tools.jsonl"
     file.write_text(json.dumps(row) + "\n")
     work = _read(prep, [str(file)], trains=True)

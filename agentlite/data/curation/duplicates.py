@@ -63,8 +63,11 @@ def near_copies(
     """
 
     def may_be(one: int, other: int) -> bool:
-        a, b = records[one], records[other]
-        return not a.keys.contradicts(b.keys) and _ask_alike(a.query, b.query)
+        if records[one].keys.contradicts(records[other].keys):
+            return False
+        queries = (records[index].query for index in (one, other))
+        a, b = ({q[at : at + 2] for at in range(max(1, len(q) - 1))} for q in queries)
+        return len(a & b) >= HALF_NEAR * len(a | b)
 
     copies: Copies = {}
     for group in _groups(records, lambda record: record.keys.shape, seed):
@@ -80,13 +83,6 @@ def _groups(
     for index in sorted(records, key=lambda index: digest(f"{seed} copy {records[index].id}")):
         groups[key(records[index])].append(index)
     return (group for group in groups.values() if len(group) > 1)
-
-
-def _ask_alike(one: str, other: str) -> bool:
-    a, b = (
-        {text[start : start + 2] for start in range(max(1, len(text) - 1))} for text in (one, other)
-    )
-    return len(a & b) >= HALF_NEAR * len(a | b)
 
 
 def splits_of_copies(records: Mapping[int, Traits], copies: Copies) -> dict[int, str]:

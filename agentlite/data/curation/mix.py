@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, get_args
 
 from agentlite.core.errors import UserError, nearest
@@ -69,23 +69,27 @@ def parse_mix(texts: Sequence[str]) -> dict[str, MixGroup]:
 
 def check_mix(mix: Mapping[str, MixGroup], sources: Sequence[str]) -> None:
     """Raises UserError for a group of a source that is not read, or is in another group."""
+    _homes(mix, sources, "which is not read", lambda given: name_it(given, sources))
+
+
+def _homes(
+    mix: Mapping[str, MixGroup], sources: Sequence[str], missing: str, fix: Callable[[str], str]
+) -> dict[str, str]:
+    """The group of each source that is in one. `missing`, `fix`: of the UserError for a source of
+    a group that is not there.
+    """
     homes: dict[str, str] = {}
     for name, group in mix.items():
         for given in group.sources:
             of_group = [source for source in sources if is_of(source, given)]
             if not of_group:
-                raise UserError(
-                    f"the group '{name}' names {given}, which is not read.",
-                    name_it(given, sources),
-                    location="--mix",
-                )
+                problem = f"the group '{name}' names {given}, {missing}."
+                raise UserError(problem, fix(given), location="--mix")
             for source in of_group:
                 if homes.setdefault(source, name) != name:
-                    raise UserError(
-                        f"{source} is in the groups '{homes[source]}' and '{name}'.",
-                        "A source belongs to one group.",
-                        location="--mix",
-                    )
+                    problem = f"{source} is in the groups '{homes[source]}' and '{name}'."
+                    raise UserError(problem, "A source belongs to one group.", location="--mix")
+    return homes
 
 
 def full_task_weights(weights: Mapping[str, float]) -> dict[str, float]:
@@ -181,17 +185,8 @@ def parts(
     it has a weight, else under "".
     """
     known = sorted({sources[index] for index in records})
-    homes: dict[str, str] = {}
-    for name, group in mix.items():
-        for given in group.sources:
-            of_group = [source for source in known if is_of(source, given)]
-            if not of_group:
-                raise UserError(
-                    f"the group '{name}' names {given}, of which no row is left.",
-                    "Leave the group out: the same command without --mix shows where its rows go.",
-                    location="--mix",
-                )
-            homes |= dict.fromkeys(of_group, name)
+    fix = "Leave the group out: the same command without --mix shows where its rows go."
+    homes = _homes(mix, known, "of which no row is left", lambda _: fix)
     groups: dict[str, dict[str, list[int]]] = {name: {} for name in (REST, *mix)}
     for index, record in records.items():
         task = record.task if record.task in task_weights else OTHERS

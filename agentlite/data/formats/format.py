@@ -4,7 +4,7 @@ Calls, results and words are refused under keys that are not read, so that none 
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
 from agentlite.core.errors import RowError
@@ -27,9 +27,8 @@ DEEPEST = 4
 class Format(NamedTuple):
     """How rows of a format are known, how they are read, and what one looks like.
 
-    `keys`: what each row of it has, and of which type; `either`: keys of which it has at least one;
-    `shape`: whether a row with these keys is one of it; `parts`: the rows that one row stands for,
-    where it holds several samples.
+    `keys`: what each row of it has, and of which type; `shape`: whether a row with these keys is
+    one of it; `parts`: the rows that one row stands for, where it holds several samples.
     """
 
     name: str
@@ -38,11 +37,8 @@ class Format(NamedTuple):
     keys: Mapping[str, Any] = {}
     shape: Callable[[Row], bool] = lambda row: True
     parts: Callable[[Row], list[Row]] = lambda row: [row]
-    either: Sequence[str] = ()
 
     def fits(self, row: Row) -> bool:
-        if self.either and row.keys().isdisjoint(self.either):
-            return False
         for key, wanted in self.keys.items():
             value = row.get(key)
             if value is None or not isinstance(value, wanted):

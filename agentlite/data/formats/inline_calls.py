@@ -291,27 +291,22 @@ def _glaive_call(text: str) -> tuple[Call, str]:
 SYNTAX = Syntax(TOOLS.search, _hermes_prompt, _hermes_chain, lambda text, tools: CALL.search(text))
 TOOLACE_SYNTAX = Syntax(LIST.search, _toolace_prompt, _toolace_answer)
 GLAIVE_SYNTAX = Syntax(GLAIVE_FRAME.search, _glaive_prompt, _glaive_answer)
-HERMES_FC_EXAMPLE = r"""{"id": "1", "conversations": [{"from": "system", "value": "You are a function calling AI model. You are provided with function signatures within <tools> </tools> XML tags.\n<tools>\n[{'type': 'function', 'function': {'name': 'weather', 'parameters': {'type': 'object', 'properties': {'city': {'type': 'string'}}}}}]\n</tools>"}, {"from": "human", "value": "Is it wet in Oslo?"}, {"from": "gpt", "value": "<tool_call>\n{'arguments': {'city': 'Oslo'}, 'name': 'weather'}\n</tool_call>"}, {"from": "tool", "value": "<tool_response>\n{\"name\": \"weather\", \"content\": {\"mm\": 4}}\n</tool_response>"}, {"from": "gpt", "value": "Yes."}]}"""  # noqa: E501  (a row is one line)
 HERMES_FC = Format(
     "hermes_fc",
     read_hermes,
-    HERMES_FC_EXAMPLE,
+    r"""{"id": "1", "conversations": [{"from": "system", "value": "You are a function calling AI model. You are provided with function signatures within <tools> </tools> XML tags.\n<tools>\n[{'type': 'function', 'function': {'name': 'weather', 'parameters': {'type': 'object', 'properties': {'city': {'type': 'string'}}}}}]\n</tools>"}, {"from": "human", "value": "Is it wet in Oslo?"}, {"from": "gpt", "value": "<tool_call>\n{'arguments': {'city': 'Oslo'}, 'name': 'weather'}\n</tool_call>"}, {"from": "tool", "value": "<tool_response>\n{\"name\": \"weather\", \"content\": {\"mm\": 4}}\n</tool_response>"}, {"from": "gpt", "value": "Yes."}]}""",  # noqa: E501  (a row is one line)
     shape=lambda row: sharegpt.says(row, _is_hermes_system, ("system",)),
-    either=sharegpt.EITHER,
 )
-TOOLACE_EXAMPLE = r"""{"system": "You are an expert in composing functions. Here is a list of functions in JSON format that you can invoke:\n[{\"name\": \"Rain of today\", \"parameters\": {\"type\": \"dict\", \"properties\": {\"city\": {\"type\": \"string\"}}}, \"required\": null}]. \nShould you decide to return the function call(s). \n", "conversations": [{"from": "user", "value": "Is it wet in Oslo?"}, {"from": "assistant", "value": "[Rain of today(city='Oslo')]"}, {"from": "tool", "value": "[{\"name\": \"Rain of today\", \"results\": {\"mm\": 4}}]"}, {"from": "assistant", "value": "Yes."}]}"""  # noqa: E501  (a row is one line)
 TOOLACE = Format(
     "toolace",
     lambda row: take_apart(sharegpt.read(row), TOOLACE_SYNTAX),
-    TOOLACE_EXAMPLE,
+    r"""{"system": "You are an expert in composing functions. Here is a list of functions in JSON format that you can invoke:\n[{\"name\": \"Rain of today\", \"parameters\": {\"type\": \"dict\", \"properties\": {\"city\": {\"type\": \"string\"}}}, \"required\": null}]. \nShould you decide to return the function call(s). \n", "conversations": [{"from": "user", "value": "Is it wet in Oslo?"}, {"from": "assistant", "value": "[Rain of today(city='Oslo')]"}, {"from": "tool", "value": "[{\"name\": \"Rain of today\", \"results\": {\"mm\": 4}}]"}, {"from": "assistant", "value": "Yes."}]}""",  # noqa: E501  (a row is one line)
     shape=lambda row: sharegpt.says(row, LIST.search, ("system",)),
-    either=sharegpt.EITHER,
 )
-GLAIVE_EXAMPLE = r"""{"system": "SYSTEM: You are a helpful assistant with access to the following functions. Use them if required -\n{\"name\": \"weather\", \"description\": \"\", \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}}}}\n", "chat": "USER: Is it wet in Oslo?\n\n\nASSISTANT: <functioncall> {\"name\": \"weather\", \"arguments\": '{\"city\": \"Oslo\"}'} <|endoftext|>\n\n\nFUNCTION RESPONSE: {\"mm\": 4}\n\n\nASSISTANT: Yes. <|endoftext|>"}"""  # noqa: E501  (a row is one line)
 GLAIVE = Format(
     "glaive",
     read_glaive,
-    GLAIVE_EXAMPLE,
+    r"""{"system": "SYSTEM: You are a helpful assistant with access to the following functions. Use them if required -\n{\"name\": \"weather\", \"description\": \"\", \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}}}}\n", "chat": "USER: Is it wet in Oslo?\n\n\nASSISTANT: <functioncall> {\"name\": \"weather\", \"arguments\": '{\"city\": \"Oslo\"}'} <|endoftext|>\n\n\nFUNCTION RESPONSE: {\"mm\": 4}\n\n\nASSISTANT: Yes. <|endoftext|>"}""",  # noqa: E501  (a row is one line)
     {"system": str, "chat": str},
     lambda row: bool(SPEAKER.search(row["chat"])),
 )

@@ -147,11 +147,10 @@ def _schema(written: str) -> dict[str, object]:
     return schema
 
 
-PROMPTS_EXAMPLE = '{"prompt": "Is it wet in Oslo?", "tools": [{"name": "weather", "description": "", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}], "gold": [{"name": "weather", "arguments": {"city": ["Oslo", "Oslo, Norway"]}}]}'  # noqa: E501  (a row is one line)
 PROMPTS = Format(
     "prompts",
     read_prompt,
-    PROMPTS_EXAMPLE,
+    '{"prompt": "Is it wet in Oslo?", "tools": [{"name": "weather", "description": "", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}], "gold": [{"name": "weather", "arguments": {"city": ["Oslo", "Oslo, Norway"]}}]}',  # noqa: E501  (a row is one line)
     {"gold": list},
     lambda row: "prompt" in row or openai.fits(row),
 )

@@ -66,11 +66,6 @@ def declared(value: object, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Too
     return Tool(tool_id, description, json_schema(schema, tool_id))
 
 
-def undescribed(tools: Iterable[Tool]) -> list[str]:
-    """The ids of the tools of which nothing else is known."""
-    return [tool.name for tool in tools if is_id_alone(tool)]
-
-
 def is_id_alone(tool: Tool) -> bool:
     """Whether nothing is known of a tool but its id."""
     return not tool.description and tool.parameters == OPEN
@@ -297,28 +292,25 @@ TASKS: dict[str, tuple[Task, Callable[[Row, tuple[Tool, ...]], Answer]]] = {
     "task_planning": ("multi_step_planning", _plan),
     "timing_judgment": ("timing_decision", _timing),
 }
-DIALOGS_EXAMPLE = '{"dialog_id": "sft_000001", "goal": "Learn whether to take a coat.", "turns": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", "content": "I look it up."}, {"role": "tool", "content": "4 mm", "tool_id": "rain_001", "result": {"mm": 4}}, {"role": "assistant", "content": "Yes."}], "target_tools": ["rain_001"], "metadata": {}, "split": "train"}'  # noqa: E501  (a row is one line)
 DIALOGS = Format(
     "sage_sft",
     read_dialog,
-    DIALOGS_EXAMPLE,
+    '{"dialog_id": "sft_000001", "goal": "Learn whether to take a coat.", "turns": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", "content": "I look it up."}, {"role": "tool", "content": "4 mm", "tool_id": "rain_001", "result": {"mm": 4}}, {"role": "assistant", "content": "Yes."}], "target_tools": ["rain_001"], "metadata": {}, "split": "train"}',  # noqa: E501  (a row is one line)
     {"turns": list},
     lambda row: "dialog_id" in row and "target_tools" in row,
 )
-TOOLS_EXAMPLE = '{"tool_id": "rain_001", "name": "Rain", "category": "weather", "capabilities": ["rain of today"], "inputs": [{"name": "city", "type": "string", "required": true, "description": "a town", "default": null}], "outputs": [{"name": "mm", "type": "number", "description": ""}], "invoke_examples": [{"instruction": "Is it wet in Oslo?", "arguments": {"city": "Oslo"}, "expected_output": {"mm": 4}}], "reliability_score": 0.9, "latency_ms_p50": 20, "metadata": {"version": "1.0"}}'  # noqa: E501  (a row is one line)
 TOOLS = Format(
     "sage_tools",
     read_tool_row,
-    TOOLS_EXAMPLE,
+    '{"tool_id": "rain_001", "name": "Rain", "category": "weather", "capabilities": ["rain of today"], "inputs": [{"name": "city", "type": "string", "required": true, "description": "a town", "default": null}], "outputs": [{"name": "mm", "type": "number", "description": ""}], "invoke_examples": [{"instruction": "Is it wet in Oslo?", "arguments": {"city": "Oslo"}, "expected_output": {"mm": 4}}], "reliability_score": 0.9, "latency_ms_p50": 20, "metadata": {"version": "1.0"}}',  # noqa: E501  (a row is one line)
     {"tool_id": object},
     lambda row: EXAMPLES in row,
     examples_of,
 )
-BENCHMARK_EXAMPLE = '{"sample_id": "sel_001", "task_type": "tool_selection", "instruction": "Is it wet in Oslo?", "context": "", "candidate_tools": ["rain_001", "tide_002"], "ground_truth": {"top_k": ["rain_001"], "explanation": "Rain is asked for."}, "metadata": {"difficulty": "easy", "tags": [], "created_by": "me"}, "split": "test"}'  # noqa: E501  (a row is one line)
 BENCHMARK = Format(
     "sage_benchmark",
     read_task,
-    BENCHMARK_EXAMPLE,
+    '{"sample_id": "sel_001", "task_type": "tool_selection", "instruction": "Is it wet in Oslo?", "context": "", "candidate_tools": ["rain_001", "tide_002"], "ground_truth": {"top_k": ["rain_001"], "explanation": "Rain is asked for."}, "metadata": {"difficulty": "easy", "tags": [], "created_by": "me"}, "split": "test"}',  # noqa: E501  (a row is one line)
     {"ground_truth": dict},
     lambda row: "sample_id" in row and "task_type" in row,
 )

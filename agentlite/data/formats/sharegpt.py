@@ -32,7 +32,6 @@ from agentlite.data.formats.texts import history
 from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tools
 from agentlite.rendering.protocol import joined, thought_and_words, with_thought
 
-EITHER = ("conversations", "conversation")
 Speaker = Literal["system", "user", "assistant", "tool", "call"]
 SPEAKERS: dict[str, Speaker] = {
     **openai.ROLES,
@@ -355,14 +354,10 @@ def _has_exchanges(row: Row) -> bool:
 
 
 SHAREGPT_EXAMPLE = r'{"conversations": [{"from": "human", "value": "Is it wet in Oslo?"}, {"from": "function_call", "value": "{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}"}, {"from": "observation", "value": "4 mm"}, {"from": "gpt", "value": "Yes."}], "tools": "[{\"name\": \"weather\", \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}}}}]"}'  # noqa: E501  (a row is one line)
-SHAREGPT = Format("sharegpt", read, SHAREGPT_EXAMPLE, shape=fits, either=EITHER)
+SHAREGPT = Format("sharegpt", read, SHAREGPT_EXAMPLE, shape=fits)
 AGENTINSTRUCT_EXAMPLE = r'{"id": "os_1", "conversations": [{"from": "human", "loss": null, "value": "You work at a shell. Say OK."}, {"from": "gpt", "loss": false, "value": "OK."}, {"from": "human", "loss": null, "value": "How many files?"}, {"from": "gpt", "loss": true, "value": "Think: I count them.\n\nAct: bash\n\nls | wc -l"}]}'  # noqa: E501  (a row is one line)
 AGENTINSTRUCT = Format(
-    "agentinstruct",
-    read_agentinstruct,
-    AGENTINSTRUCT_EXAMPLE,
-    shape=is_agentinstruct,
-    either=EITHER,
+    "agentinstruct", read_agentinstruct, AGENTINSTRUCT_EXAMPLE, shape=is_agentinstruct
 )
 MS_BENCH_EXAMPLE = '{"conversations": [{"from": "system", "value": "You are a helpful assistant."}, {"from": "user", "value": "Why is rain wet?"}, {"from": "assistant", "value": "Because it is water."}]}'  # noqa: E501  (a row is one line)
 # by its name only

@@ -229,8 +229,12 @@ def _tool(value: object, reader: Reader) -> Tool:
         raise RowError("E212", f"a tool without a name: {shortened(value)}")
     keys = (*PARAMETERS, "arguments")  # the last is ToolMind's
     parameters: Any = next((function[key] for key in keys if function.get(key)), None)
-    if not parameters:
-        _refuse_unread({**given, **function}, name)
+    for key, value in {**given, **function}.items() if not parameters else ():
+        # the tool would be learned without arguments
+        if isinstance(value, dict) and "properties" in value and not RESULT_KEY.search(key):
+            reason = f"the tool {name} has no parameters, and a schema under {key!r}"
+            hint = 'Write its schema beside its name, under "parameters".'
+            raise RowError("E211", reason, hint, key)
     if isinstance(parameters, str):
         text, parameters = parameters, None
         if text.strip():
@@ -283,15 +287,6 @@ def parsed(given: object) -> Any:
     return given
 
 
-def _refuse_unread(tool: dict[str, Any], name: str) -> None:
-    """A schema under a key that is not read: the tool would be learned without arguments."""
-    for key, value in tool.items():
-        if isinstance(value, dict) and "properties" in value and not RESULT_KEY.search(key):
-            reason = f"the tool {name} has no parameters, and a schema under {key!r}"
-            hint = 'Write its schema beside its name, under "parameters".'
-            raise RowError("E211", reason, hint, key)
-
-
 def from_list(parameters: list[Any], tool: str) -> dict[str, Any]:
     """[{"name", "description", "required"}] as an object's schema."""
     properties = {}
@@ -337,8 +332,11 @@ def json_schema(schema: object, tool: str) -> dict[str, Any]:
             for name, value in inner.items()
             if value is not None
         }
-        if key == "properties":
-            required = [*required, *_lifted(schemas)]
+        # properties that say themselves that they are required, as older data sets write it
+        for name, value in schemas.items() if key == "properties" else ():
+            if isinstance(value, dict) and not isinstance(value.get("required", []), list):
+                is_required = str(value.pop("required")).lower() == "true"
+                required = [*required, name] if is_required else required
         kept[key] = {name: json_schema(value, tool) for name, value in schemas.items()}
     for key in SCHEMAS:
         if isinstance(inner := kept.get(key), dict):
@@ -348,13 +346,3 @@ def json_schema(schema: object, tool: str) -> dict[str, Any]:
                 json_schema(value, tool) if isinstance(value, dict) else value for value in inner
             ]
     return {**kept, "required": list(dict.fromkeys(required))} if required else kept
-
-
-def _lifted(properties: dict[str, Any]) -> Iterator[str]:
-    """Names of the properties that say themselves that they are required, as older data sets write
-    it.
-    """
-    for name, value in properties.items():
-        unlisted = isinstance(value, dict) and not isinstance(value.get("required", []), list)
-        if unlisted and str(value.pop("required")).lower() == "true":
-            yield name
