@@ -99,9 +99,6 @@ def test_a_system_text_and_tools_belong_to_both(shape: str) -> None:
 OSLO, BERGEN = calling("Oslo"), calling("Bergen")
 CALLS: dict[str, dict[str, Any]] = {
     "messages": {"prompt": [USER], "chosen": [OSLO], "rejected": [BERGEN]},
-    "no prompt": {"chosen": [USER, OSLO], "rejected": [USER, BERGEN]},
-    "both dialogs": {"messages": [USER, OSLO], "rejected_messages": [USER, BERGEN]},
-    "one turn": {"messages": [USER, OSLO], "rejected_response": BERGEN},
     "ms-swift's turns": {
         "messages": [USER, {"role": "tool_call", "content": written("Oslo")}],
         "rejected_response": [{"role": "tool_call", "content": written("Bergen")}],
@@ -110,11 +107,6 @@ CALLS: dict[str, dict[str, Any]] = {
         "conversations": [{"from": "human", "value": ASKED}],
         "chosen": {"from": "function_call", "value": written("Oslo")},
         "rejected": {"from": "function_call", "value": written("Bergen")},
-    },
-    "OpenAI's input": {
-        "input": {"messages": [USER]},
-        "preferred_output": [OSLO],
-        "non_preferred_output": [BERGEN],
     },
 }
 

@@ -107,18 +107,6 @@ def test_a_piece_is_found(at: str | int, reason: str, piece: str) -> None:
     assert pointed(json.dumps(ROW).encode(), at, reason) == piece
 
 
-@pytest.mark.parametrize("key", ["messages", "conversations"])
-@pytest.mark.parametrize("tools_first", [True, False])
-@pytest.mark.parametrize("content", ["odd", "even"])
-def test_what_is_wrong_is_pointed_at_in_a_message_before_the_tools(
-    content: str, tools_first: bool, key: str
-) -> None:
-    parts = {"tools": [{"name": "odd"}], key: [{"role": "user", "content": content}]}
-    row = dict([*parts.items()][:: 1 if tools_first else -1])
-    line, carets = excerpt(json.dumps(row).encode(), "odd", "")
-    assert line[: carets.index("^")].endswith('"content": "' if content == "odd" else '"name": "')
-
-
 @given(st.text(), st.text(min_size=1), st.text())
 def test_a_position_is_pointed_at_whatever_stands_around_it(
     before: str, piece: str, after: str

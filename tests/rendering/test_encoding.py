@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 from support.samples import WEATHER
 
-from agentlite.core.errors import MODEL, RowError, UserError
+from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Call, Message, Record
 from agentlite.rendering import choose, encoding, protocols_of, render, training_rows
 from agentlite.rendering.encoding import TABLES, WeightTable, weight_at, weight_changes
@@ -59,12 +59,6 @@ def test_only_turns_that_are_learned_are_asked_and_a_protocol_that_cannot_hold_a
     with pytest.raises(UserError, match=f"record {double.id}: .*holds 2 calls") as refused:
         written(double, "react", smollm2)
     assert refused.value.fix
-
-
-@pytest.mark.parametrize("ended", ["turn", "stop", "cut"])
-def test_the_end_of_a_turn_is_written_only_where_the_model_had_ended_it(ended, smollm2):
-    ids = encoding.encode_answer("Yes.", ended, smollm2, [])
-    assert smollm2.decode(ids) == ("Yes.<|im_end|>" if ended == "turn" else "Yes.")
 
 
 @pytest.mark.parametrize("written_text", ['{"a": {}}\n</x>', "f {} g{ }  h", "{}{}"])
@@ -129,28 +123,6 @@ def test_agentflan_weighs_the_whole_answer_to_its_questions(question):
     assert {weight_at(changes, place) for place in range(10)} == {3.0}
 
 
-TURN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
-
-
-@pytest.mark.parametrize(
-    ("source", "end"),
-    [
-        (TURN + "<|im_end|>\n{% endfor %}", "<|im_end|>"),
-        (TURN + "<|endoftext|>{% endfor %}", "<|endoftext|>"),
-        (TURN + "\n{% endfor %}", None),
-        (TURN + " and <|im_end|>{% endfor %}", None),
-    ],
-)
-def test_the_end_of_a_turn_is_the_mark_right_behind_an_answer(source, end, smollm2):
-    template = Template("m", smollm2.tokenizer, source, {})
-    if end is None:
-        with pytest.raises(UserError, match="writes no end of turn") as refused:
-            template.turn_end  # noqa: B018  (computed when it is read)
-        assert refused.value.exit_code == MODEL
-    else:
-        assert template.turn_end == end
-
-
 BARE = (
     "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}<|im_start|>"
     "{{ m.role }}\n{% if m.tool_calls %}{% for c in m.tool_calls %}{% if not loop.first %}; "
@@ -177,19 +149,6 @@ def test_a_native_protocol_reads_the_syntax_that_its_template_writes(smollm2, te
         choose("chat", odd)
     assert refused.value.fix.startswith("With it these work: --protocol hermes or react or ")
     assert choose("auto", odd).name == "hermes"
-
-
-@pytest.mark.parametrize(
-    ("setting", "weights"),
-    [
-        ("hermes", {"hermes": 1.0}),
-        (" hermes=2 , react ", {"hermes": 2.0, "react": 1.0}),
-        ("react=.5,hermes=1e-3", {"react": 0.5, "hermes": 0.001}),
-    ],
-)
-def test_a_setting_names_protocols_with_their_weights(setting, weights, smollm2):
-    assert protocols_of(setting).weights == weights
-    assert choose(setting, smollm2).weights == weights
 
 
 @pytest.mark.parametrize(

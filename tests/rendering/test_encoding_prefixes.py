@@ -1,7 +1,5 @@
 """Tokenizers that put a prefix before a text: pieces of a row have the ids of the whole row."""
 
-import json
-
 import pytest
 from msgspec.structs import replace
 from support.samples import WEATHER, with_template
@@ -142,14 +140,3 @@ def test_unknown_arguments_are_left_out_and_nothing_else_is(template):
     assert (
         known[start:end].endswith("{}") if template.name == "legacy" else known[start:end] == "{}"
     )
-
-
-def test_only_the_prefix_is_taken_from_a_tokenizer(template):
-    plain, inside = template.tokenizer, template.encoder.without_prefix
-    one, two = json.loads(plain.to_str()), json.loads(inside.to_str())
-    parts = ("normalizer", "pre_tokenizer")
-    assert {k: v for k, v in one.items() if k not in parts} == {
-        k: v for k, v in two.items() if k not in parts
-    }
-    prefixed = template.name not in ("metaspace never", "byte level")
-    assert (inside is not plain) == prefixed

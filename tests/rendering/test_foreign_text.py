@@ -260,12 +260,6 @@ def test_a_trained_call_in_another_model_s_form_is_refused(model: str, text: str
         assert shown.messages[1].content == said
 
 
-@pytest.mark.parametrize("text", PROSE)
-def test_prose_about_calls_is_an_answer(text: str) -> None:
-    assert call_mark(text) is None
-    assert to_record(row(text)).messages[1].content == text
-
-
 BARE = [
     '{"name": "weather", "parameters": {"city": "Oslo"}}',
     '{"name": "weather", "parameters": {}}; {"name": "weather", "parameters": {}}',
@@ -308,6 +302,12 @@ def test_the_json_of_a_call_alone_is_refused(text: str) -> None:
     check_trained(record)
 
 
+@pytest.mark.parametrize("text", [*PROSE, *NO_CALLS], ids=lambda text: text[:40])
+def test_prose_about_calls_and_other_json_are_answers(text: str) -> None:
+    assert call_mark(text) is None
+    assert to_record(row(text)).messages[1].content == text
+
+
 SCHEMA = '{"name": "weather", "parameters": {"type": "object", "properties": {}}}'
 PROMPTS = {
     "a list": f"Answer the user.\nList of tools: [{SCHEMA}]",
@@ -344,11 +344,6 @@ def test_a_call_of_a_tool_that_a_prompt_describes_is_read_or_refused_and_never_l
         else:
             assert any(message.calls for message in record.messages) and record.tools, text
     assert codes <= {"E222", "E209", "E206", "E124", "E218"}
-
-
-@pytest.mark.parametrize("text", NO_CALLS, ids=lambda text: text[:40])
-def test_other_json_is_an_answer(text: str) -> None:
-    assert to_record(row(text)).messages[1].content == text
 
 
 @pytest.mark.parametrize("model", MARKS)

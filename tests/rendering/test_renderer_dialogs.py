@@ -3,7 +3,6 @@ text.
 """
 
 import dataclasses
-import re
 
 import pytest
 from msgspec.structs import replace
@@ -24,12 +23,6 @@ from agentlite.rendering.template import Template
 
 OSLO = Call("get_weather", {"city": "Oslo"}, "call_0")
 ROME = Call("get_time", {"city": "Rome"}, "call_1")
-SCHEMAS = [
-    '{"name": "get_weather", "description": "Weather of a city.", "parameters": {"type": "object", '
-    '"properties": {"city": {"type": "string"}}}}',
-    '{"name": "get_time", "description": "Time in a city.", "parameters": {"type": "object", '
-    '"properties": {"city": {"type": "string"}}}}',
-]
 
 
 def shown(record, name, template):
@@ -109,72 +102,12 @@ def several(thought):
     )
 
 
-def test_the_calls_of_a_turn_follow_each_other_and_so_do_their_results(smollm2):
-    (text,) = shown(several(""), "hermes", smollm2)
-    assert turns_of(text)[2:] == [
-        'assistant\n⟦<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n'
-        '</tool_call>\n<tool_call>\n{"name": "get_time", "arguments": {"city": "Rome"}}\n'
-        "</tool_call><|im_end|>⟧",
-        "user\n<tool_response>\n4 mm\n</tool_response>\n<tool_response>\nnoon\n</tool_response>"
-        "<|im_end|>",
-        "assistant\n⟦Done.<|im_end|>⟧",
-    ]
-
-
 @pytest.mark.parametrize("name", ["react", "react-zh", "toolllama", "modelscope"])
 def test_a_protocol_of_one_call_a_turn_refuses_two(name, smollm2):
     with pytest.raises(RowError, match=r"E204.*messages\[1\] holds 2 calls"):
         shown(several("Both."), name, smollm2)
     with pytest.raises(RowError, match=r"E204.*messages\[1\] holds 2 calls"):
         render_last(several("Both."), PROTOCOLS[name], smollm2)
-
-
-def exchanged(asked, tasks, history, knowledge="Be brief."):
-    return (
-        f"\n\nGOAL: {asked}\n\nCompleted tasks: {tasks}\n\nConversation history: {history}\n\n"
-        f"Knowledge: {knowledge}\n\n"
-    )
-
-
-def test_kuaiagent_shows_each_step_the_goal_the_tasks_and_what_was_said_before(smollm2, dialog):
-    task = (
-        '[{"task_name": "I must look it up.", "command": {"name": "get_weather", "args": {"city": '
-        '"Oslo"}}, "result": "{\\"rain_mm\\": 4}"}]'
-    )
-    said = (
-        '[{"user": "Is it wet in Oslo?"}, {"assistant": "I must look it up."}, {"assistant": "Yes, '
-        'about 4 mm."}]'
-    )
-    rows = [turns_of(text)[1:] for text in shown(dialog, "kuaiagent", smollm2)]
-    done = '⟦{"task_name": "the task is done", "command": {"name": "task_complete", "args": {}}}'
-    assert [
-        answer.removeprefix("assistant\n").removesuffix("<|im_end|>⟧") for _, answer in rows
-    ] == [
-        '⟦{"task_name": "I must look it up.", "command": {"name": "get_weather", "args": {"city": '
-        '"Oslo"}}}',
-        done,
-        "⟦Yes, about 4 mm.",
-        done,
-        "⟦Quite sure.",
-    ]
-    planned = [prompt for prompt, _ in (rows[0], rows[1], rows[3])]
-    for prompt, (asked, tasks, history) in zip(
-        planned,
-        [
-            ("Is it wet in Oslo?", "[]", "[]"),
-            ("Is it wet in Oslo?", task, "[]"),
-            ("Are you sure?", task, said),
-        ],
-        strict=True,
-    ):
-        assert exchanged(asked, tasks, history) in prompt
-        weather, time = (f'{schema[:-1]}, "required": []}}' for schema in SCHEMAS)
-        assert f"\nCommands:\n1:{weather}\n2:{time}\n3:" in prompt
-    concluded = rows[4][0]
-    assert (
-        f"\n\nCompleted tasks and results: {task}\n\nConversation history: {said}\n\n"
-        "Knowledge: Be brief.\n\nGOAL: Are you sure?\n\n"
-    ) in concluded
 
 
 # What a reader makes of a text: its words, its calls, its problem.
@@ -317,87 +250,6 @@ def test_reading_back_compares_names_arguments_and_their_order(smollm2, dialog, 
             other = replace(other, gold={2: Gold(known=False)})  # asked for, they may not
         with pytest.raises(RowError, match=r"E215.*messages\[2\] does not read back as hermes"):
             renderer.check_reading(other, rows, protocol, smollm2)
-
-
-# a prompt opens a thought, which is written in a turn without its opening tag, whole, or not at all
-THINKING = """{%- for m in messages -%}<|im_start|>{{ m.role }}
-{{ WRITTEN }}<|im_end|>
-{% endfor -%}
-{%- if add_generation_prompt -%}<|im_start|>assistant
-<think>
-{% endif -%}"""
-WITHOUT_OPENING = "m.content.replace('<think>\\n', '')"
-DROPPED = "m.content.split('</think>')[-1].lstrip('\\n')"
-
-
-@pytest.mark.parametrize(
-    "written", [WITHOUT_OPENING, "m.content", DROPPED], ids=["opened before", "whole", "dropped"]
-)
-@pytest.mark.parametrize("thought", ["Hm.", ""], ids=["a thought", "none"])
-def test_a_thought_that_the_prompt_opens_is_there_once_and_closed_once(written, thought, smollm2):
-    text = THINKING.replace("WRITTEN", written)
-    template = Template("thinking", smollm2.tokenizer, text, smollm2.special)
-    said = f"<think>\n{thought}\n</think>\n\nYes." if thought else "Yes."
-    record = Record(messages=(Message("user", "Wet?"), Message("assistant", said)))
-    (row,) = render(record, PROTOCOLS["chat"], template)
-    (span,) = row.spans
-    prompt, answer = row.text[: span.start], row.text[span.start : span.end]
-    assert prompt.endswith("<|im_start|>assistant\n<think>\n")
-    assert answer == f"{thought}\n</think>\n\nYes.<|im_end|>"
-
-
-# what a template writes between the prompt's end and the words of a turn: a model has to write it
-HEADED = """{%- for m in messages -%}<|im_start|>{{ m.role }}
-{% if m.role == 'assistant' %}HEAD{% endif %}{{ m.content }}<|im_end|>
-{% endfor -%}
-{%- if add_generation_prompt -%}<|im_start|>assistant
-{% endif -%}"""
-
-
-@pytest.mark.parametrize("head", ["", "<think>\n\n</think>\n\n", "<think></think>"])
-@pytest.mark.parametrize(
-    "name", [name for name, one in PROTOCOLS.items() if not (one.exchanges or one.native)]
-)
-def test_a_turn_is_learned_from_where_its_prompt_ends_with_all_that_stands_before_its_words(
-    name, head, smollm2, dialog
-):
-    text = HEADED.replace("HEAD", head.replace("\n", "{{ '\\n' }}"))
-    template = Template("headed", smollm2.tokenizer, text, smollm2.special)
-    for row in render(dialog, PROTOCOLS[name], template):
-        prompts_end = [match.end() for match in re.finditer(r"<\|im_start\|>assistant\n", row.text)]
-        assert prompts_end and {*prompts_end} <= {span.start for span in row.spans}
-        for start in prompts_end:
-            assert row.text.startswith(head, start)
-
-
-PAIRS = [
-    *((name, "smollm2") for name in PROTOCOLS if name != "chat"),
-    ("chat", "tools"),
-    ("hermes", "forgets"),
-]
-
-
-@pytest.mark.parametrize(("name", "template"), PAIRS)
-@pytest.mark.parametrize("count", [3, 5, 7])
-def test_the_row_of_the_last_turn_is_that_of_the_whole_dialog(
-    name, template, count, templates, dialog
-):
-    protocol = choose(name, templates[template]).protocols[name]
-    record = replace(dialog, messages=dialog.messages[:count])
-    last, turn = render_last(record, protocol, templates[template]), count - 1
-    row = next(
-        row
-        for row in render(record, protocol, templates[template])
-        if any(span.turn == turn and span.prompted for span in row.spans)
-    )
-    assert last.text == row.text
-    assert [span for span in last.spans if span.turn == turn] == [
-        span for span in row.spans if span.turn == turn
-    ]
-    if template != "forgets":
-        assert last.spans == row.spans
-    prompts = [encoding.encode_prompt(one, turn, templates[template]) for one in (last, row)]
-    assert prompts[0] == prompts[1]
 
 
 @pytest.mark.parametrize("name", [name for name in PROTOCOLS if name != "chat"])

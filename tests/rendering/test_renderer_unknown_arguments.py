@@ -109,10 +109,3 @@ def test_what_is_not_trained_is_shown_so(smollm2: Template) -> None:
     assert '{"name": "forecast_001", "arguments":] {}[}' in shown
     assert '{"name": "tide_002", "arguments": {"port": "Brest"}}' in shown
     assert shown.replace("[", "").replace("]", "") == row.text.replace("[", "").replace("]", "")
-
-
-def test_a_turn_that_is_not_trained_leaves_nothing_out(smollm2: Template) -> None:
-    message = replace(RECORD.messages[1], loss=False)
-    record = replace(RECORD, messages=(RECORD.messages[0], message, *RECORD.messages[2:]))
-    (row,) = render(record, PROTOCOLS["hermes"], smollm2)
-    assert [span.left_out for span in row.spans] == [(), ()]

@@ -21,13 +21,6 @@ def test_the_ids_are_those_of_smollm2(smollm2):
     assert smollm2.encode("<|im_start|>user\nhi<|im_end|>")[0] == 1  # and no bos before it
 
 
-def test_a_template_is_asked_whether_it_takes_tools(smollm2):
-    assert not smollm2.prints_tools
-    template = with_template(smollm2, "tools")
-    assert template.prints_tools and template.prints_calls
-    assert not with_template(smollm2, "forgets").prints_tools
-
-
 @pytest.mark.parametrize("named", [("default", "tool_use"), ("default",), ("tool_use",)])
 def test_of_named_templates_tool_use_is_taken_where_tools_are_given(named, smollm2, tmp_path):
     sources = {"default": smollm2.source, "tool_use": with_template(smollm2, "tools").source}

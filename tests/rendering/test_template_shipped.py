@@ -274,7 +274,7 @@ def test_a_thought_is_trained_where_the_template_has_thoughts(name, marked):
 def test_a_prompt_by_two_renderings_is_that_of_the_row_by_many(name, marked):
     """Those of a template whose turns begin with no mark are cut into other tokens."""
     template = marked(name)
-    for setting, kind in product(("chat", "hermes", "react"), RECORDS):
+    for setting, kind in product(("chat", "hermes", "react", "kuaiagent"), RECORDS):
         record = RECORDS[kind]
         protocol = mixture_of(setting, template).protocols[setting]
         for turn in record.turns:
@@ -284,30 +284,10 @@ def test_a_prompt_by_two_renderings_is_that_of_the_row_by_many(name, marked):
             except RowError:
                 continue
             row = next(row for row in rows if any(span.turn == turn for span in row.spans))
-            ids = encoding.encode_prompt(row, turn, template)
-            found = encoding.encode_prompt(render_last(asked, protocol, template), turn, template)
-            assert template.decode(found) == template.decode(ids)
+            last = render_last(asked, protocol, template)
+            ids, found = (encoding.encode_prompt(one, turn, template) for one in (row, last))
+            assert last.text == row.text and template.decode(found) == template.decode(ids)
             assert found == ids or name == "unsloth/unsloth_template"
-
-
-@pytest.mark.long
-@pytest.mark.skipif("trl/gemma" not in SOURCES, reason="needs TRL's templates")
-@pytest.mark.parametrize("setting", ["hermes", "react", "modelscope"])
-def test_a_system_turn_that_a_template_refuses_begins_the_first_user_turn(setting, smollm2):
-    template = with_marks("gemma", SOURCES["trl/gemma"], smollm2.tokenizer)
-    assert template.folds_system
-    protocol = choose(setting, template).protocols[setting]
-    text = render(RECORDS["a text beside a call"], protocol, template)[0].text
-    head, _, rest = text.partition("Be brief.")
-    assert head == "<s><start_of_turn>user\n" and "\n\nWet?<end_of_turn>" in rest
-    plain = render(RECORDS["no system"], protocol, template)[0].text
-    assert plain == "<s><start_of_turn>user\nWet?<end_of_turn>\n" + (
-        "<start_of_turn>model\nQuite dry.<end_of_turn>\n"
-    )
-    # the exported template is the one that folds, and folding it again changes nothing
-    exported = with_marks("exported", template.chat_template, smollm2.tokenizer)
-    assert not exported.folds_system and exported.chat_template == template.chat_template
-    assert render(RECORDS["a text beside a call"], protocol, exported)[0].text == text
 
 
 def test_a_template_with_a_system_role_is_left_as_it_is(smollm2):
@@ -419,9 +399,12 @@ def test_a_system_turn_of_parts_is_folded_as_well(smollm2):
     template = with_marks("parts", NO_ROLE, smollm2.tokenizer)
     assert template.takes_parts and template.folds_system
     protocol = choose("hermes", template).protocols["hermes"]
-    assert render(RECORDS["a system turn"], protocol, template)[0].text == (
-        "user: Be brief. \n\n Wet?</s>assistant: Quite dry.</s>"
-    )
+    folded = "user: Be brief. \n\n Wet?</s>assistant: Quite dry.</s>"
+    assert render(RECORDS["a system turn"], protocol, template)[0].text == folded
+    # the exported template is the one that folds, and folding it again changes nothing
+    exported = with_marks("exported", template.chat_template, smollm2.tokenizer)
+    assert not exported.folds_system and exported.chat_template == template.chat_template
+    assert render(RECORDS["a system turn"], protocol, exported)[0].text == folded
 
 
 @pytest.mark.parametrize(

@@ -98,29 +98,8 @@ def small(added=("<|im_end|>",), rules=None, normalizer=None):
     ],
 )
 def test_tokenizers_with_other_rules_are_left_to_themselves(before, last):
-    rules = pre_tokenizers.Sequence([*before, last]) if before else last
-    is_left_to_itself(small(rules=rules))
-
-
-def is_left_to_itself(tokenizer):
+    tokenizer = small(rules=pre_tokenizers.Sequence([*before, last]) if before else last)
     encode = encoder(tokenizer)
     assert not hasattr(encode, "__self__")
     for text in ("Rain, wind: 42 mm.", "a <mask> b"):
-        assert encode(text) == tokenizer.encode(text, add_special_tokens=False).ids
-
-
-@pytest.mark.parametrize(
-    ("before", "last"),
-    [((), WITH_REGEX), ((DIGITS,), WITH_REGEX), ((split(WORDS),), BYTES)],
-)
-@pytest.mark.parametrize("normalizer", [None, normalizers.NFC()], ids=str)
-@pytest.mark.parametrize("has_added", [True, False])
-def test_tokenizers_with_the_rules_that_are_known_are_remembered(
-    before, last, normalizer, has_added
-):
-    rules = pre_tokenizers.Sequence([*before, last]) if before else last
-    tokenizer = small(("<|im_end|>",) if has_added else (), rules, normalizer)
-    encode = encoder(tokenizer)
-    assert isinstance(encode.__self__, TokenCache)
-    for text in ("Rain, wind: 42 mm.", "<|im_start|>user\nZoe\u0308's<|im_end|>", ""):
         assert encode(text) == tokenizer.encode(text, add_special_tokens=False).ids

@@ -132,17 +132,6 @@ def said(*texts: str, **fields: Any) -> Record:
     )
 
 
-def test_the_proxy_is_larger_for_longer_and_more_varied_dialogs_in_any_script() -> None:
-    for short, long in (
-        ("yes yes yes", "yes no maybe"),
-        ("我想去上海", "我想去上海和北京看看天气怎么样"),
-    ):
-        assert 0 < wording(said(short)).proxy_loss < wording(said(long)).proxy_loss < 5
-    assert wording(said("word " * 5000)).proxy_loss == 5
-    assert wording(said("yes", meta={"loss": 1.25})).proxy_loss == 1.25
-    assert wording(said("", "")).proxy_loss == 0
-
-
 # --- replay ---
 
 
@@ -234,3 +223,4 @@ def test_the_proxy_loss_by_hand():
     assert wording(four).proxy_loss == pytest.approx(4 / 512 + math.log(4) / 5)
     entropy = -(2 / 4 * math.log(2 / 4) + 2 * 1 / 4 * math.log(1 / 4))
     assert wording(said("Yes no", "yes me")).proxy_loss == pytest.approx(4 / 512 + entropy / 5)
+    assert wording(said("word " * 5000)).proxy_loss == 5 and wording(said("", "")).proxy_loss == 0

@@ -150,14 +150,6 @@ def test_copies_by_calls_have_the_same_arguments_and_ask_much_alike() -> None:
         assert bool(calls_of(dialog(TEXT, [trip(seats=2)]), other)) == is_copy, name
 
 
-@pytest.mark.parametrize(("shared", "more"), [(12, 12), (20, 20), (12, 13), (20, 21)])
-def test_equal_calls_are_copies_from_queries_that_are_half_alike_on(shared: int, more: int) -> None:
-    """By character 5-grams: as many as both share, of those of the longer one."""
-    text = "whichferryleavestheoldharbouronsundaymorningatnoon"
-    pair = [dialog(text[: length + 4], [trip(seats=2)]) for length in (shared, shared + more)]
-    assert bool(calls_of(*pair)) == (shared >= more)
-
-
 def test_equal_records_are_copies_of_the_first_and_hand_their_split_on() -> None:
     rows = [("a", "train"), ("b", ""), ("a", "test"), ("a", "dev"), ("b", "")]
     records = numbered(*(replace(dialog(text), split=split) for text, split in rows))
@@ -240,12 +232,6 @@ def test_a_record_leaks_that_gives_a_held_out_one_away() -> None:
     for name, (record, is_leaking) in LEAKING.items():
         found = leaks(numbered(dialog("Hi"), record), held_out)
         assert found == ({1: 1} if is_leaking else {}), name
-
-
-def test_the_first_of_the_held_out_records_that_it_gives_away_is_named() -> None:
-    question = dialog(TEXT, answer="No.")
-    held_out = [traits(dialog("Where?")), traits(question), traits(question)]
-    assert leaks(numbered(question, dialog(TEXT + " Thank you!")), held_out) == {0: 1, 1: 1}
 
 
 def test_short_arguments_leak_only_beside_a_query_that_is_half_alike() -> None:

@@ -160,16 +160,6 @@ def test_of_a_group_on_two_sides_the_larger_part_stays_unless_one_bears_a_split(
     assert set(staying(borne, split(borne, dev=0.2, test=0.3)).values()) == {"dev"}
 
 
-@settings(max_examples=examples(20), deadline=None)
-@given(st.integers(0, 10**6), st.integers(1, 60))
-def test_the_split_does_not_depend_on_the_order_of_the_records(seed: int, count: int) -> None:
-    records = assorted(count, 20, seed)
-    shuffled = random.Random(seed).sample(records, count)
-    sides, others = split(records, seed=seed), split(shuffled, seed=seed)
-    assert sides.groups == others.groups
-    assert staying(records, sides) == staying(shuffled, others)
-
-
 def test_a_record_keeps_the_split_it_bears() -> None:
     records = [
         *assorted(30),

@@ -30,44 +30,12 @@ ALSO_FITS = {
     ("openai", "prompts"): "messages of OpenAI, with a list as gold",
     ("openai", "trajectory"): "messages of OpenAI, with what became of every turn",
 }
-# the keys without which a row is of another format or none; one of several sets, by the row's shape
-CONVERSATION = [{"conversations"}, {"conversation"}]
-NEEDED: dict[str, list[set[str]]] = {
-    "agentinstruct": CONVERSATION,
-    "agentlite": [{"parent", "source", "task", "split", "messages", "tools", "gold", "meta"}],
-    "alpaca": [{"instruction", "output"}],
-    "anthropic": [{"messages"}, {"messages", "system"}],
-    "bfcl": [{"question", "function"}],
-    "gemini": [{"contents"}],
-    "glaive": [{"system", "chat"}],
-    "hermes_fc": [{"conversations"}],
-    "kagentinstruct": [{"llm_prompt_response"}],
-    "langchain": [{"messages"}],
-    "ms_agent": CONVERSATION,
-    "ms_agent_exec": [{"conversations"}],
-    "ms_swift": [{"messages"}, {"conversation"}, {"query", "response"}],
-    "openai": [{"messages"}],
-    "prompt_completion": [{"prompt", "completion"}],
-    "prompts": [{"prompt", "gold"}, {"messages", "gold"}],
-    "responses": [{"output"}, {"messages"}, {"items"}, set()],
-    "sage_benchmark": [{"sample_id", "task_type", "ground_truth"}],
-    "sage_sft": [{"dialog_id", "turns", "target_tools"}],
-    "sage_tools": [{"tool_id", "invoke_examples"}],
-    "self_cognition": [{"query", "response", "tag"}],
-    "sharegpt": CONVERSATION,
-    "text": [{"text"}],
-    "toolace": [{"conversations"}, {"conversations", "system"}],
-    "toolllama": [{"conversations"}],
-    "trajectory": [{"task", "sample", "messages", "tools", "turns", "ended", "scores"}],
-    "xlam": [{"query", "tools", "answers"}],
-}
 # a format that only its name chooses: the one that its rows are taken for otherwise
 BY_NAME = {"ms_bench": "sharegpt"}
 
 
 def test_every_format_has_rows_and_every_file_of_rows_a_format() -> None:
     assert {READ_AS.get(file, file) for file in FILES} == {*FORMATS}
-    assert {*NEEDED} <= {*FORMATS} - {*BY_NAME}
     assert {*READ_AS} <= {*FILES} and {*BY_NAME} | {wide for wide, _ in ALSO_FITS} <= {*FORMATS}
 
 
@@ -88,14 +56,6 @@ def test_a_row_of_another_format_fits_only_where_that_one_is_tried_first(name: s
     assert fitting == {other for wide, other in ALSO_FITS if wide == name}
     order = [*FORMATS]
     assert all(order.index(other) < order.index(name) for other in fitting)
-
-
-@pytest.mark.parametrize("file", [file for file in FILES if READ_AS.get(file, file) in NEEDED])
-def test_a_row_that_lacks_a_key_that_its_format_needs_is_not_of_it(file: str) -> None:
-    name = READ_AS.get(file, file)
-    for row in [*rows(file), json.loads(FORMATS[name].example)]:
-        lacking = {key: {k: v for k, v in row.items() if k != key} for key in row}
-        assert {key for key in row if not FORMATS[name].fits(lacking[key])} in NEEDED[name]
 
 
 @pytest.mark.parametrize("file", FILES)

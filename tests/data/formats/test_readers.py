@@ -198,13 +198,6 @@ def test_a_file_that_cannot_be_read_is_an_error_with_a_way_out(tmp_path: Path) -
         assert (caught.value.exit_code == REJECTS) == (name == "rows.jsonl")
 
 
-@pytest.mark.parametrize("content", [b"", b"\n \n"])
-def test_stdin_without_rows_is_an_error_that_names_it(content: bytes) -> None:
-    with pytest.raises(UserError) as caught:
-        from_stdin(content)
-    assert (caught.value.location, caught.value.exit_code) == ("stdin", REJECTS)
-
-
 def packed(content: bytes, how: str) -> bytes:
     if how == "gzip":
         return gzip.compress(content)

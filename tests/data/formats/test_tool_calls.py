@@ -18,23 +18,6 @@ from agentlite.data.formats.tool_calls import (
     read_tools,
 )
 
-NAMES = {
-    "string": ("string", "str", "char", "text", "String", "TEXT"),
-    "integer": ("integer", "int", "long", "short", "byte", "bigint", "Integer"),
-    "number": ("number", "float", "double", "decimal", "FLOAT"),
-    "boolean": ("boolean", "bool", "Bool"),
-    "array": ("array", "list", "tuple", "ArrayList", "set", "queue", "stack"),
-    "object": ("object", "dict", "HashMap", "hashtable", "map"),
-    "null": ("null", "NULL"),
-}
-
-
-@pytest.mark.parametrize("type", NAMES)
-def test_a_type_has_one_name_whatever_a_language_calls_it(type: str) -> None:
-    for name in NAMES[type]:
-        assert json_schema({"type": name}, "f") == {"type": type}
-        assert json_schema({"type": [name, "null"]}, "f") == {"type": [type, "null"]}
-
 
 def test_types_are_renamed_at_any_depth_of_a_schema() -> None:
     inner, renamed = {"type": "int"}, {"type": "integer"}

@@ -31,41 +31,12 @@ def test_the_whole_row_is_written_as_it_was_read(row: dict[str, Any], smollm2: T
     assert written == [f"{turn['value']}<|im_end|>\n" for turn in row["conversations"]]
 
 
-def test_a_tool_of_another_data_set_gets_the_words_around_it_and_keeps_its_schema() -> None:
-    tool = replace(
-        WEATHER,
-        parameters={
-            "type": "object",
-            "properties": {
-                "city": {"type": "string", "description": "a town"},
-                "days": {
-                    "type": "array",
-                    "items": {
-                        "type": "object",
-                        "properties": {"name": {"type": "string"}},
-                        "required": ["name"],
-                    },
-                },
-            },
-            "required": ["city"],
-        },
-    )
-    about = "Call this tool to interact with the get_weather API. What is the get_weather API "
-    assert (
-        f"\n1. get_weather: {about}useful for? Weather of a city. Parameters: "
-        '[{"name": "city", "type": "string", "description": "a town", "required": "True"}, '
-        '{"name": "days", "type": "array", "items": {"type": "object", "properties": '
-        '{"name": {"type": "string", "required": "True"}}}, "required": "False"}]\n\nUse'
-    ) in MS_AGENT.system((tool,))
-
-
 @pytest.mark.parametrize("description", ["Weather of a city.", "", ".", "What is it? Call this."])
 def test_the_prompt_of_any_tool_reads_back_as_that_tool(description: str) -> None:
-    tool = Tool(
-        "get_weather",
-        description,
-        {"type": "object", "properties": {"city": {"description": "a town"}}, "required": ["city"]},
-    )
+    day = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    properties = {"city": {"description": "a town"}, "days": {"type": "array", "items": day}}
+    schema = {"type": "object", "properties": properties, "required": ["city"]}
+    tool = Tool("get_weather", description, schema)
     turns = [
         {"from": "system", "value": MS_AGENT.system((tool,))},
         {"from": "user", "value": "Wet?"},
