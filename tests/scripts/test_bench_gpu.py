@@ -11,10 +11,9 @@ BENCH = ROOT / "scripts/bench"
 sys.path.insert(0, str(BENCH))
 
 import gpu  # noqa: E402
-import gpu_parts  # noqa: E402
 
 from agentlite.engine.planning.estimate import operations  # noqa: E402
-from agentlite.engine.planning.gpus import CARDS, GpuSpeed  # noqa: E402
+from agentlite.engine.planning.gpus import CARDS  # noqa: E402
 from agentlite.engine.planning.memory import GIB, fits, memory  # noqa: E402
 
 HERE = gpu.Here("NVIDIA H100 80GB HBM3", 79.6, CARDS["h100"])
@@ -54,22 +53,6 @@ def test_operations_are_those_counted_by_hand():
         (memory(load).total - GIB) / GIB, abs=1e-3
     )  # overhead is 1 GiB
     assert result["planner_error"] == pytest.approx(result["planned_gib"] / 7 - 1, abs=1e-3)
-
-
-def test_shares_errors_and_means_by_hand():
-    assert gpu.share_of_peak(1000, 5e10, GpuSpeed(80, 100, 2000)) == pytest.approx(0.5)
-    assert gpu.planner_error(11, 10) == pytest.approx(0.1)
-    assert gpu.attended((3, 1)) == 2.5  # 9 + 1 operations, over 4 tokens
-    assert gpu_parts.kept([0, 10, 11, 13], [100, 200, 400, 900]) == {
-        "seconds": [1, 2],
-        "tokens": 300,
-    }
-    assert gpu.against(
-        {
-            "ours": {"tokens_a_second": 3, "allocated_gib": 1},
-            "plain": {"tokens_a_second": 2, "allocated_gib": 4},
-        }
-    ) == {"tokens_a_second": 1.5, "allocated": 0.25}
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,6 @@ class SimulatedCard(NamedTuple):
 
 CARDS = {
     "rtx3060": SimulatedCard("NVIDIA GeForce RTX 3060", 12, (8, 6)),
-    "rtx4090": SimulatedCard("NVIDIA GeForce RTX 4090", 24, (8, 9)),
     "t4": SimulatedCard("Tesla T4", 15, (7, 5)),
 }
 

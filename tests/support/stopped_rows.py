@@ -11,9 +11,7 @@ from agentlite.core.row_files import Appender
 
 @contextmanager
 def stops_at(*counts: int) -> Iterator[None]:
-    """KeyboardInterrupt behind each of these rows. What servers used is counted by their threads,
-    which Ctrl-C does not reach: those rows do not count.
-    """
+    """KeyboardInterrupt behind each of these rows; those of what servers used do not count."""
     append, done = Appender.append, 0
 
     def stops(self: Appender, row: object) -> None:
