@@ -206,7 +206,7 @@ def train(
 
 def check(settings: DistillSettings) -> None:
     """See trainer.check."""
-    trainer.check("distill", settings, "SFTConfig", {}, FIXED)
+    trainer.check("distill", settings, "SFTConfig", fixed=FIXED)
 
 
 def longest(prompt: DistillPrompt, settings: DistillSettings) -> int:

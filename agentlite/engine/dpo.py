@@ -31,21 +31,9 @@ MEASURES = {
     "kl": "kl",
 }
 OURS_OF_TRL = {
-    "DPOConfig": {
-        "beta": "beta",
-        "loss_type": "loss_type",
-        "loss_weights": "label_smoothing",
-        "label_smoothing": "label_smoothing",
-        "precompute_ref_log_probs": "reference_free",
-        "truncation_mode": "max_length",
-    },
-    "KTOConfig": {
-        "beta": "beta",
-        "loss_type": "loss_type",
-        "desirable_weight": "desirable_weight",
-        "undesirable_weight": "undesirable_weight",
-        "precompute_ref_log_probs": "reference_free",
-    },
+    "loss_weights": "label_smoothing",
+    "precompute_ref_log_probs": "reference_free",
+    "truncation_mode": "max_length",
 }
 LAST = 5  # steps that the figures at the end are the mean of
 
@@ -120,7 +108,7 @@ def train(source: Source, settings: DpoSettings, folder: Path, rows: Rows) -> di
 def check(settings: DpoSettings) -> None:
     """See trainer.check."""
     name = "KTOConfig" if settings.loss_type == "kto" else "DPOConfig"
-    trainer.check("dpo", settings, name, OURS_OF_TRL[name])
+    trainer.check("dpo", settings, name, OURS_OF_TRL)
 
 
 def arguments(settings: DpoSettings, folder: Path, micro: trainer.Schedule) -> Any:

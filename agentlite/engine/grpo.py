@@ -52,13 +52,8 @@ MEASURES = {  # of GRPO and PPO, where they are logged: Unsloth's loss on CUDA h
     "sampling/importance_sampling_ratio/max": "importance_max",
 }
 OURS_OF_TRL = {
-    "beta": "beta",
     "num_generations": "group_size",
-    "temperature": "temperature",
-    "top_p": "top_p",
     "max_completion_length": "max_new_tokens",
-    "loss_type": "loss_type",
-    "scale_rewards": "scale_rewards",
     "importance_sampling_level": "loss_type",
     "multi_objective_aggregation": "scale_rewards",
     "reward_weights": "weights",

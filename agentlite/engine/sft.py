@@ -32,7 +32,7 @@ def train(
 
 def check(settings: SftSettings) -> None:
     """See trainer.check."""
-    trainer.check("sft", settings, "SFTConfig", {"packing": "packing"})
+    trainer.check("sft", settings, "SFTConfig")
 
 
 def packs(settings: SftSettings) -> bool:

@@ -32,21 +32,15 @@ from agentlite.workspace import run_folder
 
 # there once a micro-batch did not fit: how many rows have fitted since
 MICRO_BATCH = "micro_batch.json"
+# what these libraries call a setting of ours; one that they call the same needs no entry
 OURS_OF_TRL = {
-    "learning_rate": "learning_rate",
-    "max_steps": "max_steps",
     "num_train_epochs": "num_epochs",
-    "seed": "seed",
     "per_device_train_batch_size": "batch_size",
     "gradient_accumulation_steps": "gradient_accumulation",
     "warmup_steps": "warmup_ratio",
-    "warmup_ratio": "warmup_ratio",
     "lr_scheduler_type": "lr_scheduler",
-    "save_steps": "save_steps",
     "eval_steps": "save_steps",
-    "max_length": "max_length",
     "output_dir": "out",
-    "deepspeed": "deepspeed",
 }
 ANOTHER_RUN = "A run that is carried on would be another one."
 FIXED = {
@@ -64,8 +58,6 @@ FIXED = {
 }
 OURS_OF_PEFT = {
     "r": "lora_r",
-    "lora_alpha": "lora_alpha",
-    "lora_dropout": "lora_dropout",
     "target_modules": "lora_target_modules",
 }
 
@@ -294,7 +286,7 @@ def check(
     command: str,
     settings: TrainerSettings,
     config: str,
-    ours: Mapping[str, str],
+    ours: Mapping[str, str] = {},
     fixed: Mapping[str, str] = {},
 ) -> None:
     """Needs no rows and no model. `config`: the name of TRL's configuration. Raises UserError 2 for
@@ -319,9 +311,11 @@ def check_passed_through(
     ):
         for key in given:
             location = f"{command}.{name}.{key}"
-            if own.get(key) in ("out", *fields(command)):
+            setting = own.get(key, key)
+            # trl.report_to takes the trackers that the setting does not know
+            if setting in ("out", *fields(command)) and key != "report_to":
                 raise UserError(
-                    f"is a setting of agentlite: {command}.{own[key]}.",
+                    f"is a setting of agentlite: {command}.{setting}.",
                     "Set that one.",
                     location=location,
                 )
