@@ -2,7 +2,7 @@
 
 import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,29 +61,15 @@ def load(source: Source, max_length: int) -> Any:
     return model
 
 
-def embed(
-    model: Any, texts: Sequence[str], advance: Callable[[int], None] = lambda done: None
-) -> Any:
-    """A row for each text, float32. `advance` gets how many there are so far."""
-    import numpy
-
-    # of like length together: less padding
-    order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
-    vectors = numpy.zeros((0, 0), numpy.float32)
-    for start in range(0, len(order), AT_ONCE):
-        places = order[start : start + AT_ONCE]
-        part = model.encode(
-            [texts[place] for place in places],
-            batch_size=AT_ONCE,
-            normalize_embeddings=True,
-            convert_to_numpy=True,
-            show_progress_bar=False,
-        )
-        if not start:
-            vectors = numpy.empty((len(texts), part.shape[1]), numpy.float32)
-        vectors[places] = part
-        advance(start + len(places))
-    return vectors
+def embed(model: Any, texts: Sequence[str]) -> Any:
+    """A row for each text, float32."""
+    return model.encode(
+        list(texts),
+        batch_size=AT_ONCE,
+        normalize_embeddings=True,
+        convert_to_numpy=True,
+        show_progress_bar=False,
+    )
 
 
 def make_static(source: Source) -> None:

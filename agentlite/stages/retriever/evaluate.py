@@ -44,8 +44,8 @@ class PoolEncoder:
     @cached_property
     def vectors(self) -> Scores:
         model, texts = self.model, self.pool.texts
-        with console.progress(f"{self.source.name}: tools read:", len(texts)) as advance:
-            return sentence_encoder.embed(model, texts, advance)
+        with console.waiting(f"{self.source.name}: reading {len(texts)} tools"):
+            return sentence_encoder.embed(model, texts)
 
     def embed(self, texts: Sequence[str]) -> Scores:
         return sentence_encoder.embed(self.model, texts)
