@@ -10,6 +10,7 @@ neighbours round its logits.
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -72,10 +73,12 @@ class _Answer:
         return bool(stops and until_stop(decode(tokenizer, self.ids[-self.window :]), stops))
 
 
-def sample(loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decoding) -> list[Sample]:
+def sample(
+    loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decoding, rows: int = 0
+) -> list[Sample]:
     """One batch, in halves if it does not fit into memory: the samples are the same. The model is
     left in the mode it was in. The requests say how many samples, which seeds and which stops, not
-    `decoding`.
+    `decoding`. `rows`: at least so many are decoded together where every sample has one.
 
     Raises UserError 7 if one sample of one prompt does not fit.
     """
@@ -89,7 +92,7 @@ def sample(loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decoding
         answers = [_Answer(index, n, requests[index]) for index, n in part]
         try:
             with _in_eval_mode(loaded.model), torch.inference_mode():
-                draw = _shared if _shares(loaded.model) else _rows
+                draw = _shared if _shares(loaded.model) else partial(_rows, least=rows)
                 draw(loaded, answers, decoding, ends)
         except RuntimeError as error:
             if not is_out_of_memory(error):
@@ -175,7 +178,13 @@ def _shared(loaded: Loaded, answers: Sequence[_Answer], decoding: Decoding, ends
         )
 
 
-def _rows(loaded: Loaded, answers: Sequence[_Answer], decoding: Decoding, ends: set[int]) -> None:
+def _rows(
+    loaded: Loaded,
+    answers: Sequence[_Answer],
+    decoding: Decoding,
+    ends: set[int],
+    least: int = 0,
+) -> None:
     """Every sample is a row of the model's own `generate`, its prompt padded on the left.
 
     A prompt is read once for each of its samples. The tokens are still drawn here, each from its
@@ -191,6 +200,7 @@ def _rows(loaded: Loaded, answers: Sequence[_Answer], decoding: Decoding, ends: 
         size = rows_at_once(shape, card, length, loaded.fixed())
     except UserError:  # its memory cannot be planned
         size = max(1, ROW_TOKENS // length)
+    size = max(size, least)
     for start in range(0, len(answers), size):
         _generate(loaded, answers[start : start + size], decoding, ends)
 
@@ -281,7 +291,7 @@ def generate(
     """
     for batch in plan_batches([len(prompt) for prompt in prompts], batch_size):
         requests = [SampleRequest(prompts[index], ("",), decoding.stops) for index in batch]
-        samples = sample(loaded, requests, decoding._replace(temperature=0.0))
+        samples = sample(loaded, requests, decoding._replace(temperature=0.0), batch_size)
         yield [one._replace(prompt=batch[one.prompt], log_probabilities=()) for one in samples]
 
 

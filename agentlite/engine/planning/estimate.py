@@ -160,7 +160,11 @@ def load_of(
     if gpu and settings.engine == "unsloth":
         fixed = fixed_bytes(load) if load.rows else 0.0
         prompts = answers = min(answers, rows_at_once(shape, card, load.length, fixed))
-    return _cached(load, prompts, answers, new_tokens)
+    samples = _cached(load, prompts, answers, new_tokens)
+    if not held.greedy:
+        return samples
+    greedy = _cached(load, held.prompts, held.prompts, new_tokens)
+    return max(greedy, samples, key=lambda load: memory(load).total)
 
 
 def _cached(load: Load, prompts: int, answers: int, new_tokens: int) -> Load:

@@ -144,7 +144,7 @@ def test_what_fits_fits_and_one_more_does_not(command, gib):
             return fits(total(command, **bits, **changed), machine.capacity)
 
         # Unsloth draws for one prompt at a time, whatever the batch
-        if command not in ("pairs", "rollout", "eval"):
+        if command not in ("pairs", "rollout"):
             assert not holds(batch_size=one.batch_size + 1)
         assert not one.batch_size or holds(batch_size=one.batch_size)
         assert not one.max_length or holds(batch_size=1, max_length=one.max_length)
