@@ -16,7 +16,7 @@ cd runs/home
 
 act() { "$bin/agentlite" "$@" --env home.py:Home --set "$1.max_turns=6" --max-new-tokens 48; }
 learn() { "$bin/agentlite" sft --seed "$seed" -b 2 --gradient-accumulation 1 --save-steps 20 "$@"; }
-ready() { "$bin/agentlite" prep --protocol hermes --dev 0 --test 0 --max-rejects 1 "$@"; }
+ready() { "$bin/agentlite" prep --protocol hermes --dev 0 --test 0 --no-call-share 0 --max-rejects 1 "$@"; }
 
 act rollout --tasks train.jsonl --seed "$seed" --model gold --limit "$DEMOS" --out gold
 ready --from gold
