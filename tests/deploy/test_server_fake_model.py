@@ -266,20 +266,15 @@ def test_an_address_of_other_machines_needs_a_token_and_no_host_then(model, host
     ("headers", "status"),
     [
         ({}, 200),
-        ({"Host": "localhost:1"}, 200),
         ({"Host": "localhost"}, 200),
-        ({"Host": "127.0.0.1:1"}, 200),
         ({"Host": "[::1]:1"}, 200),
         ({"Host": "LOCALHOST:1"}, 200),
         ({"Host": "[::1"}, 403),
         ({"Host": "evil.example"}, 403),
         ({"Host": "localhost.evil.example:1"}, 403),
-        ({"Origin": "http://127.0.0.1:3000"}, 403),
         ({"Origin": "http://localhost"}, 403),
-        ({"Origin": ""}, 403),
         ({"Origin": "http://evil.example"}, 403),
         ({"Origin": "null"}, 403),
-        ({"Origin": "file://"}, 403),
     ],
 )
 def test_a_page_of_another_machine_gets_no_answer(server, model, headers, status):

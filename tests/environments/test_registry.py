@@ -152,10 +152,3 @@ def test_a_file_of_tools_that_cannot_be_used_is_refused(tmp_path, content, probl
     with pytest.raises(UserError, match=problem) as found:
         read_tools_file(path)
     assert found.value.exit_code == 2 and found.value.location == str(path)
-
-
-def test_the_address_of_a_server_may_have_a_name_in_its_path(shop):
-    name = "mcp:http://localhost:8000/@me/shop/mcp"
-    assert [task.row["server"] for task in environment(name, shop / "tasks.jsonl").tasks()] == [
-        "http://localhost:8000/@me/shop/mcp"
-    ] * 2

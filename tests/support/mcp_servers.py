@@ -115,9 +115,6 @@ def answer_call(fault: str, request: Any, connection: Connection) -> None:
     if fault == "dies":
         print("a log line\nout of apples\n\n", file=sys.stderr, flush=True)
         os._exit(3)
-    elif fault == "closes":
-        os.close(1)
-        time.sleep(600)
     elif fault == "no result":
         out({"jsonrpc": "2.0", "id": request["id"]})
     elif fault == "refuses":
@@ -185,8 +182,6 @@ def serve_http(fault: str, port: str) -> None:
             called = request.get("method") == "tools/call"
             if called and fault == "drops":
                 self.connection.close()
-            elif called and fault == "silent events":
-                self.reply(200, "text/event-stream", b": nothing to say\n\n")
             elif called and fault == "events":
                 noise = b"event: message\nid: 1\ndata: noise\n\n: a comment\n\n"
                 answered = json.dumps(result(request, content=[text("bought")]), indent=1)
