@@ -19,6 +19,7 @@ from agentlite.data.formats import files_of, read_raw
 from agentlite.data.preferences import RecordedPreference, read_preferences
 from agentlite.data.rejects import Reject, reject_of, reject_row, report
 from agentlite.rendering import Mixture, check_reading, mixture_of, prompt_at, render
+from agentlite.rendering.protocol import without_thoughts
 from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import write_pairs
 from agentlite.stages.frame import Work, run_stage
@@ -39,11 +40,13 @@ class HeldOutRecords(NamedTuple):
     """The dev and test records of a finished prep, and their digests by split.
 
     `masked`: they were masked, so a question is masked before it is compared with theirs.
+    `silent`: thoughts were left out of them, and are of the preferences.
     """
 
     traits: list[Traits]
     digests: dict[str, str]
-    masked: bool
+    masked: bool = False
+    silent: bool = False
 
 
 class RecordedPairs(NamedTuple):
@@ -125,13 +128,14 @@ def _held_out(data: str, run: Path) -> HeldOutRecords:
     """Of the prep that is named, or of the run's own where there is one."""
     folder = run_folder.find_stage(data, run)
     if data == PairsSettings().data and not run_folder.is_stage(folder):
-        return HeldOutRecords([], {}, False)
+        return HeldOutRecords([], {})
     prep = run_folder.finished(folder, "prep")
     files = [find_rows(folder, split) for split in ("dev", "test")]
     return HeldOutRecords(
         [traits(record) for file in files for record in map(from_row, read_rows(file))],
         {f"held out {file.stem}": prep.outputs[file.name] for file in files},
         prep.settings.get("personal") == "mask",
+        prep.settings.get("thoughts") == "drop",
     )
 
 
@@ -152,6 +156,9 @@ def _read(
         read += 1
         try:
             for preference in read_preferences(raw.row, Path(file).name):
+                if held_out.silent:
+                    record, other = map(without_thoughts, (preference.record, preference.other))
+                    preference = RecordedPreference(record, other.messages[-1], preference.scores)
                 pair = _pair(preference, mixture, template, max_length)
                 key = (*pair.step, pair.rejected.text)
                 if key not in pairs:

@@ -164,6 +164,20 @@ def test_a_pair_that_gives_a_held_out_record_away_is_left_out_and_counted(
     assert pair.record_id == record.id and record.messages[0].content.endswith("on day 1?")
 
 
+@pytest.mark.parametrize("thoughts", ["keep", "drop"])
+def test_thoughts_are_left_out_of_preferences_where_prep_left_them_out(
+    take: Any, prepared: Any, tmp_path: Path, thoughts: str
+) -> None:
+    prepared(thoughts=thoughts)
+    thought = "<think>\nI look.\n</think>\n\n"
+    take([{**row(1), "chosen": f"{thought}Yes.", "rejected": f"{thought}No."}])
+    (pair,) = read_pairs(tmp_path / "r/pairs/pairs.jsonl")
+    (record,) = map(from_row, read_rows(tmp_path / "r/pairs/records.jsonl"))
+    before = thought if thoughts == "keep" else ""
+    assert [pair.chosen.text, pair.rejected.text] == [f"{before}Yes.", f"{before}No."]
+    assert record.id == pair.record_id and record.messages[-1].content == f"{before}Yes."
+
+
 def test_dpo_trains_on_recorded_preferences(take: Any, tmp_path: Path, tiny_model: Path) -> None:
     """Texts without tools and calls alike; the chosen answers end up the likelier ones."""
     take([row(number) for number in range(8)], model=str(tiny_model))
