@@ -139,8 +139,9 @@ def check_trained(record: Record) -> None:
             reason = f"messages[{turn}] is trained and holds a result behind {mark!r}"
             raise RowError("E218", reason)
     for turn, message in trained:
-        for block, goes_on in blocks_behind(message.content):
-            if goes_on and (IS_RESULT.fullmatch(block) or _is_introduced(block, record)):
+        for block, goes_on, is_near in blocks_behind(message.content):
+            says_result = is_near and IS_RESULT.fullmatch(block)
+            if goes_on and (says_result or _is_introduced(block, record)):
                 reason = f"messages[{turn}] is trained and holds a result: the block {block!r}"
                 raise RowError("E218", reason, at=block)
     described = names or _described(record)
@@ -177,25 +178,28 @@ def unknown_blocks(record: Record) -> list[str]:
     """What stands right behind another block in trained turns: in most rows of a file, results."""
     trained = (message for message in record.messages if message.role == "assistant")
     found = (blocks_behind(message.content) for message in trained if message.loss)
-    return sorted({block for blocks in found for block, _ in blocks})
+    return sorted({block for blocks in found for block, *_ in blocks})
 
 
-def blocks_behind(text: str) -> Iterator[tuple[str, bool]]:
-    """The names of tags and fences right behind another one, where results stand, and whether the
-    text goes on behind the first of the name. Of code in fences only the first line counts.
+def blocks_behind(text: str) -> Iterator[tuple[str, bool, bool]]:
+    """The names of tags and fences right behind another one, where results stand; of the first of a
+    name whether the text goes on behind it, and whether no blank line stands before it, as people
+    write one before a fence. Of code in fences only the first line counts.
     """
     if "</" not in text and "```" not in text:
         return
     text = FENCED.sub(r"```\1\n```", text).rstrip()
-    first: dict[str, re.Match[str]] = {}
+    first: dict[str, re.Match[str] | None] = {}
     for block in BEHIND.finditer(text):
         name, before = block["tag"] or block["fence"], block["before"] or ""
+        is_example = before == "input" and "input" not in first  # no tool's: no block precedes it
         if name != before and not any(map(IS_OWN.fullmatch, (name, before))):
-            first.setdefault(name, block)
+            first.setdefault(name, None if is_example else block)
     for name, block in first.items():
-        close = f"</{name}>" if block["tag"] else "```"
-        if (end := text.find(close, block.end())) >= 0:
-            yield name, end + len(close) < len(text)
+        close = f"</{name}>" if block and block["tag"] else "```"
+        if block and (end := text.find(close, block.end())) >= 0:
+            is_near = bool(block["tag"]) or "\n\n" not in block[0]
+            yield name, end + len(close) < len(text), is_near
 
 
 def _described(record: Record) -> set[str]:

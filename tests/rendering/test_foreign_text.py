@@ -119,6 +119,26 @@ def test_a_block_behind_another_is_a_result_where_its_name_or_the_prompt_says_so
         assert [message.role for message in to_record(row).messages[2:]] == ["tool", "assistant"]
 
 
+EXAMPLES = "<input>a</input>\n<output>A.</output>\n<input>b</input>\n<output>B.</output>\nNow you."
+TUTORIAL = "Use print:\n\n```python\nprint(1)\n```\n\n```output\n1\n```\n\nThat is all."
+EXPLAINED = f"{CALL}\n<explanation>I look it up.</explanation>"
+
+
+def test_examples_tutorials_and_explanations_are_words():
+    for own in (EXAMPLES, TUTORIAL):
+        assert answered(own) == [("assistant", own, False)]
+    told = "What the code prints comes as results in ```output"
+    for question, refused in (("q", TUTORIAL.replace("\n\n", "\n")), (told, TUTORIAL)):
+        with pytest.raises(RowError, match=r"E218.* the block 'output'"):
+            answered(refused, question)
+    run = "<tool>python</tool>\n<input>print(1)</input>\n<output>1</output>\nOne."
+    with pytest.raises(RowError, match=r"E218.* the block 'output'"):
+        answered(run)
+    assert answered(EXPLAINED) == [("assistant", EXPLAINED.removeprefix(f"{CALL}\n"), True)]
+    called = [("assistant", "", True), ("tool", "4 mm", False)]
+    assert answered(f"{CALL}<result>4 mm</result>") == called
+
+
 @pytest.mark.parametrize(
     "text", ["```a\n", "```a\nx\n```\n", "</a><b>", "<a>1</a><b>2</b>", "</a> "]
 )

@@ -52,9 +52,9 @@ CALL = re.compile(r"<tool_call>(?:(?!<tool_call>).)*?</tool_call>", re.DOTALL)
 BLOCK = re.compile(
     r"<tool_call>(?P<call>(?:(?!<tool_call>).)*?)</tool_call>"
     r"|<tool_(?:response|result)>(?P<result>(?:(?!<tool_re).)*?)</tool_(?:response|result)>"
-    # any other block right behind a call
-    rf"|(?<=</tool_call>)\s*<(?P<tag>(?!tool_|{OWN_NAME}>)[\w.-]+)>"
-    r"(?P<named>(?:(?!<tool_call>).)*?)</(?P=tag)>"
+    # any other block right behind a call, but at the end of a turn only by its name
+    rf"|(?<=</tool_call>)\s*<(?P<tag>(?P<known>{RESULT_NAME}(?=>))|(?!tool_|{OWN_NAME}>)[\w.-]+)>"
+    r"(?P<named>(?:(?!<tool_call>).)*?)</(?P=tag)>(?(known)|(?!\s*\Z))"
     rf"|(?<=</tool_call>)\s*```{RESULT_NAME}\n(?P<fenced>.*?)\n```",
     re.DOTALL | re.IGNORECASE,
 )
