@@ -73,8 +73,10 @@ class _Dialog(NamedTuple):
     def text(self, count: int) -> str:
         """Its first turns, with the end of the last one, which a template may leave to the next."""
         messages = [turn.message for turn in self.turns[:count]]
+        text = self.template.render(messages, self.tools)
         end = self.template.unwritten_end if messages[-1]["role"] == "assistant" else ""
-        return self.template.render(messages, self.tools) + end
+        # Hy3 leaves the end of an answer to the next turn, but not that of a turn with calls
+        return text if text.rstrip().endswith(end) else text + end
 
     def row(self, index: int, text: str = "") -> Rendered:
         """The text up to the turn of the assistant at `index`, as the template writes it or as
@@ -443,24 +445,17 @@ def check(protocol: Protocol, template: Template, others: Iterable[Protocol] = (
     )
 
 
-PROBE_CALL = Call("get_weather", {"city": "Oslo", "days": 2}, "call00000")
-PROBE = Record(
-    messages=(
-        Message("user", "Rain?"),
-        Message("assistant", calls=(PROBE_CALL,)),
-        Message("tool", "4 mm", call_id="call00000"),
-        Message("assistant", "Yes."),
-    ),
-    tools=(
-        Tool(
-            "get_weather",
-            "Weather.",
-            {"type": "object", "properties": {"city": {"type": "string"}}},
-        ),
-    ),
-)
+def _probe(arguments: dict[str, Any], types: dict[str, str]) -> Record:
+    """A dialog with a call of these arguments, the result and an answer."""
+    call = Call("get_weather", arguments, "call00000")
+    turns = (Message("assistant", calls=(call,)), Message("tool", "4 mm", call_id=call.id))
+    properties = {name: {"type": kind} for name, kind in types.items()}
+    tool = Tool(call.name, "Weather.", {"type": "object", "properties": properties})
+    messages = (Message("user", "Rain?"), *turns, Message("assistant", "Yes."))
+    return Record(messages=messages, tools=(tool,))
 
 
+PROBE = _probe({"city": "Oslo", "days": 2}, {"city": "string"})
 # Values that some templates write without their quotes, their line breaks or their type.
 VALUES = {
     "a": "2",
@@ -470,17 +465,7 @@ VALUES = {
     "g": True,
     "h": "",
 }
-TYPES = {"a": "string", "b": "string", "c": "array", "h": "string"}
-PROPERTIES = {name: {"type": kind} for name, kind in TYPES.items()}
-VALUES_PROBE = replace(
-    PROBE,
-    messages=(
-        PROBE.messages[0],
-        replace(PROBE.messages[1], calls=(replace(PROBE_CALL, arguments=VALUES),)),
-        *PROBE.messages[2:],
-    ),
-    tools=(replace(PROBE.tools[0], parameters={"type": "object", "properties": PROPERTIES}),),
-)
+VALUES_PROBE = _probe(VALUES, {"a": "string", "b": "string", "c": "array", "h": "string"})
 
 
 def reading_problem(protocol: Protocol, template: Template, probe: Record = PROBE) -> str:

@@ -18,6 +18,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from agentlite.core.errors import MODEL, UserError
+from agentlite.core.records import Tool
 from agentlite.rendering.protocol import THINK_END, THINK_TAG, THOUGHT, thought_and_words
 from agentlite.rendering.token_cache import Encoder
 
@@ -44,8 +45,7 @@ PARTS_INTO_USER = SYSTEM_INTO_USER.replace("'\\n\\n'", "[{'type': 'text', 'text'
 ASKED, ANSWERED = "probe user", "probe answer"
 USER = {"role": "user", "content": ASKED}
 ANSWER = {"role": "assistant", "content": ANSWERED}
-FUNCTION = {"name": "probe_tool", "description": "", "parameters": {}}
-TOOLS = [{"type": "function", "function": FUNCTION}]
+TOOLS = [Tool("probe_tool").schema]
 CALL_ID = "123456780"  # Mistral's templates take ids of nine characters alone
 RESULT = {"role": "tool", "name": "probe_call", "content": "probe result", "tool_call_id": CALL_ID}
 # Added tokens that a text may hold where they are not special: words, blanks, the tags of XML.

@@ -81,6 +81,13 @@ FORMS = {
         "",
         f"<arg_key>{{{{ k }}}}</arg_key><arg_value>{PLAIN}</arg_value>",
     ),
+    "hy3": (
+        "",
+        f"<calls>{{{{ f.name }}}}<sep>{ARGUMENTS}</calls>",
+        "",
+        "",
+        f"<key>{{{{ k }}}}</key><value>{PLAIN}</value>",
+    ),
     "seed": (
         "",
         "\n<seed:tool_call>\n<function={{ f.name }}>\n"
@@ -96,6 +103,10 @@ def source_of(form):
     source, parts = DIALOG, dict(zip(PARTS, FORMS[form], strict=False))
     for name, text in (*parts.items(), ("argument", FORMS[form][-1])):
         source = source.replace(f"@{name}", text)
+    if form == "hy3":  # an answer's end is written by the next user turn, and that of calls at once
+        source = source.replace("</s>", "{% if m.tool_calls %}</s>{% endif %}")
+        ending = "{% if m.role == 'user' and not loop.first %}</s>{% endif %}"
+        source = source.replace("<|{{ m", f"{ending}<|{{{{ m", 1)
     return source
 
 
