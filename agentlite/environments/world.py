@@ -6,6 +6,7 @@ worlds never see each other, and one that hangs or dies costs its own rollout.
 
 from typing import Any, NamedTuple
 
+from agentlite.core import console
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Tool
 from agentlite.core.user_code import TOOK_LONGER, Named, UserCode
@@ -57,6 +58,7 @@ class World:
         self.named = named
         self.code = UserCode([named], world_process.answer, *limits)
         self.tools: tuple[Tool, ...] = ()
+        self.slow: set[str] = set()  # tools that hung
         self.faults: list[str] = []  # a mock world has some; here a call that fails has its result
 
     def __enter__(self) -> "World":
@@ -90,6 +92,9 @@ class World:
         except WorldError as error:
             if not str(error).startswith(f"call {TOOK_LONGER}"):
                 raise
+            if call.name not in self.slow:
+                self.slow.add(call.name)
+                console.notice(f"{call.name}: the {error}; its world is stopped")
             return CallResult(f"Error: TimeoutError: the {error}", failed=True, hung=True)
         return CallResult(shortened(text), failed, done)
 

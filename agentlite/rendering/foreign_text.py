@@ -198,8 +198,7 @@ def blocks_behind(text: str) -> Iterator[tuple[str, bool, bool]]:
     for name, block in first.items():
         close = f"</{name}>" if block and block["tag"] else "```"
         if block and (end := text.find(close, block.end())) >= 0:
-            is_near = bool(block["tag"]) or "\n\n" not in block[0]
-            yield name, end + len(close) < len(text), is_near
+            yield name, end + len(close) < len(text), bool(block["tag"]) or "\n\n" not in block[0]
 
 
 def _described(record: Record) -> set[str]:

@@ -195,7 +195,7 @@ def test_a_world_that_dies_is_lost_with_its_reason_and_another_is_well(tmp_path)
 
 
 def test_a_call_that_hangs_costs_the_timeout_penalty_and_the_score_of_its_rollout(
-    tmp_path, smollm2
+    tmp_path, smollm2, capsys
 ):
     """By the default weights; the calls behind it in its turn are not made."""
     (tmp_path / "broken.py").write_text(BROKEN, encoding="utf-8")
@@ -217,6 +217,8 @@ def test_a_call_that_hangs_costs_the_timeout_penalty_and_the_score_of_its_rollou
     hung, well = ended["a"], ended["b"]
     assert (hung.ended, hung.problem, hung.scores) == ("hung", problem, {"env": 0.0})
     assert hung.turns[0].results == ((problem, True),)
+    said = "hangs: the call took longer than 1 s; its world is stopped"
+    assert capsys.readouterr().err.count(said) == 1
     assert (well.ended, well.scores) == ("user", {"env": 1.0})
     scorer = RolloutScorer(tasks, {})
     weights = scorer.weights(["env"], {})
