@@ -195,10 +195,11 @@ def blocks_behind(text: str) -> Iterator[tuple[str, bool, bool]]:
         is_example = before == "input" and "input" not in first  # no tool's: no block precedes it
         if name != before and not any(map(IS_OWN.fullmatch, (name, before))):
             first.setdefault(name, None if is_example else block)
-    for name, block in first.items():
-        close = f"</{name}>" if block and block["tag"] else "```"
-        if block and (end := text.find(close, block.end())) >= 0:
-            yield name, end + len(close) < len(text), bool(block["tag"]) or "\n\n" not in block[0]
+    for name, opened in first.items():
+        close = f"</{name}>" if opened and opened["tag"] else "```"
+        if opened and (end := text.find(close, opened.end())) >= 0:
+            is_near = bool(opened["tag"]) or "\n\n" not in opened[0]
+            yield name, end + len(close) < len(text), is_near
 
 
 def _described(record: Record) -> set[str]:
