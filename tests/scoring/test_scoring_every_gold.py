@@ -19,6 +19,7 @@ from agentlite.data.curation.validate import validate
 from agentlite.data.formats import bfcl, to_record
 from agentlite.rendering import PROTOCOLS, Prompt
 from agentlite.report.predictions import PredictionRows, confusion, pack_predictions
+from agentlite.scoring.metrics.bfcl import RULES
 from agentlite.scoring.metrics.dialogs import dialogs
 from agentlite.scoring.metrics.metrics_file import means, read_metrics
 from agentlite.scoring.metrics.summarize import figures
@@ -378,7 +379,7 @@ def test_the_gold_of_bfcl_itself_scores_1_by_every_figure(tmp_path: Path) -> Non
     metrics = read_metrics(file)
     found = {name: mean for name, mean in means(metrics).items() if mean is not None}
     assert found == {name: float(name not in ZERO_IF_RIGHT) for name in found}
-    assert set(bfcl.CATEGORIES) <= found.keys()
+    assert set(RULES) <= found.keys()
     assert metrics.problems == {} and metrics.prompts == len(rows)
     assert all(
         figure.mean == 1.0

@@ -1,9 +1,9 @@
 """BFCL's rules for the calls of each category, and v4's group scores.
 
-These are the rules of bfcl-eval 2026.3.23 to the letter, its oddities too, but that literals of
-Java and JavaScript are compared as texts; `metrics.tool_calls` is kinder in two places. Where the
-package's checker ends with an exception, the calls are wrong here. Names are compared as the tools
-have them: BFCL's handlers of APIs that know no dots put underscores for them.
+These are the rules of bfcl-eval 2026.3.23 to the letter, its oddities too; `metrics.tool_calls` is
+kinder in two places. Where the package's checker ends with an exception, the calls are wrong here.
+Names are compared as the tools have them: BFCL's handlers of APIs that know no dots put underscores
+for them. There is no verdict on Java and JavaScript, whose literals are not read here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,19 +18,18 @@ SUBSET, WHOLE = "BFCL-style subset", "BFCL v4"
 
 
 def category_of(record: Record) -> str:
-    """The BFCL category of a record; "" if it is none of BFCL's, or made from one: a variant, or
-    several joined.
+    """The BFCL category of a record; "" if it is none of BFCL's that has rules here, or made from
+    one: a variant, or several joined.
     """
     changed = record.parent or "joined" in record.meta or "bfcl_id" not in record.meta
-    return "" if changed else str(record.meta.get("category", ""))
+    category = str(record.meta.get("category", ""))
+    return category if category in RULES and not changed else ""
 
 
 Rule = Literal["only tool", "named tools", "no call", "any call"]
 # which calls a category wants: of its only tool, of the tools that the gold names, none, or any
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(
-        ("simple_python", "simple_java", "simple_javascript", "live_simple"), "only tool"
-    ),
+    **dict.fromkeys(("simple_python", "live_simple"), "only tool"),
     **dict.fromkeys(("multiple", "parallel", "parallel_multiple"), "named tools"),
     **dict.fromkeys(("live_multiple", "live_parallel", "live_parallel_multiple"), "named tools"),
     **dict.fromkeys(("irrelevance", "live_irrelevance"), "no call"),
