@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.examples import sample
 from support.go_templates import execute
+from support.llama_cpp import CONVERT
 from support.samples import DATA
 
 import agentlite
@@ -208,22 +209,6 @@ def test_peft_finds_the_base_of_the_adapter(run, tiny_model, tmp_path):
 
 
 # --- GGUF ---
-
-CONVERT = """import json, sys
-from pathlib import Path
-from gguf import GGUFWriter
-
-source, out = Path(sys.argv[1]), sys.argv[sys.argv.index("--outfile") + 1]
-Path(__file__).with_name("told.json").write_text(json.dumps([sys.argv[1:], sorted(p.name for p in source.iterdir())]))
-writer = GGUFWriter(out, "llama")
-writer.add_tokenizer_model("gpt2")
-writer.add_eos_token_id(2)
-writer.add_add_bos_token({bos})
-writer.add_chat_template((source / "chat_template.jinja").read_text(encoding="utf-8"){change})
-writer.write_header_to_file()
-writer.write_kv_data_to_file()
-writer.close()
-"""  # noqa: E501  (verbatim text)
 
 
 @pytest.fixture

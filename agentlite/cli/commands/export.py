@@ -6,23 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import click
-from click.core import ParameterSource
-
 from agentlite.cli.help_page import Command
 from agentlite.cli.options import WORKSPACE, RunOptions
-from agentlite.config.fields import ARGUMENT, Flag, Section
+from agentlite.config.fields import ARGUMENT, Count, Flag, Section, fields_of
 from agentlite.config.metavars import File, Folder, Metavar, Model
-from agentlite.core.errors import UserError
+from agentlite.core.errors import GATE, UserError
 
 FORMS, GGUF_OPTIONS = Section("What to write"), Section("GGUF and Ollama")
-# an option -> the only targets that it changes
-ONLY_FOR = {
-    "llama_cpp": ("gguf", "ollama"),
-    "outtype": ("gguf", "ollama"),
-    "quantize": ("gguf", "ollama"),
-    "tools": ("ollama",),
-}
+SAME = ("model", "llama_cpp", "force", "push_to_hub")
+# an option -> the only targets that it changes; LLAMA_CPP may stay set
+ONLY_FOR = {"outtype": ("gguf", "ollama"), "quantize": ("gguf", "ollama"), "tools": ("ollama",)}
 
 
 class ExportOptions(RunOptions, frozen=True, kw_only=True):
@@ -45,6 +38,11 @@ class ExportOptions(RunOptions, frozen=True, kw_only=True):
     """JSON list of tools, for the SYSTEM of the Modelfile"""
     push_to_hub: Annotated[str, Metavar("USER/NAME"), FORMS] = ""
     """also upload it to this repository of the Hugging Face hub, private if it is new"""
+    check: Annotated[Count, FORMS] = 40
+    """test records that are asked of the model and of what was written; the exit code is 9 if that
+    is worse beyond noise"""
+    no_check: Annotated[bool, FORMS] = False
+    """ask neither"""
     force: Annotated[bool, WORKSPACE] = False
     """replace an earlier export"""
 
@@ -52,6 +50,7 @@ class ExportOptions(RunOptions, frozen=True, kw_only=True):
 def _run(options: ExportOptions) -> None:
     from agentlite.deploy.export import export
     from agentlite.deploy.export.targets import KINDS, ExportRequest
+    from agentlite.stages.eval.exported import measure
 
     targets = {kind: getattr(options, kind) for kind in KINDS}
     named = [kind for kind, target in targets.items() if target]
@@ -62,33 +61,32 @@ def _run(options: ExportOptions) -> None:
             "Give one of --merged FOLDER, --adapter FOLDER, --gguf FILE, --ollama FOLDER.",
             location="export",
         )
-    _refuse_unused(named[0])
+    _refuse_unused(options, named[0])
     request = ExportRequest(
-        options.model,
-        named[0],
-        Path(targets[named[0]]),
-        Path(options.run),
-        options.llama_cpp,
-        options.outtype,
-        options.quantize,
-        options.tools,
-        options.force,
-        options.push_to_hub,
+        kind=named[0],
+        target=Path(targets[named[0]]),
+        run=Path(options.run),
+        check=0 if options.no_check else options.check,
+        **{key: getattr(options, key) for key in (*SAME, *ONLY_FOR)},
     )
-    summary = export(request)
+    summary = export(request, measure)
     if options.as_json:
         sys.stdout.write(json.dumps(summary, ensure_ascii=False) + "\n")
     else:
         _present(summary)
+    for form, cause in summary["measured"].get("causes", {}).items():
+        raise UserError(
+            f"{form} answers worse than the model that was evaluated: {cause}.",
+            "It is written, and not uploaded. --no-check leaves the comparison out.",
+            location=summary["target"],
+            exit_code=GATE,
+        )
 
 
-def _refuse_unused(kind: str) -> None:
-    """Raises UserError 2 for an option on the command line that this target does not use. LLAMA_CPP
-    may stay set.
-    """
-    context = click.get_current_context()
+def _refuse_unused(options: ExportOptions, kind: str) -> None:
+    """Raises UserError 2 for an option that this target does not use."""
     for key, kinds in ONLY_FOR.items():
-        if kind not in kinds and context.get_parameter_source(key) is ParameterSource.COMMANDLINE:
+        if kind not in kinds and getattr(options, key) != fields_of(ExportOptions)[key].default:
             flag = f"--{key.replace('_', '-')}"
             needed = " or ".join(f"--{one}" for one in kinds)
             raise UserError(
@@ -115,6 +113,7 @@ def _present(summary: Mapping[str, Any]) -> None:
     ]
     print(f"export: done in {summary['seconds']:.0f} s, {summary['target']}")
     print_table([["", ""], *rows])
+    print(*proof["answers"], sep="\n")
     if pushed := summary.get("pushed"):
         print(f"uploaded: {pushed}")
     print(f"next: {summary['next']}")

@@ -4,7 +4,7 @@ import json
 import shlex
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from agentlite.core.errors import DISK, OTHER_PLAN, UserError
 from agentlite.core.row_files import fix_for, sync_all, sync_folder, write_json
 from agentlite.deploy.export.exported_model import find_subject
 from agentlite.deploy.export.model_card import card, digests
-from agentlite.deploy.export.targets import GGUF, KINDS, ExportRequest
+from agentlite.deploy.export.targets import GGUF, KINDS, SERVER, ExportRequest, program
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.hub import push, refuse_push
 from agentlite.workspace.lineage import EXPORTED, system_of
@@ -23,9 +23,9 @@ from agentlite.workspace.run_folder import versions
 CARD = "README.md"
 
 
-def export(request: ExportRequest) -> dict[str, Any]:
-    """The one JSON object of `--json`. Raises UserError 2, 3, 5, 7, 8 or 74: then nothing is left
-    at the target.
+def export(request: ExportRequest, measure: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    """The one JSON object of `--json`. `measure`: see stages.eval.exported. Raises UserError 2, 3,
+    5, 7, 8 or 74: then nothing is left at the target.
     """
     started, target = time.monotonic(), request.target
     _refuse_taken(target, request.force)
@@ -34,7 +34,12 @@ def export(request: ExportRequest) -> dict[str, Any]:
     subject = find_subject(request.model, request.run)
     write = KINDS[request.kind](request, subject)
     with console.stdout_to_stderr(), writing(target) as aside:
-        made = write(aside)
+        made, measured = write(aside), dict[str, Any]()
+        if request.check and made.forms:
+            server, of = program(request.llama_cpp, SERVER), (subject.stages, subject.evaluations)
+            measured = measure(subject.source, *of, made.forms, server, request.check)
+            made = made._replace(proof=made.proof._replace(answers=measured.pop("sentences", ())))
+        shutil.rmtree(aside / target.stem, ignore_errors=True)  # what was converted
         text = card(target.name, request.kind, made.weights, subject, made.proof)
         (aside / CARD).write_text(text, encoding="utf-8")
         facts = {
@@ -49,12 +54,14 @@ def export(request: ExportRequest) -> dict[str, Any]:
             },
             "stops": subject.stops,
             "proof": made.proof._asdict(),
+            "measured": measured,
             **made.facts,
             "data": digests(subject.stages),
             "versions": versions(),
         }
         written = (put_file if request.kind == "gguf" else put_folder)(aside, target, facts)
-    pushed = {"pushed": push(written, request.push_to_hub)} if request.push_to_hub else {}
+    is_pushed = request.push_to_hub and not measured.get("causes")
+    pushed = {"pushed": push(written, request.push_to_hub)} if is_pushed else {}
     path = shlex.quote(str(target))
     following = {
         "merged": f"agentlite serve {path}",

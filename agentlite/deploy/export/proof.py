@@ -22,11 +22,13 @@ class Golden(NamedTuple):
 
 
 class Proof(NamedTuple):
-    """How many dialogs, by whom; those that training itself cannot write are left out."""
+    """How many dialogs, by whom; those that training itself cannot write are left out. `answers`:
+    how those of what was written differ, in sentences."""
 
     dialogs: int
     renderers: list[str]
     left_out: list[str]
+    answers: Sequence[str] = ()
 
 
 class Rewritten(Template):

@@ -4,7 +4,6 @@ import json
 import shutil
 import subprocess
 import sys
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +29,7 @@ from agentlite.workspace.model_source import copy_tokenizer, load_template
 ALSO = [f"{name}.json" for name in ("special_tokens_map", "added_tokens", "vocab")]
 ALSO += ["tokenizer.model", "merges.txt"]
 GGUF, MODELFILE = "model.gguf", "Modelfile"
-SCRIPT, QUANTIZE = "convert_hf_to_gguf.py", "llama-quantize"
+SCRIPT, QUANTIZE, SERVER = "convert_hf_to_gguf.py", "llama-quantize", "llama-server"
 GET = "git clone --depth 1 https://github.com/ggml-org/llama.cpp"
 BUILD = "cmake -B {0}/build {0} && cmake --build {0}/build --target llama-quantize"
 # the kinds of tokenizers that begin with it, where a file does not say
@@ -38,7 +37,7 @@ BEGINS_WITH_BOS = ("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral")
 
 
 class ExportRequest(NamedTuple):
-    """What to write, where, and with which llama.cpp."""
+    """What to write, where, with which llama.cpp, and how many test records are asked of it."""
 
     model: str
     kind: str
@@ -50,14 +49,18 @@ class ExportRequest(NamedTuple):
     tools: str = ""
     force: bool = False
     push_to_hub: str = ""
+    check: int = 0
 
 
 class Exported(NamedTuple):
-    """`weights`: what they are, in words; `facts`: what only this kind has to tell."""
+    """`weights`: what they are, in words; `facts`: what only this kind has to tell; `forms`: what
+    can be asked, by name.
+    """
 
     weights: str
     proof: Proof
     facts: dict[str, Any]
+    forms: dict[str, Path]
 
 
 Write = Callable[[Path], Exported]  # fills an empty folder
@@ -76,13 +79,9 @@ def _merged(request: ExportRequest, subject: ExportedModel) -> Write:
             precision = merge(source, folder)
             merged = "the adapter merged into " if source.adapter else ""
             weights = f"{merged}the base's weights, in their own {precision}."
-        if any(
-            stage.settings.get("load_in_4bit") or stage.settings.get("load_in_8bit")
-            for stage in subject.stages
-        ):
+        if any(one.settings.get(f"load_in_{bits}bit") for one in subject.stages for bits in (4, 8)):
             weights += (
-                " It was trained on weights rounded to 4 or 8 bits; these are the plain ones, "
-                "so answers may differ."
+                " It was trained on weights rounded to 4 or 8 bits; these are the plain ones."
             )
         # an answer ends with the end of a turn, and with what else the model says ends one
         end = subject.template.token_id(subject.template.turn_end)
@@ -93,7 +92,7 @@ def _merged(request: ExportRequest, subject: ExportedModel) -> Write:
             ends = [token for token in dict.fromkeys(ends) if token is not None]
             content["eos_token_id"] = ends if len(ends) > 1 else end
             _write_json(path, content)
-        return Exported(weights, _put_tokenizer(subject, folder), {})
+        return Exported(weights, _put_tokenizer(subject, folder), {}, {"merged": folder})
 
     return write
 
@@ -119,7 +118,7 @@ def _adapter(request: ExportRequest, subject: ExportedModel) -> Write:
             config["revision"] = commit
         _write_json(folder / "adapter_config.json", config)
         weights = f"an adapter (LoRA) on `{subject.origin}`."
-        return Exported(weights, _put_tokenizer(subject, folder), {"base": subject.origin})
+        return Exported(weights, _put_tokenizer(subject, folder), {"base": subject.origin}, {})
 
     return write
 
@@ -134,7 +133,6 @@ def _gguf(request: ExportRequest, subject: ExportedModel) -> Write:
         aside.mkdir()
         made = write_merged(aside)
         _convert(llama, aside, folder / GGUF, request.outtype, request.quantize)
-        shutil.rmtree(aside)
         facts = read_facts(folder / GGUF)
         if facts.chat_template != template.chat_template:
             raise UserError(
@@ -143,14 +141,10 @@ def _gguf(request: ExportRequest, subject: ExportedModel) -> Write:
                 location=GGUF,
                 exit_code=MODEL,
             )
-        if facts.eos != template.token_id(template.turn_end):
-            console.notice(
-                f"export: the file's own end of text is token {facts.eos}: have it stop at "
-                f"{template.turn_end}"
-            )
         kind = request.quantize or request.outtype
         weights = f"{made.weights.removesuffix('.')}; then written as {kind} by llama.cpp."
-        return Exported(weights, made.proof, {"type": kind, "adds_bos": facts.adds_bos})
+        told = {"type": kind, "adds_bos": facts.adds_bos}
+        return Exported(weights, made.proof, told, {**made.forms, kind: folder / GGUF})
 
     return write
 
@@ -202,10 +196,7 @@ def _put_tokenizer(subject: ExportedModel, folder: Path) -> Proof:
     if second := minijinja_writer(load_template(str(folder))):
         writers["minijinja"] = second
     else:
-        console.notice(
-            "export: minijinja is not installed, so no second renderer was tried (pip install "
-            "minijinja)"
-        )
+        console.notice("export: only one renderer was tried: pip install minijinja")
     dialogs = goldens(subject.mixture)
     prove_tokens(template, dialogs, transformers.ids)
     return prove(template, dialogs, writers)
@@ -219,71 +210,58 @@ def _write_json(path: Path, content: object) -> None:
 # --- llama.cpp: the user's own writes the GGUF file
 
 
-class LlamaCpp(NamedTuple):
-    """Its script, and its program that quantizes, if that is asked for."""
-
-    script: Path
-    quantize: Path | None
-
-
 class GgufFacts(NamedTuple):
     """The metadata of a GGUF file about its prompts."""
 
     chat_template: str
-    eos: int
     adds_bos: bool
 
 
-def _find_llama_cpp(named: str, quantize: str) -> LlamaCpp:
-    """In the folder of --llama-cpp, or of the variable LLAMA_CPP. Raises UserError 2."""
+def _find_llama_cpp(named: str, quantize: str) -> Path:
+    """The folder of --llama-cpp, or of the variable LLAMA_CPP. Raises UserError 2."""
     folder = Path(named).expanduser().resolve()
     if not named or not (folder / SCRIPT).is_file():
         raise UserError(
-            f"holds no {SCRIPT}."
-            if named
-            else "a GGUF file is made by llama.cpp, and none is named.",
+            f"there is no {SCRIPT}: a GGUF file is made by llama.cpp.",
             f"Get it, and name its folder; agentlite installs nothing:\n  {GET}\n"
             "  agentlite export ... --llama-cpp llama.cpp        # or LLAMA_CPP=llama.cpp",
             location=named or "--llama-cpp",
         )
-    if not quantize:
-        return LlamaCpp(folder / SCRIPT, None)
+    if quantize and not program(named, QUANTIZE):
+        raise UserError(
+            f"holds no {QUANTIZE}: it is not built.",
+            f"Build it, or leave --quantize out:\n  {BUILD.format(folder)}",
+            location=named,
+        )
+    return folder
+
+
+def program(named: str, name: str) -> Path | None:
+    """One of llama.cpp's, as it was built in its folder."""
+    folder = Path(named).expanduser().resolve()
     places = (folder / "build" / "bin", folder / "build" / "bin" / "Release", folder)
-    for path in (place / f"{QUANTIZE}{end}" for place in places for end in ("", ".exe")):
-        if path.is_file():
-            return LlamaCpp(folder / SCRIPT, path)
-    raise UserError(
-        f"holds no {QUANTIZE}: it is not built.",
-        f"Build it, or leave --quantize out:\n  {BUILD.format(folder)}",
-        location=named,
-    )
+    paths = (place / f"{name}{end}" for place in places for end in ("", ".exe"))
+    return next(filter(Path.is_file, paths), None)
 
 
-def _convert(llama: LlamaCpp, model: Path, target: Path, outtype: str, quantize: str) -> None:
+def _convert(llama: Path, model: Path, target: Path, outtype: str, quantize: str) -> None:
     """Writes `target`. Raises UserError 5 with the last words of the program that failed."""
-    plain = target.with_name(f"{outtype}.gguf") if llama.quantize else target
+    plain = target.with_name(f"{outtype}.gguf") if quantize else target
     options = ["--outfile", str(plain), "--outtype", outtype]
-    _run(llama.script, [sys.executable, str(llama.script), str(model), *options], plain)
-    if llama.quantize:
-        _run(llama.quantize, [str(llama.quantize), str(plain), str(target), quantize], target)
+    _run(llama / SCRIPT, [sys.executable, str(llama / SCRIPT), str(model), *options], plain)
+    if quantize and (quantizer := program(str(llama), QUANTIZE)):
+        _run(quantizer, [str(quantizer), str(plain), str(target), quantize], target)
         plain.unlink()
 
 
 def _run(program: Path, command: list[str], written: Path) -> None:
     console.notice(f"export: {program.name} writes {written.name}")
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-    ) as process:
-        last = deque(filter(None, map(str.rstrip, process.stdout or ())), maxlen=20)
+    process = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace")
     if process.returncode or not written.exists():
+        last = (process.stdout + process.stderr).strip().split("\n")[-20:]
         console.notice("\n".join(last))
         raise UserError(
-            f"ended with code {process.returncode}: {last[-1].strip() if last else 'no words'}",
+            f"ended with code {process.returncode}: {last[-1]}",
             "Its last words stand above. A model that it does not know may need a newer llama.cpp.",
             location=program.name,
             exit_code=MODEL,
@@ -311,6 +289,5 @@ def read_facts(path: Path) -> GgufFacts:
     begins = fact("ggml.model", "") == "llama" or fact("ggml.pre", "") in BEGINS_WITH_BOS
     return GgufFacts(
         str(fact("chat_template", "")),
-        int(fact("ggml.eos_token_id", -1)),
         bool(fact("ggml.add_bos_token", begins)),
     )

@@ -65,7 +65,7 @@ def ask(
                 f"eval: {len(waiting) - len(fitting)} prompts are longer than {room} tokens: they "
                 "score 0"
             )
-        send = _ask_server if source.endpoints else _ask_model
+        send = _ask_server if source.endpoints else ask_model
         unanswered = []
         for answer in send(settings, source, fitting, protocols) if fitting else ():
             answer = msgspec.structs.replace(answer, prompt=keys[answer.step])
@@ -97,17 +97,22 @@ def answered_steps(folder: Path, unanswered: str = "ask") -> set[Step]:
     }
 
 
-def _ask_model(
+def ask_model(
     settings: EvalSettings,
     source: Source,
     prompts: Sequence[Prompt],
     protocols: Mapping[str, Protocol],
+    *,
+    own_ends: bool = False,
 ) -> Iterator[GreedyAnswer]:
-    """Protocol by protocol: each has stop strings of its own."""
+    """Protocol by protocol: each has stop strings of its own. `own_ends`: an answer ends only where
+    the model's configuration says, as for other programs."""
     from agentlite.engine.load import load_for_inference, loading_of
     from agentlite.engine.local_sampler import generate
 
-    decoding = Decoding(settings.max_new_tokens).under(load_template(source.base))
+    decoding = Decoding(settings.max_new_tokens)
+    if not own_ends:
+        decoding = decoding.under(load_template(source.base))
     loaded = load_for_inference(source, loading_of(settings))
     done = 0
     with console.progress(f"eval {source.name}", len(prompts)) as advance:
