@@ -144,6 +144,7 @@ agentlite prep dialogs.jsonl --protocol hermes,runs/default/templates
         """
 agentlite eval
 agentlite eval --model smollm2-135m --model sft
+agentlite eval --model sft@50 --model sft
 agentlite eval --gate 'tool_selection_accuracy>=0.8'
 agentlite eval --env shop.py:Shop --tasks tasks.jsonl --model sft
 agentlite eval --predictions others.jsonl --json

