@@ -308,7 +308,7 @@ def read(
     """
     finished = bool(ids) and ids[-1] in ends
     text = decode(tokenizer, ids[:-1] if finished else ids)
-    if stopped := until_stop(text, stops):
+    if stopped := until_stop(decode(tokenizer, ids), stops):  # the end may be a stop as well
         length = next(
             n for n in range(1, len(ids) + 1) if until_stop(decode(tokenizer, ids[:n]), stops)
         )

@@ -153,4 +153,6 @@ def written(reply: Reply, request: RemoteRequest, template: Template) -> tuple[s
         return json.dumps(reply.calls, ensure_ascii=False), ended
     spans = ((row, span) for row in rows for span in row.spans if span.prompted)
     row, span = next((row, span) for row, span in spans if span.turn == prompt.turn)
-    return span_text(row, span, template), ended
+    text = span_text(row, span, template)
+    stopped = ended != "cut" and text.endswith(request.protocol.stops)
+    return text, "stop" if stopped else ended

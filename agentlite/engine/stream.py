@@ -100,7 +100,9 @@ class _Watcher:
         """The answer, once all of it is there; passes on the rest."""
         finished = bool(ids) and ids[-1] in self.ends
         text = self._text(ids)
-        stopped = until_stop(text, self.stops) or (text if self._is_over else "")
+        stopped = text if self._is_over else ""
+        if self.stops:  # the end of the turn may be one
+            stopped = until_stop(decode(self.tokenizer, ids), self.stops) or stopped
         self._pass_on(stopped or text)
         ended: Ending = "stop" if stopped else "turn" if finished else "cut"
         return StreamedAnswer(stopped or text, ended, len(ids), tuple(ids))

@@ -88,6 +88,8 @@ class Protocol:
         they stay words. Calls beyond MOST_CALLS are left out, and are a problem.
         """
         thought, words = thought_and_words(self.in_tags(text))
+        if self.native:  # its stop is the end of a turn with calls
+            words = words.removesuffix("".join(self.stops))
         parsed = self._read(words.lstrip(), tools)
         if len(parsed.calls) > MOST_CALLS:
             problem = parsed.problem or f"more than {MOST_CALLS} calls"
@@ -98,15 +100,17 @@ class Protocol:
         return msgspec.structs.replace(parsed, content=content)
 
     def in_tags(self, text: str) -> str:
-        """A completion with its thought in tags, without the head of an answer. The first `<think>`
+        """A completion with its thought in tags, without the head of its words. The first `<think>`
         may be the end of its prompt.
         """
         opening, closing = self.thought_marks
         if opening and text.lstrip().startswith(opening):
             text = text.replace(opening, THINK, 1).replace(closing, THINK_END, 1)
-        thought, end, _ = text.partition(THINK_END)
-        text = THINK + text if end and THINK not in thought else text
-        return text.removeprefix(self.answer_head)
+        thought, end, words = text.removeprefix(self.answer_head).partition(THINK_END)
+        if not end:
+            return thought
+        opening = "" if THINK in thought else THINK
+        return opening + thought + end + words.removeprefix(self.answer_head)
 
     def apart(self, text: str, opened: bool) -> tuple[str, str]:
         """The thought and the words of a completion that may still go on; neither as long as it may

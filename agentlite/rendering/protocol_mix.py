@@ -191,10 +191,12 @@ def reader_for(protocol: Protocol, template: Template) -> Protocol:
         protocol,
         prompt_opens_thought=template.prompt_opens_thought,
         thought_marks=template.thought_marks,
+        answer_head=template.answer_head,
     )
-    if not protocol.native:
-        return dataclasses.replace(protocol, answer_head=template.answer_head)
-    protocol = dataclasses.replace(protocol, several=template.takes_several_calls)
+    if not protocol.native or not template.prints_calls:
+        return protocol
+    stops = (template.call_end,) if template.call_end else ()
+    protocol = dataclasses.replace(protocol, several=template.takes_several_calls, stops=stops)
     for parse in protocol.readers:
         reader = dataclasses.replace(protocol, parse=parse)
         if not reading_problem(reader, template):

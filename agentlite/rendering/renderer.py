@@ -74,7 +74,9 @@ class _Dialog(NamedTuple):
         """Its first turns, with the end of the last one, which a template may leave to the next."""
         messages = [turn.message for turn in self.turns[:count]]
         text = self.template.render(messages, self.tools)
-        end = self.template.unwritten_end if messages[-1]["role"] == "assistant" else ""
+        if messages[-1]["role"] != "assistant" or not self.template.unwritten_end:
+            return text
+        end = self.template.end_of(messages[-1])
         # Hy3 leaves the end of an answer to the next turn, but not that of a turn with calls
         return text if text.rstrip().endswith(end) else text + end
 
@@ -93,12 +95,11 @@ class _Dialog(NamedTuple):
         `start`: where the prompt of the turn ends.
         """
         template, messages, first = self.template, self.record.messages, turn.parts[0][0]
-        end = whole.rfind(template.turn_end, start) + len(template.turn_end)
+        mark = template.end_of(turn.message)
+        end = whole.rfind(mark, start) + len(mark)
         # Behind a turn's end only marks may stand, as the `<eos>` of a whole dialog does.
-        if end < start + len(template.turn_end) or template.without_marks(whole[end:]).strip():
-            raise template.refusal(
-                f"it does not end this turn of the assistant with {template.turn_end}."
-            )
+        if end < start + len(mark) or template.without_marks(whole[end:]).strip():
+            raise template.refusal(f"it does not end this turn of the assistant with {mark}.")
         # Parts are offsets in the content, so they can be found only where the template prints it
         # unchanged, behind no more than its thought. One part that is the whole turn needs no such
         # proof: its span runs from the prompt's end to the turn's end.
@@ -253,9 +254,11 @@ def _earlier_spans(dialog: _Dialog, indices: Sequence[int], prompt: str) -> list
         return []
     spans: list[Span] = []
     for index, start, end in zip(indices, starts, starts[1:], strict=False):
-        turn_end = prompt.find(template.turn_end, start, end) + len(template.turn_end)
+        turn = dialog.turns[index]
+        mark = template.end_of(turn.message)
+        turn_end = prompt.find(mark, start, end) + len(mark)
         try:
-            spans += dialog.spans(dialog.turns[index], prompt[: max(turn_end, start)], start)
+            spans += dialog.spans(turn, prompt[: max(turn_end, start)], start)
         except (RowError, UserError):
             return []
     return spans

@@ -223,7 +223,8 @@ class Template:
         """
         text = self.probe([USER, {**ANSWER, self.thought_keys[0]: PROBE_THOUGHT}])
         opening, _, rest = text.removeprefix(self._edges[1]).partition(PROBE_THOUGHT)
-        marks = opening.strip(), rest.partition(ANSWERED)[0].strip()
+        closing = rest.partition(ANSWERED)[0].removesuffix(self.answer_head)
+        marks = opening.strip(), closing.strip()
         return marks if all(marks) and not THINK_TAG.search("".join(marks)) else ("", "")
 
     def _own_prompt(self, messages: Messages) -> str:
@@ -289,6 +290,22 @@ class Template:
         _, _, behind = self.render([USER, ANSWER, USER]).rpartition(ANSWERED)
         mark = self._mark_at_start(behind)
         return "" if mark in before[before.rfind(ASKED) :] else mark
+
+    @cached_property
+    def call_end(self) -> str:
+        """The special token that ends a turn with calls, where it is another one than `turn_end`,
+        as in gpt-oss, Gemma 4 and GLM; else "".
+        """
+        called = [USER, calling("probe_call")]
+        text, whole = self.probe(called, TOOLS), self.probe([*called, RESULT], TOOLS)
+        written = whole[: shared_length(text, whole)].rstrip()
+        end = next(filter(written.endswith, self.control_tokens), "")
+        end = end or self._mark_at_start(whole[len(written) :])
+        return "" if end == self.turn_end else end
+
+    def end_of(self, message: Mapping[str, Any]) -> str:
+        """The special token that ends a turn of the assistant."""
+        return (self.call_end if message.get("tool_calls") else "") or self.turn_end
 
     def _mark_at_start(self, text: str) -> str:
         match = self._control_pattern.match(text.lstrip())

@@ -265,9 +265,24 @@ def test_a_thought_is_trained_where_the_template_has_thoughts(name, marked):
             assert thought_and_words(read.content) == (thought, words)
             if all(template.thought_keys):
                 at = [turn.parts[0][0] if turn.parts else -1 for turn in turns].index(span.turn)
-                servers = template.render(given[: at + 1], tools) + template.unwritten_end
+                end = template.end_of(given[at]) if template.unwritten_end else ""
+                servers = template.render(given[: at + 1], tools).removesuffix(end) + end
                 assert servers.startswith(row.text[: span.end])
     assert all(hint.startswith("--thoughts drop") and name not in SAMPLE for hint in hints)
+
+
+@pytest.mark.parametrize("name", ["trl/gptoss", "trl/gemma4", "trl/glm4moe"])
+def test_a_turn_with_calls_ends_with_its_own_token_and_is_read_to_it(name, marked):
+    template, record = marked(name), RECORDS["a call"]
+    protocol = mixture_of("chat", template).protocols["chat"]
+    assert template.call_end != template.turn_end and protocol.stops == (template.call_end,)
+    (row, *_) = render(record, protocol, template)
+    said = span_text(row, row.spans[0], template)
+    assert said.endswith(template.call_end)
+    read = protocol.read(said, record.tools)
+    assert [(c.name, c.arguments) for c in read.calls] == [
+        (c.name, c.arguments) for c in record.messages[row.spans[0].turn].calls
+    ]
 
 
 @pytest.mark.parametrize("name", sample(25, [*TESTED]))

@@ -36,9 +36,10 @@ class NativeCalls(NamedTuple):
 
     def parse(self, text: str, tools: Sequence[Tool] = ()) -> Parsed:
         """The types of the tools' arguments tell what a plain value is."""
-        content, opening, rest = text.partition(self.opening)
+        opening = re.search(_pattern(self.opening), text)
         if not opening:
             return Parsed(text.strip())
+        content, rest = text[: opening.start()], text[opening.end() :]
         schemas = {tool.name: tool.parameters for tool in tools}
         calls: list[Call] = []
         part, at, name, key, problem = "name", 0, "", "", ""
@@ -163,7 +164,9 @@ def _opening(template: Template) -> str:
     alone = before[shared_length(before, prompt) :]
     alone = alone.rpartition(THINK_END)[2]
     spoken = _written(template, {KEYS[0]: TEXTS[0]}, words=WORDS)
-    behind_words = spoken.rpartition(WORDS)[2].partition(NAMES[0])[0].lstrip()
+    behind_words = spoken.rpartition(WORDS)[2].partition(NAMES[0])[0]
+    # gpt-oss writes words and a call as two messages, each with a head
+    behind_words = behind_words.rpartition(template.prompt_head or WORDS)[2].lstrip()
     return behind_words if WORDS in spoken and before.endswith(behind_words) else alone.lstrip()
 
 
@@ -211,7 +214,8 @@ def _behind_names(template: Template, arguments: Mapping[str, Any]) -> list[str]
     """The text behind the name of each call, to the next one or to the end of the turn."""
     count = 2 if template.takes_several_calls else 1
     _, *texts = _split(_written(template, *[arguments] * count), *NAMES[:count])
-    return [*texts[:-1], texts[-1].partition(template.turn_end)[0].rstrip()]
+    end = template.call_end or template.turn_end
+    return [*texts[:-1], texts[-1].partition(end)[0].rstrip()]
 
 
 def _written(template: Template, *arguments: Mapping[str, Any], words: str = "") -> str:
