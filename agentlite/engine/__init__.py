@@ -3,6 +3,7 @@
 import atexit
 import os
 import shutil
+import sys
 import tempfile
 import time
 from typing import Any
@@ -61,6 +62,9 @@ def load_libraries(engine: Engine) -> None:
         os.environ["UNSLOTH_COMPILE_LOCATION"] = folder
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     check_libraries(engine)
+    is_first = (
+        "trl" not in sys.modules
+    )  # later, nothing is loaded, and no time passes to measure in
     busy = busy_seconds_of_others()
     started = time.monotonic()
     try:
@@ -81,7 +85,7 @@ def load_libraries(engine: Engine) -> None:
     except ImportError as error:
         problem = f"a package cannot be loaded: {error}."
         raise UserError(problem, how(INSTALL), exit_code=MODEL) from error
-    if not on_gpu():
+    if is_first and not on_gpu():
         others = (busy_seconds_of_others() - busy) / (time.monotonic() - started)
         leave_cores_to_others(others)
 

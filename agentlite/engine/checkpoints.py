@@ -11,6 +11,7 @@ found by its list, before anything of it is loaded.
 import contextlib
 import errno
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -50,6 +51,7 @@ class CheckpointManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     dev_loss: float | None
     plan: str
     files: dict[str, tuple[int, str]]
+    threads: int = 0  # of the CPU, which decide the last bits of a sum
 
 
 def keep(
@@ -112,7 +114,11 @@ def _save(trainer: Any, write: Callable[[], None], folder: Path, dev_loss: float
         path.relative_to(made).as_posix(): (path.stat().st_size, digests.content_digest(path))
         for path in paths
     }
-    write_json(made / MANIFEST, CheckpointManifest(step, dev_loss, _plan(folder), files))
+    import torch
+
+    threads = torch.get_num_threads()
+    manifest = CheckpointManifest(step, dev_loss, _plan(folder), files, threads)
+    write_json(made / MANIFEST, manifest)
     if target.exists():  # a run that goes back behind a step makes its checkpoint again
         _drop(target)
     made.rename(target)
@@ -136,6 +142,14 @@ def _normalize_config(path: Path) -> None:
         if commit:
             config |= {"base_model_name_or_path": model, "revision": commit}
         path.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
+
+
+def restore_threads(checkpoint: Path) -> None:
+    """As many as before, or the adapter would end with other bits; unless the user says how many."""
+    import torch
+
+    if (threads := _read(checkpoint).threads) and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(threads)
 
 
 def restore_log(name: str, folder: Path) -> int:

@@ -395,6 +395,8 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
         follow(trainer, follower)
         checkpoints.keep(trainer, folder, follower.is_sound, follower.dev_loss)
         try:
+            if checkpoint:
+                checkpoints.restore_threads(checkpoint)
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         except Exception as error:
             raise _explain(error, folder) from error

@@ -36,7 +36,7 @@ know.
 - When your goal is reached, or the assistant says that it cannot reach it, write {stop} and \
 nothing else."""
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
-THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
+THOUSANDS = re.compile(r"(?<=\d)[,'](?=\d{3}\b)")
 CLOCK = re.compile(r"\b(\d{1,2})(?::[0-5]\d|\s*[ap]\.?m\b)", re.IGNORECASE)
 ADDRESS = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 # a word with letters and digits; 18th, 3pm and 15kg are numbers

@@ -51,15 +51,12 @@ class Source(NamedTuple):
 
 
 def find_model(name: str, run: Path, stage: Path | None = None) -> Source:
-    """A stage of the workspace, or its checkpoint (`sft@50`), a folder, an embedded alias or a hub
-    id, in this order; nothing is loaded. Raises UserError 2, 3, 5 or 8.
+    """A stage of the workspace, a folder, an embedded alias or a hub id, in this order; nothing is
+    loaded. Raises UserError 2, 3, 5 or 8.
 
     A hub id stands for its newest commit; in the plan of a stage that was begun, for the commit it
     was begun with. `stage`: the folder of the one that asks.
     """
-    owner, _, step = name.rpartition("@")
-    if step.isdecimal() and run_folder.is_stage(folder := run_folder.find_stage(owner, run)):
-        return _checkpoint_model(name, folder, step)
     for folder in map(run_folder.without_detours, (run / name, Path(name))):
         if run_folder.is_stage(folder):
             return _stage_model(name, folder)
@@ -139,8 +136,14 @@ def _stage_model(name: str, folder: Path) -> Source:
     return Source(name, base.base, folder / "adapter", f"{base.digest[:16]}+{made['adapter/']}")
 
 
-def _checkpoint_model(name: str, folder: Path, step: str) -> Source:
-    """What a training had learned at a step, whether or not it is finished."""
+def find_checkpoint(name: str, run: Path) -> Source | None:
+    """What a training had learned at a step, finished or not, for `sft@50`; None for other names.
+    Only eval takes one: nothing can be trained further on what --force would remove.
+    """
+    owner, _, step = name.rpartition("@")
+    folder = run_folder.find_stage(owner, run)
+    if not (step.isdecimal() and run_folder.is_stage(folder)):
+        return None
     whole = {path.parent.name.rpartition("-")[2]: path.parent for path in folder.glob(MANIFESTS)}
     if step not in whole:
         raise UserError(
@@ -266,9 +269,6 @@ def find_encoder(name: str, run: Path, stage: Path | None = None) -> Source:
     """A stage of `agentlite retriever`, a folder, the embedded alias or a hub id, in this order.
     Raises UserError. `stage`: as for `find_model`.
     """
-    owner, _, step = name.rpartition("@")
-    if step.isdecimal() and run_folder.is_stage(folder := run_folder.find_stage(owner, run)):
-        return _checkpoint_model(name, folder, step)
     for folder in map(run_folder.without_detours, (run / name, Path(name))):
         if run_folder.is_stage(folder):
             return _stage_encoder(name, folder, run)

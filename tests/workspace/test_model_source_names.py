@@ -7,7 +7,7 @@ from support.hub_cache import cache_model, use_cache
 
 from agentlite.core.errors import MODEL, OTHER_PLAN, UserError
 from agentlite.workspace import model_source
-from agentlite.workspace.model_source import find_model
+from agentlite.workspace.model_source import find_checkpoint, find_model
 from agentlite.workspace.run_folder import Plan, open_stage
 
 
@@ -65,11 +65,12 @@ def test_a_checkpoint_is_a_model_by_its_step_and_only_when_it_is_whole(run):
         (made / "adapter_model.safetensors").write_bytes(b"of step %d" % step)
         if is_whole:
             (made / "manifest.json").write_bytes(b"{}")
-    found, trained = find_model("sft@50", run), find_model("sft", run)
+    found, trained = find_checkpoint("sft@50", run), find_model("sft", run)
+    assert found
     assert (found.base, found.adapter) == (trained.base, run / "sft/checkpoints/checkpoint-50")
     assert found.digest != trained.digest
     with pytest.raises(UserError, match="no checkpoint of step 90"):
-        find_model("sft@90", run)
+        find_checkpoint("sft@90", run)
 
 
 def test_an_adapter_on_an_adapter_stands_on_the_weights_below_both(run):

@@ -30,7 +30,7 @@ class ServeOptions(DecodingOptions, frozen=True, kw_only=True):
     max_new_tokens: Annotated[Count, SAMPLING, COMMON] = 1024
     """maximum tokens of an answer, also where a client asks for more"""
     queue: Annotated[Whole, SERVER] = 64
-    """requests that may wait; more are answered with 503 and Retry-After"""
+    """requests that may wait; more are answered with 503"""
 
 
 def serve(options: ServeOptions) -> None:

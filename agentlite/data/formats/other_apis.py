@@ -81,6 +81,10 @@ def read_parts(row: Row) -> Record:
     return replace(record, meta={**record.meta, "is_error": failed}) if failed else record
 
 
+OUTPUTS = ("text", "json", "error-text", "error-json", "content")  # kinds of the AI SDK
+BEDROCK = {"text", "json", "image", "document", "video"}  # a part has one of these keys
+
+
 def _turns(turns: Iterable[Any], failed: list[str]) -> Iterator[Row]:
     """The messages of OpenAI that the turns stand for. A result answers the call of its id, or the
     next one of its name. `failed` gets the calls whose results are errors.
@@ -105,6 +109,8 @@ def _turns(turns: Iterable[Any], failed: list[str]) -> Iterator[Row]:
             held = part[kind] if isinstance(part.get(kind), dict) else part
             is_call = kind in CALL and role == "assistant"
             if is_call:
+                if held is not part and isinstance(part.get("text"), str):
+                    said.append(_said(part, "text", said))
                 name = _first(held, NAMES)
                 if not name and "state" in held:
                     name = part["type"].removeprefix("tool-")
@@ -155,15 +161,20 @@ def _result(held: Row, waiting: list[Row], failed: list[str], place: str) -> Row
 
 def _returned(value: Any, between: str, place: str) -> Any:
     """A value, or the texts of its parts."""
-    if isinstance(value, dict) and value.keys() == {"type", "value"}:  # with the AI SDK
+    if isinstance(value, dict) and value.keys() == {"type", "value"} and value["type"] in OUTPUTS:
         return value["value"]
-    if not isinstance(value, list) or not all(isinstance(part, dict) for part in value):
+    if not isinstance(value, list) or not all(map(_is_part, value)):
         return value
     texts = [plain(part["json"]) if "json" in part else part.get("text") for part in value]
     if not all(isinstance(text, str) for text in texts):
         kinds = ", ".join(sorted({_kind(part) for part in value}))
         raise RowError("E216", f"parts of {kinds}: only text can be learned ({place})")
     return between.join(filter(None, texts))
+
+
+def _is_part(value: object) -> bool:
+    """Whether it is a part of a result, and not a value that a tool gave back."""
+    return isinstance(value, dict) and ("type" in value or value.keys() <= BEDROCK)
 
 
 def _first(fields: Row, keys: Iterable[str]) -> Any:

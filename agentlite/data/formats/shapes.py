@@ -74,6 +74,8 @@ WAYS_OUT: dict[tuple[str, ...], str] = {
 def reshaped(row: Row, known: Mapping[tuple[str, ...], Mapping[str, str]] = PLACES) -> Row:
     """The row, with what it keeps elsewhere under the keys of our formats."""
     for paths, places in known.items():
+        if row.get("messages") and "messages" not in paths:
+            continue  # it has a dialog where our formats have it
         if all(at(row, path) is not None for path in paths):
             moved = {path.partition(".")[0] for path in places.values()}
             kept = {key: value for key, value in row.items() if key not in moved}

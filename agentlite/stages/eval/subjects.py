@@ -23,7 +23,7 @@ from agentlite.stages.eval.predictions_file import read_predictions_file
 from agentlite.stages.tool_retrieval import digest_of, learned, offers
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.model_source import Source, find_model, load_template
+from agentlite.workspace.model_source import Source, find_checkpoint, find_model, load_template
 from agentlite.workspace.run_folder import Plan
 
 LONGEST_PROTOCOLS = 80  # characters of a folder's name
@@ -157,7 +157,9 @@ def find_subjects(
             servers = _begun_servers(name, settings.endpoint, begun)
             source = served(name, settings, data.model, servers)
         else:
-            source = find_model(name, run, begun and begun / slug(name))
+            source = find_checkpoint(name, run) or find_model(
+                name, run, begun and begun / slug(name)
+            )
         changed = {**planned, **of_model, "model": source.name}
         plan = Plan("eval", changed, {"data": data.digest, "model": source.digest}, versions)
         subjects.append(EvalSubject(source.name if source.endpoints else name, plan, source))
