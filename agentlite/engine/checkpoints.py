@@ -145,7 +145,7 @@ def _normalize_config(path: Path) -> None:
 
 
 def restore_threads(checkpoint: Path) -> None:
-    """As many as before, or the adapter would end with other bits; unless the user says how many."""
+    """As many as before, or the adapter would end with other bits. The user may say how many."""
     import torch
 
     if (threads := _read(checkpoint).threads) and "OMP_NUM_THREADS" not in os.environ:
