@@ -279,3 +279,27 @@ def test_a_question_that_begins_like_a_list_is_a_text() -> None:
     question = '[{"role": "user"}, what is this?'
     _, (row,) = samples({"prompt": question, "completion": "A list that is not closed."})
     assert to_record(row).messages[0].content == question
+
+
+def test_a_dialog_under_messages_is_not_replaced_by_one_elsewhere() -> None:
+    said = [{"role": "user", "content": "Wet?"}, {"role": "assistant", "content": "Yes."}]
+    other = [{"role": "user", "content": "Dry?"}, {"role": "assistant", "content": "OTHER"}]
+    for row in ({"trajectory": other}, {"values": {"messages": other}}):
+        _, (part,) = samples({"messages": said, **row}, None)
+        assert part["messages"] == said
+
+
+def test_words_in_the_part_of_a_call_and_a_list_of_values_are_kept() -> None:
+    call = {"name": "f", "args": {}}
+    returned = [{"mm": 4}, {"mm": 5}]
+    parts = [
+        ("user", {"text": "Wet?"}),
+        ("model", {"text": "I look.", "functionCall": call}),
+        ("user", {"functionResponse": {"name": "f", "response": returned}}),
+        ("model", {"text": "Yes."}),
+    ]
+    declared = [{"functionDeclarations": [{"name": "f"}]}]
+    row = {"contents": [{"role": role, "parts": [part]} for role, part in parts], "tools": declared}
+    record = FORMATS["gemini"].read(row)
+    assert record.messages[1].content == "I look." and record.messages[1].calls[0].name == "f"
+    assert json.loads(record.messages[2].content) == returned
