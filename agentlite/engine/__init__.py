@@ -62,9 +62,8 @@ def load_libraries(engine: Engine) -> None:
         os.environ["UNSLOTH_COMPILE_LOCATION"] = folder
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     check_libraries(engine)
-    is_first = (
-        "trl" not in sys.modules
-    )  # later, nothing is loaded, and no time passes to measure in
+    # later, nothing is loaded, and no time passes to measure in
+    is_first = "trl" not in sys.modules
     busy = busy_seconds_of_others()
     started = time.monotonic()
     try:

@@ -82,6 +82,8 @@ def keep(
 
 
 def _save(trainer: Any, write: Callable[[], None], folder: Path, dev_loss: float | None) -> None:
+    import torch
+
     step, parent = trainer.state.global_step, folder / "checkpoints"
     made, target = parent / SAVING / f"checkpoint-{step}", parent / f"checkpoint-{step}"
     if distributed.first():
@@ -114,10 +116,7 @@ def _save(trainer: Any, write: Callable[[], None], folder: Path, dev_loss: float
         path.relative_to(made).as_posix(): (path.stat().st_size, digests.content_digest(path))
         for path in paths
     }
-    import torch
-
-    threads = torch.get_num_threads()
-    manifest = CheckpointManifest(step, dev_loss, _plan(folder), files, threads)
+    manifest = CheckpointManifest(step, dev_loss, _plan(folder), files, torch.get_num_threads())
     write_json(made / MANIFEST, manifest)
     if target.exists():  # a run that goes back behind a step makes its checkpoint again
         _drop(target)
