@@ -106,8 +106,8 @@ print(components["brevity"], with_it - without)
 """,
     "Add a metric": """
 from agentlite.core.records import Call, Gold, GoldCall, Parsed
-from agentlite.scoring.metrics.metrics_file import parse_gate
-from agentlite.scoring.metrics.metrics_file import EXPLANATIONS
+from agentlite.scoring.metrics.figures import parse_gate
+from agentlite.scoring.metrics.figures import EXPLANATIONS
 from agentlite.scoring.metrics.tool_calls import METRICS
 call, gold = Call("f", {}), Gold((GoldCall("f", {}),))
 values = [METRICS["single_call"](Parsed("", calls), gold, ()) for calls in ((call,), (call, call))]

@@ -15,7 +15,7 @@ from agentlite.core.row_files import encode
 from agentlite.report import ablation, retrieval_tables
 from agentlite.report.tables import TABLED, in_words, models, share, wrong_answers
 from agentlite.scoring.metrics.dialogs import HOW
-from agentlite.scoring.metrics.metrics_file import RetrievalLoss
+from agentlite.scoring.metrics.figures import RetrievalLoss
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES
 from agentlite.scoring.weight_sweep import WeightingRow
 from agentlite.workspace import run_folder

@@ -9,8 +9,8 @@ from typing import Final, Literal, NamedTuple
 AUTO: Final = "auto"  # `GPU` and then what the planner chooses by memory; without a GPU `CPU`
 GPU, CPU = "gpu", "cpu"
 ProfileName = Literal["auto", "cpu", "gpu", "rtx3060", "t4", "rtx4090", "a100"]
-# free GB that each needs, the largest first; each has its configs/NAME.yaml, and its card in the
-# CARDS of engine/planning/gpus.py
+# free GB that each needs, the largest first; each stands in ProfileName too, has its
+# configs/NAME.yaml, and its card in the CARDS of engine/planning/gpus.py
 PROFILES = {"a100": 70, "rtx4090": 20, "t4": 12.5, "rtx3060": 0}
 # of Unsloth on CUDA, without loss, and off unless asked for: a decoding step is launched as a whole
 SWITCHES = {"UNSLOTH_DECODE_CUDA_GRAPHS": "1"}

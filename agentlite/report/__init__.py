@@ -18,7 +18,7 @@ from agentlite.report.provenance import commands, is_given, origins
 from agentlite.report.read_run import Json, ReportedEvaluation, WorkspaceRun, read_run
 from agentlite.report.rollouts import file_of, files_of, pack_rollouts, read_rollouts
 from agentlite.report.tables import Table
-from agentlite.scoring.metrics.metrics_file import EXPLANATIONS
+from agentlite.scoring.metrics.figures import EXPLANATIONS
 
 if TYPE_CHECKING:
     from markupsafe import Markup

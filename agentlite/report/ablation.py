@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from agentlite.report import charts, tables
 from agentlite.report.read_run import Json, WorkspaceRun
-from agentlite.scoring.metrics.metrics_file import HEADLINE
+from agentlite.scoring.metrics.figures import HEADLINE
 
 
 class ReportedAblation(NamedTuple):

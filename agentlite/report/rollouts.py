@@ -23,7 +23,7 @@ from agentlite.report.packing import (
 )
 from agentlite.report.read_run import Json, ReportedEvaluation, ReportedStage
 from agentlite.report.tables import in_order
-from agentlite.scoring.metrics.metrics_file import DONE, ENDINGS
+from agentlite.scoring.metrics.figures import DONE, ENDINGS
 
 MOST = 500  # rollouts in a reader
 FILE, SAMPLES = "trajectories.jsonl", "samples.jsonl"

@@ -11,7 +11,7 @@ import msgspec
 
 from agentlite.report.read_run import Json, ReportedEvaluation, ReportedStage
 from agentlite.scoring.metrics import dialogs
-from agentlite.scoring.metrics.metrics_file import COUNTS, GROUPS, LearnedBefore
+from agentlite.scoring.metrics.figures import COUNTS, GROUPS, LearnedBefore
 from agentlite.scoring.metrics.tool_calls import METRICS, WRONG_KINDS
 
 TABLED = ("ranking", "differences", "latency_ms")  # of a retriever's figures

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from agentlite.scoring.metrics.confidence import Summary
-from agentlite.scoring.metrics.metrics_file import HEADLINE, ModelDifference
+from agentlite.scoring.metrics.figures import HEADLINE, ModelDifference
 from agentlite.scoring.metrics.summarize import WHOLE, Scores, differences_of
 
 

@@ -23,7 +23,7 @@ from agentlite.core.row_files import Appender, Row, read_rows
 from agentlite.rendering import Prompt, Protocol
 from agentlite.scoring.metrics.bfcl import category_of, check
 from agentlite.scoring.metrics.dialogs import Dialog
-from agentlite.scoring.metrics.metrics_file import BFCL
+from agentlite.scoring.metrics.figures import BFCL
 from agentlite.scoring.metrics.summarize import EXPECTED, Scores, scores
 from agentlite.scoring.metrics.tool_calls import (
     NOTHING,

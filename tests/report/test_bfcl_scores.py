@@ -12,7 +12,7 @@ from agentlite.report import write_report
 from agentlite.report.bfcl_scores import bfcl_table, figures_of, missing
 from agentlite.report.read_run import read_run
 from agentlite.scoring.metrics.bfcl import SUBSET
-from agentlite.scoring.metrics.metrics_file import EXPLANATIONS
+from agentlite.scoring.metrics.figures import EXPLANATIONS
 
 MULTI_TURN = {
     "multi_turn_base": [1, 1, 1, 0],

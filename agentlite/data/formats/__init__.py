@@ -29,7 +29,7 @@ from agentlite.data.formats import (
 )
 from agentlite.data.formats.format import Format, Row, stated_in
 from agentlite.data.formats.json_decode import shortened
-from agentlite.data.formats.readers import (
+from agentlite.data.formats.raw_rows import (
     Raw,
     RawLine,
     decoded,

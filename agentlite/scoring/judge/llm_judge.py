@@ -15,7 +15,7 @@ from agentlite.core.records import Prediction, Record, canonical, digest, plain
 from agentlite.core.row_files import Appender, read_rows, write_rows
 from agentlite.rendering.protocol import json_object
 from agentlite.scoring.metrics.confidence import Summary, summary
-from agentlite.scoring.metrics.metrics_file import JudgeRun
+from agentlite.scoring.metrics.figures import JudgeRun
 
 # the meaning of each score, as seed 003 has it
 RUBRIC = {

@@ -15,7 +15,7 @@ from agentlite.scoring.metrics.bfcl import category_of, group_scores
 from agentlite.scoring.metrics.call_figures import AnsweredStep, timing, tool_metrics
 from agentlite.scoring.metrics.confidence import Summary, paired_differences, summary
 from agentlite.scoring.metrics.dialogs import Dialog
-from agentlite.scoring.metrics.metrics_file import (
+from agentlite.scoring.metrics.figures import (
     BFCL,
     Comparison,
     Metrics,

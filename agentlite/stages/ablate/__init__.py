@@ -19,7 +19,7 @@ from agentlite.engine.watch import Stopped, note_signals
 from agentlite.report import write_report
 from agentlite.scoring.ablation_table import AblationTable, CellRow, ablation_table
 from agentlite.scoring.metrics import dialogs, tool_calls
-from agentlite.scoring.metrics.metrics_file import read_metrics
+from agentlite.scoring.metrics.figures import read_metrics
 from agentlite.scoring.metrics.summarize import Scores
 from agentlite.scoring.predictions import read_scores
 from agentlite.scoring.preference_pairs import read_pairs

@@ -12,7 +12,7 @@ from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.report import write_report
 from agentlite.report.headline import headline
-from agentlite.scoring.metrics.metrics_file import (
+from agentlite.scoring.metrics.figures import (
     HEADLINE,
     as_printed,
     failures,

@@ -7,7 +7,7 @@ from agentlite.core import console
 from agentlite.core.records import Record, from_row
 from agentlite.core.row_files import find_rows, read_rows
 from agentlite.data.curation.traits import parents, queries
-from agentlite.scoring.metrics.metrics_file import LearnedBefore
+from agentlite.scoring.metrics.figures import LearnedBefore
 from agentlite.stages.eval.subjects import EvalSubject
 from agentlite.workspace import run_folder
 

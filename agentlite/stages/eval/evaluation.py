@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from agentlite.core.row_files import write_json
-from agentlite.scoring.metrics.metrics_file import Comparison, Metrics
+from agentlite.scoring.metrics.figures import Comparison, Metrics
 from agentlite.scoring.metrics.summarize import Scores, compare
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest

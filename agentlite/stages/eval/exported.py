@@ -15,7 +15,7 @@ from agentlite.engine.llama_server import ask_llama_cpp
 from agentlite.rendering import mixture_of, prompts
 from agentlite.report.read_run import ReportedEvaluation, ReportedStage
 from agentlite.report.tables import in_words
-from agentlite.scoring.metrics.metrics_file import HEADLINE
+from agentlite.scoring.metrics.figures import HEADLINE
 from agentlite.scoring.metrics.summarize import differences_of
 from agentlite.scoring.predictions import answered, prompt_key, read_answers
 from agentlite.stages.eval.ask import ANSWERS, ask_model

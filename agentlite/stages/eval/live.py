@@ -25,7 +25,7 @@ from agentlite.environments.trajectories import (
 from agentlite.report.bfcl_scores import bfcl_table
 from agentlite.report.read_run import read_run
 from agentlite.scoring.metrics.confidence import Summary, summary
-from agentlite.scoring.metrics.metrics_file import (
+from agentlite.scoring.metrics.figures import (
     DONE,
     ENDINGS,
     Metrics,

@@ -20,8 +20,8 @@ from agentlite.rendering import mixture_of
 from agentlite.rendering import prompts as prompts_of
 from agentlite.scoring.judge.human_ratings import write_sheets
 from agentlite.scoring.metrics.dialogs import dialogs
+from agentlite.scoring.metrics.figures import LearnedBefore, Metrics, read_metrics
 from agentlite.scoring.metrics.general_talk import IdentityAnswer, self_cognition
-from agentlite.scoring.metrics.metrics_file import LearnedBefore, Metrics, read_metrics
 from agentlite.scoring.metrics.summarize import Scores, figures, scores
 from agentlite.scoring.metrics.tool_calls import UNANSWERED
 from agentlite.scoring.predictions import (

@@ -11,7 +11,7 @@ from agentlite.core.conditions import Condition
 from agentlite.core.errors import UserError
 from agentlite.scoring.judge.human_ratings import read_ratings
 from agentlite.scoring.metrics import kagentbench
-from agentlite.scoring.metrics.metrics_file import as_printed, failures, means, read_metrics
+from agentlite.scoring.metrics.figures import as_printed, failures, means, read_metrics
 from agentlite.scoring.metrics.summarize import compare
 from agentlite.scoring.predictions import read_scores
 from agentlite.workspace import run_folder

@@ -15,7 +15,7 @@ from agentlite.core.row_files import check_parquet, refuse_unwritable
 from agentlite.data.curation.keep import parse_keep
 from agentlite.data.curation.mix import check_mix, full_task_weights, parse_mix
 from agentlite.data.formats import FORMATS, files_of
-from agentlite.data.formats.source_formats import check_formats
+from agentlite.data.formats.format_setting import check_formats
 from agentlite.data.ingest import Ingested
 from agentlite.data.rejects import places, report
 from agentlite.data.worker_pool import RAY

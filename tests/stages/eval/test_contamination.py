@@ -15,7 +15,7 @@ from support.samples import WEATHER, WEATHER_TOOL
 from agentlite import evaluate, prep
 from agentlite.core.records import Call, GreedyAnswer, Message, Record, from_row, to_row
 from agentlite.core.row_files import read_rows
-from agentlite.scoring.metrics.metrics_file import LearnedBefore
+from agentlite.scoring.metrics.figures import LearnedBefore
 from agentlite.scoring.predictions import prompt_key
 from agentlite.stages.eval import recorded
 from agentlite.stages.eval.contamination import learned_before

@@ -1,4 +1,4 @@
-"""agentlite.data.formats.readers: files, folders and stdin become rows, and a fault says why."""
+"""agentlite.data.formats.raw_rows: files, folders and stdin become rows, and a fault says why."""
 
 import gzip
 import json
@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from support.read_rows import from_stdin, rows_of
 
 from agentlite.core.errors import REJECTS, UserError
-from agentlite.data.formats import files_of, readers
+from agentlite.data.formats import files_of, raw_rows
 from agentlite.data.formats.other_files import HEAD, refuse_foreign
-from agentlite.data.formats.readers import LONGEST_LINE, PACKED
+from agentlite.data.formats.raw_rows import LONGEST_LINE, PACKED
 
 BOM = b"\xef\xbb\xbf"
 
@@ -37,7 +37,9 @@ def test_any_bytes_end_as_rows_and_each_line_that_is_not_blank_is_one_of_them(
         with suppress(UserError):
             from_stdin(content)
         return
-    if lines and readers.begins_document(lines[0] + b"\n"):  # an object over lines, whole or broken
+    if lines and raw_rows.begins_document(
+        lines[0] + b"\n"
+    ):  # an object over lines, whole or broken
         with suppress(UserError):
             assert all(
                 (raw.error is None) == isinstance(raw.value, dict) for raw in from_stdin(content)

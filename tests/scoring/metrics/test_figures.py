@@ -4,7 +4,7 @@ import pytest
 
 from agentlite.core.errors import UserError
 from agentlite.scoring.metrics import bfcl
-from agentlite.scoring.metrics.metrics_file import (
+from agentlite.scoring.metrics.figures import (
     DONE,
     EXPLANATIONS,
     GROUPS,
