@@ -1,11 +1,11 @@
-"""Takes rows in their order: here, in several processes, or on a Ray cluster."""
+"""Takes rows in their order: here, or in several processes."""
 
 import os
 import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from typing import Any
@@ -19,8 +19,6 @@ from agentlite.data.ingest import IngestContext, IngestedRow, take
 from agentlite.rendering import mixture_of
 from agentlite.workspace.model_source import load_template
 
-RAY = "ray"  # in place of a number of workers
-RAY_TRIES = 3  # times that Ray gives a chunk to another worker after one has died
 AT_ONCE = 1 << 20  # bytes of rows that a process is handed
 AHEAD = 3  # chunks a process that are read before the first of them is taken
 LOCATION = 200  # bytes that a row takes in a chunk, whatever its content
@@ -46,18 +44,13 @@ def read_all(lines: Iterable[tuple[str, RawLine]], context: IngestContext) -> It
 
 
 def _taken_by_workers(
-    lines: Iterable[tuple[str, RawLine]], context: IngestContext, workers: int | str
+    lines: Iterable[tuple[str, RawLine]], context: IngestContext, workers: int
 ) -> Iterator[IngestedRow]:
     """Once one of the workers has died none works any more: what they have not given back, and all
     that follows, is taken here.
     """
     job = (context.settings, context.template.name, dict(context.catalogue))
-    pool: Executor
-    if isinstance(workers, int):
-        pool = ProcessPoolExecutor(workers, get_context("spawn"), _start, job)
-    else:
-        pool = RayPool(job)
-        workers = pool.workers
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), _start, job)
     handed: deque[tuple[Chunk, Future[list[IngestedRow]] | None]] = deque()
     alive = True
 
@@ -106,17 +99,12 @@ def _chunks(lines: Iterable[tuple[str, RawLine]]) -> Iterator[Chunk]:
 # --- in a worker process ---
 
 _CONTEXT: list[IngestContext] = []
-_RAY_JOB: list[str] = []  # the one that this worker of Ray's takes rows for
 
 
 def _start(settings: PrepSettings, model: str, catalogue: dict[str, Tool]) -> None:
+    """What this worker process takes rows with."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # one to the whole group is the parent's to answer
     threading.Thread(target=end_with_parent, daemon=True).start()
-    begin(settings, model, catalogue)
-
-
-def begin(settings: PrepSettings, model: str, catalogue: dict[str, Tool]) -> None:
-    """What this worker process takes rows with."""
     template = load_template(model)
     mixture = mixture_of(settings.protocol, template, settings.seed)
     _CONTEXT[:] = [IngestContext(settings, template, mixture, catalogue=catalogue)]
@@ -124,58 +112,3 @@ def begin(settings: PrepSettings, model: str, catalogue: dict[str, Tool]) -> Non
 
 def take_chunk(lines: Chunk) -> list[IngestedRow]:
     return [take(source, line, _CONTEXT[0]) for source, line in lines]
-
-
-def _take_by_ray(name: str, holder: list[Any], chunk: Chunk) -> list[IngestedRow]:
-    if [name] != _RAY_JOB:
-        import ray
-
-        begin(*ray.get(holder[0]))
-        _RAY_JOB[:] = [name]
-    return take_chunk(chunk)
-
-
-# --- Ray ---
-
-
-class RayPool(Executor):
-    """The workers of the cluster that RAY_ADDRESS names; without it, those of this machine. Each
-    node needs this agentlite, the files that settings name, and the model's tokenizer.
-
-    A chunk whose worker died is taken by another one. A future raises BrokenProcessPool where Ray
-    has given up."""
-
-    def __init__(self, job: tuple[PrepSettings, str, dict[str, Tool]]):
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        import ray
-
-        self.ray, self.is_ours = ray, not ray.is_initialized()
-        if self.is_ours:
-            ray.init(log_to_driver=False, logging_level="ERROR", include_dashboard=False)
-        self.workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        self.job, self.task = ray.put(job), ray.remote(max_retries=RAY_TRIES)(_take_by_ray)
-
-    def submit(self, take: Callable[..., Any], /, *chunk: Any, **more: Any) -> Future[Any]:
-        # in a list, Ray hands on the reference, and a worker fetches the job once
-        return RayFuture(self.ray, self.task.remote(self.job.hex(), [self.job], *chunk))
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Ends this program's tasks, and the cluster if it was begun here."""
-        if self.is_ours:
-            self.ray.shutdown()
-
-
-class RayFuture(Future[Any]):
-    """The result of a task, asked for when it is needed."""
-
-    def __init__(self, ray: Any, reference: Any):
-        super().__init__()
-        self.ray, self.reference = ray, reference
-
-    def result(self, timeout: float | None = None) -> Any:
-        lost = self.ray.exceptions
-        deaths = (lost.WorkerCrashedError, lost.NodeDiedError, lost.ObjectLostError)
-        try:
-            return self.ray.get(self.reference, timeout=timeout)
-        except (*deaths, lost.OutOfMemoryError) as error:
-            raise BrokenProcessPool(str(error)) from error

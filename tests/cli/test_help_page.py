@@ -142,7 +142,7 @@ def test_on_a_gpu_what_memory_decides_is_not_shown_as_a_number(monkeypatch):
 # --- values: what is shown is taken, and nothing else ---
 
 
-WRONG = {"INT": "many", "FLOAT": "fast", "INT,...": "1,x", "[INT|ray]": "x"}
+WRONG = {"INT": "many", "FLOAT": "fast", "INT,...": "1,x"}
 
 
 def read(name: str, option: Option, value: str) -> None:
@@ -175,7 +175,7 @@ def test_each_option_can_be_typed_with_what_its_help_shows(name):
     ctx = context(name)
     needed = [str(one.name) for one in ctx.command.params if one.required]
     for option in options(name):
-        shown = "" if option.is_flag else str(option.make_metavar(ctx)).replace("[INT|ray]", "INT")
+        shown = "" if option.is_flag else str(option.make_metavar(ctx))
         metavar = shown.replace("INT", "3").replace("FLOAT", ".1").replace(",...", "")
         kind = None if option.is_flag else option.type.kind
         for value in choices(kind) or [metavar]:

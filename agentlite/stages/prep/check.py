@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from agentlite.config.settings import PrepSettings, default
 from agentlite.core import console
-from agentlite.core.errors import REJECTS, UserError, need
+from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import check_parquet, refuse_unwritable
 from agentlite.data.curation.keep import parse_keep
@@ -18,7 +18,6 @@ from agentlite.data.formats import FORMATS, files_of
 from agentlite.data.formats.format_setting import check_formats
 from agentlite.data.ingest import Ingested
 from agentlite.data.rejects import places, report
-from agentlite.data.worker_pool import RAY
 from agentlite.environments.synthesis.dialog import DIALOGS
 from agentlite.environments.trajectories import finished_rollout, is_rollout
 from agentlite.stages.pairs.stored import SAMPLED_BY, candidates_file
@@ -105,8 +104,6 @@ def refuse_missing_packages(settings: PrepSettings) -> None:
     """Raises UserError 5 or 74 before a row is read."""
     if settings.rows == "parquet":
         check_parquet()
-    if settings.workers == RAY:
-        need("--workers ray", ["ray"], "pip install 'agentlite[ray]'", in_set=False)
     if settings.retrieve:
         check_packages(settings.retrieve_by)
     if settings.replay:
