@@ -26,12 +26,13 @@ def ask_llama_cpp(
     or with a stop string of its protocol. Raises UserError 5 for a file that cannot be loaded.
     """
     import httpx
+    import torch
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     command = [str(program), "-m", str(model), "--host", "127.0.0.1", "--port", port]
-    command += ["-c", str(settings.max_length), "-np", "1"]
+    command += ["-c", str(settings.max_length), "-np", "1", "-t", str(torch.get_num_threads())]
     silent = subprocess.DEVNULL
     with (
         subprocess.Popen(command, stdout=silent, stderr=silent) as process,

@@ -12,11 +12,19 @@ from support.examples import sample
 from support.go_templates import execute
 from support.llama_cpp import CONVERT
 from support.samples import DATA
+from support.shipped_templates import shipped, with_marks
 
 import agentlite
 from agentlite.cli.main import group
 from agentlite.core.errors import UserError
-from agentlite.deploy.export.ollama import go_template, turns_of, with_results, without_bos
+from agentlite.deploy.export.ollama import (
+    go_template,
+    modelfile,
+    takes_chat_template,
+    turns_of,
+    with_results,
+    without_bos,
+)
 from agentlite.deploy.export.proof import dialogs, goldens, minijinja_writer, prove
 from agentlite.engine.load import Loading, load
 from agentlite.rendering import PROTOCOLS, mixture_of, render
@@ -316,6 +324,15 @@ def test_the_go_template_writes_every_prompt_of_training(family, name, smollm2):
         )
 
 
+@pytest.mark.parametrize(("name", "source"), sample(9, list(shipped())))
+def test_ollama_is_left_the_chat_template_of_a_model_whose_calls_it_reads(name, source, smollm2):
+    template = with_marks(name, source, smollm2.tokenizer)
+    assert takes_chat_template(source) or not template.prints_calls
+    if takes_chat_template(source):
+        lines = modelfile("m.gguf", "", [], "", 64).splitlines()
+        assert lines[:2] == ["FROM ./m.gguf", "REQUIRES 0.30.0"]
+
+
 def test_the_ollama_folder_holds_what_a_modelfile_names(run, llama_cpp, tmp_path, capsys, smollm2):
     tools = tmp_path / "tools.json"
     tools.write_text(json.dumps([dialogs(True)["a call"].tools[0].schema]), encoding="utf-8")
@@ -326,12 +343,15 @@ def test_the_ollama_folder_holds_what_a_modelfile_names(run, llama_cpp, tmp_path
     assert result["bytes"].keys() == {"Modelfile", "model.gguf", "README.md", "export.json"}
     assert "the texts in the Modelfile" in result["proof"]["renderers"]
     assert text.startswith("FROM ./model.gguf\n") and 'PARAMETER stop "<|im_end|>"\n' in text
-    assert "PARAMETER num_ctx 2048\n" in text
+    assert "PARAMETER num_ctx 2048\n" in text and "PARAMETER repeat_penalty 1\n" in text
     go, system = (text.split(f'{key} """')[1].split('"""')[0] for key in ("TEMPLATE", "SYSTEM"))
     record = dialogs(True)["a call"]
     ((_, prompt),) = prompted(smollm2, record, mixture_of("hermes", smollm2).protocols["hermes"])
     user = {"Role": "user", "Content": record.messages[0].content}
     assert execute(go, [{"Role": "system", "Content": system}, user]) == prompt
+    theirs = CONVERT.format(bos=False, change="").replace('"llama"', '"gemma4"')
+    error = refused(run, "--ollama", tmp_path / "g", "--llama-cpp", llama_cpp(script=theirs))
+    assert "gemma4" in str(error) and error.exit_code == 5 and not (tmp_path / "g").exists()
 
 
 # --- what cannot be ---

@@ -1,4 +1,4 @@
-"""A chat template with fixed texts around turns -> Ollama's Go template, in a Modelfile."""
+"""A model -> Ollama's Modelfile: by its chat template, or by the same texts in Go's language."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,6 +14,9 @@ SYSTEM, USER, ANSWER, AGAIN, RESULT = (
     f"probe{word}" for word in ("system", "user", "said", "again", "result")
 )
 FENCE = '"""'
+REQUIRES = "0.30.0"  # the first Ollama that takes a file's own chat template
+# architectures of GGUF whose dialogs Ollama 0.33 writes and reads by code of its own
+OWN_CODE = ("gemma4", "laguna", "nemotron_h", "nemotron_h_moe", "nemotron_h_omni")
 
 
 class TurnMarks(NamedTuple):
@@ -43,10 +46,27 @@ class TurnMarks(NamedTuple):
         )
 
 
+def takes_chat_template(chat_template: str) -> bool:
+    """Whether Ollama has llama.cpp write and read dialogs by the file's own chat template, even if
+    the Modelfile has a TEMPLATE: where it finds these words in the one and no tools in the other.
+    """
+    return "tools" in chat_template or "tool_call" in chat_template
+
+
+def refuse_own_code(architecture: str) -> None:
+    """Raises UserError 5: no Modelfile can have such a model prompted as in training."""
+    if architecture in OWN_CODE:
+        raise UserError(
+            f"Ollama writes the dialogs of {architecture} models by code of its own.",
+            "Export --gguf instead, for `llama-server --jinja`.",
+            location="--ollama",
+            exit_code=MODEL,
+        )
+
+
 def proved_turns(template: Template, mixture: Mixture) -> TurnMarks:
     """The texts that Ollama puts around turns. Raises UserError 5 where these are not all that the
-    template writes. Tools are left out, since Ollama prints none, and so are blanks around a text:
-    it does not trim.
+    template writes. Blanks around a text are left out: Ollama does not trim.
     """
     turns = turns_of(template)
     for protocol in mixture.protocols.values():
@@ -54,8 +74,7 @@ def proved_turns(template: Template, mixture: Mixture) -> TurnMarks:
     plain = [
         golden
         for golden in goldens(mixture)
-        if not (golden.protocol.native and golden.record.tools)
-        and all(message.content == message.content.strip() for message in golden.record.messages)
+        if all(message.content == message.content.strip() for message in golden.record.messages)
     ]
     try:
         prove(template, plain, {"Ollama": turns.write})
@@ -106,8 +125,7 @@ def with_results(turns: TurnMarks, protocol: Protocol, template: Template) -> Tu
         except (UserError, ValueError, IndexError):
             return turns
         turns = turns.with_role(role, before, after)
-    frame = RESULT if protocol.native else protocol.results([Message("tool", RESULT)])
-    opening, closing = frame.split(RESULT)
+    opening, closing = protocol.results([Message("tool", RESULT)]).split(RESULT)
     return turns.with_role("tool", turns.before[role] + opening, closing + turns.after[role])
 
 
@@ -159,11 +177,10 @@ def system_text(tools: Sequence[Tool], protocol: Protocol, template: Template) -
     return text[len(begin) : text.index(end)]
 
 
-def modelfile(
-    weights: str, turns: TurnMarks, stops: Sequence[str], system: str, context: int
-) -> str:
-    """Raises UserError 5 for a text that a Modelfile cannot hold."""
-    template = go_template(turns)
+def modelfile(weights: str, template: str, stops: Sequence[str], system: str, context: int) -> str:
+    """`template`: in Go's language; "" for the one in the file. Raises UserError 5 for a text that
+    a Modelfile cannot hold.
+    """
     if FENCE in template + system:  # Ollama ends a text there
         raise UserError(
             f"a Modelfile cannot hold {FENCE}.",
@@ -173,10 +190,12 @@ def modelfile(
         )
     lines = [
         f"FROM ./{weights}",
-        f"TEMPLATE {FENCE}{template}{FENCE}",
+        f"TEMPLATE {FENCE}{template}{FENCE}" if template else f"REQUIRES {REQUIRES}",
         *(f"PARAMETER stop {json.dumps(stop, ensure_ascii=False)}" for stop in stops),
         f"PARAMETER num_ctx {context}",
         "PARAMETER temperature 0",
+        # 1.1 in Ollama 0.30: a name that stands in the prompt would be less likely in the call
+        "PARAMETER repeat_penalty 1",
         *([f"SYSTEM {FENCE}{system}{FENCE}"] if system else []),
     ]
     return "\n".join(lines) + "\n"

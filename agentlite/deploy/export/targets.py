@@ -12,7 +12,15 @@ from agentlite.core import console
 from agentlite.core.errors import MODEL, UserError, need
 from agentlite.deploy.chat_session import read_toolbox
 from agentlite.deploy.export.exported_model import CONTEXT, ExportedModel, refuse_quantized
-from agentlite.deploy.export.ollama import modelfile, proved_turns, system_text, without_bos
+from agentlite.deploy.export.ollama import (
+    go_template,
+    modelfile,
+    proved_turns,
+    refuse_own_code,
+    system_text,
+    takes_chat_template,
+    without_bos,
+)
 from agentlite.deploy.export.proof import (
     Proof,
     goldens,
@@ -143,29 +151,36 @@ def _gguf(request: ExportRequest, subject: ExportedModel) -> Write:
             )
         kind = request.quantize or request.outtype
         weights = f"{made.weights.removesuffix('.')}; then written as {kind} by llama.cpp."
-        told = {"type": kind, "adds_bos": facts.adds_bos}
+        told = {"type": kind, "architecture": facts.architecture, "adds_bos": facts.adds_bos}
         return Exported(weights, made.proof, told, {**made.forms, kind: folder / GGUF})
 
     return write
 
 
 def _ollama(request: ExportRequest, subject: ExportedModel) -> Write:
-    """Its template holds no tools: SYSTEM lists those of --tools."""
+    """With the file's own chat template where Ollama takes that, else with the same texts in Go's
+    language. SYSTEM lists the tools of --tools.
+    """
     template, mixture = subject.template, subject.mixture
-    turns = proved_turns(template, mixture)
+    by_file = takes_chat_template(template.chat_template)
+    turns = None if by_file else proved_turns(template, mixture)
     system = ""
     if request.tools:
         protocol = next(iter(mixture.protocols.values()))
         system = system_text(read_toolbox(request.tools), protocol, template)
+    if not all(protocol.native for protocol in mixture.protocols.values()):
+        console.notice("export: Ollama does not read this model's calls: they come as text")
     write_gguf = _gguf(request, subject)
 
     def write(folder: Path) -> Exported:
         made = write_gguf(folder)
+        refuse_own_code(made.facts["architecture"])
         bos = template.special.get("bos_token", "") if made.facts["adds_bos"] else ""
         length = subject.max_length or CONTEXT
-        text = modelfile(GGUF, without_bos(turns, bos), subject.stops, system, length)
+        go = go_template(without_bos(turns, bos)) if turns else ""
+        text = modelfile(GGUF, go, subject.stops, system, length)
         (folder / MODELFILE).write_text(text, encoding="utf-8")
-        renderers = [*made.proof.renderers, "the texts in the Modelfile"]
+        renderers = [*made.proof.renderers, *(["the texts in the Modelfile"] if go else [])]
         return made._replace(proof=made.proof._replace(renderers=renderers))
 
     return write
@@ -213,12 +228,14 @@ def _write_json(path: Path, content: object) -> None:
 class GgufFacts(NamedTuple):
     """The metadata of a GGUF file about its prompts."""
 
+    architecture: str
     chat_template: str
     adds_bos: bool
 
 
 def _find_llama_cpp(named: str, quantize: str) -> Path:
     """The folder of --llama-cpp, or of the variable LLAMA_CPP. Raises UserError 2."""
+    need("looking into a GGUF file", ["gguf"], "pip install gguf")
     folder = Path(named).expanduser().resolve()
     if not named or not (folder / SCRIPT).is_file():
         raise UserError(
@@ -229,7 +246,7 @@ def _find_llama_cpp(named: str, quantize: str) -> Path:
         )
     if quantize and not program(named, QUANTIZE):
         raise UserError(
-            f"holds no {QUANTIZE}: it is not built.",
+            f"holds no {QUANTIZE}, and none is on the PATH.",
             f"Build it, or leave --quantize out:\n  {BUILD.format(folder)}",
             location=named,
         )
@@ -237,11 +254,12 @@ def _find_llama_cpp(named: str, quantize: str) -> Path:
 
 
 def program(named: str, name: str) -> Path | None:
-    """One of llama.cpp's, as it was built in its folder."""
+    """One of llama.cpp's, as it was built in its folder, or as it is installed."""
     folder = Path(named).expanduser().resolve()
     places = (folder / "build" / "bin", folder / "build" / "bin" / "Release", folder)
     paths = (place / f"{name}{end}" for place in places for end in ("", ".exe"))
-    return next(filter(Path.is_file, paths), None)
+    installed = shutil.which(name)
+    return next(filter(Path.is_file, paths), Path(installed) if installed else None)
 
 
 def _convert(llama: Path, model: Path, target: Path, outtype: str, quantize: str) -> None:
@@ -270,7 +288,6 @@ def _run(program: Path, command: list[str], written: Path) -> None:
 
 def read_facts(path: Path) -> GgufFacts:
     """Raises UserError 5 for a file that is not GGUF."""
-    need("looking into a GGUF file", ["gguf"], "pip install gguf")
     from gguf import GGUFReader
 
     try:
@@ -283,11 +300,13 @@ def read_facts(path: Path) -> GgufFacts:
             exit_code=MODEL,
         ) from error
 
-    def fact(name: str, default: object) -> Any:
-        return fields[f"tokenizer.{name}"].contents() if f"tokenizer.{name}" in fields else default
+    def fact(name: str, default: object = "") -> Any:
+        return fields[name].contents() if name in fields else default
 
-    begins = fact("ggml.model", "") == "llama" or fact("ggml.pre", "") in BEGINS_WITH_BOS
+    begins = fact("tokenizer.ggml.model") == "llama"
+    begins = begins or fact("tokenizer.ggml.pre") in BEGINS_WITH_BOS
     return GgufFacts(
-        str(fact("chat_template", "")),
-        bool(fact("ggml.add_bos_token", begins)),
+        str(fact("general.architecture")),
+        str(fact("tokenizer.chat_template")),
+        bool(fact("tokenizer.ggml.add_bos_token", begins)),
     )

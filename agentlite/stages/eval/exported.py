@@ -58,7 +58,8 @@ def measure(
             cached = before[0].folder / ANSWERS if before and not path else None
             read[form] = _read(settings, source, prepared[-1], cached, path, server)
         except UserError as error:
-            console.notice(f"export: {form} is not asked: {error.location}: {error.problem}")
+            told = f"{error.location}: {error.problem} {error.fix}"
+            console.notice(f"export: {form} is not asked: {told}")
             if form == EVALUATED:
                 return {}
     return _compare(read, settings.load_in_4bit or settings.load_in_8bit)
@@ -77,7 +78,8 @@ def _read(
         settings = replace(settings, load_in_4bit=False, load_in_8bit=False)
         source = find_model(str(form), form)
     elif form and not server:
-        raise UserError("there is no llama-server.", location=form.name)
+        fix = "Build llama.cpp's target llama-server, or put one on the PATH."
+        raise UserError("there is no llama-server.", fix, location=form.name)
     data = load_data(replace(settings, data=prepared.name), prepared.parent)
     template = load_template(source.base)
     mixture = mixture_of(data.protocol, template)
