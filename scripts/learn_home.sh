@@ -6,7 +6,7 @@
 # in a round; STEPS of grpo; TEST, how many of the 200 test tasks are measured.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-: "${DEMOS:=60}" "${ROUNDS:=1}" "${TASKS:=60}" "${STEPS:=6}" "${TEST:=80}"
+: "${DEMOS:=100}" "${ROUNDS:=1}" "${TASKS:=80}" "${STEPS:=6}" "${TEST:=200}"
 seed=${1:-0}
 export HF_HUB_OFFLINE=1 AGENTLITE_RUN=seed-$seed
 bin=$PWD/.venv/bin
@@ -20,16 +20,19 @@ ready() { "$bin/agentlite" prep --protocol hermes --dev 0 --test 0 --no-call-sha
 
 act rollout --tasks train.jsonl --seed "$seed" --model gold --limit "$DEMOS" --out gold
 ready --from gold
-learn --epochs 2 --lr 1e-3
+learn --epochs 3 --lr 1e-3
+# the other tasks in which something is to be changed: a model that does nothing completes the rest, and would learn that
+grep -vFf <(grep -o '"prompt": "[^"]*"' "seed-$seed/gold/tasks.jsonl") train.jsonl |
+  grep -E '"name": "(set|add)"' >"changes-$seed.jsonl"
 models=(--model smollm2-135m --model sft)
 model=sft
 for ((round = 1; round <= ROUNDS; round++)); do
-  act rollout --tasks train.jsonl --seed "$round$seed" --model $model -n 8 --limit "$TASKS" -b 64 --out "rollout-$round"
-  ready --from "rollout-$round" --keep 'best,env>=1' --out "best-$round"
-  learn --data "best-$round" --model $model --epochs 2 --lr 3e-4 --out "rft-$round"
+  act rollout --tasks "changes-$seed.jsonl" --seed "$round$seed" --model $model -n 8 --limit "$TASKS" -b 64 --out "rollout-$round"
+  ready "seed-$seed/gold/trajectories.jsonl" --from "rollout-$round" --keep 'best,env>=1' --out "best-$round"
+  learn --data "best-$round" --model $model --epochs 2 --lr 5e-4 --out "rft-$round"
   model=rft-$round
   models+=(--model $model)
 done
-act grpo --tasks train.jsonl --seed "$seed" --model $model --max-steps "$STEPS" -b 2 --gradient-accumulation 8 \
+act grpo --tasks "changes-$seed.jsonl" --seed "$seed" --model $model --max-steps "$STEPS" -b 2 --gradient-accumulation 8 \
   --group-size 8 --lr 1e-4 --beta 0 --save-steps 4
 act eval --tasks test.jsonl --split all --limit "$TEST" -b 32 "${models[@]}" --model grpo
