@@ -76,8 +76,23 @@ def augment(
     get too long stays as it was.
     """
     settings, made = context.settings, dict[str, Counter[str]]()
+    room = settings.join_tokens or settings.max_length
+
+    def joined(records: list[Record]) -> list[Record]:
+        if settings.join == 1:
+            return records
+        tokens = {record.id: measure(record, context).tokens for record in records}
+        return join_dialogs(
+            records,
+            k=settings.join,
+            seed=settings.seed,
+            fits=lambda slot: sum(tokens[record.id] for record in slot) <= room,
+        )
+
     if settings.no_call_share or settings.mask_names:
-        variants, made = hard_negatives(train, settings)
+        # a share of the rows that are written: joined dialogs are fewer than the questions in them
+        wanted = missing_no_calls(joined(train), settings.no_call_share)
+        variants, made = hard_negatives(train, settings, wanted)
         fitting = [record for record in variants if fits(record, context)]
         if len(fitting) < len(variants):
             made["left out"] = Counter({"too long": len(variants) - len(fitting)})
@@ -88,16 +103,7 @@ def augment(
             new if new.id == old.id or fits(new, context) else old
             for new, old in zip(wider, train, strict=True)
         ]
-    if settings.join > 1:
-        room = settings.join_tokens or settings.max_length
-        tokens = {record.id: measure(record, context).tokens for record in train}
-        train = join_dialogs(
-            train,
-            k=settings.join,
-            seed=settings.seed,
-            fits=lambda slot: sum(tokens[record.id] for record in slot) <= room,
-        )
-    return [replace(record, split="train") for record in train], made
+    return [replace(record, split="train") for record in joined(train)], made
 
 
 def fits(record: Record, context: IngestContext) -> bool:
@@ -128,11 +134,11 @@ def expected_by_query(records: Iterable[Record]) -> Mapping[str, set[str]]:
 
 
 def hard_negatives(
-    train: Sequence[Record], settings: PrepSettings
+    train: Sequence[Record], settings: PrepSettings, no_calls: int = 0
 ) -> tuple[list[Record], dict[str, Counter[str]]]:
-    """Variants with other names of a share of the records, and as many without the right tool as
-    `no_call_share` asks for; and by kind, how many of the chosen records became one, or why not.
-    Records are taken in an order that depends on seed, kind and id alone.
+    """Variants with other names of a share of the records, and `no_calls` without the right tool;
+    and by kind, how many of the chosen records became one, or why not. Records are taken in an
+    order that depends on seed, kind and id alone.
     """
     expected, seed = expected_by_query(train), settings.seed
     offers = list({tuple(tool.name for tool in one.tools): one.tools for one in train}.values())
@@ -145,7 +151,7 @@ def hard_negatives(
         return without_right_tool(record, expected[first_query(record)], answer, others)
 
     kinds: dict[str, tuple[float, int, Callable[[Record], Record | str]]] = {
-        "removed": (0, missing_no_calls(train, settings.no_call_share), removed),
+        "removed": (0, no_calls, removed),
         "masked": (settings.mask_names, 0, lambda record: with_masked_names(record, seed)),
     }
     variants: list[tuple[int, Record]] = []  # each with the place of its record

@@ -20,6 +20,7 @@ from agentlite.data.augment import (
     hard_negatives,
     join_dialogs,
     learnable,
+    missing_no_calls,
     with_masked_names,
     without_right_tool,
 )
@@ -36,9 +37,10 @@ def context(template: Template, **settings: Any) -> IngestContext:
     return IngestContext(PrepSettings(**settings), template, choose("hermes", template))
 
 
-def calling(name: str, query: str) -> Record:
-    call = Message("assistant", "", (Call(name, {}, "call_0"),))
-    tool = Tool(name, f"Does {name}.")
+def calling(name: str, query: str, **arguments: int) -> Record:
+    call = Message("assistant", "", (Call(name, arguments, "call_0"),))
+    properties = {key: {"type": "integer"} for key in arguments}
+    tool = Tool(name, f"{name}ing", {"type": "object", "properties": properties})
     return Record(messages=(Message("user", query), call), tools=(tool,), split="train")
 
 
@@ -82,6 +84,14 @@ def test_records_are_joined_while_their_tokens_have_room(smollm2: Template) -> N
         short, _ = augment(whole, context(smollm2, join=3, max_length=room))
         assert len(short) == count
         assert {record.split for record in short} == {"train"}
+
+
+def test_rows_without_a_call_are_a_share_of_the_joined_rows(smollm2: Template) -> None:
+    names = [f"{first}a{last}" for first in "bdfghklm" for last in "nprst"]
+    asked = [calling(name, f"Please {name}, now!", **{name: 1}) for name in names]
+    rows, made = augment(asked, context(smollm2, join=4, no_call_share=0.2))
+    dialogs = [row for row in rows if "joined" in row.meta]
+    assert len(dialogs) == 10 and made["removed"]["made"] == len(rows) - len(dialogs) == 3
 
 
 def test_a_record_that_would_get_too_long_stays_as_it_was(smollm2: Template) -> None:
@@ -160,8 +170,8 @@ def records(draw: st.DrawFn) -> Record:
 def test_what_is_made_is_valid_and_fits_its_schemas_and_its_gold(
     given_records: list[Record], seed: int
 ) -> None:
-    settings = PrepSettings(no_call_share=0.99, mask_names=1, seed=abs(seed))
-    made, counts = hard_negatives(given_records, settings)
+    settings = PrepSettings(mask_names=1, seed=abs(seed))
+    made, counts = hard_negatives(given_records, settings, missing_no_calls(given_records, 0.99))
     parents = {record.id: record for record in given_records}
     assert sum(counter["made"] for counter in counts.values()) == len(made)
     assert all(counter.total() == len(given_records) for counter in counts.values())
@@ -246,7 +256,7 @@ def test_rows_without_the_right_tool_are_added_until_they_are_the_share_that_is_
     other = Record(messages=said, tools=(LIGHT,))
     train += [replace(other, source=f"{number}") for number in range(without)]
     train += [replace(other, tools=()), calling("jump", "Please jump!")]  # of other tools
-    made, _ = hard_negatives(train, PrepSettings(no_call_share=share))
+    made, _ = hard_negatives(train, PrepSettings(), missing_no_calls(train, share))
     assert len(made) == added
     for record in made:
         assert not expected_tools(record)
@@ -255,8 +265,8 @@ def test_rows_without_the_right_tool_are_added_until_they_are_the_share_that_is_
 
 
 def test_a_variant_that_prep_would_reject_is_counted_and_not_made() -> None:
-    settings = PrepSettings(no_call_share=0.9, no_call_answer=" ")
-    assert hard_negatives(ASKING, settings) == ([], {"removed": {"E216 would reject it": 60}})
+    settings = PrepSettings(no_call_answer=" ")
+    assert hard_negatives(ASKING, settings, 60) == ([], {"removed": {"E216 would reject it": 60}})
 
 
 # --- joined dialogs and distractors ---
