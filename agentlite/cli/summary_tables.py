@@ -23,7 +23,7 @@ SHOWN = {
 ENDINGS: dict[EndedBy, str] = {
     "user": "ended with an answer to the user",
     "done": "ended because the environment was done",
-    "turns": "ended at max_turns or user_turns",
+    "turns": "ended at max_turns",
     "length": "ended at --max-length",
     "unwritten": "ended because the chat template cannot write the dialog",
     "hung": "ended because a call did not return in time",
@@ -90,7 +90,7 @@ def _variants(made: Mapping[str, Mapping[str, int]]) -> Iterator[Line]:
 
 
 def of_rollout(figures: Mapping[str, Any]) -> list[Line]:
-    """The mean of each score, how the rollouts ended, the calls, and the faults of simulators."""
+    """The mean of each score, how the rollouts ended, and the calls."""
     tasks, rollouts = figures["tasks"], figures["rollouts"]
     shown = [Line("rollouts", f"{rollouts:,}", f"of {tasks:,} tasks, {figures['turns']:,} turns")]
     lost = sum(count for name, count in figures["ended"].items() if name in LOST)
@@ -102,12 +102,6 @@ def of_rollout(figures: Mapping[str, Any]) -> list[Line]:
     words = f"of them failed: {failed:,}" + (f" ({failed / calls:.0%})" if calls else "")
     # a model that calls nothing, or nothing that works, learns nothing here
     shown.append(Line("calls", f"{calls:,}", words, "yellow" if failed * 2 >= calls else ""))
-    if faults := figures.get("tool_faults"):
-        shown.append(Line("tool faults", f"{faults:,}", "calls without a usable result", "yellow"))
-    if "user_errors" in figures:
-        errors, kinds = figures["user_errors"], number(figures.get("user_errors_by_kind", {}))
-        words = f"of the simulated user: {kinds}" if errors else "of the simulated user"
-        shown.append(Line("user errors", f"{errors:,}", words, "yellow" if errors else ""))
     return shown
 
 

@@ -103,7 +103,7 @@ agentlite rollout --env shop.py:Shop --tasks tasks.jsonl
 agentlite rollout --env bfcl:multi_turn_base --limit 20 --temperature 0
 agentlite rollout --env shop.py:Shop --tasks tasks.jsonl --model dpo -n 4
 """,
-        other_names="env environment agent simulate trajectories",
+        other_names="env environment agent trajectories",
     ),
     "make": Stage(
         "Make training dialogs from tools alone.",

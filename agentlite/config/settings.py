@@ -84,7 +84,6 @@ DATA = Section("Data and model")
 ENGINE = Section("Engine and memory")
 ENVIRONMENT = Section("Environment")
 ENDPOINTS = Section("Endpoints")
-SIMULATED = Section("Simulated tools and users")
 REWARDS = Section("Rewards")
 SAMPLING = Section("Sampling")
 TRAINING = Section("Training")
@@ -389,8 +388,8 @@ class WorldSettings(SamplerSettings, frozen=True, kw_only=True):
     """What every stage that lets a model act in an environment can be set to."""
 
     env: Annotated[str, Metavar("ENVIRONMENT"), ENVIRONMENT, COMMON] = ""
-    """environment to act in: bfcl:multi_turn_base, a class (shop.py:Shop), an MCP server
-    (mcp:COMMAND, mcp:URL), or a list (mock:tools.json)"""
+    """environment to act in: bfcl:multi_turn_base, a class (shop.py:Shop), or an MCP server
+    (mcp:COMMAND, mcp:URL)"""
     tasks: Annotated[File, ENVIRONMENT] = ""
     """JSON lines of tasks ({"prompt": ..., ...}), for an environment that brings none"""
     dev: Annotated[Share, ENVIRONMENT, NO_FLAG] = 0.1
@@ -407,22 +406,6 @@ class WorldSettings(SamplerSettings, frozen=True, kw_only=True):
     """GiB of memory that each process of an environment may take (Linux)"""
     env_keep: Annotated[tuple[Variable, ...], ENVIRONMENT, NOT_IN_PLAN, NO_FLAG] = ()
     """environment variables that the command of an MCP server gets, beside PATH, HOME and a few"""
-    tool_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED, NOT_IN_PLAN] = ()
-    """OpenAI-compatible server of the model that answers the calls of mock:tools.json; several
-    share the work"""
-    tool_model: Annotated[Name, SIMULATED] = ""
-    """name of that model on its server"""
-    tool_key: Annotated[Variable, SIMULATED, NOT_IN_PLAN, NO_FLAG] = "OPENAI_API_KEY"
-    """environment variable with the API key of --tool-endpoint"""
-    user_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED, NOT_IN_PLAN] = ()
-    """OpenAI-compatible server of the model that plays the user of tasks with a user; several share
-    the work"""
-    user_model: Annotated[Name, SIMULATED] = ""
-    """name of that model on its server"""
-    user_key: Annotated[Variable, SIMULATED, NOT_IN_PLAN, NO_FLAG] = "OPENAI_API_KEY"
-    """environment variable with the API key of --user-endpoint"""
-    user_turns: Annotated[Count, SIMULATED, NO_FLAG] = 10
-    """maximum turns of a user that a model plays, behind its first"""
 
 
 class WriterSettings(Struct, frozen=True, kw_only=True):
@@ -549,14 +532,6 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     call_seconds: Annotated[Positive, ENVIRONMENT, NO_FLAG] = 10.0
     world_memory: Annotated[Positive, ENVIRONMENT, NOT_IN_PLAN, NO_FLAG] = 4.0
     env_keep: Annotated[tuple[Variable, ...], ENVIRONMENT, NOT_IN_PLAN, NO_FLAG] = ()
-    tool_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED, NOT_IN_PLAN] = ()
-    tool_model: Annotated[Name, SIMULATED] = ""
-    tool_key: Annotated[Variable, SIMULATED, NOT_IN_PLAN, NO_FLAG] = "OPENAI_API_KEY"
-    user_endpoint: Annotated[tuple[Url, ...], REPEAT, SIMULATED, NOT_IN_PLAN] = ()
-    user_model: Annotated[Name, SIMULATED] = ""
-    user_key: Annotated[Variable, SIMULATED, NOT_IN_PLAN, NO_FLAG] = "OPENAI_API_KEY"
-    user_turns: Annotated[Count, SIMULATED, NO_FLAG] = 10
-    requests: Annotated[Requests, SIMULATED, NOT_IN_PLAN, NO_FLAG] = Requests()
     split: Annotated[Literal["train", "dev"], DATA, NO_FLAG] = "train"
     limit: Annotated[Count | None, DATA] = None
     learning_rate: Annotated[NonNegative, Flag("--lr"), TRAINING, COMMON] = 1e-5
@@ -843,14 +818,6 @@ class MakeSettings(WriterSettings, frozen=True, kw_only=True):
     hint: Annotated[Literal["none", "gold"], DIALOGS] = "none"
     """gold: show the agent's model which right calls are left to make; what is kept does not have
     them"""
-    user_endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, NOT_IN_PLAN] = ()
-    """server of another model that speaks for the user [that of --endpoint]"""
-    user_model: Annotated[Name, ENDPOINTS] = ""
-    """name of that model on its server [that of --model]"""
-    user_key: Annotated[Variable, ENDPOINTS, NOT_IN_PLAN] = "OPENAI_API_KEY"
-    """environment variable with the API key of --user-endpoint"""
-    user_turns: Annotated[Count, ENDPOINTS] = 10
-    """maximum turns of a user that a model plays, behind its first"""
     judge_endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON, NOT_IN_PLAN] = ()
     """server of a model that judges each dialog; two are two judges [no judge]"""
     judge_model: Annotated[tuple[Name, ...], REPEAT, ENDPOINTS] = ()

@@ -17,7 +17,7 @@ from agentlite.core.json_schema import schema_problem
 from agentlite.core.records import ANY_TOOL, Message, Record, Tool, from_row, to_row
 from agentlite.core.row_files import Row, disk_errors, encode
 from agentlite.data.curation.coreset import wording
-from agentlite.data.curation.keep import parse_keep, refuse_unmet, scores_of
+from agentlite.data.curation.keep import parse_keep, refuse_unmet
 from agentlite.data.curation.minhash import sketches
 from agentlite.data.curation.pii import find, mask
 from agentlite.data.curation.stats import Sized, script
@@ -142,7 +142,7 @@ def _sample(
             record = replace(record, meta={**record.meta, "protocol": protocol})
         keep = parse_keep(settings.keep)
         if keep.conditions and "rollout" in record.meta:
-            done["scores"] = scores_of(record)
+            done["scores"] = record.meta["rollout"]["scores"]
         refuse_unmet(record, keep)
         if settings.system and not record.is_text and record.messages[0].role != "system":
             record, done["system"] = _with_system(record, settings.system), "added"

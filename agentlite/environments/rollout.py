@@ -24,8 +24,6 @@ from agentlite.core.tool_results import no_tool
 from agentlite.data.openai_messages import Opened, opened
 from agentlite.environments.gold_calls import call_key, wire
 from agentlite.environments.registry import Environment
-from agentlite.environments.simulated_user import SimulatedUser, UserProfile
-from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply, Simulators
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import LOST, EndedBy, ModelTurn, RolloutKey, Trajectory
 from agentlite.environments.world import CallResult, WorldError, WorldLimits
@@ -41,10 +39,31 @@ NO_HINT = (
     "\n\n[A note that the user does not see. No call is left to make now. Answer the user, and do "
     "not mention this note.]"
 )
+USER_TURNS = 10  # of a user who is asked, behind its first
 GOLD = "gold"  # the name of the model that makes the right calls
 # what it says to the user behind its calls, and where no call is right: the data has no words
 DONE = Message("assistant", "Done.")
 CANNOT = Message("assistant", "I cannot do that with the tools and the information that I have.")
+
+
+class UserPrompt(NamedTuple):
+    """The request to the user of a task: the dialog so far, as the model's side of it is stored."""
+
+    task: str
+    messages: Sequence[Mapping[str, Any]]
+
+
+class UserReply(NamedTuple):
+    """`prompt`: the index of what it replies to. `words`: None ends the dialog. `problem`: why
+    there is no reply; "" where there is one.
+    """
+
+    prompt: int
+    words: str | None
+    problem: str = ""
+
+
+Users = Callable[[Sequence[UserPrompt]], Iterable[UserReply]]
 
 
 class RolloutSetup(NamedTuple):
@@ -52,10 +71,10 @@ class RolloutSetup(NamedTuple):
     turns with calls between two of the user's, as BFCL counts them. `system`: the text of a dialog
     without a system turn. `states`: whether each turn has the state of its world.
 
-    `users`: by task, the users that a model plays; each has `user_turns` turns behind its first,
-    which the task has, unless the user `opens` the dialog itself. `hint`: whether the model is
-    shown which right calls are left to make. `offered`: by task, the names of the tools that are on
-    offer, of those that its world has; all where it is not named.
+    `users`: what gives all words of the users, the first as well; None where the task and its world
+    have them. `hint`: whether the model is shown which right calls are left to make. `offered`: by
+    task, the names of the tools that are on offer, of those that its world has; all where it is not
+    named.
     """
 
     environment: Environment
@@ -66,9 +85,7 @@ class RolloutSetup(NamedTuple):
     limits: WorldLimits
     system: str = ""
     states: bool = False
-    users: Mapping[str, UserProfile] = {}
-    user_turns: int = 10
-    opens: bool = False
+    users: Users | None = None
     hint: bool = False
     offered: Mapping[str, Sequence[str]] = {}
 
@@ -99,8 +116,8 @@ class RolloutAnswer(NamedTuple):
 
 
 Answers = Callable[[Sequence[RolloutPrompt]], Iterable[RolloutAnswer]]
-Request = RolloutPrompt | SimulatorQuestion
-Reply = RolloutAnswer | SimulatorReply
+Request = RolloutPrompt | UserPrompt
+Reply = RolloutAnswer | UserReply
 
 
 class UnansweredError(Exception):
@@ -113,14 +130,10 @@ def roll(
     earlier: Mapping[RolloutKey, Sequence[ModelTurn]],
     answers: Answers,
     batch_size: int,
-    simulators: Simulators | None = None,
 ) -> Iterator[ModelTurn | Trajectory]:
     """Every turn as it is done, and every trajectory as it ends; `batch_size` rollouts go on
     together. `waiting`: tasks with the numbers of their rollouts. `earlier`: the turns of rollouts
     that were stopped; their worlds are built again by the same calls.
-
-    `simulators`: the models that stand for tools and users, where the setup has any. A turn that
-    has a question for one of them comes twice: as it was answered, and when it is whole.
     """
     left = iter(waiting)
     live: list[_Rollout] = []
@@ -142,13 +155,9 @@ def roll(
                     prompts.append(rollout.request)
             for answer in answers(prompts) if prompts else ():
                 yield from asking[prompts[answer.prompt].key].hear(answer)
-            # the calls of a turn one after the other, those of all rollouts at the same time
-            while simulators and (
-                questions := {rollout: rollout.question for rollout in live if rollout.question}
-            ):
-                curious = [*questions]
-                for number, reply in simulators.ask([*questions.values()]):
-                    yield from curious[number].hear(reply)
+            heard = [(each, each.request) for each in live if isinstance(each.request, UserPrompt)]
+            for reply in setup.users([prompt for _, prompt in heard]) if setup.users else ():
+                yield from heard[reply.prompt][0].hear(reply)
             for rollout in [*live]:
                 if rollout.trajectory:
                     live.remove(rollout)
@@ -169,8 +178,6 @@ class _Rollout:
         self.setup, self.task, self.stored = setup, task, [*stored]
         self.key = RolloutKey(task.id, sample)
         self.world = setup.environment.world(setup.limits)
-        profile = setup.users.get(task.id)
-        self.user = profile and SimulatedUser(profile, setup.user_turns + setup.opens)
         self.messages: list[dict[str, Any]] = []
         self.turns: list[ModelTurn] = []
         self.tools: dict[str, dict[str, Any]] = {}  # by name: all that were ever on offer
@@ -189,10 +196,6 @@ class _Rollout:
         names = self.setup.offered.get(self.task.id)
         return tuple(tool for tool in self.world.tools if names is None or tool.name in names)
 
-    @property
-    def question(self) -> SimulatorQuestion | None:
-        return self.request if isinstance(self.request, SimulatorQuestion) else None
-
     def stored_answer(self) -> RolloutAnswer | None:
         """What the model has said to this prompt before the run was stopped."""
         if not isinstance(self.request, RolloutPrompt) or len(self.stored) <= self.request.turn:
@@ -205,19 +208,14 @@ class _Rollout:
         return RolloutAnswer(0, turn.text, turn.ended, turn.new_tokens, turn.ids)
 
     def hear(self, reply: Reply) -> Iterator[ModelTurn]:
-        """Goes on with what was asked for. Gives the turn when it is answered and when it is whole,
-        once where both are at the same time; no turn that is stored.
-        """
+        """Goes on with what was asked for. Gives a turn that is now whole, unless it is stored."""
         self._go_on(reply)
-        if not self.turns or reply.problem:
+        if not self.turns or reply.problem or isinstance(self.request, UserPrompt):
             return
         turn = self.turns[-1]
-        if not self.question:
-            if self.stored[turn.turn : turn.turn + 1] != [turn]:
-                # those behind it were said to something else
-                del self.stored[turn.turn :]
-                yield turn
-        elif isinstance(reply, RolloutAnswer) and len(self.stored) <= turn.turn:
+        if self.stored[turn.turn : turn.turn + 1] != [turn]:
+            # those behind it were said to something else
+            del self.stored[turn.turn :]
             yield turn
 
     def _go_on(self, reply: Reply | None) -> None:
@@ -263,15 +261,13 @@ class _Rollout:
             scores,
             problem,
             by_turn,
-            self.user.turns if self.user else None,
-            self.world.faults,
         )
 
     def _act(self) -> Generator[Request, Any, tuple[EndedBy, str]]:
         """Turn after turn, until something ends it: what, and its problem. Raises WorldError."""
         setup = self.setup
         opening = yield from self._begin()
-        if setup.opens and not opening:
+        if setup.users and not opening:
             return "user", ""
         users = [message for message in self.messages if message["role"] == "user"]
         if not any(message["content"].strip() for message in users):
@@ -314,7 +310,7 @@ class _Rollout:
             # text that cannot be read as a call, or was cut, counts as words to the user
             is_readable = not parsed.problem and answer.ended != "cut"
             if parsed.calls and is_readable:
-                results = yield from self._carry_out(parsed.content, parsed.calls)
+                results = self._carry_out(parsed.content, parsed.calls)
                 given = tuple((result.text, result.failed) for result in results)
                 self.turns[-1] = replace(turn, results=given)
                 in_a_row += 1
@@ -329,15 +325,16 @@ class _Rollout:
                 self.turns[-1] = replace(turn, problem=parsed.problem, user=said)
                 in_a_row = 0
                 if said is None:
-                    return "turns" if self.user and self.user.is_stopped else "user", ""
+                    return "user", ""
+                if setup.users and len(self.made) > USER_TURNS:
+                    return "turns", ""
 
     def _begin(self) -> Generator[Request, Any, str]:
-        """A fresh world, and what the user says first, which is returned if a model says it."""
+        """A fresh world, and what the user says first, which is returned if the user is asked."""
         first, opening = self.world.reset(self.task.row), ""
         self.messages += map(wire_message, self.task.messages)
-        if self.user and self.setup.opens:
-            tools = [tool.name for tool in self.on_offer]
-            opening = (yield from self.user.reply(self.messages, tools)) or ""
+        if self.setup.users:
+            opening = (yield UserPrompt(self.key.task, [*self.messages])).words or ""
             self.messages.append({"role": "user", "content": opening})
         if self.setup.system and not any(message["role"] == "system" for message in self.messages):
             self.messages.insert(0, {"role": "system", "content": self.setup.system})
@@ -385,9 +382,7 @@ class _Rollout:
         new = self.setup.template.encode(dialog.text[len(text) :], ids)
         return [*ids, *new], new
 
-    def _carry_out(
-        self, words: str, calls: Sequence[Call]
-    ) -> Generator[Request, Any, list[CallResult]]:
+    def _carry_out(self, words: str, calls: Sequence[Call]) -> list[CallResult]:
         made = sum(len(turn.results) for turn in self.turns)
         calls = [replace(call, id=f"call{made + at:05}") for at, call in enumerate(calls)]
         self.messages.append(
@@ -400,8 +395,7 @@ class _Rollout:
             if self.task.id in self.setup.offered and call.name not in names:
                 result = CallResult(no_tool(call.name, names), failed=True)
             else:
-                asking = self.world.call(call)
-                result = (yield from asking) if isinstance(asking, Generator) else asking
+                result = self.world.call(call)
             results.append(result)
             self.messages.append({"role": "tool", "tool_call_id": call.id, "content": result.text})
             if result.hung:
@@ -412,10 +406,10 @@ class _Rollout:
         """What the user says to words; None ends the dialog."""
         self.messages.append({"role": "assistant", "content": words})
         self.made.append([])
-        # asked for a simulated user too: tools may change; a user hears no thought
+        # the world hears of it in any case: its tools may change. A user hears no thought
         said = self.world.next_user(thought_and_words(words)[1])
-        if self.user:
-            said = yield from self.user.reply(self.messages, [*self.tools])
+        if self.setup.users:
+            said = (yield UserPrompt(self.key.task, [*self.messages])).words
         if said is not None:
             self.messages.append({"role": "user", "content": said})
         return said

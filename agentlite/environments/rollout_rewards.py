@@ -36,7 +36,7 @@ from agentlite.scoring.rewards.call_matching import ordered, uses
 
 # numbers that add up from turn to turn, and those of the whole rollout; their weights are 0 or less
 BY_TURN = ("turns", "calls", "failed_calls")
-COUNTED = (*BY_TURN, "tool_errors", "repeated_calls", "user_errors")
+COUNTED = (*BY_TURN, "tool_errors", "repeated_calls")
 EXTRA_CALLS, PROGRESS = "extra_calls", "progress"
 EPSILON = 1e-4  # TRL adds it to a standard deviation
 ALL = (*WEIGHTS, PROGRESS, *COUNTED, EXTRA_CALLS)  # beside the scores of a world
@@ -148,15 +148,12 @@ def _counted(rollout: Trajectory) -> dict[str, float]:
     repeated = 0  # within a turn of the user's: another one may well ask for the same again
     for steps in _trace_by_user(rollout):
         repeated += len(steps) - len({call_key(step.call) for step in steps})
-    user = rollout.simulated_user
-    faulty = {fault.reply for fault in user.faults} if user else set()
     return {
         "turns": float(len(rollout.turns)),
         "calls": float(rollout.calls),
         "failed_calls": float(rollout.failed_calls),
         "tool_errors": rollout.failed_calls / max(1, rollout.calls),
         "repeated_calls": repeated / max(1, rollout.calls),
-        "user_errors": len(faulty) / len(user.replies) if user and user.replies else 0.0,
     }
 
 

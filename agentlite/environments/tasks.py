@@ -29,9 +29,9 @@ ROWS = 'Write each task as a JSON object on a line of its own, in UTF-8: {"promp
 class EnvironmentTask(Struct, frozen=True, forbid_unknown_fields=True):
     """`id`: the task's own, or a digest of its row. `messages`: the first; none where the world's
     reset says what the user asks. `gold`: the right calls, by turn of the user; None where nobody
-    knows them. `group`: tasks of one group are in the same split. `user`: what a model that plays
-    the user is to know, as the row has it. `optimal_steps`: the fewest calls with which it can be
-    done, where the task says so. `place`: its file and line; "" where no file of tasks has it.
+    knows them. `group`: tasks of one group are in the same split. `optimal_steps`: the fewest calls
+    with which it can be done, where the task says so. `place`: its file and line; "" where no file
+    of tasks has it.
     """
 
     id: str
@@ -40,7 +40,6 @@ class EnvironmentTask(Struct, frozen=True, forbid_unknown_fields=True):
     gold: tuple[tuple[Call, ...], ...] | None = None
     group: str = ""
     split: str = ""
-    user: Any = None
     optimal_steps: int | None = None
     place: str = ""
 
@@ -110,7 +109,6 @@ def task_of(row: dict[str, Any]) -> EnvironmentTask:
         row,
         gold,
         group=normal(" ".join(message.content for message in first if message.role == "user")),
-        user=row.get("user"),
         optimal_steps=steps,
     )
 

@@ -11,9 +11,9 @@ from agentlite.core.records import Ending
 from agentlite.core.row_files import read_rows
 from agentlite.workspace import run_folder
 
-# the user has nothing more to say; the limit of turns, or of those of a simulated user; no room
-# for another answer; the dialog cannot be written in the model's protocol; a call did not return
-# in time; the world is lost; the server of a model has no answer
+# the user has nothing more to say; the world is done; the limit of turns; no room for another
+# answer; the dialog cannot be written in the model's protocol; a call did not return in time; the
+# world is lost; the server of a model has no answer
 EndedBy = Literal["user", "done", "turns", "length", "unwritten", "hung", "world", "unanswered"]
 LOST: tuple[EndedBy, ...] = ("world", "unanswered")  # no score: it says nothing about the model
 
@@ -75,32 +75,15 @@ class TokenRow(NamedTuple):
         return [int(turn != READ) for turn in self.turns]
 
 
-class UserFault(NamedTuple):
-    """`reply`: the number of the simulated user's reply, from 1. `kind`: for counting."""
-
-    reply: int
-    kind: str
-    reason: str
-
-
-class SimulatedUserTurns(Struct, forbid_unknown_fields=True):
-    """The prompt of a model that plays the user, its raw replies, and the faults of these."""
-
-    prompt: str
-    replies: list[str] = []
-    faults: list[UserFault] = []
-
-
-class Trajectory(Struct, frozen=True, forbid_unknown_fields=True):
+class Trajectory(Struct, frozen=True):
     """A rollout that has ended: its dialog, all its tools as OpenAI writes them, and its scores.
 
     `split`: that of its task; "" where all tasks were taken.
 
     `problem`: which call hung, why the world was lost, the dialog could not be written, or there is
     no answer; "" where none of them was. `by_turn`: the scores of each turn of the user's, where
-    the world says. `simulated_user`: None where no model played the user. `tool_faults`: why a
-    model that stands for the tools gave no result, of each such call. `rewards`: what the functions
-    of the user give; only `grpo` keeps them. `reward_problem`: why one gave nothing.
+    the world says. `rewards`: what the functions of the user give; only `grpo` keeps them.
+    `reward_problem`: why one gave nothing. Rows of older versions have other keys besides.
     """
 
     task: str
@@ -113,8 +96,6 @@ class Trajectory(Struct, frozen=True, forbid_unknown_fields=True):
     scores: dict[str, float]
     problem: str = ""
     by_turn: list[dict[str, float]] = []
-    simulated_user: SimulatedUserTurns | None = None
-    tool_faults: list[str] = []
     rewards: dict[str, float] = {}
     reward_problem: str = ""
 

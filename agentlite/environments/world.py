@@ -59,7 +59,6 @@ class World:
         self.code = UserCode([named], world_process.answer, *limits)
         self.tools: tuple[Tool, ...] = ()
         self.slow: set[str] = set()  # tools that hung
-        self.faults: list[str] = []  # a mock world has some; here a call that fails has its result
 
     def __enter__(self) -> "World":
         return self

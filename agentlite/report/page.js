@@ -275,12 +275,12 @@ function modelTurn([words, calls, results, user, problem, text, ended, tokens]) 
   return { words, calls, results, user, problem, text, ended, tokens };
 }
 
-function readRollout([task, model, sample, ended, problem, failed, values, byTurn, prompt, turns, tools, faults, best], data) {
+function readRollout([task, model, sample, ended, problem, failed, values, byTurn, prompt, turns, tools, best], data) {
   const messages = data.prompts[prompt];
   const asked = messages.findLast((message) => message[0] === "user") ?? messages.at(-1);
   const run = sample === null ? "greedy" : `rollout ${sample}`;
   return {
-    task, model, run, ended, problem, failed, values, byTurn, messages, faults, turns: turns.map(modelTurn), tools: tools.map((at) => data.tools[at]),
+    task, model, run, ended, problem, failed, values, byTurn, messages, turns: turns.map(modelTurn), tools: tools.map((at) => data.tools[at]),
     anchor: [data.name, data.models[model], task, sample ?? "greedy"].join("/"), question: asked ? asked[1].replace(/\s+/g, " ").slice(0, 300) : task,
     best: best && {
       model: best[0], run: best[1] === null ? "greedy" : `rollout ${best[1]}`, turn: best[2], by: best[3],
@@ -380,7 +380,6 @@ function rolloutDetail(rollout, data, metric, ids) {
     node("p", {}, marked(MARKS[rolloutOutcome(rollout, metric)]), ` ${figures(scores) || "no score"}`,
       node("span", { className: "quiet", textContent: `  ·  ${rollout.turns.length} turns, ${failures} of ${calls.length} calls failed  ·  ended by ${rollout.ended}` })),
     rollout.problem ? node("p", {}, node("em", { textContent: rollout.problem })) : null,
-    ...rollout.faults.map(([reply, kind, reason]) => node("p", {}, node("em", { textContent: `The simulated user's reply ${reply} is wrong (${kind}): ${reason}` }))),
     parted(rollout, data, ids),
     node("h4", { textContent: "Conversation" }), ...conversation(rollout),
     node("p", { className: "end" }, node("b", { textContent: `Ended by ${rollout.ended}. ` }), data.endings[rollout.ended] ?? ""),

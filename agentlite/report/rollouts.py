@@ -64,7 +64,6 @@ class ReportedRollout(Struct, frozen=True):
     tools: list[dict[str, Any]] = []
     problem: str = ""
     by_turn: list[dict[str, float]] = []
-    simulated_user: dict[str, Any] | None = None
 
     @property
     def answered_at(self) -> list[int]:
@@ -259,7 +258,6 @@ def _contents(name: str, rollouts: RankedRollouts, count: int) -> Json:
                 prompts.setdefault(prompt, len(prompts)),
                 _turns(rollout),
                 [tools.setdefault(tool, len(tools)) for tool in offered],
-                (rollout.simulated_user or {}).get("faults", []),
                 leaves,
             ]
         )

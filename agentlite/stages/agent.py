@@ -1,7 +1,7 @@
 """A model that acts in an environment: its tasks and setup, and what it does in their worlds."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -14,14 +14,14 @@ from agentlite.config import gpu_profiles
 from agentlite.config.pipeline import TRAINED
 from agentlite.config.settings import CPU_MODEL, GPU_MODEL, MakeSettings, RolloutSettings
 from agentlite.core import console, endpoint_pool
-from agentlite.core.errors import NETWORK, REJECTS, RowError, UserError
+from agentlite.core.errors import NETWORK, REJECTS, UserError
 from agentlite.core.records import digest
 from agentlite.core.row_files import Appender
 from agentlite.data.curation.split import split_of
 from agentlite.engine import check_libraries
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import loading_of
-from agentlite.engine.remote import Served, behind, served
+from agentlite.engine.remote import served
 from agentlite.environments.registry import Environment, environment
 from agentlite.environments.rollout import (
     GOLD,
@@ -31,8 +31,6 @@ from agentlite.environments.rollout import (
     gold_turns,
     roll,
 )
-from agentlite.environments.simulated_user import UserProfile, read_profile
-from agentlite.environments.simulators import Role, Simulators
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import (
     LOST,
@@ -50,23 +48,14 @@ from agentlite.workspace.lineage import lineage, setting_of, system_of
 from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import StageFolder
 
-USER_EXAMPLE = (
-    'Write it in a column: "user": {"goal": "...", "facts": {"city": "Oslo"}, '
-    '"on_request": ["city"], "style": "brief"}.'
-)
-
 
 class Agent(NamedTuple):
-    """A model and the tasks that it is to do. `file`: where its trajectories are kept.
-    `simulators`: the models that stand for tools and users, each with its servers and, for the
-    plan, their addresses.
-    """
+    """A model and the tasks that it is to do. `file`: where its trajectories are kept."""
 
     settings: RolloutSettings
     tasks: list[EnvironmentTask]
     source: Source
     setup: RolloutSetup
-    simulators: Mapping[Role, Served]
     file: str = TRAJECTORIES
 
     @property
@@ -75,7 +64,6 @@ class Agent(NamedTuple):
         files = self.setup.environment.files
         return {
             "model": self.source.digest,
-            **{f"{role}_model": served.digest for role, served in self.simulators.items()},
             **{name: file_digest(path) for name, path in files.items()},
         }
 
@@ -84,18 +72,12 @@ class Agent(NamedTuple):
         return next((known.name for known in self.tasks if known.id == task), task)
 
     @property
-    def working_files(self) -> tuple[str, str]:
-        """Each turn, and each reply of a simulator, until all is in trajectories."""
-        stem = self.file.removesuffix(".jsonl")
-        return f"{stem}.turns.jsonl", f"{stem}.replies.jsonl"
-
-    def open_simulators(self, folder: Path) -> Simulators:
-        endpoints = {role: served.endpoints for role, served in self.simulators.items()}
-        return Simulators(endpoints, folder / self.working_files[1])
+    def turns_file(self) -> str:
+        """Each turn, until all are in trajectories."""
+        return f"{self.file.removesuffix('.jsonl')}.turns.jsonl"
 
     def forget_turns(self, folder: Path) -> None:
-        for name in self.working_files:
-            (folder / name).unlink(missing_ok=True)
+        (folder / self.turns_file).unlink(missing_ok=True)
 
 
 def rollout_settings(settings: Struct, **changed: object) -> RolloutSettings:
@@ -113,22 +95,13 @@ def prepare(settings: RolloutSettings, run: Path, begun: Path | None) -> Agent:
     tasks_file = Path(settings.tasks) if settings.tasks else None
     world = environment(settings.env, tasks_file, settings.extra_tools, env_keep=settings.env_keep)
     tasks = _choose_tasks(settings, world)
-    agent = _without_tasks(settings, world, run, begun)
-    setup = agent.setup._replace(users=_users(settings, world, tasks))
-    return agent._replace(tasks=tasks, setup=setup)
+    return without_tasks(settings, world, run, begun)._replace(tasks=tasks)
 
 
-def with_users(
+def without_tasks(
     settings: RolloutSettings, world: Environment, run: Path, begun: Path | None
 ) -> Agent:
-    """A model that talks to users that another model plays, as yet without a task."""
-    agent = _without_tasks(settings, world, run, begun)
-    return agent._replace(setup=agent.setup._replace(states=True))
-
-
-def _without_tasks(
-    settings: RolloutSettings, world: Environment, run: Path, begun: Path | None
-) -> Agent:
+    """A model in an environment, as yet without a task."""
     plan = run_folder.read(begun).plan if begun else None
     inputs = plan.inputs if plan else {}
     name = written_for(settings.model, behind_servers=bool(settings.endpoint))
@@ -150,10 +123,9 @@ def _without_tasks(
         settings.max_turns if settings.model != GOLD else sys.maxsize,
         WorldLimits(settings.call_seconds, settings.world_memory),
         system_of(name, run),
-        user_turns=settings.user_turns,
         hint=settings.hint == "gold",
     )
-    return Agent(settings, [], source, setup, _simulators(settings, world, inputs))
+    return Agent(settings, [], source, setup)
 
 
 def written_for(model: str, *, behind_servers: bool = False) -> str:
@@ -168,60 +140,6 @@ def written_for(model: str, *, behind_servers: bool = False) -> str:
 def acted_by(model: str, run: Path) -> list[str]:
     """The lineage of a model that acts. The gold has none, also where a stage is called so."""
     return [GOLD] if model == GOLD else lineage(model, run)
-
-
-def _simulators(
-    settings: RolloutSettings, world: Environment, inputs: Mapping[str, str]
-) -> dict[Role, Served]:
-    """The models that stand for the tools and play the user, where there are any; `inputs`: of the
-    stage that is carried on.
-    """
-    if world.named is None and not settings.tool_endpoint:
-        raise UserError(
-            "has tools, and no model that answers their calls.",
-            "Add --tool-endpoint URL --tool-model NAME.",
-            location=f"--env {settings.env}",
-        )
-    given: dict[Role, tuple[Sequence[str], str, str]] = {
-        "tool": (settings.tool_endpoint, settings.tool_model, settings.tool_key),
-        "user": (settings.user_endpoint, settings.user_model, settings.user_key),
-    }
-    simulators: dict[Role, Served] = {}
-    for role, (urls, model, key) in given.items():
-        option = f"--{role}-endpoint"
-        if model and not urls:
-            raise UserError(
-                "which server has it?", f"Add {option} URL.", location=f"--{role}-model"
-            )
-        if urls:
-            begun = inputs.get(f"{role}_model", "")
-            simulators[role] = behind(urls, model, key, option, settings, begun)
-    return simulators
-
-
-def _users(
-    settings: RolloutSettings, world: Environment, tasks: Sequence[EnvironmentTask]
-) -> dict[str, UserProfile]:
-    """By task, the users that a model plays. A class may have a column `user` of its own."""
-    with_user = [task for task in tasks if task.user is not None]
-    if not settings.user_endpoint:
-        if with_user and not world.has_user:
-            raise UserError(
-                f"no model plays the user of task {with_user[0].id}.",
-                "Add --user-endpoint URL --user-model NAME.",
-                location=with_user[0].place or settings.tasks,
-            )
-        return {}
-    if not with_user:
-        raise UserError("no task has a user to play.", USER_EXAMPLE, location=settings.tasks)
-    users = {}
-    for task in with_user:
-        try:
-            users[task.id] = read_profile(task.user)
-        except RowError as error:
-            location = task.place or settings.tasks
-            raise UserError(f"{error.reason}.", USER_EXAMPLE, location=location) from error
-    return users
 
 
 def _choose_tasks(settings: RolloutSettings, world: Environment) -> list[EnvironmentTask]:
@@ -274,9 +192,8 @@ def act(agent: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
     too many worlds are lost.
     """
     settings = agent.settings
-    path, turns_path = stage.folder / agent.file, stage.folder / agent.working_files[0]
-    servers = (settings.endpoint, settings.tool_endpoint, settings.user_endpoint)
-    concurrency = settings.requests.concurrency * max(map(len, servers))
+    path, turns_path = stage.folder / agent.file, stage.folder / agent.turns_file
+    concurrency = settings.requests.concurrency * len(settings.endpoint)
     usage = endpoint_pool.current_usage()
     stage.set_aside_changed(agent.file)
     order = [
@@ -287,7 +204,6 @@ def act(agent: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
     with (
         Appender(path) as ended,
         Appender(turns_path) as turns,
-        agent.open_simulators(stage.folder) as simulators,
         console.progress(command, len(order)) as advance,
     ):
         stored = {rollout.key: rollout for rollout in read_trajectories(path)}
@@ -311,7 +227,6 @@ def act(agent: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
                 read_turns(turns_path),
                 _model(agent),
                 max(settings.batch_size, concurrency),
-                simulators,
             ):
                 if isinstance(event, Trajectory):
                     ended.append(msgspec.to_builtins(event))
@@ -366,8 +281,7 @@ def _refuse_lost(agent: Agent, done: Mapping[RolloutKey, Trajectory], count: int
     if lost[0].ended == "unanswered":
         what = "no answer to a turn"
         fix = "The same command goes on with these at that turn; or raise max_failures (--set)."
-        servers = [*settings.endpoint, *settings.tool_endpoint, *settings.user_endpoint]
-        location, exit_code = " ".join(servers), NETWORK
+        location, exit_code = " ".join(settings.endpoint), NETWORK
     raise UserError(
         f"{len(lost)} of {len(done)} rollouts have {what}; the first: {lost[0].problem} "
         f"(task {agent.name_of(lost[0].task)}).",

@@ -39,7 +39,6 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
         check=grpo.check,
         outputs=sampling.outputs,
         keep=sampling.keep,
-        forget=sampling.forget,
         evaluate=sampling.evaluate,
     )
 

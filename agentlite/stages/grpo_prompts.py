@@ -50,7 +50,7 @@ class PromptSampling:
     """
 
     unit, sampled, what = "prompts", "answers", "prompts"
-    outputs, keep, forget = ("records.jsonl", "rollouts.jsonl"), ("rollouts.jsonl",), ()
+    outputs, keep = ("records.jsonl", "rollouts.jsonl"), ("rollouts.jsonl",)
 
     def __init__(self, settings: GrpoSettings, functions: Sequence[str], target: RunTarget):
         self.settings, self.folder = settings, target.folder

@@ -73,7 +73,7 @@ class TaskSampling:
         self.agent, self.size = agent._replace(setup=setup), together
         self.source, self.protocol = agent.source, setup.protocol.name
         self.inputs = {name: value for name, value in agent.inputs.items() if name != "model"}
-        self.forget, self.longest_row = agent.working_files, settings.max_length
+        self.longest_row = settings.max_length
         self.count, self.what = len(agent.tasks), f"tasks of {settings.env}"
         tasks = f" --tasks {shlex.quote(settings.tasks)}" if settings.tasks else ""
         self.evaluate = f" --env {shlex.quote(settings.env)}{tasks}"
@@ -95,7 +95,6 @@ class TaskSampling:
             path, read_trajectories, lambda row, taken: row.sample < taken * self.size
         )
         self.file = Appender(path)
-        self.simulators = self.agent.open_simulators(self.folder)
         self.ended: Counter[str] = Counter()
         self.tally = Tally(self.settings.max_failures, self.folder, OTHER_REWARDS, "rollouts")
         self.schedule = PromptSchedule.of(self.settings, [task.id for task in self.agent.tasks])
@@ -105,7 +104,6 @@ class TaskSampling:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.simulators.__exit__(*error)
         self.file.__exit__(*error)
 
     def figures(self) -> Figures:
@@ -139,7 +137,7 @@ class TaskSampling:
 
         ended = {
             event.key: event
-            for event in roll(setup, waiting, {}, answering, self.size, self.simulators)
+            for event in roll(setup, waiting, {}, answering, self.size)
             if isinstance(event, Trajectory)
         }
         done = [

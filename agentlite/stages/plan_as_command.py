@@ -30,9 +30,6 @@ def as_command(plan: Plan, run: Path, folder: Path) -> str:
     if servers:
         name = plan.settings["model"].partition("@")[0]
         settings |= {"endpoint": servers, "model": [name] if inner else name}
-    for role in ("tool", "user"):
-        if simulated := plan.inputs.get(f"{role}_model", "").split():
-            settings[f"{role}_endpoint"] = simulated
     judges = [url for name, url in plan.inputs.items() if name.startswith("judge_")]
     if {*judges} - {*servers[:1]}:  # others than the one that is asked if nobody names any
         settings["judge_endpoint"] = judges

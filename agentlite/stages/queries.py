@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from agentlite.config.settings import QueriesSettings
+from agentlite.core.endpoint_pool import Question
 from agentlite.core.errors import UserError
 from agentlite.core.records import Message, Record, Tool, from_row
 from agentlite.core.row_files import find_rows, read_rows, write_json, write_rows
@@ -23,9 +24,16 @@ from agentlite.data.formats import files_of, raw_files, read_raw
 from agentlite.data.formats.json_decode import json_value
 from agentlite.engine import sentence_encoder
 from agentlite.engine.remote import Served
-from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply, question
 from agentlite.stages.frame import Work, plan_of, run_stage
-from agentlite.stages.teacher import REPLIES, answers, nothing_kept, reply_fault, teacher_of
+from agentlite.stages.teacher import (
+    REPLIES,
+    TeacherReply,
+    answers,
+    nothing_kept,
+    question,
+    reply_fault,
+    teacher_of,
+)
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import find_encoder
@@ -242,14 +250,11 @@ def _near_seeds(
     return [seeds[members[at]] for at in order[: settings.near]]
 
 
-def _request(
-    settings: QueriesSettings, near: Sequence[SeedQuery], number: int
-) -> SimulatorQuestion:
+def _request(settings: QueriesSettings, near: Sequence[SeedQuery], number: int) -> Question:
     shown = "\n".join(f"- {_line(seed.text)}" for seed in near)
     tools = [f"- {tool.name}: {_line(tool.description)}" for tool in near[0].tools]
     about = "\nThe tools:\n" + "\n".join(tools[:MOST_TOOLS]) + "\n" if tools else ""
     return question(
-        "teacher",
         ASK.format(near=shown, tools=about, count=settings.per_request),
         temperature=settings.temperature,
         max_tokens=settings.max_new_tokens,
@@ -261,7 +266,7 @@ def _line(text: str) -> str:
     return " ".join(text.split())[:LONGEST_SHOWN]
 
 
-def _read_reply(reply: SimulatorReply, near: Sequence[SeedQuery]) -> Iterator[NewQuery]:
+def _read_reply(reply: TeacherReply, near: Sequence[SeedQuery]) -> Iterator[NewQuery]:
     """The queries of a reply, with what is wrong with each by itself; one with a fault for a reply
     that is not a list.
     """

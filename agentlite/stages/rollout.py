@@ -40,7 +40,7 @@ def run(settings: RolloutSettings, target: RunTarget) -> Result:
         work(),
         next_command=shlex.join(prep),
         keep=["*.jsonl"],
-        forget=[*agent.working_files, USAGE_FILE],
+        forget=[agent.turns_file, USAGE_FILE],
     )
 
 
@@ -50,12 +50,7 @@ def key_figure(figures: Mapping[str, Any]) -> str:
 
 
 def _figures(done: Sequence[Trajectory]) -> dict[str, Any]:
-    """Counts, and the mean of each score over the rollouts whose world was not lost. Faults of the
-    models that stand for tools and users are counted where there are such models.
-    """
-    played = [rollout.simulated_user for rollout in done if rollout.simulated_user]
-    user_errors = Counter(fault.kind for user in played for fault in user.faults)
-    tool_faults = [fault for rollout in done for fault in rollout.tool_faults]
+    """Counts, and the mean of each score over the rollouts whose world was not lost."""
     names = sorted({name for rollout in done for name in rollout.scores})
     scored = [rollout.scores for rollout in done if rollout.scores]
     return {
@@ -65,9 +60,6 @@ def _figures(done: Sequence[Trajectory]) -> dict[str, Any]:
         "turns": sum(len(rollout.turns) for rollout in done),
         "calls": sum(rollout.calls for rollout in done),
         "failed_calls": sum(rollout.failed_calls for rollout in done),
-        **({"tool_faults": len(tool_faults)} if tool_faults else {}),
-        **({"user_errors": user_errors.total()} if played else {}),
-        **({"user_errors_by_kind": dict(sorted(user_errors.items()))} if user_errors else {}),
         "scores": {
             name: fmean(scores[name] for scores in scored if name in scores) for name in names
         },

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from agentlite.config.settings import TemplatesSettings
 from agentlite.core import console
-from agentlite.core.endpoint_pool import refuse_unanswered
+from agentlite.core.endpoint_pool import Question, refuse_unanswered
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.openai_client import Endpoint
 from agentlite.core.records import Message, Parsed, Record, from_row, to_row
@@ -28,7 +28,6 @@ from agentlite.data.curation.mix import sample
 from agentlite.data.curation.traits import normal
 from agentlite.data.curation.validate import validate
 from agentlite.engine.remote import Served, behind
-from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply, question
 from agentlite.rendering import (
     Protocol,
     check_reading,
@@ -51,7 +50,15 @@ from agentlite.retrieval.rankers import words
 from agentlite.scoring.judge.llm_judge import item_at, judge
 from agentlite.scoring.metrics.confidence import Summary, summary
 from agentlite.stages.frame import Figures, Files, Work, plan_of, run_stage
-from agentlite.stages.teacher import REPLIES, answers, nothing_kept, reply_fault, teacher_of
+from agentlite.stages.teacher import (
+    REPLIES,
+    TeacherReply,
+    answers,
+    nothing_kept,
+    question,
+    reply_fault,
+    teacher_of,
+)
 from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import model_of_prep
 from agentlite.workspace.model_source import load_template
@@ -297,7 +304,7 @@ def _instance(record: Record, name: str, answer: Parsed, points: float) -> Recor
     return made
 
 
-def _questions(settings: TemplatesSettings, records: Sequence[Record]) -> list[SimulatorQuestion]:
+def _questions(settings: TemplatesSettings, records: Sequence[Record]) -> list[Question]:
     """What the model is asked for each candidate: a request with those that share most words with
     it, and another style.
     """
@@ -311,7 +318,6 @@ def _questions(settings: TemplatesSettings, records: Sequence[Record]) -> list[S
         lines = [f"- {' '.join(request.split())[:LONGEST_REQUEST]}" for request in alike]
         asked.append(
             question(
-                "teacher",
                 META.format(requests="\n".join(lines), style=STYLES[number % len(STYLES)]),
                 temperature=settings.temperature,
                 max_tokens=settings.max_new_tokens,
@@ -333,7 +339,7 @@ def _by_likeness(first: str, words_of: Mapping[str, set[str]]) -> list[str]:
 
 
 def _read_templates(
-    replies: Sequence[SimulatorReply], records: Sequence[Record], template: Template
+    replies: Sequence[TeacherReply], records: Sequence[Record], template: Template
 ) -> list[WrittenTemplate]:
     """A candidate for each reply. `records`: those whose calls must read back."""
     read = [_read(number, reply, template, records) for number, reply in enumerate(replies)]
@@ -346,7 +352,7 @@ def _read_templates(
 
 
 def _read(
-    number: int, reply: SimulatorReply, template: Template, records: Sequence[Record]
+    number: int, reply: TeacherReply, template: Template, records: Sequence[Record]
 ) -> WrittenTemplate:
     formats, listings = [*FORMATS], [*LISTINGS]
     text = reply.words
@@ -405,13 +411,12 @@ def _measure(
     has over the benchmark; with the figures. What was answered is kept, whatever ends this.
     """
     asked: dict[str, Record] = {}  # by protocol and record
-    questions = []
+    questions, greedy = [], {"temperature": 0, "max_tokens": settings.max_new_tokens}
     for name, protocol in {**benchmark, **templates}.items():
         for record in records:
             asked[f"{name} {record.id}"] = record
-            shown = tuple(first_messages(record, record.turns[0], protocol))
-            limit = (("max_tokens", settings.max_new_tokens),)
-            questions.append(SimulatorQuestion("teacher", shown, limit))
+            shown = first_messages(record, record.turns[0], protocol)
+            questions.append(Question(shown, greedy))
     replies = answers(teacher, questions, settings, folder / REPLIES, "templates: answers")
     texts = {
         place: reply.words for place, reply in zip(asked, replies, strict=True) if not reply.problem

@@ -48,14 +48,13 @@ def train_stage(
     check: Callable[[Any], None],
     outputs: Sequence[str] = (),
     keep: Sequence[str] = (),
-    forget: Sequence[str] = (),
     evaluate: str = "",
 ) -> Result:
     """Refuses what does not go together, then trains in the frame of a stage.
 
     `inputs`: digests of what is read, without the model. `check` builds what the libraries are
     configured with, before anything is read, where settings are passed on to them. `outputs`: the
-    files that `training` writes next to the weights and metrics.jsonl. `keep` and `forget`: see
+    files that `training` writes next to the weights and metrics.jsonl. `keep`: see
     `frame.run_stage`. `evaluate`: options of the command that is suggested next.
     """
     refuse(command, of_training(command, settings, source))
@@ -96,7 +95,6 @@ def train_stage(
         work(),
         before_work=lambda: check_libraries(settings.engine),
         keep=["checkpoints/checkpoint-*", *keep],
-        forget=forget,
         next_command=f"agentlite eval {names}{evaluate}",
     )
 

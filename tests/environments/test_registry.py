@@ -11,7 +11,7 @@ from support.samples import ROOT
 
 from agentlite.core.errors import UserError
 from agentlite.data.formats.tool_calls import read_tools
-from agentlite.environments.registry import environment, read_tools_file
+from agentlite.environments.registry import environment
 
 EXAMPLE = ROOT / "scripts/examples/openenv_world.py"
 SHOP = '''
@@ -46,8 +46,7 @@ def shop(tmp_path, monkeypatch):
         ("mcp:", "tasks.jsonl", "--env", "names no environment", "mcp:COMMAND"),
         ("mcp:cat", None, "--env", "needs tasks", "--tasks tasks.jsonl"),
         ("mcp:http://me:pw@host/mcp", "tasks.jsonl", "--env", "password", "mcp:http"),
-        ("mock:tasks.jsonl", None, "--env", "needs tasks", "--tasks tasks.jsonl"),
-        ("mock:tasks.jsonl", "tasks.jsonl", "tasks.jsonl", "cannot be read as JSON", "returns"),
+        ("mock:tools.json", "tasks.jsonl", "--env", "names no environment", "mcp:COMMAND"),
         ("bfcl:multi_turn_base", "tasks.jsonl", "--tasks", "its own tasks", "Leave --tasks out"),
     ],
 )
@@ -60,15 +59,10 @@ def test_a_name_that_is_none_is_refused_with_the_way_to_write_one(
     assert problem in found.value.problem and fix in found.value.fix
 
 
-def test_a_class_may_have_a_user_of_its_own_and_a_run_depends_on_the_files(shop):
-    (shop / "tools.json").write_text('[{"name": "buy"}]')
+def test_a_run_depends_on_the_files_of_its_environment(shop):
     tasks = shop / "tasks.jsonl"
-    names = ("shop.py:Shop", "mcp:cat", "mock:tools.json")
-    assert [environment(name, tasks).has_user for name in names] == [True, False, False]
-    assert environment("mock:tools.json", tasks).files == {
-        "tools": Path("tools.json"),
-        "tasks": tasks,
-    }
+    assert environment("shop.py:Shop", tasks).files == {"env": Path("shop.py"), "tasks": tasks}
+    assert environment("mcp:cat", tasks).files == {"tasks": tasks}
 
 
 def test_the_example_for_openenv_is_a_class_over_the_client_of_its_package(monkeypatch):
@@ -117,38 +111,3 @@ def test_a_world_on_a_server_gets_the_server_the_user_and_the_right_calls(tmp_pa
     assert the_task(tmp_path, server, prompt="A fig.").row == nothing
     (bare,) = environment(server, needs_tasks=False).tasks()
     assert (bare.id, bare.messages, bare.row) == ("", (), nothing)
-
-
-def test_a_mock_world_gets_its_tools_what_holds_in_it_and_the_right_calls(tmp_path):
-    tools = [{"type": "function", "function": {"name": "buy"}}]
-    (tmp_path / "tools.json").write_text(json.dumps(tools))
-    name = f"mock:{tmp_path / 'tools.json'}"
-    call = {"name": "buy", "arguments": {"item": "fig"}}
-    columns = {"prompt": "A fig.", "user_turns": ["Two."], "gold": [[call], [call]]}
-    task = the_task(tmp_path, name, **columns, world={"figs": 2}, other=1)
-    assert task.row == {
-        "tools": tools,
-        "world": '{"figs": 2}',
-        "user_turns": ["Two."],
-        "gold": [call, call],
-    }
-    bare = the_task(tmp_path, name, prompt="A fig.", world="No figs.", user={"goal": "a"})
-    assert bare.row == {"tools": tools, "world": "No figs.", "user_turns": [], "gold": None}
-    assert bare.user == {"goal": "a"}
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        ("{", "cannot be read as JSON"),
-        ("[]", "is not a list of tools"),
-        ("[1]", "is not a list of tools"),
-        ('[{"type": "function", "function": {}}]', "a tool without a name"),
-    ],
-)
-def test_a_file_of_tools_that_cannot_be_used_is_refused(tmp_path, content, problem):
-    path = tmp_path / "tools.json"
-    path.write_text(content, encoding="utf-8")
-    with pytest.raises(UserError, match=problem) as found:
-        read_tools_file(path)
-    assert found.value.exit_code == 2 and found.value.location == str(path)

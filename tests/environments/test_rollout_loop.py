@@ -6,7 +6,13 @@ import pytest
 from support.shop import call
 
 from agentlite.core.records import Call, Message, Tool
-from agentlite.environments.rollout import RolloutAnswer, RolloutSetup, roll
+from agentlite.environments.rollout import (
+    USER_TURNS,
+    RolloutAnswer,
+    RolloutSetup,
+    UserReply,
+    roll,
+)
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import RolloutKey, Trajectory
 from agentlite.environments.world import CallResult, WorldError, WorldLimits
@@ -31,7 +37,6 @@ class FakeWorld:
 
     def __init__(self) -> None:
         self.tools: tuple[Tool, ...] = ()
-        self.faults = ["more: it is empty"]
         self.calls: list[Call] = []
 
     def __enter__(self) -> "FakeWorld":
@@ -207,3 +212,28 @@ def test_only_the_tools_that_are_named_for_a_task_are_on_offer_in_it(setup):
     results = {one.task: one.turns[0].results for one in found}
     assert results == {"t": (("Error: no tool buy. The tools: pay.", True),), "u": (("1", False),)}
     assert {one.task: one.scores["env"] for one in found} == {"t": 0.0, "u": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("last", "problem", "end"),
+    [(3, "", "user"), (0, "", "user"), (99, "", "turns"), (2, "silent", "unanswered")],
+)
+def test_a_user_who_is_asked_opens_a_dialog_and_ends_it(setup, last, problem, end):
+    """It is asked when a turn calls nothing, for all rollouts together; the task's words go."""
+    asked = []
+
+    def users(prompts):
+        asked.append([prompt.task for prompt in prompts])
+        for index, prompt in enumerate(prompts):
+            said = sum(message["role"] == "user" for message in prompt.messages)
+            words = f"Thing {said}." if said < last else None
+            yield UserReply(index, words, "" if words else problem)
+
+    waiting = [(EnvironmentTask(name), 0) for name in ("a", "b")]
+    events = rolled(setup._replace(users=users), saying("Wait."), *waiting)
+    for rollout in (event for event in events if type(event) is Trajectory):
+        said = [one["content"] for one in rollout.messages if one["role"] == "user"]
+        assert said == [f"Thing {n}." for n in range(min(last, USER_TURNS + 1))] or last == 0
+        whole = [event for event in events if event in rollout.turns]
+        assert rollout.ended == end and len(whole) == len(rollout.turns) - (end == "unanswered")
+    assert all(names in (["a", "b"], []) for names in asked) and FakeWorld.open == []

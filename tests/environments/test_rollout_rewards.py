@@ -17,9 +17,7 @@ from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import (
     LOST,
     ModelTurn,
-    SimulatedUserTurns,
     Trajectory,
-    UserFault,
 )
 from agentlite.scoring.rewards import COMPONENTS, WEIGHTS, WITHOUT_GOLD, ComponentError, TraceStep
 
@@ -45,7 +43,6 @@ def rollout(
     last: Any = "turn",
     problem: str = "",
     task: str = "t",
-    user: SimulatedUserTurns | None = None,
     **scores: float,
 ) -> Trajectory:
     """`turns`: each the words of an answer, or the calls of it with what came back."""
@@ -81,12 +78,7 @@ def rollout(
                 problem=problem if at_end else "",
             )
         )
-    return Trajectory(task, sample, "", messages, TOOLS, made, ended, scores, simulated_user=user)
-
-
-def played(replies: int, *faulty: int) -> SimulatedUserTurns:
-    faults = [UserFault(reply, "call", "it calls a tool") for reply in faulty]
-    return SimulatedUserTurns("You are the user.", ["And?"] * replies, faults)
+    return Trajectory(task, sample, "", messages, TOOLS, made, ended, scores)
 
 
 def earned(one: Trajectory, gold: Any = None, steps: int | None = None, **functions: Any):
@@ -154,11 +146,6 @@ CASES = {
         rollout([did(BUY)], "<tool_call>", problem="call not closed"),
         (ONE, None),
         {"format_error": 1, "format_compliance": 0, "task_completion": 1},
-    ),
-    "two faults in one of a simulated user's four replies": (
-        rollout("One.", "Two.", user=played(4, 2, 2)),
-        (None, None),
-        {"user_errors": 1 / 4},
     ),
     "a tool that is not on offer": (
         rollout([no(Call("sell", {}))], "Done."),

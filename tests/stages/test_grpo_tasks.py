@@ -1,14 +1,12 @@
-"""Rollouts of a training step: users that a model plays are asked once, and rows have one width."""
-
-import json
+"""Rollouts of a training step: a step that is taken again is the same, and rows have one width."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from support.scripted_server import ScriptedServer
+from support.shop import shop, tasks
 
-from agentlite.config.settings import GrpoSettings, Requests
+from agentlite.config.settings import GrpoSettings
 from agentlite.core.row_files import read_rows
 from agentlite.engine.grpo import LearnedRow
 from agentlite.engine.local_sampler import Sample
@@ -18,39 +16,20 @@ from agentlite.environments.trajectories import ModelTurn, Trajectory
 from agentlite.stages.grpo_tasks import TaskSampling, _of_one_prompt_length
 from agentlite.workspace.run_folder import RunTarget
 
-TOOLS = [{"type": "function", "function": {"name": "note"}}]
-TASKS = [
-    {"id": name, "prompt": f"Tell me of {name}.", "gold": [[]], "user": {"goal": "Know all."}}
-    for name in ("figs", "pears")
-]
-
 
 @pytest.fixture
-def server():
-    one = ScriptedServer(lambda body: "And then?")
-    yield one
-    one.close()
-
-
-@pytest.fixture
-def acting(tmp_path, server):
-    (tmp_path / "tools.json").write_text(json.dumps(TOOLS))
-    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in TASKS))
+def acting(tmp_path):
+    environment = shop(tmp_path, tasks()[:2])
     return GrpoSettings(
-        env=f"mock:{tmp_path / 'tools.json'}",
-        tasks=str(tmp_path / "tasks.jsonl"),
+        env=environment.name,
+        tasks=str(environment.files["tasks"]),
         model="smollm2-135m",
         dev=0.0,
         test=0.0,
         batch_size=2,
         gradient_accumulation=2,
         group_size=2,
-        tool_endpoint=(server.url,),
-        tool_model="world",
-        user_endpoint=(server.url,),
-        user_model="anna",
-        user_turns=2,
-        requests=Requests(tries=1),
+        call_seconds=60.0,
         max_failures=1.0,
     )
 
@@ -59,7 +38,7 @@ def opened(folder, acting, **changes):
     folder.mkdir(exist_ok=True)
     sampling = TaskSampling(replace(acting, **changes), RunTarget(folder.parent, folder.name))
     sampling.scorer = RolloutScorer(sampling.agent.tasks, {})
-    sampling.weights = {"gold_calls": 1.0}
+    sampling.weights = {"env": 1.0}
     return sampling
 
 
@@ -78,16 +57,13 @@ def live(folder, acting, steps, template):
 
 
 @pytest.mark.long
-def test_a_step_that_is_taken_again_asks_nothing_again(tmp_path, server, acting, smollm2):
+def test_a_step_that_is_taken_again_is_the_same(tmp_path, acting, smollm2):
     (folder := tmp_path / "grpo").mkdir()
     first = live(folder, acting, 2, smollm2)
     whole = (folder / "trajectories.jsonl").read_bytes()
-    # two tasks, two turns of the user's: eight rollouts ask four questions
-    samples = [row["sample"] for row in read_rows(folder / "trajectories.jsonl")]
-    assert len(server.bodies) == 4 and samples == [*range(8)]
-    assert live(folder, acting, 2, smollm2) == first and len(server.bodies) == 4
+    assert [row["sample"] for row in read_rows(folder / "trajectories.jsonl")] == [*range(8)]
+    assert live(folder, acting, 2, smollm2) == first
     assert (folder / "trajectories.jsonl").read_bytes() == whole
-    opened(folder, acting).agent.forget_turns(folder)
     assert {path.name for path in folder.iterdir()} == {TASKS_FILE, "trajectories.jsonl"}
 
 
@@ -145,7 +121,7 @@ def test_the_turns_of_a_group_are_compared_with_each_other_alone(tmp_path, actin
     """Two tasks: one of which a rollout earns more than the other, and one that earns the same."""
     totals = (1.0, 0.0, 0.25, 0.25)
     earned = [
-        ScoredRollout(rollout(turn("Done."), sample=n), {"gold_calls": total})
+        ScoredRollout(rollout(turn("Done."), sample=n), {"env": total})
         for n, total in enumerate(totals)
     ]
     with opened(tmp_path / "grpo", acting, credit="turn", scale_rewards=scale) as rollouts:

@@ -41,7 +41,7 @@ def user(body: dict[str, Any], fault: str = "") -> str:
         return f"{said[0]} My number is 90210."
     if spoken < len(said):
         return said[spoken]
-    return re.findall(r"\[\[end-\w+\]\]", prompt)[0]
+    return re.findall(r"\[\[end\]\]", prompt)[0]
 
 
 def agent(body: dict[str, Any], fault: str = "") -> dict[str, Any]:

@@ -11,7 +11,6 @@ from agentlite.core.errors import RowError, UserError, nearest
 from agentlite.core.records import Record
 
 BEST = "best"
-USER_ERRORS = "user_errors"  # how many faults the simulated user of a rollout has
 
 
 class Keep(NamedTuple):
@@ -39,7 +38,7 @@ def refuse_unmet(record: Record, keep: Keep) -> None:
     """
     if "rollout" not in record.meta:
         return
-    scores = scores_of(record)
+    scores = record.meta["rollout"]["scores"]
     for condition in keep.conditions:
         score = scores.get(condition.name)
         if score is None:
@@ -47,13 +46,6 @@ def refuse_unmet(record: Record, keep: Keep) -> None:
             raise RowError("F314", f"has no score {condition.name}; its scores: {known}")
         if not condition.holds(score):
             raise RowError("F314", f"{condition.name} is {score:g}, --keep asks for {condition}")
-
-
-def scores_of(record: Record) -> dict[str, float]:
-    """What a condition can name of a rollout."""
-    rollout = record.meta["rollout"]
-    faults = {USER_ERRORS: rollout[USER_ERRORS]} if USER_ERRORS in rollout else {}
-    return {**rollout["scores"], **faults}
 
 
 def refuse_unknown(keep: Keep, known: Collection[str]) -> None:

@@ -56,7 +56,7 @@ def read_trajectory(row: Row) -> Record:
     Raises RowError F313 for a rollout without a turn to learn.
     """
     msgspec.convert(row, TrajectoryRow)
-    turns, user = row["turns"], row.get("simulated_user")
+    turns = row["turns"]
     if row["ended"] in UNUSABLE:
         raise RowError("F313", f"ended by '{row['ended']}': {row.get('problem') or 'no reason'}")
     if any(turn.get("offered") is not None for turn in turns):
@@ -82,8 +82,7 @@ def read_trajectory(row: Row) -> Record:
         reason = "every turn of the model failed, broke a schema or invented a result"
         raise RowError("F313", reason)
     rollout = {key: row[key] for key in ("task", "sample", "scores", "ended")}
-    if user:
-        rollout["user_errors"] = len(user["faults"])
+    # the last two: of older versions
     known = (*TRAJECTORY.keys, "problem", "simulated_user", "tool_faults")
     return replace(record, messages=tuple(messages), meta=meta_of(row, *known, rollout=rollout))
 

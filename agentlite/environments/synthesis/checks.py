@@ -10,10 +10,10 @@ import msgspec
 
 from agentlite.core.json_schema import schema_error
 from agentlite.core.records import Call, Tool, canonical, digest
+from agentlite.core.tool_results import value_of_result
 from agentlite.data.curation.traits import normal
 from agentlite.data.formats.tool_calls import read_call
 from agentlite.environments.gold_calls import call_key, wire
-from agentlite.environments.simulated_user import invented
 from agentlite.environments.synthesis.blueprint import Blueprint
 from agentlite.rendering.foreign_text import result_mark
 
@@ -32,6 +32,20 @@ SUCCESS = re.compile(
     r"\b(?:done|success(?:ful|fully)?|completed?|it worked|is set|has been|have been)\b",
     re.IGNORECASE,
 )
+
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+THOUSANDS = re.compile(r"(?<=\d)[,'](?=\d{3}\b)")
+CLOCK = re.compile(r"\b(\d{1,2})(?::[0-5]\d|\s*[ap]\.?m\b)", re.IGNORECASE)
+ADDRESS = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+# a word with letters and digits; 18th, 3pm and 15kg are numbers
+CODE = re.compile(r"\b(?!\d+[a-z]{1,3}\b)(?=\w*\d)(?=\w*[A-Za-z])\w{3,}\b")
+QUOTED = re.compile(r"(?<!\w)'([^'\n]{2,80})'(?!\w)|\"([^\"\n]{2,80})\"|“([^”\n]{2,80})”")
+NUMBERS = [
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
+    *("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen"),
+    *("nineteen", "twenty"),
+]
+LISTED = re.compile(r"^\s*(\d+)[.)]\s", re.MULTILINE)
 
 
 class DialogFault(NamedTuple):
@@ -166,6 +180,34 @@ def _faults_of_words(
             yield DialogFault("contradiction", "the agent says that a failed call succeeded")
         if not any(failed) and FAILURE.search(last):
             yield DialogFault("contradiction", "the agent says that a call failed, and none did")
+
+
+def invented(words: str, known: Sequence[str]) -> Iterator[str]:
+    """Numbers, addresses, codes and quoted texts that nobody has named. A rounded number, a share
+    in per cent, the length of a list and an hour by the other clock are not invented.
+    """
+    text = "\n".join(known)
+    lower = text.casefold()
+    numbers = {float(number) for number in NUMBER.findall(THOUSANDS.sub("", text))}
+    numbers |= {float(number) for number in LISTED.findall(words)}
+    numbers |= {float(n) for n, word in enumerate(NUMBERS) if re.search(rf"\b{word}\b", lower)}
+    if hours := CLOCK.findall(text):  # 15:00 is 3 pm
+        numbers |= {0.0, *((float(hour) + 12) % 24 for hour in hours)}
+    waiting = [*map(value_of_result, known)]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict | list):
+            numbers.add(float(len(value)))
+            waiting += value.values() if isinstance(value, dict) else value
+    named = [*ADDRESS.findall(words), *CODE.findall(words)]
+    named += ["".join(groups).strip(" .,") for groups in QUOTED.findall(words)]
+    yield from (name for name in named if name.casefold() not in lower)
+    rest = CODE.sub(" ", ADDRESS.sub(" ", THOUSANDS.sub("", words)))
+    for number in NUMBER.findall(rest):
+        digits = len(number.partition(".")[2])
+        value = float(number)
+        if not any(value in (round(k, digits), round(100 * k, digits)) for k in numbers):
+            yield number
 
 
 def _words(message: Mapping[str, Any]) -> str:

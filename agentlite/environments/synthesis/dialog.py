@@ -15,7 +15,6 @@ from agentlite.core.records import Tool, plain, wire_calls
 from agentlite.core.row_files import read_rows
 from agentlite.core.tool_results import value_of_result
 from agentlite.data.formats.tool_calls import read_call
-from agentlite.environments.simulated_user import UserProfile
 from agentlite.environments.synthesis.blueprint import EMPTY, Blueprint, PlannedTurn, purpose
 from agentlite.environments.synthesis.checks import DialogFault
 
@@ -53,6 +52,16 @@ CANNOT = (
 DONE = ("Done.", "That is done.", "It worked.")
 FOUND = ("Here is the result: {}.", "The result: {}.", "I got this: {}.")
 LABEL = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
+
+
+class UserProfile(NamedTuple):
+    """What the user of a dialog is to reach. `facts`: what it knows, by name. `on_request`: the
+    names of those that it may only tell when it is asked for them.
+    """
+
+    goal: str
+    facts: dict[str, Any]
+    on_request: tuple[str, ...]
 
 
 class MadeDialog(NamedTuple):

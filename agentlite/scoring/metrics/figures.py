@@ -37,7 +37,6 @@ LIVE = {
     "turn_right": ("This turn of the user's and all before it went right, by the world's verdict."),
     "calls_made": "The number of calls that followed on a turn of the user's.",
     "tool_errors": "Of the calls of a rollout, the share that failed.",
-    "user_errors": "Of the replies of a simulated user, the share with a fault of the user's own.",
     "timeout": "Calls that ran out of time; one more if the last text was cut off.",
     "extra_calls": "Calls beyond the fewest with which the task can be done.",
 }

@@ -44,7 +44,7 @@ LONGEST_NAME = 100  # characters of a folder's
 # they change which tasks are done and how often, not what a model does in one of them
 OF_THE_SAMPLES = ("limit", "num_samples", "temperature")  # no part of the plan
 # what every rollout is measured by, beside what its world says
-MEASURED = ("tool_errors", "repeated_calls", "timeout", "extra_calls", "progress", "user_errors")
+MEASURED = ("tool_errors", "repeated_calls", "timeout", "extra_calls", "progress")
 OF_CALLS = ("tool_errors", "repeated_calls")  # shares, of a rollout with a call
 # with the files of the environment they say in which worlds a model acts
 OF_A_WORLD = (
@@ -52,9 +52,6 @@ OF_A_WORLD = (
     "split",
     "extra_tools",
     "max_turns",
-    "tool_model",
-    "user_model",
-    "user_turns",
 )
 # options of evaluations on recorded dialogs
 OF_RECORDS = ("predictions", "retrieve", "protocol", "general", "judge", "sheet", "kagent")
@@ -141,7 +138,7 @@ class LiveEvaluation(Evaluation):
         """Whether it acted in the same worlds."""
         first = next(iter(self.plans.values()))
         return all(
-            plan.inputs.get(name) == first.inputs.get(name) for name in ("env", "tools", "tasks")
+            plan.inputs.get(name) == first.inputs.get(name) for name in ("env", "tasks")
         ) and all(plan.settings.get(name) == first.settings.get(name) for name in OF_A_WORLD)
 
     def read_scores(self, folder: Path) -> Scores:
@@ -172,7 +169,7 @@ def environment_folder(env: str) -> str:
     """`bfcl:multi_turn_base` -> bfcl-multi_turn_base; `worlds/shop.py:Shop` -> shop.py-Shop. Of
     other kinds the whole name, if it is not too long.
     """
-    return slug(env if env.startswith(("mcp:", "mock:")) else Path(env).name)[:LONGEST_NAME]
+    return slug(env if env.startswith("mcp:") else Path(env).name)[:LONGEST_NAME]
 
 
 def _plan(agent: Agent) -> Plan:
@@ -214,12 +211,11 @@ def live_metrics(
 
 
 def score_rollout(one: Trajectory, scorer: RolloutScorer) -> tuple[RolloutScore, str]:
-    """With why one of the user's functions gave nothing; "" if none failed. A share of calls, or of
-    the replies of a simulated user, is not measured where a rollout has none.
+    """With why one of the user's functions gave nothing; "" if none failed. A share of calls is not
+    measured where a rollout has none.
     """
     components, _, error = scorer(one)
-    missing = [] if one.calls else [*OF_CALLS]
-    missing += [] if one.simulated_user and one.simulated_user.replies else ["user_errors"]
+    missing = () if one.calls else OF_CALLS
     names = [*one.scores, *MEASURED, *scorer.user_functions]
     figures = {
         name: components[name] for name in names if name in components and name not in missing

@@ -19,9 +19,9 @@ from agentlite.stages.agent import split_of_task
 from agentlite.stages.frame import Figures, Work, plan_of, run_stage
 from agentlite.stages.make.figures import dialog_figures, not_found, quality
 from agentlite.stages.make.judged import find_judges, judge_dialogs
-from agentlite.stages.make.play import play, players
+from agentlite.stages.make.play import play, player
 from agentlite.stages.make.search import BLUEPRINTS, SearchSetup, Slot, counts, find
-from agentlite.stages.teacher import nothing_kept
+from agentlite.stages.teacher import REPLIES, nothing_kept
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import find_encoder
 from agentlite.workspace.run_folder import Result, RunTarget
@@ -35,14 +35,13 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
     world = _environment(settings)
     tasks = _tasks(settings, world)
     wanted = counts(settings.shares, settings.num_dialogs)
-    acting = players(settings, world, target.run, target.begun)
+    acting = player(settings, world, target.run, target.begun)
     judges = find_judges(settings)
     encoder = find_encoder(settings.encoder, target.run) if settings.encoder else None
     inputs = {name: file_digest(path) for name, path in world.files.items()}
     inputs |= acting.inputs if acting else {}
     inputs |= {judge.name: judge.served.digest for judge in judges}
     inputs |= {"encoder": encoder.digest} if encoder else {}
-    assert world.named  # a mock world has none, and is refused
     setup = SearchSetup(
         partial(World, world.named, WorldLimits(settings.call_seconds, settings.world_memory)),
         tasks,
@@ -105,7 +104,7 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
         work(),
         next_command=next_command,
         keep=[BLUEPRINTS],
-        forget=acting.working_files if acting else (),
+        forget=[acting.turns_file, REPLIES] if acting else (),
     )
 
 
@@ -115,12 +114,12 @@ def key_figure(figures: Mapping[str, Any]) -> str:
 
 def _environment(settings: MakeSettings) -> Environment:
     """One that can carry out a call."""
-    if not settings.env or settings.env.startswith("mock:"):
+    if not settings.env:
         raise UserError(
-            "has tools that nothing carries out." if settings.env else "has no tools.",
+            "has no tools.",
             "Name a class, an MCP server or BFCL's: --env shop.py:Shop, "
             "--env 'mcp:python server.py', or --env bfcl:multi_turn_base.",
-            location=f"--env {settings.env}" if settings.env else "agentlite make",
+            location="agentlite make",
         )
     tasks_file = Path(settings.tasks) if settings.tasks else None
     return environment(settings.env, tasks_file, needs_tasks=False, env_keep=settings.env_keep)

@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.config.settings import MakeSettings
+from agentlite.core.endpoint_pool import Question
 from agentlite.core.errors import UserError
 from agentlite.core.records import plain
 from agentlite.engine.remote import Served, behind
 from agentlite.environments.gold_calls import wire
-from agentlite.environments.simulators import SimulatorQuestion, SimulatorReply, question
 from agentlite.environments.synthesis.checks import DialogFault
 from agentlite.environments.synthesis.dialog import MadeDialog, profile_of
 from agentlite.scoring.judge.human_ratings import alpha
 from agentlite.scoring.judge.llm_judge import between_marks, objects_in
 from agentlite.stages.make.search import Slot
-from agentlite.stages.teacher import answers
+from agentlite.stages.teacher import TeacherReply, answers, question
 
 FAULTS = {
     "wrong call": "the assistant makes a call, or gives an argument, that the user does not want, "
@@ -113,12 +113,12 @@ def judge_dialogs(
 def _verdicts(
     settings: MakeSettings,
     judge: DialogJudge,
-    questions: Sequence[SimulatorQuestion],
+    questions: Sequence[Question],
     folder: Path,
 ) -> list[DialogVerdict]:
     """One to each question. A reply that cannot be read is asked for once more."""
 
-    def ask(asked: Sequence[SimulatorQuestion]) -> list[SimulatorReply]:
+    def ask(asked: Sequence[Question]) -> list[TeacherReply]:
         title = f"make: {judge.name.replace('_', ' ')}"
         file = folder / judge.file
         return answers(judge.served, asked, settings, file, title, judge.option)
@@ -126,10 +126,19 @@ def _verdicts(
     replies = ask(questions)
     verdicts = [*map(read_verdict, replies)]
     again = [at for at, verdict in enumerate(verdicts) if verdict.problem == NO_VERDICT]
-    second = ask([questions[at].again(replies[at].text, NO_VERDICT) for at in again])
+    second = ask([_asked_again(questions[at], replies[at].text) for at in again])
     for at, reply in zip(again, second, strict=True):
         verdicts[at] = read_verdict(reply)
     return verdicts
+
+
+def _asked_again(question: Question, text: str) -> Question:
+    """The same, after a reply that cannot be read."""
+    more = [
+        {"role": "assistant", "content": text or "(nothing)"},
+        {"role": "user", "content": f"This cannot be used: {NO_VERDICT}. Answer again."},
+    ]
+    return question._replace(messages=[*question.messages, *more])
 
 
 def _figures(
@@ -164,7 +173,7 @@ def _figures(
     return {"judges": figures, "judges_agree": agreement}
 
 
-def _question(row: Mapping[str, Any], slot: Slot) -> SimulatorQuestion:
+def _question(row: Mapping[str, Any], slot: Slot) -> Question:
     profile = profile_of(slot.plan, slot.by_name)
     plan = {
         "goal": profile.goal,
@@ -180,10 +189,10 @@ def _question(row: Mapping[str, Any], slot: Slot) -> SimulatorQuestion:
         "dialog": "\n".join(map(plain, row["messages"])),
     }
     faults = "\n".join(f"- {name}: {meaning}" for name, meaning in FAULTS.items())
-    return question("teacher", f"{JUDGE.format(faults=faults)}\n\n{between_marks(shown)}")
+    return question(f"{JUDGE.format(faults=faults)}\n\n{between_marks(shown)}")
 
 
-def read_verdict(reply: SimulatorReply) -> DialogVerdict:
+def read_verdict(reply: TeacherReply) -> DialogVerdict:
     """The last JSON object with a list of faults. Nothing is guessed from words."""
     if reply.problem:
         return DialogVerdict(None, problem=reply.problem)

@@ -6,9 +6,8 @@ import json
 import pytest
 
 from agentlite.core.records import Call, Tool
-from agentlite.environments.simulated_user import invented
 from agentlite.environments.synthesis.blueprint import Blueprint, PlannedCall, PlannedTurn
-from agentlite.environments.synthesis.checks import faults
+from agentlite.environments.synthesis.checks import faults, invented
 
 
 def tool(name, description, **properties):
