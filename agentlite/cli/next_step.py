@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import click
-
 from agentlite.cli.run_listing import ListedStage, in_words, inventory, stored_stages
 from agentlite.config.pipeline import STAGES, TRAINED
 from agentlite.config.resolve import OWN_FILE
@@ -47,14 +45,9 @@ def advice(run: Path | None = None) -> Advice:
 
 
 def text(given: Advice) -> str:
-    """As it is printed: what is there, then one command per line."""
-    formatter = click.HelpFormatter(max_width=110)
-    formatter.write("\n".join(given.found))
-    formatter.write("\n\nNext:\n")
-    with formatter.indentation():
-        formatter.write_dl(given.steps, col_max=60)
-    formatter.write("\nAll commands: agentlite --help\n")
-    return formatter.getvalue()
+    """As it is printed: what is there, then each command with its meaning below it."""
+    steps = [f"  {step.command}\n      {step.meaning}" for step in given.steps]
+    return "\n".join([*given.found, "", "Next:", *steps, "", "All commands: agentlite --help", ""])
 
 
 def _workspace() -> Path | None:

@@ -1,7 +1,7 @@
 """A stage's result -> stdout: one JSON object, records, or a short table and the next command."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +15,21 @@ from agentlite.core.row_files import encode
 from agentlite.report import ablation, retrieval_tables
 from agentlite.report.tables import TABLED, in_words, models, share, wrong_answers
 from agentlite.scoring.metrics.dialogs import HOW
-from agentlite.scoring.metrics.figures import RetrievalLoss
+from agentlite.scoring.metrics.figures import TITLES, RetrievalLoss
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES
 from agentlite.scoring.weight_sweep import WeightingRow
 from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import Result
 
 OWN = "agentlite"  # the shape of rows as they are on disk
+OF_COMMAND = ("make", "queries", "templates", "rollout")  # with a summary of its own
 
 
-def present(result: Result, *, as_json: bool, show: int, shape: str) -> None:
+def present(result: Result, *, as_json: bool, show: int, shape: str, every: bool = False) -> None:
     """With --json, --as or --rows -, the table and the shown records go to stderr, so that stdout
     holds one thing.
 
-    `shape`: how records are written to stdout; "" if they are not.
+    `shape`: how records are written to stdout; "" if they are not. `every`: all figures of eval.
     """
     taken = as_json or bool(shape)
     folder = Path(result.folder)
@@ -40,7 +41,7 @@ def present(result: Result, *, as_json: bool, show: int, shape: str) -> None:
     if as_json and not shape:
         print(msgspec.json.encode(result).decode())
     elif not as_json:
-        _table(result, sys.stderr if taken else sys.stdout)
+        _table(result, sys.stderr if taken else sys.stdout, every)
 
 
 def _shown(command: str, folder: Path, count: int) -> Iterator[str]:
@@ -84,12 +85,12 @@ def _missing(figures: dict[str, Any], stream: Any) -> None:
     console.print_table(rows, stream)
 
 
-def _table(result: Result, stream: Any) -> None:
+def _table(result: Result, stream: Any, every: bool) -> None:
     took = f" in {result.seconds:.0f} s" if result.status == "done" else ""
     print(f"{result.command}: {result.status}{took}, {result.folder}", file=stream)
     if result.command == "eval" and result.status != "dry run":
         compared = result.status == "compared"
-        _models(result.figures["models"] if compared else result.figures, stream)
+        _models(result.figures["models"] if compared else result.figures, stream, every)
         for name, one in () if compared else result.figures.items():
             if found := one.get("retrieval"):
                 loss = msgspec.convert(found, RetrievalLoss)
@@ -121,14 +122,8 @@ def _table(result: Result, stream: Any) -> None:
         retrieval_tables.show(result.figures, stream)
     elif result.command == "prep":
         _prep(result, stream)
-    elif result.command == "make" and result.status != "dry run":
-        _lines(summary_tables.of_make(result.figures), stream)
-    elif result.command == "queries" and result.status != "dry run":
-        _lines(summary_tables.of_queries(result.figures), stream)
-    elif result.command == "templates" and result.status != "dry run":
-        _lines(summary_tables.of_templates(result.figures), stream)
-    elif result.command == "rollout" and result.status != "dry run":
-        _lines(summary_tables.of_rollout(result.figures), stream)
+    elif result.command in OF_COMMAND and result.status != "dry run":
+        _lines(getattr(summary_tables, f"of_{result.command}")(result.figures), stream)
     else:
         _figures(result.figures, stream)
     if result.servers:
@@ -151,18 +146,24 @@ def _ablation(result: Result, stream: Any) -> None:
     console.print_table([["cell", "what differs"], *rows], stream, words=2)
 
 
-def _models(figures: dict[str, Any], stream: Any) -> None:
-    """The metrics of steps, of whole dialogs where any has several steps, and the wrong answers."""
-    console.print_table(_turned(models(figures).cells), stream)
+def _models(figures: dict[str, Any], stream: Any, every: bool) -> None:
+    """The main figures, or `every` one, also of whole dialogs, and the wrong answers. Models are
+    the columns: a terminal is higher than wide.
+    """
+    steps = models(figures).turned
+    main = [[TITLES[row[0]], *row[1:]] for row in steps.rows if row[0] in TITLES]
+    if main and not every:
+        console.print_table(steps._replace(rows=main).cells, stream)
+        if len(main) < len(steps.rows):
+            print("The same command with --all prints every figure.", file=stream)
+        return
+    console.print_table(steps.cells, stream)
     whole = {
         name: {"metrics": one["dialogs"]} for name, one in figures.items() if one.get("dialogs")
     }
-    if any(
-        one["metrics"]["end_to_end_success"]["count"] < figures[name]["prompts"]
-        for name, one in whole.items()
-    ):
+    if whole:
         print(f"\nwhole dialogs, {HOW}", file=stream)
-        console.print_table(_turned(models(whole).cells), stream)
+        console.print_table(models(whole).turned.cells, stream)
     if wrong := wrong_answers(figures):
         print(f"\n{wrong.title.lower()}", file=stream)
         console.print_table(wrong.cells, stream)
@@ -173,20 +174,15 @@ def _prep(result: Result, stream: Any) -> None:
     folder = Path(result.folder)
     limit = None
     if result.status != "dry run":
-        limit = _most_tokens(run_folder.read_plan(folder).settings)
+        settings = run_folder.read_plan(folder).settings
+        joined = settings["join_tokens"] if settings["join"] > 1 else None
+        limit = max(settings["max_length"], joined or 0)
     _lines(summary_tables.of_prep(result.figures, limit), stream)
     if len(files := result.figures.get("by_file", {})) > 1:
         print(file=stream)
         console.print_table(_files(files), stream)
     if result.status != "dry run":
         print(f"All figures: {folder / 'stats.json'}", file=stream)
-
-
-def _most_tokens(settings: Mapping[str, Any]) -> int:
-    """The maximum tokens of a row of prep: a dialog that was joined has a limit of its own."""
-    longest: int = settings["max_length"]
-    joined: int = (settings["join"] > 1 and settings["join_tokens"]) or 0
-    return max(longest, joined)
 
 
 def _lines(lines: list[Line], stream: Any) -> None:
@@ -197,19 +193,14 @@ def _lines(lines: list[Line], stream: Any) -> None:
 
 
 def _figures(figures: dict[str, Any], stream: Any) -> None:
-    """Numbers as a table, what consists of several as a line each, files as a table of their
-    own.
-    """
+    """Numbers as a table, and what consists of several as a line each."""
     single = {name: value for name, value in figures.items() if not isinstance(value, dict)}
     console.print_table(
         [["", ""], *([name, number(value)] for name, value in single.items())], stream
     )
-    files = figures.get("by_file", {})
     for name, value in figures.items():
-        if isinstance(value, dict) and name != "by_file" and not (name == "by_source" and files):
+        if isinstance(value, dict):
             print(f"{name}: {number(value)}", file=stream)
-    if files:
-        console.print_table(_files(files), stream)
 
 
 def _files(files: dict[str, dict[str, object]]) -> list[list[str]]:
@@ -220,11 +211,6 @@ def _files(files: dict[str, dict[str, object]]) -> list[list[str]]:
         for source, counts in files.items()
     ]
     return [["source", "formats", *heads], *rows]
-
-
-def _turned(rows: list[list[str]]) -> list[list[str]]:
-    """Models as columns: a terminal is higher than wide."""
-    return [list(column) for column in zip(*rows, strict=True)]
 
 
 def _weightings(rows: list[WeightingRow]) -> list[list[str]]:

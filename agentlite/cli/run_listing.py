@@ -109,10 +109,14 @@ def _time_left(folder: Path) -> str:
     if not paces:
         return ""
     seconds = paces[len(paces) // 2] * (rows[-1]["steps"] - rows[-1]["step"])
-    for name, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f", {seconds / length:.0f} {name} left"
-    return f", {seconds:.0f} s left"
+    return f", {in_time(seconds)} left"
+
+
+def in_time(seconds: float) -> str:
+    """5400 -> 90 min: the largest unit that there are two of."""
+    units = (("days", 86400), ("h", 3600), ("min", 60), ("s", 0))
+    name, length = next(unit for unit in units if seconds >= 2 * unit[1])
+    return f"{seconds / (length or 1):.0f} {name}"
 
 
 def in_words(state: State, detail: str) -> str:

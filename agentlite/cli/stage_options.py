@@ -222,7 +222,8 @@ def _present(result: "Result", settings: object, options: StageOptions) -> None:
 
     own = OWN if getattr(settings, "rows", "") == "-" else ""
     shape, show = getattr(options, "shape", "") or own, getattr(options, "show", 0)
-    present(result, as_json=options.as_json, show=show, shape=shape)
+    every = bool(getattr(settings, "every", False) or getattr(settings, "metrics", ()))
+    present(result, as_json=options.as_json, show=show, shape=shape, every=every)
     if result.failed:
         failed = "; ".join(result.failed)
         raise UserError(f"the gate is not passed: {failed}.", location="--gate", exit_code=GATE)

@@ -11,7 +11,7 @@ MOST_TOOLS = 5  # that are named, the most called first
 # in stats.json for whoever looks closer; of the last, the table says more
 DETAILS = {
     *("groups", "proxy_loss", "lexical_diversity", "by_source", "by_script", "train_rows", "turns"),
-    *("rejected", "duplicates", "filtered", "split_missed", "new_tools"),
+    *("longest_answer", "rejected", "duplicates", "filtered", "split_missed", "new_tools"),
 }
 # of prep, with a line of its own
 SHOWN = {
@@ -61,10 +61,6 @@ def of_prep(figures: Mapping[str, Any], limit: int | None) -> list[Line]:
         shown.append(Line("learned", f"{figures['trained_tokens']:,}", f"tokens in train; {share}"))
     if tools := figures.get("tools"):
         shown.append(Line("tools", f"{tools['offered']:,}", _tools(tools)))
-    for name in ("task", "protocol"):
-        if counts := figures.get(f"by_{name}"):
-            names = ", ".join(f"{one} {count:,}" for one, count in counts.items())
-            shown.append(Line(name, f"{len(counts)}", names))
     shown += _variants(figures.get("made", {}))
     if any((train := figures.get("balance", {}).get("train", {})).values()):
         words = f"of {sum(train.values()):,} train rows with tools call none"

@@ -727,7 +727,9 @@ class EvalSettings(WorldSettings, frozen=True, kw_only=True):
     reward_memory: Annotated[Positive, ENVIRONMENT, NO_FLAG] = 16.0
 
     metrics: Annotated[tuple[str, ...], Metavar("METRIC,..."), MEASURED] = ()
-    """metrics to print, by their names in metrics.json [all]"""
+    """metrics to print, by their names in metrics.json [the main ones]"""
+    every: Annotated[bool, Flag(name="--all"), MEASURED, COMMON] = False
+    """print every metric, and the wrong answers by kind"""
     gate: Annotated[str, Metavar("METRIC>=FLOAT,..."), MEASURED, COMMON] = ""
     """conditions on the last model; the exit code is 9 if one is not met"""
     general: Annotated[File, MEASURED] = ""
@@ -758,6 +760,7 @@ class EvalSettings(WorldSettings, frozen=True, kw_only=True):
     """maximum tokens of prompt and answer together [2048, or as many as --data has; with --env,
     8192]"""
     max_new_tokens: Annotated[Count, ENGINE, COMMON] = 256
+    """maximum tokens of an answer [twice the longest answer of --data, from 64 to 256]"""
     batch_size: Annotated[Count, Flag("-b --bs"), ENGINE, COMMON] = 16
     """prompts per batch"""
     seed: Annotated[Seed, MEASURED] = 0

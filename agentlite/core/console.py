@@ -22,6 +22,12 @@ HIDDEN = re.compile(
 EVERY_SECONDS = 30.0
 FIRST_SECONDS = 2.0  # a longer wait is reported
 ROOM, BEFORE = 84, 40  # characters of a line that are shown, and how many stand before the place
+# of a line about a row, by what is matched: its place, its code, what is wrong in it, what helps
+ROW_COLOURS = {
+    r"^\S.*?:\d+(?=: )": "bold",
+    r"(?<=\d: )[A-Z]\d{3}\b|\^+$": "bold red",
+    r"^  = help:": "bold cyan",
+}
 COLOURS = {
     "ok": "green",
     "done": "green",
@@ -43,6 +49,17 @@ class Advance(Protocol):
 def notice(text: str) -> None:
     if distributed.first():
         print(printable(text), file=sys.stderr, flush=True)
+
+
+def row_notice(line: str) -> None:
+    """A line about a row, coloured where stderr is a terminal that shows colours."""
+    from rich.console import Console
+    from rich.text import Text
+
+    text = Text(printable(line))
+    for pattern, style in ROW_COLOURS.items():
+        text.highlight_regex(pattern, style)
+    Console(stderr=True).print(text, soft_wrap=True)
 
 
 def hidden(text: str) -> str:

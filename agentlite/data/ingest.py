@@ -6,6 +6,7 @@ import tempfile
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -17,6 +18,7 @@ from agentlite.core.json_schema import schema_problem
 from agentlite.core.records import ANY_TOOL, Message, Record, Tool, from_row, to_row
 from agentlite.core.row_files import Row, disk_errors, encode
 from agentlite.data.curation.coreset import wording
+from agentlite.data.curation.doubts import SECRETS, doubts
 from agentlite.data.curation.keep import parse_keep, refuse_unmet
 from agentlite.data.curation.minhash import sketches
 from agentlite.data.curation.pii import find, mask
@@ -152,6 +154,11 @@ def _sample(
             done["masked" if settings.personal == "mask" else "personal"] = dict(personal)
         if is_dropped(personal, settings):
             raise RowError("F311", f"holds {', '.join(personal)}")
+        doubtful = doubts(record)
+        if settings.personal != "mask" and (kinds := SECRETS & personal.keys()):
+            doubtful["secret"] = ", ".join(sorted(kinds))
+        if doubtful:
+            done["doubts"] = doubtful
         if undeclared := record.meta.get("undeclared"):
             done["undeclared"] = undeclared
         called = {call.name for message in record.messages for call in message.calls}
@@ -239,13 +246,14 @@ def is_dropped(personal: Counter[str], settings: PrepSettings) -> bool:
 
 def measure(record: Record, context: IngestContext) -> Sized:
     """Renders, reads back and masks a record. Raises RowError if any of it fails."""
-    lengths, trained = _lengths(record, context)
+    lengths, answers = _lengths(record, context)
     expected = (call.name for turn in record.turns for call in record.expected(turn).calls)
     return Sized(
         protocol=context.mixture.of(record).name,
         tokens=sum(lengths),
-        trained=trained,
+        trained=sum(answers),
         longest=max(lengths),
+        longest_answer=max(answers, default=0),
         turns=len(record.turns),
         script=script(record),
         offered=tuple(sys.intern(tool.name) for tool in record.tools),
@@ -254,16 +262,17 @@ def measure(record: Record, context: IngestContext) -> Sized:
     )
 
 
-def _lengths(record: Record, context: IngestContext) -> tuple[list[int], int]:
-    """The tokens of each training row, and how many of all are trained. Of a dialog of many turns
-    that is too long, the last row alone is rendered: all of them take the square of its turns.
+def _lengths(record: Record, context: IngestContext) -> tuple[list[int], list[int]]:
+    """The tokens of each training row, and of each piece that is trained: an answer. Of a dialog of
+    many turns that is too long, the last row alone is rendered: all of them take the square of its
+    turns.
     """
     protocol, template = context.mixture.of(record), context.template
     turns = record.turns
     if len(turns) > MANY_TURNS and record.messages[turns[-1]].loss:
         last = len(template.encode(renderer.render_last(record, protocol, template).text))
         if last > context.settings.max_length:
-            return [last], 0
+            return [last], []
     try:
         rows = renderer.render(record, protocol, template)
         renderer.check_reading(record, rows, protocol, template)
@@ -272,11 +281,13 @@ def _lengths(record: Record, context: IngestContext) -> tuple[list[int], int]:
             raise RowError("F313", f"its dialog cannot be written: {error.reason}") from error
         raise
     encoded = encoding.training_rows(record, protocol, template, rows=rows)
-    labels = (label for row in encoded for label in row.labels)
-    return (
-        [len(row.input_ids) for row in encoded],
-        sum(label != encoding.IGNORED for label in labels),
-    )
+    answers = [
+        len([*labels])
+        for row in encoded
+        for is_trained, labels in groupby(row.labels, encoding.IGNORED.__ne__)
+        if is_trained
+    ]
+    return [len(row.input_ids) for row in encoded], answers
 
 
 def _fitting(record: Record, sized: Sized, context: IngestContext) -> tuple[Record, Sized]:
@@ -381,7 +392,8 @@ class Ingested:
         self.with_done = Counter[str]()  # rows that are no rejects, by the name of what was done
         self.scores: set[str] = set()  # the names of those that rollouts have, where --keep asks
         self.personal = Counter[str]()  # values, by kind
-        self.secrets: list[str] = []  # places of rows that are kept with a key or a password
+        # of records that a person should look at: the place and what is doubtful, by index
+        self.doubts: dict[int, tuple[str, dict[str, str]]] = {}
         self.retrieved = Counter[str]()  # records with tools of a retriever, or lacking a right one
         self.undeclared = Counter[str]()  # records, and parameters that the lists of tools lack
         self.invalid_schemas = Counter[str]()  # records that call such a tool, by the tool
@@ -412,8 +424,6 @@ class Ingested:
             self.with_done.update(sample.done.keys())
             self.scores.update(sample.done.get("scores") or ())
             self.personal.update(sample.done.get("masked") or sample.done.get("personal") or {})
-            if {"key", "password"} & (sample.done.get("personal") or {}).keys():
-                self.secrets.append(sample.location)
             done = {**({"repaired": [*row.repaired]} if row.repaired else {}), **sample.done}
             origin: Row = {"location": sample.location, "format": row.format}
             origin |= {"done": done} if done else {}
@@ -422,6 +432,8 @@ class Ingested:
                 self.left_out[sample.code] += 1
                 self.origins.add(encode({"id": sample.id, **origin, "code": sample.code}))
             else:
+                if doubtful := sample.done.get("doubts"):
+                    self.doubts[len(self.traits)] = sample.location, doubtful
                 self.sources.append(row.source)
                 self.blocks[row.source].update(sample.done.get("blocks") or ())
                 self.origins.add(encode({"id": sample.traits.id, **origin}))

@@ -31,6 +31,7 @@ PLAN, DONE = "plan.json", "done.json"
 FAILED = "failed.json"  # plan.json renamed: the folder was given up, and the next run starts over
 # while a file of answers grows: its rows when every question is answered
 EXPECTED = "expected.json"
+SPENT = "spent.json"  # the seconds of all sessions of a stage that was stopped
 VERSIONED = (
     *("torch", "unsloth", "unsloth_zoo", "transformers", "trl", "peft"),
     "sentence-transformers",
@@ -175,6 +176,13 @@ class StageFolder:
         self.folder, self.plan, self.status = folder, plan, status
         self.outcome: Outcome = "up to date" if status == "done" else "done"
         self.started = time.monotonic()
+        if status == "half" and (folder / SPENT).exists():
+            self.started -= _decoded(folder / SPENT, float)
+
+    @property
+    def seconds(self) -> float:
+        """Of this session and of those that it carries on."""
+        return round(time.monotonic() - self.started, 1)
 
     @property
     def done(self) -> Done:
@@ -185,15 +193,18 @@ class StageFolder:
         paths = {name: self.folder / name for name in outputs}
         with disk_errors(self.folder):
             sync_all(paths.values())
-            (self.folder / EXPECTED).unlink(missing_ok=True)
+            for name in (EXPECTED, SPENT):
+                (self.folder / name).unlink(missing_ok=True)
         digests = {name: file_digest(path) for name, path in paths.items()}
-        done = Done(digests, figures, round(time.monotonic() - self.started, 1))
+        done = Done(digests, figures, self.seconds)
         write_json(self.folder / DONE, done)
         self.status = "done"
         return self.done
 
     def reopen(self) -> None:
         """Takes done.json away, before more is added to the outputs of a finished stage."""
+        if self.status == "done":
+            self.started -= self.done.seconds
         (self.folder / DONE).unlink(missing_ok=True)
         self.status = "half"
 
@@ -252,7 +263,13 @@ def open_stage(folder: Path, plan: Plan, *, force: bool) -> Iterator[StageFolder
                 f"{folder}: was finished, and {changed[0]} has changed since the stage "
                 "wrote it; making again what is missing"
             )
-        yield StageFolder(folder, plan, status)
+        stage = StageFolder(folder, plan, status)
+        try:
+            yield stage
+        finally:
+            if stage.status != "done":
+                with contextlib.suppress(UserError):  # a full disk: what stopped it is said
+                    write_json(folder / SPENT, stage.seconds)
 
 
 def compare(folder: Path, plan: Plan) -> Status:

@@ -18,11 +18,6 @@ SFT = Result(
         "share": 0.123456,
         "rejects": {"E206": 2, "E104": 1},
         "none": {},
-        "by_source": {"a": {"kept": 1}},
-        "by_file": {
-            "a.jsonl": {"formats": {"openai": 2, "text": 1}, "read": 3, "kept": 2},
-            "b.jsonl": {"formats": {}, "read": 9, "kept": 9},
-        },
     },
     ["train.jsonl"],
     12.6,
@@ -46,10 +41,6 @@ def test_a_table_says_what_was_done_and_what_comes_next(capsys):
     assert out.startswith("sft: done in 13 s, runs/default/sft\n")
     assert ["read", "12"] in lines and ["share", "0.1235"] in lines
     assert "rejects: E206 2, E104 1\n" in out and "none: -\n" in out
-    assert ["source", "formats", "read", "kept"] in lines
-    assert ["a.jsonl", "openai", "2,", "text", "1", "3", "2"] in lines
-    assert ["b.jsonl", "-", "9", "9"] in lines
-    assert "by_source" not in out and "by_file" not in out  # the table of files says it
     assert out.endswith("next: agentlite sft\n")
 
 
@@ -68,6 +59,29 @@ def test_json_is_one_object_with_every_field_and_nothing_else(capsys):
         "sentences": [],
         "servers": {},
     }
+
+
+def test_eval_shows_its_main_figures_in_plain_words_and_all_on_request(capsys):
+    figure = {"mean": 0.5, "low": 0.2, "high": 0.8, "count": 4}
+    names = (
+        "tool_selection_accuracy",
+        "exact_call",
+        "call_decision",
+        "format_compliance",
+        "toolrl",
+    )
+    groups = {"metrics": dict.fromkeys(names, figure), "dialogs": {"end_to_end_success": figure}}
+    figures = {"prompts": 4, **groups, "wrong_answers": {"no_call": 2}}
+    result = Result("eval", "done", "f", {"base": figures, "sft": figures}, [], 1.0)
+    _, head, *rows, more = shown(result, capsys)[0].splitlines()
+    assert head.split() == ["base", "sft"]
+    titles = ["right tool", "right call", "call or no call", "readable answers"]
+    assert [row.partition("  ")[0] for row in rows] == titles
+    assert rows[0].split()[2:] == ["50.0", "%", "[20.0,", "80.0]", "n=4"] * 2
+    assert more == "The same command with --all prints every figure."
+    full, _ = shown(result, capsys, every=True)
+    every = [*names, "end_to_end_success", "no call where one is wanted"]
+    assert [name for name in every if name not in full] == [] and "--all" not in full
 
 
 def test_a_dry_run_of_eval_says_what_is_missing_for_each_model(capsys):

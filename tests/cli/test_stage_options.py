@@ -33,7 +33,9 @@ def test_stdout_holds_the_records_or_the_object_or_the_table(
     result = Result("prep", "up to date", "f", {}, [], 1.0)
     monkeypatch.setattr(api, "execute", lambda *_: result)
     monkeypatch.setattr(output, "_write_records", lambda _, shape: print(f"records, {shape}"))
-    monkeypatch.setattr(output, "_table", lambda _, stream: print(AS_TABLE, end="", file=stream))
+    monkeypatch.setattr(
+        output, "_table", lambda _, stream, every: print(AS_TABLE, end="", file=stream)
+    )
     words = ["prep", "rows.jsonl", *words, *(["--json"] if as_json else [])]
     done = CliRunner().invoke(group, words, standalone_mode=False)
     assert done.exception is None

@@ -3,6 +3,7 @@ twice.
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -199,3 +200,19 @@ def test_only_the_first_of_several_processes_writes_the_plan(tmp_path, monkeypat
     monkeypatch.setenv("RANK", "1")
     with open_stage(tmp_path / "sft", PLAN, force=False) as stage:
         assert stage.status == "half" and not (tmp_path / "sft").exists()
+
+
+def test_the_seconds_of_all_sessions_are_counted(tmp_path, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(run_folder.time, "monotonic", lambda: now[0])
+    with suppress(KeyboardInterrupt), open_stage(tmp_path / "a", PLAN, force=False):
+        now[0] += 10
+        raise KeyboardInterrupt
+    with open_stage(tmp_path / "a", PLAN, force=False) as stage:
+        now[0] += 5
+        assert stage.finish([], {}).seconds == 15
+    assert {path.name for path in (tmp_path / "a").glob("[!.]*")} == {"plan.json", "done.json"}
+    with open_stage(tmp_path / "a", PLAN, force=False) as stage:  # more questions are asked
+        stage.reopen()
+        now[0] += 1
+        assert stage.finish([], {}).seconds == 16

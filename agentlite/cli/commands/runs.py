@@ -8,7 +8,7 @@ import msgspec
 
 from agentlite.cli.help_page import Command
 from agentlite.cli.options import WORKSPACE, RunOptions
-from agentlite.cli.run_listing import Freed, ListedStage, free, in_words, inventory
+from agentlite.cli.run_listing import Freed, ListedStage, free, in_time, in_words, inventory
 from agentlite.config.fields import ARGUMENT, Flag
 from agentlite.config.metavars import Folder, StageName
 from agentlite.core.console import print_table
@@ -62,7 +62,7 @@ def _print_stages(stages: list[ListedStage], as_json: bool) -> None:
         count = in_bytes(sum(stage.checkpoint_bytes for stage in idle))
         where = "" if several or idle[0].run == DEFAULT_RUN else f"{shlex.quote(idle[0].run)} "
         names = " ".join(f"--rm {shlex.quote(stage.stage)}" for stage in idle)
-        what = f": agentlite runs {where}{names}" if not several else ""
+        what = f":\n  agentlite runs {where}{names}" if not several else ""
         print(f"{count} are checkpoints of finished stages, which nothing needs any more{what}")
 
 
@@ -73,13 +73,6 @@ def in_bytes(count: float) -> str:
         count /= 1000
         units.pop(0)
     return f"{count:.{1 if units[0] == 'GB' else 0}f} {units[0]}" if count else ""
-
-
-def in_time(seconds: float) -> str:
-    """5400 -> 2 h: the largest unit that there is one of."""
-    units = (("days", 86400), ("h", 3600), ("min", 60), ("s", 1))
-    name, length = next((unit for unit in units if seconds >= unit[1]), units[-1])
-    return f"{seconds / length:.0f} {name}"
 
 
 COMMAND = Command("runs", RunsOptions, runs)

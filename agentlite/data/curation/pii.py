@@ -202,23 +202,23 @@ def _values(contents: Contents) -> Values:
     may_hold = b"@" in encoded or b"+" in encoded or MARK_IN_JSON.search(encoded)
     may_hold = may_hold or WIDE_IN_JSON.search(encoded) or IP_IN_JSON.search(encoded)
     if may_hold or b"9" * 9 in encoded.translate(NINES, b" ()./-"):
-        for key, text in _texts(msgspec.to_builtins(contents)):
+        for key, text in texts_of(msgspec.to_builtins(contents)):
             for kind, written in _values_in(text, key):
                 values.setdefault((kind, _normal(kind, written)), []).append(written)
     return values
 
 
-def _texts(value: object, key: str = "") -> Iterator[tuple[str, str]]:
+def texts_of(value: object, key: str = "") -> Iterator[tuple[str, str]]:
     """Every text and whole number, keys included, with the key it stands under."""
     if isinstance(value, str) or type(value) is int:
         yield key, str(value)
     elif isinstance(value, dict):
         for name, inner in value.items():
             yield key, str(name)
-            yield from _texts(inner, str(name))
+            yield from texts_of(inner, str(name))
     elif isinstance(value, list | tuple):
         for inner in value:
-            yield from _texts(inner, key)
+            yield from texts_of(inner, key)
 
 
 def _normal(kind: str, written: str) -> str:
@@ -333,7 +333,7 @@ IS_ONE: dict[str, Callable[[re.Match[str], str], bool]] = {
 
 def _masks(values: Values, contents: object) -> dict[str, str]:
     """Every way a value is written -> its mask, one that no text holds yet."""
-    texts = [text for _, text in _texts(contents)]
+    texts = [text for _, text in texts_of(contents)]
     spellings = {value: list(written) for value, written in values.items()}
     # also where nothing around a number says what it is: it was said elsewhere
     for kind, pattern in (NUMBERS | {"phone": PHONE_OR_DIGITS}).items():

@@ -26,15 +26,16 @@ MOST = 10
 
 
 class Sized(NamedTuple):
-    """The measures of a record: its protocol; the tokens of its training rows, all, trained, and of
-    the longest row; its assistant turns; the script of its first question; the names of the tools
-    on offer, and of those expected, call by call; the figures of its words.
+    """The measures of a record: its protocol; the tokens of its training rows, all, trained, of the
+    longest row and of the longest answer; its assistant turns; the script of its first question;
+    the names of the tools on offer, and of those expected, call by call; the figures of its words.
     """
 
     protocol: str
     tokens: int
     trained: int
     longest: int
+    longest_answer: int
     turns: int
     script: str
     offered: tuple[str, ...]
@@ -53,6 +54,7 @@ def statistics(records: Sequence[Traits], sizes: Sequence[Sized]) -> dict[str, o
         "by_script": _counted(size.script for size in sizes),
         "turns": quantiles([size.turns for size in sizes]),
         "length": quantiles([size.longest for size in sizes]),
+        "longest_answer": max((size.longest_answer for size in sizes), default=0),
         "proxy_loss": quantiles([size.wording.proxy_loss for size in sizes]),
         "lexical_diversity": quantiles([size.wording.lexical_diversity for size in sizes]),
         "tokens": {

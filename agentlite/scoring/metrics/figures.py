@@ -57,6 +57,13 @@ ENDINGS = {
 }
 # the metrics of one figure in a listing, and the words for them
 HEADLINE = {"tool_selection_accuracy": "right tool", "exact_call": "exact"}
+# of recorded dialogs, those that the screen shows unless it is asked for all
+TITLES = {
+    "tool_selection_accuracy": "right tool",
+    "exact_call": "right call",
+    "call_decision": "call or no call",
+    "format_compliance": "readable answers",
+}
 
 
 class SliceMetrics(Struct, frozen=True):

@@ -31,10 +31,15 @@ from agentlite.workspace.run_folder import Result, RunTarget
 
 
 def inherit(settings: EvalSettings, run: Path) -> dict[str, tuple[object, str]]:
-    """The length of prep's rows; with --env, that of a rollout."""
+    """The length of prep's rows, and twice its longest answer; with --env, that of a rollout."""
     if settings.env:
         return {"max_length": (default("rollout", "max_length"), "--env")}
-    return longer_rows("eval", settings.data, run)
+    origins = longer_rows("eval", settings.data, run)
+    prep = run_folder.read(run_folder.find_stage(settings.data, run)).done
+    if prep and (longest := prep.figures.get("longest_answer")):
+        enough = min(default("eval", "max_new_tokens"), max(64, 2 * longest))
+        origins["max_new_tokens"] = (enough, settings.data)
+    return origins
 
 
 def run(settings: EvalSettings, target: RunTarget) -> Result:

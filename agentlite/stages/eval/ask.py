@@ -48,7 +48,8 @@ def ask(
     lines = path.read_bytes().count(b"\n") if path.exists() else 0
     stage.expect(ANSWERS, lines + len(waiting))
     cached = f", {len(answers)} there already" if answers else ""
-    console.notice(f"eval: {source.name}, {len(waiting)} prompts{cached}")
+    most = f"answers of at most {settings.max_new_tokens} tokens"
+    console.notice(f"eval: {source.name}, {len(waiting)} prompts{cached}, {most}")
     room = settings.max_length - settings.max_new_tokens
     fitting = [prompt for prompt in waiting if len(prompt.ids) <= room]
     with Appender(path) as file:

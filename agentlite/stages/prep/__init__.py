@@ -132,6 +132,8 @@ def _selected(job: Job, target: RunTarget) -> Iterator[Selection]:
             selection.figures.setdefault("candidates", {})[file] = candidates.figures
         for note in selection.notes:
             console.notice(note)
+        for line in check.look(selection):
+            console.row_notice(line)
         check.refuse_nothing_left(selection, rejects)
         yield selection
 

@@ -12,10 +12,12 @@ from agentlite.core import console
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import check_parquet, refuse_unwritable
+from agentlite.data.curation.doubts import CHECKS
 from agentlite.data.curation.keep import parse_keep
 from agentlite.data.curation.mix import check_mix, full_task_weights, parse_mix
 from agentlite.data.formats import FORMATS, files_of
 from agentlite.data.formats.format_setting import check_formats
+from agentlite.data.formats.json_decode import shortened
 from agentlite.data.ingest import Ingested
 from agentlite.data.rejects import places, report
 from agentlite.environments.synthesis.dialog import DIALOGS
@@ -116,7 +118,7 @@ def refuse_rejects(settings: PrepSettings, ingested: Ingested, file: Path) -> No
     """
     rejects, read = ingested.rejects, ingested.read
     for line in report(rejects, str(file) if file.exists() else ""):
-        console.notice(line)
+        console.row_notice(line)
     unknown = [reject for reject in rejects if reject.code in UNKNOWN]
     if unknown and settings.max_rejects < 1:
         raise UserError(
@@ -161,8 +163,6 @@ def notes(ingested: Ingested, declared: int) -> Iterator[str]:
             f"--repair {method} changed {places(rows)}; provenance.jsonl has each, `agentlite prep "
             "--why FILE:LINE` shows one"
         )
-    if secrets := ingested.secrets:
-        yield f"a key or a password is learned with {places(secrets)}: --personal mask hides it"
     if invalid := ingested.invalid_schemas:
         yield (
             f"the schema of {invalid.most_common(1)[0][0]} is not valid JSON Schema. Only types "
@@ -188,6 +188,24 @@ def notes(ingested: Ingested, declared: int) -> Iterator[str]:
             f"{count} records are only for tests: any call is right in them, so there is nothing "
             "to learn"
         )
+
+
+def look(selection: Selection) -> Iterator[str]:
+    """A line per check that kept rows do not pass: the places, and what is doubtful in the first.
+    Counts the rows.
+    """
+    rows: dict[str, list[tuple[str, str]]] = {name: [] for name in CHECKS}
+    for index, (location, doubtful) in selection.ingested.doubts.items():
+        for name, piece in doubtful.items() if index in selection.kept else ():
+            rows[name].append((location, piece))
+    if counts := {name: len(doubtful) for name, doubtful in rows.items() if doubtful}:
+        selection.figures["doubts"] = counts
+        yield "prep: look at these rows, which are kept (provenance.jsonl has all, as `doubts`):"
+    for name in counts:
+        (location, piece), *others = rows[name]
+        also = f" (also {places([other for other, _ in others])})" if others else ""
+        check = CHECKS[name]
+        yield f"{location}: {check['problem']}: {shortened(piece)}; {check['cure']}{also}"
 
 
 def refuse_nothing_left(selection: Selection, file: Path) -> None:

@@ -65,6 +65,20 @@ def test_the_figures_add_up_and_are_those_of_the_files(rows, tmp_path):
     assert other.next == f"agentlite sft --data b --run {tmp_path / 'run'}"
 
 
+def test_kept_rows_that_teach_a_mistake_are_named_with_their_places(rows, tmp_path, capsys):
+    lines = [json.loads(line) for line in rows.read_bytes().splitlines()[:3]]
+    for number, line in enumerate(lines):
+        line["messages"][0]["content"] += f" Say {number}."
+        line["messages"][-1] = {"role": "assistant", "content": "TODO: write it"}
+    lines.append(lines[0])  # a copy, and not kept
+    rows.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    done = prep(str(rows), run=str(tmp_path / "run"), **OPTIONS)
+    assert done.figures["doubts"] == {"placeholder": 3}
+    said = capsys.readouterr().err
+    assert f"{rows}:1: an answer holds a placeholder: 'TODO:'; write what belongs there" in said
+    assert f"(also lines 2 and 3 of {rows})" in said
+
+
 def test_every_written_record_has_one_row_of_measures(rows, tmp_path):
     template = load_template("smollm2-135m")
     for out, options in (("plain", {}), ("variants", {"mask_names": 1.0, "no_call_share": 0.9})):

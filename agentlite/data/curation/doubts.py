@@ -1,0 +1,59 @@
+"""A kept record -> what a person should look at in it, by the checks of doubts.toml."""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from agentlite.core.records import Record, plain
+from agentlite.core.tool_results import says_error
+from agentlite.data.curation.pii import texts_of
+from agentlite.data.curation.traits import normal
+
+TABLE = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+CHECKS: dict[str, dict[str, str]] = tomllib.loads(TABLE)
+FLAGS = re.VERBOSE | re.IGNORECASE | re.MULTILINE
+PATTERNS = {name: re.compile(check.get("pattern", ""), FLAGS) for name, check in CHECKS.items()}
+SECRETS = {"key", "password"}  # kinds of personal values, which prep finds with all others
+CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
+IDENTIFIER = re.compile(r"[A-Za-z]+[-_#]?[0-9][\w-]+|[0-9]{3,}(?!000)[0-9]{3}")
+NAME = re.compile(r"[A-Z][a-z]{2,}(?: [A-Z][a-z]+){0,2}")
+
+
+def doubts(record: Record) -> dict[str, str]:
+    """By check: the first piece of the record that is doubtful. The secrets are left to prep."""
+    found: dict[str, str] = {}
+    for check, text in _suspects(record):
+        if match := PATTERNS[check].search(text):
+            found.setdefault(check, match[0].strip())
+    if value := _unknown_value(record):
+        found["value"] = value
+    return found
+
+
+def _suspects(record: Record) -> Iterator[tuple[str, str]]:
+    """Each answer in words that is learned, by the checks that it has to pass."""
+    for before, message in zip(record.messages, record.messages[1:], strict=False):
+        answer = message.content
+        if message.role == "assistant" and message.loss and not message.calls:
+            yield "placeholder", CODE.sub("", answer)
+            if before.role == "tool" and says_error(before.content):
+                yield "failure", answer
+            if record.tools and "?" not in answer:
+                yield "promise", answer
+
+
+def _unknown_value(record: Record) -> str:
+    """An identifier, or a name of which no word begins as a word that was said."""
+    known = normal(plain([tool.schema for tool in record.tools]))
+    for message in record.messages:
+        arguments = [call.arguments for call in message.calls]
+        for _, value in texts_of(arguments) if message.loss else ():
+            starts = [normal(word)[:3] for word in value.split()]  # Rome, Roman
+            is_name = NAME.fullmatch(value) and known.isascii()  # else it may be translated
+            if is_name and not any(start in known for start in starts):
+                return value
+            if IDENTIFIER.fullmatch(value) and normal(value) not in known:
+                return value
+        known += normal(message.content + plain(arguments))
+    return ""
