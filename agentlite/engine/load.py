@@ -367,19 +367,13 @@ def _unsloth(folder: Path, loading: Loading) -> Loaded:
 
 
 def _transformers(folder: Path, loading: Loading) -> Loaded:
-    from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     changed: dict[str, Any] = {}
     if loading.attention != "auto":
         changed["attn_implementation"] = loading.attention
     if loading.quantized:
-        changed["quantization_config"] = BitsAndBytesConfig(
-            load_in_4bit=loading.load_in_4bit,
-            load_in_8bit=loading.load_in_8bit,
-            bnb_4bit_quant_type="nf4",
-            bnb_4bit_use_double_quant=True,
-            bnb_4bit_compute_dtype=load_dtype(),
-        )
+        changed |= quantization(loading.load_in_4bit)
     model = AutoModelForCausalLM.from_pretrained(
         str(folder),
         dtype=load_dtype(),
@@ -390,6 +384,23 @@ def _transformers(folder: Path, loading: Loading) -> Loaded:
     )
     tokenizer: Any = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
     return Loaded(model, tokenizer)
+
+
+def quantization(in_4bit: bool, leave: list[str] | None = None) -> dict[str, Any]:
+    """Linear layers in NF4 as QLoRA has them, or in 8 bit, but for the output head and those whose
+    names are in `leave`.
+    """
+    from transformers import BitsAndBytesConfig
+
+    config = BitsAndBytesConfig(
+        load_in_4bit=in_4bit,
+        load_in_8bit=not in_4bit,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=load_dtype(),
+        llm_int8_skip_modules=leave,
+    )
+    return {"quantization_config": config}
 
 
 def _patched_by_unsloth(model: Any) -> Any:

@@ -4,17 +4,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agentlite.config.settings import Engine
 from agentlite.core.errors import DISK, UserError
 from agentlite.engine import load_libraries
-from agentlite.engine.load import explained, weights_folder
+from agentlite.engine.load import explained, quantization, weights_folder
 from agentlite.rendering.template import Messages, today
 from agentlite.workspace.model_source import Source
 
 
-def merge(source: Source, folder: Path) -> str:
+def merge(source: Source, folder: Path, rounded_by: Engine | None = None) -> str:
     """Writes config.json, generation_config.json and the weights, in shards where they are large.
-    On the CPU: it has the memory, and the sums are exact to the base's own precision, whatever the
-    adapter was trained on.
+    On the CPU: it has the memory, and the sums are exact to the base's own precision. `rounded_by`:
+    the engine that trained the adapter on weights in NF4; the base's are rounded alike before.
 
     Returns the precision's name. Raises UserError 5, 7, 8 or 74.
     """
@@ -29,7 +30,10 @@ def merge(source: Source, folder: Path) -> str:
             device_map="cpu",
             use_safetensors=True,
             trust_remote_code=False,
+            **(_rounding(rounded_by) if rounded_by else {}),
         )
+        if rounded_by:
+            model = model.dequantize()
         if source.adapter:
             model = _merged(model, source.adapter)
     except Exception as error:
@@ -46,6 +50,14 @@ def merge(source: Source, folder: Path) -> str:
             exit_code=DISK,
         ) from error
     return str(model.dtype).removeprefix("torch.")
+
+
+def _rounding(engine: Engine) -> dict[str, Any]:
+    if engine == "hf":
+        return quantization(in_4bit=True)
+    from unsloth_zoo.peft_utils import SKIP_QUANTIZATION_MODULES
+
+    return quantization(in_4bit=True, leave=SKIP_QUANTIZATION_MODULES)
 
 
 def _merged(model: Any, adapter: Path) -> Any:

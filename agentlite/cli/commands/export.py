@@ -15,7 +15,12 @@ from agentlite.core.errors import GATE, UserError
 FORMS, GGUF_OPTIONS = Section("What to write"), Section("GGUF and Ollama")
 SAME = ("model", "llama_cpp", "force", "push_to_hub")
 # an option -> the only targets that it changes; LLAMA_CPP may stay set
-ONLY_FOR = {"outtype": ("gguf", "ollama"), "quantize": ("gguf", "ollama"), "tools": ("ollama",)}
+ONLY_FOR = {
+    "merge_base": ("merged", "gguf", "ollama"),
+    "outtype": ("gguf", "ollama"),
+    "quantize": ("gguf", "ollama"),
+    "tools": ("ollama",),
+}
 
 
 class ExportOptions(RunOptions, frozen=True, kw_only=True):
@@ -38,6 +43,8 @@ class ExportOptions(RunOptions, frozen=True, kw_only=True):
     """JSON list of tools, for the SYSTEM of the Modelfile"""
     push_to_hub: Annotated[str, Metavar("USER/NAME"), FORMS] = ""
     """also upload it to this repository of the Hugging Face hub, private if it is new"""
+    merge_base: Annotated[Literal["trained", "plain"], FORMS] = "trained"
+    """an adapter trained on 4-bit weights is merged into those, or into the base's plain ones"""
     check: Annotated[Count, FORMS] = 40
     """test records that are asked of the model and of what was written; the exit code is 9 if that
     is worse beyond noise"""

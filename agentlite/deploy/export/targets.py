@@ -58,6 +58,7 @@ class ExportRequest(NamedTuple):
     force: bool = False
     push_to_hub: str = ""
     check: int = 0
+    merge_base: str = "trained"
 
 
 class Exported(NamedTuple):
@@ -76,6 +77,12 @@ Write = Callable[[Path], Exported]  # fills an empty folder
 
 def _merged(request: ExportRequest, subject: ExportedModel) -> Write:
     refuse_quantized(subject.source)
+    trained = subject.stages[-1].settings if subject.stages else {}
+    rounded = trained.get("load_in_4bit") and request.merge_base == "trained"
+    rounded_by = trained["engine"] if rounded else None
+    if rounded:
+        what = "merging into weights of 4 bits (or else --merge-base plain)"
+        need(what, ["bitsandbytes"], "pip install bitsandbytes", in_set=False)
 
     def write(folder: Path) -> Exported:
         source, whole = subject.source, Path(subject.source.base)
@@ -84,13 +91,13 @@ def _merged(request: ExportRequest, subject: ExportedModel) -> Write:
                 shutil.copyfile(path, folder / path.name)
             weights = "all its weights, as they are."
         else:
-            precision = merge(source, folder)
+            precision = merge(source, folder, rounded_by)
             merged = "the adapter merged into " if source.adapter else ""
             weights = f"{merged}the base's weights, in their own {precision}."
-        if any(one.settings.get(f"load_in_{bits}bit") for one in subject.stages for bits in (4, 8)):
-            weights += (
-                " It was trained on weights rounded to 4 or 8 bits; these are the plain ones."
-            )
+        if rounded_by:
+            weights += " They were rounded to 4 bits and back before, as training had them."
+        elif trained.get("load_in_4bit") or trained.get("load_in_8bit"):
+            weights += " Training had them rounded to fewer bits."
         # an answer ends with the end of a turn, and with what else the model says ends one
         end = subject.template.token_id(subject.template.turn_end)
         for path in (folder / "generation_config.json", folder / "config.json"):

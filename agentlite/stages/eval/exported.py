@@ -130,5 +130,5 @@ def _compare(read: Mapping[str, Read], few_bits: bool) -> dict[str, Any]:
         elif not worse.issuperset(forms[:1]):
             causes[form] = f"the numbers of the file, as {forms[0]} is not worse"
         elif few_bits:
-            causes[form] = "it is merged into other weights than the rounded ones of training"
+            causes[form] = "it is merged in another precision than it was evaluated in"
     return {"differences": rows, "sentences": sentences, "causes": causes}

@@ -10,7 +10,7 @@ from agentlite.cli.main import group
 from agentlite.core.errors import UserError
 from agentlite.deploy.export.targets import KINDS
 
-VALUES = {"outtype": "bf16", "quantize": "Q4_K_M", "tools": "nowhere.json"}
+VALUES = {"merge_base": "plain", "outtype": "bf16", "quantize": "Q4_K_M", "tools": "nowhere.json"}
 
 
 def refusal(*words: str) -> UserError:
@@ -22,9 +22,9 @@ def refusal(*words: str) -> UserError:
 
 def test_a_file_of_gguf_is_made_with_or_without_ollama_and_only_ollama_is_given_tools() -> None:
     taken = {kind: {key for key, kinds in ONLY_FOR.items() if kind in kinds} for kind in KINDS}
-    of_gguf = {"outtype", "quantize"}
+    merged, of_gguf = {"merge_base"}, {"merge_base", "outtype", "quantize"}
     ollama = {*of_gguf, "tools"}
-    assert taken == {"merged": set(), "adapter": set(), "gguf": of_gguf, "ollama": ollama}
+    assert taken == {"merged": merged, "adapter": set(), "gguf": of_gguf, "ollama": ollama}
 
 
 @pytest.mark.parametrize("key", VALUES)
