@@ -49,6 +49,7 @@ OF_OTHERS = {
     for name in ["all", "build", "depth", "its-name", "jinja", "no-deps", "nproc", "outfile"]
 }
 OF_OTHERS |= {"--query-gpu", "--reinstall", "--slurpfile", "--target", "--version", "--help"}
+OF_OTHERS |= {"--python"}
 
 
 def text_of(page: Path) -> str:

@@ -32,7 +32,6 @@ HEAVY = {
     "pyarrow",
     "gguf",
 }
-INSTALL = 'Run `pip install "agentlite[train]"`.\n'
 SHAPE = {
     "num_hidden_layers": 2,
     "hidden_size": 64,
@@ -212,22 +211,14 @@ def test_what_needs_a_model_says_what_to_install_and_leaves_nothing(alone, comma
         "training or asking a model needs what is not installed: torch, transformers, "
         in run.stderr
     )
-    assert run.stderr.endswith(INSTALL) and len(run.stderr.splitlines()) == 2
+    install = f'Run `uv pip install --python {alone.bin}/python "agentlite[train]"`.\n'
+    assert run.stderr.endswith(install) and len(run.stderr.splitlines()) == 2
     assert sorted(alone.folder.rglob("*.json*")) == before
 
 
 def test_the_embedded_model_names_the_command_after_which_prep_works(alone, tmp_path):
     told = alone("prep", "weather.jsonl", "--out", "small", code=5).stderr
-    (command,) = re.findall("Run `pip install (.*)`", told)
-    do(
-        "pip",
-        "install",
-        "--quiet",
-        "--python",
-        alone.bin / "python",
-        "--target",
-        tmp_path,
-        *shlex.split(command),
-    )
+    (command,) = re.findall("Run `uv (.*)`", told)
+    do(*shlex.split(command), "--quiet", "--target", tmp_path)
     alone("prep", "weather.jsonl", "--out", "small", PYTHONPATH=str(tmp_path))
     assert '"smollm2-135m"' in (alone.folder / "runs/default/small/plan.json").read_text()

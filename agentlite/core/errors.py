@@ -1,6 +1,7 @@
 """UserError: a problem, its location, a fix and an exit code. RowError: a row that is rejected."""
 
 import importlib.util
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def need(
     if missing:
         raise UserError(
             f"{what} needs what is not installed: {', '.join(missing)}.",
-            how(command) if in_set else f"Run `{command}`.",
+            how(command) if in_set else f"Run `{for_this_python(command)}`.",
             location=place,
             exit_code=MODEL,
         )
@@ -57,7 +58,16 @@ def need(
 def how(command: str) -> str:
     """The fix, as this installation has it."""
     setup = f"`bash {SETUP.parent.name}/{SETUP.name} --all`, or " if SETUP.exists() else ""
-    return f"Run {setup}`{command}`."
+    return f"Run {setup}`{for_this_python(command)}`."
+
+
+def for_this_python(command: str) -> str:
+    """A `pip install` into the environment that runs this: uv makes it without pip, and the shell's
+    pip would install into another one.
+    """
+    if importlib.util.find_spec("pip"):
+        return command
+    return command.replace("pip install", f"uv pip install --python {sys.executable}", 1)
 
 
 # what others call it -> what it is called here, where that is one of the known names

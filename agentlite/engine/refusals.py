@@ -18,7 +18,7 @@ from agentlite.config.settings import (
     TrainerSettings,
 )
 from agentlite.core import distributed
-from agentlite.core.errors import UserError
+from agentlite.core.errors import UserError, how
 from agentlite.engine import processes
 from agentlite.workspace.model_source import Source
 
@@ -87,7 +87,7 @@ def _of_deepspeed(command: str, settings: TrainerSettings) -> Mistakes:
         problem = f"weights in {bits} bit cannot be divided among processes."
         yield "deepspeed", problem, f"Set load_in_{bits}bit to false."
     if importlib.util.find_spec("deepspeed") is None:
-        fix = "Run `pip install 'agentlite[deepspeed]'`."
+        fix = how("pip install 'agentlite[deepspeed]'")
         yield "deepspeed", "the package is not installed.", fix
     if "WORLD_SIZE" not in os.environ:
         start = f"torchrun --nproc_per_node 2 -m -- agentlite {command} ..."

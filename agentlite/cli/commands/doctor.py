@@ -29,7 +29,7 @@ from agentlite.config.pipeline import TRAINERS
 from agentlite.config.settings import CPU_MODEL
 from agentlite.config.torch_builds import best_for
 from agentlite.core.console import hidden, print_table
-from agentlite.core.errors import UserError
+from agentlite.core.errors import UserError, for_this_python
 from agentlite.engine.planning.choose import auto_settings, set_already
 from agentlite.engine.planning.estimate import RowLengths, plan
 from agentlite.engine.planning.gpus import machine_of
@@ -94,10 +94,8 @@ def installed(facts: Facts) -> Iterator[Finding]:
     training = [name for name in by_extra["train"] if facts.card or name not in WITH_CUDA]
     needed = by_extra[""] + training
     missing = [name for name in needed if not version(name)]
-    fix = (
-        f"bash scripts/setup.sh (in a checkout), or pip install -c {tested_file()} "
-        "'agentlite[train]'"
-    )
+    install = for_this_python(f"pip install -c {tested_file()} 'agentlite[train]'")
+    fix = f"bash scripts/setup.sh (in a checkout), or {install}"
     if not missing:
         yield Finding("packages", "ok", f"{ours}, and all {len(needed)} packages that it needs")
     elif set(training) - set(missing) <= set(WITHOUT_TRAIN):
@@ -119,7 +117,7 @@ def releases(facts: Facts) -> Iterator[Finding]:
             found = version(needed.name) if is_asked else ""
             if found and not needed.specifier.contains(found, prereleases=True):
                 detail = f"{found}: {owner} takes {needed.specifier}"
-                fix = f"pip install -c {tested_file()} {needed.name}"
+                fix = for_this_python(f"pip install -c {tested_file()} {needed.name}")
                 yield Finding(needed.name, "problem", detail, fix)
 
 
