@@ -759,7 +759,7 @@ class EvalSettings(WorldSettings, frozen=True, kw_only=True):
     max_length: Annotated[Count, ENGINE] = 2048
     """maximum tokens of prompt and answer together [2048, or as many as --data has; with --env,
     8192]"""
-    max_new_tokens: Annotated[Count, ENGINE, COMMON] = 256
+    max_new_tokens: Annotated[Count, ENGINE] = 256
     """maximum tokens of an answer [twice the longest answer of --data, from 64 to 256]"""
     batch_size: Annotated[Count, Flag("-b --bs"), ENGINE, COMMON] = 16
     """prompts per batch"""
