@@ -18,7 +18,7 @@ from agentlite.report.provenance import commands, is_given, origins
 from agentlite.report.read_run import Json, ReportedEvaluation, WorkspaceRun, read_run
 from agentlite.report.rollouts import file_of, files_of, pack_rollouts, read_rollouts
 from agentlite.report.tables import Table
-from agentlite.scoring.metrics.figures import EXPLANATIONS
+from agentlite.scoring.metrics.figures import EXPLANATIONS, TITLES
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -59,7 +59,7 @@ def reports(run: WorkspaceRun) -> dict[str, str]:
     environment.globals |= {"tables": tables, "charts": charts, "is_given": is_given}
     environment.globals |= {"ablation": ablation, "bfcl_scores": bfcl_scores}
     environment.globals |= {"by_metric": _by_metric, "by_pair": _by_pair}
-    environment.globals["explanations"] = EXPLANATIONS
+    environment.globals |= {"explanations": EXPLANATIONS, "titles": TITLES}
     environment.filters |= {name: getattr(tables, name) for name in tables.FILTERS}
     environment.filters["with_code"] = with_code
     style, script = ((FILES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))

@@ -6,6 +6,7 @@ from typing import Any
 from agentlite.report.read_run import Json
 
 TOOL, EXACT = "tool_selection_accuracy", "exact_call"
+MANY = 4  # of more models, the others are compared with the best one only
 # without a question that needs a tool: what is said of the others
 PHRASES = {
     TOOL: ("picks the right tool for", "questions that need one"),
@@ -47,6 +48,8 @@ def headline(metrics: Mapping[str, Json], differences: Iterable[Json]) -> list[s
         first = f"{best} {verb} {_right(measured[best])} of {count} {questions}"
         rest = [f"{model} for {_right(measured[model], not same)}" for model in others]
     sentences = [f"{first}; {', '.join(rest)}." if rest else f"{first}."]
+    if len(ranked) > MANY:
+        paired = [row for row in paired if best in (row["first"], row["second"])]
     sentences += _noise(measured, ranked, paired, questions.split()[0].rstrip(","))
     whole = _measured(metrics, EXACT)
     if name == TOOL and whole.keys() == measured.keys():
@@ -55,12 +58,13 @@ def headline(metrics: Mapping[str, Json], differences: Iterable[Json]) -> list[s
         sentences.append(f"{subject} {listed(counts) if others else _right(whole[best])}.")
     timing = {model: {"metrics": of.get("timing") or {}} for model, of in metrics.items()}
     needless = [
-        f"{model} calls a tool, or cannot be read, for {count:.0f} of {figure['count']}"
+        f"{count:.0f} of {figure['count']} ({model})"
         for model, figure in _measured(timing, "specificity").items()
         if (count := figure["count"] * (1 - figure["mean"])) >= 1
     ]
     if needless:
-        sentences.append(f"Of the questions that need no tool, {listed(needless)}.")
+        subject = "Where no tool is needed, one is called, or the answer cannot be read, for"
+        sentences.append(f"{subject} {listed(needless)}.")
     return sentences
 
 

@@ -2,6 +2,7 @@
 measured.
 """
 
+import itertools
 import random
 import re
 
@@ -42,6 +43,19 @@ def test_without_a_question_that_needs_a_tool_the_decision_is_what_counts():
     decided["a"]["metrics"][TOOL] = {"mean": None, "count": 0}
     assert headline(decided, []) == ["a is right to call a tool, or not to, for 5 of 6 questions."]
     assert headline({"a": {"metrics": {}}}, []) == []
+
+
+def test_of_many_models_the_others_are_compared_with_the_best_alone():
+    metrics = {name: measured(right) for name, right in zip("abcde", (9, 16, 2, 3, 4), strict=True)}
+    rows = [
+        difference(*sorted(pair, key=lambda name: metrics[name]["metrics"][TOOL]["mean"]), True)
+        for pair in itertools.combinations("abcde", 2)
+    ]
+    metrics["c"]["timing"] = {"specificity": {"mean": 0.25, "count": 8}}
+    assert headline(metrics, rows)[1:] == [
+        "b is better than a, c, d and e, beyond noise.",
+        "Where no tool is needed, one is called, or the answer cannot be read, for 6 of 8 (c).",
+    ]
 
 
 def model_at(right, steps):
