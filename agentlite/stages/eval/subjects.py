@@ -152,7 +152,10 @@ def find_subjects(
         inputs = {"data": data.digest, "predictions": file_digest(path)}
         plan = Plan("eval", planned, inputs, versions)
         subjects.append(EvalSubject(path.stem, plan, file=file, answers=answers))
-    for name in dict.fromkeys(settings.model or (() if settings.predictions else (TRAINED,))):
+    names = settings.model or (() if settings.predictions else (TRAINED,))
+    if not settings.endpoint and not (run / "base").exists():  # the model that prep was run for
+        names = tuple(str(data.prepared["model"]) if name == "base" else name for name in names)
+    for name in dict.fromkeys(names):
         if settings.endpoint:
             servers = _begun_servers(name, settings.endpoint, begun)
             source = served(name, settings, data.model, servers)
