@@ -1,5 +1,5 @@
 """The first page of the README, run as it stands: from a clean copy of what is committed, in a new
-folder. docs/first.md shows what it prints.
+folder. docs/first.md shows what it prints. And the notebook, cell by cell.
 """
 
 import json
@@ -68,3 +68,19 @@ def test_the_first_page_runs_as_it_stands(clone: Path, tmp_path: Path) -> None:
     for line, output in shown.items():
         if line.startswith(("agentlite init", "agentlite prep")):
             assert VARIES.sub("", first_page.shortened(output)) in page, line
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_cells_of_the_notebook_run_in_their_order(tmp_path: Path) -> None:
+    """With two steps of training and two dialogs an evaluation. The shell stands for Jupyter."""
+    notebook = json.loads((ROOT / "scripts/examples/first.ipynb").read_text(encoding="utf-8"))
+    cells = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
+    in_shell = [re.sub("^!|^%(?=cd )", "", cell) for cell in cells]
+    install, *commands = [cell.replace("%%bash", "") for cell in in_shell]
+    fewer = {"--max-steps 40": "--max-steps 2", "--limit 8": "--limit 2 --max-new-tokens 16"}
+    assert all(long in "".join(commands) for long in fewer)
+    for long, short in fewer.items():
+        commands = [command.replace(long, short) for command in commands]
+    shown = first_page.outputs([f"({install})", *commands], tmp_path)
+    assert "sft: done" in "".join(shown) and "picks the right tool" in shown[-1]
