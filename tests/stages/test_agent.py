@@ -8,7 +8,7 @@ from agentlite.config.settings import RolloutSettings
 from agentlite.core.user_code import Named
 from agentlite.environments.registry import Environment
 from agentlite.environments.tasks import EnvironmentTask
-from agentlite.stages.agent import split_of_task, with_users
+from agentlite.stages.agent import split_of_task, without_tasks
 from agentlite.workspace.model_source import Source
 
 BASE = Source("smollm2-135m", "smollm2-135m", None, "digest")
@@ -35,7 +35,7 @@ def test_a_model_acts_in_the_protocol_that_it_has_seen_most_of(
     monkeypatch.setattr("agentlite.stages.agent.find_model", lambda *_: BASE)
     world = Environment("shop.py:Shop", Named("shop.py", "Shop"), lambda: iter(()), {})
     given = RolloutSettings(env="shop.py:Shop", model="sft", max_length=900, max_new_tokens=90)
-    setup = with_users(given, world, tmp_path, None).setup
+    setup = without_tasks(given, world, tmp_path, None).setup
     assert setup.protocol.name == protocol and setup.room == 810
-    other = with_users(RolloutSettings(env="x", model="smollm2-135m"), world, tmp_path, None)
+    other = without_tasks(RolloutSettings(env="x", model="smollm2-135m"), world, tmp_path, None)
     assert other.setup.protocol.name == "hermes"
