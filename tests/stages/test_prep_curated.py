@@ -234,7 +234,7 @@ def test_the_row_that_holds_a_key_is_named(tmp_path, capsys):
     rows = [asked(number) for number in range(5)]
     rows[3]["messages"][0]["content"] += " My key is sk-proj-abcdefghijklmnopqrstuvwxyz123456."
     run(tmp_path / "r", write(tmp_path / "rows.jsonl", rows), personal="report")
-    assert f"line 4 of {tmp_path / 'rows.jsonl'}: --personal mask" in capsys.readouterr().err
+    assert f"{tmp_path / 'rows.jsonl'}:4: a key or a password is learned" in capsys.readouterr().err
 
 
 @pytest.mark.long
