@@ -22,7 +22,13 @@ from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import Result
 
 OWN = "agentlite"  # the shape of rows as they are on disk
-OF_COMMAND = ("make", "queries", "templates", "rollout")  # with a summary of its own
+# commands with a summary of their own
+SUMMARIES = {
+    "make": summary_tables.of_make,
+    "queries": summary_tables.of_queries,
+    "templates": summary_tables.of_templates,
+    "rollout": summary_tables.of_rollout,
+}
 
 
 def present(result: Result, *, as_json: bool, show: int, shape: str, every: bool = False) -> None:
@@ -122,8 +128,8 @@ def _table(result: Result, stream: Any, every: bool) -> None:
         retrieval_tables.show(result.figures, stream)
     elif result.command == "prep":
         _prep(result, stream)
-    elif result.command in OF_COMMAND and result.status != "dry run":
-        _lines(getattr(summary_tables, f"of_{result.command}")(result.figures), stream)
+    elif result.command in SUMMARIES and result.status != "dry run":
+        _lines(SUMMARIES[result.command](result.figures), stream)
     else:
         _figures(result.figures, stream)
     if result.servers:
