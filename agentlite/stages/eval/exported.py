@@ -76,7 +76,7 @@ def _read(
     """`cached`: answers of an evaluation, which are not asked for again."""
     if form and form.is_dir():  # as it is, whatever the adapter was trained on
         settings = replace(settings, load_in_4bit=False, load_in_8bit=False)
-        source = find_model(str(form), form)
+        source = find_model(str(form), form)._replace(name="merged")
     elif form and not server:
         fix = "Build llama.cpp's target llama-server, or put one on the PATH."
         raise UserError("there is no llama-server.", fix, location=form.name)
