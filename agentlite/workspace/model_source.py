@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentlite.config.pipeline import TRAINERS
-from agentlite.core.errors import MODEL, OTHER_PLAN, UserError, closest, nearest, need
+from agentlite.core.errors import MODEL, OTHER_PLAN, USAGE, UserError, closest, nearest, need
 from agentlite.core.openai_client import Endpoint
 from agentlite.rendering.template import Template, read_template
 from agentlite.workspace import hub, run_folder
@@ -91,7 +91,9 @@ def find_model(name: str, run: Path, stage: Path | None = None) -> Source:
     known = ", ".join([*EMBEDDED, "a hub id such as Qwen/Qwen2.5-1.5B-Instruct", "a folder"])
     stages = ", ".join(trained) or "none yet"
     fix = f"{first}Known: {known}, or a trained stage of {run} ({stages})."
-    raise _unusable("--model", f"there is no model '{name}'.", fix)
+    # a stage that is still to be run is no fault of a model: exit code 2, as for data
+    code = USAGE if name in TRAINERS else MODEL
+    raise UserError(f"there is no model '{name}'.", fix, location="--model", exit_code=code)
 
 
 def _unusable(place: object, problem: str, fix: str) -> UserError:

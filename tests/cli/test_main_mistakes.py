@@ -56,7 +56,7 @@ MISTAKES = [
     Mistake("sft --run new", 2, "Run `agentlite prep --run new` first"),
     Mistake("sft --model prep", 2, "Name a stage that trains one"),
     Mistake("sft --load-in-4bit true --out bits", 2, "leave load_in_4bit and load_in_8bit off"),
-    Mistake("eval", 5, "Run `agentlite sft` first"),
+    Mistake("eval", 2, "Run `agentlite sft` first"),
     Mistake(
         "eval --model smollm2-135m --gate tool_selecton_accuracy>=.8",
         2,

@@ -10,6 +10,7 @@ from agentlite.cli.help_page import Command
 from agentlite.cli.options import WORKSPACE, RunOptions
 from agentlite.config.fields import ARGUMENT, Count, Flag, Section, fields_of
 from agentlite.config.metavars import File, Folder, Metavar, Model
+from agentlite.core.console import notice
 from agentlite.core.errors import GATE, UserError
 
 FORMS, GGUF_OPTIONS = Section("What to write"), Section("GGUF and Ollama")
@@ -26,7 +27,7 @@ ONLY_FOR = {
 class ExportOptions(RunOptions, frozen=True, kw_only=True):
     model: Annotated[Model, ARGUMENT]
     merged: Annotated[Folder, FORMS] = ""
-    """write the base model with the adapter merged into its weights"""
+    """write the base model with the adapter merged into its weights, the default"""
     adapter: Annotated[Folder, FORMS] = ""
     """write only the adapter, for PEFT"""
     gguf: Annotated[File, FORMS] = ""
@@ -61,10 +62,14 @@ def _run(options: ExportOptions) -> None:
 
     targets = {kind: getattr(options, kind) for kind in KINDS}
     named = [kind for kind, target in targets.items() if target]
-    if len(named) != 1:
+    if not named:
+        named = ["merged"]
+        targets["merged"] = f"{Path(options.model).name}-merged"
+        notice(f"export: --merged {targets['merged']}, since no target is named")
+    if len(named) > 1:
         both = " and ".join(f"--{kind}" for kind in named)
         raise UserError(
-            f"{both} at once." if named else "no target is named.",
+            f"{both} at once.",
             "Give one of --merged FOLDER, --adapter FOLDER, --gguf FILE, --ollama FOLDER.",
             location="export",
         )

@@ -29,6 +29,8 @@ SIGNATURES: dict[bytes, tuple[str, str]] = {
     ),
 }
 PAGE = re.compile(rb"\s*<(?:!doctype\s+)?html", re.IGNORECASE)
+# a row, or a list of rows, begins
+VALUE = re.compile(rb"^(?:\s|\xef\xbb\xbf)*[{\[\"]", re.MULTILINE)
 TABLES = {
     "\t": "tab-separated values (TSV)",
     ",": "comma-separated values (CSV)",
@@ -60,6 +62,9 @@ def refuse_foreign(head: bytes, name: str) -> None:
             f"Write its rows as JSON: python3 -c {program} < {file} > {new}\n"
             "`agentlite prep --formats` lists the keys that rows may have."
         )
+    elif head.strip().count(b"\n") > 1 and not VALUE.search(head):
+        what = "text without a line that begins with { or ["
+        fix = "`agentlite prep --formats` lists the keys that rows may have."
     else:
         return
     raise UserError(f"this is {what}, not rows of JSON.", fix, location=name)

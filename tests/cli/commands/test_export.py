@@ -39,9 +39,11 @@ def test_an_option_that_changes_nothing_is_refused(kind: str, key: str, tmp_path
     assert not list(tmp_path.iterdir())
 
 
-def test_exactly_one_target_is_named(tmp_path: Path) -> None:
+def test_at_most_one_target_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no model 'nowhere'" in refusal().problem
+    assert "--merged nowhere-merged" in capsys.readouterr().err
     named = [word for kind in KINDS for word in (f"--{kind}", str(tmp_path / kind))]
-    for words in ([], named[:4], named):
+    for words in (named[:4], named):
         assert "--merged FOLDER" in refusal(*words).fix
     with pytest.raises(click.UsageError):
         group.main(["export"], "agentlite", standalone_mode=False)

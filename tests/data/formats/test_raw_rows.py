@@ -183,12 +183,14 @@ def test_parquet_rows_are_read_with_their_number(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_is_an_error_with_a_way_out(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_bytes(b"\n \r\n\xef\xbb\xbf\n")
     (tmp_path / "wide.jsonl").write_bytes('{"a": 1}'.encode("utf-16"))
+    (tmp_path / "code.py").write_text("import json\n\ndef rows():\n    return [{}]\n")
     os.mkfifo(tmp_path / "pipe")
     expected = {
         "row.jsonl": ("no such file", "rows.jsonl"),
         "": ("directory", "*.jsonl"),
         "rows.jsonl": ("no rows", "one JSON object per line"),
         "wide.jsonl": ("UTF-16", "iconv"),
+        "code.py": ("text without a line that begins with {", "--formats"),
         "pipe": ("not a regular file", "prep -"),
         "a\0b": ("cannot be read", "may read"),
     }
