@@ -30,13 +30,15 @@ function read([id, turn, record, expected, slices, said], index, data) {
   return {
     index, called, id, turn, anchor: `${id}/${turn}`, expected, slices, prompt, recorded: messages[turn], tools: tools.map((tool) => data.tools[tool]),
     question: asked ? asked[1].replace(/\s+/g, " ").slice(0, 300) : id,
-    said: said.map(([model, text, problem, values, tokens, calls, wrong]) => ({ model, text, problem, values, tokens, calls, wrong })),
+    said: said.map(([model, text, problem, values, tokens, calls, wrong]) => (
+      { model, text, problem, values, tokens, calls, wrong, decision: values[data.metrics.indexOf("call_decision")] ?? null })),
   };
 }
 
+// Where a figure is of calls alone, and no call is expected, call or no call says whether the answer is right.
 function outcome(said, metric) {
   if (said.problem) return "unreadable";
-  const value = said.values[metric];
+  const value = said.values[metric] ?? said.decision;
   return value === null ? "unmeasured" : value >= 1 ? "full" : value > 0 ? "partial" : "none";
 }
 
@@ -146,7 +148,7 @@ function tool([name, description, parameters]) {
 }
 
 function answer(said, step, data, metric) {
-  const values = data.metrics.map((name, at) => [name, said.values[at]]).filter(([, value]) => value !== null);
+  const values = data.titles.map((name, at) => [name, said.values[at]]).filter(([, value]) => value !== null);
   const figures = values.map(([name, value]) => `${name} ${Number.isInteger(value) ? value : value.toFixed(2)}`);
   if (said.tokens) figures.push(`${said.tokens} tokens`);
   const right = said.values[data.metrics.indexOf("exact_call")] === 1;
@@ -252,10 +254,10 @@ function predictions(place, data) {
     detail: (step) => detail(step, data, chosen.metric),
     failed: (step) => step.said.some((said) => (chosen.model < 0 || said.model === chosen.model)
       && ["none", "partial", "unreadable"].includes(outcome(said, chosen.metric))),
-    counted: (count) => `${count} of ${items.length} prompts.  ${data.models.length > 1 ? `One mark per model (${data.models.join(", ")})` : "Marks"} by ${data.metrics[chosen.metric]}: ● right, ○ wrong, ✕ unreadable, · not measured.`,
+    counted: (count) => `${count} of ${items.length} prompts.  ${data.models.length > 1 ? `One mark per model (${data.models.join(", ")})` : "Marks"} by ${data.titles[chosen.metric]}: ● right, ○ wrong, ✕ unreadable, · not measured.`,
     filters: (choose) => [
       select("model", [[-1, "any model"], ...data.models.map((name, at) => [at, name])], -1, (value) => choose({ model: Number(value) })),
-      select("by", data.metrics.map((name, at) => [at, name]), chosen.metric, (value) => choose({ metric: Number(value) })),
+      select("by", data.titles.map((name, at) => [at, name]), chosen.metric, (value) => choose({ metric: Number(value) })),
       select("outcome", Object.entries(OUTCOMES), "any", (value) => choose({ outcome: value })),
       ...(wrong.length ? [select("wrong by", [["", "any"], ...wrong.map((name) => [name, name])], "", (value) => choose({ wrong: value }))] : []),
       ...(problems.length ? [select("problem", [["", "any"], ...problems.map((name) => [name, name])], "", (value) => choose({ problem: value }))] : []),
@@ -407,7 +409,7 @@ function rollouts(place, data) {
     counted: (count) => `${count} of ${items.length} rollouts, the worst first.${data.metrics.length ? `  Marks: by ${data.metrics[chosen.metric]}.` : ""}`,
     filters: (choose) => [
       ...(data.models.length > 1 ? [select("model", [[-1, "any model"], ...data.models.map((name, at) => [at, name])], -1, (value) => choose({ model: Number(value) }))] : []),
-      ...(data.metrics.length > 1 ? [select("by", data.metrics.map((name, at) => [at, name]), 0, (value) => choose({ metric: Number(value) }))] : []),
+      ...(data.metrics.length > 1 ? [select("by", data.titles.map((name, at) => [at, name]), 0, (value) => choose({ metric: Number(value) }))] : []),
       select("outcome", Object.entries(outcomes), "any", (value) => choose({ outcome: value })),
       select("ended by", [["", "anything"], ...ended.map((name) => [name, name])], "", (value) => choose({ ended: value })),
       select("task", [["", "any task"], ...tasks.map((name) => [name, name])], "", (value) => choose({ task: value })),

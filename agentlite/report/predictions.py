@@ -18,6 +18,7 @@ from agentlite.report.packing import (
     packed_tool,
 )
 from agentlite.report.read_run import Json, ReportedEvaluation, WorkspaceRun
+from agentlite.scoring.metrics.figures import TITLES
 from agentlite.scoring.metrics.tool_calls import WRONG_KINDS
 
 NO_CALL, UNREADABLE = "no call", "unreadable"
@@ -152,6 +153,7 @@ def _contents(
     return {
         "models": list(models),
         "metrics": list(metrics),
+        "titles": [TITLES.get(name, name) for name in metrics],
         "records": records,
         "tools": list(tools),
         "steps": packed,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from agentlite.cli.help_page import Command
 from agentlite.cli.options import WORKSPACE, RunOptions
-from agentlite.config.fields import ARGUMENT, Count, Flag, Section, fields_of
+from agentlite.config.fields import ARGUMENT, COMMON, Count, Flag, Section, fields_of
 from agentlite.config.metavars import File, Folder, Metavar, Model
 from agentlite.core.console import notice
 from agentlite.core.errors import GATE, UserError
@@ -26,19 +26,19 @@ ONLY_FOR = {
 
 class ExportOptions(RunOptions, frozen=True, kw_only=True):
     model: Annotated[Model, ARGUMENT]
-    merged: Annotated[Folder, FORMS] = ""
+    merged: Annotated[Folder, FORMS, COMMON] = ""
     """write the base model with the adapter merged into its weights, the default"""
-    adapter: Annotated[Folder, FORMS] = ""
+    adapter: Annotated[Folder, FORMS, COMMON] = ""
     """write only the adapter, for PEFT"""
-    gguf: Annotated[File, FORMS] = ""
+    gguf: Annotated[File, FORMS, COMMON] = ""
     """write a GGUF file, by llama.cpp's own converter"""
-    ollama: Annotated[Folder, FORMS] = ""
+    ollama: Annotated[Folder, FORMS, COMMON] = ""
     """write a GGUF file and a Modelfile"""
-    llama_cpp: Annotated[Folder, Flag(variable="LLAMA_CPP"), GGUF_OPTIONS] = ""
+    llama_cpp: Annotated[Folder, Flag(variable="LLAMA_CPP"), GGUF_OPTIONS, COMMON] = ""
     """source folder of llama.cpp"""
     outtype: Annotated[Literal["f32", "f16", "bf16", "q8_0", "auto"], GGUF_OPTIONS] = "f16"
     """number format of the weights in GGUF"""
-    quantize: Annotated[str, Metavar("TYPE"), GGUF_OPTIONS] = ""
+    quantize: Annotated[str, Metavar("TYPE"), GGUF_OPTIONS, COMMON] = ""
     """quantization by llama.cpp's llama-quantize, such as Q4_K_M"""
     tools: Annotated[File, GGUF_OPTIONS] = ""
     """JSON list of tools, for the SYSTEM of the Modelfile"""
@@ -49,9 +49,9 @@ class ExportOptions(RunOptions, frozen=True, kw_only=True):
     check: Annotated[Count, FORMS] = 40
     """test records that are asked of the model and of what was written; the exit code is 9 if that
     is worse beyond noise"""
-    no_check: Annotated[bool, FORMS] = False
-    """ask neither"""
-    force: Annotated[bool, WORKSPACE] = False
+    no_check: Annotated[bool, FORMS, COMMON] = False
+    """leave this comparison of answers out"""
+    force: Annotated[bool, WORKSPACE, COMMON] = False
     """replace an earlier export"""
 
 

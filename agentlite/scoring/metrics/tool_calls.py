@@ -299,8 +299,8 @@ WRONG_KINDS = {
     "missing_optional": "optional parameter left out",
     "extra_parameter": "parameter too many",
     "wrong_type": "value of a wrong type",
-    "other_text": "another text",
-    "other_value": "another number, list or other value",
+    "other_text": "wrong value, a text",
+    "other_value": "wrong value, a number or a list",
 }
 # the problems of a prompt that has no answer at all
 TOO_LONG = "prompt longer than max_length"

@@ -39,6 +39,12 @@ def test_an_option_that_changes_nothing_is_refused(kind: str, key: str, tmp_path
     assert not list(tmp_path.iterdir())
 
 
+def test_the_short_help_names_every_target(capsys: pytest.CaptureFixture[str]) -> None:
+    group.main(["export", "--help"], "agentlite", standalone_mode=False)
+    text = capsys.readouterr().out
+    assert all(f"--{kind}" in text for kind in KINDS)
+
+
 def test_at_most_one_target_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no model 'nowhere'" in refusal().problem
     assert "--merged nowhere-merged" in capsys.readouterr().err
