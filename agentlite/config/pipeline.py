@@ -79,7 +79,7 @@ agentlite dpo --loss-type ipo --out dpo-ipo
 agentlite grpo
 agentlite grpo --model dpo --out grpo-2 --weights exact=1,task_completion=0
 agentlite grpo --rewards mine.py:short --skip-solved
-agentlite grpo --env shop.py:Shop --tasks tasks.jsonl --credit turn
+agentlite grpo --env shop.py:Shop --tasks tasks.jsonl
 """,
         other_names="ppo rl rlhf",
         trains=True,  # not under torchrun: it samples while it trains

@@ -578,8 +578,6 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     gae_lambda: Annotated[Share, LOSS, NO_FLAG] = 0.95
     """how much later tokens count in the advantage of PPO: 1 is what was earned less the value, 0
     looks one token ahead"""
-    credit: Annotated[Literal["trajectory", "turn", "state"], LOSS] = "trajectory"
-    """with --env, what shares an advantage: whole rollouts, turns, or turns from the same state"""
     skip_solved: Annotated[bool, SAMPLING] = False
     """leave out prompts whose first group all score the same"""
     order: Annotated[Order, SAMPLING, NO_FLAG] = "shuffled"

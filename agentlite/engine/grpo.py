@@ -95,8 +95,7 @@ Reward = Mapping[str, float] | None
 
 class LearnedRow(NamedTuple):
     """A row of a step: a prompt, what follows, a mask of the same length that is 1 on what was
-    sampled, the logarithms of its probabilities (0 elsewhere), and what it earns. `advantages`:
-    of each id, where they are not one for the whole row.
+    sampled, the logarithms of its probabilities (0 elsewhere), and what it earns.
     """
 
     prompt: Sequence[int]
@@ -104,7 +103,6 @@ class LearnedRow(NamedTuple):
     mask: Sequence[int]
     log_probabilities: Sequence[float]
     reward: Reward
-    advantages: Sequence[float] = ()
 
 
 Draw = Callable[[Sequence[local_sampler.SampleRequest], Decoding], list[local_sampler.Sample]]
@@ -274,7 +272,7 @@ def make_trainer(
     plan = schedule(settings, task.prompt_count)
     groups = plan.rows // settings.group_size
     order = prompt_order(task.prompt_count, groups, settings.seed, task.levels)
-    trl_trainer = trainer.adjust_trainer(_credited(GRPOTrainer))(
+    trl_trainer = trainer.adjust_trainer(GRPOTrainer)(
         model=adapter.add_adapter(loaded, settings),
         reward_funcs=[_reward(name) for name in task.weights],
         args=arguments(settings, folder, task, micro),
@@ -284,26 +282,6 @@ def make_trainer(
     )
     adapter.keep_reference(trl_trainer.model)
     return trl_trainer
-
-
-def _credited(trl_class: Any) -> Any:
-    """TRL gives all ids of a row one advantage; its loss, and Unsloth's, takes a row's own too."""
-
-    class Credited(trl_class):  # type: ignore[misc]  # a class made at run time
-        turn_advantages: Sequence[Sequence[float]] = ()
-
-        def _generate_and_score_completions(self, inputs: Any) -> Any:
-            import torch
-
-            output = super()._generate_and_score_completions(inputs)
-            if any(self.turn_advantages):
-                each = torch.zeros(output["completion_ids"].shape, dtype=torch.float32)
-                for row, of_row in enumerate(self.turn_advantages):
-                    each[row, : len(of_row)] = torch.tensor(of_row)
-                output["advantages"] = each.to(output["advantages"].device)
-            return output
-
-    return Credited
 
 
 def _reward(part: str) -> Callable[..., list[float | None]]:
@@ -334,7 +312,6 @@ def _rollout(
         fixed = partial(kept_in_training, settings, model)
         sampler = Loaded(model, loaded.tokenizer, fixed)
         rows = task.sample(partial(draw, sampler, answers=next(iter(engines), None)), groups, step)
-        trl_trainer.turn_advantages = [row.advantages for row in rows]
         measured = trl_trainer._metrics["train"]
         measured["surprisal"].append(surprisal(rows))
         if step % LOOK_EVERY == 0:

@@ -175,9 +175,6 @@ def of_environments(settings: GrpoSettings) -> Mistakes:
             problem = "is for recorded prompts, and --env has none."
             fix = "Leave one of the two out. Tasks that teach nothing rest (rest_epochs)."
             yield key, problem, fix
-    if settings.credit != "trajectory" and settings.scale_rewards in ("batch", "component"):
-        problem = f"compares turns within a group, with --credit {settings.credit}."
-        yield "scale_rewards", problem, "Take group or none."
 
 
 def of_vllm(settings: GrpoSettings) -> Mistakes:

@@ -1,14 +1,11 @@
-"""What a rollout earns: its world's scores, what is counted of it, its trace, rewards of your own;
-and what each of its turns earns beside the other rollouts of its task.
+"""What a rollout earns: its world's scores, what is counted of it, its trace, rewards of your own.
 
 docs/rewards.md has the formulas.
 """
 
-from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import chain, islice
-from statistics import fmean, stdev
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -34,11 +31,9 @@ from agentlite.scoring.rewards import (
 from agentlite.scoring.rewards.attempt import trace_step
 from agentlite.scoring.rewards.call_matching import ordered, uses
 
-# numbers that add up from turn to turn, and those of the whole rollout; their weights are 0 or less
-BY_TURN = ("turns", "calls", "failed_calls")
-COUNTED = (*BY_TURN, "tool_errors", "repeated_calls")
+# their weights are 0 or less
+COUNTED = ("turns", "calls", "failed_calls", "tool_errors", "repeated_calls")
 EXTRA_CALLS, PROGRESS = "extra_calls", "progress"
-EPSILON = 1e-4  # TRL adds it to a standard deviation
 ALL = (*WEIGHTS, PROGRESS, *COUNTED, EXTRA_CALLS)  # beside the scores of a world
 
 
@@ -181,71 +176,3 @@ class ScoredRollout(NamedTuple):
 
     rollout: Trajectory
     components: Mapping[str, float] | None
-
-
-def turn_advantages(
-    group: Sequence[ScoredRollout],
-    weights: Mapping[str, float],
-    credit: Literal["turn", "state"],
-    scaled: bool,
-) -> list[list[float]]:
-    """For each rollout of a task, the advantage of each of its turns.
-
-    A turn's return is what its rollout earns from there on: what is counted at this turn and later,
-    and every other component at the end. `turn` compares it with the returns of the same turn in
-    the other rollouts. `state` compares it with those of all turns of the group that began in the
-    same state, and adds the advantage of the whole rollout (GiGPO, arXiv 2505.10978, without a
-    discount). `scaled`: divided by the standard deviation of what is compared. A rollout without
-    components is not compared: its advantages are 0.
-    """
-    returns = [_returns(scored, weights) for scored in group]
-    if credit == "turn":
-        steps = _compared(returns, [[*range(len(of))] for of in returns], scaled)
-    else:
-        states = [[turn.state for turn in scored.rollout.turns] for scored in group]
-        alike = _compared(returns, states, scaled)
-        wholes = _compared([of[:1] for of in returns], [[""] for _ in group], scaled)
-        steps = [[whole[0] + step for step in of] for whole, of in zip(wholes, alike, strict=True)]
-    return [
-        of or [0.0] * len(scored.rollout.turns) for of, scored in zip(steps, group, strict=True)
-    ]
-
-
-def _returns(scored: ScoredRollout, weights: Mapping[str, float]) -> list[float]:
-    """What is earned from each turn on; that of the first is the total."""
-    if scored.components is None:
-        return []
-    earned = sum(
-        weight * scored.components.get(name, 0.0)
-        for name, weight in weights.items()
-        if name not in BY_TURN
-    )
-    returns = []
-    for turn in reversed(scored.rollout.turns):
-        failed = sum(failed for _, failed in turn.results)
-        for name, count in zip(BY_TURN, (1, len(turn.results), failed), strict=True):
-            earned += weights.get(name, 0.0) * count
-        returns.append(earned)
-    return returns[::-1]
-
-
-def _compared(
-    values: Sequence[Sequence[float]], keys: Sequence[Sequence[Hashable]], scaled: bool
-) -> list[list[float]]:
-    """Each value less the mean of those with its key."""
-    alike: dict[Hashable, list[float]] = defaultdict(list)
-    for of_rollout, keys_of_rollout in zip(values, keys, strict=True):
-        for value, key in zip(of_rollout, keys_of_rollout, strict=False):
-            alike[key].append(value)
-    means = {key: fmean(of_key) for key, of_key in alike.items()}
-    scales = {
-        key: stdev(of_key) + EPSILON if scaled and len(of_key) > 1 else 1.0
-        for key, of_key in alike.items()
-    }
-    return [
-        [
-            (value - means[key]) / scales[key]
-            for value, key in zip(of_rollout, keys_of_rollout, strict=False)
-        ]
-        for of_rollout, keys_of_rollout in zip(values, keys, strict=True)
-    ]

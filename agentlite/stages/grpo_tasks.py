@@ -16,7 +16,7 @@ from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded
 from agentlite.engine.sampler import rollout_answers
 from agentlite.environments.rollout import GOLD, RolloutAnswer, RolloutPrompt, roll
-from agentlite.environments.rollout_rewards import RolloutScorer, ScoredRollout, turn_advantages
+from agentlite.environments.rollout_rewards import RolloutScorer, ScoredRollout
 from agentlite.environments.tasks import TASKS, write_tasks
 from agentlite.environments.trajectories import (
     LOST,
@@ -68,10 +68,9 @@ class TaskSampling:
             settings, num_samples=settings.group_size, batch_size=together
         )
         agent = prepare(of_rollouts, target.run, target.begun)
-        setup = agent.setup._replace(states=settings.credit == "state")
         self.settings, self.folder = settings, target.folder
-        self.agent, self.size = agent._replace(setup=setup), together
-        self.source, self.protocol = agent.source, setup.protocol.name
+        self.agent, self.size = agent, together
+        self.source, self.protocol = agent.source, agent.setup.protocol.name
         self.inputs = {name: value for name, value in agent.inputs.items() if name != "model"}
         self.longest_row = settings.max_length
         self.count, self.what = len(agent.tasks), f"tasks of {settings.env}"
@@ -80,7 +79,7 @@ class TaskSampling:
         self.halt: list[Exception] = []
         self.decoding = Decoding(
             settings.max_new_tokens, settings.temperature, settings.top_p, settings.seed
-        ).under(setup.template)
+        ).under(agent.setup.template)
 
     def read(self, functions: Mapping[str, Component]) -> None:
         """Raises UserError for weights that do not fit the scores, or without a world."""
@@ -147,10 +146,7 @@ class TaskSampling:
             self.file.append(msgspec.to_builtins(rollout))
         scored = self._scored(done)
         self._count(scored)
-        rows = [
-            self._row(rollout, logprobs, advantages)
-            for rollout, advantages in zip(scored, self._advantages(scored), strict=True)
-        ]
+        rows = [self._row(rollout, logprobs) for rollout in scored]
         if not any(any(row.mask) for row in rows):
             raise _nothing_sampled(done, self.agent, self.settings)
         return _of_one_prompt_length(rows)
@@ -166,24 +162,10 @@ class TaskSampling:
             scored.append(ScoredRollout(rollout, weighed if components and not error else None))
         return scored
 
-    def _advantages(self, scored: Sequence[ScoredRollout]) -> list[list[float]]:
-        """Of each turn, or none where TRL gives a whole rollout one."""
-        credit, size = self.settings.credit, self.settings.group_size
-        if credit == "trajectory":
-            return [[] for _ in scored]
-        scaled = self.settings.scale_rewards == "group"
-        groups = [scored[start : start + size] for start in range(0, len(scored), size)]
-        return [
-            advantages
-            for group in groups
-            for advantages in turn_advantages(group, self.weights, credit, scaled)
-        ]
-
     def _row(
         self,
         scored: ScoredRollout,
         logprobs: Mapping[tuple[RolloutKey, int], Sequence[float]],
-        advantages: Sequence[float],
     ) -> grpo.LearnedRow:
         """A rollout is a row. Of one that is several, since the template rewrites its history, one
         is drawn, so that a step has as many rows as planned.
@@ -202,7 +184,6 @@ class TaskSampling:
             row.mask,
             [0.0 if turn == READ else next(of_ids[turn]) for turn in row.turns],
             reward,
-            [0.0 if turn == READ else advantages[turn] for turn in row.turns] if advantages else [],
         )
 
     def _count(self, scored: Sequence[ScoredRollout]) -> None:
@@ -232,14 +213,14 @@ class TaskSampling:
 
 def _score_names(settings: GrpoSettings, agent: Agent, has_gold: bool) -> list[str]:
     """By the world of one of the first tasks, before anything is done in it. Raises UserError where
-    it has no score, or no state that is needed, and where none of them can be built.
+    it has no score, and where none of them can be built.
     """
     problems: list[str] = []
     for task in agent.tasks[:TRIED]:
         try:
             with agent.setup.environment.world(agent.setup.limits) as world:
                 world.reset(task.row)
-                names, state = [*world.scores()], world.state() if agent.setup.states else ""
+                names = [*world.scores()]
             break
         except WorldError as error:
             problems.append(f"the world of task {task.name} is lost: {error}.")
@@ -253,36 +234,27 @@ def _score_names(settings: GrpoSettings, agent: Agent, has_gold: bool) -> list[s
             "--rewards file.py:function.",
             location=settings.env,
         )
-    if state is None:
-        raise UserError(
-            "has no state() by which turns could be compared.",
-            "Give the class a state() that returns JSON, or take --credit turn.",
-            location=settings.env,
-        )
     return names
 
 
 def _of_one_prompt_length(rows: Sequence[grpo.LearnedRow]) -> list[grpo.LearnedRow]:
     """Prompts cut to the shortest, with the rest of each at the head of what follows, not learned.
 
-    So nothing is padded on the left: Unsloth moves rows that are, and would not move their
-    advantages. And a batch is as wide as its longest row: TRL pads prompts and what follows apart,
-    so a long prompt beside a long rollout would take up to twice max_length.
+    So a batch is as wide as its longest row: TRL pads prompts and what follows apart, and a long
+    prompt beside a long rollout would take up to twice max_length.
     """
     shortest = min(len(row.prompt) for row in rows if any(row.mask))
-    credited, cut = any(row.advantages for row in rows), []
+    cut = []
     for row in rows:
         if not any(row.mask):  # of a rollout without a turn: it teaches nothing
-            row = row._replace(prompt=[*row.prompt[:1]] * shortest, advantages=[0.0] * len(row.ids))
+            row = row._replace(prompt=[*row.prompt[:1]] * shortest)
         more = len(row.prompt) - shortest
-        unlearned = [0.0] * more
         cut.append(
             row._replace(
                 prompt=row.prompt[:shortest],
                 ids=[*row.prompt[shortest:], *row.ids],
                 mask=[0] * more + [*row.mask],
-                log_probabilities=[*unlearned, *row.log_probabilities],
-                advantages=[*unlearned, *row.advantages] if credited else [],
+                log_probabilities=[0.0] * more + [*row.log_probabilities],
             )
         )
     return cut

@@ -20,7 +20,7 @@ live() {
   agentlite rollout "${tasks[@]}" --model sft --split train -n 2 --limit 44 --temperature .5 --max-new-tokens 128
   agentlite prep --from rollout --keep 'best,progress>=0.2' --max-length 2672 --long-rows filter --out prep-best
   agentlite sft --data prep-best --model sft -b 1 --gradient-accumulation 2 --epochs 1 --lr 2e-4 --save-steps 4 --out sft-2
-  agentlite grpo "${tasks[@]}" --model sft --weights progress=1,state=.5,failed_calls=-.1 --credit turn --max-steps 6 \
+  agentlite grpo "${tasks[@]}" --model sft --weights progress=1,state=.5,failed_calls=-.1 --max-steps 6 \
     -b 1 --gradient-accumulation 4 --group-size 4 --lr 1e-4 --max-new-tokens 128 --max-length 3072 --save-steps 1
   agentlite eval "${tasks[@]}" "${measured[@]}" --model $base --model sft --model sft-2 --model grpo
 }

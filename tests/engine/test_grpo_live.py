@@ -18,18 +18,17 @@ LOSS_TYPES = get_args(get_type_hints(GrpoSettings)["loss_type"])
 REWARDS = (1.0, 0.0, 0.25, 0.75)
 
 
-def rows(credited: bool) -> list[LearnedRow]:
+def rows() -> list[LearnedRow]:
     """Two groups of two, of other lengths; between two turns of the model's stands a result."""
     chance = random.Random(5)
     made = []
     for number, reward in enumerate(REWARDS):
         turns = [[chance.randrange(100, 900) for _ in range(n)] for n in (3 + number, 4, 2)]
-        prompt = [chance.randrange(100, 900) for _ in range(4 if credited else 4 + number)]
+        prompt = [chance.randrange(100, 900) for _ in range(4 + number)]
         ids = [one for turn in turns for one in turn]
         mask = [1] * len(turns[0]) + [0] * 4 + [1] * 2
-        advantages = [0.3 - number, *[-0.2] * (len(ids) - 1)] if credited else []
         parts = {"even": reward, "long": number / 3, "timeout": 0.0}
-        made.append(LearnedRow(prompt, ids, mask, [-1.0] * len(ids), parts, advantages))
+        made.append(LearnedRow(prompt, ids, mask, [-1.0] * len(ids), parts))
     return made
 
 
@@ -67,9 +66,7 @@ def share(loss_type: str, row: LearnedRow, made: list[LearnedRow], most: int) ->
     }[loss_type]
 
 
-def gradients(
-    model: str, folder: str, engine: str, credited: bool = False, **changes: str
-) -> float:
+def gradients(model: str, folder: str, engine: str, **changes: str) -> float:
     """By how much the trainer's gradient differs from the one by hand, relative to the largest."""
     import torch
 
@@ -85,7 +82,7 @@ def gradients(
         temperature=1.0,
         **changes,
     )
-    made = rows(credited)
+    made = rows()
     loaded = load(source(Path(model)), loading_of(settings), trainable=True)
     live = task()._replace(sample=lambda draw, groups, step: made, is_live=True)
     trainer = grpo_trainer.make_trainer(
@@ -110,8 +107,7 @@ def gradients(
         logits = plain_logits(policy, [*row.prompt, *row.ids])
         likely = logits[len(row.prompt) - 1 : -1].float().log_softmax(-1)
         for n, (token, sampled) in enumerate(zip(row.ids, row.mask, strict=True)):
-            advantage = row.advantages[n] if credited else alike[place]
-            loss = loss - sampled * advantage * likely[n, token] * factor
+            loss = loss - sampled * alike[place] * likely[n, token] * factor
     loss.backward()
     largest = max(one.grad.abs().max() for one in trained.values())
     assert largest > 1e-4
@@ -131,13 +127,12 @@ def plain_logits(policy: Any, ids: list[int]) -> Any:
             os.environ["UNSLOTH_RETURN_HIDDEN_STATES"] = before
 
 
-@pytest.mark.parametrize("credited", [False, True])
 @pytest.mark.parametrize("engine", ["hf", "unsloth"])
 def test_the_gradient_is_that_of_the_sampled_tokens_alone(
-    engine, credited, tiny_model, tmp_path, monkeypatch
+    engine, tiny_model, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(grpo_trainer, "sampler_gaps", lambda *_: [0.0])  # undone behind the test
-    assert gradients(str(tiny_model), str(tmp_path), engine, credited) < 1e-3
+    assert gradients(str(tiny_model), str(tmp_path), engine) < 1e-3
 
 
 CASES: list[dict[str, Any]] = [
@@ -161,6 +156,5 @@ def simulated_gradients(model: str, folder: str, cases: list[dict[str, Any]]) ->
 
 def test_the_same_holds_for_the_loss_of_unsloth_on_cuda(tiny_model, tmp_path):
     """Simulated, and not run on a GPU."""
-    cases = [{"credited": False}, {"credited": True}]
-    for difference in simulated(simulated_gradients, tiny_model, tmp_path, cases, card="rtx3060"):
-        assert difference < 0.05  # in 16 bit
+    [difference] = simulated(simulated_gradients, tiny_model, tmp_path, [{}], card="rtx3060")
+    assert difference < 0.05  # in 16 bit

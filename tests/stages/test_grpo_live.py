@@ -108,11 +108,10 @@ def test_what_is_learned_is_what_was_sampled(talk, tiny_model, smollm2, engine):
     assert logged[0]["kl"] == pytest.approx(0, abs=1e-5) and logged[-1]["grad_norm"] > 0
 
 
-@pytest.mark.parametrize("credit", ["state"])
-def test_a_run_that_was_stopped_ends_with_the_same_bytes(talk, tiny_model, monkeypatch, credit):
+def test_a_run_that_was_stopped_ends_with_the_same_bytes(talk, tiny_model, monkeypatch):
     from agentlite.stages import grpo_tasks
 
-    train(talk, tiny_model, "whole", credit=credit)
+    train(talk, tiny_model, "whole")
     begun, roll = [], grpo_tasks.roll
 
     def stops(*given):
@@ -124,10 +123,10 @@ def test_a_run_that_was_stopped_ends_with_the_same_bytes(talk, tiny_model, monke
     with monkeypatch.context() as patched:
         patched.setattr(grpo_tasks, "roll", stops)
         with pytest.raises(KeyboardInterrupt):
-            train(talk, tiny_model, "cut", credit=credit)
+            train(talk, tiny_model, "cut")
     newest = checkpoints.newest(talk / "run/cut")
     assert newest is not None and newest.name == "checkpoint-2"
-    assert train(talk, tiny_model, "cut", credit=credit).figures["steps"] == 4
+    assert train(talk, tiny_model, "cut").figures["steps"] == 4
     for file in ("trajectories.jsonl", "adapter/adapter_model.safetensors"):
         whole, cut = ((talk / "run" / name / file).read_bytes() for name in ("whole", "cut"))
         assert whole == cut, file
@@ -166,10 +165,7 @@ def test_its_rollouts_make_pairs_and_training_rows(talk, tiny_model):
         agentlite.prep(run=str(talk / "run"), trajectories="grpo", model=str(tiny_model))
 
 
-def test_a_class_without_scores_or_state_is_refused(talk, tiny_model):
-    (talk / "talk.py").write_text(TALK.replace("def state", "def _state"), encoding="utf-8")
-    with pytest.raises(UserError, match="no state"):
-        train(talk, tiny_model, credit="state")
+def test_a_class_without_scores_is_refused(talk, tiny_model):
     (talk / "talk.py").write_text(TALK.replace("def get_scores", "def _scores"), encoding="utf-8")
     with pytest.raises(UserError, match="no score"):
         train(talk, tiny_model)

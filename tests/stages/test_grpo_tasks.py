@@ -10,9 +10,8 @@ from agentlite.config.settings import GrpoSettings
 from agentlite.core.row_files import read_rows
 from agentlite.engine.grpo import LearnedRow
 from agentlite.engine.local_sampler import Sample
-from agentlite.environments.rollout_rewards import RolloutScorer, ScoredRollout
+from agentlite.environments.rollout_rewards import RolloutScorer
 from agentlite.environments.tasks import TASKS as TASKS_FILE
-from agentlite.environments.trajectories import ModelTurn, Trajectory
 from agentlite.stages.grpo_tasks import TaskSampling, _of_one_prompt_length
 from agentlite.workspace.run_folder import RunTarget
 
@@ -70,7 +69,6 @@ def test_a_step_that_is_taken_again_is_the_same(tmp_path, acting, smollm2):
 @st.composite
 def steps(draw: st.DrawFn) -> list[LearnedRow]:
     """Rows with prompts of any length. Some are of rollouts without a turn, but never all."""
-    credited = draw(st.booleans())
     lengths = st.tuples(st.integers(1, 40), st.integers(1, 40))
     rows = []
     for number, (before, after) in enumerate(draw(st.lists(lengths, min_size=1, max_size=6))):
@@ -80,17 +78,15 @@ def steps(draw: st.DrawFn) -> list[LearnedRow]:
         ids = [1000 * number + place for place in range(after)]
         mask = [1, *draw(st.lists(st.integers(0, 1), min_size=after - 1, max_size=after - 1))]
         likely = [-0.5 * sampled * (place + 1) for place, sampled in enumerate(mask)]
-        advantages = [float(place) for place in range(after)] if credited else []
         prompt = [-one for one in range(1, before + 1)]
-        rows.append(LearnedRow(prompt, ids, mask, likely, {}, advantages))
+        rows.append(LearnedRow(prompt, ids, mask, likely, {}))
     return draw(st.permutations(rows))
 
 
-def learned(row: LearnedRow) -> list[tuple[int, float, float]]:
-    """Each token with a part in the loss, its log-probability and its own advantage."""
-    advantages = row.advantages or [0.0] * len(row.ids)
-    columns = zip(row.ids, row.mask, row.log_probabilities, advantages, strict=True)
-    return [(token, likely, own) for token, sampled, likely, own in columns if sampled]
+def learned(row: LearnedRow) -> list[tuple[int, float]]:
+    """Each token with a part in the loss, and its log-probability."""
+    columns = zip(row.ids, row.mask, row.log_probabilities, strict=True)
+    return [(token, likely) for token, sampled, likely in columns if sampled]
 
 
 @given(steps())
@@ -102,31 +98,5 @@ def test_a_batch_is_as_wide_as_its_longest_row_and_the_same_tokens_are_learned(r
     assert width <= max(len(row.prompt) + len(row.ids) for row in rows)
     for before, after in zip(rows, cut, strict=True):
         assert learned(after) == learned(before)
-        credited = any(row.advantages for row in rows)
-        assert len(after.advantages) == (len(after.ids) if credited else 0)
         if any(before.mask):
             assert [*after.prompt, *after.ids] == [*before.prompt, *before.ids]
-
-
-def turn(text, results=(), ended="turn", problem=""):
-    return ModelTurn("figs", 0, 0, text, ended, 3, results, problem=problem)
-
-
-def rollout(*turns, ended="user", sample=0, task="figs", problem=""):
-    return Trajectory(task, sample, "", [], [], [*turns], ended, {}, problem)
-
-
-@pytest.mark.parametrize("scale", ["group", "none"])
-def test_the_turns_of_a_group_are_compared_with_each_other_alone(tmp_path, acting, scale):
-    """Two tasks: one of which a rollout earns more than the other, and one that earns the same."""
-    totals = (1.0, 0.0, 0.25, 0.25)
-    earned = [
-        ScoredRollout(rollout(turn("Done."), sample=n), {"env": total})
-        for n, total in enumerate(totals)
-    ]
-    with opened(tmp_path / "grpo", acting, credit="turn", scale_rewards=scale) as rollouts:
-        [[first], [second], *others] = rollouts._advantages(earned)
-    half = 0.5 / 0.5**0.5 if scale == "group" else 0.5
-    assert (first, second) == pytest.approx((half, -half), abs=1e-3) and others == [[0.0], [0.0]]
-    with opened(tmp_path / "grpo", acting, scale_rewards=scale) as rollouts:
-        assert rollouts._advantages(earned) == [[]] * 4  # TRL gives a whole rollout one
