@@ -14,7 +14,6 @@ from agentlite.report import ablation, bfcl_scores, charts, retrieval_tables, ta
 from agentlite.report.bfcl_scores import as_json, bfcl_table
 from agentlite.report.headline import headline
 from agentlite.report.predictions import MOST, confusion, pack_predictions, read_answers
-from agentlite.report.provenance import commands, is_given, origins
 from agentlite.report.read_run import Json, ReportedEvaluation, WorkspaceRun, read_run
 from agentlite.report.rollouts import file_of, files_of, pack_rollouts, read_rollouts
 from agentlite.report.tables import Table
@@ -56,7 +55,7 @@ def reports(run: WorkspaceRun) -> dict[str, str]:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"tables": tables, "charts": charts, "is_given": is_given}
+    environment.globals |= {"tables": tables, "charts": charts}
     environment.globals |= {"ablation": ablation, "bfcl_scores": bfcl_scores}
     environment.globals |= {"by_metric": _by_metric, "by_pair": _by_pair}
     environment.globals |= {"explanations": EXPLANATIONS, "titles": TITLES}
@@ -122,10 +121,8 @@ def _contents(run: WorkspaceRun) -> Json:
         "Ablation": ablation.ablations(run),
         "Retrieval": retrievers,
         "Training": trained,
-        "Lineage": origins(run),
         "Data": data,
         "Settings": stages,
-        "Commands": commands(run),
     }
     links = [
         (f"{title.lower()}-{number}", f"{title}{evaluation['on']}")

@@ -6,9 +6,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Struct, structs
 
 from agentlite.config.pipeline import STAGES
+from agentlite.config.settings import COMMANDS, default, fields
 from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.core.row_files import Row, read_rows
 from agentlite.workspace import run_folder
@@ -61,6 +63,14 @@ class ReportedStage(StoredStage, frozen=True):
     @property
     def outputs(self) -> dict[str, str]:
         return self.done.outputs if self.done else {}
+
+    def is_given(self, key: str) -> bool:
+        """Whether a setting is not the default."""
+        command = self.plan.command
+        if command not in COMMANDS or key not in fields(command):
+            return False
+        usual = msgspec.json.decode(msgspec.json.encode(default(command, key)))  # as in a plan
+        return bool(self.settings[key] != usual)
 
     def json(self, name: str) -> Json:
         """One of its files; {} if it is missing or cannot be trusted."""

@@ -12,18 +12,13 @@ import zlib
 from pathlib import Path
 
 import pytest
-import yaml
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from support.generated_run import stage, write_run
 
-from agentlite.cli.main import group
 from agentlite.core.records import Parsed
 from agentlite.report import write_report
 from agentlite.report.charts import charts
-from agentlite.report.provenance import commands
-from agentlite.report.read_run import read_run
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 
@@ -81,7 +76,7 @@ def test_every_stage_that_trains_has_its_curves_also_while_it_is_not_finished(tm
     with (tmp_path / "dpo/metrics.jsonl").open("ab") as file:
         file.write(b'{"step": 9, "lo')  # it is being written
     page = read_page(tmp_path)
-    training = page[page.index('id="training"') : page.index('id="lineage"')]
+    training = page[page.index('id="training"') : page.index('id="settings"')]
     assert training.count('<figure class="chart">') == 2 * 5
     assert "not finished, step 8" in training
 
@@ -117,59 +112,6 @@ def test_the_reader_holds_every_prediction_with_its_record(run):
         [mine] = [one for one in said if data["models"][one[0]] == "sft"]
         assert mine[1] == row["text"]
         assert mine[5] == [[call["name"], call["arguments"]] for call in row["calls"]]
-
-
-SETTINGS = {
-    "prep": {
-        "sources": ["a b.jsonl"],
-        "split_by": ["query", "tools"],
-        "join": 8,
-        "task_weights": {"general": 0.5},
-    },
-    "sft": {
-        "model": "smollm2-135m",
-        "learning_rate": 0.001,
-        "lora_target_modules": ["all"],
-        "max_steps": None,
-        "trl": {"weight_decay": 0.01},
-        "packing": True,
-        "batch_size": 4,
-    },
-    "pairs": {
-        "candidates": "other",
-        "weights": {"exact": 1.0},
-        "gold": True,
-        "data": "x",
-        "model": "y",
-    },
-    "grpo": {"loss_type": "grpo", "temperature": 0.7, "rewards": ["mine.py:short"]},
-}
-
-
-@pytest.mark.parametrize("command", SETTINGS)
-def test_a_command_gives_back_the_settings_of_the_plan(tmp_path, monkeypatch, command):
-    monkeypatch.chdir(tmp_path)
-    stage(
-        tmp_path / "run" / "own name",
-        {"command": command, "settings": SETTINGS[command], "inputs": {}},
-        {},
-        {},
-    )
-    (line,) = commands(read_run(tmp_path / "run"))
-    import shlex
-
-    name, *words = shlex.split(line)
-    assert name == "agentlite" and "--out" in words and "own name" in words
-    told = CliRunner().invoke(
-        group, [*words, "--print-config"], catch_exceptions=False, standalone_mode=False
-    )
-    found = yaml.safe_load(told.output)[command]
-    kept = {
-        key: value
-        for key, value in SETTINGS[command].items()
-        if command != "pairs" or key not in ("data", "model")
-    }
-    assert {key: found[key] for key in kept} == kept
 
 
 @given(st.lists(st.floats(), min_size=1, max_size=600))

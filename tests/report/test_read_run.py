@@ -9,7 +9,6 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Gold, Message, Record, Step, to_row
 from agentlite.report import write_report
 from agentlite.report.predictions import read_answers
-from agentlite.report.provenance import origins
 from agentlite.report.read_run import read_run
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.folder_lock import held
@@ -105,23 +104,6 @@ def test_answers_come_with_the_records_of_the_very_file_they_were_asked_from(tmp
     assert found.by_step == {Step(asked.id, 1): {"m": [row]}}
     (tmp_path / "prep" / "test.jsonl").write_text("")
     assert read_answers(run, run.evaluations[0]).records == {}
-
-
-def test_an_input_is_changed_where_its_stage_holds_another_last_digest(tmp_path):
-    made(tmp_path / "sft", "sft", {"model": "base"}, {"model": "c" * 32}, {"adapter": [{"a": 1}]})
-    adapter = file_digest(tmp_path / "sft" / "adapter")[:16]
-    made(tmp_path / "dpo", "dpo", {"model": "sft"}, {"model": f"{'b' * 16}+{adapter}"})
-    made(tmp_path / "grpo", "grpo", {"model": "sft"}, {"model": f"{adapter},{'b' * 16}"})
-    dpo, grpo = origins(read_run(tmp_path))
-    assert [(one.name, one.origins[0].changed) for one in (dpo, grpo)] == [
-        ("dpo", False),
-        ("grpo", True),
-    ]
-    assert dpo.origins[0].digests == ["b" * 12, adapter[:12]]
-    assert (dpo.origins[0].role, dpo.origins[0].name) == ("model", "sft")
-    assert [one.name for one in dpo.origins[0].origins] == ["base"]
-    assert grpo.origins[0].shown_above and not grpo.origins[0].origins
-    assert not dpo.origins[0].shown_above
 
 
 def test_both_reports_are_written_whole(tmp_path, disk_calls):
