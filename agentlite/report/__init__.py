@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentlite.core.row_files import replacing, write_json
-from agentlite.report import ablation, bfcl_scores, charts, retrieval_tables, tables
-from agentlite.report.bfcl_scores import as_json, bfcl_table
+from agentlite.core.row_files import replacing
+from agentlite.report import ablation, charts, retrieval_tables, tables
 from agentlite.report.headline import headline
 from agentlite.report.predictions import MOST, confusion, pack_predictions, read_answers
 from agentlite.report.read_run import Json, ReportedEvaluation, WorkspaceRun, read_run
@@ -28,7 +27,7 @@ READER_BUDGET = 4_500_000  # characters, of all readers together: the page stays
 
 def write_report(run: Path) -> Path:
     """Writes report.html and report.md into `run` from its finished stages; returns the path of
-    report.md. Where models have acted in BFCL's dialogs, bfcl.json has v4's table.
+    report.md.
 
     Both name the stages that were not read. Raises UserError where there is no run, or a finished
     stage left a broken file.
@@ -37,10 +36,6 @@ def write_report(run: Path) -> Path:
     for name, text in reports(workspace).items():
         with replacing(run / name) as file:
             file.write(text.encode("utf-8", "replace"))
-    if table := bfcl_table(workspace):
-        write_json(run / "bfcl.json", as_json(table))
-    else:
-        (run / "bfcl.json").unlink(missing_ok=True)
     return run / "report.md"
 
 
@@ -56,8 +51,7 @@ def reports(run: WorkspaceRun) -> dict[str, str]:
         lstrip_blocks=True,
     )
     environment.globals |= {"tables": tables, "charts": charts}
-    environment.globals |= {"ablation": ablation, "bfcl_scores": bfcl_scores}
-    environment.globals |= {"by_metric": _by_metric, "by_pair": _by_pair}
+    environment.globals |= {"ablation": ablation, "by_metric": _by_metric, "by_pair": _by_pair}
     environment.globals |= {"explanations": EXPLANATIONS, "titles": TITLES}
     environment.filters |= {name: getattr(tables, name) for name in tables.FILTERS}
     environment.filters["with_code"] = with_code
@@ -116,7 +110,6 @@ def _contents(run: WorkspaceRun) -> Json:
         if versions := stage.plan.versions:
             ran_under.setdefault(tuple(versions.items()), []).append(name)
     sections = {
-        "BFCL": bfcl_table(run),
         "Rollouts": rollouts,
         "Ablation": ablation.ablations(run),
         "Retrieval": retrievers,

@@ -81,18 +81,19 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
         ):
             comparison = evaluation.compare(models, settings.seed)
             write_report(target.run)
-            printed = evaluation.printed(models, target.run)
-    *_, last = printed.values()  # the gate is for the last model
+    *_, last = models.values()  # the gate is for the last model
     folders = [model.folder.relative_to(target.folder) for model in models.values()]
     return Result(
         command="eval",
         status="done" if any(model.status == "done" for model in models.values()) else "up to date",
         folder=str(target.folder),
-        figures={name: as_printed(metrics, settings.metrics) for name, metrics in printed.items()},
+        figures={
+            name: as_printed(model.metrics, settings.metrics) for name, model in models.items()
+        },
         outputs=[str(folder / "metrics.json") for folder in folders],
         seconds=round(sum(model.seconds for model in models.values()), 1),
         next=target.next("agentlite report"),
-        failed=failures(gate, means(last)),
+        failed=failures(gate, means(last.metrics)),
         sentences=headline(
             {model.folder.name: msgspec.to_builtins(model.metrics) for model in models.values()},
             msgspec.to_builtins(comparison.differences) if comparison else [],

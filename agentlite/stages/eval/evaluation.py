@@ -57,10 +57,6 @@ class Evaluation:
     def conclude(self, models: Mapping[str, EvaluatedModel]) -> None:
         """Says and writes what can only be told when all models are evaluated."""
 
-    def printed(self, models: Mapping[str, EvaluatedModel], run: Path) -> dict[str, Metrics]:
-        """The metrics of each model, with what the whole workspace says of it."""
-        return {name: model.metrics for name, model in models.items()}
-
     def compare(self, models: Mapping[str, EvaluatedModel], seed: int) -> Comparison | None:
         """compare.json: these models and those that were evaluated before, as far as they have
         answered all that these have, in the order they first came in. None for one model alone.

@@ -6,7 +6,6 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
@@ -22,9 +21,7 @@ from agentlite.environments.trajectories import (
     Trajectory,
     read_trajectories,
 )
-from agentlite.report.bfcl_scores import bfcl_table
-from agentlite.report.read_run import read_run
-from agentlite.scoring.metrics.confidence import Summary, summary
+from agentlite.scoring.metrics.confidence import summary
 from agentlite.scoring.metrics.figures import (
     DONE,
     ENDINGS,
@@ -35,7 +32,7 @@ from agentlite.scoring.metrics.summarize import Scores, by_slice, passes, summar
 from agentlite.scoring.rewards import Component
 from agentlite.scoring.rewards.scorer import Tally
 from agentlite.stages.agent import Agent, act, prepare, rollout_settings
-from agentlite.stages.eval.evaluation import EvaluatedModel, Evaluation, slug
+from agentlite.stages.eval.evaluation import Evaluation, slug
 from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import Plan, RunTarget, StageFolder
 
@@ -146,23 +143,6 @@ class LiveEvaluation(Evaluation):
             Step(rollout.task, rollout.sample): score_rollout(rollout, self.scorer)[0].metrics
             for rollout in read_trajectories(folder / TRAJECTORIES)
         }
-
-    def printed(self, models: Mapping[str, EvaluatedModel], run: Path) -> dict[str, Metrics]:
-        """With v4's groups over all categories of BFCL that were measured in this run, if there are
-        any.
-        """
-        table = bfcl_table(read_run(run))
-        printed = super().printed(models, run)
-        for name, model in models.items() if table else ():
-            digest = self.plans[name].inputs["model"]
-            if table and (of_model := table.find(model.folder.name, digest)):
-                printed[name] = replace(
-                    model.metrics,
-                    bfcl=msgspec.convert(of_model.figures, dict[str, Summary | None]),
-                    bfcl_is=of_model.scores.name,
-                    bfcl_not_measured=of_model.scores.not_measured,
-                )
-        return printed
 
 
 def environment_folder(env: str) -> str:
