@@ -35,7 +35,6 @@ ENDINGS: dict[EndedBy, str] = {
 VERIFIED = {
     "results": "whose results another process confirms",
     "state": "whose final state another process confirms",
-    "judge": "in which no judge finds a fault",
 }
 
 
@@ -118,18 +117,7 @@ def of_make(figures: Mapping[str, Any]) -> list[Line]:
         shown.append(Line("verified", f"{count:,}", VERIFIED[name]))
     for kind, count in figures["filtered"].items():
         shown.append(Line("filtered", f"{count:,}", kind, "yellow"))
-    return [*shown, *_judges(figures), *_quality(figures["quality"])]
-
-
-def _judges(figures: Mapping[str, Any]) -> Iterator[Line]:
-    for one in figures.get("judges", {}).values():
-        words = f"of {one['judged']:,} dialogs are without a fault for {one['model']}"
-        yield Line("judge", f"{one['without_fault']:,}", words)
-    if agree := figures.get("judges_agree"):
-        alpha = agree["alpha"]
-        words = f"of {agree['dialogs']:,} dialogs: the judges agree"
-        words += f"; Krippendorff's alpha {alpha:.2f}" if alpha is not None else ""
-        yield Line("", f"{agree['share']:.0%}" if agree["dialogs"] else "-", words)
+    return [*shown, *_quality(figures["quality"])]
 
 
 def of_servers(servers: Mapping[str, Mapping[str, int]]) -> list[Line]:

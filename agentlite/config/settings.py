@@ -819,12 +819,6 @@ class MakeSettings(WriterSettings, frozen=True, kw_only=True):
     hint: Annotated[Literal["none", "gold"], DIALOGS] = "none"
     """gold: show the agent's model which right calls are left to make; what is kept does not have
     them"""
-    judge_endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON, NOT_IN_PLAN] = ()
-    """server of a model that judges each dialog; two are two judges [no judge]"""
-    judge_model: Annotated[tuple[Name, ...], REPEAT, ENDPOINTS] = ()
-    """name of that model on its server; two are two judges [that of --model]"""
-    judge_key: Annotated[Variable, ENDPOINTS, NOT_IN_PLAN] = "OPENAI_API_KEY"
-    """environment variable with the API key of --judge-endpoint"""
     temperature: Annotated[NonNegative, SAMPLING] = 0.7
     """sampling temperature of the agent's model; 0 always takes the likeliest token"""
     max_new_tokens: Annotated[Count, SAMPLING] = 1024

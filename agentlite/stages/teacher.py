@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from agentlite.config.settings import MakeSettings, QueriesSettings, TemplatesSettings
+from agentlite.config.settings import QueriesSettings, TemplatesSettings
 from agentlite.core import console, endpoint_pool
 from agentlite.core.endpoint_pool import Question, ask_all, refuse_unanswered
 from agentlite.core.errors import REJECTS, UserError
@@ -115,14 +115,12 @@ def teacher_of(
 def answers(
     served: Served,
     questions: Sequence[Question],
-    settings: MakeSettings | QueriesSettings | TemplatesSettings,
+    settings: QueriesSettings | TemplatesSettings,
     file: Path,
     title: str,
-    option: str = "--endpoint",
 ) -> list[TeacherReply]:
     """One to each question, in order; those in `file` are not asked again. Raises UserError 8 where
     no server answers any more, or more than a share of `max_failures` stays without an answer.
-    `option`: the one that names the servers.
     """
     replies: dict[int, TeacherReply] = {}
     usage = endpoint_pool.current_usage()
@@ -135,7 +133,7 @@ def answers(
             advance(len(replies), usage.note if usage else "")
     problems = [reply.problem for reply in replies.values() if reply.problem]
     if len(problems) > settings.max_failures * len(questions):
-        refuse_unanswered(problems, len(questions), option, "")
+        refuse_unanswered(problems, len(questions), "--endpoint", "")
     return [replies[number] for number in range(len(questions))]
 
 

@@ -92,5 +92,5 @@ def test_answers_come_in_the_order_of_their_questions_and_a_share_may_be_missing
         assert [one.text for one in found] == [f"answer {number}" for number in range(4)]
         return
     with pytest.raises(UserError) as caught:
-        answers(served, asked, settings, tmp_path / "replies.jsonl", "title", "--judge-endpoint")
-    assert (caught.value.exit_code, caught.value.location) == (NETWORK, "--judge-endpoint")
+        answers(served, asked, settings, tmp_path / "replies.jsonl", "title")
+    assert (caught.value.exit_code, caught.value.location) == (NETWORK, "--endpoint")

@@ -18,7 +18,6 @@ from agentlite.environments.world import World, WorldError, WorldLimits
 from agentlite.stages.agent import split_of_task
 from agentlite.stages.frame import Figures, Work, plan_of, run_stage
 from agentlite.stages.make.figures import dialog_figures, not_found, quality
-from agentlite.stages.make.judged import find_judges, judge_dialogs
 from agentlite.stages.make.play import play, player
 from agentlite.stages.make.search import BLUEPRINTS, SearchSetup, Slot, counts, find
 from agentlite.stages.teacher import REPLIES, nothing_kept
@@ -36,11 +35,9 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
     tasks = _tasks(settings, world)
     wanted = counts(settings.shares, settings.num_dialogs)
     acting = player(settings, world, target.run, target.begun)
-    judges = find_judges(settings)
     encoder = find_encoder(settings.encoder, target.run) if settings.encoder else None
     inputs = {name: file_digest(path) for name, path in world.files.items()}
     inputs |= acting.inputs if acting else {}
-    inputs |= {judge.name: judge.served.digest for judge in judges}
     inputs |= {"encoder": encoder.digest} if encoder else {}
     setup = SearchSetup(
         partial(World, world.named, WorldLimits(settings.call_seconds, settings.world_memory)),
@@ -66,7 +63,6 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
         else:
             dialogs = (_in_plain_words(settings, slot) for slot in plans.values())
         made = [*_without_copies(dialogs)]
-        made, verdicts = judge_dialogs(settings, judges, made, plans, stage.folder)
         kept = [dialog.row for dialog in made if dialog.is_kept]
         dropped = [dialog for dialog in made if not dialog.is_kept]
         write_rows(stage.folder / DIALOGS, kept)
@@ -77,7 +73,7 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
                 for dialog in dropped
             ),
         )
-        figures = dialog_figures(slots, made) | verdicts
+        figures = dialog_figures(slots, made)
         if not kept:
             hint = " Take a stronger model, or show it the right calls: --hint gold --force."
             raise nothing_kept(
@@ -88,8 +84,7 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
             )
         figures |= {"quality": quality(kept, plans, encoder)}
         write_json(stage.folder / "stats.json", figures)
-        of_judges = [judge.file for judge in judges]
-        return [BLUEPRINTS, DIALOGS, FILTERED, "stats.json", *of_judges], figures
+        return [BLUEPRINTS, DIALOGS, FILTERED, "stats.json"], figures
 
     def next_command(figures: Figures) -> str:
         """Reads the dialogs, with room for the longest of them."""
