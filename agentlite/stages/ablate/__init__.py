@@ -10,16 +10,17 @@ from msgspec.structs import replace
 
 from agentlite.config import resolve
 from agentlite.config.resolve import Given
-from agentlite.config.settings import AblateSettings
+from agentlite.config.settings import AblateSettings, default
 from agentlite.core import console
 from agentlite.core.errors import UserError, nearest
-from agentlite.core.records import SPLITS, digest, plain
+from agentlite.core.records import SPLITS, Step, digest, plain
 from agentlite.core.row_files import write_json
 from agentlite.engine.watch import Stopped, note_signals
+from agentlite.environments.trajectories import TRAJECTORIES, read_trajectories
 from agentlite.report import write_report
 from agentlite.scoring.ablation_table import AblationTable, CellRow, ablation_table
 from agentlite.scoring.metrics import dialogs, tool_calls
-from agentlite.scoring.metrics.figures import read_metrics
+from agentlite.scoring.metrics.figures import DONE, read_metrics
 from agentlite.scoring.metrics.summarize import Scores
 from agentlite.scoring.predictions import read_scores
 from agentlite.scoring.preference_pairs import read_pairs
@@ -46,15 +47,13 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
     """Runs the commands of the cells that are not done, one after the other, and compares all
     cells. One that fails is a row of the table.
     """
-    metrics = [*tool_calls.METRICS, *dialogs.METRICS]
-    if settings.metric not in metrics:
-        raise UserError(
-            f"no metric '{settings.metric}'.",
-            nearest(settings.metric, metrics),
-            location="--metric",
-        )
-    data = run_folder.find_finished(settings.data, target.run, "prep").outputs
     ablation, cells = read_ablation(settings, target)
+    is_live = ablation.acts("eval")
+    if not is_live:
+        _refuse_unknown(settings.metric, [*tool_calls.METRICS, *dialogs.METRICS])
+    data = {}
+    if not (is_live and ablation.acts(ablation.by)):
+        data = run_folder.find_finished(settings.data, target.run, "prep").outputs
     model = find_model(ablation.model, target.run, target.begun).digest
     sampled = _find_candidates(ablation, cells, model, settings.candidates)
     once, cells = with_commands(ablation, cells, sampled)
@@ -87,11 +86,16 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
             start = Cell(f"{ablation.model} (start)", "the model that the cells start from", {}, {})
             asked = ablation.path_to(ablation.model)
             first = _evaluated(start, stage.folder / once[0].folder, asked, scores)
+            metric = settings.metric
+            if is_live:
+                own = [name for name in DONE if name in first.figures]
+                metric = own[0] if own and metric == default("ablate", "metric") else metric
+                _refuse_unknown(metric, list(first.figures))
             rows = _run_cells(ablation, journal, cells, scores)
             if caught:
                 raise Stopped(caught[0])
         table = ablation_table(
-            ablation.by, settings.split, settings.metric, first, rows, scores, settings.seed
+            ablation.by, settings.split, metric, first, rows, scores, settings.seed
         )
         write_json(stage.folder / TABLE, table)
         # a cell that is the same as another was not run here, though it may have been once
@@ -122,6 +126,11 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
         outputs=[TABLE, COSTS, JOURNAL],
         sentences=table["verdict"],
     )
+
+
+def _refuse_unknown(metric: str, metrics: Sequence[str]) -> None:
+    if metric not in metrics:
+        raise UserError(f"no metric '{metric}'.", nearest(metric, metrics), location="--metric")
 
 
 def _figures(table: AblationTable, rows: Sequence[CellRow]) -> Figures:
@@ -261,7 +270,7 @@ def _what_decides(ablation: Ablation, cell: Cell, folder: Path) -> str:
 
 def _evaluated(cell: Cell, folder: Path, model: str, scores: dict[str, Scores]) -> CellRow:
     """What eval left in a folder of models, of the one that it was called with; its scores are
-    added.
+    added, of rollouts those of the environment.
     """
     stage = next(
         path
@@ -271,5 +280,9 @@ def _evaluated(cell: Cell, folder: Path, model: str, scores: dict[str, Scores]) 
     metrics = read_metrics(stage / "metrics.json")
     every = {**metrics.metrics, **metrics.dialogs}
     figures = {name: figure for name, figure in every.items() if figure}
-    scores[cell.name] = read_scores(stage)
+    if (stage / TRAJECTORIES).exists():
+        rollouts = read_trajectories(stage / TRAJECTORIES)
+        scores[cell.name] = {Step(one.task, one.sample): one.scores for one in rollouts}
+    else:
+        scores[cell.name] = read_scores(stage)
     return CellRow(name=cell.name, differs=cell.differs, state="done", figures=figures)

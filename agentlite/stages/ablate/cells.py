@@ -24,7 +24,7 @@ from agentlite.config.settings import (
 )
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import digest, plain
-from agentlite.scoring.grid_file import GridFile, read_grid_file
+from agentlite.scoring.grid_file import GridFile, Settle, read_grid_file
 from agentlite.scoring.rewards import settle_weights
 from agentlite.stages.ablate.commands import CellCommand
 from agentlite.workspace.lineage import setting_of
@@ -90,6 +90,10 @@ class Ablation(NamedTuple):
         """Those whose settings a grid can cross."""
         return [self.by, PAIRED] if self.is_paired else [self.by]
 
+    def acts(self, command: str) -> bool:
+        """Whether it lets a model act in an environment, and reads no records."""
+        return bool(getattr(resolve.resolve(command, self.given).settings, "env", ""))
+
     def path_to(self, name: str, inside: str = "") -> str:
         """A stage of the workspace as it is called in a folder of the ablation; another name as it
         is.
@@ -123,7 +127,8 @@ class Ablation(NamedTuple):
         """Of the model of a cell, or without a `home` of the model that all start from."""
         is_usual = self.split == default("eval", "split")
         out = "eval" if is_usual else f"eval-{self.split}"
-        options = ["--data", self.path_to(self.data, home), "--model", model]
+        options = ["--model", model]
+        options += [] if self.acts("eval") else ["--data", self.path_to(self.data, home)]
         options += [] if is_usual else ["--split", self.split]
         return self.command(f"{home}/{out}" if home else out, "eval", options)
 
@@ -223,10 +228,12 @@ def _weightings(
         )
     base = resolve.resolve(command, ablation.given).settings
     functions = {text.rpartition(":")[2] for text in (*base.rewards, *stored)}
-    settle = partial(settle_weights, user_functions=functions)
+    settle: Settle = partial(settle_weights, user_functions=functions)
+    if ablation.acts(command):  # which scores there are, its world says: the command refuses others
+        settle = dict
     usual, values = settle(base.weights), list[Value]()
     for name, weights in grid.weightings(settle).items():
-        changed = {key: weight for key, weight in weights.items() if weight != usual[key]}
+        changed = {key: weight for key, weight in weights.items() if weight != usual.get(key)}
         first = values[0].value if values else changed
         differing = {
             key: changed.get(key, "usual")
@@ -302,8 +309,8 @@ def with_commands(
             options = ["--from", candidates]
             commands.append(ablation.command(folder, PAIRED, options, cell.of(PAIRED)))
             learned = f"../../{folder}"
-        by, options = ablation.by, ["--data", learned]
-        options += ["--model", ablation.path_to(ablation.model, cell.home)]
+        by, options = ablation.by, ["--model", ablation.path_to(ablation.model, cell.home)]
+        options += [] if ablation.acts(by) else ["--data", learned]
         commands.append(ablation.command(f"{cell.home}/{by}", by, options, cell.of(by)))
         commands.append(ablation.evaluation(cell.home, by))
         placed.append(cell._replace(commands=commands))

@@ -11,6 +11,7 @@ from support import processes
 from support.samples import WEATHER_TOOL
 
 import agentlite
+from agentlite.core.errors import UserError
 from agentlite.core.row_files import read_rows
 from agentlite.stages.ablate import commands
 from agentlite.stages.ablate.commands import CommandRun
@@ -95,3 +96,40 @@ def test_a_grid_is_trained_to_its_table(
     assert ran.count("pairs") == 3  # candidates, and one ranking for each weighting
     assert ran.count("eval") == 1 + ran.count("dpo")
     assert ablate(folder, model=tiny_model).status == "up to date"
+
+
+TALK = """
+class Talk:
+    def reset(self, prompt, **row):
+        self.said = ""
+
+    def next_user(self, words):
+        self.said = words
+
+    def get_reward(self):
+        return sum(letter < "n" for letter in self.said) / max(1, len(self.said))
+"""
+
+
+def test_weights_are_tried_in_an_environment_without_a_prep(
+    tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "run_command", in_the_warm_python)
+    (tmp_path / "talk.py").write_text(TALK, encoding="utf-8")
+    tasks = [json.dumps({"prompt": f"Tell me of {fruit}."}) for fruit in ("figs", "pears")]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(tasks), encoding="utf-8")
+    (tmp_path / "grid.yaml").write_text(
+        "{by: grpo, weights: {usual: {}, calls: {env: 2, failed_calls: -1}, wrong: {envy: 1}}}"
+    )
+    world = {"env": f"{tmp_path / 'talk.py'}:Talk", "tasks": str(tmp_path / "tasks.jsonl")}
+    world |= {"call_seconds": 60.0, "max_new_tokens": 8, "max_length": 512}
+    train = {"group_size": 2, "gradient_accumulation": 1, "max_steps": 1, "dev": 0.0, "test": 0.0}
+    settings = {"grpo": {**world, **train}, "eval": {**world, "split": "all"}}
+    (tmp_path / "settings.yaml").write_text(json.dumps(settings), encoding="utf-8")
+    result = ablate(tmp_path, model=tiny_model)
+    usual, calls, wrong = result.figures["cells"]
+    assert result.figures["metric"] == "env" and usual["figures"]["env"]["count"] == 2
+    assert calls["differs"] == "weights env=2,failed_calls=-1" and calls["differences"]["env"]
+    assert wrong["state"] == "failed" and "envy" in wrong["note"]
+    with pytest.raises(UserError, match="no metric 'exact'"):
+        ablate(tmp_path, model=tiny_model, metric="exact", out="other")
