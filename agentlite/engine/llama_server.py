@@ -14,6 +14,33 @@ from agentlite.rendering import Prompt, Protocol
 from agentlite.rendering.template import Template
 
 
+@contextlib.contextmanager
+def running(program: Path, model: Path, max_length: int) -> Iterator[str]:
+    """The address of a server that answers. Raises UserError 5 for a file that cannot be loaded."""
+    import httpx
+    import torch
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    command = [str(program), "-m", str(model), "--host", "127.0.0.1", "--port", port]
+    command += ["-c", str(max_length), "-np", "1", "-t", str(torch.get_num_threads())]
+    address, silent = f"http://127.0.0.1:{port}", subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=silent, stderr=silent) as process:
+        try:
+            is_ready = False
+            while not is_ready:
+                if process.poll() is not None:
+                    problem = f"{program.name} ended with code {process.returncode}."
+                    raise UserError(problem, location=model.name, exit_code=MODEL)
+                time.sleep(0.1)
+                with contextlib.suppress(httpx.TransportError):  # it does not listen yet
+                    is_ready = httpx.get(f"{address}/health", timeout=None).is_success
+            yield address
+        finally:
+            process.terminate()
+
+
 def ask_llama_cpp(
     program: Path,
     model: Path,
@@ -23,37 +50,19 @@ def ask_llama_cpp(
     protocols: Mapping[str, Protocol],
 ) -> Iterator[GreedyAnswer]:
     """Prompts go as texts, which the file's own tokenizer cuts; an answer ends where the file says
-    or with a stop string of its protocol. Raises UserError 5 for a file that cannot be loaded.
+    or with a stop string of its protocol. Raises what `running` raises.
     """
     import httpx
-    import torch
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    command = [str(program), "-m", str(model), "--host", "127.0.0.1", "--port", port]
-    command += ["-c", str(settings.max_length), "-np", "1", "-t", str(torch.get_num_threads())]
-    silent = subprocess.DEVNULL
     with (
-        subprocess.Popen(command, stdout=silent, stderr=silent) as process,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=None) as client,
+        running(program, model, settings.max_length) as address,
+        httpx.Client(base_url=address, timeout=None) as client,
     ):
-        try:
-            is_ready = False
-            while not is_ready:
-                if process.poll() is not None:
-                    problem = f"{program.name} ended with code {process.returncode}."
-                    raise UserError(problem, location=model.name, exit_code=MODEL)
-                time.sleep(0.1)
-                with contextlib.suppress(httpx.TransportError):  # it does not listen yet
-                    is_ready = client.get("/health").is_success
-            for prompt in prompts:
-                asked = {"prompt": template.decode(prompt.ids), "temperature": 0}
-                asked["n_predict"] = settings.max_new_tokens
-                asked["stop"] = protocols[prompt.protocol].stops
-                reply = client.post("/completion", json=asked).raise_for_status().json()
-                ended: Ending = "cut" if reply["stop_type"] == "limit" else "turn"
-                text = reply["content"] + reply["stopping_word"]
-                yield GreedyAnswer(*prompt.step, "", text, ended)
-        finally:
-            process.terminate()
+        for prompt in prompts:
+            asked = {"prompt": template.decode(prompt.ids), "temperature": 0}
+            asked["n_predict"] = settings.max_new_tokens
+            asked["stop"] = protocols[prompt.protocol].stops
+            reply = client.post("/completion", json=asked).raise_for_status().json()
+            ended: Ending = "cut" if reply["stop_type"] == "limit" else "turn"
+            text = reply["content"] + reply["stopping_word"]
+            yield GreedyAnswer(*prompt.step, "", text, ended)

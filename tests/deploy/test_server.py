@@ -13,14 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.examples import ALL
 from support.processes import start
 from support.samples import OSLO, WEATHER_TOOL
 from support.serving import serving
 
+from agentlite.cli.main import group
 from agentlite.core.json_schema import fits
+from agentlite.core.records import Tool
 from agentlite.deploy.chat_model import ChatModel
+from agentlite.deploy.export.ollama import system_text
+from agentlite.deploy.export.targets import SERVER, program
 from agentlite.deploy.server import Server
+from agentlite.engine.llama_server import running
 
+LLAMA_SERVER = program(os.environ["LLAMA_CPP"], SERVER) if ALL and "LLAMA_CPP" in os.environ else ""
 ASKED: dict[str, Any] = {"model": "sft", "messages": [OSLO], "tools": [WEATHER_TOOL]}
 
 
@@ -56,6 +63,21 @@ def test_a_call_goes_out_and_its_result_comes_back(client):
         "Yes, 4 mm.",
     )
     assert second.usage.prompt_tokens > first.usage.prompt_tokens > 0
+
+
+@pytest.mark.skipif(not LLAMA_SERVER, reason="needs --all, and LLAMA_CPP with a llama-server")
+def test_llama_cpp_makes_the_same_call(caller, chat_model, client, tmp_path):
+    """Its server is given the tools in the system turn: the chat template prints none."""
+    words = ["export", "sft", "--run", caller, "--no-check", "--gguf", tmp_path / "m.gguf"]
+    group.main([*map(str, words)], standalone_mode=False)
+    tools = [Tool(**WEATHER_TOOL["function"])]
+    text = system_text(tools, chat_model.protocol, chat_model.template)
+    told = [{"role": "system", "content": text}, OSLO]
+    with running(LLAMA_SERVER, tmp_path / "m.gguf", 512) as address:
+        theirs = client.with_options(base_url=f"{address}/v1").chat.completions
+        answer = theirs.create(model="sft", messages=told, temperature=0).choices[0].message
+    [call] = chat_model.protocol.read(answer.content, tools).calls
+    assert (call.name, call.arguments) == ("get_weather", {"city": "Oslo"})
 
 
 @pytest.mark.parametrize(
