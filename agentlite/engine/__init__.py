@@ -78,7 +78,9 @@ def load_libraries(engine: Engine) -> None:
                 import peft  # noqa: F401
                 import transformers
                 import trl  # noqa: F401
+                from peft.utils.other import TrainableTokensWrapper
 
+                TrainableTokensWrapper.bias = None  # of an output head, where Unsloth reads it
                 transformers.logging.set_verbosity_error()
                 transformers.utils.logging.disable_progress_bar()
     except ImportError as error:

@@ -4,6 +4,7 @@ Asked before a library is loaded.
 """
 
 import importlib.util
+import json
 import math
 import os
 import shlex
@@ -34,7 +35,8 @@ OF_GROUPS = {
     "scale_rewards": "group",
 }
 OF_RECORDS = {"skip_solved": False, "order": "shuffled"}
-NOT_SERVED = ("use_dora", "modules_to_save", "bias")  # fields of PEFT that vLLM's kernels lack
+# fields of PEFT that vLLM's kernels lack
+NOT_SERVED = ("use_dora", "modules_to_save", "trainable_token_indices", "bias")
 
 
 Mistakes = Iterator[tuple[str, str, str]]  # a setting, what it does not go with, and what to do
@@ -52,6 +54,12 @@ def of_training(command: str, settings: TrainerSettings, source: Source) -> Mist
     yield from _of_full(settings, source)
     yield from _of_deepspeed(command, settings)
     yield from of_embeddings(settings)
+    if source.adapter and getattr(settings, "vllm", False):
+        config = json.loads((source.adapter / "adapter_config.json").read_bytes())
+        if config.get("trainable_token_indices"):
+            problem = f"{source.name} holds rows of the embeddings, and vLLM takes only layers."
+            merge = f"agentlite export {shlex.quote(source.name)} --merged FOLDER"
+            yield "vllm", problem, f"Start from the merged model: {merge}; or leave --vllm out."
 
 
 def _of_full(settings: TrainerSettings, source: Source) -> Mistakes:
@@ -107,7 +115,7 @@ def of_embeddings(settings: TrainerSettings) -> Mistakes:
     if on_embeddings and not settings.full and settings.engine == "unsloth":
         problem = f"{min(on_embeddings)} puts an adapter on the embeddings, and Unsloth has none "
         problem += "there: it would train them whole."
-        fix = "Add --engine hf, or leave them out: all-linear."
+        fix = "Add --engine hf, or leave them out: sft trains the rows of untrained marks anyway."
         yield "lora_target_modules", problem, fix
 
 

@@ -86,8 +86,9 @@ def make_trainer(
     # Unsloth leaves padding out of batches only where it knows that no row is too long
     for part in filter(None, (dataset, dev_rows)):
         part._unsloth_truncated_to = settings.max_length
+    used = {token for row in rows for token in row.input_ids}
     return trainer.adjust_trainer(trainer_class)(
-        model=adapter.add_adapter(loaded, settings),
+        model=adapter.add_adapter(loaded, settings, used),
         args=configuration,
         train_dataset=dataset,
         eval_dataset=dev_rows,

@@ -23,10 +23,11 @@ from agentlite.engine.load import load, loading_of, prepare
 
 @pytest.fixture(scope="module")
 def adapter(tiny_model, tmp_path_factory):
-    """An adapter that says something else than the base model: what sft would have left."""
+    """One with other weights than the base's, also in rows of the embeddings, as sft leaves it."""
     folder = tmp_path_factory.mktemp("start")
+    rows = {"trainable_token_indices": [1, 2]}
     dpo_trainer.train(
-        source(tiny_model), dpo(max_steps=4, learning_rate=5e-2), folder, preferences()
+        source(tiny_model), dpo(max_steps=4, learning_rate=5e-2, peft=rows), folder, preferences()
     )
     return folder / "adapter"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from support.trainers import WEIGHTS, grpo, prompts, source, task, verdict
+from support.trainers import dpo as pair_settings
 
-from agentlite.config.settings import DpoSettings
 from agentlite.core.errors import DIVERGED, UserError
 from agentlite.engine import dpo, local_sampler, watch
 from agentlite.engine import grpo as grpo_trainer
@@ -25,13 +25,12 @@ def made(folder: Path, name: str) -> Path:
 
 @pytest.fixture(scope="module")
 def adapter(tiny_model, tmp_path_factory):
-    """An adapter that says something else than the base model: what sft would have left."""
+    """One with other weights than the base's, also in rows of the embeddings, as sft leaves it."""
     folder = tmp_path_factory.mktemp("start")
     end = load_template("smollm2-135m").encode("sunny")
     rows = [dpo.Preference(prompt, end, end[::-1]) for prompt in prompts()]
-    settings = DpoSettings(
-        model="tiny", batch_size=5, gradient_accumulation=1, max_steps=4, learning_rate=5e-2
-    )
+    marks = {"trainable_token_indices": [1, 2]}
+    settings = pair_settings(batch_size=5, max_steps=4, learning_rate=5e-2, peft=marks)
     dpo.train(source(tiny_model), settings, folder, rows)
     return folder / "adapter"
 

@@ -1,6 +1,7 @@
 """Merged weights answer as the model and its adapter do, wherever the adapter sits."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +9,15 @@ import pytest
 import torch
 from safetensors import safe_open
 from support.simulated_cuda import simulated
+from support.trainers import sft
 
-from agentlite.engine.load import Loading, load, quantization
+from agentlite.engine.adapter import add_adapter
+from agentlite.engine.load import Loading, load, load_for_inference, quantization
 from agentlite.engine.merge import merge
 from agentlite.workspace.model_source import Source
 
 pytestmark = pytest.mark.torch
-IDS = torch.tensor([[11, 7, 300, 42, 5]])
+IDS = torch.tensor([[1, 11, 7, 300, 42, 3, 2]])
 
 
 def says_its_head_is_its_embeddings(folder: Path) -> bool:
@@ -29,34 +32,52 @@ def says_its_head_is_its_embeddings(folder: Path) -> bool:
 def make_random(tuned: Any) -> None:
     chance = torch.Generator().manual_seed(3)
     for name, weight in tuned.named_parameters():
-        if "lora_" in name:
+        if "lora_" in name or "trainable_tokens_delta" in name:
             torch.nn.init.normal_(weight, std=0.3, generator=chance)
 
 
 @pytest.mark.parametrize(
-    "targets",
-    [["embed_tokens"], ["lm_head"], ["embed_tokens", "lm_head"], ["q_proj"], ["q_proj", "lm_head"]],
+    ("targets", "engine", "tied"),
+    [
+        (["embed_tokens"], "hf", True),
+        (["lm_head"], "hf", True),
+        (["embed_tokens", "lm_head"], "hf", True),
+        (["q_proj", "lm_head"], "hf", True),
+        *((["q_proj"], engine, tied) for engine in ("hf", "unsloth") for tied in (True, False)),
+    ],
     ids=str,
 )
-def test_an_adapter_on_tied_embeddings_is_merged_where_it_sits(tiny_model, tmp_path, targets):
-    """Embeddings and head are one matrix in the base: an adapter on one must leave the other."""
-    from peft import LoraConfig, get_peft_model
+def test_an_adapter_is_merged_where_it_sits(tiny_model, tmp_path, targets, engine, tied):
+    """Embeddings and head may be one matrix in the base: an adapter on one must leave the other. Of
+    two marks one has a row of zeros, and the other that of an unused token: both ends train them.
+    """
     from transformers import AutoModelForCausalLM
 
-    how = Loading("hf", 64)
-    model = load(Source("tiny", str(tiny_model), None, ""), how, trainable=True).model
-    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
-    tuned = get_peft_model(model, LoraConfig(r=4, lora_alpha=8, target_modules=targets))
+    plain, base = AutoModelForCausalLM.from_pretrained(tiny_model), tmp_path / "base"
+    rows = plain.get_input_embeddings().weight.data
+    rows[1], rows[2] = 0, rows[8] + 1e-4
+    if not tied:
+        plain.config.tie_word_embeddings = False
+        plain.get_output_embeddings().weight = torch.nn.Parameter(rows.clone())
+    plain.save_pretrained(shutil.copytree(tiny_model, base))
+    how = Loading(engine, 64)
+    loaded = load(Source("tiny", str(base), None, ""), how, trainable=True)
+    given = sft(engine=engine, lora_r=4, lora_target_modules=targets)
+    tuned = add_adapter(loaded, given, IDS[0].tolist())
+    marks = {"embed_tokens": [1, 2], "lm_head": [1, 2]} if targets == ["q_proj"] else None
+    assert tuned.peft_config["default"].trainable_token_indices == marks
     make_random(tuned)
     tuned.save_pretrained(str(tmp_path / "adapter"))
     with torch.no_grad():
         expected = tuned.eval()(IDS).logits
-    source = Source("tuned", str(tiny_model), tmp_path / "adapter", "")
+    source = Source("tuned", str(base), tmp_path / "adapter", "")
     merge(source, tmp_path / "merged")
-    found = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype="auto")
-    with torch.no_grad():
-        assert torch.allclose(found.eval()(IDS).logits, expected, atol=1e-3)
-    assert says_its_head_is_its_embeddings(tmp_path / "merged") == (targets == ["q_proj"])
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype="auto").eval()
+    for model in (merged, load_for_inference(source, how).model):
+        with torch.no_grad():
+            assert torch.allclose(model(IDS).logits, expected, atol=1e-3)
+    is_tied = says_its_head_is_its_embeddings(tmp_path / "merged")
+    assert is_tied == (tied and targets == ["q_proj"])
 
 
 def distances_to_training(base: str, engine: str, scratch: str) -> list[float]:

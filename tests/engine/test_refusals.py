@@ -58,6 +58,14 @@ def test_what_vllm_cannot_sample(given, gpu, packages, location, monkeypatch):
     assert told.value.location == location and told.value.exit_code == 2
 
 
+def test_rows_of_an_adapter_that_vllm_cannot_sample(tmp_path):
+    (tmp_path / "adapter_config.json").write_text('{"trainable_token_indices": {"lm_head": [1]}}')
+    start = Source("sft", "smollm2-135m", tmp_path, "")
+    with pytest.raises(UserError, match="export sft --merged") as told:
+        refusals.refuse("grpo", refusals.of_training("grpo", GrpoSettings(vllm=True), start))
+    assert told.value.location == "grpo.vllm"
+
+
 @pytest.mark.parametrize("given", [{"load_in_4bit": True}, {"attn_implementation": "eager"}])
 def test_what_a_machine_without_a_card_cannot_load(given: dict[str, Any], monkeypatch):
     monkeypatch.setattr(load, "has_gpu", lambda: False)

@@ -25,12 +25,9 @@ FIVE_CITIES = ("Oslo", "Bergen", "Paris", "Rome", "Lyon")
 WEIGHTS = {"even": 1.0, "long": 0.5, "timeout": -0.25}
 
 
-@cache
-def rows() -> list[Encoded]:
-    """Seven rows of different lengths, so that seven is no multiple of any batch."""
-    template = load_template("smollm2-135m")
-    protocol = choose("hermes", template).protocols["hermes"]
-    records = [
+def records(cities: Sequence[str] = CITIES) -> list[Record]:
+    """A question and a call each, of different lengths."""
+    return [
         Record(
             messages=(
                 Message("user", "Weather in " + " and ".join([city] * n)),
@@ -38,11 +35,16 @@ def rows() -> list[Encoded]:
             ),
             tools=(TOOL,),
         )
-        for n, city in enumerate(CITIES, 1)
+        for n, city in enumerate(cities, 1)
     ]
-    return [
-        encode(row, template) for record in records for row in render(record, protocol, template)
-    ]
+
+
+@cache
+def rows(model: str = "smollm2-135m") -> list[Encoded]:
+    """Seven rows of different lengths, so that seven is no multiple of any batch."""
+    template = load_template(model)
+    protocol = choose("hermes", template).protocols["hermes"]
+    return [encode(row, template) for one in records() for row in render(one, protocol, template)]
 
 
 def short_rows(count: int = 4) -> list[Encoded]:
