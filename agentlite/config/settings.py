@@ -456,12 +456,20 @@ class PairsSettings(SamplerSettings, frozen=True, kw_only=True):
     """reward weights that differ from the defaults; several times: compare them, as --grid does"""
     rewards: Annotated[tuple[str, ...], Metavar("FILE:FUNCTION"), REPEAT, REWARDS, COMMON] = ()
     """reward component of your own, such as rewards.py:short"""
+    judge: Annotated[Url, REWARDS] = ""
+    """OpenAI-compatible server of a judge, up to /v1, that ranks the answers to each prompt"""
+    judge_model: Annotated[Name, REWARDS] = ""
+    """name of the judge's model on that server"""
+    judge_key: Annotated[Variable, REWARDS, NOT_IN_PLAN, NO_FLAG] = "OPENAI_API_KEY"
+    """environment variable with the API key of the judge"""
+    judge_limit: Annotated[Count | None, REWARDS, NOT_IN_PLAN] = None
+    """most questions to the judge about the same candidates, in all runs [no limit]"""
     reward_seconds: Annotated[Positive, REWARDS, NOT_IN_PLAN] = 10.0
     """seconds that one call of your own functions may take"""
     reward_memory: Annotated[Positive, REWARDS, NOT_IN_PLAN, NO_FLAG] = 16.0
     """GiB of memory that each process of your own functions may take (Linux)"""
     max_failures: Annotated[Share, REWARDS, NOT_IN_PLAN] = 0.1
-    """share of candidates for which your own functions may fail"""
+    """share of candidates for which your own functions, or the judge, may fail"""
     max_length: Annotated[Count, SAMPLING] = 2048
     """maximum tokens of prompt and answer together [2048, or as many as --data has]"""
     batch_size: Annotated[Count, Flag("-b --bs"), SAMPLING, COMMON, NOT_IN_PLAN] = 8
@@ -547,10 +555,15 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     weights: Annotated[dict[str, float], Metavar("COMPONENT=FLOAT,..."), REWARDS, COMMON] = {}
     """reward weights that differ from the defaults"""
     rewards: Annotated[tuple[str, ...], Metavar("FILE:FUNCTION"), REPEAT, REWARDS, COMMON] = ()
+    judge: Annotated[Url, REWARDS] = ""
+    judge_model: Annotated[Name, REWARDS] = ""
+    judge_key: Annotated[Variable, REWARDS, NOT_IN_PLAN, NO_FLAG] = "OPENAI_API_KEY"
+    judge_limit: Annotated[Count | None, REWARDS, NOT_IN_PLAN] = None
+    requests: Annotated[Requests, REWARDS, NOT_IN_PLAN, NO_FLAG] = Requests()
     reward_seconds: Annotated[Positive, REWARDS, NOT_IN_PLAN, NO_FLAG] = 10.0
     reward_memory: Annotated[Positive, REWARDS, NOT_IN_PLAN, NO_FLAG] = 16.0
     max_failures: Annotated[Share, REWARDS, NOT_IN_PLAN, NO_FLAG] = 0.1
-    """share of answers for which your own functions, or the environment, may fail"""
+    """share of answers for which your own functions, the judge or the environment may fail"""
     beta: Annotated[NonNegative, LOSS] = 0.1
     """KL penalty coefficient: how strongly the policy is kept close to the start"""
     loss_type: Annotated[
@@ -621,15 +634,12 @@ class DistillSettings(TrainerSettings, frozen=True, kw_only=True):
     teacher: Annotated[Model, DATA, COMMON] = TRAINED
     """model to learn from, with the same tokenizer: alias, path, hub id or earlier stage"""
     split: Annotated[Literal["train", "dev"], DATA] = "train"
-    """records of prep to use"""
     limit: Annotated[Count | None, DATA] = None
     """number of records to use, spread evenly over the sources [all]"""
     learning_rate: Annotated[NonNegative, Flag("--lr"), TRAINING, COMMON] = 1e-4
     temperature: Annotated[NonNegative, SAMPLING] = 1.0
-    """sampling temperature; 0 always takes the likeliest token"""
     top_p: Annotated[float, Meta(gt=0, le=1), SAMPLING] = 1.0
     max_new_tokens: Annotated[Count, SAMPLING] = 256
-    """maximum tokens of an answer"""
     beta: Annotated[Share, LOSS, COMMON] = 1.0
     """divergence: 1 is the reverse KL, 0 the forward KL, and between lies the generalised
     Jensen-Shannon divergence"""
@@ -676,7 +686,6 @@ class RolloutSettings(WorldSettings, frozen=True, kw_only=True):
     num_samples: Annotated[Count, Flag("-n"), SAMPLING, COMMON] = 1
     """rollouts per task"""
     top_p: Annotated[float, Meta(gt=0, le=1), SAMPLING] = 1.0
-    """nucleus sampling: the likeliest tokens that add up to this probability"""
     max_length: Annotated[Count, SAMPLING, COMMON] = 8192
     """maximum tokens of all turns and the answer together"""
     max_failures: Annotated[Share, ENVIRONMENT, NOT_IN_PLAN] = 0.1
@@ -744,9 +753,7 @@ class EvalSettings(WorldSettings, frozen=True, kw_only=True):
     judge: Annotated[Url, JUDGED] = ""
     """OpenAI-compatible server of an LLM judge, up to /v1"""
     judge_model: Annotated[Name, JUDGED] = ""
-    """name of the judge's model on that server"""
     judge_key: Annotated[Variable, JUDGED, NO_FLAG] = "OPENAI_API_KEY"
-    """environment variable with the API key of the judge"""
     judge_prices: Annotated[tuple[NonNegative, ...], Metavar("FLOAT,FLOAT"), JUDGED, NO_FLAG] = ()
     """prices of a million prompt tokens and of a million completion tokens, such as 0.5,1.5"""
     sheet: Annotated[File, JUDGED] = ""
@@ -777,7 +784,6 @@ class AblateSettings(Struct, frozen=True, kw_only=True):
     by: Annotated[Trainer, DATA, COMMON] = ""
     """stage that trains each cell [as the grid file says, otherwise dpo]"""
     data: Annotated[StageName, DATA, COMMON] = "prep"
-    """finished prep stage: its name in the workspace, or a path"""
     model: Annotated[Model, DATA, COMMON] = ""
     """model that every cell starts from: alias, path, hub id or earlier stage [that of --by]"""
     candidates: Annotated[StageName, Flag(name="--from"), DATA, COMMON] = ""
@@ -806,9 +812,7 @@ class MakeSettings(WriterSettings, frozen=True, kw_only=True):
     split: Annotated[Literal["all", "train", "dev", "test"], DATA, COMMON] = "all"
     """tasks whose worlds are used; the split of a task is made from its question"""
     dev: Annotated[Share, DATA] = 0.1
-    """share of the dev tasks"""
     test: Annotated[Share, DATA] = 0.2
-    """share of the test tasks"""
     num_dialogs: Annotated[Count, Flag("-n"), DIALOGS, COMMON] = 100
     """number of dialogs"""
     shares: Annotated[dict[str, NonNegative], Metavar("KIND=FLOAT,..."), DIALOGS, COMMON] = {}
@@ -822,15 +826,12 @@ class MakeSettings(WriterSettings, frozen=True, kw_only=True):
     temperature: Annotated[NonNegative, SAMPLING] = 0.7
     """sampling temperature of the agent's model; 0 always takes the likeliest token"""
     max_new_tokens: Annotated[Count, SAMPLING] = 1024
-    """maximum tokens of an answer"""
     max_length: Annotated[Count, SAMPLING] = 16384
     """maximum tokens of all turns and the answer together"""
     max_failures: Annotated[Share, ENVIRONMENT, NOT_IN_PLAN] = 0.1
     """share of dialogs whose environment, or server of a model, may break down"""
     call_seconds: Annotated[Positive, ENVIRONMENT] = 10.0
-    """seconds that one call of a tool may take"""
     world_memory: Annotated[Positive, ENVIRONMENT, NOT_IN_PLAN] = 4.0
-    """GiB of memory that each process of an environment may take (Linux)"""
     env_keep: Annotated[tuple[Variable, ...], ENVIRONMENT, NOT_IN_PLAN, NO_FLAG] = ()
     encoder: Annotated[Model, DIALOGS] = ""
     """sentence-transformers model by which the spread of the questions is measured: alias, path,
@@ -884,7 +885,6 @@ class TemplatesSettings(WriterSettings, frozen=True, kw_only=True):
     judge_model: Annotated[Name, ENDPOINTS] = ""
     """name of that model on its server [that of --model]"""
     judge_key: Annotated[Variable, ENDPOINTS, NOT_IN_PLAN] = "OPENAI_API_KEY"
-    """environment variable with the API key of --judge-endpoint"""
     temperature: Annotated[NonNegative, SAMPLING] = 1.0
     """sampling temperature of the templates; answers in them are the likeliest ones"""
     max_new_tokens: Annotated[Count, SAMPLING] = 2048

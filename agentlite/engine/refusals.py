@@ -34,7 +34,7 @@ OF_GROUPS = {
     "loss_type": "dapo",
     "scale_rewards": "group",
 }
-OF_RECORDS = {"skip_solved": False, "order": "shuffled"}
+OF_RECORDS = {"skip_solved": False, "order": "shuffled", "judge": ""}
 # fields of PEFT that vLLM's kernels lack
 NOT_SERVED = ("use_dora", "modules_to_save", "trainable_token_indices", "bias")
 

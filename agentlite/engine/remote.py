@@ -3,12 +3,19 @@
 import json
 import typing
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from agentlite.config.settings import EvalSettings, PairsSettings, Requests, RolloutSettings
+from agentlite.config.settings import (
+    EvalSettings,
+    GrpoSettings,
+    PairsSettings,
+    Requests,
+    SamplerSettings,
+)
 from agentlite.core.endpoint_pool import Question, ask_all
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.openai_client import Endpoint, Reply, check
@@ -18,6 +25,8 @@ from agentlite.rendering import Prompt, Protocol, render
 from agentlite.rendering.protocol import with_thought
 from agentlite.rendering.renderer import span_text
 from agentlite.rendering.template import Template
+from agentlite.scoring.judge.llm_judge import GroupJudge
+from agentlite.scoring.rewards import JUDGE
 from agentlite.workspace.model_source import Source
 
 # why an answer in OpenAI's format stops before its end
@@ -74,9 +83,10 @@ def behind(
     or left out later.
     """
     if not model:
+        name = option.replace("endpoint", "model") if "endpoint" in option else f"{option}-model"
         raise UserError(
             "which of its models?",
-            f"Add {option.replace('endpoint', 'model')} NAME, as the server calls it.",
+            f"Add {name} NAME, as the server calls it.",
             location=option,
         )
     addresses = sorted({*urls})
@@ -96,9 +106,23 @@ def behind(
     return Served(endpoints, begun if {*begun.split()} & {*addresses} else " ".join(addresses))
 
 
+def judge_endpoint(settings: EvalSettings | PairsSettings | GrpoSettings) -> Endpoint | None:
+    """The server of `--judge`, if it is given; see `behind`."""
+    if not settings.judge:
+        return None
+    model, key = settings.judge_model, settings.judge_key
+    return behind((settings.judge,), model, key, "--judge", settings).endpoints[0]
+
+
+def judge_component(settings: PairsSettings | GrpoSettings, folder: Path) -> dict[str, GroupJudge]:
+    """What the judge adds to the components, by its name. `folder`: see GroupJudge."""
+    endpoint = judge_endpoint(settings)
+    return {JUDGE: GroupJudge(endpoint, folder, settings.judge_limit)} if endpoint else {}
+
+
 def served(
     name: str,
-    settings: PairsSettings | EvalSettings | RolloutSettings,
+    settings: SamplerSettings,
     base: Source,
     begun: str = "",
 ) -> Source:

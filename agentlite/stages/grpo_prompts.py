@@ -18,6 +18,7 @@ from agentlite.data.prompt_records import find_prompts
 from agentlite.engine import checkpoints, grpo, local_sampler
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded
+from agentlite.engine.remote import judge_component
 from agentlite.rendering import Prompt, mixture_of
 from agentlite.scoring.preference_pairs import gold_candidates, read_rollouts
 from agentlite.scoring.rewards import (
@@ -54,7 +55,8 @@ class PromptSampling:
 
     def __init__(self, settings: GrpoSettings, functions: Sequence[str], target: RunTarget):
         self.settings, self.folder = settings, target.folder
-        self.weights = settle_weights(settings.weights, functions)
+        self.judge = judge_component(settings, self.folder)
+        self.weights = settle_weights(settings.weights, [*functions, *self.judge])
         self.source = find_model(settings.model, target.run, target.begun)
         self.prepared = find_prompts(
             settings.data, settings.split, settings.model, self.source, target.run
@@ -81,7 +83,8 @@ class PromptSampling:
             settings.max_new_tokens, temperature=settings.temperature, top_p=settings.top_p
         ).under(template)
         self.records = {prompt.record.id: prompt.record for prompt in self.prompts}
-        self.scorer = Scorer(self.records, reading(self.protocol, self.source.base), functions)
+        components: dict[str, Component] = {**functions, **self.judge}
+        self.scorer = Scorer(self.records, reading(self.protocol, self.source.base), components)
         if not self.scorer.has_gold:
             self.weights = without_comparisons(self.weights)
 
@@ -100,7 +103,7 @@ class PromptSampling:
         self.rows = {row.candidate.key: row for row in rows}
         self.file = Appender(path)
         self._begin_resting()
-        self.add([gold for gold in gold_candidates(self.prompts) if gold.key not in self.rows])
+        self.add([*gold_candidates(self.prompts)])
         self.tally.refuse()
         return self
 
@@ -111,9 +114,11 @@ class PromptSampling:
         return {"failed_rewards": sum(bool(row.error) for row in self.rows.values())}
 
     def add(self, candidates: Sequence[Candidate]) -> list[Score]:
-        """Scores and stores them."""
-        scores = list(self.scorer(candidates))
-        for candidate, score in zip(candidates, scores, strict=True):
+        """Scores and stores those of whole groups, which a judge compares, that are not there."""
+        for judge in self.judge.values():
+            judge.rank(candidates, self.records)
+        new = [candidate for candidate in candidates if candidate.key not in self.rows]
+        for candidate, score in zip(new, self.scorer(new), strict=True):
             row = TrainedAnswer(
                 **msgspec.structs.asdict(candidate),
                 components=score.components,
@@ -123,7 +128,7 @@ class PromptSampling:
             self.rows[candidate.key] = row
             self.file.append(msgspec.structs.asdict(row))
             self.tally.count(score.error)
-        return scores
+        return [self.rows[candidate.key].score for candidate in candidates]
 
     def task(self, loaded: Loaded) -> grpo.GrpoTask:
         """What the engine learns from, made anew for each trainer."""
@@ -227,11 +232,8 @@ class PromptSampling:
         requests = [
             self._request(prompt, f"{self.settings.seed} {prompt.step}") for prompt in batch
         ]
-        new = [
-            _candidate(batch[answer.prompt], answer, name, answer.sample, 0)
-            for answer in grpo.draw(loaded, requests, self.decoding)
-        ]
-        self.add([candidate for candidate in new if candidate.key not in self.rows])
+        drawn = grpo.draw(loaded, requests, self.decoding)
+        self.add([_candidate(batch[one.prompt], one, name, one.sample, 0) for one in drawn])
         self.tally.refuse()
 
 

@@ -47,7 +47,7 @@ from agentlite.rendering.protocols.prompt_template import (
 )
 from agentlite.rendering.template import Template
 from agentlite.retrieval.rankers import words
-from agentlite.scoring.judge.llm_judge import item_at, judge
+from agentlite.scoring.judge.llm_judge import VERDICTS, item_at, judge
 from agentlite.scoring.metrics.confidence import Summary, summary
 from agentlite.stages.frame import Figures, Files, Work, plan_of, run_stage
 from agentlite.stages.teacher import (
@@ -64,7 +64,7 @@ from agentlite.workspace.lineage import model_of_prep
 from agentlite.workspace.model_source import load_template
 from agentlite.workspace.run_folder import Result, RunTarget
 
-TEMPLATES, VERDICTS = "templates.jsonl", "verdicts.jsonl"
+TEMPLATES = "templates.jsonl"
 INSTANCES = "instances.jsonl"
 READABLE = 0.5  # share of a template's answers that must read
 LONGEST_REQUEST = 500  # characters of a request that are shown

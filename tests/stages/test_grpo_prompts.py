@@ -50,7 +50,7 @@ def log_of(folder: Path, asked: list[Prompt], **changed: Any) -> PromptSampling:
     sampling.settings = GrpoSettings(model="start", group_size=2, **changed)
     sampling.folder, sampling.halt, sampling.tally = folder, [], Tally(1.0, folder, "")
     sampling.scorer, sampling.weights, sampling.records = FakeScorer(), WEIGHTS, {}  # type: ignore[assignment]
-    sampling.prompts, sampling.decoding = asked, Decoding(3)
+    sampling.prompts, sampling.decoding, sampling.judge = asked, Decoding(3), {}
     return sampling
 
 

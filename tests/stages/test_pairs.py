@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from support import processes
 from support.samples import WEATHER_TOOL
-from support.scripted_server import ScriptedServer
+from support.scripted_server import USAGE, ScriptedServer, ranking
 
 import agentlite
 from agentlite.config.settings import DpoSettings
@@ -42,6 +42,8 @@ TRAIN = {
     "lora_r": 4,
 }
 ZERO = {**dict.fromkeys(WEIGHTS, 0.0), "short": 0.0}
+JUDGED_ALONE = {**dict.fromkeys(WEIGHTS, 0.0), "judge": 2.0}
+JUDGE = {"judge": "http://127.0.0.1:9/v1", "judge_model": "m"}
 SHORT = """
 def short(attempt):
     "Fewer letters earn more."
@@ -163,6 +165,8 @@ def test_a_grid_sets_weightings_side_by_side_and_writes_nothing(paired, run):
         ({"candidates": "pairs", "out": "x", "weights": {"efficency": 1}}, "efficiency"),
         ({"candidates": "pairs", "out": "x", "weights": ZERO}, "zero"),
         ({"candidates": "pairs", "grid": "nowhere.yaml"}, "nowhere.yaml"),
+        ({"candidates": "pairs", "out": "x", "judge": JUDGE["judge"]}, "--judge-model NAME"),
+        ({"preferences": "rows.jsonl", "out": "x", **JUDGE}, "nothing to rank"),
     ],
 )
 def test_what_cannot_be_ranked_is_refused_in_plain_words(options, named, paired, run):
@@ -202,6 +206,56 @@ def test_a_reward_that_fails_costs_its_candidate_and_above_a_limit_the_run_but_n
         changed.write_bytes(content)
         with pytest.raises(UserError, match="has changed since it was sampled"):
             agentlite.pairs(**again, out="pairs-changed")
+
+
+def test_a_judge_is_asked_once_about_each_group_and_other_weights_ask_nobody(paired, run):
+    """Killed at the fifth question, and limited before the first one."""
+
+    def reply(body):
+        if len(server.bodies) == 5:
+            process.kill()
+        return ranking(body["messages"][-1]["content"])
+
+    server = ScriptedServer(reply)
+    words = f"pairs --run {run} --from pairs --out judged --margin 0 --json --judge-model m "
+    words += f"--judge {server.url} --set pairs.requests.concurrency=1"
+    groups: dict[str, set[str]] = {}
+    for one in read_candidates(paired / "candidates.jsonl"):
+        if one.model != GOLD:
+            groups.setdefault(one.record_id, set()).add(one.text.strip())
+    count = sum(len(texts) > 1 for texts in groups.values())
+    limited = command(*words.split(), "--judge-limit", "3")
+    assert limited.returncode == 2 and f"--judge-limit {count}" in limited.stdout
+    assert server.bodies == []
+    process = subprocess.Popen(
+        [sys.executable, "-m", "agentlite", *words.split()], stderr=subprocess.DEVNULL
+    )
+    assert process.wait() == -9 and len(server.bodies) == 5
+    whole = command(*words.split(), "--judge-limit", f"{count}")
+    server.close()
+    assert whole.returncode == 0, whole.stderr
+    assert len(server.bodies) == count + 1  # the fifth reply came too late
+    assert json.loads(whole.stdout)["servers"]["m"] == {
+        "replies": count,
+        "tokens_read": count * USAGE["prompt_tokens"],
+        "tokens_written": count * USAGE["completion_tokens"],
+    }
+    again = {"judge": server.url, "judge_model": "m", "judge_limit": count, "margin": 0.0}
+    again |= {"weights": JUDGED_ALONE, "gold": False, "out": "judged-b"}
+    given = {"run": str(run), "candidates": "pairs"}
+    assert agentlite.pairs(**given, **again).servers == {}
+    grid = run / "judge.yaml"
+    grid.write_text("weights: {usual: {}, judged: {judge: 2}}\n", encoding="utf-8")
+    compared = agentlite.pairs(**given, **again, grid=str(grid)).figures["weightings"]
+    assert [one["name"] for one in compared] == ["usual", "judged"]
+    pairs = list(read_pairs(run / "judged-b" / "pairs.jsonl"))
+    assert {pair.record_id for pair in pairs} == {
+        name for name, texts in groups.items() if len({*map(len, texts)}) > 1
+    }
+    for pair in pairs:
+        lengths = sorted(map(len, groups[pair.record_id]))
+        sides = [len(side.text.strip()) for side in (pair.chosen, pair.rejected)]
+        assert sides == [lengths[0], lengths[-1]]
 
 
 def test_prompts_may_come_from_stdin_with_their_gold(run, tiny_model):
@@ -402,12 +456,24 @@ def test_prompts_without_gold_become_pairs_and_rollouts_by_own_rewards(
     with pytest.raises(UserError, match="no score for 'task_completion'"):
         agentlite.pairs(candidates="pairs", run=str(tmp_path), out="again")
     agentlite.dpo(run=str(tmp_path), **{**TRAIN, "max_steps": 1})
+    server = ScriptedServer(lambda body: ranking(body["messages"][-1]["content"]))
     agentlite.grpo(
         **options,
         config=config,
+        judge=server.url,
+        judge_model="m",
         **{**TRAIN, "max_steps": 1, "gradient_accumulation": 2},
         group_size=2,
     )
+    server.close()
     assert done(tmp_path / "dpo") and done(tmp_path / "grpo")
     rollouts = list(read_rollouts(tmp_path / "grpo" / "rollouts.jsonl"))
     assert all("short" in one.components and "exact" not in one.components for one in rollouts)
+    sampled = [one for one in rollouts if one.model != GOLD]
+    texts = [one.text.strip() for one in sampled]
+    for place in range(0, len(texts), 2):
+        first, second = map(len, texts[place : place + 2])
+        share = (first < second) + (first == second) / 2
+        of_group = [one.components["judge"] for one in sampled[place : place + 2]]
+        assert of_group == [share, 1 - share]
+    assert len(server.bodies) == sum(a != b for a, b in zip(texts[::2], texts[1::2], strict=True))

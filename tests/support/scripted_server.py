@@ -1,6 +1,7 @@
 """An OpenAI-compatible server whose replies a test writes itself; not a test itself."""
 
 import json
+import re
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,6 +12,16 @@ from support.listening import listen
 USAGE = {"prompt_tokens": 100, "completion_tokens": 10}  # of every reply
 # a text, a whole message, or what the server does in place of a reply
 Scripted = str | dict[str, Any] | Literal["HANGS", "DIES", "REFUSES"]
+
+
+def ranking(question: str) -> str:
+    """What a judge says who prefers short answers, and takes those of one length for equal."""
+    answers = re.findall(r"<answer_(\d+) \w+>\n(.*?)\n</answer_", question, re.DOTALL)
+    tiers: dict[int, list[int]] = {}
+    for number, text in sorted(answers, key=lambda answer: len(answer[1])):
+        tiers.setdefault(len(text), []).append(int(number))
+    tied = [tier if len(tier) > 1 else tier[0] for tier in tiers.values()]
+    return f"So:\n{json.dumps({'reason': 'short', 'ranking': tied})}"
 
 
 class ScriptedServer:

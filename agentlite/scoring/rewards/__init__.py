@@ -22,6 +22,7 @@ from agentlite.scoring.rewards.components import (
 
 __all__ = [
     "COMPONENTS",
+    "JUDGE",
     "PENALTIES",
     "WEIGHTS",
     "WITHOUT_GOLD",
@@ -37,6 +38,7 @@ __all__ = [
     "total",
     "without_comparisons",
 ]
+JUDGE = "judge"  # the component that `--judge` adds
 LONGEST = 200  # characters of a feedback: the names in it are the model's
 
 
@@ -87,7 +89,7 @@ def refuse_without_gold(
             f"{', '.join(compared)}.",
             "Write the gold (`gold`, the expected calls, or the right answer as last turn), or do "
             "without it: --config recipes/no-gold.yaml sets those weights to 0, and "
-            "--rewards file.py:function adds a reward of yours.",
+            "--judge URL or --rewards file.py:function adds a reward.",
             location=location,
         )
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from agentlite.core.records import Call, Gold, GoldCall, Message, Parsed, Tool, plain
+from agentlite.core.records import Call, CandidateKey, Gold, GoldCall, Message, Parsed, Tool, plain
 from agentlite.core.tool_results import says_error
 from agentlite.scoring.read_turn import says_something
 from agentlite.scoring.rewards.call_matching import CallMatch, CallUse, ordered, uses
@@ -73,7 +73,7 @@ class Attempt(Struct, frozen=True, dict=True):
     answer is compared with them where they are there. `meta`: what else the row holds; the keys
     that its format does not know are under "extra". Where `gold.known` is False, nobody knows what
     is right: there is no gold and no reference. `history`: the calls that were carried out
-    before the step, with their results.
+    before the step, with their results; `candidate`: whose answer it is.
 
     With a `trace` the whole dialog is scored: its calls are those of the trace, and `messages` are
     all of it; `parsed`, `text` and `finished` are of the last text. Of a rollout, `ended` says what
@@ -92,6 +92,7 @@ class Attempt(Struct, frozen=True, dict=True):
     reference: str = ""
     meta: Mapping[str, Any] = {}
     history: tuple[TraceStep, ...] = ()
+    candidate: CandidateKey = CandidateKey("", 0, "", "", 0)
     ended: str = ""
     scores: Mapping[str, float] = {}
     row: Mapping[str, Any] = {}

@@ -58,6 +58,7 @@ class Scorer(NamedTuple):
                 parsed=read_turn(candidate.text, protocol, record, candidate.turn),
                 finished=candidate.ended != "cut",
                 text=candidate.text,
+                candidate=candidate.key,
                 thought=thought_and_words(protocol.in_tags(candidate.text))[0],
                 recorded_thought=thought_and_words(record.messages[candidate.turn].content)[0],
             )
@@ -89,7 +90,7 @@ def reading(setting: str, base: str) -> Mapping[str, Protocol]:
 
 
 class Tally:
-    """Counts the candidates, or rollouts, that a user function gave no value for."""
+    """Counts the candidates, or rollouts, that a user function or a judge gave no value for."""
 
     def __init__(self, limit: float, folder: Path, fix: str, scored: str = "candidates"):
         self.limit, self.folder, self.fix, self.what = limit, folder, fix, scored

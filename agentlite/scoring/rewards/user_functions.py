@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agentlite.core.errors import UserError
 from agentlite.core.user_code import MEMORY, Named, UserCode, awaited, one_line
-from agentlite.scoring.rewards import WEIGHTS, Attempt, Component, ComponentError
+from agentlite.scoring.rewards import JUDGE, WEIGHTS, Attempt, Component, ComponentError
 from agentlite.workspace.digests import file_digest
 
 
@@ -48,7 +48,7 @@ def _named(texts: Iterable[str]) -> list[Named]:
         if not file or not function.isidentifier():
             problem = f"'{text}' names no function."
             raise UserError(problem, "Write it as file.py:function.", location="rewards")
-        if function in WEIGHTS or function in by_name:
+        if function in (*WEIGHTS, JUDGE, *by_name):
             problem = f"another component is called {function}."
             raise UserError(problem, "Rename the function.", location=text)
         if not Path(file).is_file():

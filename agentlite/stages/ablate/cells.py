@@ -25,7 +25,7 @@ from agentlite.config.settings import (
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import digest, plain
 from agentlite.scoring.grid_file import GridFile, Settle, read_grid_file
-from agentlite.scoring.rewards import settle_weights
+from agentlite.scoring.rewards import JUDGE, settle_weights
 from agentlite.stages.ablate.commands import CellCommand
 from agentlite.workspace.lineage import setting_of
 from agentlite.workspace.run_folder import RunTarget
@@ -173,7 +173,9 @@ def read_ablation(settings: AblateSettings, target: RunTarget) -> tuple[Ablation
         usual = default(ablation.commands[-1], "model")
         model = usual or setting_of(settings.data, "model", target.run) or ""
         ablation = ablation._replace(model=str(model))
-    stored = setting_of(settings.candidates, "rewards", target.run) or ()
+    judged = setting_of(settings.candidates, "judge", target.run)
+    rewards = setting_of(settings.candidates, "rewards", target.run) or ()
+    stored = [*rewards, *([JUDGE] if judged else [])]
     crossed = {**_weightings(ablation, grid, stored), **_values(ablation, grid)}
     cells = []
     for values in itertools.product(*crossed.values()):
@@ -215,7 +217,8 @@ def _weightings(
     ablation: Ablation, grid: GridFile, stored: Sequence[str]
 ) -> dict[str, list[Value]]:
     """The reward weights as one more setting to cross: in each weighting, those that differ from
-    what the stage would have. `stored`: the user's functions that scored the candidates.
+    what the stage would have. `stored`: the user's functions, and the judge, that scored the
+    candidates.
     """
     if not grid.weights:
         return {}
@@ -228,6 +231,7 @@ def _weightings(
         )
     base = resolve.resolve(command, ablation.given).settings
     functions = {text.rpartition(":")[2] for text in (*base.rewards, *stored)}
+    functions |= {JUDGE} if base.judge else set()
     settle: Settle = partial(settle_weights, user_functions=functions)
     if ablation.acts(command):  # which scores there are, its world says: the command refuses others
         settle = dict

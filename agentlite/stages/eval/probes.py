@@ -13,7 +13,6 @@ import msgspec
 from agentlite.config.settings import EvalSettings
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
-from agentlite.core.openai_client import Endpoint, check
 from agentlite.core.records import (
     Candidate,
     Gold,
@@ -30,9 +29,10 @@ from agentlite.data.prompt_records import Prompts
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading, load_for_inference, loading_of
 from agentlite.engine.local_sampler import generate
+from agentlite.engine.remote import judge_endpoint
 from agentlite.engine.sampler import make_sampler
 from agentlite.rendering import Mixture, Prompt, Protocol, encoding
-from agentlite.scoring.judge.llm_judge import Prices, judge_metrics
+from agentlite.scoring.judge.llm_judge import VERDICTS, Prices, judge_metrics
 from agentlite.scoring.metrics.general_talk import (
     GeneralResults,
     Identity,
@@ -51,17 +51,12 @@ QUESTIONS, QUESTIONS_ZH = FOLDER / "questions.jsonl", FOLDER / "questions_zh.jso
 ANSWER_TOKENS = {QUESTIONS: 24, QUESTIONS_ZH: 48}  # small vocabularies cut a character in three
 IDENTITY_QUESTIONS = FOLDER / "identity_questions.jsonl"
 STAND_IN = "x"  # the answer of a question that nobody has answered: no prompt shows it
-VERDICTS, SAMPLES = "verdicts.jsonl", "samples.jsonl"
+SAMPLES = "samples.jsonl"
 
 
 def check_extra_metrics(settings: EvalSettings) -> None:
     """Raises UserError 2 for settings that would fail only after the models were asked."""
-    if settings.judge and not settings.judge_model:
-        raise UserError(
-            "which model is the judge?",
-            "Add --judge-model NAME, as the endpoint calls it.",
-            location="--judge",
-        )
+    judge_endpoint(settings)
     if len(settings.judge_prices) not in (0, 2):
         raise UserError(
             "are two: of a million tokens read, and of a million written.",
@@ -74,21 +69,8 @@ def check_extra_metrics(settings: EvalSettings) -> None:
             "Leave it out, or leave --endpoint out.",
             location="--general" if settings.general else "--num-samples",
         )
-    if settings.judge:
-        check(_judge_endpoint(settings), "--judge")
     if settings.general:
         _general_records(settings.general)
-
-
-def _judge_endpoint(settings: EvalSettings) -> Endpoint:
-    return Endpoint(
-        settings.judge,
-        settings.judge_model,
-        settings.judge_key,
-        settings.requests.seconds,
-        settings.requests.tries,
-        concurrency=settings.requests.concurrency,
-    )
 
 
 def _general_records(file: str) -> list[Record]:
@@ -110,7 +92,8 @@ def judged(
     stage: StageFolder,
 ) -> dict[str, Any]:
     """The judge's figures, where there is one."""
-    if not settings.judge:
+    endpoint = judge_endpoint(settings)
+    if not endpoint:
         return {}
 
     def begin(rows: int) -> None:
@@ -120,7 +103,7 @@ def judged(
     figures, judge = judge_metrics(
         predictions,
         records,
-        _judge_endpoint(settings),
+        endpoint,
         stage.folder / VERDICTS,
         settings.seed,
         Prices(*settings.judge_prices) if settings.judge_prices else None,

@@ -12,6 +12,7 @@ from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import GOLD, to_row
 from agentlite.core.row_files import write_json, write_rows
+from agentlite.engine.remote import judge_component
 from agentlite.environments.trajectories import is_rollout
 from agentlite.scoring.grid_file import read_weightings
 from agentlite.scoring.preference_pairs import PairRule, build_pairs, group, write_pairs
@@ -68,8 +69,10 @@ def run(settings: PairsSettings, target: RunTarget) -> Result:
                     location="--out",
                 )
             kind = Rollouts if settings.candidates and is_rollout(stored) else StoredCandidates
+            user_functions |= judge_component(settings, stored)
             source = kind(settings, stored, user_functions)
         else:
+            user_functions |= judge_component(settings, target.folder)
             source = Sampling(settings, target, user_functions)
         if settings.grid:
             return _compare_grid(source, settings.grid, rule)

@@ -76,10 +76,10 @@ class RecordedPairs(NamedTuple):
 
 def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
     """Every row is read, rendered and checked."""
-    if settings.candidates or settings.grid:
+    if settings.candidates or settings.grid or settings.judge:
         raise UserError(
             "there is nothing to rank: the file says which answer is better.",
-            "Leave --from and --grid out.",
+            "Leave --from, --grid and --judge out.",
             location="--preferences",
         )
     source = find_model(settings.model, target.run, target.begun)

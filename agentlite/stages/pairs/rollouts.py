@@ -52,6 +52,10 @@ class Rollouts(CandidateSource):
     def __init__(
         self, settings: PairsSettings, folder: Path, user_functions: Mapping[str, Component]
     ):
+        if settings.judge:
+            problem = "ranks answers to the same prompt, and these are whole rollouts."
+            fix = "Leave it out; --rewards file.py:function can score them."
+            raise UserError(problem, fix, location="--judge")
         self.folder, self.max_length = folder, settings.max_length
         files = [finished_rollout(folder), folder / TASKS]
         self.stored = run_folder.read_plan(folder)

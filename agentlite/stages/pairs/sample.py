@@ -174,6 +174,8 @@ class Sampling(CandidateSource):
         total = len(prompts) * settings.num_samples
         there = total - len(missing)
         if missing:
+            if settings.judge:  # with more answers the shares of a step are others
+                (stage.folder / SCORES).unlink(missing_ok=True)
             stage.expect(CANDIDATES, len(known) + len(missing))
             cached = f", {there} there already" if there else ""
             console.notice(

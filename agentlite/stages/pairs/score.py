@@ -23,8 +23,9 @@ from agentlite.core.row_files import Appender, write_rows
 from agentlite.data.formats import to_record
 from agentlite.rendering import Prompt, encode_answer
 from agentlite.rendering.template import Template
+from agentlite.scoring.judge.llm_judge import GroupJudge
 from agentlite.scoring.preference_pairs import read_scores
-from agentlite.scoring.rewards import settle_weights, total
+from agentlite.scoring.rewards import JUDGE, settle_weights, total
 from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
 from agentlite.scoring.rewards.user_functions import function_files
 from agentlite.stages.frame import Figures
@@ -35,7 +36,7 @@ from agentlite.workspace.run_folder import Plan, StageFolder
 SCORES = "scores.jsonl"
 RULE = ("margin", "balance", "gold")  # the rule by which pairs are made
 # they change how candidates are scored and paired, not the candidates
-RANKING = ("weights", "rewards", *RULE)
+RANKING = ("weights", "rewards", "judge", "judge_model", *RULE)
 
 
 class ResponseScore(NamedTuple):
@@ -129,10 +130,14 @@ def score_candidates(
     tally: Tally,
 ) -> dict[CandidateKey, Score]:
     """All scores: those in the folder, and the missing ones, which are appended to them. Scores
-    with an error are made again. Without a folder all are made, and none is written. Raises
-    UserError 4 where too many fail.
+    with an error are made again. Without a folder all are made, and none is written. A judge is
+    asked first. Raises UserError 4 where too many fail.
     """
     known: dict[CandidateKey, Score] = {}
+    judge = scorer.user_functions.get(JUDGE) if isinstance(scorer, Scorer) else None
+    if isinstance(scorer, Scorer) and isinstance(judge, GroupJudge):
+        with console.progress("pairs: judging", len({one.step for one in candidates})) as advance:
+            judge.rank(candidates, scorer.records, advance)
     with ExitStack() as opened:
         file = None
         if folder:

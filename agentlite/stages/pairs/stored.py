@@ -120,8 +120,8 @@ class StoredCandidates(CandidateSource):
 
 def rescore_hint(name: str) -> str:
     return (
-        f"Every candidate is kept. Fix the function; `agentlite pairs --from {shlex.quote(name)} "
-        "--out NAME` scores them again."
+        "Every candidate is kept. Fix the function, or name another judge; `agentlite pairs --from "
+        f"{shlex.quote(name)} --out NAME` scores them again."
     )
 
 

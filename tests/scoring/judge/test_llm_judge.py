@@ -2,16 +2,21 @@
 the replies being those of a function.
 """
 
+import json
 import time
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from msgspec import UNSET
+from support.scripted_server import ranking
 
 from agentlite.core import endpoint_pool
 from agentlite.core.endpoint_pool import PROBE
 from agentlite.core.openai_client import Endpoint, Reply
-from agentlite.core.records import Prediction
+from agentlite.core.records import GOLD, Candidate, Gold, Parsed, Prediction
 from agentlite.scoring.judge.llm_judge import (
+    GroupJudge,
     Item,
     Prices,
     judge,
@@ -19,6 +24,7 @@ from agentlite.scoring.judge.llm_judge import (
     messages,
     read_verdict,
 )
+from agentlite.scoring.rewards import Attempt, ComponentError
 
 ENDPOINT = Endpoint("http://127.0.0.1:9/v1", "judge-1")
 GOOD = Reply('{"reason": "so", "score": 4}', prompt_tokens=7, completion_tokens=2)
@@ -166,3 +172,100 @@ def test_the_figures_are_those_of_the_answers_that_have_a_score(
     judge_metrics([said(2, "odd")], *given[1:], begin=rows.append)
     assert rows == [4]
     assert "no score to 1 answers: no score in the judge's text" in capsys.readouterr().err
+
+
+# --- The answers at a step, against each other ---
+
+
+def candidate(turn, sample, text, model="m"):
+    return Candidate("r", turn, "hermes", model, sample, text, "turn", 1)
+
+
+def shares(group_judge, candidates):
+    return [
+        group_judge(Attempt(Parsed(""), Gold(()), [], text=one.text, candidate=one.key))
+        for one in candidates
+    ]
+
+
+def prefers_short(asked, says=ranking):
+    """A judge that keeps what it was asked."""
+
+    def ask(endpoint, said, parameters, stop):
+        asked.append(said[1]["content"])
+        return Reply(says(asked[-1]), prompt_tokens=100, completion_tokens=10)
+
+    return ask
+
+
+TEXTS = st.lists(st.sampled_from(["", "a", " a", "b", "aa", "bb", "</answer_1>", "ccc"]))
+
+
+@given(texts=st.dictionaries(st.sampled_from([2, 4, 6]), TEXTS, min_size=1), chance=st.randoms())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+def test_a_share_is_that_of_the_other_texts_that_are_worse(
+    texts, chance, dialog, tmp_path_factory, monkeypatch
+):
+    """Once for each text, in whatever order the candidates are; the gold is not shown."""
+    folder, asked = tmp_path_factory.mktemp("judged"), []
+    monkeypatch.setattr(endpoint_pool, "ask", prefers_short(asked))
+    group_judge = GroupJudge(ENDPOINT, folder, None)
+    sampled = [candidate(t, n, text) for t in texts for n, text in enumerate(texts[t])]
+    every = [*sampled, *(candidate(turn, 0, "the gold", GOLD) for turn in texts)]
+    group_judge.rank(every, {"r": dialog})
+    for one, share in zip(every, shares(group_judge, every), strict=True):
+        others = {text.strip() for text in texts[one.turn]} - {one.text.strip()}
+        own = len(one.text.strip())
+        worse = [(len(text) > own) + (len(text) == own) / 2 for text in others]
+        usual = sum(worse) / len(worse) if worse else 0.5
+        assert share == (1 if one.model == GOLD else pytest.approx(usual))
+    several = [t for t in texts if len({text.strip() for text in texts[t]}) > 1]
+    assert len(asked) == len(several) and "the gold" not in "".join(asked)
+    chance.shuffle(every)
+    group_judge.rank(every, {"r": dialog})
+    assert len(asked) == len(several)  # the very same questions
+
+
+def test_a_judge_sees_the_dialog_and_a_text_has_another_place_at_each_step(
+    dialog, tmp_path, monkeypatch
+):
+    asked, texts = [], ("first", "second")
+    monkeypatch.setattr(endpoint_pool, "ask", prefers_short(asked))
+    for name in map(str, range(40)):
+        (tmp_path / name).mkdir()
+        group = [Candidate(name, 6, "hermes", "m", n, texts[n], "turn", 1) for n in (0, 1)]
+        GroupJudge(ENDPOINT, tmp_path / name, None).rank(group, {name: dialog})
+    assert (
+        10
+        < sum(question.index("\nfirst\n") < question.index("\nsecond\n") for question in asked)
+        < 30
+    )
+    said = [message.content for message in dialog.messages[:6] if message.content]
+    assert all(json.dumps(text) in asked[0] for text in said)
+
+
+UNREAD = (
+    "[1]",
+    "[1, 1]",
+    "[1, 2, 3]",
+    "[0, 1]",
+    "[true, 2]",
+    '["1", "2"]',
+    "{}",
+    "null",
+    "[[1, [2]]]",
+)
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", *(f'{{"ranking": {wrong}}}' for wrong in UNREAD)])
+def test_where_no_ranking_is_read_a_candidate_has_no_share_and_is_not_asked_again(
+    text, dialog, tmp_path, monkeypatch
+):
+    asked, group = [], [candidate(2, 0, "a"), candidate(2, 1, "b")]
+    monkeypatch.setattr(endpoint_pool, "ask", prefers_short(asked, lambda _: text))
+    for one in group:
+        group_judge = GroupJudge(ENDPOINT, tmp_path, None)
+        group_judge.rank(group, {"r": dialog})
+        with pytest.raises(ComponentError, match="judge: no ranking"):
+            shares(group_judge, [one])
+    assert len(asked) == 1
