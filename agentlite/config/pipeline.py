@@ -111,7 +111,6 @@ agentlite rollout --env shop.py:Shop --tasks tasks.jsonl --model dpo -n 4
 agentlite make dialogs --env shop.py:Shop -n 500
 agentlite make dialogs --env 'mcp:python server.py' --shares single=1,long=1
 agentlite make dialogs --env bfcl:multi_turn_base --split train
-agentlite make dialogs --env shop.py:Shop --endpoint $URL --model NAME
 agentlite make queries --help
 agentlite make templates --help
 """,

@@ -679,8 +679,6 @@ class RolloutSettings(WorldSettings, frozen=True, kw_only=True):
     name as right"""
     split: Annotated[Literal["all", "train", "dev", "test"], DATA, COMMON] = "all"
     """tasks to take; the split of a task is made from its question"""
-    hint: Annotated[Literal["none", "gold"], DATA] = "none"
-    """gold: show the model which right calls are left to make; what is kept does not have them"""
     limit: Annotated[Count | None, DATA, COMMON] = None
     """number of tasks, the first of a seeded order [all]"""
     num_samples: Annotated[Count, Flag("-n"), SAMPLING, COMMON] = 1
@@ -799,7 +797,7 @@ class AblateSettings(Struct, frozen=True, kw_only=True):
     """random seed of the intervals; that of training is a setting of its stage"""
 
 
-class MakeSettings(WriterSettings, frozen=True, kw_only=True):
+class MakeSettings(Struct, frozen=True, kw_only=True):
     """Make training dialogs from tools alone: calls that were carried out, with words for them."""
 
     what: Literal["dialogs"] = "dialogs"
@@ -820,16 +818,6 @@ class MakeSettings(WriterSettings, frozen=True, kw_only=True):
     missing_parameter, no_tool, error, long [all; single and several_turns twice as often]"""
     extra_tools: Annotated[Whole, DIALOGS, COMMON] = 4
     """number of tools on offer that a dialog does not call"""
-    hint: Annotated[Literal["none", "gold"], DIALOGS] = "none"
-    """gold: show the agent's model which right calls are left to make; what is kept does not have
-    them"""
-    temperature: Annotated[NonNegative, SAMPLING] = 0.7
-    """sampling temperature of the agent's model; 0 always takes the likeliest token"""
-    max_new_tokens: Annotated[Count, SAMPLING] = 1024
-    max_length: Annotated[Count, SAMPLING] = 16384
-    """maximum tokens of all turns and the answer together"""
-    max_failures: Annotated[Share, ENVIRONMENT, NOT_IN_PLAN] = 0.1
-    """share of dialogs whose environment, or server of a model, may break down"""
     call_seconds: Annotated[Positive, ENVIRONMENT] = 10.0
     world_memory: Annotated[Positive, ENVIRONMENT, NOT_IN_PLAN] = 4.0
     env_keep: Annotated[tuple[Variable, ...], ENVIRONMENT, NOT_IN_PLAN, NO_FLAG] = ()

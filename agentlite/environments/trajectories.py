@@ -36,8 +36,7 @@ class ModelTurn(Struct, frozen=True, forbid_unknown_fields=True):
 
     `ids`: of the text as it was sampled, its end included; none from a server. `prompt_ids`: what
     the model read before it: the whole prompt if the turn `opens` a row, and otherwise what came
-    behind the ids of the turn before. `state`: a digest of the world's before it, where that was
-    asked for.
+    behind the ids of the turn before.
     """
 
     task: str
@@ -53,7 +52,6 @@ class ModelTurn(Struct, frozen=True, forbid_unknown_fields=True):
     opens: bool = True
     prompt_ids: tuple[int, ...] = ()
     ids: tuple[int, ...] = ()
-    state: str = ""
 
     @property
     def key(self) -> RolloutKey:

@@ -95,13 +95,6 @@ def prepare(settings: RolloutSettings, run: Path, begun: Path | None) -> Agent:
     tasks_file = Path(settings.tasks) if settings.tasks else None
     world = environment(settings.env, tasks_file, settings.extra_tools, env_keep=settings.env_keep)
     tasks = _choose_tasks(settings, world)
-    return without_tasks(settings, world, run, begun)._replace(tasks=tasks)
-
-
-def without_tasks(
-    settings: RolloutSettings, world: Environment, run: Path, begun: Path | None
-) -> Agent:
-    """A model in an environment, as yet without a task."""
     plan = run_folder.read(begun).plan if begun else None
     inputs = plan.inputs if plan else {}
     name = written_for(settings.model, behind_servers=bool(settings.endpoint))
@@ -123,9 +116,8 @@ def without_tasks(
         settings.max_turns if settings.model != GOLD else sys.maxsize,
         WorldLimits(settings.call_seconds, settings.world_memory),
         system_of(name, run),
-        hint=settings.hint == "gold",
     )
-    return Agent(settings, [], source, setup)
+    return Agent(settings, tasks, source, setup)
 
 
 def written_for(model: str, *, behind_servers: bool = False) -> str:
@@ -168,7 +160,7 @@ def _choose_tasks(settings: RolloutSettings, world: Environment) -> list[Environ
             location=location,
         )
     unknown = next((task for task in tasks if task.gold is None), None)
-    if GOLD in (settings.model, settings.hint) and unknown:
+    if settings.model == GOLD and unknown:
         raise UserError(
             f"the right calls of task {unknown.id} are not known.",
             'Write them under "gold", a list of calls for each turn of the user: '

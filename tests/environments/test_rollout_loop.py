@@ -7,10 +7,8 @@ from support.shop import call
 
 from agentlite.core.records import Call, Message, Tool
 from agentlite.environments.rollout import (
-    USER_TURNS,
     RolloutAnswer,
     RolloutSetup,
-    UserReply,
     roll,
 )
 from agentlite.environments.tasks import EnvironmentTask
@@ -164,7 +162,7 @@ def test_as_many_rollouts_go_on_together_as_are_to_and_no_world_is_left(setup, b
     assert FakeWorld.open == []
 
 
-@pytest.mark.parametrize("step", ["reset", "state", "call", "next_user", "scores", "turn_scores"])
+@pytest.mark.parametrize("step", ["reset", "call", "next_user", "scores", "turn_scores"])
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_a_world_that_is_lost_at_any_step_costs_its_own_rollout_and_no_other_one(
     setup, step, batch_size
@@ -175,11 +173,11 @@ def test_a_world_that_is_lost_at_any_step_costs_its_own_rollout_and_no_other_one
             yield RolloutAnswer(index, text, "turn", 3)
 
     waiting = [(task("t0", breaks=step), 0), (task("t1"), 0), (task("t2"), 0)]
-    found = ended(setup._replace(states=True), answers, *waiting, batch_size=batch_size)
+    found = ended(setup, answers, *waiting, batch_size=batch_size)
     lost, *others = sorted(found, key=lambda one: one.task)
     assert (lost.ended, lost.problem) == ("world", f"{step} failed: torn")
     assert (lost.scores, lost.by_turn) == ({}, []) and FakeWorld.open == []
-    assert len(lost.turns) == {"reset": 0, "state": 0, "call": 1}.get(step, 2)
+    assert len(lost.turns) == {"reset": 0, "call": 1}.get(step, 2)
     for one in others:
         assert [turn.text for turn in one.turns] == [BUY, f"Done with {one.task}."]
         assert (one.ended, one.problem, one.scores) == ("user", "", {"env": 0.25})
@@ -202,38 +200,3 @@ def test_a_world_that_has_nothing_left_to_do_ends_it_behind_the_whole_turn(setup
 def test_turns_with_calls_are_counted_from_each_turn_of_the_users(setup, texts, reason, turns):
     (found,) = ended(setup, saying(*texts))
     assert (found.ended, len(found.turns)) == (reason, turns)
-
-
-def test_only_the_tools_that_are_named_for_a_task_are_on_offer_in_it(setup):
-    named = setup._replace(offered={"t": ("pay",)})
-    found = ended(named, saying(BUY, "Done."), (task(), 0), (task("u"), 0))
-    offered = {one.task: [tool["function"]["name"] for tool in one.tools] for one in found}
-    assert offered == {"t": ["pay"], "u": ["buy", "pay", "more"]}
-    results = {one.task: one.turns[0].results for one in found}
-    assert results == {"t": (("Error: no tool buy. The tools: pay.", True),), "u": (("1", False),)}
-    assert {one.task: one.scores["env"] for one in found} == {"t": 0.0, "u": 0.25}
-
-
-@pytest.mark.parametrize(
-    ("last", "problem", "end"),
-    [(3, "", "user"), (0, "", "user"), (99, "", "turns"), (2, "silent", "unanswered")],
-)
-def test_a_user_who_is_asked_opens_a_dialog_and_ends_it(setup, last, problem, end):
-    """It is asked when a turn calls nothing, for all rollouts together; the task's words go."""
-    asked = []
-
-    def users(prompts):
-        asked.append([prompt.task for prompt in prompts])
-        for index, prompt in enumerate(prompts):
-            said = sum(message["role"] == "user" for message in prompt.messages)
-            words = f"Thing {said}." if said < last else None
-            yield UserReply(index, words, "" if words else problem)
-
-    waiting = [(EnvironmentTask(name), 0) for name in ("a", "b")]
-    events = rolled(setup._replace(users=users), saying("Wait."), *waiting)
-    for rollout in (event for event in events if type(event) is Trajectory):
-        said = [one["content"] for one in rollout.messages if one["role"] == "user"]
-        assert said == [f"Thing {n}." for n in range(min(last, USER_TURNS + 1))] or last == 0
-        whole = [event for event in events if event in rollout.turns]
-        assert rollout.ended == end and len(whole) == len(rollout.turns) - (end == "unanswered")
-    assert all(names in (["a", "b"], []) for names in asked) and FakeWorld.open == []

@@ -8,7 +8,7 @@ from agentlite.config.settings import RolloutSettings
 from agentlite.core.user_code import Named
 from agentlite.environments.registry import Environment
 from agentlite.environments.tasks import EnvironmentTask
-from agentlite.stages.agent import split_of_task, without_tasks
+from agentlite.stages.agent import prepare, split_of_task
 from agentlite.workspace.model_source import Source
 
 BASE = Source("smollm2-135m", "smollm2-135m", None, "digest")
@@ -33,9 +33,11 @@ def test_a_model_acts_in_the_protocol_that_it_has_seen_most_of(
     settings = {"protocol": trained, "model": "smollm2-135m", "data": "prep"}
     stage(tmp_path / "sft", {"command": "sft", "settings": settings, "inputs": {}}, {}, {})
     monkeypatch.setattr("agentlite.stages.agent.find_model", lambda *_: BASE)
-    world = Environment("shop.py:Shop", Named("shop.py", "Shop"), lambda: iter(()), {})
+    tasks = [EnvironmentTask("a", (), {})]
+    world = Environment("shop.py:Shop", Named("shop.py", "Shop"), lambda: iter(tasks), {})
+    monkeypatch.setattr("agentlite.stages.agent.environment", lambda *_, **__: world)
     given = RolloutSettings(env="shop.py:Shop", model="sft", max_length=900, max_new_tokens=90)
-    setup = without_tasks(given, world, tmp_path, None).setup
+    setup = prepare(given, tmp_path, None).setup
     assert setup.protocol.name == protocol and setup.room == 810
-    other = without_tasks(RolloutSettings(env="x", model="smollm2-135m"), world, tmp_path, None)
+    other = prepare(RolloutSettings(env="x", model="smollm2-135m"), tmp_path, None)
     assert other.setup.protocol.name == "hermes"

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 from support.scripted_server import ScriptedServer
-from support.shop import ITEMS, shop, tasks, with_gold
+from support.shop import ITEMS, shop, tasks
 
 import agentlite
 from agentlite.core.errors import UserError
@@ -93,30 +93,3 @@ def test_too_many_end_the_run_and_the_same_command_goes_on_at_that_turn(tmp_path
     assert rows(tmp_path) == rows(tmp_path, "whole")
     # what was answered is not asked for again
     assert server.asked.pop(("pear", 2)) == 2 and set(server.asked.values()) == {1}
-
-
-def test_a_teacher_is_shown_the_right_calls_and_its_dialogs_do_not_have_them(tmp_path, server):
-    shop(tmp_path, with_gold())
-
-    def obedient(body):
-        text = next(one for one in body["messages"][::-1] if one["role"] == "user")["content"]
-        _, found, calls = text.partition("left to make now: ")
-        if not found:
-            return {"role": "assistant", "content": "Done."}
-        first = json.JSONDecoder().raw_decode(calls)[0][0]
-        function = {**first, "arguments": json.dumps(first["arguments"])}
-        call = {"id": "x", "type": "function", "function": function}
-        return {"role": "assistant", "content": None, "tool_calls": [call]}
-
-    server.reply = obedient
-    result = rollout(tmp_path, server, hint="gold")
-    assert result.figures["scores"] == {"env": 1.0} and result.figures["calls"] == 12
-    assert all("A note that the user does not see" in str(body) for body in server.bodies)
-    assert "A note" not in json.dumps(rows(tmp_path))
-    with pytest.raises(UserError, match="other settings") as found:
-        rollout(tmp_path, server)
-    assert found.value.exit_code == 3
-    prepared = agentlite.prep(
-        run=str(tmp_path / "run"), trajectories=("rollout",), model="smollm2-135m", out="prep"
-    )
-    assert prepared.figures["kept"] == 4

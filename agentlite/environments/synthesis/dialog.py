@@ -1,10 +1,8 @@
-"""The dialog of a blueprint: plain words where no model speaks, what a model as its user knows, and
-the row that prep reads.
-"""
+"""The dialog of a blueprint in plain words, and the row that prep reads."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, count
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -54,16 +52,6 @@ FOUND = ("Here is the result: {}.", "The result: {}.", "I got this: {}.")
 LABEL = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 
-class UserProfile(NamedTuple):
-    """What the user of a dialog is to reach. `facts`: what it knows, by name. `on_request`: the
-    names of those that it may only tell when it is asked for them.
-    """
-
-    goal: str
-    facts: dict[str, Any]
-    on_request: tuple[str, ...]
-
-
 class MadeDialog(NamedTuple):
     """The row of a dialog, and what is wrong with it."""
 
@@ -72,25 +60,18 @@ class MadeDialog(NamedTuple):
 
     @property
     def is_kept(self) -> bool:
-        """Whether no fault is one of the whole dialog."""
-        return all(fault.message is not None for fault in self.faults)
+        return not self.faults
 
 
 def row_of(
-    blueprint: Blueprint,
-    messages: Sequence[Mapping[str, Any]],
-    tools: Sequence[Tool],
-    *,
-    verified: bool = True,
-    tokens: int = 0,
+    blueprint: Blueprint, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]
 ) -> dict[str, Any]:
-    """The row of a dialog: messages with `loss` where a turn is not to be learned, the tools on
-    offer, the right calls of each turn of the agent's, and what is known about it. `verified`:
-    whether a world has confirmed it. `tokens`: that models have written for it.
+    """The row of a dialog: messages, the tools on offer, the right calls of each turn of the
+    agent's, and what is known about it.
     """
     gold = {}
     for number, message in enumerate(messages):
-        if message["role"] == "assistant" and message.get("loss", True):
+        if message["role"] == "assistant":
             # the one value of each argument
             gold[str(number)] = {
                 "calls": [
@@ -98,19 +79,17 @@ def row_of(
                     for call in map(read_call, message.get("tool_calls", ()))
                 ]
             }
-    by = ["results", "state"] if blueprint.state else ["results"]
-    meta: dict[str, Any] = {
-        "blueprint": blueprint.id,
-        "kind": blueprint.kind,
-        "task": blueprint.task,
-        "verified": by if verified else [],
-    }
     return {
         "id": blueprint.id,
         "messages": [*messages],
         "tools": [tool.schema for tool in tools],
         "gold": gold,
-        "meta": meta | ({"tokens": tokens} if tokens else {}),
+        "meta": {
+            "blueprint": blueprint.id,
+            "kind": blueprint.kind,
+            "task": blueprint.task,
+            "verified": ["results", "state"] if blueprint.state else ["results"],
+        },
     }
 
 
@@ -123,11 +102,10 @@ def shown(folder: Path, number: int) -> Iterator[str]:
         yield f"── {row['id']}  {meta['kind']}  verified by {', '.join(meta['verified'])}"
         yield f"   tools: {', '.join(tool['function']['name'] for tool in row['tools'])}"
         for message in row["messages"]:
-            mark = "" if message.get("loss", True) else "  (not learned)"
             if words := message.get("content"):
-                yield f"{message['role']:>9}  {words}{mark}"
+                yield f"{message['role']:>9}  {words}"
             for call in map(read_call, message.get("tool_calls", ())):
-                yield f"{'calls':>9}  {call.name} {plain(call.arguments)}{mark}"
+                yield f"{'calls':>9}  {call.name} {plain(call.arguments)}"
         yield ""
 
 
@@ -201,40 +179,6 @@ def _told_at_first(turn: PlannedTurn) -> dict[str, Any]:
     if turn.slip:
         return {name: turn.slip.call.arguments[name] for name in facts}
     return {name: value for name, value in facts.items() if name != turn.missing}
-
-
-def profile_of(blueprint: Blueprint, tools: Mapping[str, Tool]) -> UserProfile:
-    """What the user of a dialog is to know. What it leaves out, or misspells at first, it tells on
-    request. `tools`: by name, those that the blueprint wants.
-    """
-    goals, facts, on_request = list[str](), dict[str, Any](), list[str]()
-
-    def add(name: str, value: Any, goal: str) -> str:
-        """Under a name that no other value has."""
-        longer = (f"{name} to {goal} ({number})" for number in count(2))
-        free = next(
-            free_name
-            for free_name in chain([name, f"{name} to {goal}"], longer)
-            if free_name not in facts or facts[free_name] == value
-        )
-        facts[free] = value
-        return free
-
-    for number, turn in enumerate(blueprint.turns):
-        wanted = [purpose(tools[planned.call.name]) for planned in turn.calls]
-        first = "When that is done, ask the assistant to " if number else "Ask the assistant to "
-        goals.append(f"{first}{', and then to '.join(wanted)}.")
-        missing = label(turn.missing)
-        if turn.slip:
-            goals.append(f"You say the {missing} wrongly at first; correct it if asked.")
-        for place, (planned, goal) in enumerate(zip(turn.calls, wanted, strict=True)):
-            for name, value in (planned.facts if place else _told_at_first(turn)).items():
-                is_slip = turn.slip is not None and name == turn.missing
-                add(f"{label(name)} at first" if is_slip else label(name), value, goal)
-        if turn.missing:
-            name = f"right {missing}" if turn.slip else missing
-            on_request.append(add(name, turn.calls[0].call.arguments[turn.missing], wanted[0]))
-    return UserProfile(" ".join(goals), facts, tuple(on_request))
 
 
 def label(parameter: str) -> str:

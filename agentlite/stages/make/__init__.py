@@ -18,9 +18,8 @@ from agentlite.environments.world import World, WorldError, WorldLimits
 from agentlite.stages.agent import split_of_task
 from agentlite.stages.frame import Figures, Work, plan_of, run_stage
 from agentlite.stages.make.figures import dialog_figures, not_found, quality
-from agentlite.stages.make.play import play, player
 from agentlite.stages.make.search import BLUEPRINTS, SearchSetup, Slot, counts, find
-from agentlite.stages.teacher import REPLIES, nothing_kept
+from agentlite.stages.teacher import nothing_kept
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import find_encoder
 from agentlite.workspace.run_folder import Result, RunTarget
@@ -34,10 +33,8 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
     world = _environment(settings)
     tasks = _tasks(settings, world)
     wanted = counts(settings.shares, settings.num_dialogs)
-    acting = player(settings, world, target.run, target.begun)
     encoder = find_encoder(settings.encoder, target.run) if settings.encoder else None
     inputs = {name: file_digest(path) for name, path in world.files.items()}
-    inputs |= acting.inputs if acting else {}
     inputs |= {"encoder": encoder.digest} if encoder else {}
     setup = SearchSetup(
         partial(World, world.named, WorldLimits(settings.call_seconds, settings.world_memory)),
@@ -45,8 +42,7 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
         settings.extra_tools,
         settings.seed,
         settings.env,
-        # a model can word any blueprint
-        accepts=lambda slot: bool(acting) or not _in_plain_words(settings, slot).faults,
+        accepts=lambda slot: not _in_plain_words(settings, slot).faults,
     )
 
     def work() -> Work:
@@ -58,10 +54,7 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
             slots = find(setup, wanted, stage.folder / BLUEPRINTS, advance)
         _refuse_nothing(settings, slots)
         plans = {slot.plan.id: slot for slot in slots if slot.blueprint}
-        if acting:
-            dialogs = play(acting, plans, tasks, stage)
-        else:
-            dialogs = (_in_plain_words(settings, slot) for slot in plans.values())
+        dialogs = (_in_plain_words(settings, slot) for slot in plans.values())
         made = [*_without_copies(dialogs)]
         kept = [dialog.row for dialog in made if dialog.is_kept]
         dropped = [dialog for dialog in made if not dialog.is_kept]
@@ -75,12 +68,11 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
         )
         figures = dialog_figures(slots, made)
         if not kept:
-            hint = " Take a stronger model, or show it the right calls: --hint gold --force."
             raise nothing_kept(
                 f"--env {settings.env}",
                 "every dialog was filtered",
                 figures["filtered"],
-                f"Read {FILTERED} in the stage's folder, which says why.{hint if acting else ''}",
+                f"Read {FILTERED} in the stage's folder, which says why.",
             )
         figures |= {"quality": quality(kept, plans, encoder)}
         write_json(stage.folder / "stats.json", figures)
@@ -99,7 +91,6 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
         work(),
         next_command=next_command,
         keep=[BLUEPRINTS],
-        forget=[acting.turns_file, REPLIES] if acting else (),
     )
 
 
@@ -173,20 +164,17 @@ def _refuse_nothing(settings: MakeSettings, slots: Sequence[Slot]) -> None:
 
 
 def _in_plain_words(settings: MakeSettings, slot: Slot) -> MadeDialog:
-    """A dialog that no model plays."""
     plan, offered = slot.plan, slot.offered
     messages = in_plain_words(plan, slot.by_name, settings.seed)
-    return MadeDialog(
-        row_of(plan, messages, offered), [*faults(plan, messages, offered, plan.state)]
-    )
+    return MadeDialog(row_of(plan, messages, offered), [*faults(plan, messages, offered)])
 
 
 def _without_copies(made: Iterable[MadeDialog]) -> Iterator[MadeDialog]:
     """Each dialog, with a fault if it is a copy of another that is kept."""
     copies: set[str] = set()
     for dialog in made:
-        if dialog.row["messages"] and (key := copy_key(dialog.row["messages"])) in copies:
+        if (key := copy_key(dialog.row["messages"])) in copies:
             dialog.faults.append(DialogFault("copy", "another dialog says and calls the same"))
-        elif dialog.row["messages"] and dialog.is_kept:
+        elif dialog.is_kept:
             copies.add(key)
         yield dialog

@@ -32,13 +32,9 @@ def not_found(slots: Sequence[Slot]) -> dict[str, int]:
 def dialog_figures(slots: Sequence[Slot], made: Sequence[MadeDialog]) -> dict[str, Any]:
     """How many are kept, of which kinds, and what is wrong with the others."""
     kept = [dialog.row for dialog in made if dialog.is_kept]
-    filtered, not_learned = Counter[str](), Counter[str]()
+    filtered = Counter[str]()
     for dialog in made:
-        if dialog.is_kept:
-            not_learned.update(fault.kind for fault in dialog.faults)
-        else:
-            kinds = {fault.kind for fault in dialog.faults if fault.message is None}
-            filtered.update(sorted(kinds))
+        filtered.update(sorted({fault.kind for fault in dialog.faults}))
     messages = [message for row in kept for message in row["messages"]]
     calls = made_calls(messages)
     return {
@@ -47,7 +43,6 @@ def dialog_figures(slots: Sequence[Slot], made: Sequence[MadeDialog]) -> dict[st
         "kinds": dict(Counter(row["meta"]["kind"] for row in kept)),
         "not_found": not_found(slots),
         "filtered": dict(filtered.most_common()),
-        "not_learned": dict(not_learned.most_common()),
         "verified": dict(Counter(name for row in kept for name in row["meta"]["verified"])),
         "turns": sum(message["role"] == "user" for message in messages),
         "calls": len(calls),
