@@ -91,7 +91,6 @@ agentlite grpo --env shop.py:Shop --tasks tasks.jsonl
 agentlite distill
 agentlite distill --model smollm2-135m --teacher dpo --out distill-dpo
 agentlite distill --lmbda .5 --beta .5
-agentlite distill --lmbda 0 --top-k 64
 """,
         other_names="distillation gkd teacher student opd",
         trains=True,  # not under torchrun: it samples while it trains

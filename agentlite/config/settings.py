@@ -644,24 +644,19 @@ class DistillSettings(TrainerSettings, frozen=True, kw_only=True):
     """divergence: 1 is the reverse KL, 0 the forward KL, and between lies the generalised
     Jensen-Shannon divergence"""
     lmbda: Annotated[Share, LOSS, COMMON] = 1.0
-    """share of the answers that the student samples; the others are those of --off-policy"""
-    off_policy: Annotated[Literal["recorded", "teacher"], LOSS] = "recorded"
-    """answers that the student does not sample: those of the records, or sampled by the teacher"""
+    """share of the answers that the student samples; the others are those of the records"""
     fade: Annotated[Share, LOSS] = 0.0
     """share of the steps over which those answers fade out [0: their share stays]"""
-    top_k: Annotated[Count | None, LOSS, COMMON] = None
-    """keep the teacher's likeliest tokens on disk, so that it is not in memory while the student
-    learns; needs --lmbda 0 [the whole distribution, in memory]"""
 
     @property
     def uses_records(self) -> bool:
         """Whether any answer is one of the records."""
-        return self.lmbda < 1 and self.off_policy == "recorded"
+        return self.lmbda < 1
 
     @property
     def samples(self) -> bool:
         """Whether any answer is sampled."""
-        return self.lmbda > 0 or self.fade > 0 or not self.uses_records
+        return self.lmbda > 0 or self.fade > 0
 
     def in_memory(self, gpu: bool) -> InMemory:
         """Every answer of a step is sampled before the first is learned from."""

@@ -216,10 +216,6 @@ def of_vllm(settings: GrpoSettings) -> Mistakes:
 def of_distillation(settings: DistillSettings) -> Mistakes:
     if settings.samples:
         yield from of_sampling(settings)
-    if settings.top_k and settings.samples:
-        problem = "holds the teacher's opinion of recorded answers, and others are sampled."
-        fix = "Add --lmbda 0, without --fade and --off-policy teacher; or leave --top-k out."
-        yield "top_k", problem, fix
 
 
 def _bits(settings: TrainerSettings) -> int:

@@ -11,7 +11,7 @@ from agentlite.data.curation.mix import sample
 from agentlite.data.prompt_records import Prompts, find_prompts
 from agentlite.engine import distill, trainer
 from agentlite.engine.decoding import Decoding
-from agentlite.engine.distill import STORED, DistillPrompt
+from agentlite.engine.distill import DistillPrompt
 from agentlite.engine.refusals import of_distillation, refuse
 from agentlite.rendering import encode_answer, mixture_of
 from agentlite.rendering.template import Template
@@ -68,7 +68,6 @@ def run(settings: DistillSettings, target: RunTarget) -> Result:
         protocol=prepared.protocol,
         inputs={"data": prepared.digest, "teacher": teacher.digest},
         check=distill.check,
-        outputs=(STORED,) if settings.top_k else (),
         evaluate=f" --model {shlex.quote(teacher.name)}{evaluated_on(settings.data)}",
     )
 
@@ -133,7 +132,7 @@ def read_prompts(
     if not taught:
         raise UserError(
             f"holds no recorded answer of which all is known, in {settings.max_length} tokens.",
-            "Raise --max-length, or add --lmbda 1 or --off-policy teacher.",
+            "Raise --max-length, or add --lmbda 1.",
             location=location,
         )
     if len(taught) < len(prompts):

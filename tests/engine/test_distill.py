@@ -17,7 +17,6 @@ from agentlite.engine.load import load, loading_of
 from agentlite.engine.trainer import MICRO_BATCH
 
 TEACHER, STUDENT = (0.5, 0.3, 0.2), (0.2, 0.2, 0.6)
-TOP = 20_000  # of 49,152: a random model leaves nearly nothing to its likeliest few
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +62,8 @@ def by_hand(rows, student, teaching, beta) -> tuple[float, float, float]:
 
 
 @pytest.mark.parametrize("engine", ["unsloth", "hf"])
-@pytest.mark.parametrize("off_policy", ["recorded", "teacher"])
 def test_the_loss_is_that_of_the_formula_over_the_answers_of_whom_they_should_be(
-    engine, off_policy, tiny_model, taught, tmp_path, monkeypatch
+    engine, tiny_model, taught, tmp_path, monkeypatch
 ):
     """In the first step the student is the base model."""
     steps = []
@@ -77,7 +75,7 @@ def test_the_loss_is_that_of_the_formula_over_the_answers_of_whom_they_should_be
 
     monkeypatch.setattr(distill_trainer, "sample_answers", noting)
     monkeypatch.setattr(weighted_loss, "CHUNK", 3)
-    settings = {"engine": engine, "lmbda": 0.5, "beta": 0.4, "off_policy": off_policy}
+    settings = {"engine": engine, "lmbda": 0.5, "beta": 0.4}
     distill_trainer.check(distill(**settings))
     trained(tiny_model, taught, tmp_path, max_steps=1, **settings)
     student, teaching = (
@@ -87,15 +85,10 @@ def test_the_loss_is_that_of_the_formula_over_the_answers_of_whom_they_should_be
     task, whose = distill_task(), []
     for place, row in enumerate(steps[0]):
         whose.append(random.Random(f"0 0 {place} whose").random() < 0.5)
-        prompt = task.prompts[row.prompt]
+        prompt = next(one for one in task.prompts if one.ids == row.ids)
         request = local_sampler.SampleRequest(prompt.ids, (f"0 0 {place}",))
-        sampled = [
-            local_sampler.sample(one, [request], task.decoding)[0].ids
-            for one in (student, teaching)
-        ]
-        assert sampled[0] != sampled[1]
-        other = sampled[1] if off_policy == "teacher" else prompt.recorded
-        assert row.answer == (sampled[0] if whose[-1] else other)
+        sampled = local_sampler.sample(student, [request], task.decoding)[0].ids
+        assert row.answer == (sampled if whose[-1] else prompt.recorded)
     assert True in whose and False in whose
     (found,) = watch.read_metrics(tmp_path)
     loss, agreement, starts = by_hand(steps[0], student, teaching, 0.4)
@@ -103,45 +96,6 @@ def test_the_loss_is_that_of_the_formula_over_the_answers_of_whom_they_should_be
     assert found["agreement"] == pytest.approx(agreement)
     assert found["unlikely_starts"] == pytest.approx(starts)
     assert found["sampled_share"] == sum(whose) / len(whose)
-
-
-def test_a_teacher_on_disk_teaches_by_its_likeliest_tokens_and_is_not_loaded_again(
-    tiny_model, taught, tmp_path, monkeypatch
-):
-    names = []
-    monkeypatch.setattr(
-        distill_trainer,
-        "load",
-        lambda one, *rest, **more: names.append(one.adapter) or load(one, *rest, **more),
-    )
-    settings = {"lmbda": 0.0, "top_k": TOP, "beta": 1.0, "max_steps": 1, "batch_size": 5}
-    settings["gradient_accumulation"] = 1
-    figures = trained(tiny_model, taught, tmp_path, **settings)
-    assert names == [taught, None]
-    student, teaching = (
-        load(source(tiny_model, one), loading_of(distill()), trainable=False)
-        for one in (None, taught)
-    )
-    rows = [
-        distill_trainer.AnswerRow(number, one.ids, one.recorded)
-        for number, one in enumerate(distill_task().prompts)
-    ]
-    total, mass, count = 0.0, 0.0, 0
-    for row in rows:
-        own, other = (likely(one, row) for one in (student, teaching))
-        ids = other.topk(TOP).indices
-        mass += float(other.gather(-1, ids).exp().sum())
-        own, other = distill_trainer.with_rest(own, ids), distill_trainer.with_rest(other, ids)
-        total, count = total + float((own.exp() * (own - other)).sum()), count + len(own)
-    (found,) = watch.read_metrics(tmp_path)
-    assert found["loss"] == pytest.approx(total / count, rel=1e-3)
-    assert figures["teacher_mass"] == pytest.approx(mass / count, abs=1e-4)
-    (tmp_path / "metrics.jsonl").unlink()
-    for path in (tmp_path / "checkpoints").iterdir():
-        path.rename(tmp_path / path.name)
-    names.clear()
-    assert trained(tiny_model, taught, tmp_path, **settings) == figures
-    assert names == [None]
 
 
 @pytest.mark.parametrize("by_itself", [False, True])
@@ -194,20 +148,3 @@ def test_the_divergence_is_that_of_the_formula(beta):
     }[beta]
     found = distill_trainer.divergence(logs(STUDENT, TEACHER), logs(TEACHER, TEACHER), beta)
     assert found.tolist() == pytest.approx([expected, 0], abs=1e-12)
-
-
-@pytest.mark.parametrize("beta", [0.0, 0.3, 1.0])
-def test_over_the_likeliest_tokens_it_is_a_part_and_over_all_but_one_it_is_whole(beta):
-    generator = torch.Generator().manual_seed(0)
-    own, other = (
-        torch.randn(6, 50, generator=generator, dtype=torch.float64).log_softmax(-1)
-        for _ in range(2)
-    )
-    whole, parts = distill_trainer.divergence(own, other, beta), []
-    for k in (1, 10, 49):
-        ids = other.topk(k).indices
-        some = [distill_trainer.with_rest(one, ids) for one in (own, other)]
-        assert all(one.exp().sum(-1).allclose(torch.ones(6).double()) for one in some)
-        parts.append(distill_trainer.divergence(*some, beta))
-    assert (parts[0] > 0).all() and (parts[0] < parts[1]).all() and (parts[1] < whole).all()
-    assert parts[2].allclose(whole)

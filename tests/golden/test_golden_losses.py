@@ -24,7 +24,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     **{f"grpo {loss}": ("grpo", {"loss_type": loss}) for loss in GRPO},
     "ppo": ("grpo", {"advantage": "value", "rollouts": 8, "ppo_epochs": 2}),
     "distill": ("distill", {"lmbda": 0.5, "beta": 0.5}),
-    "distill recorded": ("distill", {"lmbda": 0.0, "top_k": 8}),
+    "distill recorded": ("distill", {"lmbda": 0.0}),
 }
 
 

@@ -43,9 +43,6 @@ def forecast(run: Path, **changed: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"top_k": 8}, "others are sampled"),
-        ({"top_k": 8, "lmbda": 0.0, "fade": 0.5}, "others are sampled"),
-        ({"top_k": 8, "lmbda": 0.0, "off_policy": "teacher"}, "others are sampled"),
         ({"teacher": "smollm2-135m"}, "is the model that learns"),
         ({"max_new_tokens": 2048}, "leaves no room"),
         ({"max_length": 101}, "holds no prompt of 1 tokens"),
@@ -105,7 +102,7 @@ def test_an_answer_whose_arguments_nobody_knows_is_a_prompt_and_not_learned(
         asked(lmbda=0.5)
 
 
-def test_a_stage_of_the_workspace_teaches_from_memory_and_from_disk(caller: Path) -> None:
+def test_a_stage_of_the_workspace_teaches(caller: Path) -> None:
     """Whether the student comes closer is tested with the trainer: here are eight steps."""
     options: dict[str, Any] = {
         "run": str(caller),
@@ -128,5 +125,3 @@ def test_a_stage_of_the_workspace_teaches_from_memory_and_from_disk(caller: Path
     assert agentlite.distill(**options).status == "up to date"
     plan = run_folder.read_plan(caller / "distilled")
     assert plan.settings["teacher"] == "sft" and plan.inputs["teacher"]
-    stored = agentlite.distill(**{**options, "out": "stored", "lmbda": 0.0, "top_k": 16})
-    assert "teacher.safetensors" in stored.outputs and 0 < stored.figures["teacher_mass"] <= 1

@@ -262,8 +262,7 @@ def operations(load: Load) -> float:
     # frozen weights need no gradient, attention has no weights: its backward pass is whole
     backward = 2 * forward if load.full else forward + attention
     again = forward if load.regime.checkpoints != "none" else 0
-    taught = 0 if shape.teacher_first else 2 * shape.teacher
-    return forward + again + backward + (forward if load.reference else 0) + taught
+    return forward + again + backward + (forward if load.reference else 0) + 2 * shape.teacher
 
 
 def _forward(load: Load) -> float:

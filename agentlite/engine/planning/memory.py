@@ -111,11 +111,6 @@ def fixed_terms(load: Load) -> dict[str, float]:
     if load.in_share:
         weights = 0.0
     adapter = 0.0 if load.full else 4.0 * load.trained  # in float32, whatever the weights are in
-    # a teacher is loaded as the student is; one that was asked before and has left the memory
-    # counts by how much larger it is: its forward pass needs no more
-    teacher = shape.teacher * WEIGHT[load.bits]
-    if shape.teacher_first:
-        teacher = max(0.0, teacher - weights)
     return {
         "weights": weights,
         "adapter": adapter,
@@ -123,7 +118,7 @@ def fixed_terms(load: Load) -> dict[str, float]:
         "optimizer": float(trained * OPTIMIZER[load.optimizer]),
         # the frozen start of dpo and grpo: a copy of the adapter, or of a whole model
         "reference": (weights if load.full else adapter) if load.reference else 0.0,
-        "teacher": teacher,
+        "teacher": shape.teacher * WEIGHT[load.bits],  # it is loaded as the student is
         # the CUDA context and workspaces; on a CPU, Python and its libraries
         "overhead": load.regime.overhead,
         "vllm": _vllm(load, adapter) if load.vllm else 0.0,

@@ -36,7 +36,6 @@ class Shape(NamedTuple):
     max_positions: int
     kind: str = ""  # the model_type of its config.json
     teacher: int = 0  # parameters of a model beside it, that it learns from
-    teacher_first: bool = False  # which is in memory before it, not with it
 
     @property
     def matrix_shapes(self) -> dict[str, tuple[int, int]]:
@@ -89,7 +88,7 @@ def with_teacher(shape: Shape, settings: Any, run: Path) -> Shape:
         parameters = find_shape(base_of(teacher, run)).parameters
     except UserError:
         parameters = shape.parameters
-    return shape._replace(teacher=parameters, teacher_first=bool(settings.top_k))
+    return shape._replace(teacher=parameters)
 
 
 def shape_of(config: Mapping[str, Any], location: str) -> Shape:
