@@ -36,7 +36,6 @@ from agentlite.config.metavars import (
 from agentlite.config.pipeline import TRAINED, TRAINERS
 
 Engine = Literal["unsloth", "hf"]
-Order = Literal["shuffled", "curriculum"]
 Attention = Literal["auto", "eager", "sdpa", "flash_attention_2"]
 Scheduler = Literal[
     "cosine", "linear", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"
@@ -335,9 +334,6 @@ class SftSettings(TrainerSettings, frozen=True, kw_only=True):
         Literal["none", "react", "hermes", "qwen", "alpha_umi", "agentflan"], LOSS
     ] = "none"
     """how much tool calls count relative to text in the loss: a table of ms-swift's loss_scale"""
-    order: Annotated[Order, TRAINING] = "shuffled"
-    """order of the first epoch; curriculum: rows with one tool, then a choice of tools, then
-    several calls"""
     packing: Annotated[bool, ENGINE] = False
     """put several rows into one sequence (needs CUDA)"""
     batch_tokens: Annotated[Count, ENGINE] = 8192
@@ -593,9 +589,6 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     looks one token ahead"""
     skip_solved: Annotated[bool, SAMPLING] = False
     """leave out prompts whose first group all score the same"""
-    order: Annotated[Order, SAMPLING, NO_FLAG] = "shuffled"
-    """order of the first epoch; curriculum: prompts with one tool, then a choice of tools, then
-    several calls"""
     rest_epochs: Annotated[NonNegative | None, SAMPLING, NO_FLAG] = None
     """epochs for which a prompt rests after a group whose answers all scored the same; others take
     its place [0; with --env: 2]"""

@@ -114,8 +114,7 @@ class GrpoTask(NamedTuple):
 
     `sample` gets what draws answers, the prompts of a step and its number, and makes a group of
     rows for each. `halt`: of watch.Watch. `is_live`: whether the model acts in an environment, so
-    that what it reads between its turns is in the rows. `levels`: of each prompt, by which the
-    first epoch is ordered; none: it is shuffled.
+    that what it reads between its turns is in the rows.
     """
 
     prompt_count: int
@@ -123,7 +122,6 @@ class GrpoTask(NamedTuple):
     weights: Mapping[str, float]
     halt: list[Exception]
     is_live: bool = False
-    levels: Sequence[int] = ()
 
 
 def train(
@@ -211,11 +209,11 @@ def schedule(settings: GrpoSettings, prompts: int) -> trainer.Schedule:
     return trainer.schedule(settings, prompts * settings.group_size * settings.passes)
 
 
-def prompt_order(count: int, groups: int, seed: int, levels: Sequence[int] = ()) -> list[int]:
+def prompt_order(count: int, groups: int, seed: int) -> list[int]:
     """The prompt of every group, one after the other: whole epochs, each shuffled, from the seed
-    alone. `levels`: of each prompt; the first epoch begins with the lowest.
+    alone.
     """
-    return trainer.epochs(count, groups, random.Random(seed), levels)[:groups]
+    return trainer.epochs(count, groups, random.Random(seed))[:groups]
 
 
 def arguments(settings: GrpoSettings, folder: Path, task: GrpoTask, micro: trainer.Schedule) -> Any:
@@ -271,7 +269,7 @@ def make_trainer(
 
     plan = schedule(settings, task.prompt_count)
     groups = plan.rows // settings.group_size
-    order = prompt_order(task.prompt_count, groups, settings.seed, task.levels)
+    order = prompt_order(task.prompt_count, groups, settings.seed)
     trl_trainer = trainer.adjust_trainer(GRPOTrainer)(
         model=adapter.add_adapter(loaded, settings),
         reward_funcs=[_reward(name) for name in task.weights],

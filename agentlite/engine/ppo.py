@@ -301,7 +301,7 @@ class _Rounds:
         settings, task = self.settings, self.task
         groups = settings.rollouts // settings.group_size
         so_far = groups * (step // self.steps + 1)
-        order = grpo.prompt_order(task.prompt_count, so_far, settings.seed, task.levels)
+        order = grpo.prompt_order(task.prompt_count, so_far, settings.seed)
         model = trl_trainer.accelerator.unwrap_model(trl_trainer.model)
         fixed = partial(kept_in_training, settings, model)
         loaded = Loaded(model, trl_trainer.processing_class, fixed)

@@ -34,7 +34,7 @@ OF_GROUPS = {
     "loss_type": "dapo",
     "scale_rewards": "group",
 }
-OF_RECORDS = {"skip_solved": False, "order": "shuffled", "judge": ""}
+OF_RECORDS = {"skip_solved": False, "judge": ""}
 # fields of PEFT that vLLM's kernels lack
 NOT_SERVED = ("use_dora", "modules_to_save", "trainable_token_indices", "bias")
 
@@ -123,8 +123,6 @@ def of_packing(settings: SftSettings) -> Mistakes:
     if settings.packing and settings.segment_weights != "none":
         problem = "the tokens of packed rows cannot have weights."
         yield "segment_weights", problem, "Leave --packing out."
-    if settings.packing and settings.order != "shuffled":
-        yield "order", "packed rows have no order.", "Leave --packing out."
 
 
 def of_loss(settings: DpoSettings) -> Mistakes:

@@ -1,7 +1,6 @@
 """Token ids and labels -> an adapter that says what was labelled, by TRL's SFTTrainer."""
 
 import math
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,12 @@ def train(
     folder: Path,
     rows: list[Encoded],
     dev: list[Encoded],
-    levels: Sequence[int] = (),
 ) -> dict[str, object]:
-    """Trains on `rows`, watches `dev`. Returns the key figures. `levels`: see trainer.row_order.
-    Raises what engine.trainer.train raises.
+    """Trains on `rows`, watches `dev`. Returns the key figures. Raises what engine.trainer.train
+    raises.
     """
     prepare(loading_of(settings))
-    make = partial(make_trainer, source, settings, folder, rows, dev, levels)
+    make = partial(make_trainer, source, settings, folder, rows, dev)
     return trainer.train(make, folder, schedule(settings, rows))
 
 
@@ -56,7 +54,6 @@ def make_trainer(
     folder: Path,
     rows: list[Encoded],
     dev: list[Encoded],
-    levels: Sequence[int],
     micro: trainer.Schedule,
 ) -> Any:
     """An SFTTrainer over rows that are tokenised, masked and in order already; one that weighs
@@ -82,7 +79,7 @@ def make_trainer(
     if not packs(settings):
         lengths = [len(row.input_ids) for row in rows]
         plan = schedule(settings, rows)
-        dataset = dataset.select(trainer.row_order(lengths, plan, settings.seed, levels))
+        dataset = dataset.select(trainer.row_order(lengths, plan, settings.seed))
     # Unsloth leaves padding out of batches only where it knows that no row is too long
     for part in filter(None, (dataset, dev_rows)):
         part._unsloth_truncated_to = settings.max_length

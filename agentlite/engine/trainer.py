@@ -103,20 +103,17 @@ def schedule(settings: TrainerSettings, rows: int, batch_size: int = 0) -> Sched
     return step._replace(steps=settings.max_steps or max(1, steps))
 
 
-def row_order(
-    lengths: Sequence[int], plan: Schedule, seed: int, levels: Sequence[int] = ()
-) -> list[int]:
+def row_order(lengths: Sequence[int], plan: Schedule, seed: int) -> list[int]:
     """Indices of the rows of every micro-batch, one after the other: the whole run's order, from
     the seed alone.
 
     Each epoch is shuffled; stretches of a few steps are sorted, so that a micro-batch holds rows of
     like length. The micro-batch with the longest row comes first: what does not fit fails at step
     1, not at step 900. Several processes take the micro-batches of a step in turns, so each step
-    has the rows it has in one process. `levels`: of each row; the first epoch begins with the
-    lowest.
+    has the rows it has in one process.
     """
     generator = random.Random(seed)
-    shuffled = epochs(len(lengths), plan.rows, generator, levels)
+    shuffled = epochs(len(lengths), plan.rows, generator)
     batches: list[list[int]] = []
     stretch = 8 * plan.rows_a_step
     for start in range(0, plan.rows, stretch):
@@ -133,16 +130,12 @@ def row_order(
     return [row for batch in batches for row in batch]
 
 
-def epochs(
-    count: int, rows: int, generator: random.Random, levels: Sequence[int] = ()
-) -> list[int]:
-    """At least `rows` indices below `count`: whole epochs, each shuffled, the first by level."""
+def epochs(count: int, rows: int, generator: random.Random) -> list[int]:
+    """At least `rows` indices below `count`: whole epochs, each shuffled."""
     shuffled: list[int] = []
     while len(shuffled) < rows:
         epoch = list(range(count))
         generator.shuffle(epoch)
-        if levels and not shuffled:
-            epoch.sort(key=levels.__getitem__)
         shuffled += epoch
     return shuffled
 

@@ -13,7 +13,6 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import Candidate, CandidateKey, Score, Step, TrainedAnswer, to_row
 from agentlite.core.row_files import Appender, write_rows
 from agentlite.data.curation.mix import sample
-from agentlite.data.curation.task_labels import level
 from agentlite.data.prompt_records import find_prompts
 from agentlite.engine import checkpoints, grpo, local_sampler
 from agentlite.engine.decoding import Decoding
@@ -137,9 +136,7 @@ class PromptSampling:
         if self.settings.skip_solved:
             self._leave_out_solved(loaded)
             self._begin_resting()
-        in_order = self.prompts if self.settings.order == "curriculum" else []
-        levels = [level(prompt.record, [prompt.turn]) for prompt in in_order]
-        return grpo.GrpoTask(self.count, self.sample, self.weights, self.halt, levels=levels)
+        return grpo.GrpoTask(self.count, self.sample, self.weights, self.halt)
 
     def sample(self, draw: grpo.Draw, groups: Sequence[int], step: int) -> list[grpo.LearnedRow]:
         """A group of answers to each prompt of an optimizer step."""

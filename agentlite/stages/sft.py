@@ -8,7 +8,6 @@ from agentlite.core import console
 from agentlite.core.errors import MODEL, RowError, UserError
 from agentlite.core.records import from_row
 from agentlite.core.row_files import find_rows, read_rows
-from agentlite.data.curation.task_labels import level
 from agentlite.engine import sft, trainer
 from agentlite.engine.refusals import of_packing, refuse
 from agentlite.rendering import TABLES, Encoded, mixture_of, training_rows
@@ -49,8 +48,8 @@ def train(settings: SftSettings, prep: FinishedStage, source: Source) -> Trainin
     """Reads the rows, and yields what is known of the steps; then trains."""
     template = load_template(source.base)
     with console.waiting("sft: reading the rows"):
-        rows, levels = read_encoded(settings, prep, "train", template)
-        dev, _ = read_encoded(settings, prep, "dev", template)
+        rows = read_encoded(settings, prep, "train", template)
+        dev = read_encoded(settings, prep, "dev", template)
     if not rows:
         raise UserError(
             "holds no training rows.",
@@ -68,8 +67,7 @@ def train(settings: SftSettings, prep: FinishedStage, source: Source) -> Trainin
     folder = yield forecast, max(lengths)
     share = sum(label >= 0 for row in rows for label in row.labels) / sum(lengths)
     console.notice(f"sft: {len(rows)} rows, {sum(lengths)} tokens, {share:.1%} of them trained")
-    in_order = levels if settings.order == "curriculum" else ()
-    figures = sft.train(source, settings, folder, rows, dev, in_order)
+    figures = sft.train(source, settings, folder, rows, dev)
     return {"rows": len(rows), "trained_share": round(share, 4), **figures}
 
 
@@ -80,14 +78,13 @@ def key_figure(figures: Mapping[str, object]) -> str:
 
 def read_encoded(
     settings: SftSettings, prep: FinishedStage, split: str, template: Template
-) -> tuple[list[Encoded], list[int]]:
-    """The training rows of a split, and the level of each. Raises UserError if one is longer than
-    `max_length` or trains nothing.
+) -> list[Encoded]:
+    """The training rows of a split. Raises UserError if one is longer than `max_length` or trains
+    nothing.
     """
     mixture = mixture_of(prep.settings["protocol"], template)
     weights = TABLES.get(settings.segment_weights)
     encoded: list[Encoded] = []
-    levels: list[int] = []
     lengths: dict[str, int] = {}
     path = find_rows(prep.folder, split)
     for number, row in enumerate(read_rows(path), 1):
@@ -104,7 +101,5 @@ def read_encoded(
             ) from error
         encoded += new
         lengths[location] = max(len(row.input_ids) for row in new)
-        learned = [turn for turn in record.turns if record.messages[turn].loss]
-        levels += [level(record, learned)] * len(new)
     refuse_longer(lengths, settings.max_length, "row", "or lower it (and join_tokens) at prep")
-    return encoded, levels
+    return encoded

@@ -41,7 +41,6 @@ SFT = {
     "fast": ("learn", "--lr 2e-3"),
     "full": ("learn", "--lr 3e-4 --full"),
     "distractors": ("learn-distractors", ""),
-    "curriculum": ("learn", "--order curriculum"),
     "renamed": ("learn-renamed", ""),
     "r64": ("learn", "--lora-r 64 --set sft.lora_alpha=128"),
 }

@@ -15,8 +15,6 @@ from agentlite.engine import grpo as grpo_trainer
 from agentlite.engine.load import load, loading_of
 from agentlite.workspace.model_source import load_template
 
-LEVELS = (2, 0, 1, 0, 2)
-
 
 def made(folder: Path, name: str) -> Path:
     (folder / name).mkdir()
@@ -81,21 +79,14 @@ def test_a_sampler_with_other_probabilities_than_the_trainers_stops_the_run(
 def test_the_advantage_is_the_distance_from_the_mean_of_the_group_in_its_standard_deviations(
     tiny_model, tmp_path, monkeypatch
 ):
-    """And the reward is the weighted sum of the parts, penalties included. The first epoch is in
-    the order of the levels.
-    """
+    """And the reward is the weighted sum of the parts, penalties included."""
     settings = grpo(seed=3)
     loaded = load(source(tiny_model), loading_of(grpo()), trainable=True)
     trainer = grpo_trainer.make_trainer(
-        loaded,
-        settings,
-        tmp_path,
-        task()._replace(levels=LEVELS),
-        grpo_trainer.schedule(settings, 5),
+        loaded, settings, tmp_path, task(), grpo_trainer.schedule(settings, 5)
     )
     first_epoch = [int(prompt) for prompt in trainer.train_dataset["prompt"]][:5]
-    assert [LEVELS[prompt] for prompt in first_epoch] == sorted(LEVELS)
-    assert first_epoch == grpo_trainer.prompt_order(5, 5, 3, LEVELS)
+    assert first_epoch == grpo_trainer.prompt_order(5, 5, 3)
     batch = [trainer.train_dataset[index] for index in (0, 0, 0, 0, 1, 1, 1, 1)]
     trainer.model.train()
     made_of = trainer._generate_and_score_completions(batch)

@@ -26,7 +26,6 @@ ZERO3 = {"engine": "hf", "deepspeed": "deepspeed/zero3.json"}
         ({"deepspeed": "deepspeed/zero2.json"}, WHOLE, "sft.deepspeed"),
         ({**ZERO3, "segment_weights": "hermes"}, WHOLE, "sft.segment_weights"),
         ({"packing": True, "segment_weights": "hermes"}, WHOLE, "sft.segment_weights"),
-        ({"packing": True, "order": "curriculum"}, WHOLE, "sft.order"),
     ],
 )
 def test_settings_that_do_not_go_together(given, source, location, monkeypatch):

@@ -2,7 +2,6 @@
 exact.
 """
 
-import random
 from collections import Counter
 
 import pytest
@@ -35,34 +34,12 @@ def test_the_order_of_rows_is_whole_epochs_with_the_longest_first(lengths, seed,
     )
 
 
-@given(
-    levels=st.lists(st.integers(0, 2), min_size=1, max_size=40),
-    seed=st.integers(0, 99),
-    rows_a_step=st.integers(1, 3),
-)
-def test_a_curriculum_orders_the_first_epoch_and_no_other(levels, seed, rows_a_step):
-    count = len(levels)
-    plan = training.Schedule(-(-2 * count // rows_a_step), 1, rows_a_step)
-    epochs = training.epochs(count, plan.rows, random.Random(seed), levels)
-    assert [levels[row] for row in epochs[:count]] == sorted(levels)
-    assert sorted(epochs[:count]) == sorted(epochs[count : 2 * count]) == [*range(count)]
-    assert epochs[count:] == training.epochs(count, plan.rows, random.Random(seed))[count:]
-    # rows of a training trade places within eight steps, for the sake of their lengths
-    order, stretch = training.row_order([7] * count, plan, seed, levels), 8 * rows_a_step
-    for start in range(0, plan.rows, stretch):
-        end = min(start + stretch, plan.rows)
-        assert sorted(order[start:end]) == sorted(epochs[start:end])
-
-
 @pytest.mark.parametrize("engine", ["unsloth", "hf"])
 def test_the_batch_a_trainer_sees_holds_exactly_the_masked_rows(engine, tiny_model, tmp_path):
     settings = sft(engine=engine, seed=3)
     plan = sft_trainer.schedule(settings, rows())
     load.prepare(load.loading_of(settings))
-    levels = [2, 0, 1, 0, 2, 1, 0]
-    trainer = sft_trainer.make_trainer(
-        source(tiny_model), settings, tmp_path, rows(), [], levels, plan
-    )
+    trainer = sft_trainer.make_trainer(source(tiny_model), settings, tmp_path, rows(), [], plan)
     seen: Counter[tuple[int, ...]] = Counter()
     for batch in trainer.get_train_dataloader():
         for ids, labels, mask in zip(
@@ -72,7 +49,7 @@ def test_the_batch_a_trainer_sees_holds_exactly_the_masked_rows(engine, tiny_mod
             assert all(label == -100 for label in labels[length:])
             seen[(*ids[:length].tolist(), *labels[:length].tolist())] += 1
     lengths = [len(row.input_ids) for row in rows()]
-    order = training.row_order(lengths, training.Schedule(6, 2, 2), 3, levels)
+    order = training.row_order(lengths, training.Schedule(6, 2, 2), 3)
     assert seen == Counter((*rows()[i].input_ids, *rows()[i].labels) for i in order)
     in_order = [rows()[index].input_ids for index in order]
     assert [row["input_ids"] for row in trainer.train_dataset] == in_order

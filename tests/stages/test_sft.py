@@ -69,7 +69,7 @@ def test_a_row_longer_than_max_length_is_refused_with_its_line_and_the_length_it
 ) -> None:
     template, longest = load_template("smollm2-135m"), max(lengths)
     settings = SftSettings(model="smollm2-135m", max_length=longest)
-    rows, _ = sft.read_encoded(settings, finished(run / "prep", "prep"), "train", template)
+    rows = sft.read_encoded(settings, finished(run / "prep", "prep"), "train", template)
     assert [len(row.input_ids) for row in rows] == lengths
     for most in (longest - 1, min(lengths) - 1, 1):  # one of them is too long, or all
         settings = SftSettings(model="smollm2-135m", max_length=most)

@@ -1,19 +1,9 @@
-"""agentlite.data.curation.task_labels: which task of seed 002 a record trains; what a step asks."""
+"""agentlite.data.curation.task_labels: which task of seed 002 a record trains."""
 
-import pytest
 from msgspec.structs import replace
-from support.samples import TIME, WEATHER
 
-from agentlite.core.records import Call, Gold, GoldCall, Message, Record, Tool
-from agentlite.data.curation.task_labels import (
-    FORMAT,
-    NAMES,
-    RULES,
-    SEVERAL,
-    SINGLE,
-    classified,
-    level,
-)
+from agentlite.core.records import Call, Gold, Message, Record, Tool
+from agentlite.data.curation.task_labels import NAMES, RULES, classified
 
 TOOLS = tuple(Tool(name, f"Does {name}.") for name in ("weather", "book", "mail", "search_tools"))
 
@@ -122,41 +112,3 @@ def test_conditions_and_wishes_count_where_they_are_met_with_a_call() -> None:
         assert (named.task, why) == (
             ("tool_selection", "a call") if general else (NAMES[stated], "said")
         )
-
-
-# --- how much a step asks for ---
-
-CALL = Call("get_weather", {"city": "Oslo"}, "a")
-USER, WORDS = Message("user", "Is it wet?"), Message("assistant", "Yes.")
-CALLS = Message("assistant", "", (CALL,))
-RESULT = Message("tool", "4 mm", call_id="a")
-BOTH = (WEATHER, TIME)
-
-
-@pytest.mark.parametrize(
-    ("messages", "tools", "expected"),
-    [
-        ((USER, WORDS), (), FORMAT),
-        ((USER, CALLS), (WEATHER,), FORMAT),
-        ((USER, CALLS), BOTH, SINGLE),
-        ((USER, WORDS), BOTH, SINGLE),
-        ((USER, CALLS, RESULT, WORDS), (WEATHER,), FORMAT),
-        # two questions with one call each are as easy as one
-        ((USER, CALLS, RESULT, WORDS, USER, CALLS), BOTH, SINGLE),
-        # a plan: call after call for one question
-        ((USER, CALLS, RESULT, CALLS, RESULT, WORDS), (WEATHER,), SEVERAL),
-        ((USER, Message("assistant", "", (CALL, Call("get_time", {}, "b")))), BOTH, SEVERAL),
-    ],
-)
-def test_a_level_is_of_the_calls_for_one_question(messages, tools, expected):
-    record = Record(messages=messages, tools=tools)
-    assert level(record, record.turns) == expected
-
-
-def test_only_the_given_turns_count_and_gold_counts_for_them():
-    messages = (USER, CALLS, RESULT, CALLS)
-    record = Record(messages=messages, tools=BOTH)
-    assert level(record, [1]) == level(record, [3]) == SINGLE
-    two = Gold((GoldCall("get_weather", {}), GoldCall("get_time", {})))
-    prompt = Record(messages=(USER, WORDS), tools=BOTH, gold={1: two})
-    assert level(prompt, [1]) == SEVERAL and level(prompt, []) == SINGLE
