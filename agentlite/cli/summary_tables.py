@@ -117,7 +117,7 @@ def of_make(figures: Mapping[str, Any]) -> list[Line]:
         shown.append(Line("verified", f"{count:,}", VERIFIED[name]))
     for kind, count in figures["filtered"].items():
         shown.append(Line("filtered", f"{count:,}", kind, "yellow"))
-    return [*shown, *_quality(figures["quality"])]
+    return shown
 
 
 def of_servers(servers: Mapping[str, Mapping[str, int]]) -> list[Line]:
@@ -127,24 +127,6 @@ def of_servers(servers: Mapping[str, Mapping[str, int]]) -> list[Line]:
         tokens = f"{one['tokens_read']:,} tokens read, {one['tokens_written']:,} written"
         shown.append(Line("replies", f"{one['replies']:,}", f"of {model}: {tokens}"))
     return shown
-
-
-def _quality(quality: Mapping[str, Any]) -> Iterator[Line]:
-    """How varied and how hard the dialogs are, and what to look at before they are trained on."""
-    if not quality:
-        return
-    two = quality["distinct_words"]["2"]
-    if two is not None:
-        yield Line("diversity", f"{two:.0%}", "of the pairs of words that users say are different")
-    if (spread := quality.get("spread")) is not None:
-        yield Line("spread", f"{spread:.2f}", "mean cosine distance of two first questions")
-    hard = quality["difficulty"]
-    words = f"calls and {hard['user_turns']:.1f} turns of the user in a dialog; "
-    words += f"{hard['takes_an_earlier_result']:.0%} pass a result on to another call"
-    yield Line("difficulty", f"{hard['calls']:.1f}", words)
-    copies = quality["near_copies"]
-    yield Line("near copies", f"{copies:,}", "of another dialog", "yellow" if copies else "")
-    yield _personal(quality["personal_data"])
 
 
 def _personal(found: Mapping[str, int]) -> Line:

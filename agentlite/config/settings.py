@@ -809,9 +809,6 @@ class MakeSettings(Struct, frozen=True, kw_only=True):
     call_seconds: Annotated[Positive, ENVIRONMENT] = 10.0
     world_memory: Annotated[Positive, ENVIRONMENT, NOT_IN_PLAN] = 4.0
     env_keep: Annotated[tuple[Variable, ...], ENVIRONMENT, NOT_IN_PLAN, NO_FLAG] = ()
-    encoder: Annotated[Model, DIALOGS] = ""
-    """sentence-transformers model by which the spread of the questions is measured: alias, path,
-    hub id or stage [not measured]"""
     seed: Annotated[Seed, DIALOGS] = 0
     """random seed of the calls and of the words"""
 

@@ -17,11 +17,10 @@ from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import World, WorldError, WorldLimits
 from agentlite.stages.agent import split_of_task
 from agentlite.stages.frame import Figures, Work, plan_of, run_stage
-from agentlite.stages.make.figures import dialog_figures, not_found, quality
+from agentlite.stages.make.figures import dialog_figures, not_found
 from agentlite.stages.make.search import BLUEPRINTS, SearchSetup, Slot, counts, find
 from agentlite.stages.teacher import nothing_kept
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.model_source import find_encoder
 from agentlite.workspace.run_folder import Result, RunTarget
 
 FILTERED = "filtered.jsonl"
@@ -33,9 +32,7 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
     world = _environment(settings)
     tasks = _tasks(settings, world)
     wanted = counts(settings.shares, settings.num_dialogs)
-    encoder = find_encoder(settings.encoder, target.run) if settings.encoder else None
     inputs = {name: file_digest(path) for name, path in world.files.items()}
-    inputs |= {"encoder": encoder.digest} if encoder else {}
     setup = SearchSetup(
         partial(World, world.named, WorldLimits(settings.call_seconds, settings.world_memory)),
         tasks,
@@ -74,7 +71,6 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
                 figures["filtered"],
                 f"Read {FILTERED} in the stage's folder, which says why.",
             )
-        figures |= {"quality": quality(kept, plans, encoder)}
         write_json(stage.folder / "stats.json", figures)
         return [BLUEPRINTS, DIALOGS, FILTERED, "stats.json"], figures
 
