@@ -13,7 +13,7 @@ from agentlite.config.fields import COMMON, REPEAT, Field, Flag, Whole
 from agentlite.config.gpu_profiles import AUTO, ProfileName
 from agentlite.config.metavars import File, Metavar, Name, as_typed
 from agentlite.config.pipeline import MADE
-from agentlite.config.settings import DIALOGS, LEARNED, READ, ROWS, SPLITS, fields
+from agentlite.config.settings import DIALOGS, READ, ROWS, SPLITS, fields
 from agentlite.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -66,8 +66,6 @@ class PrepOptions(StageOptions, frozen=True, kw_only=True):
     """number of records to print, with the trained tokens between ⟦ and ⟧"""
     shape: Annotated[Shape | Literal[""], Flag(name="--as"), SPLITS] = ""
     """format in which to write the records to stdout"""
-    why: Annotated[str, Metavar("ID|FILE:LINE"), LEARNED] = ""
-    """say where a record came from, what was done to it and where it ended"""
     fix: Annotated[bool, READ, COMMON] = False
     """make all repairs that lose and guess nothing, as --repair literal,json does"""
     formats: Annotated[bool, READ] = False
@@ -175,7 +173,7 @@ def _planned(resolved: "Resolved") -> set[str]:
 
 
 def _explain(options: PrepOptions) -> bool:
-    """Whether prep has only printed what it knows of formats, codes or rows."""
+    """Whether prep has only printed what it knows of formats or codes."""
     if options.formats:
         from agentlite.data.formats import FORMATS
 
@@ -185,13 +183,7 @@ def _explain(options: PrepOptions) -> bool:
         from agentlite.core.reject_codes import explain
 
         click.echo(explain(options.explain))
-    elif options.why:
-        from agentlite.stages.prep.show import as_text, why
-
-        rows = why(Path(options.run) / (options.out or "prep"), options.why)
-        as_json = json.dumps(rows, ensure_ascii=False)
-        click.echo(as_json if options.as_json else "\n".join(map(as_text, rows)))
-    return bool(options.formats or options.explain or options.why)
+    return bool(options.formats or options.explain)
 
 
 def _run(name: str, options: StageOptions, flags: dict[str, Any]) -> None:

@@ -9,17 +9,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.malformed_rows import call, line, row
+from support.malformed_rows import call, row
 from support.samples import DATA
 
 from agentlite import prep
 from agentlite.config import resolve
-from agentlite.core.errors import UserError
-from agentlite.core.records import SPLITS, from_row
+from agentlite.core.records import SPLITS
 from agentlite.core.row_files import read_rows
 from agentlite.data.curation.coreset import BY_LOSS
-from agentlite.data.curation.validate import validate
-from agentlite.stages.prep.show import as_text, why
 from agentlite.workspace.run_folder import Result
 
 ENDS = ("kept", "rejected", "duplicates", "filtered")
@@ -149,41 +146,6 @@ def test_a_coreset_leaves_the_shares_of_tasks_and_groups_as_they_were_set(
         tools: 15,
         chats: 5,
     }
-
-
-@pytest.mark.long
-def test_why_names_the_place_what_was_done_and_the_end(files, tmp_path):
-    run(tmp_path / "r", files["tools"], files["chat"], **choosing(files), max_rejects=1.0)
-    folder = tmp_path / "r" / "prep"
-    (copy,) = why(folder, f"{files['tools']}:61")
-    assert copy["code"] == "D401"
-    assert {row["location"] for row in why(folder, copy["id"])} == {
-        f"{files['tools']}:{n}" for n in (1, 61)
-    }
-    assert "D401 The same dialog" in as_text(copy)
-    (leak,) = why(folder, f"{files['tools']}:8")
-    assert leak["code"] == "F331"
-    assert leak["of"] == f"{files['held']}:1"
-    with pytest.raises(UserError, match="no record or row is called 'nothing'"):
-        why(folder, "nothing")
-
-
-def test_why_follows_a_record_that_was_made_of_others(tmp_path):
-    source = tmp_path / "rows.jsonl"
-    rows = [asked(number) for number in range(6)]
-    for one in rows:
-        one["messages"] = one["messages"][:2]  # one question, one call
-    write(source, rows)
-    source.write_bytes(source.read_bytes() + line(calls=[call("broken")]) + b"\n")
-    run(tmp_path / "r", str(source), dev=0.0, test=0.0, mask_names=1.0, max_rejects=1.0)
-    folder = tmp_path / "r" / "prep"
-    made = next(one for one in read_rows(folder / "train.jsonl") if "names masked" in one["meta"])
-    first, parent = why(folder, made["id"])
-    assert (first["end"], first["of"]) == ("made", [parent["id"]])
-    assert parent["location"].startswith(str(source))
-    (reject,) = why(folder, f"{source}:7")
-    assert reject["code"] == "E206"
-    assert all(validate(from_row(one)) is None for one in read_rows(folder / "train.jsonl"))
 
 
 def test_seed_004_filters_its_general_chat_as_ms_swift_does(tmp_path, monkeypatch):
