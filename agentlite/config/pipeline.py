@@ -146,7 +146,6 @@ agentlite eval --model sft@50 --model sft
 agentlite eval --gate 'tool_selection_accuracy>=0.8'
 agentlite eval --env shop.py:Shop --tasks tasks.jsonl --model sft
 agentlite eval --predictions others.jsonl --json
-agentlite eval --compare runs/a/eval/prep/sft --compare runs/b/eval/prep/sft
 """,
         other_names="evaluate evaluation test bench benchmark",
     ),

@@ -695,8 +695,6 @@ class EvalSettings(WorldSettings, frozen=True, kw_only=True):
     again; or count them as wrong"""
     predictions: Annotated[tuple[File, ...], REPEAT, DATA, COMMON] = ()
     """answers made elsewhere, to be scored without a model"""
-    compare: Annotated[tuple[Folder, ...], REPEAT, DATA] = ()
-    """finished evaluations to compare; writes nothing"""
     kagent: Annotated[File, DATA] = ""
     """rows of KAgentBench by which --predictions are scored; writes nothing"""
     data: Annotated[StageName, DATA, COMMON] = "prep"

@@ -258,7 +258,7 @@ def test_the_gate_is_that_of_the_last_model_and_figures_come_before_it(
 
 @pytest.mark.long
 def test_only_the_named_figures_are_printed_and_every_one_is_stored(
-    workspace: Path, tmp_path: Path, capsys: Any
+    workspace: Path, tmp_path: Path
 ) -> None:
     write(tmp_path / "some.jsonl", [right(record) for record in records(workspace)])
     names = ["plan_success_rate", "exact_call", "f1", "judge_score"]  # the last was not measured
@@ -268,10 +268,8 @@ def test_only_the_named_figures_are_printed_and_every_one_is_stored(
     stored = json.loads((workspace / "eval/prep/some/metrics.json").read_bytes())
     whole = evaluate(**ask)
     assert whole.status == "up to date" and whole.figures["some"] == stored
-    folder = str(workspace / "eval/prep/some")
-    compared = evaluate(run=str(workspace), compare=[folder], metrics=["f1"])
-    assert list(compared.figures["models"]["some"]["metrics"]) == ["f1"]
-    words = ["eval", "--run", str(workspace), "--compare", folder, "--metrics", "f1,exact_call"]
+    words = ["eval", "--run", str(workspace), "--predictions", str(tmp_path / "some.jsonl")]
+    words += ["--metrics", "f1,exact_call"]
     result = CliRunner().invoke(group, words)
     assert result.exit_code == 0 and "exact_call" in result.output
     assert "tool_selection_accuracy" not in result.output
@@ -281,41 +279,6 @@ def test_only_the_named_figures_are_printed_and_every_one_is_stored(
     with pytest.raises(UserError, match="no figure is called 'exact_cal'") as refused:
         evaluate(**ask, metrics=["exact_cal"])
     assert refused.value.location == "--metrics" and "exact_call" in refused.value.fix
-
-
-@pytest.mark.long
-def test_finished_folders_are_set_side_by_side_as_they_are(
-    workspace: Path, tmp_path: Path, capsys: Any
-) -> None:
-    rows = [right(record) for record in records(workspace)]
-    write(tmp_path / "one.jsonl", rows)
-    write(tmp_path / "two.jsonl", [{**row, "text": "I cannot."} for row in rows])
-    evaluate(
-        run=str(workspace), predictions=[str(tmp_path / "one.jsonl"), str(tmp_path / "two.jsonl")]
-    )
-    folders = [str(workspace / "eval" / "prep" / name) for name in ("one", "two")]
-    before = {path: path.read_bytes() for folder in folders for path in Path(folder).iterdir()}
-    found = evaluate(run=str(workspace), compare=folders)
-    assert {
-        path: path.read_bytes() for folder in folders for path in Path(folder).iterdir()
-    } == before
-    assert found.status == "compared"
-    assert set(found.figures["models"]) == {"one", "two"}
-    lost = next(
-        row for row in found.figures["differences"] if row["metric"] == "end_to_end_success"
-    )
-    assert lost["beyond_noise"]
-    assert lost["mean"] < 0
-    assert lost["p"] <= lost["p_holm"] < 0.05
-    present(found, as_json=False, show=0, shape="")
-    assert "end_to_end_success: two over one -" in capsys.readouterr().out
-    named = evaluate(run=str(workspace), compare=folders, metrics=["end_to_end_success"])
-    assert named.figures["differences"] == [lost]
-    for order, failed in ((folders, 1), (folders[::-1], 0)):  # a gate looks at the last
-        gated = evaluate(run=str(workspace), compare=order, gate="end_to_end_success>=0.9")
-        assert len(gated.failed) == failed
-    with pytest.raises(UserError, match="holds no finished evaluation"):
-        evaluate(run=str(workspace), compare=[str(tmp_path)])
 
 
 # --- opinions ---
