@@ -43,6 +43,7 @@ class Protocol:
     `prompt_opens_thought`: the model's template ends a prompt with `<think>`, so that a completion
     begins inside a thought. `thought_marks`: what the template writes before a thought and behind
     it, if not `<think>`. `answer_head`: what the template has the model write before its words.
+    `in_template`: lines before the source of a chat template, by which it writes this protocol.
     `written`: the prompt template that it is, as JSON, by which a setting names it; "" for one that
     is built in.
     """
@@ -55,6 +56,7 @@ class Protocol:
         m.content for m in messages
     )
     result_role: str = "tool"
+    in_template: str = ""
     stops: tuple[str, ...] = ()
     several: bool = True
     inline: bool = False

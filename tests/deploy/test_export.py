@@ -17,6 +17,7 @@ from support.shipped_templates import shipped, with_marks
 import agentlite
 from agentlite.cli.main import group
 from agentlite.core.errors import UserError
+from agentlite.deploy.export.exported_model import ExportedModel
 from agentlite.deploy.export.ollama import (
     go_template,
     modelfile,
@@ -25,12 +26,25 @@ from agentlite.deploy.export.ollama import (
     with_results,
     without_bos,
 )
-from agentlite.deploy.export.proof import dialogs, goldens, minijinja_writer, prove
+from agentlite.deploy.export.proof import (
+    dialogs,
+    goldens,
+    minijinja_writer,
+    prove,
+    prove_tools,
+)
 from agentlite.engine.load import Loading, load
 from agentlite.rendering import PROTOCOLS, mixture_of, render
-from agentlite.rendering.template import Template
+from agentlite.rendering.template import (
+    RESULT,
+    TOOLS,
+    USER,
+    Template,
+    calling,
+    render_source,
+)
 from agentlite.workspace.lineage import setting_of
-from agentlite.workspace.model_source import find_model
+from agentlite.workspace.model_source import Source, find_model
 
 ROWS = str(DATA / "weather.jsonl")
 SHORT: dict[str, Any] = {
@@ -254,6 +268,35 @@ def test_gguf_is_made_by_the_llama_cpp_that_is_named(run, llama_cpp, tmp_path, c
     assert refused(run, "--gguf", target, "--llama-cpp", llama_cpp(), "--force").exit_code == 3
 
 
+# --- tools given to the exported template ---
+
+
+@pytest.mark.parametrize(("name", "source"), [("", ""), *sample(9, list(shipped()))])
+def test_tools_given_to_the_exported_template_are_written_as_in_training(name, source, smollm2):
+    template = with_marks(name, source, smollm2.tokenizer) if source else smollm2
+    mixture = mixture_of("hermes", template)
+    exported = ExportedModel(name, Source("", "", None, ""), template, mixture, []).written
+    if exported is template:  # it prints tools itself, or takes no plain turns
+        assert source and (template.prints_tools or template.thought_keys or template.folds_system)
+        return
+    assert exported.prints_tools and exported.prints_calls
+    if "endgeneration" not in source:  # a tag for trainers, which servers do not know
+        prove_tools(template, exported, goldens(mixture), {"minijinja": minijinja_writer(exported)})
+    as_text = calling("look", arguments={"at": "é"})
+    as_text["tool_calls"][0]["function"]["arguments"] = '{"at": "é"}'
+    given = [
+        render_source(
+            exported.chat_template,
+            messages=[USER, {**message, "content": content}, RESULT],
+            tools=TOOLS,
+            add_generation_prompt=True,
+            **exported.special,
+        )
+        for message, content in ((calling("look", arguments={"at": "é"}), ""), (as_text, None))
+    ]
+    assert given[0] == given[1]
+
+
 # --- Ollama ---
 
 
@@ -341,14 +384,14 @@ def test_the_ollama_folder_holds_what_a_modelfile_names(run, llama_cpp, tmp_path
     result = json.loads(capsys.readouterr().out)
     text = (tmp_path / "o/Modelfile").read_text(encoding="utf-8")
     assert result["bytes"].keys() == {"Modelfile", "model.gguf", "README.md", "export.json"}
-    assert "the texts in the Modelfile" in result["proof"]["renderers"]
-    assert text.startswith("FROM ./model.gguf\n") and 'PARAMETER stop "<|im_end|>"\n' in text
+    assert text.startswith("FROM ./model.gguf\nREQUIRES 0.30.0\n") and "TEMPLATE" not in text
+    assert 'PARAMETER stop "<|im_end|>"\n' in text
     assert "PARAMETER num_ctx 2048\n" in text and "PARAMETER repeat_penalty 1\n" in text
-    go, system = (text.split(f'{key} """')[1].split('"""')[0] for key in ("TEMPLATE", "SYSTEM"))
+    system = text.split('SYSTEM """')[1].split('"""')[0]
     record = dialogs(True)["a call"]
     ((_, prompt),) = prompted(smollm2, record, mixture_of("hermes", smollm2).protocols["hermes"])
-    user = {"Role": "user", "Content": record.messages[0].content}
-    assert execute(go, [{"Role": "system", "Content": system}, user]) == prompt
+    user = {"role": "user", "content": record.messages[0].content}
+    assert smollm2.render([{"role": "system", "content": system}, user], prompt=True) == prompt
     theirs = CONVERT.format(bos=False, change="").replace('"llama"', '"gemma4"')
     error = refused(run, "--ollama", tmp_path / "g", "--llama-cpp", llama_cpp(script=theirs))
     assert "gemma4" in str(error) and error.exit_code == 5 and not (tmp_path / "g").exists()

@@ -20,9 +20,7 @@ from support.serving import serving
 
 from agentlite.cli.main import group
 from agentlite.core.json_schema import fits
-from agentlite.core.records import Tool
 from agentlite.deploy.chat_model import ChatModel
-from agentlite.deploy.export.ollama import system_text
 from agentlite.deploy.export.targets import SERVER, program
 from agentlite.deploy.server import Server
 from agentlite.engine.llama_server import running
@@ -66,18 +64,16 @@ def test_a_call_goes_out_and_its_result_comes_back(client):
 
 
 @pytest.mark.skipif(not LLAMA_SERVER, reason="needs --all, and LLAMA_CPP with a llama-server")
-def test_llama_cpp_makes_the_same_call(caller, chat_model, client, tmp_path):
-    """Its server is given the tools in the system turn: the chat template prints none."""
+def test_llama_cpp_makes_the_same_call(caller, client, tmp_path):
     words = ["export", "sft", "--run", caller, "--no-check", "--gguf", tmp_path / "m.gguf"]
     group.main([*map(str, words)], standalone_mode=False)
-    tools = [Tool(**WEATHER_TOOL["function"])]
-    text = system_text(tools, chat_model.protocol, chat_model.template)
-    told = [{"role": "system", "content": text}, OSLO]
     with running(LLAMA_SERVER, tmp_path / "m.gguf", 512) as address:
         theirs = client.with_options(base_url=f"{address}/v1").chat.completions
-        answer = theirs.create(model="sft", messages=told, temperature=0).choices[0].message
-    [call] = chat_model.protocol.read(answer.content, tools).calls
-    assert (call.name, call.arguments) == ("get_weather", {"city": "Oslo"})
+        [call] = theirs.create(**ASKED, temperature=0).choices[0].message.tool_calls
+    assert (call.function.name, json.loads(call.function.arguments)) == (
+        "get_weather",
+        {"city": "Oslo"},
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentlite.core.errors import MODEL, UserError
+from agentlite.deploy.export.proof import differing, goldens
 from agentlite.rendering import Mixture, mixture_of
 from agentlite.rendering.template import Template
 from agentlite.report.read_run import ReportedEvaluation, ReportedStage, read_run
@@ -38,6 +39,25 @@ class ExportedModel(NamedTuple):
     def origin(self) -> str:
         """The base as others know it: a hub id, or a folder."""
         return ORIGINS.get(self.source.base, hub.hub_id(self.source.base))
+
+    @property
+    def written(self) -> Template:
+        """The template that is exported. Where that of the model prints no tools and its protocol
+        has lines for this, it takes tools, calls and results from a server, as in training.
+        """
+        plain, protocols = self.template, [*self.mixture.protocols.values()]
+        lines = protocols[0].in_template if len(protocols) == 1 else ""
+        source = lines + plain.chat_template
+        served = Template(plain.name, plain.tokenizer, source, plain.special)
+        if plain.prints_tools or differing(plain, served, goldens(self.mixture)):
+            return plain
+        return served
+
+    @property
+    def takes_tools(self) -> bool:
+        """Whether a server may give the exported template tools and calls."""
+        native = all(protocol.native for protocol in self.mixture.protocols.values())
+        return native or self.written is not self.template
 
     @property
     def stops(self) -> list[str]:

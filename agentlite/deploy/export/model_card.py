@@ -29,9 +29,9 @@ def card(title: str, kind: str, weights: str, subject: ExportedModel, proof: Pro
     base, protocols = subject.source.base, list(subject.mixture.protocols.values())
     # a base that is a folder has no name on the hub
     on_hub = base in ORIGINS or not Path(base).is_dir()
-    # the one of vLLM that reads calls; only where the template prints the tools is it given them
+    # the one of vLLM that reads calls; only a template that prints the tools is given them
     parsers: dict[object, str] = {hermes.parse: "hermes", hermes.parse_json: "llama3_json"}
-    native = all(protocol.native for protocol in protocols)
+    native = subject.takes_tools
     parser = parsers.get(protocols[0].parse, "") if native else ""
     environment = Environment(
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from agentlite.core.errors import MODEL, RowError, UserError
 from agentlite.core.records import Call, Message, Record, Tool, digest, plain
 from agentlite.rendering import Mixture, Protocol, Rendered, render
+from agentlite.rendering.protocols.hermes import CHAT
 from agentlite.rendering.template import Messages, Template, refused, to_json, today
 
 Write = Callable[[Messages, Sequence[Mapping[str, Any]], bool], str]
@@ -78,6 +79,33 @@ def prove(template: Template, goldens: Sequence[Golden], writers: Mapping[str, W
                     template, f"{by} writes the dialog '{golden.name}' differently{problem}"
                 )
     return Proof(len(expected), list(writers), left_out)
+
+
+def differing(template: Template, served: Template, goldens: Sequence[Golden]) -> str:
+    """The first dialog that `served`, given its tools, calls and results as such, writes otherwise
+    than training; "" if there is none.
+    """
+    for golden in goldens:
+        try:
+            expected = [row.text for row in render(golden.record, golden.protocol, template)]
+        except (RowError, UserError):  # a row like it was never trained
+            continue
+        try:
+            written = [row.text for row in render(golden.record, CHAT, served)]
+        except Exception:  # whatever another renderer raises, it wrote no dialog
+            return golden.name
+        if written != expected:
+            return golden.name
+    return ""
+
+
+def prove_tools(
+    template: Template, exported: Template, goldens: Sequence[Golden], writers: Mapping[str, Write]
+) -> None:
+    """Raises UserError 5 where a renderer writes tools otherwise than training."""
+    for by, write in writers.items():
+        if name := differing(template, Rewritten(exported, write), goldens):
+            raise _unproved(template, f"{by} writes the tools of the dialog '{name}' differently.")
 
 
 def prove_tokens(

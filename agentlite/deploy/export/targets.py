@@ -27,6 +27,7 @@ from agentlite.deploy.export.proof import (
     minijinja_writer,
     prove,
     prove_tokens,
+    prove_tools,
 )
 from agentlite.engine.load import weight_files
 from agentlite.engine.merge import TransformersWriter, merge
@@ -140,7 +141,7 @@ def _adapter(request: ExportRequest, subject: ExportedModel) -> Write:
 
 def _gguf(request: ExportRequest, subject: ExportedModel) -> Write:
     """The file must hold the very template that was proved: by it llama.cpp writes the dialogs."""
-    write_merged, template = _merged(request, subject), subject.template
+    write_merged, template = _merged(request, subject), subject.written
     llama = _find_llama_cpp(request.llama_cpp, request.quantize)
 
     def write(folder: Path) -> Exported:
@@ -169,13 +170,13 @@ def _ollama(request: ExportRequest, subject: ExportedModel) -> Write:
     language. SYSTEM lists the tools of --tools.
     """
     template, mixture = subject.template, subject.mixture
-    by_file = takes_chat_template(template.chat_template)
+    by_file = takes_chat_template(subject.written.chat_template)
     turns = None if by_file else proved_turns(template, mixture)
     system = ""
     if request.tools:
         protocol = next(iter(mixture.protocols.values()))
         system = system_text(read_toolbox(request.tools), protocol, template)
-    if not all(protocol.native for protocol in mixture.protocols.values()):
+    if not subject.takes_tools:
         console.notice("export: Ollama does not read this model's calls: they come as text")
     write_gguf = _gguf(request, subject)
 
@@ -207,12 +208,13 @@ def _put_tokenizer(subject: ExportedModel, folder: Path) -> Proof:
     stands there.
     """
     template, config = subject.template, folder / "tokenizer_config.json"
+    written = subject.written
     copy_tokenizer(subject.source.base, folder, ALSO)
     jinja = folder / "chat_template.jinja"
-    jinja.write_text(template.chat_template, encoding="utf-8", newline="")
+    jinja.write_text(written.chat_template, encoding="utf-8", newline="")
     settings = json.loads(config.read_bytes())
     if "chat_template" in settings:  # it may hold several: training takes one
-        _write_json(config, {**settings, "chat_template": template.chat_template})
+        _write_json(config, {**settings, "chat_template": written.chat_template})
     transformers = TransformersWriter(folder)
     writers: dict[str, Any] = {"transformers": transformers}
     if second := minijinja_writer(load_template(str(folder))):
@@ -221,7 +223,10 @@ def _put_tokenizer(subject: ExportedModel, folder: Path) -> Proof:
         console.notice("export: only one renderer was tried: pip install minijinja")
     dialogs = goldens(subject.mixture)
     prove_tokens(template, dialogs, transformers.ids)
-    return prove(template, dialogs, writers)
+    proof = prove(template, dialogs, writers)
+    if written is not template:
+        prove_tools(template, written, dialogs, writers)
+    return proof
 
 
 def _write_json(path: Path, content: object) -> None:

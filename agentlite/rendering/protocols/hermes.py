@@ -27,6 +27,52 @@ For each function call, return a json object with function name and arguments wi
 </tool_call>"""  # noqa: E501  (verbatim text)
 
 
+# Put before the source of a chat template of an exported model, which then writes in this protocol
+# the tools, calls and results that a server gives it as such.
+IN_TEMPLATE = """\
+{%- set ns = namespace(system='', text='', turns=[]) -%}
+{%- for message in messages if message.role == 'system' -%}
+{%- set ns.system = ns.system + ('\\n\\n' if ns.system else '') + message.content -%}
+{%- endfor -%}
+{%- if tools -%}
+{%- set ns.system = (ns.system or ASSISTANT) + '\\n\\n' + HEAD -%}
+{%- for tool in tools -%}
+{%- set ns.system = ns.system + '\\n' + tool|tojson -%}
+{%- endfor -%}
+{%- set ns.system = ns.system + '\\n' + TAIL -%}
+{%- endif -%}
+{%- if ns.system -%}
+{%- set ns.turns = [{'role': 'system', 'content': ns.system}] -%}
+{%- endif -%}
+{%- for message in messages -%}
+{%- set ns.text = message.content or '' -%}
+{%- if message.role == 'tool' -%}
+{%- set ns.text = '<tool_response>\\n' + ns.text + '\\n</tool_response>' -%}
+{%- if messages[loop.index0 - 1].role == 'tool' -%}
+{%- set ns.text = ns.turns[-1].content + '\\n' + ns.text -%}
+{%- set ns.turns = ns.turns[:-1] -%}
+{%- endif -%}
+{%- set ns.turns = ns.turns + [{'role': 'user', 'content': ns.text}] -%}
+{%- elif message.role == 'assistant' -%}
+{%- set ns.text = ns.text|trim if tools else ns.text -%}
+{%- for call in message.tool_calls or [] -%}
+{%- set given = call.function.arguments -%}
+{%- set given = given if given is string else given|tojson -%}
+{%- set given = '{"name": ' + call.function.name|tojson + ', "arguments": ' + given + '}' -%}
+{%- set ns.text = ns.text + ('\\n' if ns.text else '') + '<tool_call>\\n' + given + '\\n</tool_call>' -%}
+{%- endfor -%}
+{%- set ns.turns = ns.turns + [{'role': 'assistant', 'content': ns.text}] -%}
+{%- elif message.role != 'system' -%}
+{%- set ns.turns = ns.turns + [message] -%}
+{%- endif -%}
+{%- endfor -%}
+{%- set messages = ns.turns -%}
+{%- set tools = none %}
+"""  # noqa: E501
+for name, text in {"ASSISTANT": "You are a helpful assistant.", "HEAD": HEAD, "TAIL": TAIL}.items():
+    IN_TEMPLATE = IN_TEMPLATE.replace(name, "'" + text.replace("\n", "\\n") + "'")
+
+
 def system(tools: Sequence[Tool]) -> str:
     return "\n".join([HEAD, *(plain(tool.schema) for tool in tools), TAIL])
 
@@ -86,5 +132,7 @@ def parse_json(text: str) -> Parsed:
     return Parsed(rest, tuple(calls), "text after a call" if calls and rest else "")
 
 
-PROTOCOL = Protocol("hermes", parse, system, assistant, results, result_role="user")
+PROTOCOL = Protocol(
+    "hermes", parse, system, assistant, results, result_role="user", in_template=IN_TEMPLATE
+)
 CHAT = Protocol("chat", parse, native=True, readers=(parse, parse_json))
