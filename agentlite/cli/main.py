@@ -160,7 +160,7 @@ def _print_json(error: UserError) -> None:
     if "--json" not in sys.argv or error.exit_code == GATE:
         return
     report = {
-        "code": NAMES.get(error.exit_code, "fault"),
+        "code": NAMES.get(error.exit_code, "stopped" if error.exit_code > 128 else "fault"),
         "location": hidden(error.location),
         "problem": hidden(error.problem),
         "fix": hidden(error.fix),
@@ -227,7 +227,9 @@ def _reader_gone() -> NoReturn:
 
 
 def _stopped(code: int) -> None:
-    click.echo("Stopped. The same command again carries on; prep begins anew.", err=True)
+    fix = "The same command again carries on; prep begins anew."
+    click.echo(f"Stopped. {fix}", err=True)
+    _print_json(UserError("stopped.", fix, exit_code=code))
     sys.exit(code)
 
 

@@ -132,6 +132,7 @@ def test_a_mistake_in_the_words_is_exit_2(run, words, message):
             UserError("is wrong.", "Fix it.", location="a.jsonl:3", exit_code=4),
             {"code": "rejects", "location": "a.jsonl:3", "problem": "is wrong.", "fix": "Fix it."},
         ),
+        (Stopped(15), {"code": "stopped", "problem": "stopped."}),
         (ValueError("x"), {"code": "fault", "location": "", "problem": "ValueError: x", "fix": ""}),
         (
             OSError(errno.ENOSPC, "No space left on device"),
