@@ -216,7 +216,11 @@ def data_of(settings: Any, run: Path) -> RowLengths:
     records = sum(stats.get("by_source", {}).values())
     if not records:
         return RowLengths()
-    rows = stats[settings.split] if hasattr(settings, "split") else stats["train_rows"]
+    if hasattr(settings, "split"):  # each turn of the assistant is asked; their mean is not known
+        records_asked = min(settings.limit or stats[settings.split], stats[settings.split])
+        rows = records_asked * stats["turns"]["50%"]
+    else:
+        rows = stats["train_rows"]
     new_tokens = getattr(settings, "max_new_tokens", 0)
     if pairs:
         new_tokens = setting_of(settings.data, "max_new_tokens", run) or 0

@@ -179,6 +179,7 @@ def prepared(run: Path, longest: int) -> None:
         "train_rows": 90,
         "by_source": {"file": 130},
         "length": {"50%": 300, "100%": longest},
+        "turns": {"50%": 2},
         "tokens": {"all": 39000},
     }
     plan_file = {
@@ -204,8 +205,9 @@ def test_the_longest_row_of_the_data_is_what_is_planned_for(tmp_path):
     assert (planned.length, planned.length_from) == (777, "prep")
     assert planned.time["steps"] == -(-90 * 3 // 16)
     assert plan(settings, SEVEN, with_memory(24), RowLengths()).length_from == "max_length"
-    drawn = data_of(settings_of("pairs"), tmp_path)
-    assert drawn == RowLengths(100, 777 + 256, 300)
+    for limit, rows in ((None, 100), (30, 30)):  # two turns of each are asked
+        drawn = data_of(settings_of("pairs", limit=limit), tmp_path)
+        assert drawn == RowLengths(2 * rows, 777 + 256, 300)
 
 
 def test_a_dry_run_that_does_not_fit_names_what_would(monkeypatch, capsys):
