@@ -58,7 +58,6 @@ PreferenceLoss = Literal[
     "sigmoid_norm",
     "simpo",
     "orpo",
-    "kto",
 ]
 PROTOCOLS = "PROTOCOL|FILE[=WEIGHT],..."  # how --protocol is shown
 RankBy = Literal["tuned", "hybrid", "bm25"]
@@ -495,17 +494,9 @@ class DpoSettings(TrainerSettings, frozen=True, kw_only=True):
     """KL penalty coefficient: how strongly the policy is kept close to the reference; for simpo the
     scale of the margin, for orpo the weight of the odds ratio [0.1; 2 for simpo]"""
     loss_type: Annotated[PreferenceLoss, LOSS, COMMON] = "sigmoid"
-    """preference loss as TRL names it; simpo and orpo train without a reference, and kto on single
-    candidates"""
+    """preference loss as TRL names it; simpo and orpo train without a reference"""
     gamma: Annotated[NonNegative, LOSS] = 1.0
     """margin that simpo aims at"""
-    desirable: Annotated[str, Metavar("SCORE>=FLOAT,..."), LOSS] = ""
-    """which candidates kto makes more likely; it makes the others less likely [those that are
-    exactly right]"""
-    desirable_weight: Annotated[NonNegative, LOSS] = 1.0
-    """weight of the desirable answers in the loss of kto"""
-    undesirable_weight: Annotated[NonNegative, LOSS] = 1.0
-    """weight of the others in it"""
     label_smoothing: Annotated[float, Meta(ge=0, lt=0.5), LOSS] = 0.0
     """assumed share of pairs whose answers are swapped, for sigmoid, robust and exo_pair"""
     reference_free: Annotated[bool, LOSS] = False
@@ -519,8 +510,7 @@ class DpoSettings(TrainerSettings, frozen=True, kw_only=True):
 
     def in_memory(self, gpu: bool) -> InMemory:
         """Chosen and rejected are rows of their own."""
-        rows = self.batch_size if self.loss_type == "kto" else 2 * self.batch_size
-        return InMemory(rows=rows, reference=self.has_reference)
+        return InMemory(rows=2 * self.batch_size, reference=self.has_reference)
 
 
 class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):

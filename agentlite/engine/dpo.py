@@ -1,14 +1,4 @@
-"""Pairs as token ids -> an adapter that prefers the chosen answers, by TRL's DPOTrainer; single
-answers -> one that says the desirable ones more often, by its KTOTrainer.
-
-The loss of KTO, with b for beta and c for the log-ratio of policy and reference of an answer:
-
-    desirable    desirable_weight (1 - S(b (c - z)))
-    undesirable  undesirable_weight (1 - S(b (z - c)))
-
-z is how far the policy is from the reference in general: the mean log-ratio, at least 0, over the
-prompts of the micro-batch, each before an answer to another prompt. No gradient goes through it.
-"""
+"""Pairs as token ids -> an adapter that prefers the chosen answers, by TRL's DPOTrainer."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -16,7 +6,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.config.settings import DpoSettings
-from agentlite.core.errors import OUT_OF_MEMORY, UserError
 from agentlite.engine import adapter, load_dtype, trainer, watch
 from agentlite.engine.load import load, loading_of, prepare
 from agentlite.workspace.model_source import Source
@@ -28,7 +17,6 @@ MEASURES = {
     "rewards/rejected": "rejected_reward",
     "logps/chosen": "chosen_logp",
     "logps/rejected": "rejected_logp",
-    "kl": "kl",
 }
 OURS_OF_TRL = {
     "loss_weights": "label_smoothing",
@@ -55,26 +43,9 @@ class Preference(NamedTuple):
         return len(self.prompt) + max(len(self.chosen), len(self.rejected))
 
 
-class KtoAnswer(NamedTuple):
-    """The ids of a prompt and of an answer to it, with the end of its turn."""
-
-    prompt: list[int]
-    answer: list[int]
-    desirable: bool
-
-    @property
-    def tokens(self) -> int:
-        return len(self.prompt) + len(self.answer)
-
-    @property
-    def longest(self) -> int:
-        return self.tokens
-
-
-Rows = Sequence[Preference] | Sequence[KtoAnswer]  # the latter for kto
-
-
-def train(source: Source, settings: DpoSettings, folder: Path, rows: Rows) -> dict[str, Any]:
+def train(
+    source: Source, settings: DpoSettings, folder: Path, rows: Sequence[Preference]
+) -> dict[str, Any]:
     """Returns the key figures. Raises what trainer.train raises, and UserError 5 if the reference
     is not the start.
     """
@@ -87,7 +58,7 @@ def train(source: Source, settings: DpoSettings, folder: Path, rows: Rows) -> di
         # many is coarser
         allowed = 0.01 if str(load_dtype()) == "torch.float32" else 1.0
         for side in ("chosen", "rejected"):
-            ratio = row.get(f"{side}_reward", 0.0) / settings.beta  # a step of kto may lack one
+            ratio = row[f"{side}_reward"] / settings.beta
             adapter.refuse_other_start(ratio, allowed, f"the mean log-ratio of the {side}")
 
     make = partial(make_trainer, source, settings, folder, rows)
@@ -96,7 +67,7 @@ def train(source: Source, settings: DpoSettings, folder: Path, rows: Rows) -> di
     # over the last steps: how far chosen is above rejected, how often, and how many nats both sides
     # have moved
     last = watch.read_metrics(folder)[-LAST:]
-    for name in ("margin", "kl" if settings.loss_type == "kto" else "accuracy"):
+    for name in ("margin", "accuracy"):
         figures[name] = watch.mean(last, name)
     if settings.has_reference:
         for side in ("chosen", "rejected"):
@@ -107,58 +78,43 @@ def train(source: Source, settings: DpoSettings, folder: Path, rows: Rows) -> di
 
 def check(settings: DpoSettings) -> None:
     """See trainer.check."""
-    name = "KTOConfig" if settings.loss_type == "kto" else "DPOConfig"
-    trainer.check("dpo", settings, name, OURS_OF_TRL)
+    trainer.check("dpo", settings, "DPOConfig", OURS_OF_TRL)
 
 
 def arguments(settings: DpoSettings, folder: Path, micro: trainer.Schedule) -> Any:
-    """The configuration of TRL's trainer: a DPOConfig, or a KTOConfig."""
-    from trl import DPOConfig, KTOConfig
+    """The configuration of TRL's trainer."""
+    from trl import DPOConfig
 
     shared = trainer.arguments(settings, folder, micro)
     own = {"beta": settings.beta, "max_length": settings.max_length, **adapter.reference(settings)}
-    if settings.loss_type != "kto":
-        return trainer.configuration(DPOConfig, {**losses(settings), **own, **shared})
-    if micro.batch_size < 2:  # a single row has no other prompt
-        raise UserError(
-            "kto needs two rows in a micro-batch, and they do not fit into memory.",
-            "Lower --max-length, or take --load-in-4bit.",
-            location=str(folder),
-            exit_code=OUT_OF_MEMORY,
-        )
-    own["desirable_weight"] = settings.desirable_weight
-    own["undesirable_weight"] = settings.undesirable_weight
-    return trainer.configuration(KTOConfig, {**own, **shared})
+    return trainer.configuration(DPOConfig, {**losses(settings), **own, **shared})
 
 
 def make_trainer(
-    source: Source, settings: DpoSettings, folder: Path, rows: Rows, micro: trainer.Schedule
+    source: Source,
+    settings: DpoSettings,
+    folder: Path,
+    rows: Sequence[Preference],
+    micro: trainer.Schedule,
 ) -> Any:
-    """A DPOTrainer, or a KTOTrainer, over rows that are tokenised already, in the order of the
-    run.
-    """
+    """A DPOTrainer over rows that are tokenised already, in the order of the run."""
     from datasets import Dataset
-    from trl import DPOTrainer, KTOTrainer
+    from trl import DPOTrainer
 
     # before the model: ZeRO-3 cuts it up while it is read
     configuration = arguments(settings, folder, micro)
     loaded = load(source, loading_of(settings), trainable=True)
     plan = trainer.schedule(settings, len(rows))
     order = trainer.row_order([row.tokens for row in rows], plan, settings.seed)
-    ordered: list[Any] = [rows[index] for index in order]
-    columns: dict[str, list[Any]] = {"prompt_ids": [row.prompt for row in ordered]}
-    if settings.loss_type == "kto":
-        columns["completion_ids"] = [row.answer for row in ordered]
-        columns["KL_completion_ids"] = mismatch_answers(ordered)
-        columns["label"] = [row.desirable for row in ordered]
-        trainer_class = _over_ids(KTOTrainer)
-    else:
-        columns["chosen_ids"] = [row.chosen for row in ordered]
-        columns["rejected_ids"] = [row.rejected for row in ordered]
-        if not settings.has_reference:
-            columns["ref_chosen_logps"] = columns["ref_rejected_logps"] = [0.0] * len(ordered)
-        trainer_class = _with_losses(_over_ids(DPOTrainer), settings)
-    trl_trainer = trainer.adjust_trainer(trainer_class)(
+    ordered = [rows[index] for index in order]
+    columns: dict[str, list[Any]] = {
+        "prompt_ids": [row.prompt for row in ordered],
+        "chosen_ids": [row.chosen for row in ordered],
+        "rejected_ids": [row.rejected for row in ordered],
+    }
+    if not settings.has_reference:
+        columns["ref_chosen_logps"] = columns["ref_rejected_logps"] = [0.0] * len(ordered)
+    trl_trainer = trainer.adjust_trainer(_with_losses(DPOTrainer, settings))(
         model=adapter.add_adapter(loaded, settings),
         args=configuration,
         train_dataset=Dataset.from_dict(columns),
@@ -172,30 +128,13 @@ def make_trainer(
     return trl_trainer
 
 
-def mismatch_answers(rows: Sequence[KtoAnswer]) -> list[list[int]]:
-    """For each row the answer of the nearest row before it, in a circle, that has another prompt;
-    its own where there is no other prompt.
-    """
-    answers = []
-    for place, row in enumerate(rows):
-        before = (rows[place - back] for back in range(1, len(rows)))
-        others = (other.answer for other in before if other.prompt != row.prompt)
-        answers.append(next(others, row.answer))
-    return answers
-
-
-def _over_ids(trl_class: Any) -> Any:
-    class OverIds(trl_class):  # type: ignore[misc]  # a class made at run time
-        def _prepare_dataset(self, dataset: Any, *_: object, **__: object) -> Any:
-            return dataset  # the protocols rendered and encoded it: TRL would do so a second way
-
-    return OverIds
-
-
 def _with_losses(trl_class: Any, settings: DpoSettings) -> Any:
     """TRL's DPOTrainer, with the losses that it lacks."""
 
     class WithLosses(trl_class):  # type: ignore[misc]  # a class made at run time
+        def _prepare_dataset(self, dataset: Any, *_: object, **__: object) -> Any:
+            return dataset  # the protocols rendered and encoded it: TRL would do so a second way
+
         def get_batch_samples(self, *request: Any) -> Any:
             """The micro-batches of an optimizer step: their mean number of chosen tokens, over all
             processes.

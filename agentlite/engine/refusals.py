@@ -127,16 +127,6 @@ def of_packing(settings: SftSettings) -> Mistakes:
 
 def of_loss(settings: DpoSettings) -> Mistakes:
     loss = settings.loss_type
-    if loss == "kto":
-        for key in ("reference_free", "sft_weight"):
-            if getattr(settings, key):
-                fix = "Leave it out, or take another --loss-type."
-                yield key, "kto has no such option.", fix
-        if settings.batch_size < 2:
-            problem = "kto compares a micro-batch's answers with those to other prompts: it needs "
-            accumulation = max(1, settings.gradient_accumulation // 2)
-            fix = f"Add --batch-size 2 --gradient-accumulation {accumulation}."
-            yield "batch_size", f"{problem}two rows.", fix
     if settings.label_smoothing and loss not in SMOOTHED:
         fix = "Leave it out, or take --loss-type sigmoid."
         yield "label_smoothing", f"{loss} has no label smoothing.", fix

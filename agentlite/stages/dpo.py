@@ -9,23 +9,21 @@ from agentlite.config.resolve import Origins
 from agentlite.config.settings import DpoSettings
 from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.core.records import Candidate, Side, Step, from_row
+from agentlite.core.records import Step, from_row
 from agentlite.core.row_files import read_rows
-from agentlite.data.curation.keep import parse_keep
 from agentlite.engine import dpo, trainer
-from agentlite.engine.dpo import KtoAnswer, Preference
+from agentlite.engine.dpo import Preference
 from agentlite.engine.refusals import of_loss, refuse
 from agentlite.rendering import encode_answer, mixture_of, prompts
 from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import read_pairs
-from agentlite.stages.pairs.stored import find_stored, scored, settle_conditions
 from agentlite.stages.training import Training, inherit_settings, refuse_longer, train_stage
 from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import FinishedStage, Result, RunTarget, find_finished
 
+INPUTS = ("pairs.jsonl", "records.jsonl")  # files of a finished pairs
 # in place of the defaults, by loss: SimPO's smallest beta (arXiv 2405.14734), ORPO's own SFT loss
 LOSS_DEFAULTS: dict[str, dict[str, object]] = {"simpo": {"beta": 2.0}, "orpo": {"sft_weight": 1.0}}
-CANDIDATES = ("candidates.jsonl", "scores.jsonl")  # what kto reads
 
 
 def inherit(settings: DpoSettings, run: Path) -> Origins:
@@ -47,8 +45,6 @@ def run(settings: DpoSettings, target: RunTarget) -> Result:
             location=str(data.folder),
         )
     source = find_model(settings.model, target.run, target.begun)
-    has_candidates = settings.loss_type == "kto" and CANDIDATES[0] in data.outputs
-    files = [*(CANDIDATES if has_candidates else ["pairs.jsonl"]), "records.jsonl"]
     return train_stage(
         "dpo",
         settings,
@@ -56,23 +52,19 @@ def run(settings: DpoSettings, target: RunTarget) -> Result:
         source,
         train(settings, data, source),
         protocol=data.settings["protocol"],
-        inputs={"data": ",".join(data.outputs[name][:16] for name in files)},
+        inputs={"data": ",".join(data.outputs[name][:16] for name in INPUTS)},
         check=dpo.check,
     )
 
 
 def train(settings: DpoSettings, data: FinishedStage, source: Source) -> Training:
-    """Reads the pairs, or kto's answers, and yields what is known of the steps; then trains."""
+    """Reads the pairs, and yields what is known of the steps; then trains."""
     template = load_template(source.base)
-    rows: dpo.Rows
     with console.waiting("dpo: reading the pairs"):
-        if settings.loss_type == "kto":
-            unit, rows = "answer", read_answers(settings, data, template)
-        else:
-            unit, rows = "pair", read_preferences(settings, data, template)
+        rows = read_preferences(settings, data, template)
     if not rows:
         raise UserError(
-            f"holds no {unit}.",
+            "holds no pair.",
             "Its stats.json says why: sample more (-n), raise the temperature, lower "
             "--margin, or add --gold.",
             location=str(data.folder),
@@ -80,21 +72,18 @@ def train(settings: DpoSettings, data: FinishedStage, source: Source) -> Trainin
     plan = trainer.schedule(settings, len(rows))
     tokens = [row.tokens for row in rows]
     forecast = {
-        f"{unit}s": len(rows),
+        "pairs": len(rows),
         "steps": plan.steps,
         "tokens": round(sum(tokens) / len(rows) * plan.rows),
-        f"longest_{unit}": max(tokens),
+        "longest_pair": max(tokens),
     }
     folder = yield forecast, max(row.longest for row in rows)
-    console.notice(f"dpo: {len(rows)} {unit}s, {sum(tokens)} tokens")
-    return {f"{unit}s": len(rows), **dpo.train(source, settings, folder, rows)}
+    console.notice(f"dpo: {len(rows)} pairs, {sum(tokens)} tokens")
+    return {"pairs": len(rows), **dpo.train(source, settings, folder, rows)}
 
 
 def key_figure(figures: Mapping[str, Any]) -> str:
-    margin = f"margin {figures['margin']:.2f}"
-    if "accuracy" not in figures:  # kto has no pairs
-        return margin
-    return f"{margin}, accuracy {100 * figures['accuracy']:.0f} %"
+    return f"margin {figures['margin']:.2f}, accuracy {100 * figures['accuracy']:.0f} %"
 
 
 def read_preferences(
@@ -120,40 +109,6 @@ def read_preferences(
         rows.append(Preference(prompt, chosen, rejected))
         lengths[location] = rows[-1].longest
     refuse_longer(lengths, settings.max_length, "pair")
-    return rows
-
-
-def read_answers(settings: DpoSettings, data: FinishedStage, template: Template) -> list[KtoAnswer]:
-    """The candidates as ids, each desirable or not; of pairs without candidates, which were
-    recorded or ranked again, both sides. Raises UserError as read_preferences does, and for a
-    condition that no score meets.
-    """
-    path = data.folder / CANDIDATES[0]
-    labelled: list[tuple[int, Step, Candidate | Side, bool]]
-    if path.exists():
-        candidates = scored(find_stored(data.folder))
-        wanted = parse_keep(settings.desirable).conditions
-        conditions = settle_conditions(wanted, candidates, data.folder, "--desirable")
-        labelled = [
-            (one.line, one.candidate.step, one.candidate, one.meets(conditions))
-            for one in candidates
-        ]
-    else:
-        path = data.folder / "pairs.jsonl"
-        labelled = [
-            (line, pair.step, side, side is pair.chosen)
-            for line, pair in enumerate(read_pairs(path), 1)
-            for side in (pair.chosen, pair.rejected)
-        ]
-    prompt_ids = _prompt_ids(data, template, [step for _, step, _, _ in labelled])
-    rows: list[KtoAnswer] = []
-    lengths: dict[str, int] = {}
-    for line, step, answer, desirable in labelled:
-        location, prompt = f"{path}:{line}", prompt_ids[step]
-        ids = encode_answer(answer.text, answer.ended, template, prompt)
-        rows.append(KtoAnswer(prompt, ids, desirable))
-        lengths[location] = max(rows[-1].longest, lengths.get(location, 0))  # a pair has two
-    refuse_longer(lengths, settings.max_length, "answer")
     return rows
 
 

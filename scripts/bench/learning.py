@@ -55,7 +55,6 @@ AFTER = {
     " --max-steps 48",
     "distill": "distill --teacher {sft} --data learn --lr 1e-3 --epochs 1 -b 16 --lmbda 0 --fade 1"
     " --beta 0 --max-new-tokens 64",
-    "kto": "dpo --data pairs-{seed} --loss-type kto --lr 5e-5 --epochs 1 -b 16",
 }
 RL = "--data learn --split dev --group-size 8 --max-new-tokens 64 --beta .02 --weights exact=1"
 ONE_BATCH = "--gradient-accumulation 1 --save-steps 10000"

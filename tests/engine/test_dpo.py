@@ -159,7 +159,7 @@ def test_the_loss_is_that_of_the_formula(name, tiny_model, adapter, tmp_path):
 
 
 def test_every_loss_has_its_formula_in_a_test():
-    others = {"ipo", "sigmoid_norm", "simpo", "orpo", "kto"}
+    others = {"ipo", "sigmoid_norm", "simpo", "orpo"}
     assert {*get_args(PreferenceLoss)} == {*FORMULAS} - {"beta", "smoothed"} | others
 
 

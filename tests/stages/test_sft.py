@@ -7,13 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 from support.generated_run import stage
-from support.sampled_pairs import sampled
 from support.samples import DATA
 
 import agentlite
 from agentlite.config.settings import DpoSettings, SftSettings
 from agentlite.core.errors import UserError
-from agentlite.core.records import GOLD, PreferencePair, Side, from_row
+from agentlite.core.records import PreferencePair, Side, from_row
 from agentlite.core.row_files import read_rows
 from agentlite.rendering import PROTOCOLS, training_rows
 from agentlite.stages import dpo, sft
@@ -121,27 +120,6 @@ def test_a_pair_longer_than_max_length_is_refused_with_its_line_and_the_length_i
             read_pairs(folder, most)
         assert error.value.fix.endswith(f"--max-length {needed}.")
         assert error.value.location.endswith("pairs.jsonl:2")
-
-
-def test_kto_reads_every_candidate_as_an_answer_of_its_own(run: Path) -> None:
-    candidates = [one for one in sampled(run, "pairs-kto") if one.model != GOLD]
-    template = load_template("smollm2-135m")
-
-    def read(name: str, **changed: Any) -> list[Any]:
-        settings = DpoSettings(model="smollm2-135m", loss_type="kto", **changed)
-        return dpo.read_answers(settings, finished(run / name, "pairs"), template)
-
-    rows = read("pairs-kto")
-    assert [row.desirable for row in rows] == [one.sample in (2, 3) for one in candidates]
-    assert [
-        template.tokenizer.decode(row.answer).startswith(one.text[:20])
-        for row, one in zip(rows, candidates, strict=True)
-    ] == [True] * len(rows)
-    assert all(row.desirable for row in read("pairs-kto", desirable="reward>=-9"))
-    with pytest.raises(UserError, match="no score exat"):
-        read("pairs-kto", desirable="exat>=1")
-    sides = read(pairs_of(run, [("a", "b"), ("c", "d e")]).name)
-    assert [row.desirable for row in sides] == [True, False, True, False]
 
 
 @pytest.mark.parametrize(
