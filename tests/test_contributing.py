@@ -108,7 +108,7 @@ print(components["brevity"], with_it - without)
 from agentlite.core.records import Call, Gold, GoldCall, Parsed
 from agentlite.scoring.metrics.figures import parse_gate
 from agentlite.scoring.metrics.figures import EXPLANATIONS
-from agentlite.scoring.metrics.tool_calls import METRICS
+from agentlite.scoring.metrics.step_metrics import METRICS
 call, gold = Call("f", {}), Gold((GoldCall("f", {}),))
 values = [METRICS["single_call"](Parsed("", calls), gold, ()) for calls in ((call,), (call, call))]
 print(*values, *parse_gate("single_call>=0.9"), EXPLANATIONS["single_call"])

@@ -11,8 +11,8 @@ from agentlite.config.pipeline import STAGES, TRAINED
 from agentlite.config.resolve import OWN_FILE
 from agentlite.core.errors import LOCKED, UserError
 from agentlite.stages.plan_as_command import as_command
-from agentlite.workspace import run_folder
-from agentlite.workspace.run_folder import DEFAULT_RUN, RunTarget
+from agentlite.workspace import stage_folder
+from agentlite.workspace.stage_folder import DEFAULT_RUN, RunTarget
 
 ABLATE = "how long it takes to train and compare several reward weights"
 MOST = 3  # stages that are not done, and are named
@@ -90,7 +90,7 @@ def with_next_command(error: UserError) -> UserError:
     """An error whose place is a stage that is half done, with the command line that carries it on:
     the one that `agentlite` alone prints."""
     folder = Path(error.location)
-    stored = run_folder.read(folder) if run_folder.is_stage(folder) else None
+    stored = stage_folder.read(folder) if stage_folder.is_stage(folder) else None
     if not stored or not stored.plan or stored.done or error.exit_code == LOCKED:
         return error
     run = folder.parents[2 if stored.plan.command == "eval" else 0]  # eval/<data>/<model>
@@ -131,7 +131,7 @@ def _again(run: Path, stage: ListedStage) -> NextStep:
     if stage.command == "prep" and stage.state == "half":
         meaning = f"run {stage.stage} again, which was stopped"
     folder = run / stage.stage
-    plan = run_folder.read(folder).plan
+    plan = stage_folder.read(folder).plan
     try:
         command = as_command(plan, run, folder) if plan else ""
     except UserError:  # of agentlite.yaml or an earlier stage, which the command will name

@@ -53,7 +53,7 @@ class OptionType(click.types.StringParamType):
 
         values = [*choices(self.kind)]
         if self.shown in OF_STAGES:
-            from agentlite.workspace.run_folder import stages_in
+            from agentlite.workspace.stage_folder import stages_in
 
             values += [folder.name for folder in stages_in(Path(ctx.params["run"]))]
         # first: bash asks for files only if nothing comes after

@@ -18,8 +18,8 @@ from agentlite.scoring.metrics.dialogs import HOW
 from agentlite.scoring.metrics.figures import TITLES, RetrievalLoss
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES
 from agentlite.scoring.weight_sweep import WeightingRow
-from agentlite.workspace import run_folder
-from agentlite.workspace.run_folder import Result
+from agentlite.workspace import stage_folder
+from agentlite.workspace.stage_folder import Result
 
 OWN = "agentlite"  # the shape of rows as they are on disk
 # commands with a summary of their own
@@ -180,7 +180,7 @@ def _prep(result: Result, stream: Any) -> None:
     folder = Path(result.folder)
     limit = None
     if result.status != "dry run":
-        settings = run_folder.read_plan(folder).settings
+        settings = stage_folder.read_plan(folder).settings
         joined = settings["join_tokens"] if settings["join"] > 1 else None
         limit = max(settings["max_length"], joined or 0)
     _lines(summary_tables.of_prep(result.figures, limit), stream)

@@ -20,8 +20,8 @@ from agentlite.config.pipeline import STAGES, TRAINERS
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.row_files import Row, disk_errors
 from agentlite.engine.checkpoints import MANIFEST
-from agentlite.workspace import folder_lock, run_folder
-from agentlite.workspace.run_folder import StoredStage
+from agentlite.workspace import folder_lock, stage_folder
+from agentlite.workspace.stage_folder import StoredStage
 
 State = Literal["done", "half", "running", "failed", "broken"]
 CHECKPOINTS = "checkpoints"
@@ -43,10 +43,10 @@ def stored_stages(run: Path) -> list[StoredStage]:
     """
     inner = [
         stage
-        for stage in map(run_folder.read, run_folder.stages_in(run, "*/*/*", given_up=True))
+        for stage in map(stage_folder.read, stage_folder.stages_in(run, "*/*/*", given_up=True))
         if stage.plan is None or stage.plan.command == "eval"  # others are of workspaces inside
     ]
-    outer = map(run_folder.read, run_folder.stages_in(run, given_up=True))
+    outer = map(stage_folder.read, stage_folder.stages_in(run, given_up=True))
     return sorted([*outer, *inner], key=lambda stage: (stage.begun, str(stage.folder)))
 
 
@@ -76,7 +76,7 @@ def _progress(stage: StoredStage, *, running: bool) -> str:
     if not plan:
         return ""
     if plan.command in ANSWERS:
-        expected = run_folder.read_expected(folder)
+        expected = stage_folder.read_expected(folder)
         file = folder / (expected.file if expected else ANSWERS[plan.command])
         rows = count_rows(file)
         if expected and rows < expected.rows:
@@ -267,7 +267,7 @@ def _refuse_needed(run: Path, name: str) -> None:
             location=str(folder),
         )
     with folder_lock.held(folder):
-        stage = run_folder.read(folder)
+        stage = stage_folder.read(folder)
         state, detail = state_of(stage)
     if state != "done":
         command = f"agentlite {stage.plan.command}" if stage.plan else "command"

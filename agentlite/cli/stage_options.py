@@ -18,7 +18,7 @@ from agentlite.core.errors import UserError
 
 if TYPE_CHECKING:
     from agentlite.config.resolve import Given, Resolved
-    from agentlite.workspace.run_folder import Result
+    from agentlite.workspace.stage_folder import Result
 
 # names of agentlite.data.write_formats.SHAPES
 Shape = Literal["openai", "sharegpt", "ms-swift", "llamafactory"]

@@ -11,7 +11,7 @@ from agentlite.core.records import Message, Record
 from agentlite.core.row_files import Row
 from agentlite.data.curation.validate import check_dialog, validate
 from agentlite.data.formats import samples, to_record
-from agentlite.data.formats.shapes import reshaped
+from agentlite.data.formats.other_products import reshaped
 
 # how OpenAI's rows and When2Call's name what TRL's have
 PLACES = {

@@ -14,11 +14,11 @@ from agentlite.core.records import Gold, Message, Record, from_row
 from agentlite.core.row_files import Row, find_rows, read_rows
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import FORMATS, raw_files, read_raw, samples, source_name, to_record
-from agentlite.data.formats.shapes import reshaped
+from agentlite.data.formats.other_products import reshaped
 from agentlite.rendering import choose
-from agentlite.workspace import run_folder
+from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.lineage import setting_of
+from agentlite.workspace.inherited_settings import setting_of
 from agentlite.workspace.model_source import Source, load_template
 
 # keys of an answer to `prompt`: such a row is more than a prompt
@@ -50,7 +50,7 @@ class Prompts(NamedTuple):
 def find_prompts(data: str, split: str, model: str, source: Source, run: Path) -> Prompts:
     """The `split` of a finished prep; or rows of any format that prep reads."""
     if data != "-" and not Path(data).is_file():
-        prep = run_folder.find_finished(data, run, "prep")
+        prep = stage_folder.find_finished(data, run, "prep")
         rows = find_rows(prep.folder, split)
         return Prompts(str(rows), prep.outputs[rows.name], prep.settings["protocol"], True)
     protocol = setting_of(model, "protocol", run) or choose("auto", load_template(source.base)).name

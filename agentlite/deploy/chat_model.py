@@ -13,7 +13,7 @@ from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading, load_for_inference
 from agentlite.engine.stream import Listener, stream
 from agentlite.rendering import choose, mixture_of
-from agentlite.workspace.lineage import setting_of, system_of
+from agentlite.workspace.inherited_settings import setting_of, system_of
 from agentlite.workspace.model_source import find_model, load_template
 
 

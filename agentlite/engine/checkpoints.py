@@ -24,7 +24,7 @@ from agentlite.core.errors import MODEL, UserError
 from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import replacing, sync_all, sync_folder, write_json
 from agentlite.engine import processes
-from agentlite.workspace import digests, hub, run_folder
+from agentlite.workspace import digests, hub, stage_folder
 
 MANIFEST, LOGS = "manifest.json", "logs"
 # a checkpoint has a copy of them
@@ -261,9 +261,9 @@ def _read(checkpoint: Path) -> CheckpointManifest:
 
 
 def _plan(folder: Path) -> str:
-    if not run_folder.is_stage(folder):  # trained from Python, without a stage
+    if not stage_folder.is_stage(folder):  # trained from Python, without a stage
         return ""
-    plan = run_folder.read_plan(folder)
+    plan = stage_folder.read_plan(folder)
     return digest(canonical([plan.command, plan.settings, plan.inputs]))
 
 

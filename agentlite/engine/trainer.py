@@ -28,7 +28,7 @@ from agentlite.engine.watch import (
     note_signals,
     read_metrics,
 )
-from agentlite.workspace import run_folder
+from agentlite.workspace import stage_folder
 
 # there once a micro-batch did not fit: how many rows have fitted since
 MICRO_BATCH = "micro_batch.json"
@@ -430,8 +430,8 @@ def _restore_metrics(folder: Path) -> None:
     those would be all the steps of a run that was finished."""
     if checkpoints.restore_log("metrics.jsonl", folder):
         return
-    if run_folder.is_finished(folder):
-        changed = run_folder.read(folder).trusted().changed()
+    if stage_folder.is_finished(folder):
+        changed = stage_folder.read(folder).trusted().changed()
         raise UserError(
             f"was finished, but {changed[0]} has changed since the stage wrote it, and there "
             "is no checkpoint to make it from.",

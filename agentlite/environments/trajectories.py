@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from agentlite.core.records import Ending
 from agentlite.core.row_files import read_rows
-from agentlite.workspace import run_folder
+from agentlite.workspace import stage_folder
 
 # the user has nothing more to say; the world is done; the limit of turns; no room for another
 # answer; the dialog cannot be written in the model's protocol; a call did not return in time; the
@@ -141,15 +141,15 @@ class Trajectory(Struct, frozen=True):
 
 def is_rollout(folder: Path) -> bool:
     """Whether a stage has trajectories: one of `rollout`, or of `grpo` in an environment."""
-    return run_folder.is_stage(folder) and (
-        (folder / TRAJECTORIES).exists() or run_folder.read_plan(folder).command == "rollout"
+    return stage_folder.is_stage(folder) and (
+        (folder / TRAJECTORIES).exists() or stage_folder.read_plan(folder).command == "rollout"
     )
 
 
 def finished_rollout(folder: Path) -> Path:
     """The trajectories of a stage, which must be whole and unchanged."""
-    command = run_folder.read_plan(folder).command if is_rollout(folder) else "rollout"
-    run_folder.finished(folder, command)
+    command = stage_folder.read_plan(folder).command if is_rollout(folder) else "rollout"
+    stage_folder.finished(folder, command)
     return folder / TRAJECTORIES
 
 

@@ -19,7 +19,7 @@ from agentlite.report.packing import (
 )
 from agentlite.report.read_run import Json, ReportedEvaluation, WorkspaceRun
 from agentlite.scoring.metrics.figures import TITLES
-from agentlite.scoring.metrics.tool_calls import WRONG_KINDS
+from agentlite.scoring.metrics.step_metrics import WRONG_KINDS
 
 NO_CALL, UNREADABLE = "no call", "unreadable"
 MOST = 12

@@ -13,9 +13,9 @@ from agentlite.config.pipeline import STAGES
 from agentlite.config.settings import COMMANDS, default, fields
 from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.core.row_files import Row, read_rows
-from agentlite.workspace import run_folder
+from agentlite.workspace import stage_folder
 from agentlite.workspace.folder_lock import holder
-from agentlite.workspace.run_folder import Plan, StoredStage
+from agentlite.workspace.stage_folder import Plan, StoredStage
 
 Json = dict[str, Any]
 
@@ -159,7 +159,9 @@ def read_run(folder: Path) -> WorkspaceRun:
     stored, members = (
         [
             stage
-            for stage in map(run_folder.read, run_folder.stages_in(folder, pattern, given_up=True))
+            for stage in map(
+                stage_folder.read, stage_folder.stages_in(folder, pattern, given_up=True)
+            )
             if not stage.given_up
         ]
         for pattern in ("*", "*/*/*")

@@ -12,7 +12,7 @@ import msgspec
 from agentlite.report.read_run import Json, ReportedEvaluation, ReportedStage
 from agentlite.scoring.metrics import dialogs
 from agentlite.scoring.metrics.figures import COUNTS, GROUPS, LearnedBefore
-from agentlite.scoring.metrics.tool_calls import METRICS, WRONG_KINDS
+from agentlite.scoring.metrics.step_metrics import METRICS, WRONG_KINDS
 
 TABLED = ("ranking", "differences", "latency_ms")  # of a retriever's figures
 # the keys of metrics.json that are not groups of figures

@@ -24,14 +24,14 @@ from agentlite.rendering import Prompt, Protocol
 from agentlite.scoring.metrics.bfcl import category_of, check
 from agentlite.scoring.metrics.dialogs import Dialog
 from agentlite.scoring.metrics.figures import BFCL
-from agentlite.scoring.metrics.summarize import EXPECTED, Scores, scores
-from agentlite.scoring.metrics.tool_calls import (
+from agentlite.scoring.metrics.step_metrics import (
     NOTHING,
     TOO_LONG,
     UNANSWERED,
     score_step,
     wrong_kind,
 )
+from agentlite.scoring.metrics.summarize import EXPECTED, Scores, scores
 from agentlite.scoring.read_turn import read_turn, reference_of
 from agentlite.scoring.rewards import COMPONENTS, Attempt
 

@@ -42,11 +42,11 @@ from agentlite.environments.trajectories import (
 )
 from agentlite.environments.world import WorldLimits
 from agentlite.rendering import mixture_of
-from agentlite.workspace import run_folder
+from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.lineage import lineage, setting_of, system_of
+from agentlite.workspace.inherited_settings import lineage, setting_of, system_of
 from agentlite.workspace.model_source import Source, find_model, load_template
-from agentlite.workspace.run_folder import StageFolder
+from agentlite.workspace.stage_folder import StageFolder
 
 
 class Agent(NamedTuple):
@@ -95,7 +95,7 @@ def prepare(settings: RolloutSettings, run: Path, begun: Path | None) -> Agent:
     tasks_file = Path(settings.tasks) if settings.tasks else None
     world = environment(settings.env, tasks_file, settings.extra_tools, env_keep=settings.env_keep)
     tasks = _choose_tasks(settings, world)
-    plan = run_folder.read(begun).plan if begun else None
+    plan = stage_folder.read(begun).plan if begun else None
     inputs = plan.inputs if plan else {}
     name = written_for(settings.model, behind_servers=bool(settings.endpoint))
     if settings.endpoint:

@@ -21,9 +21,9 @@ from agentlite.engine.planning.estimate import data_of
 from agentlite.engine.planning.gpus import Machine, machine_of
 from agentlite.engine.planning.memory import GIB
 from agentlite.engine.planning.model_shape import Shape, base_of, find_shape, with_teacher
-from agentlite.workspace import run_folder
-from agentlite.workspace.lineage import setting_of
-from agentlite.workspace.run_folder import DEFAULT_RUN, Result, RunTarget
+from agentlite.workspace import stage_folder
+from agentlite.workspace.inherited_settings import setting_of
+from agentlite.workspace.stage_folder import DEFAULT_RUN, Result, RunTarget
 
 Text = str | os.PathLike[str]
 # what commands write into a workspace by a name of their own, and which of them does
@@ -181,8 +181,8 @@ def _as_begun(target: RunTarget) -> Origins:
     if target.force:
         return {}
     origin = f"profile {AUTO} (as {target.folder} was begun)"
-    for folder in (target.folder, *run_folder.stages_in(target.folder, "*/*")):
-        stored = run_folder.read(folder)
+    for folder in (target.folder, *stage_folder.stages_in(target.folder, "*/*")):
+        stored = stage_folder.read(folder)
         if stored.plan and not stored.given_up and "load_in_4bit" in stored.plan.settings:
             chosen = stored.plan.settings
             return {key: (chosen[key], origin) for key in CHOSEN if key in chosen}

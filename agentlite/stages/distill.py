@@ -22,9 +22,9 @@ from agentlite.stages.training import (
     inherit_settings,
     train_stage,
 )
-from agentlite.workspace.lineage import lineage, refuse_circle
+from agentlite.workspace.inherited_settings import lineage, refuse_circle
 from agentlite.workspace.model_source import Source, find_model, load_template
-from agentlite.workspace.run_folder import Result, RunTarget
+from agentlite.workspace.stage_folder import Result, RunTarget
 
 inherit = partial(inherit_settings, "distill")
 

@@ -19,7 +19,7 @@ from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import read_pairs
 from agentlite.stages.training import Training, inherit_settings, refuse_longer, train_stage
 from agentlite.workspace.model_source import Source, find_model, load_template
-from agentlite.workspace.run_folder import FinishedStage, Result, RunTarget, find_finished
+from agentlite.workspace.stage_folder import FinishedStage, Result, RunTarget, find_finished
 
 INPUTS = ("pairs.jsonl", "records.jsonl")  # files of a finished pairs
 # in place of the defaults, by loss: SimPO's smallest beta (arXiv 2405.14734), ORPO's own SFT loss

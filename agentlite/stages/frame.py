@@ -8,8 +8,8 @@ from msgspec import Struct
 from agentlite.config.resolve import plan_settings
 from agentlite.core import console, distributed, endpoint_pool
 from agentlite.core.errors import UserError
-from agentlite.workspace import run_folder
-from agentlite.workspace.run_folder import Plan, Result, RunTarget, StageFolder
+from agentlite.workspace import stage_folder
+from agentlite.workspace.stage_folder import Plan, Result, RunTarget, StageFolder
 
 Figures = Mapping[str, Any]
 Files = Iterable[str]
@@ -24,7 +24,7 @@ def plan_of(command: str, settings: Struct, inputs: Mapping[str, str], **changed
     of each input.
     """
     planned = {**plan_settings(command, settings), **changed}
-    return Plan(command, planned, dict(inputs), run_folder.versions())
+    return Plan(command, planned, dict(inputs), stage_folder.versions())
 
 
 def run_stage(
@@ -48,7 +48,7 @@ def run_stage(
     """
     if target.dry_run:
         with console.stdout_to_stderr():
-            status = "new" if target.force else run_folder.compare(target.folder, plan)
+            status = "new" if target.force else stage_folder.status_for(target.folder, plan)
             figures = {"folder": status, **next(work)}
             work.close()
         return Result(plan.command, "dry run", str(target.folder), figures, [], 0.0)
@@ -56,7 +56,7 @@ def run_stage(
         before_work()
     with (
         console.stdout_to_stderr(),
-        run_folder.open_stage(target.folder, plan, force=target.force) as stage,
+        stage_folder.open_stage(target.folder, plan, force=target.force) as stage,
         endpoint_pool.counted(stage.folder) as usage,
     ):
         if stage.status == "done" and is_open(stage.done.figures):
@@ -69,7 +69,7 @@ def run_stage(
                 stage.finish(files, dict(made))
             except UserError:
                 kept = any(any(stage.folder.glob(pattern)) for pattern in keep)
-                if distributed.first() and not kept and not run_folder.is_finished(stage.folder):
+                if distributed.first() and not kept and not stage_folder.is_finished(stage.folder):
                     stage.fail()
                 raise
         for name in forget:

@@ -31,7 +31,7 @@ from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
 from agentlite.stages.frame import Figures
 from agentlite.stages.training import evaluated_on, fitting_prompts
 from agentlite.workspace.model_source import find_model, load_template
-from agentlite.workspace.run_folder import RunTarget
+from agentlite.workspace.stage_folder import RunTarget
 
 BATCH = 8  # prompts screened at once
 HOW_TO_GO_ON = (

@@ -33,7 +33,7 @@ from agentlite.scoring.rewards.scorer import Tally
 from agentlite.stages.agent import Agent, prepare, rollout_settings
 from agentlite.stages.frame import Figures
 from agentlite.stages.grpo_prompts import PromptSchedule, restore_log
-from agentlite.workspace.run_folder import RunTarget
+from agentlite.workspace.stage_folder import RunTarget
 
 TRIED = 5  # tasks whose world is built to learn what it scores, if those before it cannot be
 HOW_TO_GO_ON = (

@@ -11,8 +11,8 @@ from agentlite.config.pipeline import TRAINED, typed
 from agentlite.config.resolve import Given, plain_settings, resolve
 from agentlite.config.settings import option_words
 from agentlite.stages.api import inherited_by
-from agentlite.workspace import run_folder
-from agentlite.workspace.run_folder import Plan, RunTarget
+from agentlite.workspace import stage_folder
+from agentlite.workspace.stage_folder import Plan, RunTarget
 
 
 def as_command(plan: Plan, run: Path, folder: Path) -> str:
@@ -51,7 +51,7 @@ def _of_evaluation(plan: Plan, run: Path, data: str) -> dict[str, Any]:
     usual, model = _settled("eval", {}, run)["model"], plan.settings.get("model", "")
     return {
         "model": usual if model in (usual or [TRAINED]) else [model],
-        **({"data": data} if run_folder.is_stage(run / data) else {}),
+        **({"data": data} if stage_folder.is_stage(run / data) else {}),
         # the plan has the protocols of prep, unless others were asked for
         **({} if "-in-" in data else {"protocol": ""}),
     }

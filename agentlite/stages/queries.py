@@ -34,10 +34,10 @@ from agentlite.stages.teacher import (
     reply_fault,
     teacher_of,
 )
-from agentlite.workspace import run_folder
+from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import find_encoder
-from agentlite.workspace.run_folder import Result, RunTarget
+from agentlite.workspace.stage_folder import Result, RunTarget
 
 QUERIES, DROPPED = "queries.jsonl", "dropped.jsonl"
 ROUNDS = 4  # of requests, where too few of the queries could be kept
@@ -178,7 +178,7 @@ def find_seeds(settings: QueriesSettings, run: Path) -> tuple[list[SeedQuery], d
         path = Path(settings.queries)
         every, inputs = [*_seeds_of_file(path)], {str(path): file_digest(path)}
     else:
-        prep = run_folder.find_finished(settings.data, run, "prep")
+        prep = stage_folder.find_finished(settings.data, run, "prep")
         rows = find_rows(prep.folder, "train")
         inputs = {"data": prep.outputs[rows.name]}
         every = []

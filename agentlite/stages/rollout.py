@@ -15,7 +15,7 @@ from agentlite.environments.tasks import TASKS, write_tasks
 from agentlite.environments.trajectories import TRAJECTORIES, Trajectory
 from agentlite.stages.agent import act, acted_by, prepare
 from agentlite.stages.frame import Work, plan_of, run_stage
-from agentlite.workspace.run_folder import Result, RunTarget
+from agentlite.workspace.stage_folder import Result, RunTarget
 
 
 def run(settings: RolloutSettings, target: RunTarget) -> Result:

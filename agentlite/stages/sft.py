@@ -20,7 +20,7 @@ from agentlite.stages.training import (
     train_stage,
 )
 from agentlite.workspace.model_source import Source, find_model, load_template
-from agentlite.workspace.run_folder import FinishedStage, Result, RunTarget, find_finished
+from agentlite.workspace.stage_folder import FinishedStage, Result, RunTarget, find_finished
 
 inherit = partial(inherit_settings, "sft")
 

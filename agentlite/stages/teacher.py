@@ -15,7 +15,7 @@ from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import Appender, read_rows
 from agentlite.engine.remote import Served, behind
 from agentlite.rendering.protocol import THINK_END
-from agentlite.workspace import run_folder
+from agentlite.workspace import stage_folder
 
 REPLIES = "replies.jsonl"
 FENCE = "```"
@@ -105,7 +105,7 @@ def teacher_of(
             "Add --endpoint URL --model NAME.",
             location=f"agentlite {command}",
         )
-    plan = run_folder.read(begun).plan if begun else None
+    plan = stage_folder.read(begun).plan if begun else None
     servers = plan.inputs.get("model", "") if plan else ""
     return behind(
         settings.endpoint, settings.model, settings.endpoint_key, "--endpoint", settings, servers

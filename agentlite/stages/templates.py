@@ -59,10 +59,10 @@ from agentlite.stages.teacher import (
     reply_fault,
     teacher_of,
 )
-from agentlite.workspace import run_folder
-from agentlite.workspace.lineage import model_of_prep
+from agentlite.workspace import stage_folder
+from agentlite.workspace.inherited_settings import model_of_prep
 from agentlite.workspace.model_source import load_template
-from agentlite.workspace.run_folder import Result, RunTarget
+from agentlite.workspace.stage_folder import Result, RunTarget
 
 TEMPLATES = "templates.jsonl"
 INSTANCES = "instances.jsonl"
@@ -137,7 +137,7 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
             "Name others: --benchmark autogpt,toolllama.",
             location="--benchmark",
         )
-    prep = run_folder.find_finished(settings.data, target.run, "prep")
+    prep = stage_folder.find_finished(settings.data, target.run, "prep")
     rows = find_rows(prep.folder, "train")
     usable = [record for record in map(from_row, read_rows(rows)) if _is_usable(record, benchmark)]
     if not usable:

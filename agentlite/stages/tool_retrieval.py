@@ -18,7 +18,7 @@ from agentlite.retrieval.rankers import Ranker, bm25, by_vectors, fused_by_name
 from agentlite.retrieval.tool_pool import ToolPool, questions
 from agentlite.retrieval.training_pairs import PAIRS, normal
 from agentlite.scoring.metrics.summarize import RETRIEVED
-from agentlite.workspace import run_folder
+from agentlite.workspace import stage_folder
 from agentlite.workspace.model_source import MADE, find_encoder
 
 METHODS = ("tuned", "hybrid", "bm25")
@@ -103,7 +103,7 @@ def counted(record: Record) -> Counter[str]:
 
 def digest_of(folder: Path) -> str:
     """Changes with the tools of a retriever and with the model that ranks them."""
-    outputs = run_folder.finished(folder, "retriever").outputs
+    outputs = stage_folder.finished(folder, "retriever").outputs
     kept = {name: value for name, value in outputs.items() if name.startswith(("index", MADE))}
     return digest(canonical(kept))
 
@@ -133,7 +133,7 @@ def check_packages(by: str) -> None:
 def offers(folder: Path, k: int, by: str, missing: Missing) -> ToolOffers:
     """Of a finished retriever."""
     check_packages(by)
-    run_folder.finished(folder, "retriever")
+    stage_folder.finished(folder, "retriever")
     tools = index.read(folder)
     names = len(tools.pool.names)
     if k > names:
@@ -149,7 +149,9 @@ def ranker_of(method: str, tools: ToolIndex, folder: Path) -> Ranker:
     source = find_encoder(str(folder), folder.parent)
     if source.name == str(folder):
         source = source._replace(name=f"{folder.name}'s model")
-    model = sentence_encoder.load(source, int(run_folder.read_plan(folder).settings["max_length"]))
+    model = sentence_encoder.load(
+        source, int(stage_folder.read_plan(folder).settings["max_length"])
+    )
     tuned = by_vectors(tools.vectors, lambda texts: sentence_encoder.embed(model, texts))
     if method == "tuned":
         return tuned

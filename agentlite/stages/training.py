@@ -20,7 +20,7 @@ from agentlite.rendering import Mixture, Prompt, prompts
 from agentlite.rendering.template import Template
 from agentlite.stages.frame import Figures, Work, go_on, plan_of, run_stage
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.lineage import (
+from agentlite.workspace.inherited_settings import (
     adapter_shape,
     lineage,
     longer_rows,
@@ -29,7 +29,7 @@ from agentlite.workspace.lineage import (
     setting_of,
 )
 from agentlite.workspace.model_source import Source, trained_files
-from agentlite.workspace.run_folder import Result, RunTarget
+from agentlite.workspace.stage_folder import Result, RunTarget
 
 # Reads, and yields the figures of a dry run and the tokens of the longest row; it gets the folder,
 # trains in it, and returns the figures.

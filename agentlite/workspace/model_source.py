@@ -11,7 +11,7 @@ from agentlite.config.pipeline import TRAINERS
 from agentlite.core.errors import MODEL, OTHER_PLAN, USAGE, UserError, closest, nearest, need
 from agentlite.core.openai_client import Endpoint
 from agentlite.rendering.template import Template, read_template
-from agentlite.workspace import hub, run_folder
+from agentlite.workspace import hub, stage_folder
 from agentlite.workspace.digests import cache_folder, file_digest
 from agentlite.workspace.embedded_files import EMBEDDED, embedded_file, embedded_tokenizer
 
@@ -57,10 +57,10 @@ def find_model(name: str, run: Path, stage: Path | None = None) -> Source:
     A hub id stands for its newest commit; in the plan of a stage that was begun, for the commit it
     was begun with. `stage`: the folder of the one that asks.
     """
-    for folder in map(run_folder.without_detours, (run / name, Path(name))):
-        if run_folder.is_stage(folder):
+    for folder in map(stage_folder.without_detours, (run / name, Path(name))):
+        if stage_folder.is_stage(folder):
             return _stage_model(name, folder)
-        if (stored := run_folder.read(folder)).given_up:
+        if (stored := stage_folder.read(folder)).given_up:
             command = f"agentlite {stored.plan.command}" if stored.plan else "command"
             fix = f"Correct what its message named, and run the same `{command}` again."
             raise _unusable(folder, "its stage failed, and left no model.", fix)
@@ -79,10 +79,10 @@ def find_model(name: str, run: Path, stage: Path | None = None) -> Source:
         return hub_source(name, stage)
     trained = [
         folder.name
-        for folder in run_folder.stages_in(run)
-        if (plan := run_folder.read(folder).plan) and plan.command in TRAINERS
+        for folder in stage_folder.stages_in(run)
+        if (plan := stage_folder.read(folder).plan) and plan.command in TRAINERS
     ]
-    command = run_folder.RunTarget(run, "").next(f"agentlite {name}")
+    command = stage_folder.RunTarget(run, "").next(f"agentlite {name}")
     first = f"Run `{command}` first, or name another. " if name in TRAINERS else ""
     if name.startswith((".", "/", "~")):
         first = f"There is no folder {Path(name).resolve()}. "
@@ -110,8 +110,8 @@ def hub_source(name: str, stage: Path | None) -> Source:
     its model or its teacher.
     """
     commit = ""
-    if stage and run_folder.is_stage(stage):
-        plan = run_folder.read_plan(stage)
+    if stage and stage_folder.is_stage(stage):
+        plan = stage_folder.read_plan(stage)
         digests = (digest for key, digest in plan.inputs.items() if plan.settings.get(key) == name)
         commit = next((digest for digest in digests if hub.COMMIT.fullmatch(digest)), "")
     base = hub.pinned(name, commit)
@@ -120,8 +120,8 @@ def hub_source(name: str, stage: Path | None) -> Source:
 
 
 def _stage_model(name: str, folder: Path) -> Source:
-    plan = run_folder.read_plan(folder)
-    outputs = run_folder.finished(folder, plan.command).outputs
+    plan = stage_folder.read_plan(folder)
+    outputs = stage_folder.finished(folder, plan.command).outputs
     made = {
         kind: ",".join(outputs[file][:16] for file in sorted(outputs) if file.startswith(kind))
         for kind in ("adapter/", "model/")
@@ -143,8 +143,8 @@ def find_checkpoint(name: str, run: Path) -> Source | None:
     Only eval takes one: nothing can be trained further on what --force would remove.
     """
     owner, _, step = name.rpartition("@")
-    folder = run_folder.find_stage(owner, run)
-    if not (step.isdecimal() and run_folder.is_stage(folder)):
+    folder = stage_folder.find_stage(owner, run)
+    if not (step.isdecimal() and stage_folder.is_stage(folder)):
         return None
     whole = {path.parent.name.rpartition("-")[2]: path.parent for path in folder.glob(MANIFESTS)}
     if step not in whole:
@@ -155,11 +155,11 @@ def find_checkpoint(name: str, run: Path) -> Source | None:
         )
     if not (adapter := whole[step] / "adapter_model.safetensors").is_file():
         return Source(name, str(whole[step].resolve()), None, _folder_digest(whole[step]))
-    base = _base_of(run_folder.read_plan(folder), folder)
+    base = _base_of(stage_folder.read_plan(folder), folder)
     return Source(name, base.base, whole[step], f"{base.digest[:16]}+{file_digest(adapter)[:16]}")
 
 
-def _base_of(plan: run_folder.Plan, folder: Path) -> Source:
+def _base_of(plan: stage_folder.Plan, folder: Path) -> Source:
     """The model that an adapter was trained on. Raises UserError if it is gone, or another."""
     try:
         base = find_model(str(plan.settings["model"]), folder.parent, folder)
@@ -271,8 +271,8 @@ def find_encoder(name: str, run: Path, stage: Path | None = None) -> Source:
     """A stage of `agentlite retriever`, a folder, the embedded alias or a hub id, in this order.
     Raises UserError. `stage`: as for `find_model`.
     """
-    for folder in map(run_folder.without_detours, (run / name, Path(name))):
-        if run_folder.is_stage(folder):
+    for folder in map(stage_folder.without_detours, (run / name, Path(name))):
+        if stage_folder.is_stage(folder):
             return _stage_encoder(name, folder, run)
         if folder.is_dir() and name:
             return Source(name, str(folder.resolve()), None, _encoder_digest(folder))
@@ -308,11 +308,11 @@ def _stage_encoder(name: str, folder: Path, run: Path) -> Source:
     """The model that a stage trained, or that of a stage which only made an index. Raises UserError
     5 if that model has changed since.
     """
-    outputs = run_folder.finished(folder, "retriever").outputs
+    outputs = stage_folder.finished(folder, "retriever").outputs
     made = [outputs[file][:16] for file in sorted(outputs) if file.startswith(MADE)]
     if made:
         return Source(name, str((folder / MADE).resolve()), None, ",".join(made))
-    plan = run_folder.read_plan(folder)
+    plan = stage_folder.read_plan(folder)
     source = find_encoder(str(plan.settings["model"]), run, folder)
     if source.digest != plan.inputs["model"]:
         problem = f"was made with {source.name}, which has changed since."

@@ -121,7 +121,7 @@ def make_stage(folder: Path) -> None:
     from agentlite.core.records import Candidate, Message, Record, Score, Tool, to_row
     from agentlite.core.row_files import write_rows
     from agentlite.scoring.rewards import COMPONENTS, PENALTIES
-    from agentlite.workspace import run_folder
+    from agentlite.workspace import stage_folder
 
     generator = random.Random(0)
     tool = Tool("add_numbers", "Adds whole numbers.")
@@ -143,10 +143,10 @@ def make_stage(folder: Path) -> None:
             rows["scores"].append(
                 plain(Score(*candidate.key, parts, "city has a value that is not accepted"))
             )
-    plan = run_folder.Plan(
+    plan = stage_folder.Plan(
         "pairs", {**resolve.plain_settings(PairsSettings()), "protocol": "hermes"}, {}
     )
-    with run_folder.open_stage(folder, plan, force=False) as stage:
+    with stage_folder.open_stage(folder, plan, force=False) as stage:
         for name, written in rows.items():
             write_rows(folder / f"{name}.jsonl", written)
         stage.finish([f"{name}.jsonl" for name in rows], {})

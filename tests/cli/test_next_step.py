@@ -16,8 +16,8 @@ from agentlite.cli.next_step import Advice, NextStep, advice, with_next_command
 from agentlite.config import gpu_profiles
 from agentlite.config.resolve import Given, plain_settings, resolve
 from agentlite.core.errors import UserError
-from agentlite.workspace import run_folder
-from agentlite.workspace.run_folder import Plan, open_stage
+from agentlite.workspace import stage_folder
+from agentlite.workspace.stage_folder import Plan, open_stage
 
 FIGURES = {"prep": {"kept": 3, "read": 5}, "pairs": {"pairs": 2, "steps": 4}}
 RUN = Path("runs/default")
@@ -141,7 +141,7 @@ def test_an_error_at_a_stage_that_is_half_done_names_the_same_command():
     run = Path("runs/other")
     folder = stage("sft", state="half", run=run, max_steps=7)
     with pytest.raises(UserError) as refused:
-        run_folder.finished(folder, "sft")
+        stage_folder.finished(folder, "sft")
     (line,) = commands(advice(run))
     assert str(with_next_command(refused.value)).endswith(f": {line}")
     assert line == "agentlite sft --max-steps 7 --run runs/other"

@@ -7,7 +7,7 @@ import pytest
 
 from agentlite.cli.output import present
 from agentlite.config.resolve import weightings
-from agentlite.workspace.run_folder import Result
+from agentlite.workspace.stage_folder import Result
 
 SFT = Result(
     "sft",

@@ -10,7 +10,7 @@ import pytest
 from agentlite.cli.run_listing import free, inventory, size
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import write_rows
-from agentlite.workspace.run_folder import Plan, StageFolder, open_stage
+from agentlite.workspace.stage_folder import Plan, StageFolder, open_stage
 
 
 def stage(folder: Path, command: str = "sft", **settings: Any) -> Any:

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from agentlite.cli import output
 from agentlite.cli.main import group
 from agentlite.stages import api
-from agentlite.workspace.run_folder import Result
+from agentlite.workspace.stage_folder import Result
 
 AS_TABLE = "prep: up to date, f\n"
 ROWS, AS = ["--rows", "-"], ["--as", "sharegpt"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agentlite.cli.run_listing import state_of
-from agentlite.workspace.run_folder import Plan, open_stage, read
+from agentlite.workspace.stage_folder import Plan, open_stage, read
 
 
 def detail(folder: Path) -> str:

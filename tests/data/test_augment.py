@@ -30,7 +30,7 @@ from agentlite.data.formats.sage import OPEN
 from agentlite.data.ingest import IngestContext, measure
 from agentlite.rendering import choose
 from agentlite.rendering.template import Template
-from agentlite.scoring.metrics.tool_calls import calls_problem
+from agentlite.scoring.metrics.step_metrics import calls_problem
 
 
 def context(template: Template, **settings: Any) -> IngestContext:

@@ -7,7 +7,7 @@ import pytest
 
 from agentlite.deploy import chat_model
 from agentlite.deploy.chat_model import ChatModel
-from agentlite.workspace import lineage
+from agentlite.workspace import inherited_settings
 from agentlite.workspace.model_source import find_model
 
 
@@ -46,7 +46,7 @@ def test_a_dialog_without_a_system_turn_gets_the_one_that_is_named_or_that_of_th
         return plans.get(name, {}).get(key)
 
     monkeypatch.setattr(chat_model, "setting_of", setting_of)
-    monkeypatch.setattr(lineage, "setting_of", setting_of)
+    monkeypatch.setattr(inherited_settings, "setting_of", setting_of)
     monkeypatch.setattr(chat_model, "find_model", lambda name, run: find_model("smollm2-135m", run))
     question = [{"role": "user", "content": "Who are you?"}]
     own = [{"role": "system", "content": "Be brief."}, *question]

@@ -43,7 +43,7 @@ from agentlite.rendering.template import (
     calling,
     render_source,
 )
-from agentlite.workspace.lineage import setting_of
+from agentlite.workspace.inherited_settings import setting_of
 from agentlite.workspace.model_source import Source, find_model
 
 ROWS = str(DATA / "weather.jsonl")

@@ -31,7 +31,7 @@ from agentlite.rendering import (
 )
 from agentlite.rendering.protocol import THINK_END
 from agentlite.rendering.template import Template
-from agentlite.scoring.metrics.tool_calls import score_step
+from agentlite.scoring.metrics.step_metrics import score_step
 
 # built in, and the files of prompt templates
 WRITTEN = [*(name for name in PROTOCOLS if name != "chat"), *map(str, PROMPT_TEMPLATES)]

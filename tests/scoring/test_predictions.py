@@ -18,8 +18,8 @@ from agentlite.core.records import (
     Step,
 )
 from agentlite.rendering import PROTOCOLS, Prompt
-from agentlite.scoring.metrics.call_figures import AnsweredStep, count
-from agentlite.scoring.metrics.tool_calls import calls_problem
+from agentlite.scoring.metrics.call_shares import AnsweredStep, count
+from agentlite.scoring.metrics.step_metrics import calls_problem
 from agentlite.scoring.predictions import (
     answered,
     predicted,

@@ -22,8 +22,8 @@ from agentlite.report.predictions import PredictionRows, confusion, pack_predict
 from agentlite.scoring.metrics.bfcl import RULES
 from agentlite.scoring.metrics.dialogs import dialogs
 from agentlite.scoring.metrics.figures import means, read_metrics
+from agentlite.scoring.metrics.step_metrics import WRONG_KINDS, calls_problem
 from agentlite.scoring.metrics.summarize import figures
-from agentlite.scoring.metrics.tool_calls import WRONG_KINDS, calls_problem
 from agentlite.scoring.predictions import ExternalAnswer, external_prediction, to_prediction_row
 from agentlite.scoring.rewards import (
     COMPONENTS,

@@ -12,7 +12,7 @@ from agentlite.engine.planning.estimate import RowLengths, plan
 from agentlite.engine.planning.gpus import machine_of
 from agentlite.engine.planning.model_shape import find_shape
 from agentlite.stages import api
-from agentlite.workspace.run_folder import PLAN, Plan, RunTarget, compare
+from agentlite.workspace.stage_folder import PLAN, Plan, RunTarget, status_for
 
 MODEL = "Qwen/Qwen2.5-7B-Instruct"
 CHOSEN = ("load_in_4bit", "batch_size", "gradient_accumulation")
@@ -64,7 +64,7 @@ def test_a_stage_that_was_begun_keeps_what_was_chosen_whatever_memory_is_free_no
         assert "was begun" in now.origin["batch_size"]
         # the stage compares plans, and carries on
         again = Plan(command, plan_settings(command, now.settings), {})
-        assert compare(tmp_path / command, again) == "half"
+        assert status_for(tmp_path / command, again) == "half"
     free(5)
     assert values(settled(command, tmp_path, force=True)) != values(before)
     assert settled(command, tmp_path, batch_size=3).settings.batch_size == 3

@@ -14,7 +14,7 @@ from agentlite.core.errors import MODEL, UserError
 from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Message, Record
 from agentlite.data.prompt_records import Prompts
 from agentlite.stages import distill
-from agentlite.workspace import run_folder
+from agentlite.workspace import stage_folder
 from agentlite.workspace.model_source import load_template
 
 SMALL: dict[str, Any] = {"batch_size": 2, "gradient_accumulation": 3, "max_new_tokens": 100}
@@ -123,5 +123,5 @@ def test_a_stage_of_the_workspace_teaches(caller: Path) -> None:
     assert (caller / "distilled" / "adapter" / "adapter_model.safetensors").exists()
     assert "--model distilled --model sft" in result.next
     assert agentlite.distill(**options).status == "up to date"
-    plan = run_folder.read_plan(caller / "distilled")
+    plan = stage_folder.read_plan(caller / "distilled")
     assert plan.settings["teacher"] == "sft" and plan.inputs["teacher"]

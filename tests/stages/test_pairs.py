@@ -28,9 +28,9 @@ from agentlite.scoring.preference_pairs import (
 )
 from agentlite.scoring.rewards import WEIGHTS
 from agentlite.stages import dpo
-from agentlite.workspace import run_folder
+from agentlite.workspace import stage_folder
 from agentlite.workspace.model_source import load_template
-from agentlite.workspace.run_folder import finished
+from agentlite.workspace.stage_folder import finished
 
 FEW = {"max_new_tokens": 8, "max_length": 512}
 TRAIN = {
@@ -416,7 +416,7 @@ def test_a_reward_that_fails_stops_grpo_with_its_state_saved_and_the_same_comman
 
 def test_pairs_of_test_records_are_not_trained_on(paired, run, tiny_model, tmp_path):
     shutil.copytree(paired, tmp_path / "pairs")
-    plan = run_folder.read_plan(paired)
+    plan = stage_folder.read_plan(paired)
     plan = msgspec.structs.replace(plan, settings={**plan.settings, "split": "test"})
     (tmp_path / "pairs" / "plan.json").write_bytes(msgspec.json.encode(plan))
     with pytest.raises(UserError, match="test records"):

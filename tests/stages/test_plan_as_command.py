@@ -17,7 +17,7 @@ from agentlite.config.resolve import Given, plain_settings, resolve
 from agentlite.config.settings import COMMANDS, fields
 from agentlite.core.errors import UserError
 from agentlite.stages.plan_as_command import as_command
-from agentlite.workspace.run_folder import Plan
+from agentlite.workspace.stage_folder import Plan
 
 TEXTS = st.text("ab,='$\" -{é", min_size=1, max_size=6).filter(lambda text: text.strip() == text)
 NUMBERS = {"INT": st.integers(0, 99), "FLOAT": st.floats(0, 1, width=64)}

@@ -25,7 +25,7 @@ from agentlite.core.records import from_row
 from agentlite.core.row_files import read_rows
 from agentlite.data import worker_pool
 from agentlite.data.formats import read_lines
-from agentlite.workspace.run_folder import Result
+from agentlite.workspace.stage_folder import Result
 
 ENDS = ("kept", "rejected", "duplicates", "filtered")
 

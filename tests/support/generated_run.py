@@ -25,8 +25,8 @@ from agentlite.core.records import (
 )
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.scoring.metrics.dialogs import dialogs
+from agentlite.scoring.metrics.step_metrics import score_step, wrong_kind
 from agentlite.scoring.metrics.summarize import compare, figures, scores
-from agentlite.scoring.metrics.tool_calls import score_step, wrong_kind
 from agentlite.workspace.digests import file_digest
 
 ZIPF = list(

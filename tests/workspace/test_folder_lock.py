@@ -11,12 +11,13 @@ import pytest
 
 from agentlite.core.errors import UserError
 from agentlite.workspace.folder_lock import held, holder, in_turn
-from agentlite.workspace.run_folder import Plan, open_stage
+from agentlite.workspace.stage_folder import Plan, open_stage
 
 
 def test_a_second_process_is_told_who_holds_the_folder_and_a_killed_one_holds_nothing(tmp_path):
     program = (
-        "import sys, time; from pathlib import Path; from agentlite.workspace.run_folder import *\n"
+        "import sys, time; from pathlib import Path\n"
+        "from agentlite.workspace.stage_folder import *\n"
         f"with open_stage(Path({str(tmp_path / 'sft')!r}), Plan('sft', {{}}, {{}}), force=False):\n"
         "    print('held', flush=True); time.sleep(60)"
     )

@@ -10,9 +10,9 @@ from support.hub_cache import cache_model, commit, served, use_cache
 
 from agentlite.core.errors import NETWORK, UserError
 from agentlite.workspace import hub
-from agentlite.workspace.lineage import model_of_prep
+from agentlite.workspace.inherited_settings import model_of_prep
 from agentlite.workspace.model_source import find_model
-from agentlite.workspace.run_folder import Plan, open_stage
+from agentlite.workspace.stage_folder import Plan, open_stage
 
 OLD, NEW = commit("a"), commit("b")
 NAME = "Qwen/Qwen2.5-1.5B-Instruct"

@@ -8,7 +8,7 @@ from support.hub_cache import cache_model, use_cache
 from agentlite.core.errors import MODEL, OTHER_PLAN, UserError
 from agentlite.workspace import model_source
 from agentlite.workspace.model_source import find_checkpoint, find_model
-from agentlite.workspace.run_folder import Plan, open_stage
+from agentlite.workspace.stage_folder import Plan, open_stage
 
 
 def whole_model(folder: Path, weights: bytes = b"weights") -> Path:

@@ -20,7 +20,7 @@ from agentlite.engine.planning.estimate import Planned, data_of, plan
 from agentlite.engine.planning.gpus import machine_of
 from agentlite.engine.planning.model_shape import base_of, find_shape, read_shape, with_teacher
 from agentlite.engine.refusals import of_embeddings, refuse
-from agentlite.workspace.run_folder import RunTarget
+from agentlite.workspace.stage_folder import RunTarget
 
 
 class PlanReport(Struct, frozen=True):

@@ -12,7 +12,7 @@ from agentlite.cli.run_listing import Freed, ListedStage, free, in_time, in_word
 from agentlite.config.fields import ARGUMENT, Flag
 from agentlite.config.metavars import Folder, StageName
 from agentlite.core.console import print_table
-from agentlite.workspace.run_folder import DEFAULT_RUN
+from agentlite.workspace.stage_folder import DEFAULT_RUN
 
 
 class RunsOptions(RunOptions, frozen=True, kw_only=True):

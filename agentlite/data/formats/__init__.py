@@ -29,6 +29,7 @@ from agentlite.data.formats import (
 )
 from agentlite.data.formats.format import Format, Row, stated_in
 from agentlite.data.formats.json_decode import shortened
+from agentlite.data.formats.other_products import WAYS_OUT, reshaped
 from agentlite.data.formats.raw_rows import (
     Raw,
     RawLine,
@@ -39,7 +40,6 @@ from agentlite.data.formats.raw_rows import (
     read_raw,
     source_name,
 )
-from agentlite.data.formats.shapes import WAYS_OUT, reshaped
 from agentlite.data.formats.tool_calls import json_or_literal, read_tools, tools_elsewhere
 from agentlite.rendering.foreign_text import check_trained
 

@@ -12,7 +12,7 @@ from agentlite.data.formats import openai
 from agentlite.data.formats.format import Format, Row, rest
 from agentlite.data.formats.json_decode import shortened
 from agentlite.data.formats.openai import CALLS, THOUGHTS, unknown_role
-from agentlite.data.formats.shapes import at
+from agentlite.data.formats.other_products import at
 
 # --- turns of parts: of Anthropic, Gemini, Bedrock's Converse, Vercel's AI SDK and pydantic-ai ---
 

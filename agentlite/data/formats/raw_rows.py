@@ -20,10 +20,10 @@ from agentlite.core.plain_words import BOM, kind, utf8_text
 from agentlite.core.row_files import check_parquet, read_parquet
 from agentlite.data.formats import bfcl
 from agentlite.data.formats.json_decode import json_value, not_json
-from agentlite.data.formats.other_files import HEAD, refuse_foreign
+from agentlite.data.formats.not_json import HEAD, refuse_foreign
 from agentlite.data.hub_data import SCHEME, files_of_hub, hub_file
 from agentlite.workspace.hub import is_hub_id
-from agentlite.workspace.run_folder import stages_below
+from agentlite.workspace.stage_folder import stages_below
 
 LONGEST_LINE = 16 << 20
 BLANKS = re.compile(r"\s*")

@@ -27,7 +27,7 @@ from agentlite.data.formats.format import (
 )
 from agentlite.data.formats.json_decode import json_value
 from agentlite.data.formats.openai import CALLS, LOSS, THOUGHTS, has_loss, merged
-from agentlite.data.formats.shapes import PREFERENCE
+from agentlite.data.formats.other_products import PREFERENCE
 from agentlite.data.formats.texts import history
 from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tools
 from agentlite.rendering.protocol import joined, thought_and_words, with_thought

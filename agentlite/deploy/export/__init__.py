@@ -17,8 +17,8 @@ from agentlite.deploy.export.model_card import card, digests
 from agentlite.deploy.export.targets import GGUF, KINDS, SERVER, ExportRequest, program
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.hub import push, refuse_push
-from agentlite.workspace.lineage import EXPORTED, system_of
-from agentlite.workspace.run_folder import versions
+from agentlite.workspace.inherited_settings import EXPORTED, system_of
+from agentlite.workspace.stage_folder import versions
 
 CARD = "README.md"
 

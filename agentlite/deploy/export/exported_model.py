@@ -11,9 +11,9 @@ from agentlite.rendering.template import Template
 from agentlite.report.read_run import ReportedEvaluation, ReportedStage, read_run
 from agentlite.workspace import hub
 from agentlite.workspace.embedded_files import EMBEDDED, embedded_folder
-from agentlite.workspace.lineage import lineage, setting_of
+from agentlite.workspace.inherited_settings import lineage, setting_of
 from agentlite.workspace.model_source import Source, find_model, load_template
-from agentlite.workspace.run_folder import find_stage, is_stage, read
+from agentlite.workspace.stage_folder import find_stage, is_stage, read
 
 ORIGINS = {"smollm2-135m": "HuggingFaceTB/SmolLM2-135M-Instruct"}  # on the hub
 LICENCES = {"smollm2-135m": "apache-2.0"}

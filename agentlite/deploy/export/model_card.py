@@ -14,7 +14,7 @@ from agentlite.rendering.renderer import span_text
 from agentlite.report import tables
 from agentlite.report.read_run import ReportedEvaluation, ReportedStage
 from agentlite.report.tables import as_table, described
-from agentlite.workspace.run_folder import versions
+from agentlite.workspace.stage_folder import versions
 
 TEMPLATE = Path(__file__).with_name("model_card.jinja")
 LIBRARIES = {"merged": "transformers", "adapter": "peft", "gguf": "gguf", "ollama": "gguf"}

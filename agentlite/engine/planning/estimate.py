@@ -27,8 +27,8 @@ from agentlite.engine.planning.memory import (
     vllm_total,
 )
 from agentlite.engine.planning.model_shape import Shape, shape_of
-from agentlite.workspace import run_folder
-from agentlite.workspace.lineage import setting_of
+from agentlite.workspace import stage_folder
+from agentlite.workspace.inherited_settings import setting_of
 
 VLLM_SHARE = 0.3  # of the card, where `trl` does not say another: TRL's default
 LEAST_CACHE = 512  # tokens beside the longest row: Unsloth rounds a cache down to 256
@@ -204,11 +204,11 @@ def data_of(settings: Any, run: Path) -> RowLengths:
     of an environment are as long as max_length lets them be: nothing is known of them before."""
     if getattr(settings, "env", "") or not hasattr(settings, "data"):
         return RowLengths()
-    folder, pairs = run_folder.find_stage(settings.data, run), None
+    folder, pairs = stage_folder.find_stage(settings.data, run), None
     if came_from := setting_of(settings.data, "data", run):
         # pairs name their prep as it is called in the workspace that they are in
-        folder, pairs = run_folder.find_stage(str(came_from), folder.parent), folder
-    prepared = run_folder.read(folder).trusted()
+        folder, pairs = stage_folder.find_stage(str(came_from), folder.parent), folder
+    prepared = stage_folder.read(folder).trusted()
     is_prep = prepared.plan is not None and prepared.plan.command == "prep"
     if not is_prep or not prepared.done or not (folder / "stats.json").exists():
         return RowLengths()
@@ -224,8 +224,8 @@ def data_of(settings: Any, run: Path) -> RowLengths:
     new_tokens = getattr(settings, "max_new_tokens", 0)
     if pairs:
         new_tokens = setting_of(settings.data, "max_new_tokens", run) or 0
-        if run_folder.is_finished(pairs):
-            rows = run_folder.finished(pairs, "pairs").figures.get("pairs", 0)
+        if stage_folder.is_finished(pairs):
+            rows = stage_folder.finished(pairs, "pairs").figures.get("pairs", 0)
     longest = stats["length"]["100%"] + int(new_tokens)
     return RowLengths(rows, longest, stats["tokens"]["all"] / records)
 

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from agentlite.core.json_schema import TYPES, Schema, fits, schema_at
 from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Record, Tool
 from agentlite.scoring.metrics.confidence import Summary, weighted_share
-from agentlite.scoring.metrics.tool_calls import standard
+from agentlite.scoring.metrics.step_metrics import standard
 
 SUBSET, WHOLE = "BFCL-style subset", "BFCL v4"
 

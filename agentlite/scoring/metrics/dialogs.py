@@ -10,7 +10,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from agentlite.core.records import Prediction, Record
-from agentlite.scoring.metrics.tool_calls import is_right
+from agentlite.scoring.metrics.step_metrics import is_right
 
 HOW = "teacher-forced"
 

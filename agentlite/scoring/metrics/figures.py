@@ -12,14 +12,14 @@ from agentlite.core.conditions import Condition, parse_condition
 from agentlite.core.errors import UserError, nearest
 from agentlite.scoring.metrics import (
     bfcl,
-    call_figures,
+    call_shares,
     dialogs,
     general_talk,
     kagentbench,
-    tool_calls,
+    step_metrics,
 )
 from agentlite.scoring.metrics.confidence import Summary
-from agentlite.scoring.metrics.tool_calls import explained
+from agentlite.scoring.metrics.step_metrics import explained
 
 BFCL = "bfcl"  # the metric of a step that says whether BFCL's own rules accept it
 # figures of a step beside those of tool_calls
@@ -225,12 +225,12 @@ class FigureGroup(NamedTuple):
 
 # pass^k has as many figures as there were samples
 GROUPS: dict[str, FigureGroup] = {
-    "metrics": FigureGroup("Models", {**explained(tool_calls.METRICS), **OF_STEPS, **LIVE}),
+    "metrics": FigureGroup("Models", {**explained(step_metrics.METRICS), **OF_STEPS, **LIVE}),
     "endings": FigureGroup(
         "What ended the rollouts", {f"ended_by_{name}": says for name, says in ENDINGS.items()}
     ),
-    "timing": FigureGroup("Call or no call", call_figures.TIMING),
-    "tools": FigureGroup("Names and parameters of calls", call_figures.TOOLS),
+    "timing": FigureGroup("Call or no call", call_shares.TIMING),
+    "tools": FigureGroup("Names and parameters of calls", call_shares.TOOLS),
     "dialogs": FigureGroup("Whole dialogs, teacher-forced", explained(dialogs.METRICS)),
     "bfcl": FigureGroup("BFCL-style subset, by groups and categories", bfcl.FIGURES),
     "forgetting": FigureGroup("What was forgotten of general talk", general_talk.FORGETTING),

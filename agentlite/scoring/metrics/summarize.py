@@ -10,9 +10,9 @@ import msgspec
 from msgspec import UNSET
 
 from agentlite.core.records import Parsed, Prediction, Record, Step
-from agentlite.scoring.metrics import dialogs, tool_calls
+from agentlite.scoring.metrics import dialogs, step_metrics
 from agentlite.scoring.metrics.bfcl import category_of, group_scores
-from agentlite.scoring.metrics.call_figures import AnsweredStep, timing, tool_metrics
+from agentlite.scoring.metrics.call_shares import AnsweredStep, timing, tool_metrics
 from agentlite.scoring.metrics.confidence import Summary, paired_differences, summary
 from agentlite.scoring.metrics.dialogs import Dialog
 from agentlite.scoring.metrics.figures import (
@@ -58,13 +58,13 @@ def figures(
     wrong = Counter(one.wrong for one in predictions)
     metrics = Metrics(
         prompts=len(predictions),
-        metrics={**dict.fromkeys(tool_calls.METRICS), **summaries(predictions, seed)},
+        metrics={**dict.fromkeys(step_metrics.METRICS), **summaries(predictions, seed)},
         dialogs={**dict.fromkeys(dialogs.METRICS), **summaries(whole, seed)},
         dialogs_are=dialogs.HOW,
         timing=timing(answers, seed),
         by=by_slice(predictions, whole, seed),
         problems=dict(sorted(problems.items())),
-        wrong_answers={kind: wrong[kind] for kind in tool_calls.WRONG_KINDS if wrong[kind]},
+        wrong_answers={kind: wrong[kind] for kind in step_metrics.WRONG_KINDS if wrong[kind]},
         tools=tool_metrics(answers, seed),
         parse_problems={
             problem: summary([float(one.problem == problem) for one in predictions], seed)

@@ -16,7 +16,7 @@ from agentlite.core.records import (
     plain,
 )
 from agentlite.scoring.assignment import assign
-from agentlite.scoring.metrics.tool_calls import argument_problem, identity, is_named, needed
+from agentlite.scoring.metrics.step_metrics import argument_problem, identity, is_named, needed
 
 ASSIGNED = 1e-9  # what the mere assignment of a call is worth
 AnyCall = TypeVar("AnyCall", Call, GoldCall)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from agentlite.core.records import Parsed
-from agentlite.scoring.metrics import tool_calls
+from agentlite.scoring.metrics import step_metrics
 from agentlite.scoring.rewards.attempt import Attempt
 
 Component = Callable[[Attempt], float]
@@ -65,7 +65,7 @@ def format_compliance(attempt: Attempt) -> float:
     if attempt.trace is not None:
         parsed = Parsed(parsed.content, tuple(attempt.made), parsed.problem)
     return (
-        tool_calls.format_compliance(parsed, attempt.gold, attempt.tools)
+        step_metrics.format_compliance(parsed, attempt.gold, attempt.tools)
         if attempt.finished
         else 0.0
     )
@@ -81,7 +81,7 @@ def arguments(attempt: Attempt) -> float:
     earned = sum([min(pair) for pair in numbers]) / sum([max(pair) for pair in numbers])
     most = 1
     for expected, fit in attempt.matches:
-        most += 1 + (fit.named + fit.missing if fit else len(tool_calls.needed(expected, {})))
+        most += 1 + (fit.named + fit.missing if fit else len(step_metrics.needed(expected, {})))
         if fit:
             every = fit.supplied + fit.missing
             earned += fit.right + (fit.named / every if every else 1.0)

@@ -19,7 +19,7 @@ from agentlite.engine.watch import Stopped, note_signals
 from agentlite.environments.trajectories import TRAJECTORIES, read_trajectories
 from agentlite.report import write_report
 from agentlite.scoring.ablation_table import AblationTable, CellRow, ablation_table
-from agentlite.scoring.metrics import dialogs, tool_calls
+from agentlite.scoring.metrics import dialogs, step_metrics
 from agentlite.scoring.metrics.figures import DONE, read_metrics
 from agentlite.scoring.metrics.summarize import Scores
 from agentlite.scoring.predictions import read_scores
@@ -35,9 +35,9 @@ from agentlite.stages.ablate.cells import (
 )
 from agentlite.stages.ablate.commands import JOURNAL, CellCommand, CommandJournal
 from agentlite.stages.frame import Figures, Work, plan_of, run_stage
-from agentlite.workspace import folder_lock, run_folder
+from agentlite.workspace import folder_lock, stage_folder
 from agentlite.workspace.model_source import find_model
-from agentlite.workspace.run_folder import Result, RunTarget
+from agentlite.workspace.stage_folder import Result, RunTarget
 
 TABLE, COSTS = "table.json", "costs.json"
 SHARED = "(all cells)"  # in commands.jsonl: what is done once
@@ -50,10 +50,10 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
     ablation, cells = read_ablation(settings, target)
     is_live = ablation.acts("eval")
     if not is_live:
-        _refuse_unknown(settings.metric, [*tool_calls.METRICS, *dialogs.METRICS])
+        _refuse_unknown(settings.metric, [*step_metrics.METRICS, *dialogs.METRICS])
     data = {}
     if not (is_live and ablation.acts(ablation.by)):
-        data = run_folder.find_finished(settings.data, target.run, "prep").outputs
+        data = stage_folder.find_finished(settings.data, target.run, "prep").outputs
     model = find_model(ablation.model, target.run, target.begun).digest
     sampled = _find_candidates(ablation, cells, model, settings.candidates)
     once, cells = with_commands(ablation, cells, sampled)
@@ -175,9 +175,9 @@ def _find_candidates(ablation: Ablation, cells: Sequence[Cell], model: str, name
     """
     if not ablation.is_paired or named:
         return named if ablation.is_paired else ""
-    stored = run_folder.read(ablation.run / PAIRED)
+    stored = stage_folder.read(ablation.run / PAIRED)
     changes = any(cell.of(CANDIDATES) for cell in cells)
-    begun = run_folder.is_stage(ablation.folder / CANDIDATES)
+    begun = stage_folder.is_stage(ablation.folder / CANDIDATES)
     if changes or begun or not stored.plan or not stored.done:
         return ""
     settings = resolve.plain_settings(resolve.resolve(PAIRED, ablation.given).settings)
@@ -260,7 +260,7 @@ def _what_decides(ablation: Ablation, cell: Cell, folder: Path) -> str:
     pairs: list[object] = []
     if ablation.is_paired:
         stage = folder / cell.commands[-3].folder
-        done = run_folder.read(stage).done
+        done = stage_folder.read(stage).done
         pairs.append(done.outputs["records.jsonl"] if done else "")
         for pair in read_pairs(stage / "pairs.jsonl"):
             answers = [(side.text, side.ended) for side in (pair.chosen, pair.rejected)]
@@ -274,8 +274,8 @@ def _evaluated(cell: Cell, folder: Path, model: str, scores: dict[str, Scores]) 
     """
     stage = next(
         path
-        for path in run_folder.stages_in(folder, "*/*")
-        if run_folder.read_plan(path).settings["model"] == model
+        for path in stage_folder.stages_in(folder, "*/*")
+        if stage_folder.read_plan(path).settings["model"] == model
     )
     metrics = read_metrics(stage / "metrics.json")
     every = {**metrics.metrics, **metrics.dialogs}

@@ -27,8 +27,8 @@ from agentlite.core.records import digest, plain
 from agentlite.scoring.grid_file import GridFile, Settle, read_grid_file
 from agentlite.scoring.rewards import JUDGE, settle_weights
 from agentlite.stages.ablate.commands import CellCommand
-from agentlite.workspace.lineage import setting_of
-from agentlite.workspace.run_folder import RunTarget
+from agentlite.workspace.inherited_settings import setting_of
+from agentlite.workspace.stage_folder import RunTarget
 
 PAIRED = "pairs"  # the stage that samples and ranks candidates, for trainers that read pairs
 CANDIDATES = "candidates"

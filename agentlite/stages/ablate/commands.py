@@ -21,7 +21,7 @@ from agentlite.core import console
 from agentlite.core.errors import DISK, GATE, LOCKED, OTHER_PLAN, UserError
 from agentlite.core.row_files import Appender, disk_errors, whole_lines_end
 from agentlite.engine.watch import Stopped
-from agentlite.workspace import run_folder
+from agentlite.workspace import stage_folder
 
 JOURNAL = "commands.jsonl"
 LOOK = 0.05  # seconds between two looks at a process
@@ -165,9 +165,9 @@ class CommandJournal:
             if row.exit_code:
                 return [*ended, row]
             folder = self.folder / command.folder  # a stage, or all evaluations in a folder of them
-            is_stage = run_folder.is_stage(folder)
-            stages = [folder] if is_stage else run_folder.stages_in(folder, "*/*")
-            stored = [run_folder.read(stage) for stage in stages]
+            is_stage = stage_folder.is_stage(folder)
+            stages = [folder] if is_stage else stage_folder.stages_in(folder, "*/*")
+            stored = [stage_folder.read(stage) for stage in stages]
             if not stored or any(not stage.done or stage.problem() for stage in stored):
                 break
             ended.append(row)

@@ -25,9 +25,9 @@ from agentlite.stages.eval.evaluation import EvaluatedModel, Evaluation
 from agentlite.stages.eval.live import LiveEvaluation
 from agentlite.stages.eval.recorded import RecordedEvaluation
 from agentlite.stages.eval.side_by_side import SIDE_BY_SIDE
-from agentlite.workspace import folder_lock, run_folder
-from agentlite.workspace.lineage import longer_rows
-from agentlite.workspace.run_folder import Result, RunTarget
+from agentlite.workspace import folder_lock, stage_folder
+from agentlite.workspace.inherited_settings import longer_rows
+from agentlite.workspace.stage_folder import Result, RunTarget
 
 
 def inherit(settings: EvalSettings, run: Path) -> dict[str, tuple[object, str]]:
@@ -35,7 +35,7 @@ def inherit(settings: EvalSettings, run: Path) -> dict[str, tuple[object, str]]:
     if settings.env:
         return {"max_length": (default("rollout", "max_length"), "--env")}
     origins = longer_rows("eval", settings.data, run)
-    prep = run_folder.read(run_folder.find_stage(settings.data, run)).done
+    prep = stage_folder.read(stage_folder.find_stage(settings.data, run)).done
     if prep and (longest := prep.figures.get("longest_answer")):
         enough = min(default("eval", "max_new_tokens"), max(64, 2 * longest))
         origins["max_new_tokens"] = (enough, settings.data)
@@ -47,7 +47,7 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
     read and scored anew, so that a new metric needs no new one.
     """
     gate = parse_gate(settings.gate, own_scores=bool(settings.env))
-    run_folder.refuse_other_command(target.folder, "eval")
+    stage_folder.refuse_other_command(target.folder, "eval")
     if not settings.env:
         settings = _with_figures(settings)
         for name, show in SIDE_BY_SIDE.items():
@@ -69,7 +69,7 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
         models = {}
         for name, plan in evaluation.plans.items():
             folder = evaluation.folder(name)
-            with run_folder.open_stage(folder, plan, force=target.force) as stage:
+            with stage_folder.open_stage(folder, plan, force=target.force) as stage:
                 metrics, scores = evaluation.measure(name, stage)
                 models[name] = EvaluatedModel(
                     folder, metrics, scores, stage.outcome, stage.done.seconds
@@ -127,6 +127,6 @@ def _dry_run(evaluation: Evaluation, target: RunTarget) -> Result:
     figures = {}
     for name, plan in evaluation.plans.items():
         if not target.force:
-            run_folder.compare(evaluation.folder(name), plan)
+            stage_folder.status_for(evaluation.folder(name), plan)
         figures[name] = evaluation.missing(name, target.force)
     return Result("eval", "dry run", str(evaluation.base), figures, [], 0.0)

@@ -16,7 +16,7 @@ from agentlite.engine.remote import RemoteRequest, replies
 from agentlite.rendering import Prompt, Protocol
 from agentlite.scoring.predictions import prompt_key, read_answers
 from agentlite.workspace.model_source import Source, load_template
-from agentlite.workspace.run_folder import StageFolder
+from agentlite.workspace.stage_folder import StageFolder
 
 ANSWERS = "answers.jsonl"
 

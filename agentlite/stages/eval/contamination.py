@@ -9,7 +9,7 @@ from agentlite.core.row_files import find_rows, read_rows
 from agentlite.data.curation.traits import parents, queries
 from agentlite.scoring.metrics.figures import LearnedBefore
 from agentlite.stages.eval.subjects import EvalSubject
-from agentlite.workspace import run_folder
+from agentlite.workspace import stage_folder
 
 RECORDS = "records.jsonl"  # what a stage was given, where it keeps that itself
 
@@ -43,11 +43,11 @@ def learned_before(
 def _trained_stages(name: str, run: Path) -> Iterator[Path]:
     """The stages with rows to learn that the model comes from, itself the first."""
     seen = set[Path]()
-    while name and run_folder.is_stage(folder := run_folder.find_stage(name, run)):
+    while name and stage_folder.is_stage(folder := stage_folder.find_stage(name, run)):
         if folder in seen:
             return
         seen.add(folder)
-        plan = run_folder.read(folder).plan
+        plan = stage_folder.read(folder).plan
         if plan is None:
             return
         if "data" in plan.inputs:
@@ -69,11 +69,11 @@ def _learned(folder: Path, by_tie: Mapping[str, set[int]]) -> int | None:
 
 def _rows_of(folder: Path) -> Path | None:
     """The records that a stage was trained on, as long as its data is that of its plan."""
-    if run_folder.read(folder).is_unchanged(RECORDS):
+    if stage_folder.read(folder).is_unchanged(RECORDS):
         return folder / RECORDS
-    plan = run_folder.read_plan(folder)
-    data = run_folder.read(
-        run_folder.find_stage(str(plan.settings.get("data") or ""), folder.parent)
+    plan = stage_folder.read_plan(folder)
+    data = stage_folder.read(
+        stage_folder.find_stage(str(plan.settings.get("data") or ""), folder.parent)
     )
     outputs = data.done.outputs if data.done else {}
     digests = plan.inputs["data"].split(",")  # some stages note the first letters of each

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from agentlite.core.row_files import write_json
 from agentlite.scoring.metrics.figures import Comparison, Metrics
 from agentlite.scoring.metrics.summarize import Scores, compare
-from agentlite.workspace import run_folder
+from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.run_folder import Plan, StageFolder
+from agentlite.workspace.stage_folder import Plan, StageFolder
 
 
 class EvaluatedModel(NamedTuple):
@@ -64,8 +64,8 @@ class Evaluation:
         now = {model.folder.name: model.scores for model in models.values()}
         asked = set().union(*now.values())
         by_model: dict[str, Scores] = {}
-        for folder in run_folder.stages_in(self.base):
-            stored = run_folder.read(folder)
+        for folder in stage_folder.stages_in(self.base):
+            stored = stage_folder.read(folder)
             if folder.name in now or not stored.done or not stored.plan or stored.changed():
                 continue
             if self.is_alike(stored.plan):

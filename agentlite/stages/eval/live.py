@@ -33,8 +33,8 @@ from agentlite.scoring.rewards import Component
 from agentlite.scoring.rewards.scorer import Tally
 from agentlite.stages.agent import Agent, act, prepare, rollout_settings
 from agentlite.stages.eval.evaluation import Evaluation, slug
-from agentlite.workspace import run_folder
-from agentlite.workspace.run_folder import Plan, RunTarget, StageFolder
+from agentlite.workspace import stage_folder
+from agentlite.workspace.stage_folder import Plan, RunTarget, StageFolder
 
 SAMPLES = "samples.jsonl"
 LONGEST_NAME = 100  # characters of a folder's
@@ -156,7 +156,7 @@ def _plan(agent: Agent) -> Plan:
     settings = resolve.plan_settings("rollout", agent.settings)
     kept = {key: value for key, value in settings.items() if key not in OF_THE_SAMPLES}
     kept["protocol"] = agent.setup.protocol.name
-    return Plan("eval", kept, agent.inputs, run_folder.versions())
+    return Plan("eval", kept, agent.inputs, stage_folder.versions())
 
 
 def live_metrics(

@@ -44,7 +44,7 @@ from agentlite.scoring.metrics.summarize import passes
 from agentlite.scoring.predictions import answered, prompt_key
 from agentlite.scoring.read_turn import read_turn
 from agentlite.workspace.model_source import Source, load_template
-from agentlite.workspace.run_folder import StageFolder
+from agentlite.workspace.stage_folder import StageFolder
 
 FOLDER = Path(__file__).parent
 QUESTIONS, QUESTIONS_ZH = FOLDER / "questions.jsonl", FOLDER / "questions_zh.jsonl"

@@ -22,8 +22,8 @@ from agentlite.scoring.judge.human_ratings import write_sheets
 from agentlite.scoring.metrics.dialogs import dialogs
 from agentlite.scoring.metrics.figures import LearnedBefore, Metrics, read_metrics
 from agentlite.scoring.metrics.general_talk import IdentityAnswer, self_cognition
+from agentlite.scoring.metrics.step_metrics import UNANSWERED
 from agentlite.scoring.metrics.summarize import Scores, figures, scores
-from agentlite.scoring.metrics.tool_calls import UNANSWERED
 from agentlite.scoring.predictions import (
     answered,
     external_prediction,
@@ -52,7 +52,7 @@ from agentlite.stages.eval.subjects import (
     with_retrieved_tools,
 )
 from agentlite.workspace.model_source import load_template
-from agentlite.workspace.run_folder import Plan, RunTarget, StageFolder
+from agentlite.workspace.stage_folder import Plan, RunTarget, StageFolder
 
 COGNITION = "self_cognition.jsonl"
 

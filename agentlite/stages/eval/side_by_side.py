@@ -12,7 +12,7 @@ from agentlite.core.errors import UserError
 from agentlite.scoring.judge.human_ratings import read_ratings
 from agentlite.scoring.metrics import kagentbench
 from agentlite.scoring.metrics.figures import failures
-from agentlite.workspace.run_folder import Result
+from agentlite.workspace.stage_folder import Result
 
 
 def _read_sheets(settings: EvalSettings, run: Path, gate: Sequence[Condition]) -> Result:

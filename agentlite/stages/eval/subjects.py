@@ -21,10 +21,10 @@ from agentlite.scoring.predictions import ExternalAnswer
 from agentlite.stages.eval.evaluation import slug
 from agentlite.stages.eval.predictions_file import read_predictions_file
 from agentlite.stages.tool_retrieval import digest_of, learned, offers
-from agentlite.workspace import run_folder
+from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import Source, find_checkpoint, find_model, load_template
-from agentlite.workspace.run_folder import Plan
+from agentlite.workspace.stage_folder import Plan
 
 LONGEST_PROTOCOLS = 80  # characters of a folder's name
 # Only what decides a completion is part of a plan: steps may be added, and scored otherwise.
@@ -81,7 +81,7 @@ def load_data(settings: EvalSettings, run: Path) -> EvalData:
             "Name one of train, dev and test.",
             location="--split all",
         )
-    prep = run_folder.find_finished(settings.data, run, "prep")
+    prep = stage_folder.find_finished(settings.data, run, "prep")
     path = find_rows(prep.folder, split)
     every = {record.id: record for record in map(from_row, read_rows(path))}
     records = [record for record in every.values() if record.prompted_turns]
@@ -109,7 +109,7 @@ def with_retrieved_tools(settings: EvalSettings, data: EvalData, run: Path) -> E
     first: Unsloth patches those that the retriever uses.
     """
     assert settings.retrieve
-    folder, by = run_folder.find_stage(settings.retriever, run), settings.retrieve_by
+    folder, by = stage_folder.find_stage(settings.retriever, run), settings.retrieve_by
     retriever, count = digest_of(folder), len(data.records)
     if trained := learned(folder, data.records):
         console.notice(
@@ -136,7 +136,7 @@ def find_subjects(
     """The files of --predictions, then the models. A plan holds only what changes an answer: other
     steps may be asked later. `begun`: the folder of their folders, if what is there is carried on.
     """
-    own, versions = resolve.plain_settings(settings), run_folder.versions()
+    own, versions = resolve.plain_settings(settings), stage_folder.versions()
     planned = {key: own[key] for key in OF_THE_ANSWER} | {"protocol": data.protocol}
     of_model = {key: own[key] for key in OF_A_MODEL}
     steps = [Step(record.id, turn) for record in data.records for turn in record.prompted_turns]
@@ -180,8 +180,8 @@ def _begun_servers(name: str, endpoint: Sequence[str], begun: Path | None) -> st
     """The servers in the plan of an evaluation that was begun, of the same model name and with one
     of the same servers; "" if there is none.
     """
-    for folder in run_folder.stages_in(begun) if begun else ():
-        plan = run_folder.read(folder).plan
+    for folder in stage_folder.stages_in(begun) if begun else ():
+        plan = stage_folder.read(folder).plan
         if plan and str(plan.settings.get("model")).startswith(f"{name}@"):
             servers = plan.inputs.get("model", "")
             if {*servers.split()} & {*endpoint}:

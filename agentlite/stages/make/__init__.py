@@ -21,7 +21,7 @@ from agentlite.stages.make.figures import dialog_figures, not_found
 from agentlite.stages.make.search import BLUEPRINTS, SearchSetup, Slot, counts, find
 from agentlite.stages.teacher import nothing_kept
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.run_folder import Result, RunTarget
+from agentlite.workspace.stage_folder import Result, RunTarget
 
 FILTERED = "filtered.jsonl"
 LEAST_CHARACTERS = 3  # of a row's JSON, for one token

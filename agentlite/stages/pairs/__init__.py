@@ -24,9 +24,9 @@ from agentlite.stages.pairs.rollouts import Rollouts
 from agentlite.stages.pairs.sample import Sampling
 from agentlite.stages.pairs.score import RULE, CandidateSource
 from agentlite.stages.pairs.stored import StoredCandidates
-from agentlite.workspace import run_folder
-from agentlite.workspace.lineage import longer_rows, setting_of
-from agentlite.workspace.run_folder import Result, RunTarget
+from agentlite.workspace import stage_folder
+from agentlite.workspace.inherited_settings import longer_rows, setting_of
+from agentlite.workspace.stage_folder import Result, RunTarget
 
 OUTPUTS = ("records.jsonl", "candidates.jsonl", "scores.jsonl", "pairs.jsonl", "stats.json")
 
@@ -61,7 +61,7 @@ def run(settings: PairsSettings, target: RunTarget) -> Result:
     ):
         source: CandidateSource
         if settings.candidates or settings.grid:
-            stored = run_folder.find_stage(settings.candidates or "pairs", target.run)
+            stored = stage_folder.find_stage(settings.candidates or "pairs", target.run)
             if not settings.grid and target.folder.resolve() == stored.resolve():
                 raise UserError(
                     "would write over the candidates' own folder.",

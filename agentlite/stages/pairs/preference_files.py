@@ -24,11 +24,11 @@ from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import write_pairs
 from agentlite.stages.frame import Work, run_stage
 from agentlite.stages.pairs.score import refuse_long
-from agentlite.workspace import run_folder
+from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.lineage import lineage, setting_of
+from agentlite.workspace.inherited_settings import lineage, setting_of
 from agentlite.workspace.model_source import find_model, load_template
-from agentlite.workspace.run_folder import Plan, Result, RunTarget
+from agentlite.workspace.stage_folder import Plan, Result, RunTarget
 
 PREFERRED = "preferred"  # stands for a model's name: nobody knows which one answered
 SETTINGS = ("preferences", "model", "max_length", "max_rejects")
@@ -94,7 +94,7 @@ def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
         "pairs",
         {**{key: own[key] for key in SETTINGS}, "protocol": mixture.name},
         {**inputs, "model": source.digest},
-        run_folder.versions(),
+        stage_folder.versions(),
     )
 
     def work() -> Work:
@@ -126,10 +126,10 @@ def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
 
 def _held_out(data: str, run: Path) -> HeldOutRecords:
     """Of the prep that is named, or of the run's own where there is one."""
-    folder = run_folder.find_stage(data, run)
-    if data == PairsSettings().data and not run_folder.is_stage(folder):
+    folder = stage_folder.find_stage(data, run)
+    if data == PairsSettings().data and not stage_folder.is_stage(folder):
         return HeldOutRecords([], {})
-    prep = run_folder.finished(folder, "prep")
+    prep = stage_folder.finished(folder, "prep")
     files = [find_rows(folder, split) for split in ("dev", "test")]
     return HeldOutRecords(
         [traits(record) for file in files for record in map(from_row, read_rows(file))],

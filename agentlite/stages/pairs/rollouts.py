@@ -32,9 +32,9 @@ from agentlite.stages.pairs.score import (
     score_candidates,
 )
 from agentlite.stages.pairs.stored import rescore_hint
-from agentlite.workspace import run_folder
+from agentlite.workspace import stage_folder
 from agentlite.workspace.model_source import find_model, is_served, load_template
-from agentlite.workspace.run_folder import StageFolder
+from agentlite.workspace.stage_folder import StageFolder
 
 UNUSABLE = (*LOST, "unwritten")
 # why the best and the worst rollout of a task make no pair
@@ -58,7 +58,7 @@ class Rollouts(CandidateSource):
             raise UserError(problem, fix, location="--judge")
         self.folder, self.max_length = folder, settings.max_length
         files = [finished_rollout(folder), folder / TASKS]
-        self.stored = run_folder.read_plan(folder)
+        self.stored = stage_folder.read_plan(folder)
         usable = usable_rollouts(folder, user_functions)
         self.by_key = {(rollout.task, rollout.sample): rollout for rollout in usable}
         tasks = stored_tasks(folder)

@@ -40,11 +40,11 @@ from agentlite.stages.pairs.stored import (
     rescore_hint,
 )
 from agentlite.stages.training import fitting_prompts
-from agentlite.workspace import run_folder
+from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.lineage import lineage, model_of_prep
+from agentlite.workspace.inherited_settings import lineage, model_of_prep
 from agentlite.workspace.model_source import find_model, load_template
-from agentlite.workspace.run_folder import Plan, RunTarget, StageFolder
+from agentlite.workspace.stage_folder import Plan, RunTarget, StageFolder
 
 
 class Sampling(CandidateSource):
@@ -61,7 +61,7 @@ class Sampling(CandidateSource):
         self.weights = settle_weights(settings.weights, user_functions)
         self.begins = target.force or not (target.folder / SAMPLED).exists()
         if settings.endpoint:  # the template is that of the model that prep was run for
-            begun = run_folder.read(target.begun).plan if target.begun else None
+            begun = stage_folder.read(target.begun).plan if target.begun else None
             servers = begun.inputs.get("model", "") if begun else ""
             base = model_of_prep(settings.data, target.run)
             self.source = served(settings.model, settings, base, servers)
@@ -125,7 +125,7 @@ class Sampling(CandidateSource):
         settings, source, folder = self.settings, self.source, stage.folder
         write_rows(folder / "records.jsonl", map(to_row, self.records))
         if (folder / SAMPLED).exists() and has_changed(folder):
-            run_folder.set_aside(folder / CANDIDATES)
+            stage_folder.set_aside(folder / CANDIDATES)
         stage.set_aside_changed(SCORES)
         self._sample(stage)
         candidates = list(read_candidates(folder / CANDIDATES))
@@ -243,12 +243,12 @@ class Sampling(CandidateSource):
 
 def _refuse_sampling_again(target: RunTarget, plan: Plan) -> None:
     """Other weights need no new candidates: names the command that ranks the existing ones."""
-    before = run_folder.read_plan(target.folder)
+    before = stage_folder.read_plan(target.folder)
     ranked = {key: before.settings[key] for key in RANKING if key in before.settings}
     asked = {key: plan.inputs[key] for key in ("data", "model")}
     ranked_alike = Plan(plan.command, plan.settings | ranked, before.inputs | asked)
-    changes = run_folder.differences(before, plan)
-    if changes and not run_folder.differences(before, ranked_alike):
+    changes = stage_folder.differences(before, plan)
+    if changes and not stage_folder.differences(before, ranked_alike):
         raise UserError(
             f"its candidates were ranked with other settings: {'; '.join(changes)}.",
             f"`agentlite pairs --from {shlex.quote(target.out)} ... --out "

@@ -29,9 +29,9 @@ from agentlite.scoring.rewards import JUDGE, settle_weights, total
 from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
 from agentlite.scoring.rewards.user_functions import function_files
 from agentlite.stages.frame import Figures
-from agentlite.workspace import run_folder
+from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.run_folder import Plan, StageFolder
+from agentlite.workspace.stage_folder import Plan, StageFolder
 
 SCORES = "scores.jsonl"
 RULE = ("margin", "balance", "gold")  # the rule by which pairs are made
@@ -120,7 +120,7 @@ def ranking_plan(
     kept |= {key: stored.settings[key] for key in taken_over}
     inputs = {path.stem: file_digest(path) for path in files if path.exists()}
     inputs |= function_files(settings.rewards)
-    return Plan("pairs", kept, inputs, run_folder.versions())
+    return Plan("pairs", kept, inputs, stage_folder.versions())
 
 
 def score_candidates(

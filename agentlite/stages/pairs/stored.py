@@ -31,11 +31,11 @@ from agentlite.stages.pairs.score import (
     ranking_plan,
     score_candidates,
 )
-from agentlite.workspace import run_folder
+from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.lineage import lineage, model_of_prep
+from agentlite.workspace.inherited_settings import lineage, model_of_prep
 from agentlite.workspace.model_source import Source, find_model, is_served
-from agentlite.workspace.run_folder import Plan, StageFolder
+from agentlite.workspace.stage_folder import Plan, StageFolder
 
 CANDIDATES = "candidates.jsonl"
 # the digest of the candidates, written when every one is there: from then on they can be ranked,
@@ -127,7 +127,7 @@ def rescore_hint(name: str) -> str:
 
 def is_sampled(folder: Path) -> bool:
     """Whether every candidate is there. A folder that was being emptied has lost its plan first."""
-    return (folder / SAMPLED).exists() and run_folder.is_stage(folder)
+    return (folder / SAMPLED).exists() and stage_folder.is_stage(folder)
 
 
 def has_changed(folder: Path) -> bool:
@@ -142,7 +142,7 @@ def has_changed(folder: Path) -> bool:
 
 def find_stored(folder: Path) -> Stored:
     """Raises UserError where there are no candidates, or not the ones that were written."""
-    if is_sampled(folder) and not run_folder.is_finished(folder):
+    if is_sampled(folder) and not stage_folder.is_finished(folder):
         # sampled whole, though not scored: its candidates are as good as any
         if has_changed(folder):
             raise UserError(
@@ -151,8 +151,8 @@ def find_stored(folder: Path) -> Stored:
                 location=str(folder / CANDIDATES),
             )
         candidates = list(read_candidates(folder / CANDIDATES))
-        return Stored(folder, candidates, {}, run_folder.read_plan(folder))
-    file, plan = candidates_file(folder), run_folder.read_plan(folder)
+        return Stored(folder, candidates, {}, stage_folder.read_plan(folder))
+    file, plan = candidates_file(folder), stage_folder.read_plan(folder)
     if plan.command in TRAINERS:  # candidates and their scores are in the same rows
         rollouts = list(read_rollouts(file))
         scores = {row.candidate.key: row.score for row in rollouts}
@@ -163,14 +163,14 @@ def find_stored(folder: Path) -> Stored:
 
 def candidates_file(folder: Path) -> Path:
     """Where a finished stage has its candidates."""
-    command = run_folder.read_plan(folder).command if run_folder.is_stage(folder) else "pairs"
+    command = stage_folder.read_plan(folder).command if stage_folder.is_stage(folder) else "pairs"
     if command not in SAMPLED_BY:
         raise UserError(
             f"is a stage of `agentlite {command}`, which samples nothing.",
             f"Name a {' or a '.join(SAMPLED_BY)}.",
             location=str(folder),
         )
-    settings = run_folder.finished(folder, command).settings
+    settings = stage_folder.finished(folder, command).settings
     if settings.get("preferences") or settings.get("candidates"):
         fix = "There is nothing to rank: `agentlite dpo` trains on them as they are."
         if ranked := settings.get("candidates"):

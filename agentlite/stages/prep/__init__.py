@@ -40,10 +40,10 @@ from agentlite.stages.prep.candidates import chosen_candidates, inputs_of
 from agentlite.stages.prep.select import Selection, select
 from agentlite.stages.prep.write import figures_of_rows, write_all
 from agentlite.stages.tool_retrieval import counted, digest_of, offers
-from agentlite.workspace import run_folder
+from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import find_model, load_template
-from agentlite.workspace.run_folder import Plan, Result, RunTarget
+from agentlite.workspace.stage_folder import Plan, Result, RunTarget
 
 Stdin = io.BufferedRandom | io.BytesIO  # a copy of it, which can be read again
 SCORES = "scores of "  # an input of the plan: a file of candidates
@@ -66,7 +66,7 @@ def run(settings: PrepSettings, target: RunTarget) -> Result:
     than `max_rejects` allows.
     """
     earlier = [
-        (name, *check.earlier_file(run_folder.find_stage(name, target.run)))
+        (name, *check.earlier_file(stage_folder.find_stage(name, target.run)))
         for name in settings.trajectories
     ]
     candidates = {file: name for name, file, is_sampled in earlier if is_sampled}
@@ -161,7 +161,7 @@ def _plan(
     settings = replace(settings, model=name, protocol=mixture.name)
     inputs = {**_digests(settings, stdin), **licences(settings.sources), "model": model.digest}
     for file, stage in candidates.items():
-        inputs[SCORES + file] = inputs_of(run_folder.find_stage(stage, target.run))
+        inputs[SCORES + file] = inputs_of(stage_folder.find_stage(stage, target.run))
     rows = "parquet" if settings.rows == "parquet" else "jsonl"
     plan = plan_of("prep", settings, inputs, rows=rows)
     buffer = None
@@ -169,7 +169,9 @@ def _plan(
         buffer = find_buffer(Path(settings.replay), _run_key(plan))
         plan.inputs["replay"] = buffer.rows
     if settings.retrieve:
-        plan.inputs["retriever"] = digest_of(run_folder.find_stage(settings.retriever, target.run))
+        plan.inputs["retriever"] = digest_of(
+            stage_folder.find_stage(settings.retriever, target.run)
+        )
     return Job(IngestContext(settings, template, mixture), plan, stdin, buffer, candidates)
 
 
@@ -236,7 +238,7 @@ def _with_tools(job: Job, candidates: Mapping[str, list[RawLine]], run: Path) ->
         catalogue = read_catalogue(settings.tools, declarations())
     context = job.context._replace(catalogue=catalogue)
     if settings.retrieve:
-        folder = run_folder.find_stage(settings.retriever, run)
+        folder = stage_folder.find_stage(settings.retriever, run)
         retriever = offers(folder, settings.retrieve, settings.retrieve_by, "added")
 
         def add_tools(record: Record) -> tuple[Record, Counter[str]]:

@@ -25,7 +25,7 @@ from agentlite.stages.pairs.stored import (
     scored,
     settle_conditions,
 )
-from agentlite.workspace import run_folder
+from agentlite.workspace import stage_folder
 
 
 class ChosenCandidates(NamedTuple):
@@ -38,7 +38,7 @@ class ChosenCandidates(NamedTuple):
 
 def inputs_of(folder: Path) -> str:
     """Of what else the rows depend on than the candidates: records, scores, the weights."""
-    stage = run_folder.finished(folder, run_folder.read_plan(folder).command)
+    stage = stage_folder.finished(folder, stage_folder.read_plan(folder).command)
     outputs = stage.outputs
     digests = [outputs[name][:16] for name in ("records.jsonl", "scores.jsonl") if name in outputs]
     weights = dict(stage.settings.get("weights") or {})
@@ -50,7 +50,7 @@ def chosen_candidates(name: str, keep: Keep, run: Path) -> ChosenCandidates:
     learned. Raises UserError 2 or 3 where there are none to choose from, or nothing says which are
     right.
     """
-    folder = run_folder.find_stage(name, run)
+    folder = stage_folder.find_stage(name, run)
     stored = find_stored(folder)
     if stored.plan.settings.get("split") == "test":
         raise UserError(

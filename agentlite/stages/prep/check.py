@@ -25,7 +25,7 @@ from agentlite.environments.trajectories import finished_rollout, is_rollout
 from agentlite.stages.pairs.stored import SAMPLED_BY, candidates_file
 from agentlite.stages.prep.select import Selection
 from agentlite.stages.tool_retrieval import check_packages
-from agentlite.workspace import run_folder
+from agentlite.workspace import stage_folder
 
 UNKNOWN = ("E104", "E105")  # nobody knows how many rows such a reject stands for
 RETRY = "Correct them in the source."
@@ -44,9 +44,9 @@ def earlier_file(folder: Path) -> tuple[str, bool]:
     """The rows of a finished stage that `--from` names, and whether they are candidates of pairs or
     grpo; else they are trajectories of a rollout, or dialogs of a make.
     """
-    command = run_folder.read_plan(folder).command if run_folder.is_stage(folder) else ""
+    command = stage_folder.read_plan(folder).command if stage_folder.is_stage(folder) else ""
     if command == "make":
-        run_folder.finished(folder, command)
+        stage_folder.finished(folder, command)
         return str(folder / DIALOGS), False
     if command in SAMPLED_BY and not is_rollout(folder):
         return str(candidates_file(folder)), True
@@ -90,7 +90,7 @@ def checked(settings: PrepSettings, begun: Path | None = None) -> PrepSettings:
 
 def _files(sources: Sequence[str], begun: Path | None) -> tuple[str, ...]:
     """`bfcl:simple_python,multiple` is two sources; a folder or a data set is the files in it."""
-    plan = run_folder.read(begun).plan if begun else None
+    plan = stage_folder.read(begun).plan if begun else None
     earlier = [*plan.settings["sources"], *plan.settings["holdout"]] if plan else []
     files: list[str] = []
     for source in sources:

@@ -6,7 +6,7 @@ from pathlib import Path
 from agentlite.core.records import SPLITS, from_row
 from agentlite.core.row_files import Row, find_rows, read_rows
 from agentlite.rendering import encoding, mixture_of, renderer
-from agentlite.workspace import run_folder
+from agentlite.workspace import stage_folder
 from agentlite.workspace.model_source import find_model, load_template
 
 
@@ -18,7 +18,7 @@ def written_rows(folder: Path) -> Iterator[Row]:
 
 def rendered(folder: Path, count: int) -> Iterator[str]:
     """The first records as text, with trained tokens between ⟦ and ⟧; a heading before each."""
-    plan = run_folder.read_plan(folder)
+    plan = stage_folder.read_plan(folder)
     template = load_template(find_model(plan.settings["model"], folder.parent, folder).base)
     mixture = mixture_of(plan.settings["protocol"], template)
     for _, row in zip(range(count), written_rows(folder), strict=False):

@@ -24,10 +24,10 @@ from agentlite.retrieval.training_pairs import PAIRS, normal
 from agentlite.stages.frame import Figures, Work, plan_of, run_stage
 from agentlite.stages.retriever.evaluate import TUNED, UNTRAINED, PoolEncoder, measure
 from agentlite.stages.training import check_if_installed
-from agentlite.workspace import run_folder
+from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import MADE, Source, find_encoder, is_static
-from agentlite.workspace.run_folder import Result, RunTarget, StageFolder
+from agentlite.workspace.stage_folder import Result, RunTarget, StageFolder
 
 # epochs and learning rate of a static model, and of one with layers
 BY_KIND = {True: (10.0, 2e-2), False: (1.0, 2e-4)}
@@ -53,7 +53,7 @@ class RetrieverData(NamedTuple):
 
 def run(settings: RetrieverSettings, target: RunTarget) -> Result:
     """Trains, or carries on, builds the index and measures. Raises Stopped after a signal."""
-    prep = run_folder.find_finished(settings.data, target.run, "prep")
+    prep = stage_folder.find_finished(settings.data, target.run, "prep")
     source = find_encoder(settings.model, target.run, target.begun)
     epochs, rate = BY_KIND[is_static(source)]
     settings = replace(

@@ -72,7 +72,8 @@ def test_stages_are_listed_with_state_figure_size_and_age(run):
 @pytest.mark.long
 def test_a_stage_that_is_held_is_running_and_a_killed_holder_leaves_it_half_done(tmp_path):
     program = (
-        "import sys, time; from pathlib import Path; from agentlite.workspace.run_folder import *\n"
+        "import sys, time; from pathlib import Path\n"
+        "from agentlite.workspace.stage_folder import *\n"
         f"with open_stage(Path({str(tmp_path / 'sft')!r}), Plan('sft', {{}}, {{}}), force=False):\n"
         "    print('held', flush=True); time.sleep(60)"
     )

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from agentlite.core.records import Call, Gold, GoldCall, Message, Record, Tool, from_row, to_row
 from agentlite.data.curation.pii import find, mask
 from agentlite.data.curation.validate import validate
-from agentlite.scoring.metrics.tool_calls import calls_problem
+from agentlite.scoring.metrics.step_metrics import calls_problem
 
 chances = st.integers(0, 10**9).map(random.Random)
 LETTERS = string.ascii_letters + string.digits

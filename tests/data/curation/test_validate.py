@@ -19,7 +19,7 @@ from agentlite.core.records import (
     Tool,
 )
 from agentlite.data.curation.validate import check_dialog, validate
-from agentlite.scoring.metrics.tool_calls import format_compliance
+from agentlite.scoring.metrics.step_metrics import format_compliance
 
 CITY = {
     "type": "object",

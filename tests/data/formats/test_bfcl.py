@@ -11,7 +11,7 @@ from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, from_row, to_
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import FORMATS, read_raw, to_record
 from agentlite.data.formats.bfcl import ANY_CALL, CATEGORIES, NO_CALL, NO_CALL_ANSWER, TUPLE
-from agentlite.scoring.metrics.tool_calls import calls_problem
+from agentlite.scoring.metrics.step_metrics import calls_problem
 
 needs_bfcl = pytest.mark.skipif(
     not importlib.util.find_spec("bfcl_eval"), reason="bfcl-eval is not installed"

@@ -14,7 +14,7 @@ from support.read_rows import from_stdin, rows_of
 
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.data.formats import files_of, raw_rows
-from agentlite.data.formats.other_files import HEAD, refuse_foreign
+from agentlite.data.formats.not_json import HEAD, refuse_foreign
 from agentlite.data.formats.raw_rows import LONGEST_LINE, PACKED
 
 BOM = b"\xef\xbb\xbf"

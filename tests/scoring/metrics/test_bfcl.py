@@ -13,7 +13,7 @@ from agentlite.scoring.metrics.bfcl import (
     check,
     group_scores,
 )
-from agentlite.scoring.metrics.tool_calls import call_problem
+from agentlite.scoring.metrics.step_metrics import call_problem
 
 needs_bfcl = pytest.mark.skipif(
     not importlib.util.find_spec("bfcl_eval"), reason="bfcl-eval is not installed"

@@ -9,7 +9,7 @@ from support.examples import examples
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Gold, GoldCall, Parsed, Tool
-from agentlite.scoring.metrics.tool_calls import calls_problem, identity
+from agentlite.scoring.metrics.step_metrics import calls_problem, identity
 from agentlite.scoring.rewards import (
     COMPONENTS,
     PENALTIES,

@@ -27,13 +27,13 @@ from agentlite.core.records import (
 )
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.scoring.metrics.dialogs import dialogs
+from agentlite.scoring.metrics.step_metrics import score_step
 from agentlite.scoring.metrics.summarize import figures
-from agentlite.scoring.metrics.tool_calls import score_step
 from agentlite.scoring.predictions import to_prediction_row
 from agentlite.scoring.preference_pairs import read_pairs
 from agentlite.stages.ablate import commands
 from agentlite.stages.ablate.commands import CommandRun
-from agentlite.workspace import run_folder
+from agentlite.workspace import stage_folder
 
 TOOL = Tool("get_weather", "Weather.", {"type": "object", "properties": {}})
 STEPS = 40  # of a whole training
@@ -71,7 +71,7 @@ class Commands:
     def __call__(self, words: Sequence[str], caught: Sequence[int]) -> CommandRun:
         words = list(words)
         read = option(words, "--from") or option(words, "--data")
-        assert run_folder.is_finished(Path(option(words, "--run")) / read), words
+        assert stage_folder.is_finished(Path(option(words, "--run")) / read), words
         if self.stops_at is not None and len(self.ran) == self.stops_at:
             raise KeyboardInterrupt
         self.ran.append(words)
@@ -111,7 +111,9 @@ class Commands:
     def eval(self, words: list[str], folder: Path) -> None:
         model, split = option(words, "--model"), option(words, "--split", "test")
         trained = Path(option(words, "--run")) / model
-        cell = run_folder.read_plan(trained).settings if trained.is_relative_to(self.cells) else {}
+        cell = (
+            stage_folder.read_plan(trained).settings if trained.is_relative_to(self.cells) else {}
+        )
         evaluate(
             folder / "prep" / trained.name,
             model,
@@ -130,8 +132,8 @@ def stage(
     files: Mapping[str, Sequence[Any]],
     found: Mapping[str, Any],
 ) -> None:
-    plan = run_folder.Plan(command, dict(settings), {}, {})
-    with run_folder.open_stage(folder, plan, force=True) as held:
+    plan = stage_folder.Plan(command, dict(settings), {}, {})
+    with stage_folder.open_stage(folder, plan, force=True) as held:
         for name, rows in files.items():
             (folder / name).parent.mkdir(exist_ok=True)
             write_rows(folder / name, rows)
@@ -161,8 +163,8 @@ def evaluate(folder: Path, model: str, right: int) -> None:
         said.append(Prediction(record.id, 1, "", "", calls, metrics, {"tools": "1"}))
     every = {record.id: record for record in RECORDS}
     whole = dialogs(said, every)
-    with run_folder.open_stage(
-        folder, run_folder.Plan("eval", {"model": model}, {}, {}), force=True
+    with stage_folder.open_stage(
+        folder, stage_folder.Plan("eval", {"model": model}, {}, {}), force=True
     ) as held:
         write_rows(folder / "predictions.jsonl", map(to_prediction_row, said))
         write_rows(folder / "dialogs.jsonl", (one._asdict() for one in whole))

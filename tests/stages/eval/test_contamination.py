@@ -22,7 +22,7 @@ from agentlite.stages.eval.contamination import learned_before
 from agentlite.stages.eval.subjects import EvalSubject
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import Source
-from agentlite.workspace.run_folder import Plan
+from agentlite.workspace.stage_folder import Plan
 
 
 def record(city: str, question: str = "Is it going to rain in {} today?") -> Record:

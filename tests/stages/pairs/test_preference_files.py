@@ -15,7 +15,7 @@ from agentlite.engine.dpo import Preference
 from agentlite.scoring.preference_pairs import read_pairs
 from agentlite.stages import dpo, pairs
 from agentlite.workspace.model_source import load_template
-from agentlite.workspace.run_folder import Result, RunTarget, finished
+from agentlite.workspace.stage_folder import Result, RunTarget, finished
 
 MODEL = "smollm2-135m"
 TOOL = WEATHER_TOOL["function"]

@@ -21,7 +21,7 @@ from agentlite.scoring.rewards import WITHOUT_GOLD
 from agentlite.stages.dpo import read_preferences
 from agentlite.stages.pairs.rollouts import usable_rollouts
 from agentlite.workspace.model_source import load_template
-from agentlite.workspace.run_folder import finished
+from agentlite.workspace.stage_folder import finished
 
 pytestmark = pytest.mark.long
 

@@ -20,7 +20,7 @@ from agentlite.data.rejects import Reject
 from agentlite.stages import prep
 from agentlite.stages.prep import _run_key, check
 from agentlite.stages.prep.select import Selection
-from agentlite.workspace.run_folder import Plan, RunTarget
+from agentlite.workspace.stage_folder import Plan, RunTarget
 
 FILE = Path("rejects.jsonl")
 

@@ -18,7 +18,7 @@ from agentlite.data.curation.coreset import wording
 from agentlite.rendering import choose, training_rows
 from agentlite.rendering.encoding import IGNORED
 from agentlite.workspace.model_source import load_template
-from agentlite.workspace.run_folder import read_plan
+from agentlite.workspace.stage_folder import read_plan
 
 OPTIONS: dict[str, Any] = {"model": "smollm2-135m", "dev": 0.2, "test": 0.3, "max_rejects": 0.5}
 

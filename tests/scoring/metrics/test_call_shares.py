@@ -9,7 +9,7 @@ from agentlite.core.records import (
     Parsed,
     Tool,
 )
-from agentlite.scoring.metrics.call_figures import (
+from agentlite.scoring.metrics.call_shares import (
     SHARES,
     TIMING,
     AnsweredStep,

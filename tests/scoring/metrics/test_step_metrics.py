@@ -8,7 +8,7 @@ import pytest
 from support.samples import TIME, WEATHER
 
 from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Parsed, Tool
-from agentlite.scoring.metrics.tool_calls import (
+from agentlite.scoring.metrics.step_metrics import (
     NOTHING,
     TOO_LONG,
     UNANSWERED,

@@ -11,9 +11,9 @@ import pytest
 from agentlite.config import resolve
 from agentlite.config.settings import SftSettings
 from agentlite.core.errors import UserError
-from agentlite.workspace import run_folder
+from agentlite.workspace import stage_folder
 from agentlite.workspace.model_source import find_model
-from agentlite.workspace.run_folder import (
+from agentlite.workspace.stage_folder import (
     Plan,
     RunTarget,
     find_stage,
@@ -46,7 +46,7 @@ def test_a_stage_of_another_command_is_named_and_stays(tmp_path, done):
         with pytest.raises(UserError, match="is a stage of `agentlite sft`, not of `dpo`") as told:
             refuse()
         assert told.value.location == str(folder)
-    assert run_folder.read_plan(folder).command == "sft"
+    assert stage_folder.read_plan(folder).command == "sft"
 
 
 @pytest.mark.parametrize("done", [True, False])
@@ -119,7 +119,7 @@ def test_a_folder_that_is_given_up_or_emptied_holds_no_plan_any_more(tmp_path, m
     with open_stage(tmp_path / "sft", PLAN, force=False) as stage:
         stage.fail()
     assert not (tmp_path / "sft/plan.json").exists()
-    stored = run_folder.read(tmp_path / "sft")
+    stored = stage_folder.read(tmp_path / "sft")
     assert stored.given_up and stored.plan is not None and stored.plan.command == "sft"
 
     finish(tmp_path / "dpo")
@@ -130,8 +130,8 @@ def test_a_folder_that_is_given_up_or_emptied_holds_no_plan_any_more(tmp_path, m
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", killed)
         with pytest.raises(KeyboardInterrupt):
-            run_folder.clear(tmp_path / "dpo")
-    assert run_folder.read(tmp_path / "dpo").given_up
+            stage_folder.clear(tmp_path / "dpo")
+    assert stage_folder.read(tmp_path / "dpo").given_up
     assert not (tmp_path / "dpo/plan.json").exists()
 
 
@@ -204,7 +204,7 @@ def test_only_the_first_of_several_processes_writes_the_plan(tmp_path, monkeypat
 
 def test_the_seconds_of_all_sessions_are_counted(tmp_path, monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(run_folder.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(stage_folder.time, "monotonic", lambda: now[0])
     with suppress(KeyboardInterrupt), open_stage(tmp_path / "a", PLAN, force=False):
         now[0] += 10
         raise KeyboardInterrupt

@@ -8,9 +8,9 @@ from typing import Any
 from agentlite.config.settings import default
 from agentlite.core.errors import UserError
 from agentlite.core.records import plain
-from agentlite.workspace import run_folder
+from agentlite.workspace import stage_folder
 from agentlite.workspace.model_source import Source, find_model
-from agentlite.workspace.run_folder import RunTarget
+from agentlite.workspace.stage_folder import RunTarget
 
 # in a folder that `agentlite export` wrote: its kind, and the settings that a reader needs
 EXPORTED = "export.json"
@@ -18,9 +18,9 @@ EXPORTED = "export.json"
 
 def setting_of(name: str, key: str, run: Path) -> Any:
     """A setting from the plan of a stage or of its export; None if `name` is neither."""
-    folder = run_folder.find_stage(name, run)
-    if name and run_folder.is_stage(folder):
-        return run_folder.read_plan(folder).settings.get(key)
+    folder = stage_folder.find_stage(name, run)
+    if name and stage_folder.is_stage(folder):
+        return stage_folder.read_plan(folder).settings.get(key)
     export = folder / EXPORTED
     if not name or not export.exists():
         return None
@@ -45,7 +45,7 @@ def model_of_prep(data: str, run: Path) -> Source:
             "Run prep on those rows, and name it: --data.",
             location=data,
         )
-    return find_model(str(name), run, run_folder.find_stage(data, run))
+    return find_model(str(name), run, stage_folder.find_stage(data, run))
 
 
 def system_of(name: str, run: Path) -> str:
@@ -66,10 +66,10 @@ def adapter_shape(name: str, run: Path) -> dict[str, tuple[object, str]]:
     """The `lora_*` settings of the stage that is trained further, each with the stage's name; {} if
     it trained all weights.
     """
-    folder = run_folder.find_stage(name, run)
-    if not name or not run_folder.is_stage(folder):
+    folder = stage_folder.find_stage(name, run)
+    if not name or not stage_folder.is_stage(folder):
         return {}
-    settings = run_folder.read_plan(folder).settings
+    settings = stage_folder.read_plan(folder).settings
     if settings.get("full"):
         return {}
     return {key: (value, name) for key, value in settings.items() if key.startswith("lora_")}

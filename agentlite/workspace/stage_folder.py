@@ -64,7 +64,7 @@ class RunTarget(NamedTuple):
 
     def needs_run(self, plan: "Plan") -> bool:
         """Whether the folder is not up to date. Raises UserError 3 where it holds another plan."""
-        return self.force or compare(self.folder, plan) != "done"
+        return self.force or status_for(self.folder, plan) != "done"
 
     def next(self, command: str) -> str:
         """A further command, in the same workspace."""
@@ -255,7 +255,7 @@ def open_stage(folder: Path, plan: Plan, *, force: bool) -> Iterator[StageFolder
     with held(folder):
         if force or (folder / FAILED).exists():
             clear(folder)
-        status = compare(folder, plan)
+        status = status_for(folder, plan)
         if status == "new":
             write_json(folder / PLAN, plan)
         elif status == "half" and (changed := read(folder).trusted().changed()):
@@ -272,7 +272,7 @@ def open_stage(folder: Path, plan: Plan, *, force: bool) -> Iterator[StageFolder
                     write_json(folder / SPENT, stage.seconds)
 
 
-def compare(folder: Path, plan: Plan) -> Status:
+def status_for(folder: Path, plan: Plan) -> Status:
     """What the folder holds for `plan`. Raises UserError 3 where it holds something else."""
     stored = read(folder)
     if stored.given_up:

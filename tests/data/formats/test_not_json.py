@@ -1,4 +1,4 @@
-"""agentlite.data.formats.other_files: other kinds of files are named, and rows are read."""
+"""agentlite.data.formats.not_json: other kinds of files are named, and rows are read."""
 
 import gzip
 import io

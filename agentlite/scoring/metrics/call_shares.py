@@ -20,7 +20,7 @@ from agentlite.core.records import (
 )
 from agentlite.scoring.assignment import assign
 from agentlite.scoring.metrics.confidence import Summary, ratios, summary
-from agentlite.scoring.metrics.tool_calls import call_problem, identity, is_valid
+from agentlite.scoring.metrics.step_metrics import call_problem, identity, is_valid
 
 PAIRED = 1e-9  # what the mere pairing of calls of one tool is worth
 Ratio = tuple[Any, Any]  # the part and the whole: of one sum of counts, or of each of many

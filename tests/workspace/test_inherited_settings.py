@@ -8,7 +8,7 @@ import pytest
 
 from agentlite.config.settings import default
 from agentlite.core.errors import UserError
-from agentlite.workspace.lineage import (
+from agentlite.workspace.inherited_settings import (
     adapter_shape,
     lineage,
     longer_rows,
@@ -17,7 +17,7 @@ from agentlite.workspace.lineage import (
     system_of,
 )
 from agentlite.workspace.model_source import Source
-from agentlite.workspace.run_folder import Plan, RunTarget, open_stage
+from agentlite.workspace.stage_folder import Plan, RunTarget, open_stage
 
 
 def begin(folder: Path, **settings: Any) -> None:
