@@ -282,8 +282,10 @@ def test_tools_given_to_the_exported_template_are_written_as_in_training(name, s
     assert exported.prints_tools and exported.prints_calls
     if "endgeneration" not in source:  # a tag for trainers, which servers do not know
         prove_tools(template, exported, goldens(mixture), {"minijinja": minijinja_writer(exported)})
-    as_text = calling("look", arguments={"at": "é"})
+    as_text, bare = (calling("look", arguments={"at": "é"}) for _ in range(2))
     as_text["tool_calls"][0]["function"]["arguments"] = '{"at": "é"}'
+    bare["tool_calls"][0] = bare["tool_calls"][0]["function"]
+    part = [{"type": "text", "text": ""}]
     given = [
         render_source(
             exported.chat_template,
@@ -292,9 +294,14 @@ def test_tools_given_to_the_exported_template_are_written_as_in_training(name, s
             add_generation_prompt=True,
             **exported.special,
         )
-        for message, content in ((calling("look", arguments={"at": "é"}), ""), (as_text, None))
+        for message, content in ((as_text, ""), (as_text, None), (bare, part))
     ]
-    assert given[0] == given[1]
+    assert len(set(given)) == 1
+    late = [USER, {"role": "system", "content": "Be brief."}]
+    assert exported.probe(late) == template.probe(late), "without tools nothing is changed"
+    assert "Be brief." in exported.render(late, TOOLS).partition(USER["content"])[0]
+    if not source:  # a client may leave out the beginning of a dialog
+        assert exported.render([RESULT, USER], TOOLS).count("<tool_response>") == 1
 
 
 # --- Ollama ---

@@ -49,7 +49,8 @@ class ExportedModel(NamedTuple):
         lines = protocols[0].in_template if len(protocols) == 1 else ""
         source = lines + plain.chat_template
         served = Template(plain.name, plain.tokenizer, source, plain.special)
-        if plain.prints_tools or differing(plain, served, goldens(self.mixture)):
+        is_own = plain.prints_tools or any(plain.thought_keys)
+        if is_own or differing(plain, served, goldens(self.mixture)):
             return plain
         return served
 

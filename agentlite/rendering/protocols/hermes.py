@@ -30,44 +30,44 @@ For each function call, return a json object with function name and arguments wi
 # Put before the source of a chat template of an exported model, which then writes in this protocol
 # the tools, calls and results that a server gives it as such.
 IN_TEMPLATE = """\
-{%- set ns = namespace(system='', text='', turns=[]) -%}
-{%- for message in messages if message.role == 'system' -%}
-{%- set ns.system = ns.system + ('\\n\\n' if ns.system else '') + message.content -%}
-{%- endfor -%}
 {%- if tools -%}
+{%- macro as_text(content) -%}
+{%- if content is string -%}{{- content -}}
+{%- else -%}{%- for part in content or [] -%}{{- part.text or '' -}}{%- endfor -%}{%- endif -%}
+{%- endmacro -%}
+{%- set ns = namespace(system='', words='', turns=[]) -%}
+{%- for message in messages if message.role == 'system' -%}
+{%- set ns.system = ns.system + ('\\n\\n' if ns.system else '') + as_text(message.content) -%}
+{%- endfor -%}
 {%- set ns.system = (ns.system or ASSISTANT) + '\\n\\n' + HEAD -%}
 {%- for tool in tools -%}
 {%- set ns.system = ns.system + '\\n' + tool|tojson -%}
 {%- endfor -%}
-{%- set ns.system = ns.system + '\\n' + TAIL -%}
-{%- endif -%}
-{%- if ns.system -%}
-{%- set ns.turns = [{'role': 'system', 'content': ns.system}] -%}
-{%- endif -%}
-{%- for message in messages -%}
-{%- set ns.text = message.content or '' -%}
+{%- set ns.turns = [{'role': 'system', 'content': ns.system + '\\n' + TAIL}] -%}
+{%- for message in messages if message.role != 'system' -%}
+{%- set ns.words = as_text(message.content) -%}
 {%- if message.role == 'tool' -%}
-{%- set ns.text = '<tool_response>\\n' + ns.text + '\\n</tool_response>' -%}
-{%- if messages[loop.index0 - 1].role == 'tool' -%}
-{%- set ns.text = ns.turns[-1].content + '\\n' + ns.text -%}
+{%- set ns.words = '<tool_response>\\n' + ns.words + '\\n</tool_response>' -%}
+{%- if loop.previtem and loop.previtem.role == 'tool' -%}
+{%- set ns.words = ns.turns[-1].content + '\\n' + ns.words -%}
 {%- set ns.turns = ns.turns[:-1] -%}
 {%- endif -%}
-{%- set ns.turns = ns.turns + [{'role': 'user', 'content': ns.text}] -%}
 {%- elif message.role == 'assistant' -%}
-{%- set ns.text = ns.text|trim if tools else ns.text -%}
+{%- set ns.words = ns.words|trim -%}
 {%- for call in message.tool_calls or [] -%}
-{%- set given = call.function.arguments -%}
+{%- set call = call.function or call -%}
+{%- set given = call.arguments or {} -%}
 {%- set given = given if given is string else given|tojson -%}
-{%- set given = '{"name": ' + call.function.name|tojson + ', "arguments": ' + given + '}' -%}
-{%- set ns.text = ns.text + ('\\n' if ns.text else '') + '<tool_call>\\n' + given + '\\n</tool_call>' -%}
+{%- set given = '{"name": ' + call.name|tojson + ', "arguments": ' + given + '}' -%}
+{%- set ns.words = ns.words + ('\\n' if ns.words else '') + '<tool_call>\\n' + given + '\\n</tool_call>' -%}
 {%- endfor -%}
-{%- set ns.turns = ns.turns + [{'role': 'assistant', 'content': ns.text}] -%}
-{%- elif message.role != 'system' -%}
-{%- set ns.turns = ns.turns + [message] -%}
 {%- endif -%}
+{%- set role = 'user' if message.role == 'tool' else message.role -%}
+{%- set ns.turns = ns.turns + [{'role': role, 'content': ns.words}] -%}
 {%- endfor -%}
 {%- set messages = ns.turns -%}
-{%- set tools = none %}
+{%- set tools = none -%}
+{%- endif %}
 """  # noqa: E501
 for name, text in {"ASSISTANT": "You are a helpful assistant.", "HEAD": HEAD, "TAIL": TAIL}.items():
     IN_TEMPLATE = IN_TEMPLATE.replace(name, "'" + text.replace("\n", "\\n") + "'")

@@ -61,7 +61,7 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
     plan = plan_of(
         "ablate",
         settings,
-        {"data": ",".join(splits), "model": model},
+        {"data": ",".join(splits), "model": model, **ablation.world_files()},
         by=ablation.by,
         model=ablation.model,
         **_given_to_all(ablation, cells),
@@ -90,7 +90,7 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
             if is_live:
                 own = [name for name in DONE if name in first.figures]
                 metric = own[0] if own and metric == default("ablate", "metric") else metric
-                _refuse_unknown(metric, list(first.figures))
+                _refuse_unknown(metric, sorted(set().union(*scores[start.name].values())))
             rows = _run_cells(ablation, journal, cells, scores)
             if caught:
                 raise Stopped(caught[0])

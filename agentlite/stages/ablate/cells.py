@@ -27,6 +27,7 @@ from agentlite.core.records import digest, plain
 from agentlite.scoring.grid_file import GridFile, Settle, read_grid_file
 from agentlite.scoring.rewards import JUDGE, settle_weights
 from agentlite.stages.ablate.commands import CellCommand
+from agentlite.workspace.digests import file_digest
 from agentlite.workspace.inherited_settings import setting_of
 from agentlite.workspace.stage_folder import RunTarget
 
@@ -93,6 +94,17 @@ class Ablation(NamedTuple):
     def acts(self, command: str) -> bool:
         """Whether it lets a model act in an environment, and reads no records."""
         return bool(getattr(resolve.resolve(command, self.given).settings, "env", ""))
+
+    def world_files(self) -> dict[str, str]:
+        """The digests of the files of these environments."""
+        digests = {}
+        for command in (self.by, "eval"):
+            settings = resolve.resolve(command, self.given).settings
+            for key in ("env", "tasks"):
+                path = Path(getattr(settings, key, "").partition(":")[0])  # shop.py:Shop
+                if path.is_file():
+                    digests[f"{command}.{key}"] = file_digest(path)
+        return digests
 
     def path_to(self, name: str, inside: str = "") -> str:
         """A stage of the workspace as it is called in a folder of the ablation; another name as it

@@ -133,3 +133,6 @@ def test_weights_are_tried_in_an_environment_without_a_prep(
     assert wrong["state"] == "failed" and "envy" in wrong["note"]
     with pytest.raises(UserError, match="no metric 'exact'"):
         ablate(tmp_path, model=tiny_model, metric="exact", out="other")
+    (tmp_path / "talk.py").write_text(f"{TALK}# another", encoding="utf-8")
+    with pytest.raises(UserError, match=r"input eval\.env"):
+        ablate(tmp_path, model=tiny_model)
