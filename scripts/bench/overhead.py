@@ -144,7 +144,7 @@ def ours_sft(options: argparse.Namespace) -> dict[str, Any]:
     chosen, rows = settings("sft", options.steps), rows_of_ids()
     return _ours(
         chosen,
-        lambda source, folder, plan: sft.make_trainer(source, chosen, folder, rows, [], (), plan),
+        lambda source, folder, plan: sft.make_trainer(source, chosen, folder, rows, [], plan),
         Watch(),
         sft.schedule(chosen, rows),
     )

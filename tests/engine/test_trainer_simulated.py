@@ -49,7 +49,7 @@ def differences() -> dict[str, dict[str, dict[str, Any]]]:
     rows, plan, folder = trainers.short_rows(), trainer.Schedule(6, 4, 2), Path("run")
     sft.load = enough
     with contextlib.suppress(EnoughError):
-        sft.make_trainer(trainers.source(folder), trainers.sft(), folder, rows, rows[:2], (), plan)
+        sft.make_trainer(trainers.source(folder), trainers.sft(), folder, rows, rows[:2], plan)
     dpo.arguments(trainers.dpo(), folder, plan)
     for loss_type in LOSS_TYPES:
         grpo.arguments(trainers.grpo(loss_type=loss_type), folder, trainers.task(), plan)
