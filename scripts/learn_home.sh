@@ -6,7 +6,7 @@
 # in a round; STEPS of grpo; TEST, how many of the 200 test tasks are measured.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-: "${DEMOS:=100}" "${ROUNDS:=1}" "${TASKS:=80}" "${STEPS:=6}" "${TEST:=200}"
+: "${DEMOS:=100}" "${ROUNDS:=2}" "${TASKS:=80}" "${STEPS:=6}" "${TEST:=200}"
 seed=${1:-0}
 export HF_HUB_OFFLINE=1 AGENTLITE_RUN=seed-$seed
 bin=$PWD/.venv/bin
