@@ -1,7 +1,7 @@
 """finished prep + a grid of weights and settings -> every cell trained, evaluated and compared."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +88,7 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
             first = _evaluated(start, stage.folder / once[0].folder, asked, scores)
             metric = settings.metric
             if is_live:
-                own = [name for name in DONE if name in first.figures]
-                metric = own[0] if own and metric == default("ablate", "metric") else metric
-                _refuse_unknown(metric, sorted(set().union(*scores[start.name].values())))
+                metric = _metric_of_world(metric, set().union(*scores[start.name].values()))
             rows = _run_cells(ablation, journal, cells, scores)
             if caught:
                 raise Stopped(caught[0])
@@ -126,6 +124,14 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
         outputs=[TABLE, COSTS, JOURNAL],
         sentences=table["verdict"],
     )
+
+
+def _metric_of_world(metric: str, scores: Collection[str]) -> str:
+    """The score that says whether a task is done, where no other is named."""
+    if metric == default("ablate", "metric"):
+        metric = next((name for name in DONE if name in scores), metric)
+    _refuse_unknown(metric, sorted(scores))
+    return metric
 
 
 def _refuse_unknown(metric: str, metrics: Sequence[str]) -> None:

@@ -85,7 +85,8 @@ class StoredCandidates(CandidateSource):
         hint = rescore_hint(settings.candidates or folder.name)
         self.tally = Tally(settings.max_failures, folder, hint)
         if not settings.grid:
-            settle_weights(settings.weights, {*self.stored.user_components, *user_functions})
+            # what is asked for is scored anew, in the place of what is stored
+            settle_weights(settings.weights, {*user_functions} or self.stored.user_components)
             files = [folder / name for name in (CANDIDATES, SCORES, "rollouts.jsonl")]
             self.plan = ranking_plan(settings, self.stored.plan, TAKEN_OVER, files)
 
