@@ -267,7 +267,7 @@ def trains(facts: Facts) -> Iterator[Finding]:
             chosen = replace(chosen, **by_memory.values)
         planned = plan(chosen, shapes[name], machine, RowLengths())
         if planned.gib.fits:
-            batch = f"{chosen.batch_size} rows of {chosen.max_length} tokens at once"
+            batch = f"{chosen.batch_size} x {chosen.max_length} tokens at once"
             largest.setdefault(planned.bits, f"{name} ({batch})")
     found = f"{machine.capacity / 2**30:.1f} GiB{f' on {machine.name}' if machine.name else ''}"
     if largest:

@@ -62,6 +62,8 @@ def refuse_foreign(head: bytes, name: str) -> None:
             f"Write its rows as JSON: python3 -c {program} < {file} > {new}\n"
             "`agentlite prep --formats` lists the keys that rows may have."
         )
+    elif name.endswith(".py"):
+        what, fix = "Python source", EXPORT
     elif head.strip().count(b"\n") > 1 and not VALUE.search(head):
         what = "text without a line that begins with { or ["
         fix = "`agentlite prep --formats` lists the keys that rows may have."

@@ -41,6 +41,13 @@ def test_a_file_of_another_kind_is_named_with_what_to_do(
     assert caught.value.fix and caught.value.location == str(path)
 
 
+def test_a_program_is_named_as_one(tmp_path: Path) -> None:
+    path = tmp_path / "rows.py"
+    path.write_text('"""Rows."""\n[1, 2]\n')
+    with pytest.raises(UserError, match="Python source"):
+        [*read_raw(str(path), io.BytesIO())]
+
+
 @pytest.mark.parametrize(
     "content",
     [
