@@ -72,7 +72,7 @@ write_constraints() { # the tested set; on a GPU with the torch that was chosen,
   else
     { grep -vE '^(torch|torchvision|triton|xformers)==' constraints.txt; echo "$builds"; } >"$constraints"
   fi
-  if [[ -n ${VLLM:-} ]]; then sed -i -E '/^(llguidance|numpy|setuptools)==/d' "$constraints"; fi
+  if [[ -n ${VLLM:-} ]]; then sed -i -E '/^(numpy|setuptools)==/d' "$constraints"; fi
 }
 
 torch_build() { "$python" -c 'from importlib.metadata import version; print(version("torch"))' 2>/dev/null || true; }

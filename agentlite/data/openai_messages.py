@@ -1,6 +1,5 @@
 """OpenAI messages and tools -> the prompt of a protocol, and its answer read back."""
 
-import json
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -54,28 +53,6 @@ def opened(
     turn = record.turns[-1]
     text = row.text[: next(span.start for span in row.spans if span.turn == turn and span.prompted)]
     return Opened(record, encode_prompt(row, turn, template), text)
-
-
-def least_tokens(
-    messages: Sequence[Mapping[str, object]], tools: Sequence[object], template: Template
-) -> int:
-    """A number of tokens that the prompt has at least, known before anything is rendered: one for
-    each message, call and tool, and one for as many characters as the longest token has. Blanks
-    count, though some templates take off those around a text.
-    """
-    lists = (message.get("tool_calls") for message in messages)
-    calls = [call for made in lists if isinstance(made, list) for call in made]
-    characters = sum(_length(message.get("content")) for message in messages)
-    characters += sum(len(json.dumps(tool, ensure_ascii=False)) for tool in tools if tool)
-    count = len(messages) + len(calls) + len(tools)
-    return max(count, characters // template.longest_token)
-
-
-def _length(content: object) -> int:
-    """Characters of a text or of its parts."""
-    if isinstance(content, list):
-        return sum(_length(part.get("text")) for part in content if isinstance(part, Mapping))
-    return len(content) if isinstance(content, str) else 0
 
 
 def new_call_id() -> str:

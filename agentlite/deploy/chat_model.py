@@ -7,7 +7,6 @@ from agentlite.config.settings import Engine
 from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.data.openai_messages import Opened, Turn, opened
-from agentlite.deploy.answer_form import AnswerForm
 from agentlite.engine import check_libraries
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading, load_for_inference
@@ -81,19 +80,15 @@ class ChatModel:
         dialog: Opened,
         decoding: Decoding,
         listener: Listener = lambda text: True,
-        form: AnswerForm | None = None,
     ) -> Turn:
         """The model's answer, in the room that is left. `listener` gets the text as it comes, and
-        ends the answer by returning False. `form`: what the answer is made to be; whether it is,
-        where not cut, is for `form.problem` to say. Raises UserError 7.
+        ends the answer by returning False. Raises UserError 7.
         """
-        of_calls = self.protocol.stops if dialog.record.tools and not form else ()
+        of_calls = self.protocol.stops if dialog.record.tools else ()
         decoding = decoding.under(self.template)._replace(
             stops=(*of_calls, *decoding.stops),
             max_new_tokens=min(decoding.max_new_tokens, self.max_length - len(dialog.ids)),
         )
-        grammar = form.grammar if form else ""
-        answer = stream(self.loaded, dialog.ids, decoding, listener, grammar)
-        text = answer.text.removeprefix(form.lead) if form else answer.text
-        parsed = self.protocol.read(text, dialog.record.tools)
-        return Turn(text, answer.ended, parsed, len(dialog.ids), answer.new_tokens)
+        answer = stream(self.loaded, dialog.ids, decoding, listener)
+        parsed = self.protocol.read(answer.text, dialog.record.tools)
+        return Turn(answer.text, answer.ended, parsed, len(dialog.ids), answer.new_tokens)

@@ -5,7 +5,7 @@ import hmac
 import ipaddress
 import socket
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
@@ -60,7 +60,6 @@ class Server:
         # The model answers one request at a time, in the order in which they came, and always in
         # one thread: torch and the allocator keep memory for each that ever ran it.
         self.answering = ThreadPoolExecutor(1)
-        self.preparing = ThreadPoolExecutor(1)  # a template renders for one request at a time
         self.router = Router(
             [
                 Route("/health", self._health),
@@ -90,8 +89,7 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.stop()
         self.socket.close()
-        for thread in (self.answering, self.preparing):
-            thread.shutdown(wait=False, cancel_futures=True)
+        self.answering.shutdown(wait=False, cancel_futures=True)
 
     @property
     def address(self) -> Any:
@@ -164,14 +162,7 @@ class Server:
             )
 
     async def _health(self, _: Request) -> Response:
-        return _json(
-            {
-                "status": "ok",
-                "working": self.asked > 0,
-                "waiting": max(0, self.asked - 1),
-                "longest_queue": self.longest_queue,
-            }
-        )
+        return _json({"status": "ok", "waiting": max(0, self.asked - 1)})
 
     async def _models(self, request: Request) -> Response:
         """The one model, in a list, or alone where its name is asked for."""
@@ -189,61 +180,59 @@ class Server:
                 body += piece
         if len(body) > LONGEST_BODY:
             raise Refused(413, f"The body of the request is longer than {LONGEST_BODY >> 20} MiB.")
-        job = await asyncio.get_running_loop().run_in_executor(
-            self.preparing, chat_job, bytes(body), self.chat_model
-        )
+        job = await asyncio.to_thread(chat_job, bytes(body), self.chat_model)
         asked = job.completion.request
         details |= {"model": self.chat_model.name, "messages": len(asked.messages)}
         details["prompt"] = len(job.prompt.ids)
         if self.asked > self.longest_queue:
             message = f"{self.longest_queue} requests wait already: ask again later."
             raise Refused(503, message, code="queue_full", kind="server_error")
-        answers = RequestAnswers(self, job, details)
+        answer = RequestedAnswer(self, job, details)
         if not asked.stream:
-            return _json(await answers.body(request))
+            return _json(await answer.body(request))
         headers = {"Cache-Control": "no-cache"}
-        return StreamingResponse(answers.events(), 200, headers, "text/event-stream")
+        return StreamingResponse(answer.events(), 200, headers, "text/event-stream")
 
 
-class RequestAnswers:
-    """The answers to one request, which are on their way from now on. `details`: for the log."""
+class RequestedAnswer:
+    """The answer to a request, which is on its way from now on. `details`: for the log."""
 
     def __init__(self, server: Server, job: ServeJob, details: dict[str, object]):
         self.server, self.job, self.details, self.is_left = server, job, details, False
         self.entered = time.monotonic()
         self.loop, self._events = asyncio.get_running_loop(), asyncio.Queue[bytes]()
         server.asked += 1
-        self.turns = self.loop.run_in_executor(server.answering, self._run)
-        self.turns.add_done_callback(self._end)
+        self.turn = self.loop.run_in_executor(server.answering, self._run)
+        self.turn.add_done_callback(self._end)
 
     async def body(self, request: Request) -> dict[str, Any]:
-        """All of them, if the client waits so long."""
+        """All of it, if the client waits so long."""
         try:
-            while not self.turns.done():
-                await asyncio.wait([self.turns], timeout=LOOK)
+            while not self.turn.done():
+                await asyncio.wait([self.turn], timeout=LOOK)
                 if await request.is_disconnected():
                     raise ClientDisconnect
-            return self.job.completion.body(self.turns.result())
+            return self.job.completion.body(self.turn.result())
         finally:
             self._leave()
 
     async def events(self) -> AsyncIterator[bytes]:
-        """Of a stream, as they come: a client that reads slowly holds up nobody else."""
+        """Those of a stream, as they come: a client that reads slowly holds up nobody else."""
         try:
             while data := await self._events.get():
                 yield data
-            if error := self.turns.exception():
+            if error := self.turn.exception():
                 yield event(_refusal(error).body)
         finally:
             self._leave()
 
     def _leave(self) -> None:
-        """Nobody waits for them any more."""
+        """Nobody waits for it any more."""
         self.is_left = True
         if "waited" not in self.details:  # the model has not begun
-            self.turns.cancel()
+            self.turn.cancel()
 
-    def _run(self) -> Sequence[Turn]:
+    def _run(self) -> Turn:
         """In the model's thread. Where the server stops, the answer ends at its next token."""
         started = time.monotonic()
         self.details["waited"] = f"{started - self.entered:.2f}"
@@ -251,15 +240,15 @@ class RequestAnswers:
         def send(event: bytes) -> None:
             self.loop.call_soon_threadsafe(self._events.put_nowait, event)
 
-        turns = self.job.run(send, lambda: self.is_left or self.server.uvicorn.should_exit)
-        self.details["new"] = sum(turn.new_tokens for turn in turns)
-        return turns
+        turn = self.job.run(send, lambda: self.is_left or self.server.uvicorn.should_exit)
+        self.details["new"] = turn.new_tokens
+        return turn
 
-    def _end(self, turns: "asyncio.Future[Sequence[Turn]]") -> None:
+    def _end(self, turn: "asyncio.Future[Turn]") -> None:
         self.server.asked -= 1
         self._events.put_nowait(b"")
-        if not turns.cancelled():
-            turns.exception()  # asyncio reports one that nobody has asked for
+        if not turn.cancelled():
+            turn.exception()  # asyncio reports one that nobody has asked for
 
 
 def _listen(host: str, port: int, *, needs_token: bool) -> socket.socket:

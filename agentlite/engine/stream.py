@@ -1,15 +1,11 @@
 """One prompt -> a model's answer, handed on token by token while it is decoded."""
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from agentlite.core.records import Ending
 from agentlite.engine.decoding import Decoding, decode, ends_of, until_stop
 from agentlite.engine.load import Loaded, does_not_fit, free_memory, is_out_of_memory
-
-if TYPE_CHECKING:
-    import llguidance
 
 Listener = Callable[[str], bool]  # gets each new piece of text; False: nobody listens any more
 
@@ -28,20 +24,16 @@ def stream(
     prompt: Sequence[int],
     decoding: Decoding,
     listener: Listener,
-    grammar: str = "",
 ) -> StreamedAnswer:
-    """At temperature 0 the text that generate.generate gives. `grammar`: of llguidance; the answer
-    ends with a stop where nothing may follow. Raises UserError 7 if the prompt does not fit into
-    memory.
+    """At temperature 0 the text that local_sampler.generate gives. Raises UserError 7 if the prompt
+    does not fit into memory.
     """
     import torch
-    from transformers import LogitsProcessorList, StoppingCriteriaList
+    from transformers import StoppingCriteriaList
 
     ids = torch.tensor([list(prompt)], device=loaded.model.device)
     watcher = _Watcher(loaded, decoding, len(prompt), listener)
     samples = decoding.temperature > 0
-    if grammar:
-        watcher.choice = _GuidedChoice(loaded.tokenizer, grammar, watcher.ends)
     if samples:
         torch.manual_seed(decoding.seed)
     try:
@@ -53,8 +45,6 @@ def stream(
                 eos_token_id=sorted(watcher.ends),
                 pad_token_id=loaded.tokenizer.pad_token_id,
                 stopping_criteria=StoppingCriteriaList([watcher]),
-                # temperature and top-p are applied behind these
-                logits_processor=LogitsProcessorList([watcher.choice] if watcher.choice else []),
                 do_sample=samples,
                 temperature=decoding.temperature if samples else None,
                 top_p=decoding.top_p if samples else None,
@@ -81,16 +71,13 @@ class _Watcher:
         self.start, self.listener = start, listener
         self.ends = ends_of(loaded.model, decoding.turn_end)
         self.passed_on = 0  # characters
-        self.choice: _GuidedChoice | None = None
 
     def __call__(self, ids: Any, scores: Any, **_: Any) -> Any:
         import torch
 
         new = ids[0, self.start :].tolist()
-        if self.choice:
-            self.choice.follow(new[-1])
         text = self._text(new)
-        stopped = bool(until_stop(text, self.stops)) or self._is_over
+        stopped = bool(until_stop(text, self.stops))
         listened = (
             stopped or new[-1] in self.ends or self._pass_on(text[: len(text) - self._unsure(text)])
         )
@@ -100,16 +87,11 @@ class _Watcher:
         """The answer, once all of it is there; passes on the rest."""
         finished = bool(ids) and ids[-1] in self.ends
         text = self._text(ids)
-        stopped = text if self._is_over else ""
-        if self.stops:  # the end of the turn may be one
-            stopped = until_stop(decode(self.tokenizer, ids), self.stops) or stopped
+        # the end of the turn may be a stop string
+        stopped = until_stop(decode(self.tokenizer, ids), self.stops) if self.stops else ""
         self._pass_on(stopped or text)
         ended: Ending = "stop" if stopped else "turn" if finished else "cut"
         return StreamedAnswer(stopped or text, ended, len(ids), tuple(ids))
-
-    @property
-    def _is_over(self) -> bool:
-        return self.choice is not None and self.choice.is_over
 
     def _text(self, ids: list[int]) -> str:
         return decode(self.tokenizer, ids[:-1] if ids and ids[-1] in self.ends else ids)
@@ -125,44 +107,3 @@ class _Watcher:
     def _pass_on(self, text: str) -> bool:
         new, self.passed_on = text[self.passed_on :], max(self.passed_on, len(text))
         return self.listener(new)
-
-
-class _GuidedChoice:
-    """A grammar of llguidance as a logits processor for one row: `follow` tells it each token that
-    was chosen. Where no token is allowed the answer ends.
-    """
-
-    def __init__(self, tokenizer: Any, grammar: str, ends: set[int]):
-        import llguidance
-
-        self.ends = sorted(ends)
-        self.matcher = llguidance.LLMatcher(_guided(tokenizer), grammar, log_level=0)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing may follow what was chosen."""
-        return self.matcher.is_stopped()
-
-    def follow(self, token: int) -> None:
-        if token not in self.ends:
-            self.matcher.consume_token(token)
-
-    def __call__(self, _: Any, logits: Any) -> Any:
-        import numpy
-        import torch
-
-        # one bit a token of the tokenizer; a model may have more columns than that
-        bits = numpy.frombuffer(self.matcher.compute_bitmask(), numpy.uint8)
-        allowed = numpy.unpackbits(bits, count=logits.shape[-1], bitorder="little").astype(bool)
-        if self.matcher.is_accepting() or not allowed.any():
-            allowed[self.ends] = True
-        refused = torch.from_numpy(~allowed).to(logits.device)
-        return logits.masked_fill(refused, -torch.inf)
-
-
-@lru_cache(maxsize=1)
-def _guided(tokenizer: Any) -> "llguidance.LLTokenizer":
-    """Made once: about a second for 100,000 tokens."""
-    from llguidance.hf import from_tokenizer
-
-    return from_tokenizer(tokenizer)

@@ -392,11 +392,6 @@ class Template:
         added = self.tokenizer.get_added_tokens_decoder().values()
         return any(token.normalized and token.content in self.control_tokens for token in added)
 
-    @cached_property
-    def longest_token(self) -> int:
-        """Characters of the longest token, at least."""
-        return max(map(len, self.tokenizer.get_vocab()), default=1)
-
     def token_id(self, token: str) -> int:
         index = self.tokenizer.token_to_id(token)
         if index is None:

@@ -40,7 +40,7 @@ def serve(options: ServeOptions) -> None:
     from agentlite.core import console
     from agentlite.core.errors import need
 
-    need("serve", ("starlette", "uvicorn", "llguidance"), "pip install 'agentlite[serve]'")
+    need("serve", ("starlette", "uvicorn"), "pip install 'agentlite[serve]'")
     from agentlite.deploy.server import Server
 
     token = read_token(options.token_env) if options.token_env else ""

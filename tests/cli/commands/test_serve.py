@@ -24,6 +24,6 @@ def test_a_token_that_protects_nothing_or_cannot_be_sent_is_refused(monkeypatch,
 
 
 def test_the_extra_that_is_missing_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "llguidance", None)
-    with pytest.raises(UserError, match=r"llguidance.*\n.*pip install 'agentlite\[serve\]'"):
+    monkeypatch.setitem(sys.modules, "starlette", None)
+    with pytest.raises(UserError, match=r"starlette.*\n.*pip install 'agentlite\[serve\]'"):
         serve(ServeOptions())
