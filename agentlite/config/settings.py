@@ -761,8 +761,7 @@ class AblateSettings(Struct, frozen=True, kw_only=True):
     model: Annotated[Model, DATA, COMMON] = ""
     """model that every cell starts from: alias, path, hub id or earlier stage [that of --by]"""
     candidates: Annotated[StageName, Flag(name="--from"), DATA, COMMON] = ""
-    """finished pairs or grpo stage whose candidates are ranked [those of pairs if its settings are
-    the same; otherwise they are sampled once]"""
+    """finished pairs or grpo stage whose candidates are ranked [they are sampled once]"""
     split: Annotated[Literal["test", "dev"], MEASURED, COMMON] = "test"
     """records on which the cells are measured"""
     metric: Annotated[str, Metavar("METRIC"), MEASURED, COMMON] = "exact_call"

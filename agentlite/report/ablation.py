@@ -44,8 +44,7 @@ def rows(table: Json, costs: Json, *, differs: bool = True) -> list[list[str]]:
         if cell["figures"]:
             row += [tables.share(cell["figures"].get(metric)) for metric in metrics]
         else:
-            same = f"as {cell['note']}" if cell["state"] == "same" else cell["state"]
-            row += [same, *[tables.ABSENT for _ in metrics[1:]]]
+            row += [cell["state"], *[tables.ABSENT for _ in metrics[1:]]]
         for metric in metrics:
             gain = cell["differences"].get(metric)
             beyond = ", beyond noise" if gain and gain["beyond_noise"] else ""
@@ -55,7 +54,7 @@ def rows(table: Json, costs: Json, *, differs: bool = True) -> list[list[str]]:
         if cost := costs.get(cell["name"]):
             seconds = cost["seconds"]
             row.append(f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s")
-            row.append(f"{cost['gib']}")
+            row.append(f"{cost['gib']}" if cost["gib"] else tables.ABSENT)
         else:
             row += [tables.ABSENT, tables.ABSENT]
         body.append(row)
@@ -63,18 +62,12 @@ def rows(table: Json, costs: Json, *, differs: bool = True) -> list[list[str]]:
 
 
 def notes(table: Json) -> list[str]:
-    """A sentence for the cells that have no figures of their own: what they are the same as, or
-    why they have none, with the command of one that failed.
-    """
-    names: dict[str, list[str]] = {}
-    for cell in table["cells"]:
-        if cell["state"] != "done":
-            command = f" ({cell['command']})" if cell["command"] else ""
-            reason = f"{cell['state']}, {cell['note'].rstrip('.')}{command}"
-            if cell["state"] == "same":
-                reason = f"the same as {cell['note']}, so not run twice"
-            names.setdefault(reason, []).append(cell["name"])
-    return [f"{'; '.join(alike)}: {reason}." for reason, alike in names.items()]
+    """A sentence for each cell that failed: why, and at which command."""
+    return [
+        f"{cell['name']}: failed, {cell['note'].rstrip('.')} ({cell['command']})."
+        for cell in table["cells"]
+        if cell["state"] == "failed"
+    ]
 
 
 def gains(table: Json) -> Iterator[Json]:

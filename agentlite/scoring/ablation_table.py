@@ -14,13 +14,13 @@ from agentlite.scoring.metrics.summarize import WHOLE, Scores, differences_of
 
 class CellRow(Struct, frozen=True, kw_only=True):
     """A cell in table.json. `differs`: the settings in which it differs from the first cell;
-    `note`: of a failed one the reason, and of one that is the same as another that one's name;
-    `command`: the command that failed; `differences`: what it has over the first one, by metric.
+    `note`, `command`: why it failed, and at what; `differences`: what it has over the first one,
+    by metric.
     """
 
     name: str
     differs: str
-    state: Literal["done", "same", "failed"]
+    state: Literal["done", "failed"]
     note: str = ""
     command: str = ""
     figures: Mapping[str, Summary] = {}
@@ -51,21 +51,17 @@ def ablation_table(
     scores: Mapping[str, Scores],
     seed: int,
 ) -> AblationTable:
-    """`cells` in the order of the grid; `scores`: of those that were evaluated, by name. A cell
-    that is the same as another one takes its figures, and adds no comparison.
-    """
+    """`cells` in the order of the grid; `scores`: of those that were evaluated, by name."""
     metrics = list(dict.fromkeys([*HEADLINE, metric]))
     first = cells[0].name
     compared = [(first, name) for name in scores if name != first] if first in scores else []
     gains: dict[str, dict[str, ModelDifference]] = defaultdict(dict)
     for difference in differences_of(compared, scores, seed, metrics):
         gains[difference.second][difference.metric] = difference
-    evaluated = {cell.name: cell for cell in (start, *cells)}
 
     def compare(cell: CellRow) -> CellRow:
-        twin = evaluated[cell.note] if cell.state == "same" else cell
-        figures = {name: twin.figures[name] for name in metrics if name in twin.figures}
-        return replace(cell, figures=figures, differences=gains[twin.name])
+        figures = {name: cell.figures[name] for name in metrics if name in cell.figures}
+        return replace(cell, figures=figures, differences=gains[cell.name])
 
     common = set.intersection(*map(set, scores.values())) if scores else set()
     rows = list(map(compare, cells))
@@ -86,11 +82,7 @@ def verdict(cells: Sequence[CellRow], metric: str) -> list[str]:
     which were not measured.
     """
     first, *others = cells
-    gains = [
-        (cell.name, cell.differences[metric])
-        for cell in others
-        if metric in cell.differences and cell.state == "done"
-    ]
+    gains = [(cell.name, cell.differences[metric]) for cell in others if metric in cell.differences]
     gains.sort(key=lambda gain: -gain[1].mean)
     beyond = [gain for gain in gains if gain[1].beyond_noise]
     better = [gain for gain in beyond if gain[1].mean > 0]

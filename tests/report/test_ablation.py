@@ -46,7 +46,6 @@ def test_a_row_has_the_figures_of_a_cell_what_it_gained_and_what_it_cost():
         FIRST,
         cell("good", 0.75, 0.25),
         cell("near", 0.45, -0.05),
-        cell("twin", state="same", note="good"),
         cell("torn", state="failed"),
         start=cell("before", 0.25, -0.25),
     )
@@ -55,7 +54,7 @@ def test_a_row_has_the_figures_of_a_cell_what_it_gained_and_what_it_cost():
         "good": {"seconds": 120, "gib": 2},
         "near": {"seconds": 5400, "gib": 2.25},
     }
-    head, before, first, good, near, twin, torn = rows(made, costs)
+    head, before, first, good, near, torn = rows(made, costs)
     words = [HEADLINE[TOOL], HEADLINE[EXACT]]
     over = [f"{one}, points over first" for one in words]
     assert head == ["cell", "what differs", *words, *over, "time", "GiB"]
@@ -65,7 +64,6 @@ def test_a_row_has_the_figures_of_a_cell_what_it_gained_and_what_it_cost():
     assert good[4:] == ["+25.0 [+15.0, +35.0], beyond noise"] * 2 + ["2 min", "2"]
     assert near[4:] == ["-5.0 [-15.0, +5.0]"] * 2 + ["90 min", "2.25"]
     assert before[0] == "before" and before[4].startswith("-25.0 ") and before[6:] == ["-", "-"]
-    assert twin[2:] == ["as good", "-", "-", "-", "-", "-"]
     assert torn[2:] == ["failed", "-", "-", "-", "-", "-"]
     narrow = rows(made, costs, differs=False)
-    assert narrow == [[row[0], *row[2:]] for row in (head, before, first, good, near, twin, torn)]
+    assert narrow == [[row[0], *row[2:]] for row in (head, before, first, good, near, torn)]

@@ -67,14 +67,6 @@ def test_the_p_of_all_cells_are_corrected_together() -> None:
     assert alone.beyond_noise and not among.beyond_noise
 
 
-def test_a_cell_that_is_the_same_as_another_takes_its_figures_and_adds_no_comparison() -> None:
-    twin = row("same", "good")
-    table = made(first=cell(50), good=cell(57), twin=twin)
-    assert table.cells[2].figures == table.cells[1].figures
-    assert table.cells[2].differences == table.cells[1].differences
-    assert table.cells[1].differences == made(first=cell(50), good=cell(57)).cells[1].differences
-
-
 def test_without_the_first_cell_nothing_is_compared() -> None:
     table = made(first=row("failed", "diverged"), other=cell(50))
     assert not table.cells[1].differences and table.cells[1].figures

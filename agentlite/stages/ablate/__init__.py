@@ -9,7 +9,6 @@ import msgspec
 from msgspec.structs import replace
 
 from agentlite.config import resolve
-from agentlite.config.resolve import Given
 from agentlite.config.settings import AblateSettings, default
 from agentlite.core import console
 from agentlite.core.errors import UserError, nearest
@@ -23,13 +22,9 @@ from agentlite.scoring.metrics import dialogs, step_metrics
 from agentlite.scoring.metrics.figures import DONE, read_metrics
 from agentlite.scoring.metrics.summarize import Scores
 from agentlite.scoring.predictions import read_scores
-from agentlite.scoring.preference_pairs import read_pairs
 from agentlite.stages.ablate.cells import (
-    CANDIDATES,
-    PAIRED,
     Ablation,
     Cell,
-    part_of,
     read_ablation,
     with_commands,
 )
@@ -40,7 +35,6 @@ from agentlite.workspace.model_source import find_model
 from agentlite.workspace.stage_folder import Result, RunTarget
 
 TABLE, COSTS = "table.json", "costs.json"
-SHARED = "(all cells)"  # in commands.jsonl: what is done once
 
 
 def run(settings: AblateSettings, target: RunTarget) -> Result:
@@ -55,8 +49,7 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
     if not (is_live and ablation.acts(ablation.by)):
         data = stage_folder.find_finished(settings.data, target.run, "prep").outputs
     model = find_model(ablation.model, target.run, target.begun).digest
-    sampled = _find_candidates(ablation, cells, model, settings.candidates)
-    once, cells = with_commands(ablation, cells, sampled)
+    once, cells = with_commands(ablation, cells, settings.candidates)
     splits = [data[name][:16] for name in sorted(data) if name.startswith(SPLITS)]
     plan = plan_of(
         "ablate",
@@ -72,14 +65,14 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
     def work() -> Work:
         stage = yield {
             "by": ablation.by,
-            "candidates": sampled or ("sampled once" if ablation.is_paired else "none"),
+            "candidates": settings.candidates or ("sampled once" * ablation.is_paired or "none"),
             "cells": {cell.name: cell.differs for cell in cells},
         }
         scores: dict[str, Scores] = {}
         with note_signals() as caught:
             journal = CommandJournal(stage.folder, caught, retry=settings.retry)
-            commands = [once[:1], *(cell.commands for cell in cells)]
-            left = {command.folder for chain in commands for command in journal.left(chain)}
+            chains = [once[:1], *(cell.commands for cell in cells)]
+            left = {one.folder for chain in chains for one in chain[len(journal.ended(chain)) :]}
             stage.expect(JOURNAL, len(journal.rows) + len(left))
             for command in once:
                 _run_shared(journal, command)
@@ -89,17 +82,17 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
             metric = settings.metric
             if is_live:
                 metric = _metric_of_world(metric, set().union(*scores[start.name].values()))
-            rows = _run_cells(ablation, journal, cells, scores)
+            rows = []
+            for number, cell in enumerate(cells, 1):
+                console.notice(f"ablate: cell {number} of {len(cells)}, {cell.name}")
+                rows.append(_run_cell(ablation, journal, cell, scores))
             if caught:
                 raise Stopped(caught[0])
         table = ablation_table(
             ablation.by, settings.split, metric, first, rows, scores, settings.seed
         )
         write_json(stage.folder / TABLE, table)
-        # a cell that is the same as another was not run here, though it may have been once
-        run_here = zip(cells, rows, strict=True)
-        homes = {cell.name: cell.home for cell, row in run_here if row.state != "same"}
-        write_json(stage.folder / COSTS, journal.costs(homes))
+        write_json(stage.folder / COSTS, journal.costs({cell.name: cell.home for cell in cells}))
         return [TABLE, COSTS], {**_figures(table, rows), "grid": grid}
 
     result = run_stage(
@@ -159,53 +152,21 @@ def key_figure(figures: Mapping[str, Any]) -> str:
 
 
 def _given_to_all(ablation: Ablation, cells: Sequence[Cell]) -> dict[str, Any]:
-    """What the user set for the stages of every cell, by `command.setting`."""
+    """The settings of the stages of every cell, by `command.setting`."""
     by_cell = {name for cell in cells for name in cell.sets}
-    unset = Given(profile=ablation.given.profile)
-    changed: dict[str, Any] = {}
-    for command in (*ablation.commands, "eval"):
-        given, usual = (
-            resolve.plain_settings(resolve.resolve(command, layers).settings)
-            for layers in (ablation.given, unset)
-        )
-        changed |= {
-            f"{command}.{key}": value for key, value in given.items() if value != usual[key]
-        }
-    return {name: value for name, value in changed.items() if name not in by_cell}
-
-
-def _find_candidates(ablation: Ablation, cells: Sequence[Cell], model: str, named: str) -> str:
-    """The stage with candidates: the one that is named, or the pairs of the workspace, if they are
-    those that would be sampled; "" if they are to be sampled here. `model`: the digest of the one
-    that answers.
-    """
-    if not ablation.is_paired or named:
-        return named if ablation.is_paired else ""
-    stored = stage_folder.read(ablation.run / PAIRED)
-    changes = any(cell.of(CANDIDATES) for cell in cells)
-    begun = stage_folder.is_stage(ablation.folder / CANDIDATES)
-    if changes or begun or not stored.plan or not stored.done:
-        return ""
-    settings = resolve.plain_settings(resolve.resolve(PAIRED, ablation.given).settings)
-    settings |= {"data": ablation.data, "model": ablation.model}
-    is_alike = (
-        "candidates.jsonl" in stored.done.outputs
-        and stored.plan.inputs.get("model") == model
-        and all(
-            settings.get(key) == value
-            for key, value in stored.plan.settings.items()
-            if key in settings and part_of(f"{PAIRED}.{key}") == CANDIDATES
-        )
-    )
-    if not is_alike or stored.problem():
-        return ""
-    console.notice(f"ablate: the candidates are those of {PAIRED}, which were sampled alike")
-    return PAIRED
+    return {
+        name: value
+        for command in (*ablation.commands, "eval")
+        for key, value in resolve.plan_settings(
+            command, resolve.resolve(command, ablation.given).settings
+        ).items()
+        if (name := f"{command}.{key}") not in by_cell
+    }
 
 
 def _run_shared(journal: CommandJournal, command: CellCommand) -> None:
     """Runs what all cells need. Raises UserError where it fails."""
-    [row] = journal.ended([command]) or [journal.run(SHARED, command)]
+    [row] = journal.ended([command]) or [journal.run(command)]
     if row.exit_code:
         raise UserError(
             row.problem,
@@ -215,63 +176,25 @@ def _run_shared(journal: CommandJournal, command: CellCommand) -> None:
         )
 
 
-def _run_cells(
-    ablation: Ablation, journal: CommandJournal, cells: Sequence[Cell], scores: dict[str, Scores]
-) -> list[CellRow]:
-    """Runs what is not done of each cell, unless another cell was trained on the same pairs with
-    the same settings. Adds the scores of those that were evaluated.
-    """
-    twins: dict[str, str] = {}  # the names of cells by all that decides what comes out
-    rows = []
-    for number, cell in enumerate(cells, 1):
-        done = journal.ended(cell.commands)
-        if len(done) < len(cell.commands) and not (done and done[-1].exit_code):
-            console.notice(f"ablate: cell {number} of {len(cells)}, {cell.name}")
-        ended = iter(done)
-        *_, training, evaluation = cell.commands
-        for command in cell.commands:
-            if command is training:
-                decides = _what_decides(ablation, cell, journal.folder)
-                twin = twins.setdefault(decides, cell.name)
-                if twin != cell.name:
-                    rows.append(
-                        CellRow(name=cell.name, differs=cell.differs, state="same", note=twin)
-                    )
-                    break
-            row = next(ended, None) or journal.run(cell.name, command)
-            if row.exit_code:
-                console.notice(f"ablate: {cell.name} failed: {row.problem}")
-                failed = CellRow(
-                    name=cell.name,
-                    differs=cell.differs,
-                    state="failed",
-                    note=row.problem,
-                    command=row.command,
-                )
-                rows.append(failed)
-                break
-            if command is training:
-                # a finished stage carries nothing on: its checkpoints are much, and are of no use
-                shutil.rmtree(journal.folder / command.folder / "checkpoints", ignore_errors=True)
-        else:
-            folder = journal.folder / evaluation.folder
-            rows.append(_evaluated(cell, folder, ablation.by, scores))
-    return rows
-
-
-def _what_decides(ablation: Ablation, cell: Cell, folder: Path) -> str:
-    """All that a trained cell depends on, and other cells do not share. Of its pairs these are the
-    texts: by how much one is better, which most weights change, no trainer reads.
-    """
-    pairs: list[object] = []
-    if ablation.is_paired:
-        stage = folder / cell.commands[-3].folder
-        done = stage_folder.read(stage).done
-        pairs.append(done.outputs["records.jsonl"] if done else "")
-        for pair in read_pairs(stage / "pairs.jsonl"):
-            answers = [(side.text, side.ended) for side in (pair.chosen, pair.rejected)]
-            pairs.append([*pair.step, pair.protocol, *answers])
-    return digest(plain([cell.of(ablation.by), pairs]))
+def _run_cell(
+    ablation: Ablation, journal: CommandJournal, cell: Cell, scores: dict[str, Scores]
+) -> CellRow:
+    """Runs what is not done of a cell, and adds its scores."""
+    ended = iter(journal.ended(cell.commands))
+    for command in cell.commands:
+        row = next(ended, None) or journal.run(command)
+        if row.exit_code:
+            console.notice(f"ablate: {cell.name} failed: {row.problem}")
+            return CellRow(
+                name=cell.name,
+                differs=cell.differs,
+                state="failed",
+                note=row.problem,
+                command=row.command,
+            )
+        # a finished stage carries nothing on: its checkpoints are much, and are of no use
+        shutil.rmtree(journal.folder / command.folder / "checkpoints", ignore_errors=True)
+    return _evaluated(cell, journal.folder / command.folder, ablation.by, scores)
 
 
 def _evaluated(cell: Cell, folder: Path, model: str, scores: dict[str, Scores]) -> CellRow:

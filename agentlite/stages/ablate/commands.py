@@ -1,9 +1,8 @@
-"""The commands of cells, each in a process of its own: answers, time, memory, and a journal."""
+"""The commands of cells, each in a process of its own, and a journal of those that have ended."""
 
 import contextlib
 import ctypes
 import json
-import os
 import shlex
 import signal
 import subprocess
@@ -19,7 +18,7 @@ from msgspec import Struct
 
 from agentlite.core import console
 from agentlite.core.errors import DISK, GATE, LOCKED, OTHER_PLAN, UserError
-from agentlite.core.row_files import Appender, disk_errors, whole_lines_end
+from agentlite.core.row_files import Appender, disk_errors, read_rows
 from agentlite.engine.watch import Stopped
 from agentlite.workspace import stage_folder
 
@@ -42,18 +41,15 @@ class CellCommand(NamedTuple):
 
 
 class EndedCommand(Struct, frozen=True, kw_only=True):
-    """A row of commands.jsonl: a command that has ended by itself, whole or with an error.
-
-    `folder`: that of its stage, in the folder of the ablation; `gib`: the most memory that it took,
-    of the GPU if it trained on one, else of its process.
+    """A row of commands.jsonl: a command that has ended by itself, whole or with an error. `gib`:
+    the most memory of a GPU that its training took.
     """
 
-    cell: str
     folder: str
     command: str
     exit_code: int
     seconds: float
-    gib: float
+    gib: float | None = None
     problem: str = ""
 
 
@@ -63,7 +59,6 @@ class CommandRun(Struct, frozen=True):
     exit_code: int
     answer: dict[str, Any]
     seconds: float
-    gib: float
 
     @property
     def problem(self) -> str:
@@ -73,9 +68,8 @@ class CommandRun(Struct, frozen=True):
         if error := self.answer.get("error"):
             place = f"{error['location']}: " if error["location"] else ""
             return " ".join(f"{place}{error['problem']}".split())
-        if self.exit_code < 0:
-            name = signal.Signals(-self.exit_code).name
-            return f"killed by {name}{': out of memory?' if name == 'SIGKILL' else ''}"
+        if self.exit_code == -signal.SIGKILL:
+            return "killed by SIGKILL: out of memory?"
         return f"ended with exit code {self.exit_code}"
 
 
@@ -89,40 +83,34 @@ def run_command(words: Sequence[str], caught: Sequence[int]) -> CommandRun:
     if caught:
         raise Stopped(caught[0])
     started = time.monotonic()
-    with tempfile.TemporaryFile() as stdout:
-        process = subprocess.Popen(
+    with (
+        tempfile.TemporaryFile() as stdout,
+        subprocess.Popen(
             [sys.executable, "-m", "agentlite", *words, "--json"],
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             start_new_session=True,
             preexec_fn=_die_with_parent,
-        )
+        ) as process,
+    ):
         passed_on = False
         try:
-            while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
+            while process.poll() is None:
                 if caught and not passed_on:
                     process.send_signal(caught[0])
                     passed_on = True
                 time.sleep(LOOK)
         except BaseException:
             process.kill()
-            process.wait()
             raise
-        _, status, usage = ended
-        process.returncode = os.waitstatus_to_exitcode(status)
         stdout.seek(0)
         answer = None
         with contextlib.suppress(ValueError):
             answer = json.load(stdout)
     if caught:
         raise Stopped(caught[0])
-    scale = 1 if sys.platform == "darwin" else 1024
-    return CommandRun(
-        process.returncode,
-        answer if isinstance(answer, dict) else {},
-        round(time.monotonic() - started, 1),
-        round(usage.ru_maxrss * scale / 2**30, 2),
-    )
+    seconds = round(time.monotonic() - started, 1)
+    return CommandRun(process.returncode, answer if isinstance(answer, dict) else {}, seconds)
 
 
 def _die_with_parent() -> None:
@@ -135,25 +123,19 @@ def _die_with_parent() -> None:
 
 class CommandJournal:
     """commands.jsonl: what was run for the cells. A command that is in it is not run again, as long
-    as its stage is as it was left; one that failed is run again only on request.
+    as its stage is there; one that failed is run again only on request.
     """
 
     def __init__(self, folder: Path, caught: Sequence[int], *, retry: bool):
         self.folder, self.caught, self.retry = folder, caught, retry
-        self.path = folder / JOURNAL
-        self.rows = list[EndedCommand]()
-        whole = self.path.read_bytes()[: whole_lines_end(self.path)] if self.path.exists() else b""
-        for line in whole.splitlines():
-            # a row that cannot be read is left out: its command is run again, and finds itself done
-            with contextlib.suppress(msgspec.MsgspecError):
-                self.rows.append(msgspec.json.decode(line, type=EndedCommand))
+        with Appender(folder / JOURNAL):  # cuts a torn line
+            pass
+        self.rows = [msgspec.convert(row, EndedCommand) for row in read_rows(folder / JOURNAL)]
 
     def ended(self, commands: Sequence[CellCommand]) -> list[EndedCommand]:
         """Of commands that build on each other, the rows of the first ones that are not to be run
-        again; one that failed is the last.
-
-        Such a row is the last one of its stage, of the same command, and younger than the rows
-        before it; and the stage is as it was left.
+        again; one that failed is the last. Such a row is the last one of its stage, of the same
+        command, and younger than the rows before it.
         """
         last = {row.folder: number for number, row in enumerate(self.rows)}
         ended, newest = list[EndedCommand](), -1
@@ -162,24 +144,18 @@ class CommandJournal:
             row = self.rows[number] if number > newest else None
             if row is None or row.command != command.typed or (row.exit_code and self.retry):
                 break
-            if row.exit_code:
-                return [*ended, row]
-            folder = self.folder / command.folder  # a stage, or all evaluations in a folder of them
-            is_stage = stage_folder.is_stage(folder)
-            stages = [folder] if is_stage else stage_folder.stages_in(folder, "*/*")
-            stored = [stage_folder.read(stage) for stage in stages]
-            if not stored or any(not stage.done or stage.problem() for stage in stored):
+            # a stage, or the evaluations in a folder of them
+            folder = self.folder / command.folder
+            stages = [folder, *stage_folder.stages_in(folder, "*/*")]
+            if not row.exit_code and not any(map(stage_folder.is_finished, stages)):
                 break
             ended.append(row)
             newest = number
+            if row.exit_code:
+                break
         return ended
 
-    def left(self, commands: Sequence[CellCommand]) -> Sequence[CellCommand]:
-        """Those of a cell that are to be run: none behind one that failed."""
-        ended = self.ended(commands)
-        return () if ended and ended[-1].exit_code else commands[len(ended) :]
-
-    def run(self, cell: str, command: CellCommand) -> EndedCommand:
+    def run(self, command: CellCommand) -> EndedCommand:
         """Runs a command. A stage that was finished with other settings, because the cell of that
         name was another one, is started over.
         """
@@ -193,27 +169,22 @@ class CommandJournal:
             )
             run = run_command([*command.words, "--force"], self.caught)
         if run.exit_code in OF_THE_MACHINE:
-            error = {"problem": run.problem, "fix": "", "location": command.typed}
-            error |= run.answer.get("error", {})
+            error = run.answer["error"]
             raise UserError(
-                error["problem"],
-                error["fix"],
-                location=error["location"],
-                exit_code=run.exit_code,
+                error["problem"], error["fix"], location=error["location"], exit_code=run.exit_code
             )
         # a gate that is not passed is a finding about a model that was measured
         is_gate = run.exit_code == GATE
         row = EndedCommand(
-            cell=cell,
             folder=command.folder,
             command=command.typed,
             exit_code=0 if is_gate else run.exit_code,
             seconds=run.seconds,
-            gib=run.answer.get("figures", {}).get("gpu_gib", run.gib),
+            gib=run.answer.get("figures", {}).get("gpu_gib"),
             problem="" if is_gate else run.problem,
         )
         self.rows.append(row)
-        with Appender(self.path) as file:
+        with Appender(self.folder / JOURNAL) as file:
             file.append(msgspec.to_builtins(row))
         return row
 
@@ -224,7 +195,7 @@ class CommandJournal:
         return {
             cell: {
                 "seconds": round(sum(row.seconds for row in rows), 1),
-                "gib": max(row.gib for row in rows),
+                "gib": max(row.gib or 0.0 for row in rows),
             }
             for cell, home in cells.items()
             if (rows := [row for row in self.rows if row.folder.startswith(f"{home}/")])

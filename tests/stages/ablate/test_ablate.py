@@ -1,5 +1,5 @@
-"""agentlite ablate: what is equal is run once, what fails is a row, and nothing is run twice; with
-commands that leave the files of a stage without a model.
+"""agentlite ablate: what cells share is run once, what fails is a row, and nothing is run twice;
+with commands that leave the files of a stage without a model.
 """
 
 import json
@@ -79,9 +79,9 @@ class Commands:
         for part, (code, problem) in self.fails.items():
             if part in " ".join(words):
                 error = {"location": "", "problem": problem, "fix": ""}
-                return CommandRun(code, {"error": error}, 1.0, 0.5)
+                return CommandRun(code, {"error": error}, 1.0)
         getattr(self, words[0])(words, folder)
-        return CommandRun(0, {"figures": {}}, 2.0, 1.5)
+        return CommandRun(0, {"figures": {}}, 2.0)
 
     def count(self, command: str) -> int:
         return sum(words[0] == command for words in self.ran)
@@ -269,21 +269,6 @@ def test_a_run_that_was_stopped_ends_with_the_same_table(
     ablate(run)
     assert (run / "ablate/table.json").read_bytes() == (whole / "ablate/table.json").read_bytes()
     assert len(ran.ran) - before == 12 - after  # nothing that had ended was run again
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("weights", "ranked"), [("{}", 3), ("{timing_quality: 0.5}", 4)])
-def test_weightings_that_give_the_same_pairs_are_trained_once(
-    run: Path, ran: Commands, weights: str, ranked: int
-) -> None:
-    """Also where they make the same answers better by other totals."""
-    regrid(run, GRID.replace("settings:", f"  again: {weights}\nsettings:"))
-    ablate(run)
-    assert ran.count("dpo") == 4 and ran.count("pairs") == ranked
-    twin = cells(run)["again, beta=0.1"]
-    assert (twin["state"], twin["note"]) == ("same", "default, beta=0.1")
-    assert twin["figures"] == cells(run)["default, beta=0.1"]["figures"]
-    assert twin["differences"] == cells(run)["default, beta=0.1"]["differences"]
 
 
 @pytest.mark.long
