@@ -185,7 +185,7 @@ MISTAKES: dict[str, list[Mistake]] = {
         Mistake("A pointer of Git LFS", "prep rows.jsonl", 2, {"rows.jsonl": LFS}),
         Mistake("UTF-16", "prep rows.jsonl", 2, {"rows.jsonl": GOOD.decode().encode("utf-16")}),
         Mistake("Broken JSON over several lines", "prep rows.json", 4, {"rows.json": SPREAD}),
-        Mistake("A program", "prep make.py", 4, {"make.py": b"import json\nprint(json)\n"}),
+        Mistake("A program", "prep make.py", 2, {"make.py": b"import json\nprint(json)\n"}),
         Mistake("An empty file", "prep rows.jsonl", 4, {"rows.jsonl": b""}),
         Mistake("A file that is misspelt", "prep rwos.jsonl", 2, HAS_ROWS),
     ],

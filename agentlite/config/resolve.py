@@ -186,10 +186,8 @@ def _assignment(text: str, command: str) -> tuple[dict[str, Any], str] | None:
     try:
         parsed = yaml_files.parse(value)
     except (yaml.YAMLError, RecursionError) as error:
-        words, fix = yaml_files.in_words(error)
-        raise UserError(
-            f"'{value[:80]}' cannot be read as YAML: {words}.", fix, location=f"--set {name}"
-        ) from error
+        problem = f"'{value[:80]}' cannot be read as YAML: {yaml_files.problem_of(error)}."
+        raise UserError(problem, "Put the text in quotes.", location=f"--set {name}") from error
     for part in reversed(inner):
         parsed = {part: parsed}
     return ({key: parsed}, f"--set {name}") if section == command else None
