@@ -229,14 +229,14 @@ class RetrieverSettings(Struct, frozen=True, kw_only=True):
     """maximum tokens of a question or tool; the rest is not read"""
     negatives: Annotated[Whole, TRAINING, COMMON] = 1
     """hard negatives for each right tool: wrong tools that look right"""
-    num_epochs: Annotated[Positive | None, Flag("-e --epochs"), TRAINING, COMMON] = None
-    """passes over the training pairs [1; 10 for a static model]"""
+    num_epochs: Annotated[Positive, Flag("-e --epochs"), TRAINING, COMMON] = 1.0
+    """passes over the training pairs"""
     max_steps: Annotated[Whole | None, TRAINING, COMMON] = None
     """optimizer steps; 0 only builds the index [as --num-epochs says]"""
     batch_size: Annotated[Count, Flag("-b --bs"), TRAINING, COMMON] = 32
     """pairs per batch; the tools of the other pairs are negatives too"""
-    learning_rate: Annotated[NonNegative | None, Flag("--lr"), TRAINING, COMMON] = None
-    """peak learning rate [2e-4; 0.02 for a static model]"""
+    learning_rate: Annotated[NonNegative, Flag("--lr"), TRAINING, COMMON] = 2e-4
+    """peak learning rate"""
     warmup_ratio: Annotated[Share, TRAINING, NO_FLAG] = 0.1
     """share of the steps for the warm-up of the learning rate"""
     lr_scheduler: Annotated[Scheduler, TRAINING] = "linear"
@@ -255,11 +255,6 @@ class RetrieverSettings(Struct, frozen=True, kw_only=True):
     """trackers that follow the run, in addition to metrics.jsonl; wandb sends figures away"""
     trl: Annotated[dict[str, Any], NO_FLAG] = {}
     """any other argument of sentence-transformers' trainer"""
-
-    @property
-    def epochs(self) -> float:
-        """As the user set them, or as the model's kind has them once that is known."""
-        return self.num_epochs or 1.0
 
 
 class TrainerSettings(Struct, frozen=True, kw_only=True):
@@ -329,10 +324,6 @@ class SftSettings(TrainerSettings, frozen=True, kw_only=True):
     model: Annotated[Model, DATA, COMMON] = ""
     """model to start from: alias, path, hub id or earlier stage [the model of prep]"""
     learning_rate: Annotated[NonNegative, Flag("--lr"), TRAINING, COMMON] = 2e-4
-    segment_weights: Annotated[
-        Literal["none", "react", "hermes", "qwen", "alpha_umi", "agentflan"], LOSS
-    ] = "none"
-    """how much tool calls count relative to text in the loss: a table of ms-swift's loss_scale"""
     packing: Annotated[bool, ENGINE] = False
     """put several rows into one sequence (needs CUDA)"""
     batch_tokens: Annotated[Count, ENGINE] = 8192

@@ -22,7 +22,7 @@ from agentlite.engine import adapter, local_sampler, trainer, watch
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded, Loading, load, loading_of, prepare
 from agentlite.engine.planning.estimate import kept_in_training
-from agentlite.engine.weighted_loss import (
+from agentlite.engine.summed_loss import (
     SummedLoss,
     check_head,
     collate,
@@ -40,18 +40,11 @@ MEASURES = {
     "sampled_share": "sampled_share",
     "completions/mean_length": "new_tokens",
 }
-FIXED = dict.fromkeys(
-    (
-        "packing",
-        "padding_free",
-        "loss_type",
-        "completion_only_loss",
-        "assistant_only_loss",
-        "dataset_kwargs",
-        "remove_unused_columns",
-    ),
-    "A step's rows are sampled, and its loss is the divergence from the teacher.",
-)
+# a step's rows are sampled, and its loss is the divergence from the teacher
+TAKEN = {
+    *("packing", "padding_free", "loss_type", "completion_only_loss", "assistant_only_loss"),
+    *("dataset_kwargs", "remove_unused_columns"),
+}
 LAST = 5  # steps that the figures are the mean of
 UNLIKELY = 1e-4  # times the teacher's probability: so low, the reverse KL has next to no gradient
 
@@ -150,7 +143,7 @@ def train(
 
 def check(settings: DistillSettings) -> None:
     """See trainer.check."""
-    trainer.check("distill", settings, "SFTConfig", fixed=FIXED)
+    trainer.check("distill", settings, "SFTConfig", TAKEN)
 
 
 def longest(prompt: DistillPrompt, settings: DistillSettings) -> int:

@@ -18,11 +18,6 @@ MEASURES = {
     "logps/chosen": "chosen_logp",
     "logps/rejected": "rejected_logp",
 }
-OURS_OF_TRL = {
-    "loss_weights": "label_smoothing",
-    "precompute_ref_log_probs": "reference_free",
-    "truncation_mode": "max_length",
-}
 LAST = 5  # steps that the figures at the end are the mean of
 
 
@@ -78,7 +73,8 @@ def train(
 
 def check(settings: DpoSettings) -> None:
     """See trainer.check."""
-    trainer.check("dpo", settings, "DPOConfig", OURS_OF_TRL)
+    taken = ("loss_weights", "precompute_ref_log_probs", "truncation_mode")
+    trainer.check("dpo", settings, "DPOConfig", taken)
 
 
 def arguments(settings: DpoSettings, folder: Path, micro: trainer.Schedule) -> Any:

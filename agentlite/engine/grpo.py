@@ -6,7 +6,7 @@ their weights, takes the group's mean away and divides by what `scale_rewards` s
 the standard deviation of the group plus 1e-4; with `component` it scales each component before it
 adds them up.
 
-What is simpler here than in general GRPO, since settings that would break it are refused (FIXED):
+What is simpler here than in general GRPO, since settings that would break it are refused (TAKEN):
 - Each answer is used for one update (num_iterations 1), and all answers of a step are sampled
   before it. The policy that sampled them is the one that is updated: the ratio of the two is 1, TRL
   takes the log-probabilities of the sampler from the forward pass of the update, and clipping
@@ -51,24 +51,13 @@ MEASURES = {  # of GRPO and PPO, where they are logged: Unsloth's loss on CUDA h
     "sampling/importance_sampling_ratio/mean": "importance",
     "sampling/importance_sampling_ratio/max": "importance_max",
 }
-OURS_OF_TRL = {
-    "num_generations": "group_size",
-    "max_completion_length": "max_new_tokens",
-    "importance_sampling_level": "loss_type",
-    "multi_objective_aggregation": "scale_rewards",
-    "reward_weights": "weights",
-    "use_vllm": "vllm",
-    "vllm_mode": "vllm",
-    "shuffle_dataset": "seed",
-    "log_completions": "out",
-    "generation_batch_size": "gradient_accumulation",
-    "steps_per_generation": "gradient_accumulation",
-}
-FIXED = {
-    "num_iterations": (
-        "Each answer is used once: amid several passes a run could not be carried on."
-    ),
-    "disable_dropout": "Policy and reference are compared without dropout.",
+# of TRL's arguments; amid several passes over an answer (num_iterations) a run could not be carried
+# on, and policy and reference are compared without dropout
+TAKEN = {
+    *("num_generations", "max_completion_length", "importance_sampling_level", "reward_weights"),
+    *("multi_objective_aggregation", "use_vllm", "vllm_mode", "shuffle_dataset"),
+    *("log_completions", "generation_batch_size", "steps_per_generation", "num_iterations"),
+    "disable_dropout",
 }
 # What else a loss is in TRL's configuration, where its name does not say it all. The ratio of cispo
 # is clipped at epsilon_high, and is 1 here; TRL recommends 5 (ScaleRL, arXiv 2510.13786). By
@@ -180,10 +169,8 @@ def _measures_kl(settings: GrpoSettings) -> bool:
 
 def check(settings: GrpoSettings) -> None:
     """See trainer.check."""
-    if settings.advantage == "value":
-        trainer.check("grpo", settings, "SFTConfig", OURS_OF_TRL)
-    else:
-        trainer.check("grpo", settings, "GRPOConfig", OURS_OF_TRL, FIXED)
+    config = "SFTConfig" if settings.advantage == "value" else "GRPOConfig"
+    trainer.check("grpo", settings, config, TAKEN)
 
 
 def _loading(settings: GrpoSettings, source: Source) -> Loading:

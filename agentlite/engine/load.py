@@ -21,7 +21,7 @@ from agentlite.config.settings import (
 )
 from agentlite.config.torch_builds import Unusable, unusable
 from agentlite.core import console
-from agentlite.core.errors import MODEL, NETWORK, OUT_OF_MEMORY, UserError
+from agentlite.core.errors import MODEL, OUT_OF_MEMORY, UserError
 from agentlite.core.row_files import disk_errors
 from agentlite.engine import load_dtype, load_libraries, on_gpu
 from agentlite.workspace import hub
@@ -136,21 +136,7 @@ def weights_folder(base: str) -> Path:
     """
     if base in EMBEDDED:
         return _embedded_weights(base)
-    folder = Path(base) if Path(base).is_dir() else hub.model_snapshot(base)
-    refuse_damaged(folder)
-    return folder
-
-
-def refuse_damaged(folder: Path) -> None:
-    """Raises UserError 5 for a file of weights that is cut, or longer than its header says."""
-    from safetensors import SafetensorError, safe_open
-
-    for path in sorted(folder.rglob("*.safetensors")):
-        try:
-            with safe_open(path, "numpy"):
-                pass
-        except (SafetensorError, OSError) as error:
-            raise _damaged(path, str(error)) from error
+    return Path(base) if Path(base).is_dir() else hub.model_snapshot(base)
 
 
 def _refuse_not_finite(model: Any, folder: Path) -> None:
@@ -161,12 +147,12 @@ def _refuse_not_finite(model: Any, folder: Path) -> None:
 
     for name, weights in model.named_parameters():
         if weights.is_floating_point() and not weights.sum(dtype=torch.float32).isfinite():
-            raise _damaged(folder, f"{name} holds what is not a number (NaN or infinite)")
-
-
-def _damaged(place: Path, why: str) -> UserError:
-    problem, fix = f"the weights are damaged: {why}.", "Fetch the model again."
-    return UserError(problem, fix, location=str(place), exit_code=MODEL)
+            raise UserError(
+                f"the weights are damaged: {name} holds what is not a number (NaN or infinite).",
+                "Fetch the model again.",
+                location=str(folder),
+                exit_code=MODEL,
+            )
 
 
 def _embedded_weights(alias: str) -> Path:
@@ -429,28 +415,18 @@ def unsloth_checkpointing() -> str | bool:
     return "unsloth" if on_gpu() else False
 
 
-def explained(error: Exception, name: str, quantized: bool = False) -> Exception:
-    """A library's exception as an error that a user can fix; unknown ones as they are."""
+def explained(error: Exception, name: str, quantized: bool = False) -> UserError:
+    """A library's exception as an error that names the model."""
     if isinstance(error, UserError):
         return error
     if is_out_of_memory(error):
         return _too_large(name, quantized)
-    text = " ".join(str(error).split())[:300]
-    if "trust_remote_code" in str(error):
-        problem = "it needs its own code, which agentlite never runs."
-        fix, code = "Choose a model that transformers knows by itself.", MODEL
-    elif "connect" in text.lower() or "offline" in text.lower():
-        problem = f"the model cannot be fetched: {text}"
-        fix, code = "Check the network or HF_ENDPOINT, or name a folder.", NETWORK
-    elif (
-        isinstance(error, OSError | ValueError | KeyError | RuntimeError | ImportError)
-        or type(error).__module__ != "builtins"  # a library's own
-    ):
-        problem, code = f"the model cannot be loaded: {text}", MODEL
-        fix = "Run with --debug to see where."
-    else:
-        return error
-    return UserError(problem, fix, location=name, exit_code=code)
+    return UserError(
+        f"the model cannot be loaded: {' '.join(str(error).split())[:300]}",
+        "Fetch it again if its files are damaged; --debug shows where it failed.",
+        location=name,
+        exit_code=MODEL,
+    )
 
 
 def _too_large(name: str, quantized: bool) -> UserError:

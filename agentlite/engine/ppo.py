@@ -22,7 +22,7 @@ from agentlite.core.row_files import read_rows, write_rows
 from agentlite.engine import adapter, checkpoints, grpo, trainer
 from agentlite.engine.load import Loaded
 from agentlite.engine.planning.estimate import kept_in_training
-from agentlite.engine.weighted_loss import (
+from agentlite.engine.summed_loss import (
     SummedLoss,
     check_head,
     collate,

@@ -15,7 +15,6 @@ from agentlite.config.settings import (
     DistillSettings,
     DpoSettings,
     GrpoSettings,
-    SftSettings,
     TrainerSettings,
 )
 from agentlite.core import distributed
@@ -85,7 +84,7 @@ def _of_deepspeed(command: str, settings: TrainerSettings) -> Mistakes:
             fix = "Add --engine hf --deepspeed deepspeed/zero2.json, or start it without torchrun."
             yield "deepspeed", problem, fix
         return
-    zero = processes.read_deepspeed(settings.deepspeed).get("zero_optimization")
+    processes.read_deepspeed(settings.deepspeed)
     if command not in processes.TOGETHER:
         fix = f"Leave it out: {' and '.join(processes.TOGETHER)} take it."
         yield "deepspeed", f"{command} runs in one process.", fix
@@ -101,10 +100,6 @@ def _of_deepspeed(command: str, settings: TrainerSettings) -> Mistakes:
         start = f"torchrun --nproc_per_node 2 -m -- agentlite {command} ..."
         problem = "needs a launcher, and this process has none."
         yield "deepspeed", problem, f"Start {start} (1: one card)."
-    weighted = getattr(settings, "segment_weights", "none") != "none"
-    if weighted and isinstance(zero, dict) and zero.get("stage") == 3:
-        problem = "ZeRO-3 loses a part of the gradients of tokens with weights."
-        yield "segment_weights", problem, "Take --deepspeed deepspeed/zero2.json."
 
 
 def of_embeddings(settings: TrainerSettings) -> Mistakes:
@@ -117,12 +112,6 @@ def of_embeddings(settings: TrainerSettings) -> Mistakes:
         problem += "there: it would train them whole."
         fix = "Add --engine hf, or leave them out: sft trains the rows of untrained marks anyway."
         yield "lora_target_modules", problem, fix
-
-
-def of_packing(settings: SftSettings) -> Mistakes:
-    if settings.packing and settings.segment_weights != "none":
-        problem = "the tokens of packed rows cannot have weights."
-        yield "segment_weights", problem, "Leave --packing out."
 
 
 def of_loss(settings: DpoSettings) -> Mistakes:

@@ -12,17 +12,14 @@ from agentlite.retrieval.tool_pool import ToolPool
 from agentlite.retrieval.training_pairs import TrainingPair, batches, with_wrong
 from agentlite.workspace.model_source import MADE, Source
 
-FIXED = {
-    "gradient_accumulation_steps": "A step is one batch: its tools are each other's wrong ones.",
-    "batch_sampler": "The order is agentlite's: no row's right tool stands among another's.",
-    "deepspeed": "A retriever is trained by one process.",
-}
+# a step is one batch of one process, in which no row's right tool stands among another's
+TAKEN = ("batch_sampler", "deepspeed")
 
 
 def schedule(settings: RetrieverSettings, count: int) -> trainer.Schedule:
     """`count`: of pairs. No batch is larger than there are pairs."""
     size = min(settings.batch_size, count)
-    steps = math.ceil(count * settings.epochs / size)
+    steps = math.ceil(count * settings.num_epochs / size)
     return trainer.Schedule(settings.max_steps or max(1, steps), size, 1)
 
 
@@ -77,9 +74,7 @@ def check(settings: RetrieverSettings) -> None:
     """
     from sentence_transformers import SentenceTransformerTrainingArguments
 
-    trainer.check_passed_through(
-        "retriever", settings, SentenceTransformerTrainingArguments, {}, FIXED
-    )
+    trainer.check_passed_through("retriever", settings, SentenceTransformerTrainingArguments, TAKEN)
 
 
 def in_order(dataset: Any, batch_size: int, drop_last: bool, **_: object) -> Any:

@@ -8,7 +8,6 @@ from typing import Any
 from agentlite.config.settings import SftSettings
 from agentlite.engine import adapter, on_gpu, trainer
 from agentlite.engine.load import load, loading_of, prepare
-from agentlite.engine.weighted_loss import check_head, weighted_trainer
 from agentlite.rendering import Encoded
 from agentlite.workspace.model_source import Source
 
@@ -56,25 +55,19 @@ def make_trainer(
     dev: list[Encoded],
     micro: trainer.Schedule,
 ) -> Any:
-    """An SFTTrainer over rows that are tokenised, masked and in order already; one that weighs
-    their tokens where they have weights.
-    """
+    """An SFTTrainer over rows that are tokenised, masked and in order already."""
     from trl import SFTConfig, SFTTrainer
 
     own = {
         "max_length": settings.max_length,
         "packing": packs(settings),
         "dataset_kwargs": {"skip_prepare_dataset": not packs(settings)},
-        "remove_unused_columns": not rows[0].weights,
+        "remove_unused_columns": True,
     }
     shared = trainer.arguments(settings, folder, micro, with_dev=bool(dev))
     # before the model: ZeRO-3 cuts it up while it is read
     configuration = trainer.configuration(SFTConfig, {**own, **shared})
     loaded = load(source, loading_of(settings), trainable=True)
-    trainer_class = SFTTrainer
-    if rows[0].weights:
-        check_head(loaded.model)
-        trainer_class = weighted_trainer(SFTTrainer, loaded.tokenizer.pad_token_id)
     dataset, dev_rows = _dataset(rows), _dataset(dev) if dev else None
     if not packs(settings):
         lengths = [len(row.input_ids) for row in rows]
@@ -84,7 +77,7 @@ def make_trainer(
     for part in filter(None, (dataset, dev_rows)):
         part._unsloth_truncated_to = settings.max_length
     used = {token for row in rows for token in row.input_ids}
-    return trainer.adjust_trainer(trainer_class)(
+    return trainer.adjust_trainer(SFTTrainer)(
         model=adapter.add_adapter(loaded, settings, used),
         args=configuration,
         train_dataset=dataset,
@@ -96,5 +89,5 @@ def make_trainer(
 def _dataset(rows: list[Encoded]) -> Any:
     from datasets import Dataset
 
-    names = ("input_ids", "labels", "weights") if rows[0].weights else ("input_ids", "labels")
-    return Dataset.from_dict({name: [getattr(row, name) for row in rows] for name in names})
+    columns = {name: [getattr(row, name) for row in rows] for name in Encoded._fields}
+    return Dataset.from_dict(columns)

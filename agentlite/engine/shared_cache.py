@@ -1,13 +1,6 @@
-"""The key-value cache of a batch: each prompt once, then a column for each sample and step.
+"""The key-value cache of a batch: each prompt once, then a column for each sample and step."""
 
-Its attention is its own: transformers copies keys and values once for every query head before it
-calls PyTorch's attention with a mask. With three heads to a key and a long prompt that copy is most
-of a step. Here the heads of a group stand beside each other as so many queries of one head.
-"""
-
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -15,9 +8,6 @@ from agentlite.engine.load import Loaded
 
 # The owner of a column of the cache: the number of a sample (0, 1, ...), or one of these.
 PADDING, PROMPT, NOBODY = -2, -1, -3
-GROUPED = "agentlite_grouped"  # the name of the attention below in transformers
-# passed by models whose attention does more than weigh values by a softmax of products
-BEYOND = ("position_bias", "s_aux", "softcap", "sliding_window")
 Step = tuple[int, int, int]  # of a sample: its last id, its number, how many ids came before
 
 
@@ -92,71 +82,12 @@ class SharedCache:
         # as transformers wants it: 0 where seen, the least number elsewhere; one for all heads
         bias = torch.zeros(seen.shape, dtype=self.model.dtype, device=device)
         bias = bias.masked_fill(~seen, torch.finfo(self.model.dtype).min)[:, None]
-        with _grouped_queries(self.model):
-            output = self.model(
-                input_ids=ids,
-                attention_mask=bias,
-                # the position in the sample's own text, not the column: other samples do not count
-                position_ids=self.length[:, None] + before,
-                past_key_values=self.cache,
-                use_cache=True,
-            )
-        return [output.logits[row, : len(answers)] for row, answers in enumerate(active)]
-
-
-@contextmanager
-def _grouped_queries(model: Any) -> Iterator[None]:
-    """Inside, the model attends in groups, where it would use PyTorch's attention (`sdpa`)."""
-    _register()
-    config = model.config.get_text_config()
-    before = config._attn_implementation
-    if before == "sdpa":
-        config._attn_implementation = GROUPED
-    try:
-        yield
-    finally:
-        config._attn_implementation = before
-
-
-@cache
-def _register() -> None:
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-    ALL_ATTENTION_FUNCTIONS.register(GROUPED, attend)
-
-
-def attend(
-    module: Any,
-    query: Any,
-    key: Any,
-    value: Any,
-    attention_mask: Any,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    **others: Any,
-) -> tuple[Any, None]:
-    """As transformers' attention functions are called: query (rows, heads, tokens, size), key and
-    value (rows, key heads, columns, size), mask (rows, 1, tokens, columns) as a bias. The values
-    as (rows, tokens, heads, size).
-    """
-    import torch
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
-
-    rows, heads, tokens, size = query.shape
-    of_key = heads // key.shape[1]
-    masked = attention_mask is not None and attention_mask.shape[1] == 1
-    if of_key == 1 or not masked or any(others.get(name) is not None for name in BEYOND):
-        attended: tuple[Any, None] = sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout, scaling, **others
+        output = self.model(
+            input_ids=ids,
+            attention_mask=bias,
+            # the position in the sample's own text, not the column: other samples do not count
+            position_ids=self.length[:, None] + before,
+            past_key_values=self.cache,
+            use_cache=True,
         )
-        return attended
-    # head number k * of_key + i reads key head k: the heads of a key are neighbours
-    grouped = torch.nn.functional.scaled_dot_product_attention(
-        query.reshape(rows, key.shape[1], of_key * tokens, size),
-        key,
-        value,
-        attn_mask=attention_mask.repeat(1, 1, of_key, 1),
-        dropout_p=dropout,
-        scale=scaling,
-    )
-    return grouped.reshape(rows, heads, tokens, -1).transpose(1, 2).contiguous(), None
+        return [output.logits[row, : len(answers)] for row, answers in enumerate(active)]

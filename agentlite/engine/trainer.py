@@ -10,7 +10,7 @@ import random
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,33 +32,15 @@ from agentlite.workspace import stage_folder
 
 # there once a micro-batch did not fit: how many rows have fitted since
 MICRO_BATCH = "micro_batch.json"
-# what these libraries call a setting of ours; one that they call the same needs no entry
-OURS_OF_TRL = {
-    "num_train_epochs": "num_epochs",
-    "per_device_train_batch_size": "batch_size",
-    "gradient_accumulation_steps": "gradient_accumulation",
-    "warmup_steps": "warmup_ratio",
-    "lr_scheduler_type": "lr_scheduler",
-    "eval_steps": "save_steps",
-    "output_dir": "out",
-}
-ANOTHER_RUN = "A run that is carried on would be another one."
-FIXED = {
-    "auto_find_batch_size": "A micro-batch that does not fit is halved as it is.",
-    **dict.fromkeys(
-        ("logging_steps", "logging_strategy", "logging_first_step"), "metrics.jsonl has every step."
-    ),
-    **dict.fromkeys(
-        ("save_strategy", "eval_strategy", "save_total_limit"), "Checkpoints follow save_steps."
-    ),
-    **dict.fromkeys(
-        ("save_only_model", "ignore_data_skip", "resume_from_checkpoint", "enable_jit_checkpoint"),
-        ANOTHER_RUN,
-    ),
-}
-OURS_OF_PEFT = {
-    "r": "lora_r",
-    "target_modules": "lora_target_modules",
+# arguments of TRL and PEFT that follow from settings with other names, and those that must be as
+# they are: metrics.jsonl has every step, checkpoints follow save_steps, a micro-batch that does not
+# fit is halved, and a run that is carried on is the same run
+TAKEN = {
+    *("num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps"),
+    *("warmup_steps", "lr_scheduler_type", "output_dir", "eval_steps", "eval_strategy"),
+    *("save_strategy", "save_total_limit", "save_only_model", "logging_steps"),
+    *("logging_strategy", "logging_first_step", "auto_find_batch_size", "ignore_data_skip"),
+    *("resume_from_checkpoint", "enable_jit_checkpoint", "r", "target_modules"),
 }
 
 
@@ -276,11 +258,7 @@ def raise_first_rates(scheduler: Any, warmup: int) -> None:
 
 
 def check(
-    command: str,
-    settings: TrainerSettings,
-    config: str,
-    ours: Mapping[str, str] = {},
-    fixed: Mapping[str, str] = {},
+    command: str, settings: TrainerSettings, config: str, taken: Collection[str] = ()
 ) -> None:
     """Needs no rows and no model. `config`: the name of TRL's configuration. Raises UserError 2 for
     settings that this machine, TRL or PEFT cannot use; 5 where a library is missing.
@@ -288,35 +266,27 @@ def check(
     load.prepare(load.loading_of(settings))
     import trl
 
-    check_passed_through(command, settings, getattr(trl, config), ours, fixed)
+    check_passed_through(command, settings, getattr(trl, config), taken)
 
 
 def check_passed_through(
-    command: str, settings: Any, trl: Any, ours: Mapping[str, str], fixed: Mapping[str, str] = {}
+    command: str, settings: Any, config_class: Any, taken: Collection[str] = ()
 ) -> None:
-    """Raises UserError 2 for a key of `trl` or `peft` that the library does not know, that is a
-    setting here, or that is `fixed` for the reason given."""
+    """Raises UserError 2 for a key of `trl` or `peft` that the library does not know, or that
+    agentlite sets itself: one that is `taken`, a setting, or among TAKEN."""
     from peft import LoraConfig
 
-    for name, given, known, own in (
-        ("trl", settings.trl, trl.__dataclass_fields__, {**OURS_OF_TRL, **ours}),
-        ("peft", getattr(settings, "peft", {}), LoraConfig.__dataclass_fields__, OURS_OF_PEFT),
-    ):
-        for key in given:
-            location = f"{command}.{name}.{key}"
-            setting = own.get(key, key)
+    for name, library in (("trl", config_class), ("peft", LoraConfig)):
+        known = library.__dataclass_fields__
+        for key in getattr(settings, name, {}):
+            problem, fix = "", f"`agentlite {command} --help-all` lists the settings."
             # trl.report_to takes the trackers that the setting does not know
-            if setting in ("out", *fields(command)) and key != "report_to":
-                raise UserError(
-                    f"is a setting of agentlite: {command}.{setting}.",
-                    "Set that one.",
-                    location=location,
-                )
-            if reason := {**FIXED, **fixed}.get(key):
-                raise UserError("is fixed.", reason, location=location)
-            if key not in known:
-                fix = nearest(key, known, other="")
-                raise UserError(f"{name} has no such setting.", fix, location=location)
+            if key in (*TAKEN, *taken, *fields(command)) and key != "report_to":
+                problem = "is set by agentlite."
+            elif key not in known:
+                problem, fix = f"{name} has no such setting.", nearest(key, known, other="")
+            if problem:
+                raise UserError(problem, fix, location=f"{command}.{name}.{key}")
 
 
 def train(

@@ -1,7 +1,6 @@
 """Record -> text with trained spans, and text -> calls; the protocols by name."""
 
 from agentlite.rendering.encoding import (
-    TABLES,
     Encoded,
     Prompt,
     encode,
@@ -32,7 +31,6 @@ from agentlite.rendering.renderer import (
 
 __all__ = [
     "PROTOCOLS",
-    "TABLES",
     "Encoded",
     "Mixture",
     "Prompt",

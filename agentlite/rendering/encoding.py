@@ -1,9 +1,6 @@
-"""Rendered text -> token ids, labels and loss weights, for training rows and for prompts."""
+"""Rendered text -> token ids and labels, for training rows and for prompts."""
 
-import re
-from bisect import bisect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from agentlite.core.errors import RowError, UserError
@@ -15,76 +12,11 @@ from agentlite.rendering.template import Template
 IGNORED = -100
 
 
-class WeightTable(NamedTuple):
-    """Marks in an answer, with their weights: of the mark, and of what follows it up to the next
-    one; 1 before the first. `whole`: of a mark that is a whole pattern, alone. `questions`: the
-    weight of the whole answer to a question that contains one of these texts.
-
-    Tables are those of ms-swift's loss_scale. Weight 0 takes a part out. The loss is the sum of
-    weight x loss over the trained tokens, divided by their number.
-    """
-
-    marks: Mapping[str, tuple[float, float]]
-    pattern: str = ""
-    whole: float = 1.0
-    questions: Mapping[str, float] = {}
-
-
-REACT = {
-    "Action Input:": (2.0, 2.0),
-    "Action:": (2.0, 2.0),
-    "Thought:": (1.0, 1.0),
-    "Final Answer:": (1.0, 1.0),
-    "Observation:": (2.0, 0.0),
-}
-QWEN = {
-    "✿FUNCTION✿:": (2.0, 2.0),
-    "✿ARGS✿:": (2.0, 2.0),
-    "✿RETURN✿:": (1.0, 1.0),
-    "✿RESULT✿:": (2.0, 0.0),
-}
-NAMES = (
-    "Name:",
-    "Action:",
-    "ACTION:",
-    "Tool:",
-    "Command",
-    "Arguments:",
-    "action input",
-    "ACTION_INPUT:",
-    "Action Input:",
-)
-QUESTIONS = (
-    "What is the tool you want to use",
-    "What are the required parameter names",
-    "What is the value of",
-)
-TABLES: dict[str, WeightTable] = {
-    "react": WeightTable(REACT),
-    "hermes": WeightTable({}, r"<tool_call>.+?</tool_call>", 2.0),
-    "qwen": WeightTable(QWEN),
-    "alpha_umi": WeightTable({**REACT, "Next:": (2.0, 2.0)}),
-    "agentflan": WeightTable(
-        {
-            **dict.fromkeys(NAMES, (1.0, 3.0)),
-            "Thought:": (1.0, 1.0),
-            "Final Answer:": (1.0, 1.0),
-            "Observation:": (2.0, 0.0),
-        },
-        questions=dict.fromkeys(QUESTIONS, 3.0),
-    ),
-}
-
-
 class Encoded(NamedTuple):
-    """Token ids, and labels of the same length: the id where it is trained, else -100.
-
-    `weights`: of every token in the loss, the same length; empty where all weigh 1.
-    """
+    """Token ids, and labels of the same length: the id where it is trained, else -100."""
 
     input_ids: list[int]
     labels: list[int]
-    weights: list[float] = []  # noqa: RUF012  (never changed)
 
 
 class Prompt(NamedTuple):
@@ -106,16 +38,13 @@ def training_rows(
     record: Record,
     protocol: Protocol,
     template: Template,
-    table: WeightTable | None = None,
     rows: Sequence[Rendered] | None = None,
 ) -> list[Encoded]:
-    """The rows of a record that train something, weighed by `table`. Raises RowError E217 if none
-    does.
-
-    `rows`: what render() gives, where that is there already.
+    """The rows of a record that train something. Raises RowError E217 if none does. `rows`: what
+    render() gives, where that is there already.
     """
     rows = render(record, protocol, template) if rows is None else rows
-    encoded = [encode(row, template, record, table) for row in rows]
+    encoded = [encode(row, template) for row in rows]
     trained = [row for row in encoded if any(label != IGNORED for label in row.labels)]
     if not trained:
         hint = "Each turn of the assistant is taken out (loss: false, weight: 0), or is only begun."
@@ -123,18 +52,10 @@ def training_rows(
     return trained
 
 
-def encode(
-    row: Rendered,
-    template: Template,
-    record: Record | None = None,
-    table: WeightTable | None = None,
-) -> Encoded:
-    """Pieces are cut into tokens one by one, so that no token crosses the edge of a span. By a
-    table, a token has the weight of the place where it begins; one of weight 0 is not trained.
-    """
+def encode(row: Rendered, template: Template) -> Encoded:
+    """Pieces are cut into tokens one by one, so that no token crosses the edge of a span."""
     ids: list[int] = []
     labels: list[int] = []
-    weights: list[float] = []
     for text, span in _cut(row):
         before = ids[-1:]
         new = template.encode(text, before)
@@ -142,49 +63,17 @@ def encode(
         # the loss of a label is that of predicting this very token: the model shifts by one itself
         if not (span and span.trained):
             labels += [IGNORED] * len(new)
-            weights += [0.0] * len(new)
-        elif not (table or span.left_out):
+        elif not span.left_out:
             labels += new
-            weights += [1.0] * len(new)
         else:
-            changes = [(0, 1.0)]
-            if table and record:
-                # The end of the turn is not part of the assistant's words: it weighs 1.
-                answer = text.removesuffix(template.turn_end)
-                earlier = reversed(record.messages[: span.turn])
-                question = next((m.content for m in earlier if m.role == "user"), "")
-                changes = weight_changes(answer, table, question)
-                changes.append((len(answer), 1.0))
-            # changes and the tokens' edges are offsets in this text; the span's are in the row's
+            # the tokens' edges are offsets in this text; the span's are in the row's
             left_out = [(start - span.start, end - span.start) for start, end in span.left_out]
-            of_tokens = [
-                0.0
-                if any(start < last and end > first for first, last in left_out)
-                else weight_at(changes, start)
-                for start, end in template.encoder.offsets(text, before)
-            ]
+            edges = template.encoder.offsets(text, before)
             labels += [
-                token if weight else IGNORED for token, weight in zip(new, of_tokens, strict=True)
+                IGNORED if any(start < last and end > first for first, last in left_out) else token
+                for token, (start, end) in zip(new, edges, strict=True)
             ]
-            weights += of_tokens
-    return Encoded(ids, labels, weights if table else [])
-
-
-def weight_changes(text: str, table: WeightTable, question: str = "") -> list[tuple[int, float]]:
-    """Where in a text each weight begins, in order. Of two at one place the last one counts."""
-    for part, weight in table.questions.items():
-        if part in question:
-            return [(0, weight)]
-    marks = "|".join(map(re.escape, sorted(table.marks, key=len, reverse=True)))
-    changes = [(0, 1.0)]
-    for match in re.finditer(table.pattern or marks, text, re.DOTALL):
-        own, following = (table.whole, 1.0) if table.pattern else table.marks[match[0]]
-        changes += [(match.start(), own), (match.end(), following)]
-    return changes
-
-
-def weight_at(changes: Sequence[tuple[int, float]], place: int) -> float:
-    return changes[bisect(changes, place, key=itemgetter(0)) - 1][1]
+    return Encoded(ids, labels)
 
 
 def encode_prompt(row: Rendered, turn: int, template: Template) -> list[int]:

@@ -9,8 +9,7 @@ from agentlite.core.errors import MODEL, RowError, UserError
 from agentlite.core.records import from_row
 from agentlite.core.row_files import find_rows, read_rows
 from agentlite.engine import sft, trainer
-from agentlite.engine.refusals import of_packing, refuse
-from agentlite.rendering import TABLES, Encoded, mixture_of, training_rows
+from agentlite.rendering import Encoded, mixture_of, training_rows
 from agentlite.rendering.template import Template
 from agentlite.stages.training import (
     Training,
@@ -27,7 +26,6 @@ inherit = partial(inherit_settings, "sft")
 
 def run(settings: SftSettings, target: RunTarget) -> Result:
     """Trains, or carries on."""
-    refuse("sft", of_packing(settings))
     prep = find_finished(settings.data, target.run, "prep")
     files = [name for name in prep.outputs if name.startswith(("train", "dev"))]
     source = find_model(settings.model, target.run, target.begun)
@@ -83,7 +81,6 @@ def read_encoded(
     nothing.
     """
     mixture = mixture_of(prep.settings["protocol"], template)
-    weights = TABLES.get(settings.segment_weights)
     encoded: list[Encoded] = []
     lengths: dict[str, int] = {}
     path = find_rows(prep.folder, split)
@@ -91,7 +88,7 @@ def read_encoded(
         location = f"{path}:{number}"
         try:
             record = from_row(row)
-            new = training_rows(record, mixture.of(record), template, weights)
+            new = training_rows(record, mixture.of(record), template)
         except RowError as error:
             raise UserError(
                 error.reason,

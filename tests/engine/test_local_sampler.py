@@ -15,7 +15,7 @@ from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading, load
 from agentlite.workspace.model_source import Source
 
-SEEDS = ("a", "b", "c")
+SEEDS = ("d", "e", "f")
 START = [60, 61, 62]  # what all prompts begin with
 PROMPTS = tuple([*START, *own] for own in ([5, 6, 7, 8, 9, 10, 11], [400, 401], [77, 12, 900, 5]))
 

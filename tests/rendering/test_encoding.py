@@ -4,10 +4,9 @@ import pytest
 from msgspec.structs import replace
 from support.samples import WEATHER
 
-from agentlite.core.errors import RowError, UserError
+from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Message, Record
 from agentlite.rendering import choose, encoding, protocols_of, render, training_rows
-from agentlite.rendering.encoding import TABLES, WeightTable, weight_at, weight_changes
 from agentlite.rendering.renderer import Rendered, Span
 from agentlite.rendering.template import Template
 
@@ -99,28 +98,6 @@ def test_a_rewritten_history_gives_a_row_a_step_and_only_its_own_step_is_trained
     rendered = render(record, chosen("hermes", template), template)
     again = training_rows(record, chosen("hermes", template), template, rows=rendered[:1])
     assert again == rows[:1]
-
-
-def test_a_token_weighs_what_the_segment_weighs_that_it_begins_in(smollm2, dialog):
-    """By the table, and by nothing else: 3 after a mark, 0 takes a part out of the labels."""
-    table = WeightTable({"Yes": (0.0, 3.0)})
-    (row,) = training_rows(dialog, chosen("hermes", smollm2), smollm2, table)
-    pairs = list(zip(row.input_ids, row.labels, row.weights, strict=True))
-    assert all((label == token) if weight else (label == -100) for token, label, weight in pairs)
-    heavy = smollm2.decode([token for token, _, weight in pairs if weight == 3])
-    assert heavy == ", about 4 mm." and {weight for *_, weight in pairs} == {0.0, 1.0, 3.0}
-    light = smollm2.decode([token for token, _, weight in pairs if weight == 1])
-    assert light.count("<|im_end|>") == 3 and "Yes" not in light and "Quite sure." in light
-    text = Record(messages=(Message("assistant", "Yes"),), meta={"whole": True})
-    silent = [Rendered("Yes", (Span(0, 0, 3, True),))]
-    with pytest.raises(RowError, match="E217"):
-        training_rows(text, chosen("hermes", smollm2), smollm2, table, silent)
-
-
-@pytest.mark.parametrize("question", TABLES["agentflan"].questions)
-def test_agentflan_weighs_the_whole_answer_to_its_questions(question):
-    changes = weight_changes("a Action: b", TABLES["agentflan"], f"So: {question}?")
-    assert {weight_at(changes, place) for place in range(10)} == {3.0}
 
 
 BARE = (

@@ -10,7 +10,6 @@ import pytest
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.formats import to_record
-from agentlite.rendering.encoding import TABLES
 from agentlite.rendering.foreign_text import (
     MARKS,
     blocks_behind,
@@ -146,12 +145,6 @@ def test_thousands_of_blocks_cost_no_square(text: str) -> None:
     start = time.process_time()
     assert len({*blocks_behind(text * 8000)}) <= 2
     assert time.process_time() - start < 2
-
-
-@pytest.mark.parametrize("table", TABLES)
-def test_what_a_loss_table_takes_for_a_result_is_one(table: str) -> None:
-    for mark in (mark for mark, weights in TABLES[table].marks.items() if weights[1] == 0):
-        assert result_mark(f"{ACTION}\n{mark} 4 mm", TOOLS) == mark.rstrip(":") or "Obs" in mark
 
 
 def test_a_row_is_refused_for_a_mark_in_a_turn_that_is_trained():

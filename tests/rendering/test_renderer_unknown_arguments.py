@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from support.unknown_arguments import RECORD
 
 from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Message, Record
-from agentlite.rendering import PROTOCOLS, TABLES, encode, encoding, render, show, training_rows
+from agentlite.rendering import PROTOCOLS, encode, encoding, render, show
 from agentlite.rendering.template import Template
 
 PARALLEL = Record(
@@ -84,11 +84,6 @@ def test_unknown_arguments_are_not_trained_in_any_protocol(name: str, smollm2: T
     assert "{}" not in calls and calls.count("forecast_001") == len(record.unknown_arguments(1))
     assert ('"Brest"' in calls) == (record is PARALLEL)
     assert "{}" in "".join(trained(known, name, smollm2)).replace("task_complete", "")
-    table = training_rows(record, PROTOCOLS[name], smollm2, TABLES["react"])
-    plain = training_rows(record, PROTOCOLS[name], smollm2)
-    for weighed, row in zip(table, plain, strict=True):
-        for label, other, weight in zip(weighed.labels, row.labels, weighed.weights, strict=True):
-            assert label in (other, encoding.IGNORED) and bool(weight) == (label >= 0)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -105,7 +105,7 @@ def rejected_or_proved(record, protocol, template):
         return error.code
     foreign = [m.content for m in record.messages if m.role != "assistant"]
     for row in rows:
-        ids, labels, _ = encoding.encode(row, template)
+        ids, labels = encoding.encode(row, template)
         trained = template.decode([label for label in labels if label != encoding.IGNORED])
         for span in row.spans:
             said = row.text[span.start : span.end]

@@ -246,7 +246,7 @@ def _losses(
             "Raise --max-length.",
             location="--general",
         )
-    from agentlite.engine.weighted_loss import record_losses
+    from agentlite.engine.summed_loss import record_losses
 
     losses = record_losses(list(rows), rows.__getitem__, source, loading)
     return {record_id: loss for record_id, loss in losses if math.isfinite(loss)}

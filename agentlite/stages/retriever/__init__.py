@@ -7,8 +7,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from msgspec.structs import replace
-
 from agentlite.config.settings import RetrieverSettings
 from agentlite.core import console
 from agentlite.core.errors import UserError
@@ -26,11 +24,8 @@ from agentlite.stages.retriever.evaluate import TUNED, UNTRAINED, PoolEncoder, m
 from agentlite.stages.training import check_if_installed
 from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.model_source import MADE, Source, find_encoder, is_static
+from agentlite.workspace.model_source import MADE, Source, find_encoder
 from agentlite.workspace.stage_folder import Result, RunTarget, StageFolder
-
-# epochs and learning rate of a static model, and of one with layers
-BY_KIND = {True: (10.0, 2e-2), False: (1.0, 2e-4)}
 
 
 class RetrieverData(NamedTuple):
@@ -55,12 +50,6 @@ def run(settings: RetrieverSettings, target: RunTarget) -> Result:
     """Trains, or carries on, builds the index and measures. Raises Stopped after a signal."""
     prep = stage_folder.find_finished(settings.data, target.run, "prep")
     source = find_encoder(settings.model, target.run, target.begun)
-    epochs, rate = BY_KIND[is_static(source)]
-    settings = replace(
-        settings,
-        num_epochs=settings.num_epochs or epochs,
-        learning_rate=rate if settings.learning_rate is None else settings.learning_rate,
-    )
     files = {f"tools {name}": file_digest(Path(name)) for name in settings.tools}
     digest = ",".join(value[:16] for name, value in prep.outputs.items() if name.startswith(SPLITS))
     inputs = {"data": digest, "model": source.digest, **files}

@@ -1,8 +1,7 @@
-"""Trainers whose loss is summed token by token: over weighted rows, or over rows made at each step.
+"""Losses that are summed token by token, and a trainer whose rows are made at each step.
 
-The fused losses of Unsloth and Liger take no weights. So the hidden states are computed as ever,
-and the logits of the trained tokens alone, a few hundred at a time and again on the way back:
-exact, and without more memory.
+The hidden states are computed as ever, and the logits of the trained tokens alone, a few hundred at
+a time and again on the way back: exact, and without more memory.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.config.settings import TrainerSettings
-from agentlite.core import console, distributed
+from agentlite.core import console
 from agentlite.core.errors import MODEL, UserError
 from agentlite.engine import trainer
 from agentlite.engine.load import Loading, load, prepare
@@ -41,11 +40,7 @@ class SummedLoss(NamedTuple):
     by_row: Mapping[str, Any] = {}
 
 
-def check_head(
-    model: Any,
-    so: str = "its tokens cannot have weights",
-    fix: str = "Leave --segment-weights out.",
-) -> None:
+def check_head(model: Any, so: str, fix: str = "") -> None:
     """Raises UserError 5 where logits are more than the head of hidden states."""
     config = model.config.get_text_config()
     for name in SCALED:
@@ -56,43 +51,6 @@ def check_head(
                 location=config.model_type,
                 exit_code=MODEL,
             )
-
-
-def weighted_trainer(trl_class: Any, pad: int) -> Any:
-    """A trainer of TRL's that reads `weights` beside `labels`. Its loss is the sum of weight x loss
-    of each token, divided by the number of trained tokens.
-    """
-
-    class Weighted(trl_class):  # type: ignore[misc]  # trl is untyped here
-        def __init__(self, **settings: object) -> None:
-            super().__init__(**settings, data_collator=lambda rows: collate(rows, pad))
-
-        def compute_loss(
-            self,
-            model: Any,
-            inputs: dict[str, object],
-            return_outputs: bool = False,
-            num_items_in_batch: Any = None,
-        ) -> Any:
-            weights, labels = inputs.pop("weights"), inputs.pop("labels")
-            plain = self.accelerator.unwrap_model(model)
-            total, count = weighted_loss(plain, inputs, labels, weights)
-            if num_items_in_batch is None:
-                loss = total / count
-            else:
-                # tokens are counted over all processes, and gradients are the processes' mean
-                loss = total / num_items_in_batch * distributed.count()
-            return (loss, {}) if return_outputs else loss
-
-        def prediction_step(
-            self, model: Any, inputs: dict[str, object], *_: object, **__: object
-        ) -> Any:
-            import torch
-
-            with torch.no_grad():
-                return self.compute_loss(model, self._prepare_inputs(inputs)).detach(), None, None
-
-    return Weighted
 
 
 def step_trainer(
@@ -174,37 +132,17 @@ def make_step_trainer(
 
 
 def collate(rows: Sequence[Mapping[str, Any]], pad: int) -> dict[str, Any]:
-    """Padded on the right. Shapes (rows, longest). `weights` only if the rows have them."""
+    """Padded on the right. Shapes (rows, longest)."""
     import torch
 
     lengths = [len(row["input_ids"]) for row in rows]
     longest = max(lengths)
-    fillings = {"input_ids": pad, "labels": -100, "weights": 0.0}
     columns = {
-        key: torch.tensor([list(row[key]) + [value] * (longest - len(row[key])) for row in rows])
-        for key, value in fillings.items()
-        if key in rows[0]
+        key: torch.tensor([[*row[key], *[filling] * (longest - len(row[key]))] for row in rows])
+        for key, filling in (("input_ids", pad), ("labels", -100))
     }
     mask = [[1] * length + [0] * (longest - length) for length in lengths]
     return {**columns, "attention_mask": torch.tensor(mask)}
-
-
-def weighted_loss(model: Any, inputs: dict[str, Any], labels: Any, weights: Any) -> tuple[Any, Any]:
-    """The weighted sum of the losses of the trained tokens, and their number. labels, weights:
-    (rows, tokens).
-    """
-    import torch
-
-    hidden, targets, trained = trained_states(model, inputs, labels)
-    weights, head = weights[:, 1:][trained], head_of(model)
-
-    def of_chunk(states: Any, targets: Any, weights: Any) -> Any:
-        losses = torch.nn.functional.cross_entropy(head(states).float(), targets, reduction="none")
-        return (losses * weights).sum()
-
-    # a zero that hangs on the model: without trained tokens there is still a gradient, of zeros
-    zero = hidden.sum() * 0.0
-    return sum(in_chunks(of_chunk, hidden, targets, weights), zero), trained.sum()
 
 
 def in_chunks(of_chunk: Callable[..., Any], *tensors: Any) -> list[Any]:
@@ -253,17 +191,19 @@ def record_losses(
     import torch
 
     loaded = load(source, loading, trainable=False)
-    check_head(loaded.model)
+    check_head(loaded.model, "the losses of its tokens cannot be summed")
     loaded.model.eval()
-    pad, device = loaded.tokenizer.pad_token_id, loaded.model.device
+    pad, device, head = loaded.tokenizer.pad_token_id, loaded.model.device, head_of(loaded.model)
+
+    def of_chunk(states: Any, targets: Any) -> Any:
+        return torch.nn.functional.cross_entropy(head(states).float(), targets, reduction="sum")
+
     with torch.no_grad(), console.progress(f"losses under {source.name}", len(ids)) as advance:
         for done, record_id in enumerate(ids, 1):
             columns = [
                 {"input_ids": row.input_ids, "labels": row.labels} for row in rows(record_id)
             ]
             batch = {name: part.to(device) for name, part in collate(columns, pad).items()}
-            labels = batch.pop("labels")
-            even = torch.ones_like(labels, dtype=torch.float32)
-            total, count = weighted_loss(loaded.model, batch, labels, even)
-            yield record_id, float(total / count)
+            states, targets, _ = trained_states(loaded.model, batch, batch.pop("labels"))
+            yield record_id, float(sum(in_chunks(of_chunk, states, targets)) / len(targets))
             advance(done)
