@@ -78,7 +78,7 @@ agentlite dpo --loss-type ipo --out dpo-ipo
         """
 agentlite grpo
 agentlite grpo --model dpo --out grpo-2 --weights exact=1,task_completion=0
-agentlite grpo --rewards mine.py:short --skip-solved
+agentlite grpo --rewards mine.py:short
 agentlite grpo --env shop.py:Shop --tasks tasks.jsonl
 """,
         other_names="ppo rl rlhf",

@@ -568,8 +568,6 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     gae_lambda: Annotated[Share, LOSS, NO_FLAG] = 0.95
     """how much later tokens count in the advantage of PPO: 1 is what was earned less the value, 0
     looks one token ahead"""
-    skip_solved: Annotated[bool, SAMPLING] = False
-    """leave out prompts whose first group all score the same"""
     rest_epochs: Annotated[NonNegative | None, SAMPLING, NO_FLAG] = None
     """epochs for which a prompt rests after a group whose answers all scored the same; others take
     its place [0; with --env: 2]"""

@@ -21,7 +21,9 @@ def read(path: Path) -> Any:
         raise UserError(f"cannot be read: {error.strerror}.", location=str(path)) from error
     except (yaml.YAMLError, RecursionError) as error:
         location, shown = str(path), ""
-        if mark := getattr(error, "problem_mark", None):
+        # a quote that is not closed is told where it begins
+        begun = "context_mark" if "end of stream" in problem_of(error) else "problem_mark"
+        if mark := getattr(error, begun, None):
             location, shown = f"{path}:{mark.line + 1}", mark.get_snippet() or ""
         raise UserError(
             f"invalid YAML: {problem_of(error)}.\n{shown}".rstrip(),

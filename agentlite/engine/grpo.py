@@ -120,7 +120,7 @@ def train(
     task: Callable[[Loaded], GrpoTask],
     trainer_of: Callable[..., Any] | None = None,
 ) -> dict[str, object]:
-    """`task` is made with the model in memory, which it may ask; anew for each trainer.
+    """`task` is made anew for each trainer, with the model in memory.
     `trainer_of`: in place of make_trainer, for PPO. Returns the key figures. Raises what
     engine.trainer.train raises, and UserError 5 if the reference is not the start.
     """
@@ -415,7 +415,7 @@ class _Checks:
         if 0 < settings.max_flat_steps <= many and step < self.steps:
             error = UserError(
                 f"for {many} steps all answers to each prompt scored the same: nothing is learned.",
-                "Raise --temperature or --group-size, leave such prompts out (--skip-solved) or "
+                "Raise --temperature or --group-size, let such prompts rest (rest_epochs) or "
                 "weigh other parts (--weights), with --force; or continue anyway: "
                 "--set grpo.max_flat_steps=0.",
                 location=str(self.folder),
@@ -437,7 +437,7 @@ def complaints(rows: Sequence[Mapping[str, float]], live: bool = False) -> list[
     flat, cut, kl = (mean(rows, name) for name in ("flat", "reward/timeout", "kl"))
     sentences = []
     if flat >= 0.5:
-        leave_out = "" if live else ", or leave such prompts out (--skip-solved)"
+        leave_out = "" if live else ", or let such prompts rest (--set grpo.rest_epochs=2)"
         problem = f"in {flat:.0%} of groups all candidates score the same"
         sentences.append(f"{problem}: raise temperature or group size{leave_out}")
     if cut >= 0.5:

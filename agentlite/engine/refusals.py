@@ -33,7 +33,7 @@ OF_GROUPS = {
     "loss_type": "dapo",
     "scale_rewards": "group",
 }
-OF_RECORDS = {"skip_solved": False, "judge": ""}
+OF_RECORDS = {"judge": ""}
 # fields of PEFT that vLLM's kernels lack
 NOT_SERVED = ("use_dora", "modules_to_save", "trainable_token_indices", "bias")
 

@@ -91,7 +91,6 @@ def _contents(run: WorkspaceRun) -> Json:
                 "stage": stage,
                 "tables": retrieval_tables.tables(figures),
                 "differences": retrieval_tables.differences(figures),
-                "milliseconds": retrieval_tables.milliseconds(figures),
             }
             retrievers.append(retriever)
         if rows := stage.logged:

@@ -26,7 +26,6 @@ def show(figures: dict[str, object], stream: Any) -> None:
     print(file=stream)
     for row in differences(figures):
         print(in_words(row), file=stream)
-    print(milliseconds(figures), file=stream)
 
 
 def tables(figures: Mapping[str, Any]) -> list[Table]:
@@ -59,14 +58,6 @@ def differences(figures: Mapping[str, Any]) -> list[dict[str, object]]:
         for row in figures["differences"]
         if row["view"] == "all" and row["first"] in BASELINES
     ]
-
-
-def milliseconds(figures: Mapping[str, Any]) -> str:
-    latency = figures["latency_ms"].items()
-    each = (
-        f"{name} {value:.3g}" if value < 999 else f"{name} {value:,.0f}" for name, value in latency
-    )
-    return f"ms a question: {', '.join(each)}"
 
 
 def in_words(row: dict[str, Any]) -> str:

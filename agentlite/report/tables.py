@@ -14,7 +14,7 @@ from agentlite.scoring.metrics import dialogs
 from agentlite.scoring.metrics.figures import COUNTS, GROUPS, LearnedBefore
 from agentlite.scoring.metrics.step_metrics import METRICS, WRONG_KINDS
 
-TABLED = ("ranking", "differences", "latency_ms")  # of a retriever's figures
+TABLED = ("ranking", "differences")  # of a retriever's figures
 # the keys of metrics.json that are not groups of figures
 NOT_A_GROUP = ("prompts", "metrics", "by", "problems", "wrong_answers", "learned_before")
 SLICES = {

@@ -8,9 +8,8 @@ import msgspec
 from msgspec import Struct
 
 from agentlite.config.settings import GrpoSettings
-from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.core.records import Candidate, CandidateKey, Score, Step, TrainedAnswer, to_row
+from agentlite.core.records import Candidate, Score, Step, TrainedAnswer, to_row
 from agentlite.core.row_files import Appender, write_rows
 from agentlite.data.curation.mix import sample
 from agentlite.data.prompt_records import find_prompts
@@ -33,7 +32,6 @@ from agentlite.stages.training import evaluated_on, fitting_prompts
 from agentlite.workspace.model_source import find_model, load_template
 from agentlite.workspace.stage_folder import RunTarget
 
-BATCH = 8  # prompts screened at once
 HOW_TO_GO_ON = (
     "The same command carries on from here; a changed file of rewards is another plan: --out "
     "NAME, or --force."
@@ -44,9 +42,8 @@ class PromptSampling:
     """The prompts of a prep, whose answers are sampled, scored, and kept in rollouts.jsonl.
 
     `read` finds the prompts and what scores answers to them; entered, it holds the log open: the
-    gold answers, the samples that show which prompts teach anything, and every answer of the
-    training. `unit`, `sampled`: the names of their numbers in the figures; `what`: of the prompts
-    in a notice.
+    gold answers, and every answer of the training. `unit`, `sampled`: the names of their numbers in
+    the figures; `what`: of the prompts in a notice.
     """
 
     unit, sampled, what = "prompts", "answers", "prompts"
@@ -93,15 +90,16 @@ class PromptSampling:
 
     def __enter__(self) -> Self:
         write_rows(self.folder / "records.jsonl", map(to_row, self.records.values()))
-        path, own = self.folder / "rollouts.jsonl", self.folder.name
+        settings, path, own = self.settings, self.folder / "rollouts.jsonl", self.folder.name
         rows = restore_log(
             path,
             read_rollouts,
-            lambda row, taken: row.trained < taken if row.model == own else not row.error,
+            lambda row, taken: row.model != own or row.trained < taken,
         )
         self.rows = {row.candidate.key: row for row in rows}
         self.file = Appender(path)
-        self._begin_resting()
+        self.schedule = PromptSchedule.of(settings, [prompt.step for prompt in self.prompts])
+        self._visit(row for row in rows if row.model == own)
         self.add([*gold_candidates(self.prompts)])
         self.tally.refuse()
         return self
@@ -133,16 +131,18 @@ class PromptSampling:
         """What the engine learns from, made anew for each trainer."""
         self.__exit__(None, None, None)
         self.__enter__()
-        if self.settings.skip_solved:
-            self._leave_out_solved(loaded)
-            self._begin_resting()
         return grpo.GrpoTask(self.count, self.sample, self.weights, self.halt)
 
     def sample(self, draw: grpo.Draw, groups: Sequence[int], step: int) -> list[grpo.LearnedRow]:
         """A group of answers to each prompt of an optimizer step."""
+        size = self.settings.group_size
         prompts = [self.prompts[index] for index in self.schedule.select(groups, step)]
         requests = [
-            self._request(prompt, f"{self.settings.seed} {step} {place}")
+            local_sampler.SampleRequest(
+                prompt.ids,
+                tuple(f"{self.settings.seed} {step} {place} {n}" for n in range(size)),
+                self.scorer.protocols[prompt.protocol].stops,
+            )
             for place, prompt in enumerate(prompts)
         ]
         return self.score(prompts, sorted(draw(requests, self.decoding)), step)
@@ -170,17 +170,6 @@ class PromptSampling:
             for answer, reward in zip(answers, rewards, strict=True)
         ]
 
-    def _request(self, prompt: Prompt, seed: str) -> local_sampler.SampleRequest:
-        """A group of answers."""
-        seeds = tuple(f"{seed} {number}" for number in range(self.settings.group_size))
-        stops = self.scorer.protocols[prompt.protocol].stops
-        return local_sampler.SampleRequest(prompt.ids, seeds, stops)
-
-    def _begin_resting(self) -> None:
-        """With the scores of the steps so far."""
-        self.schedule = PromptSchedule.of(self.settings, [prompt.step for prompt in self.prompts])
-        self._visit(row for row in self.rows.values() if row.model == self.folder.name)
-
     def _visit(self, rows: Iterable[TrainedAnswer]) -> None:
         groups: dict[tuple[int, Step], list[float]] = {}
         for row in rows:
@@ -188,50 +177,6 @@ class PromptSampling:
             totals += [] if row.error else [total(row.components, self.weights)]
         for (trained, step), totals in sorted(groups.items()):
             self.schedule.visited(step, trained, totals)
-
-    def _leave_out_solved(self, loaded: Loaded) -> None:
-        """Keeps the prompts whose answers before training differ in their totals: the others would
-        teach nothing.
-        """
-        batches = local_sampler.plan_batches([len(prompt.ids) for prompt in self.prompts], BATCH)
-        with console.progress("grpo: looking for prompts that teach", len(batches)) as advance:
-            for done, batch in enumerate(batches, 1):
-                self._screen([self.prompts[index] for index in batch], loaded)
-                advance(done)
-        totals: dict[Step, set[float]] = {}
-        for row in self.rows.values():
-            if row.model == self.settings.model and not row.error:
-                rounded = round(total(row.components, self.weights), 9)
-                totals.setdefault(row.candidate.step, set()).add(rounded)
-        count = len(self.prompts)
-        self.prompts = [prompt for prompt in self.prompts if len(totals.get(prompt.step, ())) > 1]
-        console.notice(
-            f"grpo: {count - len(self.prompts)} of {count} prompts left out: the answers to each "
-            "score the same"
-        )
-        if not self.prompts:
-            raise UserError(
-                "no prompt is left: the answers to each score the same.",
-                "Raise --temperature or --group-size, or leave --skip-solved out.",
-                location=str(self.folder),
-            )
-
-    def _screen(self, batch: Sequence[Prompt], loaded: Loaded) -> None:
-        """A group of answers to each prompt, unless they are stored."""
-        name = self.settings.model
-        keys = [
-            CandidateKey(*prompt.step, prompt.protocol, name, number)
-            for prompt in batch
-            for number in range(self.settings.group_size)
-        ]
-        if self.rows.keys() >= {*keys}:
-            return
-        requests = [
-            self._request(prompt, f"{self.settings.seed} {prompt.step}") for prompt in batch
-        ]
-        drawn = grpo.draw(loaded, requests, self.decoding)
-        self.add([_candidate(batch[one.prompt], one, name, one.sample, 0) for one in drawn])
-        self.tally.refuse()
 
 
 def _candidate(

@@ -1,4 +1,4 @@
-"""rollouts.jsonl of GRPO: what a resumed run keeps, what is screened out, what is judged."""
+"""rollouts.jsonl of GRPO: what a resumed run keeps, which prompts rest, what is sampled."""
 
 import random
 from pathlib import Path
@@ -13,11 +13,10 @@ from agentlite.core.records import GOLD, Record, Score
 from agentlite.core.row_files import read_rows
 from agentlite.engine import checkpoints, grpo, local_sampler
 from agentlite.engine.decoding import Decoding
-from agentlite.engine.load import Loaded
 from agentlite.rendering import PROTOCOLS, Prompt, prompts
 from agentlite.scoring.rewards import WEIGHTS
 from agentlite.scoring.rewards.scorer import Tally
-from agentlite.stages.grpo_prompts import NEVER, PromptSampling, PromptSchedule, Visit, _candidate
+from agentlite.stages.grpo_prompts import NEVER, PromptSampling, PromptSchedule, Visit
 
 
 def scored(number: float) -> dict[str, float]:
@@ -85,27 +84,21 @@ def test_the_gold_is_scored_once_and_answers_are_numbered_through_the_run(
     assert log.figures() == {"failed_rewards": 1}
 
 
-def test_a_resumed_run_keeps_the_answers_before_its_checkpoint_and_screens_that_did_not_fail(
+def test_a_resumed_run_keeps_the_answers_before_its_checkpoint(
     tmp_path: Path, asked: list[Prompt], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "grpo"
     with log_of(folder, asked) as log:
         for step in range(4):
             take(log, ["0.5", "0.5"], step)
-        screened = [
-            _candidate(asked[0], local_sampler.Sample(0, n, [1], text, "turn"), "start", n, 0)
-            for n, text in enumerate(["0.5", "fail"])
-        ]
-        log.add(screened)
     monkeypatch.setattr(checkpoints, "restore_log", lambda *_: 2)
     with log_of(folder, asked):
         pass
-    expected = [("grpo", number, number // 2) for number in range(4)]
-    assert kept(folder) == [*expected, ("start", 0, 0)]
+    assert kept(folder) == [("grpo", number, number // 2) for number in range(4)]
     monkeypatch.setattr(checkpoints, "restore_log", lambda *_: 0)
     with log_of(folder, asked):
         pass
-    assert kept(folder) == [("start", 0, 0)]
+    assert kept(folder) == []
     assert [row["model"] for row in read_rows(folder / "rollouts.jsonl")].count(GOLD) == len(asked)
 
 
@@ -126,41 +119,6 @@ def test_what_rests_is_the_same_after_a_kill(
         assert log.schedule.visits == at_two
     with log_of(folder, asked, **one_group) as log:  # by default nothing rests
         assert log.schedule.select([0], 2) == [0]
-
-
-def screened(
-    log: PromptSampling, texts: dict[int, list[str]], monkeypatch: pytest.MonkeyPatch
-) -> list[int]:
-    """The turns of the prompts that stay, where a prompt's answers are these texts."""
-
-    def sample(
-        loaded: Any, requests: Any, decoding: Any, before: Any = None
-    ) -> list[local_sampler.Sample]:
-        by_ids = {tuple(one.ids): one.turn for one in log.prompts}
-        assert all(len({*one.seeds}) == 2 for one in requests)
-        return [
-            local_sampler.Sample(index, n, [1], text, "turn")
-            for index, one in enumerate(requests)
-            for n, text in enumerate(texts[by_ids[tuple(one.prompt)]])
-        ]
-
-    monkeypatch.setattr(local_sampler, "sample", sample)
-    log._leave_out_solved(Loaded(None, None))
-    return [one.turn for one in log.prompts]
-
-
-def test_prompts_whose_answers_score_the_same_are_left_out(
-    tmp_path: Path, asked: list[Prompt], monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    first, *others = [one.turn for one in asked]
-    texts = {first: ["0.5", "0.25"]} | {turn: ["0.5", "0.5"] for turn in others}
-    with log_of(tmp_path / "grpo", asked) as log:
-        assert screened(log, texts, monkeypatch) == [first]
-    assert f"{len(others)} of {len(asked)} prompts left out" in capsys.readouterr().err
-    with log_of(tmp_path / "grpo", asked) as log:  # what is there is not sampled again
-        monkeypatch.setattr(local_sampler, "sample", lambda *_: pytest.fail("sampled again"))
-        log._leave_out_solved(Loaded(None, None))
-        assert [one.turn for one in log.prompts] == [first]
 
 
 def test_the_answers_of_a_step_stand_group_by_group_in_whatever_order_they_are_sampled(

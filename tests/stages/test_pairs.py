@@ -349,7 +349,7 @@ def test_dpo_goes_on_from_where_the_pairs_came_from_and_names_its_lineage(paired
 
 GRPO = (
     "--max-steps 4 --save-steps 2 --batch-size 4 --gradient-accumulation 2 --lora-r 4 "
-    "--learning-rate 0.01 --max-new-tokens 6 --max-length 512 --skip-solved"
+    "--learning-rate 0.01 --max-new-tokens 6 --max-length 512"
 )
 
 
@@ -401,7 +401,6 @@ def test_a_reward_that_fails_stops_grpo_with_its_state_saved_and_the_same_comman
         "def strict(attempt):\n    assert attempt.finished\n    return 1\n", encoding="utf-8"
     )
     given = [*grpo(run, tiny_model, "grpo-failing")[:-2], "--rewards", f"{mine}:strict"]
-    given.remove("--skip-solved")
     stopped = command(*given)
     assert stopped.returncode == 4, stopped.stderr
     assert "strict raised AssertionError" in stopped.stderr and "carries on" in stopped.stderr

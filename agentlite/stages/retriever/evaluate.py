@@ -1,16 +1,14 @@
-"""Evaluate the retriever: figures, rankings and latency of every ranking method.
+"""Evaluate the retriever: figures and rankings of every ranking method.
 
 At a size of the pool, a query is asked among its right tools and as many others as are missing: the
 same others for every query.
 """
 
 import random
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 from msgspec import to_builtins
@@ -28,7 +26,7 @@ from agentlite.scoring.metrics.ranking import QueryRanking, headline, summaries,
 from agentlite.workspace.model_source import Source
 
 TUNED, UNTRAINED, FUSED = "tuned", "untrained", "hybrid"
-TIMED, SHOWN = 50, 10  # questions that are timed; tools per question in rankings.jsonl
+SHOWN = 10  # tools per question in rankings.jsonl
 
 
 class PoolEncoder:
@@ -83,7 +81,7 @@ def measure(
     rankers = {"bm25": bm25(pool.texts), UNTRAINED: untrained.ranker}
     if tuned:
         rankers[TUNED] = tuned.ranker
-    best, encoder = (TUNED, tuned) if tuned else (UNTRAINED, untrained)
+    best = TUNED if tuned else UNTRAINED
     with console.waiting(
         f"retriever: ranking {len(pool.entries)} tools for {len(queries)} questions"
     ):
@@ -96,12 +94,11 @@ def measure(
     with console.waiting("retriever: measuring"):
         measured = figures(queries, by_size, settings.top, known, seed)
         shown = headline(measured["all"][str(by_size[0].size)][best])
-        others = {
-            "differences": differences(queries, by_size, shown[0], best, known, seed),
-            "latency_ms": _latency(texts, pool, rankers["bm25"], encoder),
-        }
+        gains = differences(queries, by_size, shown[0], best, known, seed)
     methods = [*by_size[0].by_method]
-    write_json(folder / "metrics.json", {"methods": methods, "ranking": measured, **others})
+    write_json(
+        folder / "metrics.json", {"methods": methods, "ranking": measured, "differences": gains}
+    )
     ranked = zip(queries, by_size[-1].by_method[best], entries[best], strict=True)
     rankings = [
         {
@@ -116,7 +113,7 @@ def measure(
         for query, ranking, row in ranked
     ]
     write_rows(folder / "rankings.jsonl", rankings)
-    return {"ranking": _short(measured, shown), **others}
+    return {"ranking": _short(measured, shown), "differences": gains}
 
 
 def ranks(
@@ -236,27 +233,3 @@ def _short(figures: Mapping[str, Any], shown: Sequence[str]) -> dict[str, object
         }
         for view, sizes in figures.items()
     }
-
-
-def _latency(
-    texts: Sequence[str], pool: ToolPool, bm25: Ranker, encoder: PoolEncoder
-) -> dict[str, float]:
-    """Median milliseconds of one question at a time: encoding it, searching the pool with its
-    vector, and BM25.
-    """
-    texts = texts[:TIMED]
-    vectors = encoder.embed(texts)
-    timed: dict[str, Callable[[slice], Any]] = {
-        "encode": lambda one: encoder.embed(texts[one]),
-        "search": lambda one: index.likeliest(vectors[one] @ encoder.vectors.T, pool, 5),
-        "bm25": lambda one: index.likeliest(bm25(texts[one]), pool, 5),
-    }
-    medians = {}
-    for name, ask in timed.items():
-        milliseconds = []
-        for number in range(len(texts)):
-            started = time.perf_counter()
-            ask(slice(number, number + 1))
-            milliseconds.append(1000 * (time.perf_counter() - started))
-        medians[name] = round(median(milliseconds), 3)
-    return medians
