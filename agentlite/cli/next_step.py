@@ -10,7 +10,6 @@ from agentlite.cli.run_listing import ListedStage, in_words, inventory, stored_s
 from agentlite.config.pipeline import STAGES, TRAINED
 from agentlite.config.resolve import OWN_FILE
 from agentlite.core.errors import LOCKED, UserError
-from agentlite.stages.plan_as_command import as_command
 from agentlite.workspace import stage_folder
 from agentlite.workspace.stage_folder import DEFAULT_RUN, RunTarget
 
@@ -130,12 +129,7 @@ def _again(run: Path, stage: ListedStage) -> NextStep:
     }[stage.state]
     if stage.command == "prep" and stage.state == "half":
         meaning = f"run {stage.stage} again, which was stopped"
-    folder = run / stage.stage
-    plan = stage_folder.read(folder).plan
-    try:
-        command = as_command(plan, run, folder) if plan else ""
-    except UserError:  # of agentlite.yaml or an earlier stage, which the command will name
-        command = RunTarget(run, "").next(f"agentlite {stage.command}")
+    command = stage_folder.read(run / stage.stage).typed
     if not command:
         return NextStep(RunTarget(run, "").next("agentlite runs"), f"{stage.stage}: {stage.detail}")
     return NextStep(f"{command} --force" if stage.state == "broken" else command, meaning)

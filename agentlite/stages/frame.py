@@ -56,7 +56,9 @@ def run_stage(
         before_work()
     with (
         console.stdout_to_stderr(),
-        stage_folder.open_stage(target.folder, plan, force=target.force) as stage,
+        stage_folder.open_stage(
+            target.folder, plan, force=target.force, typed=target.typed(plan.command)
+        ) as stage,
         endpoint_pool.counted(stage.folder) as usage,
     ):
         if stage.status == "done" and is_open(stage.done.figures):

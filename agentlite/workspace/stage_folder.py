@@ -16,10 +16,12 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar
 import msgspec
 from msgspec import Struct
 
-from agentlite.config.gpu_profiles import SWITCHES, has_gpu
+from agentlite.config import pipeline
+from agentlite.config.gpu_profiles import AUTO, SWITCHES, has_gpu
 from agentlite.config.resolve import Given, plain_defaults
+from agentlite.config.settings import option_words
 from agentlite.core import distributed
-from agentlite.core.console import notice
+from agentlite.core.console import hidden, notice
 from agentlite.core.errors import LOCKED, OTHER_PLAN, UserError
 from agentlite.core.row_files import disk_errors, sync_all, write_json
 from agentlite.core.version import VERSION
@@ -31,6 +33,7 @@ PLAN, DONE = "plan.json", "done.json"
 FAILED = "failed.json"  # plan.json renamed: the folder was given up, and the next run starts over
 # while a file of answers grows: its rows when every question is answered
 EXPECTED = "expected.json"
+TYPED = "command.txt"  # the command line that has begun the stage, or carried it on
 SPENT = "spent.json"  # the seconds of all sessions of a stage that was stopped
 VERSIONED = (
     *("torch", "unsloth", "unsloth_zoo", "transformers", "trl", "peft"),
@@ -71,6 +74,19 @@ class RunTarget(NamedTuple):
         if str(self.run) == DEFAULT_RUN:
             return command
         return f"{command} --run {shlex.quote(str(self.run))}"
+
+    def typed(self, command: str) -> str:
+        """The command line that the user gave, or that says the same."""
+        flags = {**self.given.flags}
+        words = ["agentlite", *pipeline.typed(command).split(), *flags.pop("sources", ())]
+        words += [flags.pop("what")] if "what" in flags else []
+        words += ["--out", self.out] if self.out != command else []
+        for key, value in flags.items():
+            words += option_words(command, key, [*value] if isinstance(value, tuple) else value)
+        words += [word for text in self.given.sets for word in ("--set", text)]
+        words += [word for file in self.given.files for word in ("--config", file)]
+        words += ["--profile", self.given.profile] if self.given.profile != AUTO else []
+        return hidden(self.next(shlex.join(words)))
 
 
 class Plan(Struct, frozen=True, forbid_unknown_fields=True):
@@ -132,6 +148,12 @@ class StoredStage(Struct, frozen=True):
     done: Done | None  # None: the stage is not finished, or its done.json cannot be trusted
     refusal: UserError | None = None  # why one of the two cannot be trusted
     given_up: bool = False  # the plan is that of failed.json
+
+    @property
+    def typed(self) -> str:
+        """The command line that has begun it; "" where it is not known."""
+        path = self.folder / TYPED
+        return path.read_text(encoding="utf-8") if path.exists() else ""
 
     @property
     def begun(self) -> float:
@@ -240,9 +262,9 @@ class StageFolder:
 
 
 @contextmanager
-def open_stage(folder: Path, plan: Plan, *, force: bool) -> Iterator[StageFolder]:
-    """Locks the folder, compares plans and writes this one. Raises UserError 3 (another plan), 75
-    (held), 74 (disk).
+def open_stage(folder: Path, plan: Plan, *, force: bool, typed: str = "") -> Iterator[StageFolder]:
+    """Locks the folder, compares plans and writes this one. `typed`: the command line. Raises
+    UserError 3 (another plan), 75 (held), 74 (disk).
 
     Of several processes only the first locks and compares; the others come here only when it has
     found work to do.
@@ -263,6 +285,8 @@ def open_stage(folder: Path, plan: Plan, *, force: bool) -> Iterator[StageFolder
                 f"{folder}: was finished, and {changed[0]} has changed since the stage "
                 "wrote it; making again what is missing"
             )
+        if typed and status != "done":
+            (folder / TYPED).write_text(typed, encoding="utf-8")
         stage = StageFolder(folder, plan, status)
         try:
             yield stage

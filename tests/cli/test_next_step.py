@@ -17,7 +17,7 @@ from agentlite.config import gpu_profiles
 from agentlite.config.resolve import Given, plain_settings, resolve
 from agentlite.core.errors import UserError
 from agentlite.workspace import stage_folder
-from agentlite.workspace.stage_folder import Plan, open_stage
+from agentlite.workspace.stage_folder import Plan, RunTarget, open_stage
 
 FIGURES = {"prep": {"kept": 3, "read": 5}, "pairs": {"pairs": 2, "steps": 4}}
 RUN = Path("runs/default")
@@ -34,8 +34,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def stage(command: str, name: str = "", state: str = "done", run: Path = RUN, **given: Any) -> Path:
     """A stage as it is left on disk."""
     settings = plain_settings(resolve(command, Given(given)).settings)
-    target = run / (name or command)
-    with open_stage(target, Plan(command, settings, {}), force=False) as one:
+    name = name or command
+    target, typed = run / name, RunTarget(run, name, given=Given(given)).typed(command)
+    with open_stage(target, Plan(command, settings, {}), force=False, typed=typed) as one:
         (target / "out").write_bytes(b"x")
         if state == "failed":
             one.fail()
@@ -130,7 +131,7 @@ def test_what_is_not_done_is_carried_on_by_the_whole_command(state):
     stage("sft", "long", state, max_steps=5, model="smollm2-135m")
     (step,) = advice().steps
     end = " --force" if state == "broken" else ""
-    assert step.command == f"agentlite sft --out long --model smollm2-135m --max-steps 5{end}"
+    assert step.command == f"agentlite sft --out long --max-steps 5 --model smollm2-135m{end}"
     assert commands(advice()) and "long" in step.meaning
     stage("prep", "again", state, sources=["a b.jsonl"])
     assert advice().steps[0].command == f"agentlite prep 'a b.jsonl' --out again{end}"

@@ -69,7 +69,9 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
         models = {}
         for name, plan in evaluation.plans.items():
             folder = evaluation.folder(name)
-            with stage_folder.open_stage(folder, plan, force=target.force) as stage:
+            with stage_folder.open_stage(
+                folder, plan, force=target.force, typed=target.typed("eval")
+            ) as stage:
                 metrics, scores = evaluation.measure(name, stage)
                 models[name] = EvaluatedModel(
                     folder, metrics, scores, stage.outcome, stage.done.seconds
