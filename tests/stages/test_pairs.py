@@ -200,12 +200,6 @@ def test_a_reward_that_fails_costs_its_candidate_and_above_a_limit_the_run_but_n
     mended = agentlite.pairs(**again, out="pairs-mended")
     assert mended.figures["failed_rewards"] == 0
     assert lines(run / "pairs-broken" / "candidates.jsonl") == kept
-    changed = run / "pairs-broken" / "candidates.jsonl"
-    whole = changed.read_bytes()
-    for content in (whole[: whole.rindex(b"\n", 0, -1) + 1], whole.replace(b"0", b"1", 1)):
-        changed.write_bytes(content)
-        with pytest.raises(UserError, match="has changed since it was sampled"):
-            agentlite.pairs(**again, out="pairs-changed")
 
 
 def test_a_judge_is_asked_once_about_each_group_and_other_weights_ask_nobody(paired, run):

@@ -1,6 +1,5 @@
 """A model and prompts -> candidates: the answers that are sampled at every step."""
 
-import shlex
 from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
@@ -8,9 +7,9 @@ import msgspec
 from agentlite.config.settings import PairsSettings
 from agentlite.core import console
 from agentlite.core.endpoint_pool import refuse_unanswered
-from agentlite.core.errors import OTHER_PLAN, UserError
+from agentlite.core.errors import UserError
 from agentlite.core.records import GOLD, Candidate, CandidateKey, Step, to_row
-from agentlite.core.row_files import Appender, write_json, write_rows
+from agentlite.core.row_files import Appender, write_rows
 from agentlite.data.curation.mix import sample
 from agentlite.data.prompt_records import find_prompts
 from agentlite.engine import check_libraries
@@ -26,7 +25,6 @@ from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
 from agentlite.scoring.rewards.user_functions import function_files
 from agentlite.stages.frame import Figures, plan_of
 from agentlite.stages.pairs.score import (
-    RANKING,
     SCORES,
     CandidateSource,
     ScoredCandidates,
@@ -34,17 +32,13 @@ from agentlite.stages.pairs.score import (
 )
 from agentlite.stages.pairs.stored import (
     CANDIDATES,
-    SAMPLED,
-    has_changed,
-    is_sampled,
     rescore_hint,
 )
 from agentlite.stages.training import fitting_prompts
 from agentlite.workspace import stage_folder
-from agentlite.workspace.digests import file_digest
 from agentlite.workspace.inherited_settings import lineage, model_of_prep
 from agentlite.workspace.model_source import find_model, load_template
-from agentlite.workspace.stage_folder import Plan, RunTarget, StageFolder
+from agentlite.workspace.stage_folder import RunTarget, StageFolder
 
 
 class Sampling(CandidateSource):
@@ -59,7 +53,6 @@ class Sampling(CandidateSource):
         self.settings, self.user_functions = settings, user_functions
         self.folder, self.is_dry = target.folder, target.dry_run
         self.weights = settle_weights(settings.weights, user_functions)
-        self.begins = target.force or not (target.folder / SAMPLED).exists()
         if settings.endpoint:  # the template is that of the model that prep was run for
             begun = stage_folder.read(target.begun).plan if target.begun else None
             servers = begun.inputs.get("model", "") if begun else ""
@@ -73,11 +66,9 @@ class Sampling(CandidateSource):
         inputs = {"data": self.prompts.digest, "model": self.source.digest}
         inputs |= function_files(settings.rewards)
         self.plan = plan_of("pairs", settings, inputs, protocol=self.prompts.protocol)
-        if not target.force and is_sampled(target.folder):
-            _refuse_sampling_again(target, self.plan)
 
     def before_work(self) -> None:
-        if not self.settings.endpoint and self.begins:
+        if not self.settings.endpoint:
             check_libraries(self.settings.engine)
 
     def is_open(self, figures: Figures) -> bool:
@@ -124,9 +115,8 @@ class Sampling(CandidateSource):
         assert stage  # a grid ranks what was sampled before
         settings, source, folder = self.settings, self.source, stage.folder
         write_rows(folder / "records.jsonl", map(to_row, self.records))
-        if (folder / SAMPLED).exists() and has_changed(folder):
-            stage_folder.set_aside(folder / CANDIDATES)
-        stage.set_aside_changed(SCORES)
+        for name in (CANDIDATES, SCORES):
+            stage.set_aside_changed(name)
         self._sample(stage)
         candidates = list(read_candidates(folder / CANDIDATES))
         unanswered = len(self._missing({candidate.key for candidate in candidates}))
@@ -158,9 +148,7 @@ class Sampling(CandidateSource):
         some unanswered, what they answered is kept.
         """
         settings, source, prompts = self.settings, self.source, self.steps
-        path, sampled = stage.folder / CANDIDATES, stage.folder / SAMPLED
-        if not path.exists():
-            sampled.unlink(missing_ok=True)
+        path = stage.folder / CANDIDATES
         with Appender(path) as file:  # cuts a torn line
             known = {candidate.key for candidate in read_candidates(path)}
             for gold in gold_candidates(prompts):
@@ -168,9 +156,6 @@ class Sampling(CandidateSource):
                     known.add(gold.key)
                     file.append(msgspec.structs.asdict(gold))
         missing = self._missing(known)
-        if sampled.exists() and not (missing and settings.unanswered == "ask"):
-            return
-        sampled.unlink(missing_ok=True)
         total = len(prompts) * settings.num_samples
         there = total - len(missing)
         if missing:
@@ -213,7 +198,6 @@ class Sampling(CandidateSource):
                 key=lambda one: (one.model != GOLD, order.get(one.step, len(order)), one.sample),
             )
             write_rows(path, map(msgspec.structs.asdict, answers))
-        write_json(sampled, {"candidates": file_digest(path)})
 
     def _missing(self, known: Collection[CandidateKey]) -> list[tuple[Prompt, int]]:
         """The prompts, and the numbers of their samples, that are not among the known ones."""
@@ -239,21 +223,3 @@ class Sampling(CandidateSource):
             batch = [prompts[index] for index in indices]
             if any(prompt.step in wanted for prompt in batch):
                 yield from sampler(batch)
-
-
-def _refuse_sampling_again(target: RunTarget, plan: Plan) -> None:
-    """Other weights need no new candidates: names the command that ranks the existing ones."""
-    before = stage_folder.read_plan(target.folder)
-    ranked = {key: before.settings[key] for key in RANKING if key in before.settings}
-    asked = {key: plan.inputs[key] for key in ("data", "model")}
-    ranked_alike = Plan(plan.command, plan.settings | ranked, before.inputs | asked)
-    changes = stage_folder.differences(before, plan)
-    if changes and not stage_folder.differences(before, ranked_alike):
-        raise UserError(
-            f"its candidates were ranked with other settings: {'; '.join(changes)}.",
-            f"`agentlite pairs --from {shlex.quote(target.out)} ... --out "
-            f"{shlex.quote(f'{target.out}-2')}` ranks the candidates that are there, without a "
-            "model; --force samples again.",
-            location=str(target.folder),
-            exit_code=OTHER_PLAN,
-        )

@@ -1,6 +1,5 @@
 """The candidates and scores that an earlier pairs or grpo left, and pairs from them."""
 
-import json
 import shlex
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,6 +8,7 @@ from typing import NamedTuple
 
 from agentlite.config.pipeline import STAGES, TRAINERS
 from agentlite.config.settings import PairsSettings
+from agentlite.core import console
 from agentlite.core.conditions import Condition
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import GOLD, Candidate, CandidateKey, Score, from_row
@@ -31,16 +31,12 @@ from agentlite.stages.pairs.score import (
     ranking_plan,
     score_candidates,
 )
-from agentlite.workspace import stage_folder
-from agentlite.workspace.digests import file_digest
+from agentlite.workspace import folder_lock, stage_folder
 from agentlite.workspace.inherited_settings import lineage, model_of_prep
 from agentlite.workspace.model_source import Source, find_model, is_served
 from agentlite.workspace.stage_folder import Plan, StageFolder
 
 CANDIDATES = "candidates.jsonl"
-# the digest of the candidates, written when every one is there: from then on they can be ranked,
-# whatever happens
-SAMPLED = "sampled.json"
 SAMPLED_BY = {name: stage.candidates for name, stage in STAGES.items() if stage.candidates}
 REWARD = "reward"  # the weighted total, beside the components that a condition can name
 RIGHT = Condition("exact", ">=", 1.0)  # where the user has no condition
@@ -126,32 +122,12 @@ def rescore_hint(name: str) -> str:
     )
 
 
-def is_sampled(folder: Path) -> bool:
-    """Whether every candidate is there. A folder that was being emptied has lost its plan first."""
-    return (folder / SAMPLED).exists() and stage_folder.is_stage(folder)
-
-
-def has_changed(folder: Path) -> bool:
-    """Whether candidates that were sampled whole are others now."""
-    path = folder / CANDIDATES
-    try:
-        digest = json.loads((folder / SAMPLED).read_bytes())["candidates"]
-    except (ValueError, TypeError, KeyError):
-        return True
-    return not path.exists() or file_digest(path) != digest
-
-
 def find_stored(folder: Path) -> Stored:
     """Raises UserError where there are no candidates, or not the ones that were written."""
-    if is_sampled(folder) and not stage_folder.is_finished(folder):
-        # sampled whole, though not scored: its candidates are as good as any
-        if has_changed(folder):
-            raise UserError(
-                "has changed since it was sampled.",
-                "Run the same `agentlite pairs` again: it samples them again.",
-                location=str(folder / CANDIDATES),
-            )
+    half = stage_folder.is_stage(folder) and not stage_folder.is_finished(folder)
+    if half and (folder / CANDIDATES).exists() and not folder_lock.holder(folder):
         candidates = list(read_candidates(folder / CANDIDATES))
+        console.notice(f"{folder} is not finished: its {len(candidates)} candidates are taken")
         return Stored(folder, candidates, {}, stage_folder.read_plan(folder))
     file, plan = candidates_file(folder), stage_folder.read_plan(folder)
     if plan.command in TRAINERS:  # candidates and their scores are in the same rows
