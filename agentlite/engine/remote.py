@@ -54,7 +54,8 @@ class RemoteReply(NamedTuple):
 
 
 class Served(NamedTuple):
-    """A model behind servers. `digest`: their addresses, for a plan."""
+    """A model behind servers. `digest`: the address of the first, for a plan: others can be added
+    later."""
 
     endpoints: tuple[Endpoint, ...]
     digest: str
@@ -73,14 +74,9 @@ def behind(
     key: str,
     option: str,
     settings: ClientSettings,
-    begun: str = "",
 ) -> Served:
     """A model behind the servers that an option names. Raises UserError 2 for an address that is
     none, and for a model without a name.
-
-    `begun`: the digest in the plan of the stage that is carried on. It stays as it is where it has
-    one of the addresses: servers that are named together have the same model, so one can be added
-    or left out later.
     """
     if not model:
         name = option.replace("endpoint", "model") if "endpoint" in option else f"{option}-model"
@@ -89,7 +85,6 @@ def behind(
             f"Add {name} NAME, as the server calls it.",
             location=option,
         )
-    addresses = sorted({*urls})
     endpoints = tuple(
         Endpoint(
             url,
@@ -99,11 +94,11 @@ def behind(
             settings.requests.tries,
             concurrency=settings.requests.concurrency,
         )
-        for url in addresses
+        for url in dict.fromkeys(urls)
     )
     for endpoint in endpoints:
         check(endpoint, option)
-    return Served(endpoints, begun if {*begun.split()} & {*addresses} else " ".join(addresses))
+    return Served(endpoints, urls[0])
 
 
 def judge_endpoint(settings: EvalSettings | PairsSettings | GrpoSettings) -> Endpoint | None:
@@ -120,16 +115,11 @@ def judge_component(settings: PairsSettings | GrpoSettings, folder: Path) -> dic
     return {JUDGE: GroupJudge(endpoint, folder, settings.judge_limit)} if endpoint else {}
 
 
-def served(
-    name: str,
-    settings: SamplerSettings,
-    base: Source,
-    begun: str = "",
-) -> Source:
+def served(name: str, settings: SamplerSettings, base: Source) -> Source:
     """A model behind the servers of `--endpoint`, under the template of `base`; see `behind`."""
-    model = behind(settings.endpoint, name, settings.endpoint_key, "--endpoint", settings, begun)
-    first = urlsplit(model.digest.split()[0])
-    return Source(f"{name}@{first.netloc}", base.base, None, model.digest, model.endpoints)
+    model = behind(settings.endpoint, name, settings.endpoint_key, "--endpoint", settings)
+    first = urlsplit(model.digest).netloc
+    return Source(f"{name}@{first}", base.base, None, model.digest, model.endpoints)
 
 
 def replies(

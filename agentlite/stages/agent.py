@@ -42,7 +42,6 @@ from agentlite.environments.trajectories import (
 )
 from agentlite.environments.world import WorldLimits
 from agentlite.rendering import mixture_of
-from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.inherited_settings import lineage, setting_of, system_of
 from agentlite.workspace.model_source import Source, find_model, load_template
@@ -95,12 +94,10 @@ def prepare(settings: RolloutSettings, run: Path, begun: Path | None) -> Agent:
     tasks_file = Path(settings.tasks) if settings.tasks else None
     world = environment(settings.env, tasks_file, settings.extra_tools, env_keep=settings.env_keep)
     tasks = _choose_tasks(settings, world)
-    plan = stage_folder.read(begun).plan if begun else None
-    inputs = plan.inputs if plan else {}
     name = written_for(settings.model, behind_servers=bool(settings.endpoint))
     if settings.endpoint:
         of_server = "" if settings.model in (GOLD, TRAINED) else settings.model
-        source = served(of_server, settings, find_model(name, run), inputs.get("model", ""))
+        source = served(of_server, settings, find_model(name, run))
     else:
         source = find_model(name, run, begun)
     template = load_template(source.base)

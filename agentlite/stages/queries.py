@@ -76,7 +76,7 @@ class NewQuery(NamedTuple):
 
 def run(settings: QueriesSettings, target: RunTarget) -> Result:
     """What was answered is kept, whatever ends it."""
-    teacher = teacher_of(settings, "make queries", target.begun)
+    teacher = teacher_of(settings, "make queries")
     seeds, inputs = find_seeds(settings, target.run)
     source = find_encoder(settings.encoder, target.run)
     held = [file for rows in settings.holdout for file in files_of(rows)]

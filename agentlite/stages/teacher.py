@@ -15,7 +15,6 @@ from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import Appender, read_rows
 from agentlite.engine.remote import Served, behind
 from agentlite.rendering.protocol import THINK_END
-from agentlite.workspace import stage_folder
 
 REPLIES = "replies.jsonl"
 FENCE = "```"
@@ -95,21 +94,15 @@ class Teacher:
             yield from ((number, self.replies[key]) for number in left)
 
 
-def teacher_of(
-    settings: QueriesSettings | TemplatesSettings, command: str, begun: Path | None
-) -> Served:
-    """`begun`: the folder of the stage that is carried on."""
+def teacher_of(settings: QueriesSettings | TemplatesSettings, command: str) -> Served:
+    """The model that writes."""
     if not settings.endpoint:
         raise UserError(
             "needs a model that writes.",
             "Add --endpoint URL --model NAME.",
             location=f"agentlite {command}",
         )
-    plan = stage_folder.read(begun).plan if begun else None
-    servers = plan.inputs.get("model", "") if plan else ""
-    return behind(
-        settings.endpoint, settings.model, settings.endpoint_key, "--endpoint", settings, servers
-    )
+    return behind(settings.endpoint, settings.model, settings.endpoint_key, "--endpoint", settings)
 
 
 def answers(

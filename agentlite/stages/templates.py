@@ -128,7 +128,7 @@ class TemplateDifference(NamedTuple):
 
 def run(settings: TemplatesSettings, target: RunTarget) -> Result:
     """What was answered is kept, whatever ends it."""
-    teacher = teacher_of(settings, "make templates", target.begun)
+    teacher = teacher_of(settings, "make templates")
     judging = _judge(settings)
     benchmark = protocols_of(settings.benchmark).protocols
     if native := next((name for name, protocol in benchmark.items() if protocol.native), ""):

@@ -85,7 +85,7 @@ def test_answers_come_in_the_order_of_their_questions_and_a_share_may_be_missing
 
     monkeypatch.setattr(teacher, "Teacher", Backwards)
     settings = QueriesSettings(endpoint=("http://a/v1",), model="m", max_failures=share)
-    served = teacher_of(settings, "make queries", None)
+    served = teacher_of(settings, "make queries")
     asked = [question(f"{number}") for number in range(4)]
     if not refused:
         found = answers(served, asked, settings, tmp_path / "replies.jsonl", "title")

@@ -1,6 +1,6 @@
 """What eval evaluates: the records to ask, and each model or file of answers with its plan."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -157,8 +157,7 @@ def find_subjects(
         names = tuple(str(data.prepared["model"]) if name == "base" else name for name in names)
     for name in dict.fromkeys(names):
         if settings.endpoint:
-            servers = _begun_servers(name, settings.endpoint, begun)
-            source = served(name, settings, data.model, servers)
+            source = served(name, settings, data.model)
         else:
             source = find_checkpoint(name, run) or find_model(
                 name, run, begun and begun / slug(name)
@@ -174,19 +173,6 @@ def find_subjects(
             location="--model",
         )
     return subjects
-
-
-def _begun_servers(name: str, endpoint: Sequence[str], begun: Path | None) -> str:
-    """The servers in the plan of an evaluation that was begun, of the same model name and with one
-    of the same servers; "" if there is none.
-    """
-    for folder in stage_folder.stages_in(begun) if begun else ():
-        plan = stage_folder.read(folder).plan
-        if plan and str(plan.settings.get("model")).startswith(f"{name}@"):
-            servers = plan.inputs.get("model", "")
-            if {*servers.split()} & {*endpoint}:
-                return servers
-    return ""
 
 
 def data_folder(settings: EvalSettings) -> str:

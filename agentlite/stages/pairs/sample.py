@@ -35,7 +35,6 @@ from agentlite.stages.pairs.stored import (
     rescore_hint,
 )
 from agentlite.stages.training import fitting_prompts
-from agentlite.workspace import stage_folder
 from agentlite.workspace.inherited_settings import lineage, model_of_prep
 from agentlite.workspace.model_source import find_model, load_template
 from agentlite.workspace.stage_folder import RunTarget, StageFolder
@@ -54,10 +53,8 @@ class Sampling(CandidateSource):
         self.folder, self.is_dry = target.folder, target.dry_run
         self.weights = settle_weights(settings.weights, user_functions)
         if settings.endpoint:  # the template is that of the model that prep was run for
-            begun = stage_folder.read(target.begun).plan if target.begun else None
-            servers = begun.inputs.get("model", "") if begun else ""
             base = model_of_prep(settings.data, target.run)
-            self.source = served(settings.model, settings, base, servers)
+            self.source = served(settings.model, settings, base)
         else:
             self.source = find_model(settings.model, target.run, target.begun)
         self.prompts = find_prompts(
