@@ -1,6 +1,6 @@
 """A model behind `--endpoint` that makes data: questions -> replies, each asked once."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -10,7 +10,6 @@ from agentlite.config.settings import QueriesSettings, TemplatesSettings
 from agentlite.core import console, endpoint_pool
 from agentlite.core.endpoint_pool import Question, ask_all, refuse_unanswered
 from agentlite.core.errors import REJECTS, UserError
-from agentlite.core.openai_client import Endpoint
 from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import Appender, read_rows
 from agentlite.engine.remote import Served, behind
@@ -27,14 +26,13 @@ def question(text: str, system: str = "", **parameters: object) -> Question:
     return Question([*first, {"role": "user", "content": text}], {**usual, **parameters})
 
 
-class TeacherReply(Struct, frozen=True, forbid_unknown_fields=True):
-    """`key` names the question. `calls`: whether tools were called in it. `cut`: whether the limit
-    of tokens ended it. `problem`: why there is none; such a reply is not cached.
+class TeacherReply(Struct, frozen=True):
+    """`key` names the question. `cut`: whether the limit of tokens ended it. `problem`: why there
+    is none; such a reply is not cached.
     """
 
     key: str
     text: str
-    calls: bool = False
     cut: bool = False
     problem: str = ""
 
@@ -46,52 +44,6 @@ class TeacherReply(Struct, frozen=True, forbid_unknown_fields=True):
         if len(lines) > 2 and lines[0].startswith(FENCE) and lines[-1].strip() == FENCE:
             return "\n".join(lines[1:-1]).strip()
         return text
-
-
-class Teacher:
-    """A model behind its servers, and the file with its replies. Equal questions have the same
-    reply, whoever asks.
-    """
-
-    def __init__(self, endpoints: Sequence[Endpoint], cache: Path):
-        self.endpoints = endpoints
-        self.file = Appender(cache)
-        self.replies = {
-            reply.key: reply
-            for reply in (msgspec.convert(row, TeacherReply) for row in read_rows(cache))
-        }
-
-    def __enter__(self) -> "Teacher":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.file.__exit__(*error)
-
-    def ask(self, questions: Sequence[Question]) -> Iterator[tuple[int, TeacherReply]]:
-        """The number of each question and its reply, as they come; each is on disk before it is
-        given. Raises UserError 8 when no server answers any more.
-        """
-        model = self.endpoints[0].model
-        numbers: dict[str, list[int]] = {}
-        for number, (messages, parameters) in enumerate(questions):
-            key = digest(canonical([model, parameters, messages]))
-            numbers.setdefault(key, []).append(number)
-        missing = [key for key in numbers if key not in self.replies]
-        asked = [questions[numbers[key][0]] for key in missing]
-        for place, answer in ask_all(self.endpoints, asked):
-            key = missing[place]
-            if answer.problem:
-                reply = TeacherReply(key, "", problem=f"the model {answer.why}")
-            else:
-                # half a character becomes U+FFFD, as on disk: a resumed run has the same text
-                code_units = answer.text.encode("utf-16-le", "surrogatepass")
-                text = code_units.decode("utf-16-le", "replace")
-                reply = TeacherReply(key, text, bool(answer.calls), answer.finish == "length")
-                self.file.append(msgspec.to_builtins(reply))
-                self.replies[key] = reply
-            yield from ((number, reply) for number in numbers.pop(key))
-        for key, left in numbers.items():
-            yield from ((number, self.replies[key]) for number in left)
 
 
 def teacher_of(settings: QueriesSettings | TemplatesSettings, command: str) -> Served:
@@ -112,22 +64,36 @@ def answers(
     file: Path,
     title: str,
 ) -> list[TeacherReply]:
-    """One to each question, in order; those in `file` are not asked again. Raises UserError 8 where
-    no server answers any more, or more than a share of `max_failures` stays without an answer.
+    """One to each question, in order. Equal questions have the same reply; those in `file` are not
+    asked again, and each is there before the next one is read. Raises UserError 8 where no server
+    answers any more, or more than a share of `max_failures` stays without an answer.
     """
-    replies: dict[int, TeacherReply] = {}
-    usage = endpoint_pool.current_usage()
-    with (
-        Teacher(served.endpoints, file) as teacher,
-        console.progress(title, len(questions)) as advance,
-    ):
-        for number, reply in teacher.ask(questions):
-            replies[number] = reply
-            advance(len(replies), usage.note if usage else "")
-    problems = [reply.problem for reply in replies.values() if reply.problem]
+    model, usage = served.endpoints[0].model, endpoint_pool.current_usage()
+    keys = [digest(canonical([model, one.parameters, one.messages])) for one in questions]
+    asked = dict(zip(keys, questions, strict=True))
+    with Appender(file) as kept, console.progress(title, len(asked)) as advance:
+        stored = (msgspec.convert(row, TeacherReply) for row in read_rows(file))
+        replies = {reply.key: reply for reply in stored}
+        missing = [key for key in asked if key not in replies]
+        for done, (place, answer) in enumerate(
+            ask_all(served.endpoints, [asked[key] for key in missing]), 1
+        ):
+            key = missing[place]
+            if answer.problem:
+                replies[key] = TeacherReply(key, "", problem=f"the model {answer.why}")
+            else:
+                # half a character becomes U+FFFD, as on disk: a resumed run has the same text
+                code_units = answer.text.encode("utf-16-le", "surrogatepass")
+                text = code_units.decode("utf-16-le", "replace")
+                reply = TeacherReply(key, text, answer.finish == "length")
+                kept.append(msgspec.to_builtins(reply))
+                replies[key] = reply
+            advance(len(asked) - len(missing) + done, usage.note if usage else "")
+    found = [replies[key] for key in keys]
+    problems = [reply.problem for reply in found if reply.problem]
     if len(problems) > settings.max_failures * len(questions):
         refuse_unanswered(problems, len(questions), "--endpoint", "")
-    return [replies[number] for number in range(len(questions))]
+    return found
 
 
 def reply_fault(reply: TeacherReply) -> tuple[str, str]:

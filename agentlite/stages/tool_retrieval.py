@@ -1,7 +1,6 @@
 """A finished retriever and a ranking method -> the tools that prep and eval offer to a record."""
 
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -10,13 +9,11 @@ from msgspec.structs import replace
 from agentlite.core import console
 from agentlite.core.errors import need
 from agentlite.core.records import ANY_TOOL, Record, canonical, digest
-from agentlite.core.row_files import read_rows
 from agentlite.engine import sentence_encoder
 from agentlite.retrieval import index
 from agentlite.retrieval.index import ToolIndex, likeliest, unlikely
 from agentlite.retrieval.rankers import Ranker, bm25, by_vectors, fused_by_name
 from agentlite.retrieval.tool_pool import ToolPool, questions
-from agentlite.retrieval.training_pairs import PAIRS, normal
 from agentlite.scoring.metrics.summarize import RETRIEVED
 from agentlite.workspace import stage_folder
 from agentlite.workspace.model_source import MADE, find_encoder
@@ -106,20 +103,6 @@ def digest_of(folder: Path) -> str:
     outputs = stage_folder.finished(folder, "retriever").outputs
     kept = {name: value for name, value in outputs.items() if name.startswith(("index", MADE))}
     return digest(canonical(kept))
-
-
-def learned(folder: Path, records: Iterable[Record]) -> int:
-    """How many of the records have a question that the retriever was trained on: with another
-    split this happens.
-    """
-    pairs = folder / PAIRS
-    rows = read_rows(pairs) if pairs.exists() else ()
-    trained = {normal(row["query"]) for row in rows if row["split"] == "train"}
-    return sum(
-        any(normal(text) in trained for text in questions(record))
-        for record in records
-        if record.tools
-    )
 
 
 def check_packages(by: str) -> None:

@@ -1,6 +1,6 @@
 """The answers of another system at the steps of the data, from a file of rows."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from io import BytesIO
 from pathlib import Path
 
@@ -31,7 +31,10 @@ def read_predictions_file(
     answers: dict[Step, ExternalAnswer] = {}
     locations: dict[Step, str] = {}
     not_asked = 0
-    for location, row in _rows(path):
+    for raw in read_raw(str(path), BytesIO()):
+        if raw.error:
+            raise UserError(f"{raw.error.reason}.", SHAPE, location=raw.location)
+        location, row = raw.location, raw.value
         name = next((row[key] for key in ID if isinstance(row.get(key), str)), None)
         if name is None:
             raise UserError("names no record.", SHAPE, location=location)
@@ -70,32 +73,16 @@ def read_predictions_file(
     return {step: answers[step] for step in steps if step in answers}
 
 
-def _rows(path: Path) -> Iterator[tuple[str, Row]]:
-    """Each with its file and line."""
-    for raw in read_raw(str(path), BytesIO()):
-        if raw.error:
-            raise UserError(f"{raw.error.reason}.", SHAPE, location=raw.location)
-        yield raw.location, raw.value
-
-
 def _external_answer(row: Row, location: str) -> ExternalAnswer:
     """The words and calls of a row, or of its message."""
-    message = row.get("message")
-    if message is not None:
-        if not isinstance(message, dict) or not isinstance(message.get("content") or "", str):
-            raise UserError(
-                '"message" is not an object whose "content" is a text.', SHAPE, location=location
-            )
-        calls_of_message = {key: message[key] for key in CALLS if message.get(key) is not None}
-        row = {**row, "text": message.get("content") or "", **calls_of_message}
-    text, key = row.get("text"), next((key for key in CALLS if row.get(key) is not None), None)
-    if not isinstance("" if text is None else text, str) or (text is None and key is None):
+    message = row["message"] if isinstance(row.get("message"), dict) else {}
+    given = {**row, **{key: message[key] for key in CALLS if message.get(key) is not None}}
+    text = message.get("content") or "" if message else row.get("text")
+    key = next((key for key in CALLS if given.get(key) is not None), None)
+    listed = [given[key]] if key == "function_call" else given.get(key or "", [])
+    is_wrong = not isinstance(text, str | None) or not isinstance(listed, list)
+    if is_wrong or (text is None and key is None):
         raise UserError("has no text and no calls.", SHAPE, location=location)
-    if key is None:
-        return ExternalAnswer(text or "")
-    listed = [row[key]] if key == "function_call" else row[key]
-    if not isinstance(listed, list):
-        raise UserError(f'"{key}" is not a list.', SHAPE, location=location)
     try:
         calls = tuple(replace(read_call(call), id="") for call in listed)
     except RowError as error:

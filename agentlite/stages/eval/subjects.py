@@ -20,7 +20,7 @@ from agentlite.rendering import choose
 from agentlite.scoring.predictions import ExternalAnswer
 from agentlite.stages.eval.evaluation import slug
 from agentlite.stages.eval.predictions_file import read_predictions_file
-from agentlite.stages.tool_retrieval import digest_of, learned, offers
+from agentlite.stages.tool_retrieval import digest_of, offers
 from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import Source, find_checkpoint, find_model, load_template
@@ -111,11 +111,6 @@ def with_retrieved_tools(settings: EvalSettings, data: EvalData, run: Path) -> E
     assert settings.retrieve
     folder, by = stage_folder.find_stage(settings.retriever, run), settings.retrieve_by
     retriever, count = digest_of(folder), len(data.records)
-    if trained := learned(folder, data.records):
-        console.notice(
-            f"eval: {trained} of {count} records ask what {settings.retriever} learned from: "
-            "prepare both alike, with the same seed, test and split_by"
-        )
     with console.stdout_to_stderr():
         if by in ("tuned", "hybrid") and not settings.endpoint:
             load_libraries(settings.engine)
