@@ -56,14 +56,14 @@ def _shown(command: str, folder: Path, count: int) -> Iterator[str]:
         from agentlite.environments.synthesis.dialog import shown
 
         return shown(folder, count)
-    from agentlite.stages.prep.show import rendered
+    from agentlite.stages.prep.write import rendered
 
     return rendered(folder, count)
 
 
 def _write_records(folder: Path, shape: str) -> None:
     from agentlite.data.write_formats import ALL_TRAINED, learned_elsewhere, shaped
-    from agentlite.stages.prep.show import written_rows
+    from agentlite.stages.prep.write import written_rows
 
     if shape == OWN:
         sys.stdout.buffer.writelines(map(encode, written_rows(folder)))

@@ -294,23 +294,21 @@ def _listed(value: object, kind: Any, location: str) -> object:
 
 
 def parse_weights(text: str, location: str) -> dict[str, float]:
-    """`tool_accuracy=.5,efficiency=0`, or the same as a JSON object -> its numbers by name. Raises
-    UserError 2.
+    """`tool_accuracy=.5,efficiency=0`, or the same as a JSON object, which is YAML as well -> its
+    numbers by name. Raises UserError 2.
     """
-    weights: dict[str, float] = {}
-    for name, value in _weight_pairs(text, location):
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            wrong = f"'{name}' has no =" if value is None else f"'{value}' is not a number"
-            fix = """Write it as NAME=.5,OTHER=0, or as '{"NAME": 0.5, "OTHER": 0}'."""
-            raise UserError(f"{wrong}.", fix, location=location) from None
-        if name in weights:
-            raise UserError(
-                f"'{name}' appears twice.", "Give each component one weight.", location=location
-            )
-        weights[name] = number
-    return weights
+    import yaml
+
+    from agentlite.config import yaml_files
+
+    is_object = text.lstrip().startswith("{")
+    try:
+        content = yaml_files.parse(text if is_object else f"{{{text.replace('=', ': ')}}}")
+        return {str(name): float(f"{value}") for name, value in content.items()}
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        fix = """Write it as NAME=.5,OTHER=0, or as '{"NAME": 0.5, "OTHER": 0}'."""
+        problem = f"'{text}' is no list of weights: {yaml_files.problem_of(error)}."
+        raise UserError(problem, fix, location=location) from error
 
 
 def weightings(flags: Mapping[str, Any]) -> dict[str, object]:
@@ -322,22 +320,6 @@ def weightings(flags: Mapping[str, Any]) -> dict[str, object]:
     elif weights:
         given["weights"] = weights if isinstance(weights, str) else weights[0]
     return given
-
-
-def _weight_pairs(text: str, location: str) -> list[tuple[str, Any]]:
-    """Names and what they are to weigh, as they stand; None where a name has no `=`."""
-    if not text.lstrip().startswith("{"):
-        parts = [part.strip().partition("=") for part in text.split(",") if part.strip()]
-        return [(name.strip(), value if equals else None) for name, equals, value in parts]
-    try:
-        pairs: list[tuple[str, Any]] = json.loads(text, object_pairs_hook=list)
-    except ValueError as error:
-        fix = """Write it as '{"NAME": 0.5, "OTHER": 0}', or as NAME=.5,OTHER=0."""
-        raise UserError(
-            f"{text!r} cannot be read as JSON: {error}.", fix, location=location
-        ) from None
-    # null has no meaning of its own here, and must not read as a missing `=`
-    return [(name, "null" if value is None else value) for name, value in pairs]
 
 
 def as_yaml(command: str, resolved: Resolved) -> str:

@@ -67,8 +67,7 @@ class RecordedEvaluation(Evaluation):
         _check_settings(settings)
         if settings.retrieve:
             data = with_retrieved_tools(settings, data, target.run)
-        elif settings.retrieve_by != default("eval", "retrieve_by"):
-            console.notice("eval: retrieve_by does nothing without retrieve")
+        else:
             settings = replace(settings, retrieve_by=default("eval", "retrieve_by"))
         self.settings, self.data, self.run = settings, data, target.run
         self.base = target.folder / data_folder(settings)

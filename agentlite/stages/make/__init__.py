@@ -1,6 +1,7 @@
 """Tools + an environment -> dialogs.jsonl: calls that were carried out, with words for them."""
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,15 +10,15 @@ from typing import Any
 from agentlite.config.settings import MakeSettings, default
 from agentlite.core import console
 from agentlite.core.errors import REJECTS, UserError
+from agentlite.core.records import plain
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.environments.registry import Environment, environment
-from agentlite.environments.synthesis.checks import DialogFault, copy_key, faults
+from agentlite.environments.synthesis.checks import DialogFault, copy_key, faults, made_calls
 from agentlite.environments.synthesis.dialog import DIALOGS, MadeDialog, in_plain_words, row_of
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import World, WorldError, WorldLimits
 from agentlite.stages.agent import split_of_task
 from agentlite.stages.frame import Figures, Work, plan_of, run_stage
-from agentlite.stages.make.figures import dialog_figures, not_found
 from agentlite.stages.make.search import BLUEPRINTS, SearchSetup, Slot, counts, find
 from agentlite.stages.teacher import nothing_kept
 from agentlite.workspace.digests import file_digest
@@ -174,3 +175,30 @@ def _without_copies(made: Iterable[MadeDialog]) -> Iterator[MadeDialog]:
         elif dialog.is_kept:
             copies.add(key)
         yield dialog
+
+
+def not_found(slots: Sequence[Slot]) -> dict[str, int]:
+    """Dialogs without a blueprint, by kind."""
+    return dict(Counter(slot.kind for slot in slots if slot.blueprint is None))
+
+
+def dialog_figures(slots: Sequence[Slot], made: Sequence[MadeDialog]) -> dict[str, Any]:
+    """How many are kept, of which kinds, and what is wrong with the others."""
+    kept = [dialog.row for dialog in made if dialog.is_kept]
+    filtered = Counter[str]()
+    for dialog in made:
+        filtered.update(sorted({fault.kind for fault in dialog.faults}))
+    messages = [message for row in kept for message in row["messages"]]
+    calls = made_calls(messages)
+    return {
+        "wanted": len(slots),
+        "kept": len(kept),
+        "kinds": dict(Counter(row["meta"]["kind"] for row in kept)),
+        "not_found": not_found(slots),
+        "filtered": dict(filtered.most_common()),
+        "verified": dict(Counter(name for row in kept for name in row["meta"]["verified"])),
+        "turns": sum(message["role"] == "user" for message in messages),
+        "calls": len(calls),
+        "tools_called": len({call.name for call in calls}),
+        "longest": max((len(plain([row["messages"], row["tools"]])) for row in kept), default=0),
+    }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from agentlite.config.settings import PrepSettings, default
+from agentlite.config.settings import PrepSettings
 from agentlite.core import console
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.reject_codes import CODES
@@ -30,14 +30,6 @@ from agentlite.workspace import stage_folder
 UNKNOWN = ("E104", "E105")  # nobody knows how many rows such a reject stands for
 RETRY = "Correct them in the source."
 TOO_LONG = re.compile(r"(\d+) tokens, max_length is \d+")  # the reason of a row that is
-# settings that do nothing without another one
-IDLE = {
-    "continual_buffer_size": "replay",
-    "continual_replay_ratio": "replay",
-    "join_tokens": "join",
-    "retrieve_by": "retrieve",
-    "retriever": "retrieve",
-}
 
 
 def earlier_file(folder: Path) -> tuple[str, bool]:
@@ -55,7 +47,7 @@ def earlier_file(folder: Path) -> tuple[str, bool]:
 
 def checked(settings: PrepSettings, begun: Path | None = None) -> PrepSettings:
     """The settings with every file of rows by its own name. `begun`: the stage that is carried on.
-    Raises UserError for a mistake in them, and notes settings that do nothing.
+    Raises UserError for a mistake in them.
     """
     if not settings.sources:
         fix = "agentlite prep dialogs.jsonl, or - for stdin, or bfcl:multiple."
@@ -77,14 +69,6 @@ def checked(settings: PrepSettings, begun: Path | None = None) -> PrepSettings:
             f"Add --set prep.{lacking}.",
             location="prep.coreset",
         )
-    is_idle = {
-        name: getattr(settings, other) == default("prep", other) for name, other in IDLE.items()
-    }
-    is_idle["near"] = "near" not in settings.duplicates and not settings.holdout
-    for name in is_idle:
-        if is_idle[name] and getattr(settings, name) != default("prep", name):
-            other = IDLE.get(name, "--duplicates near or --holdout")
-            console.notice(f"prep: {name} does nothing without {other}")
     return replace(settings, holdout=_files(settings.holdout, begun))
 
 

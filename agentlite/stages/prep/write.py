@@ -8,13 +8,16 @@ from typing import Any, NamedTuple
 
 from agentlite.core import console
 from agentlite.core.records import SPLITS, from_row, to_row
-from agentlite.core.row_files import Row, write_json, write_rows
+from agentlite.core.row_files import Row, find_rows, read_rows, write_json, write_rows
 from agentlite.data.augment import augment, augments
 from agentlite.data.curation.coreset import add_to_buffer
 from agentlite.data.curation.stats import Sized, statistics
 from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.ingest import ENDS, measure
+from agentlite.rendering import encoding, mixture_of, renderer
 from agentlite.stages.prep.select import LEFT_OUT, Selection
+from agentlite.workspace import stage_folder
+from agentlite.workspace.model_source import find_model, load_template
 
 NAMED = 20  # tools with an invalid schema that stats.json names
 FEW, RARE = 20, 0.08  # rows from which balance counts; the share below which a kind is rare
@@ -204,3 +207,25 @@ def _new_tools(selection: Selection) -> int:
     called = {name for index in selection.in_split("train") for name in kept[index].tools}
     test = [kept[index].tools for index in selection.in_split("test")]
     return sum(bool(names) and called.isdisjoint(names) for names in test)
+
+
+# --- a finished prep, for `--rows -` and `--show N` ---
+
+
+def written_rows(folder: Path) -> Iterator[Row]:
+    """The rows of all splits."""
+    for split in SPLITS:
+        yield from read_rows(find_rows(folder, split))
+
+
+def rendered(folder: Path, count: int) -> Iterator[str]:
+    """The first records as text, with trained tokens between ⟦ and ⟧; a heading before each."""
+    plan = stage_folder.read_plan(folder)
+    template = load_template(find_model(plan.settings["model"], folder.parent, folder).base)
+    mixture = mixture_of(plan.settings["protocol"], template)
+    for _, row in zip(range(count), written_rows(folder), strict=False):
+        record = from_row(row)
+        protocol = mixture.of(record)
+        yield f"── {record.id}  {record.source}  {record.task}  {record.split}  {protocol.name}"
+        for text in renderer.render(record, protocol, template):
+            yield encoding.show(text, lambda piece: f"⟦{piece}⟧")
