@@ -33,7 +33,7 @@ PLAN, DONE = "plan.json", "done.json"
 FAILED = "failed.json"  # plan.json renamed: the folder was given up, and the next run starts over
 # while a file of answers grows: its rows when every question is answered
 EXPECTED = "expected.json"
-TYPED = "command.txt"  # the command line that has begun the stage, or carried it on
+TYPED = ".command"  # the command line that has begun the stage, or carried it on
 SPENT = "spent.json"  # the seconds of all sessions of a stage that was stopped
 VERSIONED = (
     *("torch", "unsloth", "unsloth_zoo", "transformers", "trl", "peft"),
