@@ -717,8 +717,6 @@ class EvalSettings(WorldSettings, frozen=True, kw_only=True):
     """OpenAI-compatible server of an LLM judge, up to /v1"""
     judge_model: Annotated[Name, JUDGED] = ""
     judge_key: Annotated[Variable, JUDGED, NO_FLAG] = "OPENAI_API_KEY"
-    judge_prices: Annotated[tuple[NonNegative, ...], Metavar("FLOAT,FLOAT"), JUDGED, NO_FLAG] = ()
-    """prices of a million prompt tokens and of a million completion tokens, such as 0.5,1.5"""
     sheet: Annotated[File, JUDGED] = ""
     """CSV to write, in which people score the answers, blind and shuffled"""
     ratings: Annotated[tuple[File, ...], REPEAT, JUDGED] = ()

@@ -148,7 +148,10 @@ class TaskSampling:
         self._count(scored)
         rows = [self._row(rollout, logprobs) for rollout in scored]
         if not any(any(row.mask) for row in rows):
-            raise _nothing_sampled(done, self.agent, self.settings)
+            first = done[0]
+            why = first.problem or "its first prompt, with its tools, is longer than --max-length"
+            problem = f"not one rollout of a step has a turn; the first: {why}."
+            raise UserError(problem, HOW_TO_GO_ON, location=self.settings.env, exit_code=REJECTS)
         return _of_one_prompt_length(rows)
 
     def _scored(self, rollouts: Sequence[Trajectory]) -> list[ScoredRollout]:
@@ -258,22 +261,3 @@ def _of_one_prompt_length(rows: Sequence[grpo.LearnedRow]) -> list[grpo.LearnedR
             )
         )
     return cut
-
-
-def _nothing_sampled(done: Sequence[Trajectory], agent: Agent, settings: GrpoSettings) -> UserError:
-    ended = Counter(rollout.ended for rollout in done).most_common(1)[0][0]
-    if ended == "length":
-        room, longer = settings.max_length - settings.max_new_tokens, 4 * settings.max_length
-        return UserError(
-            f"every first prompt of a step, with its tools, is longer than {room} tokens.",
-            f"Raise --max-length, as in --max-length {longer}, or offer fewer tools.",
-            location=settings.env,
-        )
-    first = next(rollout for rollout in done if rollout.ended == ended)
-    name = agent.name_of(first.task)
-    return UserError(
-        f"not one rollout of a step has begun; the first: {first.problem} (task {name}).",
-        HOW_TO_GO_ON,
-        location=settings.env,
-        exit_code=REJECTS,
-    )

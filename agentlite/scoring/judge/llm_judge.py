@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from agentlite.core import console
 from agentlite.core.endpoint_pool import Question, ask_all, refuse_unanswered
@@ -71,15 +71,8 @@ class JudgeVerdict(Struct, frozen=True, forbid_unknown_fields=True):
         return self.score is None and not self.text
 
 
-class Prices(NamedTuple):
-    """Of a million tokens."""
-
-    prompt: float
-    completion: float
-
-
 class JudgeResult(NamedTuple):
-    """By item. Tokens and cost of the run count all verdicts; `new_verdicts` is how many were
+    """By item. The tokens of the run are those of all verdicts; `new_verdicts` is how many were
     requested now.
     """
 
@@ -105,7 +98,6 @@ def judge(
     *,
     read: Callable[[str], VerdictRead] | None = None,
     parameters: Mapping[str, object] = PARAMETERS,
-    prices: Prices | None = None,
     leave_out: bool = False,
     begin: Callable[[int], None] = lambda rows: None,
     advance: Callable[[int], None] = lambda done: None,
@@ -147,16 +139,14 @@ def judge(
                 file.append(msgspec.structs.asdict(verdict))
             advance(new)
     verdicts = {name: known[key] for name, key in keys.items()}
-    each = {verdict.key: verdict for verdict in verdicts.values()}.values()
-    prompt, completion = sum(v.prompt_tokens for v in each), sum(v.completion_tokens for v in each)
+    each = [*{verdict.key: verdict for verdict in verdicts.values()}.values()]
     problems = Counter(verdict.problem for verdict in verdicts.values() if verdict.problem)
     run = JudgeRun(
         model=endpoint.model,
         url=endpoint.url,
         problems=dict(problems.most_common()),
-        prompt_tokens=prompt,
-        completion_tokens=completion,
-        cost=(prompt * prices.prompt + completion * prices.completion) / 1e6 if prices else UNSET,
+        prompt_tokens=sum(verdict.prompt_tokens for verdict in each),
+        completion_tokens=sum(verdict.completion_tokens for verdict in each),
     )
     return JudgeResult(verdicts, new, run)
 
@@ -256,12 +246,11 @@ def judge_metrics(
     endpoint: Endpoint,
     file: Path,
     seed: int,
-    prices: Prices | None = None,
     *,
     leave_out: bool = False,
     begin: Callable[[int], None] = lambda rows: None,
 ) -> tuple[dict[str, Summary | None], JudgeRun]:
-    """The judge's mean score and the share of usable answers; what went wrong, and what it cost.
+    """The judge's mean score and the share of usable answers; and what went wrong.
 
     Raises UserError 8 where the judge says nothing about some answers, and these are not to be left
     out. `leave_out`, `begin`: see `judge`.
@@ -272,7 +261,6 @@ def judge_metrics(
             answers,
             endpoint,
             file,
-            prices=prices,
             leave_out=leave_out,
             begin=begin,
             advance=advance,

@@ -82,14 +82,13 @@ JUDGED = {
 
 
 class JudgeRun(Struct, frozen=True, kw_only=True):
-    """Which judge it was, what it could not judge, by problem, and what it cost."""
+    """Which judge it was, what it could not judge, by problem, and its tokens."""
 
     model: str
     url: str
     problems: dict[str, int]
     prompt_tokens: int
     completion_tokens: int
-    cost: float | UnsetType = UNSET
 
 
 class RetrievalLoss(Struct, frozen=True, kw_only=True):

@@ -32,7 +32,7 @@ from agentlite.engine.local_sampler import generate
 from agentlite.engine.remote import judge_endpoint
 from agentlite.engine.sampler import make_sampler
 from agentlite.rendering import Mixture, Prompt, Protocol, encoding
-from agentlite.scoring.judge.llm_judge import VERDICTS, Prices, judge_metrics
+from agentlite.scoring.judge.llm_judge import VERDICTS, judge_metrics
 from agentlite.scoring.metrics.general_talk import (
     GeneralResults,
     Identity,
@@ -57,12 +57,6 @@ SAMPLES = "samples.jsonl"
 def check_extra_metrics(settings: EvalSettings) -> None:
     """Raises UserError 2 for settings that would fail only after the models were asked."""
     judge_endpoint(settings)
-    if len(settings.judge_prices) not in (0, 2):
-        raise UserError(
-            "are two: of a million tokens read, and of a million written.",
-            "Write them as 0.5,1.5.",
-            location="eval.judge_prices",
-        )
     if settings.endpoint and (settings.general or settings.num_samples):
         raise UserError(
             "needs the model itself.",
@@ -106,7 +100,6 @@ def judged(
         endpoint,
         stage.folder / VERDICTS,
         settings.seed,
-        Prices(*settings.judge_prices) if settings.judge_prices else None,
         leave_out=settings.unanswered == "wrong",
         begin=begin,
     )
