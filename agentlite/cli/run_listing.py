@@ -4,7 +4,6 @@ their checkpoints are freed.
 
 import contextlib
 import importlib
-import itertools
 import json
 import os
 import shlex
@@ -16,19 +15,16 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
-from agentlite.config.pipeline import STAGES, TRAINERS
+from agentlite.config.pipeline import STAGES
 from agentlite.core.errors import UserError, nearest
-from agentlite.core.row_files import Row, disk_errors
-from agentlite.engine.checkpoints import MANIFEST
+from agentlite.core.row_files import count_rows, disk_errors
 from agentlite.workspace import folder_lock, stage_folder
 from agentlite.workspace.stage_folder import StoredStage
 
 State = Literal["done", "half", "running", "failed", "broken"]
 CHECKPOINTS = "checkpoints"
-# a line for each answer, or each command of a cell, as they come
-ANSWERS = {"pairs": "candidates.jsonl", "eval": "answers.jsonl", "ablate": "commands.jsonl"}
 LAST_ROWS = 1 << 16  # bytes at the end of a log that hold its last rows
-RECENT = 30  # rows of the pace that the time left is estimated from
+METRICS = "metrics.jsonl"
 FREED = ".checkpoints-freed"
 
 
@@ -69,47 +65,21 @@ def state_of(stage: StoredStage, names: Iterable[str] | None = None) -> StageSta
 
 
 def _progress(stage: StoredStage, *, running: bool) -> str:
-    """How far a stage is that is not done. For a run that was stopped: the step from which it
-    carries on.
-    """
-    folder, plan = stage.folder, stage.plan
-    if not plan:
+    """How far a stage is that is not done, and how long it still takes at the pace so far."""
+    expected = stage_folder.read_expected(stage.folder)
+    if not expected:
         return ""
-    if plan.command in ANSWERS:
-        expected = stage_folder.read_expected(folder)
-        file = folder / (expected.file if expected else ANSWERS[plan.command])
-        rows = count_rows(file)
-        if expected and rows < expected.rows:
-            return f"{rows} of {expected.rows} {file.stem}, {expected.rows - rows} open"
-        return f"{rows} {file.stem}"
-    if plan.command not in TRAINERS:
-        return ""
-    whole = [path.parent for path in folder.glob(f"{CHECKPOINTS}/checkpoint-*/{MANIFEST}")]
-    newest = max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
-    step = int(newest.name.rpartition("-")[2]) if newest else 0
-    if running and (row := last_row(folder / "metrics.jsonl")):
-        step = row.get("step", step)
-    steps = (
-        _json(newest / "trainer_state.json").get("max_steps")
-        if newest
-        else plan.settings.get("max_steps")
-    )
-    left = _time_left(folder) if running else ""
-    return f"step {step} of {steps}{left}" if steps else f"step {step}{left}"
-
-
-def _time_left(folder: Path) -> str:
-    """`, 5 min left`, by the median of the last steps; "" where it is not known."""
-    rows = last_rows(folder / "pace.jsonl", RECENT)
-    paces = sorted(
-        (later["at"] - earlier["at"]) / (later["step"] - earlier["step"])
-        for earlier, later in itertools.pairwise(rows)
-        if later["step"] > earlier["step"]
-    )
-    if not paces:
-        return ""
-    seconds = paces[len(paces) // 2] * (rows[-1]["steps"] - rows[-1]["step"])
-    return f", {in_time(seconds)} left"
+    file = stage.folder / expected.file
+    rows = count_rows(file)
+    done = f"{rows} of {expected.rows} {file.stem}"
+    if file.name == METRICS:
+        done = f"step {rows} of {expected.rows}"
+    made = rows - expected.begun
+    if not running or made < 1:
+        return done
+    begun = (stage.folder / stage_folder.EXPECTED).stat().st_mtime
+    seconds = (file.stat().st_mtime - begun) / made * (expected.rows - rows)
+    return f"{done}, {in_time(seconds)} left"
 
 
 def in_time(seconds: float) -> str:
@@ -126,44 +96,14 @@ def in_words(state: State, detail: str) -> str:
 
 
 def last_row(path: Path) -> dict[str, Any]:
-    """The last whole line of a file that may be growing."""
-    found = last_rows(path, 1)
-    return found[0] if found else {}
-
-
-def last_rows(path: Path, most: int) -> list[Row]:
-    """The last whole rows of a file that may be growing; [] for one that cannot be read."""
+    """The last whole line of a file that may be growing; {} for one that cannot be read."""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_ROWS))
-            piece = file.read()
-    except OSError:
-        return []
-    found: list[Row] = []
-    for line in piece[: piece.rfind(b"\n") + 1].splitlines()[-most:]:
-        try:
-            found.append(json.loads(line))
-        except ValueError:  # the first of them may begin before the piece
-            continue
-    return found
-
-
-def count_rows(path: Path) -> int:
-    """The whole lines of a file; 0 for one that is missing."""
-    try:
-        with open(path, "rb") as file:
-            return sum(piece.count(b"\n") for piece in iter(lambda: file.read(1 << 20), b""))
-    except OSError:
-        return 0
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """{} for a file that is missing or cannot be read: a listing shows what it can."""
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+            lines = file.read().rpartition(b"\n")[0].splitlines()
+        return dict(json.loads(lines[-1])) if lines else {}
+    except (OSError, ValueError):
         return {}
-    return content if isinstance(content, dict) else {}
 
 
 class ListedStage(Struct, frozen=True):
@@ -250,7 +190,7 @@ def key_figure(stage: StoredStage) -> str:
         if stage.done and command in STAGES:
             module = importlib.import_module(f"agentlite.stages.{command}")
             return str(module.key_figure(stage.done.figures))
-        loss = last_row(stage.folder / "metrics.jsonl").get("loss")
+        loss = last_row(stage.folder / METRICS).get("loss")
         return f"loss {loss:.3f}" if loss is not None else ""
     return ""
 

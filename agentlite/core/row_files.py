@@ -162,6 +162,15 @@ def find_rows(folder: Path, name: str) -> Path:
     return parquet if parquet.exists() and not jsonl.exists() else jsonl
 
 
+def count_rows(path: Path) -> int:
+    """The whole lines of a file; 0 for one that is missing."""
+    try:
+        with open(path, "rb") as file:
+            return sum(piece.count(b"\n") for piece in iter(lambda: file.read(1 << 20), b""))
+    except OSError:
+        return 0
+
+
 def encode(row: object) -> bytes:
     return json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
 

@@ -1,8 +1,6 @@
 """OpenAI's API over HTTP, by starlette and uvicorn: pages, who may ask, the queue, the log."""
 
 import asyncio
-import hmac
-import ipaddress
 import socket
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -36,26 +34,20 @@ OF_TOOLS = ("E124", "E211", "E212")  # the reject codes of tools; others are of 
 
 
 class Server:
-    """Clients can connect as soon as it is made; `run` answers them. `token`: what they must send
-    as their key; "" for none.
-
-    Raises UserError 2 for an address that is missing, or that other machines reach without a token;
-    port 0 is one that is free.
+    """Programs of this machine can connect as soon as it is made; `run` answers them. Raises
+    UserError 2 for a port that is taken; 0 is one that is free.
     """
 
-    def __init__(
-        self,
-        chat_model: ChatModel,
-        port: int,
-        *,
-        host: str = HOST,
-        token: str = "",
-        longest_queue: int = LONGEST_QUEUE,
-    ):
-        self.chat_model, self.host, self.token = chat_model, host, token
-        self.socket = _listen(host, port, needs_token=not token)
-        self.is_local = _is_loopback(self.address[0])
-        self.longest_queue = longest_queue
+    def __init__(self, chat_model: ChatModel, port: int, *, longest_queue: int = LONGEST_QUEUE):
+        self.chat_model, self.longest_queue = chat_model, longest_queue
+        try:
+            self.socket = socket.create_server((HOST, port), backlog=512)
+        except OSError as error:
+            raise UserError(
+                f"cannot listen on port {port}: {error.strerror}.",
+                "Give another one, or --port 0 for any that is free.",
+                location="--port",
+            ) from error
         self.asked = 0  # requests: the one that is answered and those that wait
         # The model answers one request at a time, in the order in which they came, and always in
         # one thread: torch and the allocator keep memory for each that ever ran it.
@@ -98,8 +90,7 @@ class Server:
     @property
     def url(self) -> str:
         """`http://127.0.0.1:8000/v1`"""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.address[1]}/v1"
+        return f"http://{HOST}:{self.address[1]}/v1"
 
     def run(self) -> None:
         """Until `stop`, or a signal, which is raised again once the server has ended."""
@@ -122,7 +113,7 @@ class Server:
             await send(message)
 
         try:
-            self._refuse_strangers(Request(scope))
+            self._refuse_pages(Request(scope))
             await self.router(scope, receive, noted)
         except Exception as error:
             refused = _refusal(error)
@@ -138,27 +129,19 @@ class Server:
             f"{time.monotonic() - started:.2f} s {scope['method']} {path}{known}"
         )
 
-    def _refuse_strangers(self, request: Request) -> None:
+    def _refuse_pages(self, request: Request) -> None:
         """A web page that is open here may send requests too, that of another program on this
-        machine as well: a browser names its origin, or a host that is not this one. Where other
-        machines may ask, the token says who is a stranger.
+        machine as well: a browser names its origin, or a host that is not this one.
         """
-        if self.is_local:
-            host = _name_of(f"//{request.headers.get('Host') or 'localhost'}")
-            if host not in LOCAL or "Origin" in request.headers:
-                raise Refused(
-                    403,
-                    "This server only answers programs on its own machine, and no web page.",
-                    code="forbidden",
-                )
-        given = request.headers.get("Authorization", "").encode("latin-1")
-        is_open = not self.token or request.scope["path"] == "/health"
-        if not (is_open or hmac.compare_digest(given, f"Bearer {self.token}".encode())):
+        try:
+            host = urlsplit(f"//{request.headers.get('Host') or 'localhost'}").hostname
+        except ValueError:
+            host = None
+        if host not in LOCAL or "Origin" in request.headers:
             raise Refused(
-                401,
-                "Send the server's token as the API key (Authorization: Bearer TOKEN).",
-                code="invalid_api_key",
-                headers={"WWW-Authenticate": "Bearer"},
+                403,
+                "This server only answers programs on its own machine, and no web page.",
+                code="forbidden",
             )
 
     async def _health(self, _: Request) -> Response:
@@ -249,46 +232,6 @@ class RequestedAnswer:
         self._events.put_nowait(b"")
         if not turn.cancelled():
             turn.exception()  # asyncio reports one that nobody has asked for
-
-
-def _listen(host: str, port: int, *, needs_token: bool) -> socket.socket:
-    """The first address of a host. Raises UserError 2."""
-    try:
-        addresses = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", error)
-        raise UserError(
-            f"{host!r} is not an address of this machine: {reason}.",
-            "Leave it out to serve this machine only, or give 0.0.0.0 for every network.",
-            location="--host",
-        ) from error
-    family, address = addresses[0][0], str(addresses[0][4][0])
-    if needs_token and not _is_loopback(address):
-        raise UserError(
-            f"other machines can reach {host}, and no token protects the server.",
-            "Put a token into an environment variable and name that: --token-env VAR.",
-            location="--host",
-        )
-    try:
-        return socket.create_server((address, port), family=family, backlog=512)
-    except OSError as error:
-        raise UserError(
-            f"cannot listen on port {port}: {error.strerror}.",
-            "Give another one, or --port 0 for any that is free.",
-            location="--port",
-        ) from error
-
-
-def _is_loopback(address: str) -> bool:
-    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
-
-
-def _name_of(url: str) -> str | None:
-    """The host in a URL; None if there is none."""
-    try:
-        return urlsplit(url).hostname
-    except ValueError:
-        return None
 
 
 def _refusal(error: BaseException) -> Refused:

@@ -344,6 +344,7 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
     # one process cuts the log and sets broken checkpoints aside; the others look afterwards
     if distributed.first():
         _restore_metrics(folder)
+        stage_folder.expect(folder, "metrics.jsonl", plan.steps)
     processes.barrier()
     checkpoint = next(reversed(checkpoints.manifests(folder)), None)
     if checkpoint:

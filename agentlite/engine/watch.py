@@ -1,7 +1,6 @@
 """A training run as it goes: its signals, metrics.jsonl, and whether it has diverged."""
 
 import contextlib
-import json
 import math
 import signal
 import time
@@ -77,15 +76,6 @@ class Journal:
         finite = {key: value if math.isfinite(value) else None for key, value in values.items()}
         self.row = {"step": step, **self.row, **finite}
         self.dev[step] = self.row.get("dev_loss")
-
-    def note_pace(self, step: int, steps: int) -> None:
-        """It serves whoever watches the run and does not belong to the result, so a full disk that
-        cannot take it does not stop the training.
-        """
-        row = {"step": step, "steps": steps, "at": round(time.time(), 3)}
-        path = self.folder / "pace.jsonl"
-        with contextlib.suppress(OSError), open(path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
 
     def flush(self) -> None:
         if "loss" in self.row:
@@ -172,7 +162,6 @@ class Follower:
         self.watch.at_step(step, row)
         if self.journal:
             self.journal.add(step, row)
-            self.journal.note_pace(step, self.steps)
             self.advance(step, f"loss {loss:.3f}")
 
     def on_evaluate(

@@ -1,20 +1,18 @@
-"""A hub id with its commit -> the files of that very commit, fetched once; files -> the hub."""
+"""A hub id with its commit -> the files of that very commit, fetched once."""
 
 import errno
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from agentlite.config.gpu_profiles import keep_private
 from agentlite.core import console
-from agentlite.core.errors import MODEL, NETWORK, USAGE, UserError
+from agentlite.core.errors import MODEL, NETWORK, UserError
 from agentlite.core.row_files import cannot_write
 
 COMMIT = re.compile("[0-9a-f]{40}")
 CONFIG = "config.json"
-PUSH = "--push-to-hub"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 # beside the configuration, the weights, and the files that `load_template` needs: what transformers
 # reads of a model and its tokenizer, where a repository has it
@@ -154,45 +152,3 @@ def _no_repository(name: str, of: str, error: Exception) -> UserError:
 
 def _refused(problem: str, fix: str, exit_code: int, location: str = "--model") -> UserError:
     return UserError(problem, fix, location=location, exit_code=exit_code)
-
-
-def refuse_push(name: str) -> None:
-    """Asked before anything slow. Raises UserError 2 for a name that is not one of the hub, and 8
-    without a token or offline."""
-    from huggingface_hub import get_token
-    from huggingface_hub.constants import HF_HUB_OFFLINE
-
-    if not is_hub_id(name) or "@" in name:
-        problem = f"'{name}' is not the name of a repository."
-        raise _refused(problem, "Write it as USER/NAME or ORGANIZATION/NAME.", USAGE, PUSH)
-    if HF_HUB_OFFLINE:
-        problem = "HF_HUB_OFFLINE is set, so nothing can be uploaded."
-        raise _refused(problem, f"Unset it, or leave {PUSH} out.", NETWORK, PUSH)
-    if not get_token():
-        fix = "Run `hf auth login`, or set HF_TOKEN to a token with write access."
-        raise _refused("there is no token for the hub.", fix, NETWORK, PUSH)
-
-
-def push(files: Mapping[str, Path], name: str) -> str:
-    """Uploads files, by their names there, in one commit. A repository that does not exist is
-    created, private. Returns the commit's address. Raises UserError 8: the files here stay.
-    """
-    keep_private()
-    from huggingface_hub import CommitOperationAdd, HfApi
-    from huggingface_hub.errors import HfHubHTTPError
-
-    operations = [CommitOperationAdd(there, str(path)) for there, path in files.items()]
-    hub = HfApi()
-    try:
-        with console.waiting(f"uploading {len(files)} files to {name}"):
-            hub.create_repo(name, private=True, exist_ok=True)
-            commit = hub.create_commit(name, operations, commit_message="Exported by agentlite")
-    except (HfHubHTTPError, OSError) as error:
-        raise _refused(
-            f"the upload to {name} failed: {error}",
-            "The export is complete here. Check that the token may write there, then run the same "
-            "command again with --force.",
-            NETWORK,
-            PUSH,
-        ) from error
-    return commit.commit_url

@@ -23,7 +23,7 @@ from agentlite.config.settings import option_words
 from agentlite.core import distributed
 from agentlite.core.console import hidden, notice
 from agentlite.core.errors import LOCKED, OTHER_PLAN, UserError
-from agentlite.core.row_files import disk_errors, sync_all, write_json
+from agentlite.core.row_files import count_rows, disk_errors, sync_all, write_json
 from agentlite.core.version import VERSION
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.folder_lock import HOLDER, LOCK, TURN, held, holder
@@ -31,8 +31,7 @@ from agentlite.workspace.folder_lock import HOLDER, LOCK, TURN, held, holder
 # Nothing else in the package names these files: whoever needs them asks this module.
 PLAN, DONE = "plan.json", "done.json"
 FAILED = "failed.json"  # plan.json renamed: the folder was given up, and the next run starts over
-# while a file of answers grows: its rows when every question is answered
-EXPECTED = "expected.json"
+EXPECTED = "expected.json"  # while a file of answers or steps grows: its rows in the end
 TYPED = ".command"  # the command line that has begun the stage, or carried it on
 SPENT = "spent.json"  # the seconds of all sessions of a stage that was stopped
 VERSIONED = (
@@ -118,10 +117,13 @@ class FinishedStage(NamedTuple):
 
 
 class Expected(Struct, frozen=True):
-    """A file of answers, and the rows that it will have when no question is open."""
+    """A file of answers or steps, the rows that it will have in the end, and those that it had when
+    this was written: when the session began.
+    """
 
     file: str
     rows: int
+    begun: int = 0
 
 
 class Result(Struct, frozen=True):
@@ -231,8 +233,7 @@ class StageFolder:
         self.status = "half"
 
     def expect(self, name: str, rows: int) -> None:
-        """Notes how many rows a file of answers will have in the end, for `agentlite runs`."""
-        write_json(self.folder / EXPECTED, Expected(name, rows))
+        expect(self.folder, name, rows)
 
     def set_aside_changed(self, name: str) -> None:
         """Sets an output aside that was changed since the stage was finished: it is made again."""
@@ -361,6 +362,11 @@ def _short(value: Any) -> str:
         return "absent"
     is_digest = isinstance(value, str) and len(value) == 64
     return value[:8] if is_digest else json.dumps(value, ensure_ascii=False)
+
+
+def expect(folder: Path, name: str, rows: int) -> None:
+    """Notes how many rows a file of answers or steps will have in the end, for `agentlite runs`."""
+    write_json(folder / EXPECTED, Expected(name, rows, count_rows(folder / name)))
 
 
 def read_expected(folder: Path) -> Expected | None:

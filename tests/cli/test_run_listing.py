@@ -30,24 +30,23 @@ def listed(run: Path) -> dict[str, tuple[str, str, str]]:
     return {one.stage: (one.state, one.detail, one.figure) for one in inventory(run)}
 
 
-def test_a_half_trained_stage_carries_on_from_its_last_whole_checkpoint(tmp_path):
-    with stage(tmp_path / "none", max_steps=7):
+def test_a_half_trained_stage_says_its_step_and_one_that_runs_the_time_left(tmp_path):
+    with stage(tmp_path / "none"):
         pass
-    with stage(tmp_path / "unlimited"):
-        pass
-    with stage(tmp_path / "some"):
-        for step in (2, 10):
-            checkpoint(tmp_path / "some", step, max_steps=30)
-        checkpoint(tmp_path / "some", 12, whole=False)
-        rows = [{"step": 11, "loss": 1.23456}, {"step": 12, "loss": None}]
-        write_rows(tmp_path / "some/metrics.jsonl", rows[:1])
-        with open(tmp_path / "some/metrics.jsonl", "ab") as file:
-            file.write(b'{"step": 12, "lo')  # it is being written
-        assert listed(tmp_path)["some"] == ("running", "step 11 of 30", "loss 1.235")
+    with stage(tmp_path / "some") as one:
+        file = one.folder / "metrics.jsonl"
+        write_rows(file, [{"step": 1, "loss": 2.0}])
+        one.expect(file.name, 31)
+        write_rows(file, [{"step": step, "loss": 1.23456} for step in range(1, 12)])
+        with open(file, "ab") as growing:
+            growing.write(b'{"step": 12, "lo')  # it is being written
+        begun = (one.folder / "expected.json").stat().st_mtime
+        os.utime(file, (begun + 60, begun + 60))  # ten steps in a minute
+        running = ("running", "step 11 of 31, 2 min left", "loss 1.235")
+        assert listed(tmp_path)["some"] == running
     assert listed(tmp_path) == {
-        "none": ("half", "step 0 of 7", ""),
-        "unlimited": ("half", "step 0", ""),
-        "some": ("half", "step 10 of 30", "loss 1.235"),
+        "none": ("half", "", ""),
+        "some": ("half", "step 11 of 31", "loss 1.235"),
     }
 
 

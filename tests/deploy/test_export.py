@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from support.examples import sample
-from support.go_templates import execute
 from support.llama_cpp import CONVERT
 from support.samples import DATA
 from support.shipped_templates import shipped, with_marks
@@ -18,14 +17,7 @@ import agentlite
 from agentlite.cli.main import group
 from agentlite.core.errors import UserError
 from agentlite.deploy.export.exported_model import ExportedModel
-from agentlite.deploy.export.ollama import (
-    go_template,
-    modelfile,
-    takes_chat_template,
-    turns_of,
-    with_results,
-    without_bos,
-)
+from agentlite.deploy.export.ollama import MENTION, mention
 from agentlite.deploy.export.proof import (
     dialogs,
     goldens,
@@ -307,80 +299,15 @@ def test_tools_given_to_the_exported_template_are_written_as_in_training(name, s
 # --- Ollama ---
 
 
-def prompted(
-    template: Template, record: Any, protocol: Any
-) -> list[tuple[list[dict[str, str]], str]]:
-    """What the model is given at each step: messages, the last one begun where results stand inside
-    it, and text.
-    """
-    seen: list[tuple[list[Any], bool, str]] = []
-
-    class Noting(Template):
-        def render(self, messages: Any, tools: Any = (), prompt: bool = False) -> str:
-            text = super().render(messages, tools, prompt)
-            seen.append((list(messages), prompt, text))
-            return text
-
-    rows = render(
-        record, protocol, Noting("", template.tokenizer, template.chat_template, template.special)
-    )
-    found = [
-        ([{"Role": m["role"], "Content": m["content"]} for m in messages], text)
-        for messages, prompt, text in seen
-        if prompt
-    ]
-    if protocol.inline:
-        for messages, text in list(found):
-            row = next(row for row in rows for span in row.spans if row.text[: span.start] == text)
-            inside = [span.start for span in row.spans if span.start > len(text)]
-            if inside and template.turn_end not in row.text[len(text) : inside[0]]:
-                begun = {"Role": "assistant", "Content": row.text[len(text) : inside[0]]}
-                found.append(([*messages, begun], row.text[: inside[0]]))
-    return found
-
-
-TURNWISE = {
-    "smollm2": "",
-    "llama 3": "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }}"
-    "<|end_header_id|>\n\n{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}"
-    "<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}",
-}
-
-
-@pytest.mark.parametrize(
-    ("family", "name"),
-    sample(9, [(family, name) for family in TURNWISE for name in PROTOCOLS if name != "chat"]),
-)
-def test_the_go_template_writes_every_prompt_of_training(family, name, smollm2):
-    template = written(smollm2, TURNWISE[family]) if TURNWISE[family] else smollm2
-    mixture = mixture_of(name, template)
-    protocol = mixture.protocols[name]
-    turns = with_results(turns_of(template), protocol, template)
-    go, count = go_template(turns), 0
-    bare = go_template(without_bos(turns, "<|endoftext|>"))
-    for golden in goldens(mixture):
-        if any(message.content != message.content.strip() for message in golden.record.messages):
-            continue
-        for messages, text in prompted(template, golden.record, protocol):
-            assert execute(go, messages) == text, golden.name
-            assert execute(bare, messages) == text.removeprefix("<|endoftext|>")
-            count += 1
-    assert count >= 25
-    if name == "react":
-        assert any(
-            messages[-1]["Role"] == "assistant"
-            for golden in goldens(mixture)
-            for messages, _ in prompted(template, golden.record, protocol)
-        )
-
-
-@pytest.mark.parametrize(("name", "source"), sample(9, list(shipped())))
-def test_ollama_is_left_the_chat_template_of_a_model_whose_calls_it_reads(name, source, smollm2):
-    template = with_marks(name, source, smollm2.tokenizer)
-    assert takes_chat_template(source) or not template.prints_calls
-    if takes_chat_template(source):
-        lines = modelfile("m.gguf", "", [], "", 64).splitlines()
-        assert lines[:2] == ["FROM ./m.gguf", "REQUIRES 0.30.0"]
+def test_ollama_takes_any_chat_template_that_mentions_tools_and_the_mention_prints_nothing(smollm2):
+    for name, source in sample(9, list(shipped())):
+        template = with_marks(name, source, smollm2.tokenizer)
+        assert not mention(mention(source) + source)
+        mixture = mixture_of("react", template)
+        subject = ExportedModel(name, Source("", "", None, ""), template, mixture, [])
+        exported = subject._replace(mention=MENTION).written
+        assert exported.chat_template.startswith(MENTION)
+        assert exported.probe([USER], prompt=True) == subject.written.probe([USER], prompt=True)
 
 
 def test_the_ollama_folder_holds_what_a_modelfile_names(run, llama_cpp, tmp_path, capsys, smollm2):
@@ -396,9 +323,10 @@ def test_the_ollama_folder_holds_what_a_modelfile_names(run, llama_cpp, tmp_path
     assert "PARAMETER num_ctx 2048\n" in text and "PARAMETER repeat_penalty 1\n" in text
     system = text.split('SYSTEM """')[1].split('"""')[0]
     record = dialogs(True)["a call"]
-    ((_, prompt),) = prompted(smollm2, record, mixture_of("hermes", smollm2).protocols["hermes"])
+    (row,) = render(record, mixture_of("hermes", smollm2).protocols["hermes"], smollm2)
     user = {"role": "user", "content": record.messages[0].content}
-    assert smollm2.render([{"role": "system", "content": system}, user], prompt=True) == prompt
+    prompt = smollm2.render([{"role": "system", "content": system}, user], prompt=True)
+    assert prompt == row.text[: row.spans[0].start]
     theirs = CONVERT.format(bos=False, change="").replace('"llama"', '"gemma4"')
     error = refused(run, "--ollama", tmp_path / "g", "--llama-cpp", llama_cpp(script=theirs))
     assert "gemma4" in str(error) and error.exit_code == 5 and not (tmp_path / "g").exists()

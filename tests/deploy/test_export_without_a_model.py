@@ -2,15 +2,12 @@
 
 import hashlib
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agentlite.core.errors import DISK, MODEL, UserError
 from agentlite.deploy.export import put_folder, writing
 from agentlite.deploy.export.exported_model import refuse_quantized
-from agentlite.deploy.export.targets import BEGINS_WITH_BOS, read_facts
 from agentlite.workspace.model_source import Source
 
 
@@ -50,37 +47,6 @@ def test_an_export_is_put_whole_into_the_place_of_the_one_before(tmp_path, earli
     assert mark == {"kind": "merged", "outputs": {"a": sha256(b"A"), "b": sha256(b"B")}}
     mode = (target / "export.json").stat().st_mode
     assert {path.stat().st_mode for path in target.iterdir()} == {mode}
-
-
-def gguf_file(path: Path, **fields: Any) -> Path:
-    """A file of llama.cpp's with these fields of the tokenizer, by the writer's names of them."""
-    from gguf import GGUFWriter
-
-    writer = GGUFWriter(str(path), "llama")
-    for name, value in fields.items():
-        getattr(writer, f"add_{name}")(value)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.close()
-    return path
-
-
-@pytest.mark.parametrize("said", [None, True, False])
-@pytest.mark.parametrize(
-    ("model", "pre", "begins"),
-    [
-        ("llama", "default", True),  # SentencePiece's
-        ("gpt2", BEGINS_WITH_BOS[0], True),
-        ("gpt2", "qwen2", False),
-    ],
-)
-def test_a_gguf_file_adds_a_bos_as_it_says_or_else_as_llama_cpp_does_for_its_kind(
-    tmp_path, model, pre, begins, said
-):
-    fields = {"tokenizer_model": model, "tokenizer_pre": pre}
-    declared = {} if said is None else {"add_bos_token": said}
-    path = gguf_file(tmp_path / "model.gguf", **fields, **declared)
-    assert read_facts(path).adds_bos == (begins if said is None else said)
 
 
 @pytest.mark.parametrize("config", ["{}", '{"quantization_config": null}'])

@@ -209,56 +209,6 @@ def test_every_request_is_a_line_of_the_log_without_what_a_terminal_obeys(server
     assert " 400 " in lines[1] and "refused=E203" in lines[1]
 
 
-TOKEN = "0123456789abcdef"
-
-
-@pytest.mark.parametrize(
-    ("path", "given", "status"),
-    [
-        ("/v1/models", f"Bearer {TOKEN}", 200),
-        ("/v1/models", None, 401),
-        ("/v1/models", "Bearer", 401),
-        ("/v1/models", f"Bearer {TOKEN}x", 401),
-        ("/v1/models", f"Bearer {TOKEN[:-1]}", 401),
-        ("/v1/models", TOKEN, 401),
-        ("/v1/models", "Bearer \xff", 401),
-        ("/health", None, 200),
-        ("/health/v1/models", None, 401),
-    ],
-)
-def test_a_token_is_asked_of_everybody_on_every_address(model, path, given, status):
-    with serving(model, token=TOKEN) as server:
-        connection = http.client.HTTPConnection(*server.address, timeout=60)
-        connection.request("GET", path, headers={"Authorization": given} if given else {})
-        answer = connection.getresponse()
-        assert answer.status == status
-        assert answer.headers["WWW-Authenticate"] == ("Bearer" if status == 401 else None)
-        assert TOKEN.encode() not in answer.read()
-        connection.close()
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_an_address_of_other_machines_needs_a_token_and_no_host_then(model, host):
-    with pytest.raises(UserError, match=r"other machines can reach.*\n.*--token-env") as caught:
-        Server(model, 0, host=host)  # type: ignore[arg-type]
-    assert caught.value.exit_code == 2
-    try:
-        with Server(model, 0, host=host, token=TOKEN):  # type: ignore[arg-type]
-            pass
-    except UserError:
-        pytest.skip("no such addresses on this machine")
-    with serving(model, host=host, token=TOKEN) as server:
-        connection = http.client.HTTPConnection(
-            "127.0.0.1" if host == "0.0.0.0" else "::1", server.address[1], timeout=60
-        )
-        for key, status in ((f"Bearer {TOKEN}", 200), ("", 401)):
-            headers = {"Host": "gpu.example:8000", "Authorization": key}
-            connection.request("GET", "/v1/models", headers=headers)
-            answer = connection.getresponse()
-            assert (answer.status, bool(answer.read())) == (status, True)
-        connection.close()
-
-
 @pytest.mark.parametrize(
     ("headers", "status"),
     [

@@ -1,6 +1,5 @@
 """What is judged while a trainer runs: divergence, the rows of metrics.jsonl, stops and signals."""
 
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,8 +7,7 @@ from typing import Any
 import pytest
 
 from agentlite.core.errors import UserError
-from agentlite.core.row_files import read_rows
-from agentlite.engine.watch import Follower, Journal, Watch
+from agentlite.engine.watch import Follower, Watch
 
 INF, NAN = float("inf"), float("nan")
 
@@ -80,15 +78,3 @@ def test_the_last_step_is_saved_and_measured_and_a_stop_saves_its_step(
     )
     found = (control.should_save, control.should_evaluate, control.should_training_stop)
     assert found == expected
-
-
-def test_the_pace_is_a_row_for_each_step_and_stops_nothing(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    journal.note_pace(1, 9)
-    journal.note_pace(2, 9)
-    first, second = read_rows(tmp_path / "pace.jsonl")
-    assert (first["step"], first["steps"], second["step"]) == (1, 9, 2)
-    assert 0 <= second["at"] - first["at"] < 60
-    assert abs(second["at"] - time.time()) < 60  # also of a run that another machine carries on
-    journal.folder = tmp_path / "gone"  # a folder that was removed, or a full disk
-    journal.note_pace(3, 9)

@@ -69,7 +69,7 @@ agentlite export sft --merged weather-model
 agentlite export sft --gguf weather.gguf --llama-cpp ~/llama.cpp
 agentlite export sft --ollama weather-ollama --llama-cpp ~/llama.cpp
 """,
-        "merge convert push",
+        "merge convert",
     ),
     "serve": OtherCommand(
         "Serve a model on this machine to programs that speak OpenAI's API.",

@@ -14,7 +14,7 @@ from agentlite.core.console import notice
 from agentlite.core.errors import GATE, UserError
 
 FORMS, GGUF_OPTIONS = Section("What to write"), Section("GGUF and Ollama")
-SAME = ("model", "llama_cpp", "force", "push_to_hub")
+SAME = ("model", "llama_cpp", "force")
 # an option -> the only targets that it changes; LLAMA_CPP may stay set
 ONLY_FOR = {
     "merge_base": ("merged", "gguf", "ollama"),
@@ -42,8 +42,6 @@ class ExportOptions(RunOptions, frozen=True, kw_only=True):
     """quantization by llama.cpp's llama-quantize, such as Q4_K_M"""
     tools: Annotated[File, GGUF_OPTIONS] = ""
     """JSON list of tools, for the SYSTEM of the Modelfile"""
-    push_to_hub: Annotated[str, Metavar("USER/NAME"), FORMS] = ""
-    """also upload it to this repository of the Hugging Face hub, private if it is new"""
     merge_base: Annotated[Literal["trained", "plain"], FORMS] = "trained"
     """an adapter trained on 4-bit weights is merged into those, or into the base's plain ones"""
     check: Annotated[Count, FORMS] = 40
@@ -89,7 +87,7 @@ def _run(options: ExportOptions) -> None:
     for form, cause in summary["measured"].get("causes", {}).items():
         raise UserError(
             f"{form} answers worse than the model that was evaluated: {cause}.",
-            "It is written, and not uploaded. --no-check leaves the comparison out.",
+            "It is written all the same. --no-check leaves the comparison out.",
             location=summary["target"],
             exit_code=GATE,
         )
@@ -126,8 +124,6 @@ def _present(summary: Mapping[str, Any]) -> None:
     print(f"export: done in {summary['seconds']:.0f} s, {summary['target']}")
     print_table([["", ""], *rows])
     print(*proof["answers"], sep="\n")
-    if pushed := summary.get("pushed"):
-        print(f"uploaded: {pushed}")
     print(f"next: {summary['next']}")
 
 

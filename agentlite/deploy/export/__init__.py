@@ -16,7 +16,6 @@ from agentlite.deploy.export.exported_model import find_subject
 from agentlite.deploy.export.model_card import card, digests
 from agentlite.deploy.export.targets import GGUF, KINDS, SERVER, ExportRequest, program
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.hub import push, refuse_push
 from agentlite.workspace.inherited_settings import EXPORTED, system_of
 from agentlite.workspace.stage_folder import versions
 
@@ -29,8 +28,6 @@ def export(request: ExportRequest, measure: Callable[..., dict[str, Any]]) -> di
     """
     started, target = time.monotonic(), request.target
     _refuse_taken(target, request.force)
-    if request.push_to_hub:
-        refuse_push(request.push_to_hub)
     subject = find_subject(request.model, request.run)
     write = KINDS[request.kind](request, subject)
     with console.stdout_to_stderr(), writing(target) as aside:
@@ -60,8 +57,6 @@ def export(request: ExportRequest, measure: Callable[..., dict[str, Any]]) -> di
             "versions": versions(),
         }
         written = (put_file if request.kind == "gguf" else put_folder)(aside, target, facts)
-    is_pushed = request.push_to_hub and not measured.get("causes")
-    pushed = {"pushed": push(written, request.push_to_hub)} if is_pushed else {}
     path = shlex.quote(str(target))
     following = {
         "merged": f"agentlite serve {path}",
@@ -73,8 +68,7 @@ def export(request: ExportRequest, measure: Callable[..., dict[str, Any]]) -> di
         "command": "export",
         "target": str(target),
         **facts,
-        **pushed,
-        "bytes": {path.name: path.stat().st_size for path in written.values()},
+        "bytes": {path.name: path.stat().st_size for path in written},
         "seconds": round(time.monotonic() - started, 1),
         "next": following[request.kind],
     }
@@ -124,10 +118,8 @@ def writing(target: Path) -> Iterator[Path]:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def put_folder(aside: Path, target: Path, facts: dict[str, Any]) -> dict[str, Path]:
-    """The folder, with its mark, in the place of whatever export was there. Returns its files by
-    their names in a repository.
-    """
+def put_folder(aside: Path, target: Path, facts: dict[str, Any]) -> list[Path]:
+    """The folder, with its mark, in the place of whatever export was there. Returns its files."""
     files = sorted(aside.iterdir())
     sync_all(files)  # what is renamed must not be empty after a power cut
     mark = aside / EXPORTED
@@ -141,11 +133,11 @@ def put_folder(aside: Path, target: Path, facts: dict[str, Any]) -> dict[str, Pa
     aside.replace(target)
     sync_folder(target.parent)
     shutil.rmtree(earlier, ignore_errors=True)
-    return {path.name: path for path in sorted(target.iterdir())}
+    return sorted(target.iterdir())
 
 
-def put_file(aside: Path, target: Path, facts: dict[str, Any]) -> dict[str, Path]:
-    """A GGUF file, its card (FILE.md here, the README.md of a repository), and its mark last."""
+def put_file(aside: Path, target: Path, facts: dict[str, Any]) -> list[Path]:
+    """A GGUF file, its card and its mark last. Returns them."""
     files = {aside / GGUF: target, aside / CARD: _beside(target, "md")}
     sync_all(files)
     digests = {place.name: file_digest(path) for path, place in files.items()}
@@ -153,4 +145,4 @@ def put_file(aside: Path, target: Path, facts: dict[str, Any]) -> dict[str, Path
         path.replace(place)
     mark = _beside(target, "json")
     write_json(mark, {**facts, "outputs": digests})
-    return {target.name: target, CARD: _beside(target, "md"), mark.name: mark}
+    return [target, _beside(target, "md"), mark]

@@ -22,7 +22,7 @@ CONTEXT = 4096  # where no stage says for how many tokens it was trained
 
 class ExportedModel(NamedTuple):
     """`stages`: those it was made from, its own last; `evaluations`: those of these very weights,
-    or of the base.
+    or of the base. `mention`: a comment before the exported template, see ollama.mention.
     """
 
     name: str
@@ -34,6 +34,7 @@ class ExportedModel(NamedTuple):
     stages: list[ReportedStage] = []  # noqa: RUF012  (never changed)
     evaluations: list[ReportedEvaluation] = []  # noqa: RUF012
     of_bfcl: bool = False
+    mention: str = ""
 
     @property
     def origin(self) -> str:
@@ -41,24 +42,30 @@ class ExportedModel(NamedTuple):
         return ORIGINS.get(self.source.base, hub.hub_id(self.source.base))
 
     @property
-    def written(self) -> Template:
-        """The template that is exported. Where that of the model prints no tools and its protocol
-        has lines for this, it takes tools, calls and results from a server, as in training.
+    def with_tools(self) -> Template | None:
+        """Where the model's own template prints no tools and its protocol has lines for this: the
+        template that takes tools, calls and results from a server, as in training.
         """
         plain, protocols = self.template, [*self.mixture.protocols.values()]
         lines = protocols[0].in_template if len(protocols) == 1 else ""
-        source = lines + plain.chat_template
-        served = Template(plain.name, plain.tokenizer, source, plain.special)
+        served = Template(plain.name, plain.tokenizer, lines + plain.chat_template, plain.special)
         is_own = plain.prints_tools or any(plain.thought_keys)
-        if is_own or differing(plain, served, goldens(self.mixture)):
-            return plain
-        return served
+        return None if is_own or differing(plain, served, goldens(self.mixture)) else served
+
+    @property
+    def written(self) -> Template:
+        """The template that is exported."""
+        chosen = self.with_tools or self.template
+        if not self.mention:
+            return chosen
+        source = self.mention + chosen.chat_template
+        return Template(chosen.name, chosen.tokenizer, source, chosen.special)
 
     @property
     def takes_tools(self) -> bool:
         """Whether a server may give the exported template tools and calls."""
         native = all(protocol.native for protocol in self.mixture.protocols.values())
-        return native or self.written is not self.template
+        return native or self.with_tools is not None
 
     @property
     def stops(self) -> list[str]:

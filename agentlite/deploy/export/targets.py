@@ -12,15 +12,7 @@ from agentlite.core import console
 from agentlite.core.errors import MODEL, UserError, need
 from agentlite.deploy.chat_session import read_toolbox
 from agentlite.deploy.export.exported_model import CONTEXT, ExportedModel, refuse_quantized
-from agentlite.deploy.export.ollama import (
-    go_template,
-    modelfile,
-    proved_turns,
-    refuse_own_code,
-    system_text,
-    takes_chat_template,
-    without_bos,
-)
+from agentlite.deploy.export.ollama import mention, modelfile, refuse_own_code, system_text
 from agentlite.deploy.export.proof import (
     Proof,
     goldens,
@@ -41,8 +33,6 @@ GGUF, MODELFILE = "model.gguf", "Modelfile"
 SCRIPT, QUANTIZE, SERVER = "convert_hf_to_gguf.py", "llama-quantize", "llama-server"
 GET = "git clone --depth 1 https://github.com/ggml-org/llama.cpp"
 BUILD = "cmake -B {0}/build {0} && cmake --build {0}/build --target llama-quantize"
-# the kinds of tokenizers that begin with it, where a file does not say
-BEGINS_WITH_BOS = ("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral")
 
 
 class ExportRequest(NamedTuple):
@@ -57,7 +47,6 @@ class ExportRequest(NamedTuple):
     quantize: str = ""
     tools: str = ""
     force: bool = False
-    push_to_hub: str = ""
     check: int = 0
     merge_base: str = "trained"
 
@@ -159,23 +148,19 @@ def _gguf(request: ExportRequest, subject: ExportedModel) -> Write:
             )
         kind = request.quantize or request.outtype
         weights = f"{made.weights.removesuffix('.')}; then written as {kind} by llama.cpp."
-        told = {"type": kind, "architecture": facts.architecture, "adds_bos": facts.adds_bos}
+        told = {"type": kind, "architecture": facts.architecture}
         return Exported(weights, made.proof, told, {**made.forms, kind: folder / GGUF})
 
     return write
 
 
 def _ollama(request: ExportRequest, subject: ExportedModel) -> Write:
-    """With the file's own chat template where Ollama takes that, else with the same texts in Go's
-    language. SYSTEM lists the tools of --tools.
-    """
-    template, mixture = subject.template, subject.mixture
-    by_file = takes_chat_template(subject.written.chat_template)
-    turns = None if by_file else proved_turns(template, mixture)
+    """SYSTEM lists the tools of --tools."""
+    subject = subject._replace(mention=mention(subject.written.chat_template))
     system = ""
     if request.tools:
-        protocol = next(iter(mixture.protocols.values()))
-        system = system_text(read_toolbox(request.tools), protocol, template)
+        protocol = next(iter(subject.mixture.protocols.values()))
+        system = system_text(read_toolbox(request.tools), protocol)
     if not subject.takes_tools:
         console.notice("export: Ollama does not read this model's calls: they come as text")
     write_gguf = _gguf(request, subject)
@@ -183,13 +168,9 @@ def _ollama(request: ExportRequest, subject: ExportedModel) -> Write:
     def write(folder: Path) -> Exported:
         made = write_gguf(folder)
         refuse_own_code(made.facts["architecture"])
-        bos = template.special.get("bos_token", "") if made.facts["adds_bos"] else ""
-        length = subject.max_length or CONTEXT
-        go = go_template(without_bos(turns, bos)) if turns else ""
-        text = modelfile(GGUF, go, subject.stops, system, length)
+        text = modelfile(GGUF, subject.stops, system, subject.max_length or CONTEXT)
         (folder / MODELFILE).write_text(text, encoding="utf-8")
-        renderers = [*made.proof.renderers, *(["the texts in the Modelfile"] if go else [])]
-        return made._replace(proof=made.proof._replace(renderers=renderers))
+        return made
 
     return write
 
@@ -224,7 +205,7 @@ def _put_tokenizer(subject: ExportedModel, folder: Path) -> Proof:
     dialogs = goldens(subject.mixture)
     prove_tokens(template, dialogs, transformers.ids)
     proof = prove(template, dialogs, writers)
-    if written is not template:
+    if subject.with_tools:
         prove_tools(template, written, dialogs, writers)
     return proof
 
@@ -242,7 +223,6 @@ class GgufFacts(NamedTuple):
 
     architecture: str
     chat_template: str
-    adds_bos: bool
 
 
 def _find_llama_cpp(named: str, quantize: str) -> Path:
@@ -312,13 +292,7 @@ def read_facts(path: Path) -> GgufFacts:
             exit_code=MODEL,
         ) from error
 
-    def fact(name: str, default: object = "") -> Any:
-        return fields[name].contents() if name in fields else default
+    def fact(name: str) -> str:
+        return str(fields[name].contents()) if name in fields else ""
 
-    begins = fact("tokenizer.ggml.model") == "llama"
-    begins = begins or fact("tokenizer.ggml.pre") in BEGINS_WITH_BOS
-    return GgufFacts(
-        str(fact("general.architecture")),
-        str(fact("tokenizer.chat_template")),
-        bool(fact("tokenizer.ggml.add_bos_token", begins)),
-    )
+    return GgufFacts(fact("general.architecture"), fact("tokenizer.chat_template"))

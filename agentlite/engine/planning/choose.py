@@ -19,8 +19,6 @@ from agentlite.engine.planning.model_shape import Shape, find_shape, with_teache
 # is planned for it. A micro-batch that is too large is halved; a precision stays.
 CAUTION = 0.2
 CHOSEN = ("load_in_4bit", "batch_size", "gradient_accumulation", "batch_tokens")
-# as many rows fit only where they are not in memory at once: then there is nothing to change
-MOST_ROWS = 1 << 12
 
 
 class AutoSettings(NamedTuple):
@@ -159,21 +157,29 @@ def fitting(
     for bits in (4, 16) if machine.gpu else (32,):
         precise = replace(settings, load_in_4bit=bits == 4, load_in_8bit=False)
 
-        def holds_rows(rows: int, settings: Any = precise) -> bool:
-            changed = replace(settings, batch_size=rows)
-            return estimate(changed, shape, machine, longest).fits()
-
         def holds_tokens(tokens: int, settings: Any = precise) -> bool:
             changed = replace(settings, batch_size=1, max_length=tokens)
             return estimate(changed, shape, machine).fits()
 
-        length = min(settings.max_length, longest or settings.max_length)
-        rows = _largest(holds_rows, MOST_ROWS)
-        rows = settings.batch_size if rows == MOST_ROWS else rows
         tokens = _largest(holds_tokens, shape.max_positions)
-        near = precise if rows else replace(precise, max_length=tokens)
-        paste = _paste(command, near, max(1, rows)) if tokens else ""
-        found.append(FittingRows(bits, length, rows, tokens, paste))
+        micro_batches = [*_micro_batches(precise, set())]
+        largest = next(
+            (
+                micro_batch
+                for micro_batch in micro_batches
+                if estimate(replace(precise, **micro_batch), shape, machine, longest).fits()
+            ),
+            None,
+        )
+        pasted = {
+            "load_in_4bit": str(precise.load_in_4bit).lower(),
+            "max_length": settings.max_length if largest else tokens,
+            **(largest or micro_batches[-1]),
+        }
+        paste = " ".join(f"--set {command}.{key}={value}" for key, value in pasted.items())
+        rows = largest.get("batch_size", settings.batch_size) if largest else 0
+        length = min(settings.max_length, longest or settings.max_length)
+        found.append(FittingRows(bits, length, rows, tokens, paste if tokens else ""))
     return found
 
 
@@ -189,18 +195,3 @@ def _largest(holds: Callable[[int], bool], most: int) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if holds(middle) else (low, middle)
     return low
-
-
-def _paste(command: str, settings: Any, rows: int) -> str:
-    """The settings that memory depends on; `gradient_accumulation` keeps the rows of a step."""
-    pasted: dict[str, Any] = {
-        "load_in_4bit": str(settings.load_in_4bit).lower(),
-        "max_length": settings.max_length,
-        "batch_size": rows,
-    }
-    if hasattr(settings, "gradient_accumulation"):
-        step = settings.batch_size * settings.gradient_accumulation
-        sizes = range(1, min(rows, step) + 1)
-        pasted["batch_size"] = max(size for size in sizes if step % size == 0)
-        pasted["gradient_accumulation"] = step // pasted["batch_size"]
-    return " ".join(f"--set {command}.{key}={value}" for key, value in pasted.items())
