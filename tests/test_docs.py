@@ -46,7 +46,17 @@ OPERATORS = "();<>|&\n"
 # of pip, uv, cmake, git, jq, nvidia-smi, torchrun, llama.cpp and vLLM; and a placeholder
 OF_OTHERS = {
     f"--{name}"
-    for name in ["all", "build", "depth", "its-name", "jinja", "no-deps", "nproc", "outfile"]
+    for name in [
+        "all",
+        "build",
+        "depth",
+        "host",
+        "its-name",
+        "jinja",
+        "no-deps",
+        "nproc",
+        "outfile",
+    ]
 }
 OF_OTHERS |= {"--query-gpu", "--reinstall", "--slurpfile", "--target", "--version", "--help"}
 OF_OTHERS |= {"--python"}
