@@ -62,23 +62,13 @@ def _shown(command: str, folder: Path, count: int) -> Iterator[str]:
 
 
 def _write_records(folder: Path, shape: str) -> None:
-    from agentlite.data.write_formats import ALL_TRAINED, learned_elsewhere, shaped
+    from agentlite.data.write_formats import openai_row
     from agentlite.stages.prep.write import written_rows
 
-    if shape == OWN:
-        sys.stdout.buffer.writelines(map(encode, written_rows(folder)))
-        return
-    unlearned = 0
-    for record in map(learned_elsewhere, map(from_row, written_rows(folder))):
-        unlearned += any(
-            not message.loss for message in record.messages if message.role == "assistant"
-        )
-        sys.stdout.buffer.write(encode(shaped(record, shape)))
-    if unlearned and shape in ALL_TRAINED:
-        console.notice(
-            f"prep: {unlearned} records have turns that are not to be learned, which {shape} "
-            "cannot say"
-        )
+    rows = written_rows(folder)
+    if shape != OWN:
+        rows = map(openai_row, map(from_row, rows))
+    sys.stdout.buffer.writelines(map(encode, rows))
 
 
 def _missing(figures: dict[str, Any], stream: Any) -> None:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from agentlite.config.resolve import Given, Resolved
     from agentlite.workspace.stage_folder import Result
 
-# names of agentlite.data.write_formats.SHAPES
-Shape = Literal["openai", "sharegpt", "ms-swift", "llamafactory"]
 DEFAULTS = "agentlite.defaults"  # in the context: the settings of a run without options
 
 
@@ -64,7 +62,7 @@ class MakeOptions(StageOptions, frozen=True, kw_only=True):
 class PrepOptions(StageOptions, frozen=True, kw_only=True):
     show: Annotated[Whole, ROWS, COMMON] = 0
     """number of records to print, with the trained tokens between ⟦ and ⟧"""
-    shape: Annotated[Shape | Literal[""], Flag(name="--as"), SPLITS] = ""
+    shape: Annotated[Literal["", "openai"], Flag(name="--as"), SPLITS] = ""
     """format in which to write the records to stdout"""
     fix: Annotated[bool, READ, COMMON] = False
     """make all repairs that lose and guess nothing, as --repair literal,json does"""

@@ -190,13 +190,8 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     """finished retriever stage: its name in the workspace, or a path"""
     retrieve_by: Annotated[RankBy, ROWS, NO_FLAG] = "tuned"
     """ranking method of the retriever; hybrid combines tuned and bm25"""
-    accepted_answer: Annotated[Literal["least", "full"], ROWS, NO_FLAG] = "least"
-    """answer to learn where several are accepted: least leaves out optional parameters, full writes
-    those that have an accepted value"""
     no_call_answer: Annotated[str, ROWS, NO_FLAG] = "None of the available tools can answer this."
-    """answer to learn where BFCL expects no call"""
-    no_call_answer_zh: Annotated[str, ROWS, NO_FLAG] = "现有的工具都无法完成这个请求。"
-    """answer to learn, in Chinese, where the right tool was removed"""
+    """answer to learn where BFCL expects no call, or the right tool was removed"""
     model_name: Annotated[tuple[Name, ...], ROWS, NO_FLAG] = ()
     """what replaces {{NAME}} and {{name}} in the rows: one name, or Chinese,English"""
     model_author: Annotated[tuple[Name, ...], ROWS, NO_FLAG] = ()

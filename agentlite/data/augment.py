@@ -35,6 +35,7 @@ from agentlite.data.curation.validate import validate
 from agentlite.data.formats.sage import is_id_alone
 from agentlite.data.ingest import IngestContext, clean, is_dropped, measure
 
+CHINESE = "现有的工具都无法完成这个请求。"  # the answer to a question in Chinese
 # What such a tool cannot do, nobody knows.
 DOES_MUCH = re.compile(
     r"search|google|bing|browse|web|wiki|lookup|look_up|python|code|shell|bash|terminal|exec|command|script|sql|query|http"
@@ -144,8 +145,7 @@ def hard_negatives(
     offers = list({tuple(tool.name for tool in one.tools): one.tools for one in train}.values())
 
     def removed(record: Record) -> Record | str:
-        is_chinese = script(record) == "Han"
-        answer = settings.no_call_answer_zh if is_chinese else settings.no_call_answer
+        answer = CHINESE if script(record) == "Han" else settings.no_call_answer
         chance = random.Random(f"{seed} swapped {record.id}")
         others = chance.sample(offers, min(SWAPS, len(offers)))
         return without_right_tool(record, expected[first_query(record)], answer, others)

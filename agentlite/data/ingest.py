@@ -209,11 +209,7 @@ def reader_options(
     return {
         "sage_sft": {"catalogue": catalogue},
         "sage_benchmark": {"catalogue": catalogue},
-        "bfcl": {
-            "no_call_answer": settings.no_call_answer,
-            "accepted_answer": settings.accepted_answer,
-        },
-        "prompts": {"accepted_answer": settings.accepted_answer},
+        "bfcl": {"no_call_answer": settings.no_call_answer},
         "names": {"name": settings.model_name, "author": settings.model_author},
     }
 

@@ -4,14 +4,14 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
-from typing import Any
 
 from agentlite.config.settings import PrepSettings
 from agentlite.core import console
+from agentlite.core.errors import UserError
 from agentlite.core.records import Tool
 from agentlite.core.user_code import end_with_parent
 from agentlite.data.formats import RawLine
@@ -46,38 +46,19 @@ def read_all(lines: Iterable[tuple[str, RawLine]], context: IngestContext) -> It
 def _taken_by_workers(
     lines: Iterable[tuple[str, RawLine]], context: IngestContext, workers: int
 ) -> Iterator[IngestedRow]:
-    """Once one of the workers has died none works any more: what they have not given back, and all
-    that follows, is taken here.
-    """
     job = (context.settings, context.template.name, dict(context.catalogue))
     pool = ProcessPoolExecutor(workers, get_context("spawn"), _start, job)
-    handed: deque[tuple[Chunk, Future[list[IngestedRow]] | None]] = deque()
-    alive = True
-
-    def unless_dead(work: Callable[..., Any], *given: Any) -> Any:
-        """What the pool gives; None once a worker has died."""
-        nonlocal alive
-        try:
-            return work(*given) if alive else None
-        except BrokenProcessPool:
-            alive = False
-            console.notice(
-                "prep: a worker process died (out of memory?): going on without workers, no row is "
-                "lost"
-            )
-
-    def oldest() -> Iterable[IngestedRow]:
-        chunk, future = handed.popleft()
-        taken: list[IngestedRow] | None = unless_dead(future.result) if future else None
-        return taken or (take(*one, context) for one in chunk)
-
+    handed: deque[Future[list[IngestedRow]]] = deque()
     try:
         for chunk in _chunks(lines):
-            handed.append((chunk, unless_dead(pool.submit, take_chunk, chunk)))
+            handed.append(pool.submit(take_chunk, chunk))
             if len(handed) > AHEAD * workers:
-                yield from oldest()
+                yield from handed.popleft().result()
         while handed:
-            yield from oldest()
+            yield from handed.popleft().result()
+    except BrokenProcessPool as error:
+        problem = "a worker process died, perhaps for lack of memory."
+        raise UserError(problem, "Take fewer --workers.") from error
     finally:
         pool.shutdown(cancel_futures=True)
 

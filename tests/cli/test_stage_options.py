@@ -11,7 +11,7 @@ from agentlite.stages import api
 from agentlite.workspace.stage_folder import Result
 
 AS_TABLE = "prep: up to date, f\n"
-ROWS, AS = ["--rows", "-"], ["--as", "sharegpt"]
+ROWS, AS = ["--rows", "-"], ["--as", "openai"]
 
 
 @pytest.mark.parametrize("as_json", [False, True])
@@ -21,8 +21,8 @@ ROWS, AS = ["--rows", "-"], ["--as", "sharegpt"]
         ([], ""),
         (["--rows", "parquet"], ""),
         (ROWS, output.OWN),
-        (AS, "sharegpt"),
-        ([*ROWS, *AS], "sharegpt"),
+        (AS, "openai"),
+        ([*ROWS, *AS], "openai"),
     ],
     ids=str,
 )

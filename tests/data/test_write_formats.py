@@ -1,6 +1,4 @@
-"""Every format goes in, and out again in every shape, without losing a call, an argument, a thought
-or a result.
-"""
+"""Every format goes in, and out again, without losing a call, a thought or a result."""
 
 import io
 import json
@@ -14,13 +12,11 @@ from support.damaged_rows import READ_AS
 from support.samples import DATA, ROOT
 from support.unknown_arguments import RECORD
 
-from agentlite.core.errors import RowError
 from agentlite.core.records import Message, Record, from_row, to_row
 from agentlite.core.reject_codes import CODES
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import FORMATS, read_raw, to_record
-from agentlite.data.write_formats import ALL_TRAINED, SHAPES, learned_elsewhere, shaped
-from agentlite.rendering.protocol import thought_and_words, with_thought
+from agentlite.data.write_formats import openai_row
 
 FILES = sorted((DATA / "formats").glob("*.jsonl"))
 
@@ -41,10 +37,6 @@ def said(record: Record) -> list[Message]:
     ]
 
 
-def as_thought(content: str) -> str:
-    return with_thought("\n\n".join(filter(None, thought_and_words(content))), "")
-
-
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_record_on_disk_is_the_record(path):
     for record in records_of(path):
@@ -53,30 +45,17 @@ def test_a_record_on_disk_is_the_record(path):
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_nothing_is_lost_on_the_way_out_and_in_again(path):
-    for record, shape in product(records_of(path), SHAPES):
-        row = json.loads(json.dumps(shaped(record, shape)))
-        name = "sharegpt" if "conversations" in row else None  # ReAct text is not taken apart
-        if name and any("<tool_call>" in message.content for message in record.messages):
-            with pytest.raises(RowError, match="E206"):  # what ShareGPT cannot tell from a call
-                to_record(row, name)
-            continue
-        again, learned = to_record(row, name), said(record)
-        if shape == "llamafactory":  # words beside a call are a thought
-            learned = [
-                replace(message, loss=True, content=as_thought(message.content))
-                if message.calls
-                else replace(message, loss=True)
-                for message in learned
-            ]
-        assert said(again) == learned
+    for record in records_of(path):
+        again = to_record(json.loads(json.dumps(openai_row(record))))
+        assert said(again) == said(record)
         assert again.tools == record.tools
         if not record.is_text:
             validate(again)
 
 
-def test_a_plain_text_is_a_text_in_every_shape():
+def test_a_plain_text_is_a_text():
     record = Record(messages=(Message("assistant", "Rain."),), meta={"whole": True})
-    assert {json.dumps(shaped(record, shape)) for shape in SHAPES} == {'{"text": "Rain."}'}
+    assert openai_row(record) == {"text": "Rain."}
 
 
 # --- codes ---
@@ -94,29 +73,15 @@ def test_every_code_that_is_raised_is_explained():
     assert {"E121", "E206"} <= {*CODES}
 
 
-@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape not in ALL_TRAINED])
-def test_other_trainers_learn_the_turns_that_are_learned_here_and_whose_arguments_are_known(shape):
+def test_other_trainers_learn_the_turns_that_are_learned_here_and_whose_arguments_are_known():
     for learned in product((True, False), repeat=len(RECORD.messages)):
         for gold in (RECORD.gold, {}):
             messages = [
                 replace(message, loss=loss)
                 for message, loss in zip(RECORD.messages, learned, strict=True)
             ]
-            record = learned_elsewhere(replace(RECORD, messages=tuple(messages), gold=gold))
-            again = to_record(json.loads(json.dumps(shaped(record, shape))))
+            record = replace(RECORD, messages=tuple(messages), gold=gold)
+            again = to_record(json.loads(json.dumps(openai_row(record))))
             assert [again.messages[turn].loss for turn in RECORD.turns] == [
                 learned[turn] and turn not in gold for turn in RECORD.turns
             ]
-
-
-def test_turns_have_the_names_that_each_trainer_knows(dialog: Record) -> None:
-    known = {
-        "openai": ("role", {"system", "user", "assistant", "tool"}),
-        "sharegpt": ("from", {"system", "human", "gpt", "function_call", "observation"}),
-        "ms-swift": ("role", {"system", "user", "assistant", "tool_call", "tool_response"}),
-        "llamafactory": ("from", {"human", "gpt", "function_call", "observation"}),
-    }
-    assert known.keys() == SHAPES.keys()
-    for shape, (key, names) in known.items():
-        row = shaped(dialog, shape)
-        assert {turn[key] for turn in row.get("messages") or row["conversations"]} == names

@@ -231,10 +231,9 @@ def test_a_file_that_is_changed_while_it_is_read_is_an_error_and_nothing_is_fini
 
 
 @pytest.mark.long
-def test_a_worker_that_is_killed_costs_no_row_and_hangs_nothing(tmp_path, monkeypatch, capsys):
+def test_a_worker_that_is_killed_ends_prep_and_hangs_nothing(tmp_path, monkeypatch):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b"".join(line(n=n) + b"\n" for n in range(60)))
-    run(path, tmp_path, workers=1, out="alone")
     chunks, killed = worker_pool._chunks, []
 
     def deadly(lines: object):
@@ -246,7 +245,8 @@ def test_a_worker_that_is_killed_costs_no_row_and_hangs_nothing(tmp_path, monkey
 
     monkeypatch.setattr(worker_pool, "AT_ONCE", 500)
     monkeypatch.setattr(worker_pool, "_chunks", deadly)
-    run(path, tmp_path, workers=2, out="killed")
-    assert killed and "a worker process died" in capsys.readouterr().err
-    for name in ("train.jsonl", "provenance.jsonl", "stats.json"):
-        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
+    with pytest.raises(UserError, match="a worker process died"):
+        run(path, tmp_path, workers=2)
+    assert killed and not (tmp_path / "prep" / "done.json").exists()
+    monkeypatch.undo()
+    assert run(path, tmp_path, workers=2).status == "done"

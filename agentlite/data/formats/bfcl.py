@@ -78,9 +78,9 @@ def rows(paths: list[Path]) -> Iterator[Row]:
         yield {**row, "ground_truth": answers[row["id"]]} if row["id"] in answers else row
 
 
-def read(row: Row, no_call_answer: str = NO_CALL_ANSWER, accepted_answer: str = "least") -> Record:
+def read(row: Row, no_call_answer: str = NO_CALL_ANSWER) -> Record:
     """A question and its gold. The assistant turn is the answer that says least: the first accepted
-    values of what may not be left out; or, as the `accepted_answer` "full", of all that has one.
+    values of what may not be left out.
 
     Where any call is right there is none to learn: such a row is for tests, and its turn only marks
     the place.
@@ -104,7 +104,7 @@ def read(row: Row, no_call_answer: str = NO_CALL_ANSWER, accepted_answer: str = 
                     for key, values in arguments.items()
                 }
             call = GoldCall(name, arguments)
-            values = first_accepted(call, tools, full=accepted_answer == "full")
+            values = first_accepted(call, tools)
             calls.append(Call(name, values, f"call_{len(calls)}"))
             expected = (*expected, call)
             fit = fit and fits(values, schema)

@@ -41,14 +41,11 @@ def check_arguments(call: Call, tool: Tool, is_typed: bool = True) -> None:
         raise RowError("E210", f"{call.name}: {problem}", at=problem.partition(":")[0])
 
 
-def first_accepted(
-    call: GoldCall, tools: tuple[Tool, ...], *, full: bool = False
-) -> dict[str, Any]:
+def first_accepted(call: GoldCall, tools: tuple[Tool, ...]) -> dict[str, Any]:
     """Arguments that satisfy a gold call, the first accepted values that fit its schema; none
-    where any arguments do. `full`: also those that may be left out, where a value of them is
-    accepted too.
+    where any arguments do.
     """
-    return _first(call.arguments or {}, parameters_of(call.name, tools), full)
+    return _first(call.arguments or {}, parameters_of(call.name, tools))
 
 
 def parameters_of(name: str, tools: tuple[Tool, ...]) -> Schema:
@@ -73,27 +70,26 @@ def gold_problem(call: GoldCall, schema: Schema) -> str:
     return ""
 
 
-def _first(accepted: dict[str, list[Any]], schema: Schema, full: bool) -> dict[str, Any]:
+def _first(accepted: dict[str, list[Any]], schema: Schema) -> dict[str, Any]:
     """The first accepted value of each key, of those that fit if any do; keys that may be left out
-    are, unless the schema requires them or `full` wants those that have a value.
+    are, unless the schema requires them.
     """
     required = schema.get("required", [])
     arguments = {}
     for key, choices in accepted.items():
-        declared = schema_at(schema, "properties", key)
-        values = [argument_of(value, declared, full) for value in choices if value != ""]
-        fitting = [value for value in values if fits(value, declared)]
-        optional = "" in choices and key not in required
-        if optional and not (full and fitting and takes(schema, key)):
+        if "" in choices and key not in required:
             continue
-        arguments[key] = next(iter([*fitting, *values]), "")
+        declared = schema_at(schema, "properties", key)
+        values = [argument_of(value, declared) for value in choices if value != ""]
+        fitting = (value for value in values if fits(value, declared))
+        arguments[key] = next(fitting, values[0] if values else "")
     return arguments
 
 
-def argument_of(value: object, schema: Schema, full: bool = False) -> Any:
+def argument_of(value: object, schema: Schema) -> Any:
     """An accepted value as an argument."""
     if isinstance(value, dict):
-        return _first(choices_of(value), schema, full)
+        return _first(choices_of(value), schema)
     if isinstance(value, list):
-        return [argument_of(inner, schema_at(schema, "items"), full) for inner in value]
+        return [argument_of(inner, schema_at(schema, "items")) for inner in value]
     return value

@@ -19,7 +19,7 @@ PLACES: dict[tuple[str, ...], Mapping[str, str]] = {
         "tools": "inputs.tools",
     },
     ("answer.role", "messages"): {"prompt": "messages", "completion": "answer"},  # AReaL
-    # nothing: what WAYS_OUT says is right of them
+    # of these nothing can be read
     **{(path,): {} for path in ("completion", "extra_info.tools_kwargs", "ground_truth.1")},
     ("answer", "info", "prompt"): {"completion": "answer"},  # verifiers
     (GYM, "response.output"): {"input": f"{GYM}.input", "output": "response.output", **ASKED},
@@ -28,40 +28,20 @@ PLACES: dict[tuple[str, ...], Mapping[str, str]] = {
     ("reward_model.ground_truth", "prompt"): {"completion": "reward_model.ground_truth"},  # verl
 }
 ROWS = "FILE > rows.jsonl`"
-JOIN = "each line is one turn of a session. Join them, one file a session: `jq -cs "
 PREFERENCE = (
     "A preference, as of When2Call: `agentlite pairs --preferences FILE` and `agentlite dpo` learn "
     "it. To imitate the better answer alone, write rows with {0} as the last turn."
 )
 # the keys of rows that no format fits, the one that an error points at first -> what to do
 WAYS_OUT: dict[tuple[str, ...], str] = {
-    (GYM,): "Of NeMo Gym, without an answer, or with steps but no results: give rollouts of it.",
-    ("reward_model", "prompt"): (
-        "Of verl: its answer is no text, or its tools are classes. Write `tools` and `gold`."
-    ),
-    ("trajectory",): (
-        'Of SWE-agent: `jq -c \'{messages: [.trajectory[] | {role: (.role | sub("^ai$"; '
-        f'"assistant")), content: (.text // .system_prompt)}}]}}\' {ROWS}.'
-    ),
-    ("gold_answer", "sample_id"): (
-        "Of NESTFUL: its calls take results of others ($var_1.result$), which no protocol writes."
-    ),
-    ("correct_answer", "target_tool"): (
-        "A multiple choice of When2Call: prep learns its rows for sft, pairs its preferences."
-    ),
-    ("simulations",): (
-        f"Of tau2: `jq -c '.simulations[] | {{messages: .messages[1:]}}' {ROWS} leaves the "
-        "greeting out; add the schemas of the domain's tools as `tools`."
-    ),
-    ("chat_history", "message"): "Of Cohere's first chat API; messages of the second are read.",
     ("body", "custom_id", "method", "url"): (
         "This is a request for OpenAI's Batch API. Its dialog is in body: `jq -c .body "
         f"{ROWS}; the answers are in the batch's output file."
     ),
-    ("message", "type"): f"Claude Code: {JOIN}'{{messages: map(.message // empty)}}' {ROWS}.",
-    ("payload", "type"): f"Codex: {JOIN}'{{input: map(select(.payload.type) | .payload)}}' {ROWS}.",
-    ("role", "content"): f"Here {JOIN}'{{messages: .}}' {ROWS}.",
-    ("kind", "parts"): f"Pydantic AI: {JOIN}'{{messages: .}}' {ROWS}.",
+    ("role", "content"): (
+        "Here each line is one turn of a session. Join them, one file a session: `jq -cs "
+        f"'{{messages: .}}' {ROWS}."
+    ),
     ("chosen", "rejected"): PREFERENCE,
     ("preferred_output", "non_preferred_output"): PREFERENCE,
     **{

@@ -35,10 +35,8 @@ MAY_BE_MISSING = re.compile(r",\s*(?:optional|default)\b.*", re.IGNORECASE | re.
 OF_ONE_TYPE = ("list", "set")
 
 
-def read_prompt(row: Row, accepted_answer: str = "least") -> Record:
-    """An empty `gold` says that no call is expected. A parameter that may be left out is written
-    where `accepted_answer` is "full".
-    """
+def read_prompt(row: Row) -> Record:
+    """An empty `gold` says that no call is expected."""
     if isinstance(row.get("messages"), list):
         openai.refuse_another(row, "messages", row["messages"], "prompt")
     tools = openai.tools_of(row)
@@ -50,10 +48,8 @@ def read_prompt(row: Row, accepted_answer: str = "least") -> Record:
         reason = "gold is a list of calls, and the last message is not a question to it"
         raise RowError("E201", reason)
     expected = tuple(_gold_call(call) for call in row["gold"])
-    full = accepted_answer == "full"
     calls = tuple(
-        Call(call.name, first_accepted(call, tools, full=full), f"call_{i}")
-        for i, call in enumerate(expected)
+        Call(call.name, first_accepted(call, tools), f"call_{i}") for i, call in enumerate(expected)
     )
     return Record(
         messages=(*question, Message("assistant", "" if calls else NO_CALL_ANSWER, calls)),

@@ -5,7 +5,7 @@ A step changes the selection. Records are named by their index among all that we
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agentlite.core import console
@@ -25,11 +25,10 @@ from agentlite.data.curation.duplicates import (
 )
 from agentlite.data.curation.keep import parse_keep, surpassed
 from agentlite.data.curation.mix import draw, parse_mix, parts, repetitions
-from agentlite.data.curation.split import assign_splits, one_word_apart
+from agentlite.data.curation.split import assign_splits
 from agentlite.data.curation.traits import dialog_text, near_text, traits
 from agentlite.data.ingest import End, IngestContext, Ingested
 
-TOLD = 10  # test questions that are nearly learned: fewer are chance
 LEFT_OUT = "F341"  # the code of what a coreset leaves out
 
 
@@ -81,12 +80,6 @@ class Selection:
     def in_split(self, *names: str) -> list[int]:
         """The records of these splits; only after the step `split`."""
         return [index for index, record in self.kept.items() if record.split in names]
-
-    def questions(self, indices: Iterable[int]) -> Iterator[str]:
-        """What the user says first in each of these records."""
-        for index in indices:
-            messages = self.ingested.record(index).messages
-            yield next((one.content for one in messages if one.role == "user"), "")
 
 
 def select(selection: Selection) -> Selection:
@@ -173,30 +166,18 @@ def _sample(selection: Selection) -> None:
 
 def _split(selection: Selection) -> None:
     """Gives each record its split, and leaves out what would be in two."""
-    settings, sources, kept = selection.settings, selection.ingested.sources, selection.kept
-    of_stages = settings.sources[len(settings.sources) - len(settings.trajectories) :]
+    settings, kept = selection.settings, selection.kept
     split = assign_splits(
         kept,
         dev=settings.dev,
         test=settings.test,
         seed=settings.seed,
         by=settings.split_by,
-        of_stages=[index for index in kept if sources[index] in of_stages],
     )
     selection.set_splits(split.splits)
     selection.drop("F332", {index: kept[of].id for index, of in split.crossing.items()})
     selection.drop("F333", dict.fromkeys(split.torn, ""))
     selection.notes += split.notes
-    asked = selection.in_split("test")
-    near = one_word_apart(
-        selection.questions(asked), selection.questions(selection.in_split("train"))
-    )
-    if near >= max(TOLD, len(asked) / 20):
-        selection.notes.append(
-            f"{near} of {len(asked)} test questions differ from a train question by one word, so "
-            "they say little about new ones (--set prep.split_by=query,near,parent,calls,tools "
-            "keeps the tools of a split out of the others)"
-        )
     selection.figures["groups"] = split.groups
     if split.missed:
         selection.figures["split_missed"] = split.missed

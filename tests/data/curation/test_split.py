@@ -15,7 +15,7 @@ from support.examples import examples
 from agentlite.core.errors import UserError
 from agentlite.core.records import SPLITS, Call, Message, Record, Tool
 from agentlite.data.curation.duplicates import leaks
-from agentlite.data.curation.split import Split, assign_splits, one_word_apart
+from agentlite.data.curation.split import Split, assign_splits
 from agentlite.data.curation.traits import expected_tools, first_query, traits
 
 BY = ("query", "near", "parent", "tools")
@@ -222,29 +222,3 @@ def test_fractions_of_more_than_a_whole_are_refused() -> None:
     with pytest.raises(UserError):
         split([asking("Wet?")], dev=0.5, test=0.51)
     assert split([asking("Wet?")], dev=0.5, test=0.5).splits != {0: "train"}
-
-
-SHORT = st.lists(st.lists(st.sampled_from("abc"), min_size=3, max_size=6), max_size=6)
-
-
-@given(SHORT, SHORT)
-def test_questions_one_word_apart_are_those_that_a_comparison_of_all_pairs_finds(asked, learned):
-    """Another word in a place, or one more or less; case and marks do not matter."""
-
-    def near(one, other):
-        shorter, longer = sorted((one, other), key=len)
-        if len(one) == len(other):
-            but_one = ({*without(one)}, {*without(other)})
-            return one == other or bool(but_one[0] & but_one[1])
-        return tuple(shorter) in without(longer)
-
-    def without(words):
-        return [(*words[:at], *words[at + 1 :]) for at in range(len(words))]
-
-    expected = sum(
-        any(near(one, other) for other in learned if len(other) > 3)
-        for one in asked
-        if len(one) > 3
-    )
-    texts = [f"{' '.join(words).upper()}?" for words in asked]
-    assert one_word_apart(texts, (" ".join(words) for words in learned)) == expected
