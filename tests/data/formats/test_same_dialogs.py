@@ -14,7 +14,6 @@ from support.read_rows import openai_dialogs
 from agentlite.core.records import Record, plain
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import detected, other_apis, to_record
-from agentlite.data.write_formats import shaped
 
 TYPES = {"system": "system", "user": "human", "assistant": "ai", "tool": "tool"}
 CLASSES = {"system": "System", "human": "Human", "ai": "AI", "tool": "Tool"}
@@ -228,6 +227,20 @@ def without_ids(row: Row, key: str) -> Row:
     return changed
 
 
+def as_turns(row: Row, who: str, what: str) -> list[Row]:
+    """Calls and results as turns of their own."""
+    names = {"tool": "observation"} if who == "from" else {"tool": "tool_response"}
+    call = "function_call" if who == "from" else "tool_call"
+    turns: list[Row] = []
+    for message in row["messages"]:
+        if message.get("content"):
+            role = names.get(message["role"], message["role"])
+            turns.append({who: role, what: message["content"]})
+        for made in message.get("tool_calls", ()):
+            turns.append({who: call, what: json.dumps(made["function"])})
+    return turns
+
+
 NAMED: dict[str, Callable[[Row], Row]] = {
     "openai": lambda row: without_ids(row, "name"),
     "ollama": lambda row: without_ids(row, "tool_name"),
@@ -239,8 +252,8 @@ NAMED: dict[str, Callable[[Row], Row]] = {
 }
 UNNAMED: dict[str, Callable[[Row], Row]] = {
     "openai, unnamed": lambda row: without_ids(row, ""),
-    "sharegpt": lambda row: shaped(to_record(row), "sharegpt"),
-    "ms_swift": lambda row: shaped(to_record(row), "ms-swift"),
+    "sharegpt": lambda row: {"conversations": as_turns(row, "from", "value"), "tools": TOOLS},
+    "ms_swift": lambda row: {"messages": as_turns(row, "role", "content"), "tools": TOOLS},
 }
 
 
