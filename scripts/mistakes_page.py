@@ -155,14 +155,18 @@ ROWS = [
     BrokenRow("a trailing comma", GOOD[:-2] + b",}\n"),
     BrokenRow("a Python dictionary", repr(json.loads(GOOD)).encode() + b"\n"),
     BrokenRow("a line that was cut", GOOD[:200] + b"\n", GOOD),
-    BrokenRow("a row of Windows-1252", dialog(*ORLEANS).decode().encode("windows-1252")),
+    BrokenRow(
+        "a row of Windows-1252",
+        dialog(*ORLEANS).decode().encode("windows-1252"),
+        dialog(*ORLEANS),
+    ),
     BrokenRow(
         "a request for OpenAI's Batch API",
         line({**BATCH, "body": {"messages": talk("Hello?", "Hello.")}}),
         line({"messages": talk("Hello?", "Hello.")}),
     ),
 ]
-FIXES = "--fix --repair encoding --long-rows cut"  # what the screen says of the other rows
+FIXES = "--fix --long-rows cut"  # what the screen says of the other rows
 MIXED = GOOD * 4 + b"".join(broken.row for broken in ROWS)
 FIXED = GOOD * 4 + b"".join(broken.fixed or broken.row for broken in ROWS)
 CSV = b'question,answer\nWhere is it?,On its way.\nAnd now?,"Still, on its way."\n'

@@ -64,8 +64,6 @@ class PrepOptions(StageOptions, frozen=True, kw_only=True):
     """number of records to print, with the trained tokens between ⟦ and ⟧"""
     shape: Annotated[Literal["", "openai"], Flag(name="--as"), SPLITS] = ""
     """format in which to write the records to stdout"""
-    fix: Annotated[bool, READ, COMMON] = False
-    """make all repairs that lose and guess nothing, as --repair literal,json does"""
     formats: Annotated[bool, READ] = False
     """list the formats that are read, with an example row of each"""
     explain: Annotated[str, Metavar("CODE"), READ] = ""
@@ -189,11 +187,6 @@ def _run(name: str, options: StageOptions, flags: dict[str, Any]) -> None:
     from agentlite.config.resolve import as_object, as_yaml, weightings
     from agentlite.stages.api import execute, settle, target_of
 
-    if isinstance(options, PrepOptions) and options.fix:
-        from agentlite.data.formats.json_decode import SAFE
-
-        repairs = dict.fromkeys([*(flags["repair"] or "").split(","), *SAFE])
-        flags["repair"] = ",".join(filter(None, repairs))
     given = options.given(weightings(flags))
     run, out = Path(options.run), options.out or name
     target = target_of(name, run, out, options.force, options.dry_run, given)

@@ -15,11 +15,10 @@ from agentlite.config.metavars import as_typed, choices, is_struct, metavar, wit
 from agentlite.config.settings import COMMANDS, default, fields
 from agentlite.core.console import HIDDEN
 from agentlite.core.errors import UserError, nearest
-from agentlite.core.plain_words import type_error
 
 # arguments of TRL or PEFT that plan.json must not keep
 SECRETS = {"hub_token", "push_to_hub_token", "token", "use_auth_token"}
-EXAMPLES = (("whole number", "100"), ("number", "0.1"), ("true", "true"), ("list", "a,b"))
+EXAMPLES = (("int", "100"), ("float", "0.1"), ("bool", "true"), ("array", "a,b"))
 OWN_FILE = "agentlite.yaml"  # in the current folder: the settings of what is done there
 
 
@@ -255,10 +254,9 @@ def _misfit(value: object, kind: Any, error: msgspec.ValidationError, place: Pla
         problem = f"{json.dumps(wrong, ensure_ascii=False)} is not one of {', '.join(known)}."
         fix = nearest(str(wrong), known, other=place.fix(example or known[0]))
         return UserError(problem, fix, location=place.location)
-    wanted = type_error(error).partition(", and this is")[0]
-    example = example or next((one for name, one in EXAMPLES if name in wanted), metavar(kind))
+    example = example or next((one for name, one in EXAMPLES if name in str(error)), metavar(kind))
     shown = json.dumps(value, ensure_ascii=False)
-    problem = f"{shown} does not fit {metavar(kind)}: {wanted}."
+    problem = f"{shown} does not fit {metavar(kind)}: {error}."
     return UserError(problem, place.fix(example), location=place.location)
 
 

@@ -117,8 +117,8 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     rollouts; the candidates that are exactly right]"""
     format: Annotated[tuple[str, ...], Metavar("[SOURCE=]FORMAT"), REPEAT, READ] = ("auto",)
     """format of the raw rows (see --formats); auto recognizes each row"""
-    repair: Annotated[tuple[Literal["literal", "json", "encoding"], ...], READ] = ()
-    """repairs to make: Python literals, invalid JSON, Windows-1252 text; each is reported"""
+    fix: Annotated[bool, READ, COMMON] = False
+    """read rows of Python literals or invalid JSON, where nothing is lost; each is reported"""
     max_rejects: Annotated[Share, READ] = 0.01
     """share of rejected rows above which prep stops"""
     tools: Annotated[tuple[File, ...], REPEAT, READ] = ()

@@ -17,32 +17,7 @@ Row = dict[str, Any]
 # rows of Parquet: one value that stands in all of them is a few bytes there, and much in memory
 AT_ONCE = 256
 # what to do about what the system refuses; `{by}`: the option that names another folder
-ALLOWED = "`ls -ld` shows who may read and write it. Name a folder that you may write to{by}; "
-FIXES = {
-    **dict.fromkeys(
-        (errno.ENOSPC, errno.EDQUOT),
-        "Free some space, or give another folder{by}; then run the same command again.",
-    ),
-    errno.EFBIG: "No file may be that long: `ulimit -f` sets a limit, and a FAT disk has one of "
-    "4 GiB. Name another folder{by}.",
-    **dict.fromkeys(
-        (errno.ENOLCK, errno.EOPNOTSUPP),
-        "This disk has no locks, as some of a network: give a folder on another one{by}.",
-    ),
-    errno.ENOTDIR: "A part of this path is a file. Name a folder{by}.",
-    errno.EEXIST: "A file stands there, or a link that leads nowhere. Remove it, or name another "
-    "folder{by}.",
-    **dict.fromkeys(
-        (errno.EMFILE, errno.ENFILE), "Allow more, `ulimit -n 4096`, or take fewer --workers."
-    ),
-    **dict.fromkeys(
-        (errno.EACCES, errno.EPERM, errno.EROFS), f"{ALLOWED}AGENTLITE_CACHE for the cache."
-    ),
-    **dict.fromkeys(
-        (errno.ENOENT, errno.ENODEV, errno.EIO),
-        "Is the name right, and is the disk still there? Once it is, the same command carries on.",
-    ),
-}
+FULL = "Free some space, or give another folder{by}; then run the same command again."
 OTHERWISE = "Repair what the system names, or give another folder{by}; then run it again."
 
 
@@ -83,7 +58,8 @@ def cannot_write(path: Path, error: OSError) -> UserError:
 
 def fix_for(error: OSError, by: str = ": --run FOLDER") -> str:
     """What to do about what the system refuses. `by`: what names another folder."""
-    return FIXES.get(error.errno or 0, OTHERWISE).format(by=by)
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return (FULL if is_full else OTHERWISE).format(by=by)
 
 
 def refuse_unwritable(folder: Path) -> None:

@@ -80,9 +80,7 @@ class LeftOut(NamedTuple):
 
 
 class IngestedRow(NamedTuple):
-    """What became of one raw row: the format it is of, the methods that repaired it, and its
-    samples.
-    """
+    """What became of one raw row: the format it is of, what repaired it, and its samples."""
 
     source: str
     format: str
@@ -95,7 +93,7 @@ class IngestedRow(NamedTuple):
 
 def take(source: str, line: RawLine, context: IngestContext) -> IngestedRow:
     """The samples of a raw row."""
-    raw, repaired = readable(line, context.settings.repair)
+    raw, repaired = readable(line, context.settings.fix)
     try:
         name, parts = samples(raw.row, format_of(context.settings.format, source))
     except RowError as error:
@@ -108,13 +106,13 @@ def take(source: str, line: RawLine, context: IngestContext) -> IngestedRow:
     return IngestedRow(source, name, repaired, taken)
 
 
-def readable(line: RawLine, methods: Sequence[str]) -> tuple[Raw, Sequence[str]]:
-    """The row as it was meant, if the user allows these methods to repair it, and those that were
-    used. A reject keeps the bytes that were read.
+def readable(line: RawLine, fix: bool) -> tuple[Raw, Sequence[str]]:
+    """The row as it was meant, if the user wants it repaired, and what read it. A reject keeps the
+    bytes that were read.
     """
     raw = decoded(line)
     may_help = raw.error is None or raw.error.code in REPAIRABLE
-    if not methods or not may_help or (repaired := repair(raw.content, methods)) is None:
+    if not fix or not may_help or (repaired := repair(raw.content)) is None:
         return raw, ()
     value, used = repaired
     return raw._replace(value=value, error=None), used

@@ -13,7 +13,7 @@ from agentlite.core.errors import RowError
 from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import Row
 from agentlite.data.formats import Raw
-from agentlite.data.formats.json_decode import REPAIRABLE, SAFE, repair
+from agentlite.data.formats.json_decode import REPAIRABLE, repair
 
 MOST_KINDS, MOST_LINES = 40, 12  # of kinds, of line numbers
 MOST_SHOWN, MOST_REASONS = 3, 8  # of the reasons of a kind: with a piece of a row, and at all
@@ -61,15 +61,13 @@ def report(rejects: Sequence[Reject], file: str, *, repairs: bool = True) -> Ite
     """Lines for the screen: the rejects by code and hint, in the order of their first row.
 
     `file`: where all rejects are; "" if they are in no file. `repairs`: whether the command has
-    --repair.
+    --fix.
     """
     kinds: dict[tuple[str, str], dict[str, list[Reject]]] = {}
     for number, reject in enumerate(rejects):
         hint = reject.hint or CODES[reject.code].hint
         if repairs and number < MOST_TRIED and reject.code in REPAIRABLE:
-            methods = (method for method in SAFE if repair(reject.content, [method]))
-            if method := next(methods, ""):
-                hint = f"--repair {method} reads this row; --fix makes every safe repair."
+            hint = "--fix reads this row." if repair(reject.content) else hint
         kinds.setdefault((reject.code, hint), {}).setdefault(reject.reason, []).append(reject)
     elsewhere = f" ({file})" if file else ""
     for (code, hint), reasons in [*kinds.items()][:MOST_KINDS]:

@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from agentlite.core.plain_words import located
 from agentlite.core.records import Call, wire_calls
 from agentlite.data.openai_messages import Opened, Turn, new_call_id
 from agentlite.deploy.chat_model import ChatModel
@@ -110,7 +109,8 @@ def read_request(body: bytes, model: str) -> Request:
                 raise unsupported(name, "this server does not know it, or cannot do it")
         request = msgspec.convert({name: given[name] for name in known}, Request)
     except msgspec.ValidationError as error:
-        path, problem = located(error)
+        problem, _, path = str(error).partition(" - at `$")
+        path = path.strip(".`")
         named = f"`{path}`" if path else "The body of the request"
         raise Refused(400, f"{named}: {problem}.", param=path or None) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

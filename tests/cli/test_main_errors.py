@@ -84,9 +84,8 @@ STOPPED = "Stopped. The same command again carries on; prep begins anew.\n"
         (
             PermissionError(errno.EACCES, "Permission denied", "/a/b"),
             74,
-            "Error: /a/b: the system says: Permission denied.\n`ls -ld` shows who may read and "
-            "write it. Name a folder that you may write to: --run FOLDER; AGENTLITE_CACHE for "
-            "the cache.\n",
+            "Error: /a/b: the system says: Permission denied.\nRepair what the system names, or "
+            "give another folder: --run FOLDER; then run it again.\n",
         ),
         *(
             (OSError(number, "x"), 74, "the system says: x")

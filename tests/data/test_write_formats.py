@@ -30,9 +30,9 @@ def records_of(path) -> Iterator[Record]:
 
 
 def said(record: Record) -> list[Message]:
-    """The dialog without the ids of calls, which the formats number in their own ways."""
+    """The dialog without the ids of calls, and whether its turns are learned."""
     return [
-        replace(m, call_id="", calls=tuple(replace(call, id="") for call in m.calls))
+        replace(m, call_id="", loss=True, calls=tuple(replace(call, id="") for call in m.calls))
         for m in record.messages
     ]
 

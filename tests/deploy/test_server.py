@@ -102,7 +102,7 @@ def test_a_stream_says_what_the_whole_answer_says(client, more):
 
 BAD = {
     "no JSON": (b"{", 400, "not JSON"),
-    "no object": (b"[]", 400, "an object is expected"),
+    "no object": (b"[]", 400, "Expected `object`"),
     "no turn left": (
         ASKED | {"messages": [OSLO, {"role": "assistant", "content": "x"}]},
         400,

@@ -61,7 +61,7 @@ def test_what_is_kept_of_a_task_comes_back_and_says_the_fewest_calls(tmp_path):
     ("line", "problem"),
     [
         ("null", "a row is a JSON object, and this is null"),
-        ('{"prompt": Wet?}', "not JSON: a value is missing"),
+        ('{"prompt": Wet?}', "not JSON: Expecting value"),
         ('{"prompt": "Wet?", "gold": [{"name": "rain"}]}', "gold is not a list"),
         ('{"prompt": "Wet?", "gold": [[{"arguments": {}}]]}', "a call without a name"),
         ('{"prompt": "Wet?", "optimal_steps": 0}', "optimal_steps is not a whole number"),

@@ -141,7 +141,7 @@ def test_what_is_repaired_is_asked_for_and_counted(way: str, tmp_path: Path) -> 
     path = tmp_path / "rows.jsonl"
     path.write_bytes(line(n=2) + b"\n" + REPAIRABLE[way] + b"\n")
     assert run(path, tmp_path, out="as-it-is").figures["rejected"] == 1
-    figures = run(path, tmp_path, repair=[way], out="repaired").figures
+    figures = run(path, tmp_path, fix=True, out="repaired").figures
     assert (figures["kept"], figures["rejected"], figures["repaired"]) == (2, 0, {way: 1})
     assert records(tmp_path, "repaired")[1].messages[0].content == "Is it wet in Oslo, question 1?"
 

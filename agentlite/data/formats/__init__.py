@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError, UserError, closest, nearest
-from agentlite.core.plain_words import misread, type_error
+from agentlite.core.plain_words import misread
 from agentlite.core.records import SPLITS, Message, Record
 from agentlite.data.formats import (
     bfcl,
@@ -126,7 +126,7 @@ def to_record(
             record = texts.with_names(record, **options["names"])
         record = msgspec.convert(msgspec.to_builtins(record), Record)
     except msgspec.ValidationError as error:
-        raise RowError("E201", f"not as {name} has it: {type_error(error)}") from error
+        raise RowError("E201", f"not as {name} has it: {error}") from error
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise RowError("E201", f"not as {name} has it: {misread(error)}") from error
     stated = "" if record.split else stated_in(record.meta, "split")

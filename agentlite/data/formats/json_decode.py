@@ -11,7 +11,7 @@ import math
 import re
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from agentlite.core.errors import RowError
@@ -20,17 +20,6 @@ from agentlite.core.json_schema import DEEPEST, is_too_deep
 LONGEST_LITERAL = 64 << 10
 CUT = "The row was cut: fetch or write it again. No repair can know what is missing."
 SPREAD = "Is the JSON spread over lines? `jq -c . FILE` writes one row per line."
-# json's words for a mistake -> ours
-PROBLEMS = {
-    "Expecting value": "a value is missing",
-    "Expecting property name enclosed in double quotes": "a key in double quotes is missing",
-    "Expecting ',' delimiter": "a comma or a closing bracket is missing",
-    "Expecting ':' delimiter": "a colon is missing",
-    "Invalid control character at": "a line break or another control character in a text (write "
-    "\\n)",
-    "Invalid \\escape": "a backslash that escapes nothing (write two)",
-    "Invalid \\uXXXX escape": "\\u without four hexadecimal digits",
-}
 
 
 def json_value(text: str) -> Any:
@@ -117,34 +106,22 @@ def _integer(text: str) -> int:
 
 
 def not_json(error: json.JSONDecodeError, where: str = "") -> RowError:
-    """E121, in plain words, with what helps against the mistakes that are common. `where`: in place
-    of the number of the character.
+    """E121, in json's words, with what helps a row that was cut or spread. `where`: in place of the
+    number of the character.
     """
-    text, place = error.doc, error.pos
-    rest, before = text[place:].lstrip(), text[:place].rstrip()
-    where = where or f"at character {place + 1}"
+    before, rest = error.doc[: error.pos].rstrip(), error.doc[error.pos :].strip()
+    where = where or f"at character {error.pos + 1}"
     if error.msg == "Extra data":
         reason = "more than one JSON value on the line"
-        return RowError("E121", reason, "Write one value per line: `jq -c . FILE`.", place)
+        return RowError("E121", reason, "Write one value per line: `jq -c . FILE`.", error.pos)
     if error.msg.startswith("Unterminated string"):
         reason = f"not JSON: the text that begins {where} does not end"
-        return RowError("E121", reason, CUT, place)
+        return RowError("E121", reason, CUT, error.pos)
     if not rest:
         spread = before.endswith(("{", "["))
         reason = f"not JSON: the row ends {where}, inside an object or a list"
         return RowError("E121", reason, SPREAD if spread else CUT, len(before))
-    if error.msg.startswith("Illegal trailing comma"):  # Python 3.13 points at the comma
-        before, rest = f"{before},", rest[1:].lstrip()
-        where = where.replace(str(place + 1), str(len(text) - len(text[place + 1 :].lstrip()) + 1))
-    if rest[0] in "}]" and before.endswith(","):
-        return RowError("E121", f"not JSON: a comma before {rest[0]!r} {where}", at=len(before) - 1)
-    if not before and rest[0] not in "{[":
-        reason = f"not JSON: a row begins with {{, and this one with {shortened(rest)}"
-        return RowError("E121", reason, "Give one JSON object per line.", place)
-    if rest[0] == "'" or rest.startswith(("None", "True", "False")):
-        word = rest[0] if rest[0] == "'" else rest[: 5 if rest[0] == "F" else 4]
-        return RowError("E121", f"not JSON but Python: {word} {where}", at=place)
-    return RowError("E121", f"not JSON: {PROBLEMS.get(error.msg, error.msg)} {where}", at=place)
+    return RowError("E121", f"not JSON: {error.msg} {where}", at=error.pos)
 
 
 def _refuse_surrogates(text: str, value: object) -> None:
@@ -162,9 +139,8 @@ def _refuse_surrogates(text: str, value: object) -> None:
 # --- repairs ---
 
 LONGEST_REPAIRED = 1 << 20
-# rows that a repair may read: of another encoding, invalid JSON, or with it in a text inside
-REPAIRABLE = ("E109", "E121", "E122", "E124", "E206")
-ENCODING = "encoding"
+# rows that a repair may read: invalid JSON, or with it in a text inside
+REPAIRABLE = ("E121", "E122", "E124", "E206")
 # keys of texts that should be JSON
 HOLD_JSON = ("tools", "functions", "function", "arguments", "parameters", "answers")
 USERS = ("arguments", "input")  # what stands in them is the user's
@@ -180,31 +156,21 @@ FRACTION = re.compile(r"\d+\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+")
 PUNCTUATION = re.compile(r"[\s\x00-\x1f\"'`“”‘’,:，：\\]+")
 
 
-def repair(content: bytes, methods: Sequence[str]) -> tuple[dict[str, Any], list[str]] | None:
-    """The row, and the methods that changed something in it, in turn; None if none helps."""
+def repair(content: bytes) -> tuple[dict[str, Any], list[str]] | None:
+    """The row, and the readers that changed something in it, in turn; None if none helps."""
     used: list[str] = []
     try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError:
-        if ENCODING not in methods:
-            return None
-        try:
-            text = content.decode("windows-1252")
-        except UnicodeDecodeError:
-            return None
-        used.append(ENCODING)
-    try:
-        value = _read(text.removeprefix("\ufeff"), methods, used)
-    except RowError:
+        value = _read(content.decode("utf-8").removeprefix("\ufeff"), used)
+    except (UnicodeDecodeError, RowError):
         return None
     if not isinstance(value, dict):
         return None
-    repaired = _with_texts_read(value, methods, used)
+    repaired = _with_texts_read(value, used)
     return (repaired, list(dict.fromkeys(used))) if used else None
 
 
-def _read(text: str, methods: Sequence[str], used: list[str]) -> Any:
-    """The value of JSON, or by the first of the methods that reads the text: it is added to those
+def _read(text: str, used: list[str]) -> Any:
+    """The value of JSON, or by the first of the readers that reads the text: it is added to those
     `used`. Raises RowError if none does.
     """
     try:
@@ -212,34 +178,32 @@ def _read(text: str, methods: Sequence[str], used: list[str]) -> Any:
     except RowError as error:
         if error.code != "E121" or len(text) > LONGEST_REPAIRED:
             raise
-        for method in (method for method in methods if method in READERS):
+        for name, reader in READERS.items():
             with contextlib.suppress(RowError):
-                value = READERS[method](text) if method in READERS else None
-                if value is not None and _content(
-                    json.dumps(value, ensure_ascii=False)
-                ) == _content(text):
-                    used.append(method)
+                value = reader(text)
+                if _content(json.dumps(value, ensure_ascii=False)) == _content(text):
+                    used.append(name)
                     return value
         raise
 
 
-def _with_texts_read(value: Any, methods: Sequence[str], used: list[str], key: str = "") -> Any:
+def _with_texts_read(value: Any, used: list[str], key: str = "") -> Any:
     """The same value; texts that should be JSON are. A text that cannot be read stays, and is
     refused later.
     """
     if isinstance(value, list):
-        return [_with_texts_read(inner, methods, used) for inner in value]
+        return [_with_texts_read(inner, used) for inner in value]
     if isinstance(value, dict):
         return {
             name: inner
             if name in USERS and not isinstance(inner, str)
-            else _with_texts_read(inner, methods, used, name)
+            else _with_texts_read(inner, used, name)
             for name, inner in value.items()
         }
     if key in HOLD_JSON and isinstance(value, str) and value.lstrip().startswith(("{", "[")):
         before = len(used)
         with contextlib.suppress(RowError):
-            read = _read(value, methods, used)
+            read = _read(value, used)
             if len(used) > before:
                 return json.dumps(read, ensure_ascii=False)
     return value
@@ -274,5 +238,3 @@ def _guessed(text: str) -> object:
 
 
 READERS: dict[str, Callable[[str], Any]] = {"literal": literal_value, "json": _guessed}
-METHODS = (*READERS, ENCODING)
-SAFE = tuple(READERS)  # nothing is guessed of what a row says, as an encoding is

@@ -1,16 +1,12 @@
 """Files that hold no rows of JSON, known by how they begin -> what they are and what to do."""
 
-import csv
-import json
 import re
 import shlex
-from pathlib import Path
 
 from agentlite.core.errors import UserError
 from agentlite.core.plain_words import conversion, wide_encoding
 
 HEAD = 4096  # bytes that are looked at
-LINES = 20
 
 
 EXPORT = "Export its rows as JSON, one object per line."
@@ -31,15 +27,6 @@ SIGNATURES: dict[bytes, tuple[str, str]] = {
 PAGE = re.compile(rb"\s*<(?:!doctype\s+)?html", re.IGNORECASE)
 # a row, or a list of rows, begins
 VALUE = re.compile(rb"^(?:\s|\xef\xbb\xbf)*[{\[\"]", re.MULTILINE)
-TABLES = {
-    "\t": "tab-separated values (TSV)",
-    ",": "comma-separated values (CSV)",
-    ";": "semicolon-separated values (CSV)",
-}
-WRITE_ROWS = (
-    "import csv, json, sys; [print(json.dumps(row)) for row in "
-    "csv.DictReader(sys.stdin, delimiter={0})]"
-)
 
 
 def refuse_foreign(head: bytes, name: str) -> None:
@@ -54,37 +41,11 @@ def refuse_foreign(head: bytes, name: str) -> None:
     elif PAGE.match(head):
         what = "an HTML page, as a download that failed leaves it"
         fix = "Open the address in a browser to see what it says, and download the file again."
-    elif (separator := _separator(head)) and name != "stdin":
-        program = shlex.quote(WRITE_ROWS.format(json.dumps(separator)))
-        new = shlex.quote(f"{Path(name).stem}.jsonl")
-        what = TABLES[separator]
-        fix = (
-            f"Write its rows as JSON: python3 -c {program} < {file} > {new}\n"
-            "`agentlite prep --formats` lists the keys that rows may have."
-        )
     elif name.endswith(".py"):
         what, fix = "Python source", EXPORT
     elif head.strip().count(b"\n") > 1 and not VALUE.search(head):
-        what = "text without a line that begins with { or ["
+        what = "text without a line that begins with { or [, as a table is"
         fix = "`agentlite prep --formats` lists the keys that rows may have."
     else:
         return
     raise UserError(f"this is {what}, not rows of JSON.", fix, location=name)
-
-
-def _separator(head: bytes) -> str:
-    """What stands between the columns of a table; "" if it is none."""
-    text = head.decode("utf-8", "replace").removeprefix("\ufeff")
-    lines = [line for line in text.splitlines()[: LINES + 1] if line.strip()]
-    if len(head) >= HEAD or len(lines) > LINES:
-        del lines[-1:]  # it may be cut
-    if len(lines) < 2 or any(line.lstrip().startswith(("{", "[")) for line in lines):
-        return ""
-    for separator in TABLES:
-        try:
-            rows = [*csv.reader(lines, delimiter=separator, strict=True)]
-        except csv.Error:
-            continue
-        if len({len(row) for row in rows}) == 1 and len(rows[0]) > 1:
-            return separator
-    return ""

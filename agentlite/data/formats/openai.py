@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError, nearest
-from agentlite.core.plain_words import kind, type_error
+from agentlite.core.plain_words import kind
 from agentlite.core.records import Call, Gold, Message, Record, Role, Task, Tool, plain
 from agentlite.data.formats.chains import written_calls
 from agentlite.data.formats.format import (
@@ -83,7 +83,7 @@ def read_gold(value: object) -> dict[int, Gold]:
     try:
         return msgspec.convert(gold or {}, dict[int, Gold], strict=False)
     except msgspec.ValidationError as error:
-        raise RowError("E201", f"gold: {type_error(error)}") from error
+        raise RowError("E201", f"gold: {error}") from error
 
 
 def merged(messages: Iterable[Message]) -> tuple[Message, ...]:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
 from agentlite.core.json_schema import DEEPEST
-from agentlite.core.plain_words import kind, type_error
+from agentlite.core.plain_words import kind
 from agentlite.core.records import (
     ANY_ARGUMENTS,
     Call,
@@ -72,7 +72,7 @@ def _gold_call(value: object) -> GoldCall:
     try:
         given = msgspec.convert(value, Call)
     except msgspec.ValidationError as error:
-        raise RowError("E201", f"gold: {type_error(error)}") from error
+        raise RowError("E201", f"gold: {error}") from error
     choices = {
         key: values if isinstance(values, list) else [accepted(values)]
         for key, values in given.arguments.items()

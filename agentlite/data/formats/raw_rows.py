@@ -3,7 +3,6 @@
 The content of a file decides how it is read, not its name; gzip and zstd are unpacked on the way.
 """
 
-import contextlib
 import io
 import json
 import re
@@ -385,22 +384,9 @@ def _object(content: bytes) -> dict[str, object]:
     try:
         value = json_value(content.decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise _not_utf8(content, error.start) from error
+        reason = f"not UTF-8: byte {content[error.start]:02x} at byte {error.start + 1} of the row"
+        raise RowError("E109", reason, at=len(content[: error.start].decode("utf-8"))) from error
     if not isinstance(value, dict):
         reason = f"a row is a JSON object, and this is {kind(value)}"
         raise RowError("E201", reason, "Give one object per line.")
     return value
-
-
-def _not_utf8(content: bytes, start: int) -> RowError:
-    """E109, with the letter that is meant if the row is Windows-1252, as such rows mostly are."""
-    hint, at = "", len(content[:start].decode("utf-8"))
-    reason = f"not UTF-8: byte {content[start]:02x} at byte {start + 1} of the row"
-    with contextlib.suppress(UnicodeDecodeError):
-        letter = content.decode("windows-1252")[start]
-        reason += f", which is {letter!r} in Windows-1252"
-        hint = (
-            "--repair encoding reads such rows as Windows-1252. If the whole file is: iconv -f "
-            "WINDOWS-1252 -t UTF-8 FILE."
-        )
-    return RowError("E109", reason, hint, at)

@@ -15,7 +15,6 @@ import msgspec
 from msgspec import Struct
 
 from agentlite.core.errors import UserError, need
-from agentlite.core.plain_words import type_error
 from agentlite.core.records import plain
 from agentlite.scoring.metrics.confidence import Summary, bootstrapped, redrawn, summary
 from agentlite.scoring.metrics.kagentbench_texts import (
@@ -110,7 +109,7 @@ def _by_id(path: Path, kind: type[AnyRow]) -> dict[tuple[str, str], tuple[str, A
         try:
             row = msgspec.convert(json.loads(line), kind)
         except msgspec.ValidationError as error:
-            problem = f"{type_error(error)}."
+            problem = f"{error}."
         except (ValueError, RecursionError) as error:
             problem = f"not a JSON row ({error})."
         if problem:

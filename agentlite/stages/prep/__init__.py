@@ -232,7 +232,7 @@ def _with_tools(job: Job, candidates: Mapping[str, list[RawLine]], run: Path) ->
         for source, line in _lines(job, candidates):
             # BFCL's rows are none, and are slow to read twice
             if not source.startswith("bfcl:") and line.error is None and may_declare(line.content):
-                yield readable(line, settings.repair)[0]
+                yield readable(line, settings.fix)[0]
 
     with console.waiting("prep: looking for declarations of tools"):
         catalogue = read_catalogue(settings.tools, declarations())

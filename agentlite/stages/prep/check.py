@@ -143,7 +143,7 @@ def notes(ingested: Ingested, declared: int) -> Iterator[str]:
             "leaves them out"
         )
     for method, rows in ingested.repaired.items():
-        yield (f"--repair {method} changed {places(rows)}; provenance.jsonl has each")
+        yield f"--fix ({method}) changed {places(rows)}; provenance.jsonl has each"
     if invalid := ingested.invalid_schemas:
         yield (
             f"the schema of {invalid.most_common(1)[0][0]} is not valid JSON Schema. Only types "

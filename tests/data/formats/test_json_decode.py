@@ -46,35 +46,33 @@ def test_a_literal_is_read_up_to_64_kibibytes_and_nothing_is_run() -> None:
 # --- repairs ---
 
 
-def repaired(text: str, *methods: str) -> Any:
-    return repair(text.encode(), methods)
+def repaired(text: str) -> Any:
+    return repair(text.encode())
 
 
-def test_a_row_is_repaired_by_the_first_method_that_reads_it() -> None:
+def test_a_row_is_repaired_by_the_first_reader_that_reads_it() -> None:
     literal, broken = "{'a': True}", '{"a": "say "yes" now"}'
-    assert repaired(literal, "literal") == ({"a": True}, ["literal"])
-    assert repaired(literal, "literal", "json") == ({"a": True}, ["literal"])
-    assert repaired(broken, "literal") is None
-    value, used = repaired(broken, "literal", "json")
+    assert repaired(literal) == ({"a": True}, ["literal"])
+    value, used = repaired(broken)
     assert (value["a"].replace('"', ""), used) == ("say yes now", ["json"])
-    assert repaired(f"\ufeff{literal}", "literal") == ({"a": True}, ["literal"])
+    assert repaired(f"\ufeff{literal}") == ({"a": True}, ["literal"])
 
 
 @pytest.mark.parametrize("key", json_decode.HOLD_JSON)
 def test_a_text_that_should_be_json_is_repaired_at_any_depth(key: str) -> None:
-    value, used = repaired(json.dumps({"x": [{key: " {'a': True}"}, {key: "['b']"}]}), "literal")
+    value, used = repaired(json.dumps({"x": [{key: " {'a': True}"}, {key: "['b']"}]}))
     assert value == {"x": [{key: '{"a": true}'}, {key: '["b"]'}]}
     assert used == ["literal"]
-    assert repaired(json.dumps({key: "{a}"}), "literal") is None
+    assert repaired(json.dumps({key: "{a}"})) is None
     # one that cannot be read stays as it is beside one that can
-    value, _ = repaired(json.dumps({"x": [{key: "{a}"}, {key: "['b']"}]}), "literal")
+    value, _ = repaired(json.dumps({"x": [{key: "{a}"}, {key: "['b']"}]}))
     assert value == {"x": [{key: "{a}"}, {key: '["b"]'}]}
-    assert repaired(json.dumps({key: "'text'", "other": "{'a': 1}"}), "literal") is None
+    assert repaired(json.dumps({key: "'text'", "other": "{'a': 1}"})) is None
 
 
 @pytest.mark.parametrize("key", json_decode.USERS)
 def test_what_stands_in_arguments_is_the_users(key: str) -> None:
-    assert repaired(json.dumps({"x": {key: {"tools": "{'a': 1}"}}}), "literal") is None
+    assert repaired(json.dumps({"x": {key: {"tools": "{'a': 1}"}}})) is None
 
 
 ROW = {
@@ -93,7 +91,7 @@ ROW = {
 @pytest.mark.parametrize("end", sample(12, range(1, len(json.dumps(ROW)))))
 def test_a_row_cut_anywhere_is_never_repaired(end: int) -> None:
     """json-repair closes what is open, and the tools behind the cut would be lost silently."""
-    assert repaired(json.dumps(ROW)[:end], "literal", "json") is None
+    assert repaired(json.dumps(ROW)[:end]) is None
 
 
 @pytest.mark.parametrize(
@@ -107,7 +105,7 @@ def test_a_row_cut_anywhere_is_never_repaired(end: int) -> None:
     ],
 )
 def test_a_repair_changes_how_a_row_is_written_and_nothing_else(text: str) -> None:
-    value, _ = repaired(text, "literal", "json")
+    value, _ = repaired(text)
     assert value == ROW
 
 
@@ -128,4 +126,4 @@ def test_a_repair_changes_how_a_row_is_written_and_nothing_else(text: str) -> No
     ],
 )
 def test_a_repair_that_drops_or_adds_anything_is_none(text: str) -> None:
-    assert repaired(text, "literal", "json") is None
+    assert repaired(text) is None

@@ -190,7 +190,7 @@ def test_a_file_that_cannot_be_read_is_an_error_with_a_way_out(tmp_path: Path) -
         "": ("directory", "*.jsonl"),
         "rows.jsonl": ("no rows", "one JSON object per line"),
         "wide.jsonl": ("UTF-16", "iconv"),
-        "code.py": ("text without a line that begins with {", "--formats"),
+        "code.py": ("Python source", "Export"),
         "pipe": ("not a regular file", "prep -"),
         "a\0b": ("cannot be read", "may read"),
     }
