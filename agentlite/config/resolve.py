@@ -254,7 +254,10 @@ def _misfit(value: object, kind: Any, error: msgspec.ValidationError, place: Pla
         problem = f"{json.dumps(wrong, ensure_ascii=False)} is not one of {', '.join(known)}."
         fix = nearest(str(wrong), known, other=place.fix(example or known[0]))
         return UserError(problem, fix, location=place.location)
-    example = example or next((one for name, one in EXAMPLES if name in str(error)), metavar(kind))
+    wanted = str(error).partition(", got")[0]
+    example = example or next(
+        (one for name, one in EXAMPLES if f"`{name}" in wanted), metavar(kind)
+    )
     shown = json.dumps(value, ensure_ascii=False)
     problem = f"{shown} does not fit {metavar(kind)}: {error}."
     return UserError(problem, place.fix(example), location=place.location)

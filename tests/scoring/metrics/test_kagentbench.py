@@ -273,7 +273,7 @@ BAD = {
     "no text": (
         [ROW],
         [{"id": "k1", "type": "plantooluse"}],
-        "said.jsonl:1: model_predict is missing",
+        "said.jsonl:1: Object missing required field `model_predict`",
     ),
     "one text for many prompts": (
         [ROW],
@@ -288,9 +288,9 @@ BAD = {
     "no gold": (
         [{"id": "k1", "type": "plantooluse"}],
         [SAID],
-        "asked.jsonl:1: golden_result_list is missing",
+        "asked.jsonl:1: Object missing required field `golden_result_list`",
     ),
-    "no id": ([{}], [], "asked.jsonl:1: id is missing"),
+    "no id": ([{}], [], "asked.jsonl:1: Object missing required field `id`"),
     "not UTF-8": ([ROW], b"\xff\n", "said.jsonl:1: not a JSON row"),
 }
 
