@@ -9,7 +9,6 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from agentlite.core.console import notice
 from agentlite.core.errors import NETWORK, UserError
 from agentlite.core.openai_client import Endpoint, Message, Reply, ask
 from agentlite.core.row_files import Appender, read_rows
@@ -27,34 +26,6 @@ class Question(NamedTuple):
 PROBE = Question([{"role": "user", "content": "Say yes."}], {"max_tokens": 8})
 
 
-class _Server:
-    """An endpoint. `under_way`: requests; `failed`: the questions that it did not answer."""
-
-    def __init__(self, endpoint: Endpoint):
-        self.endpoint, self.is_alive, self.under_way = endpoint, True, 0
-        self.failed = set[int]()
-
-    def takes(self, question: int) -> bool:
-        return self.is_alive and question not in self.failed
-
-    def ask(self, question: Question, stop: threading.Event) -> Reply:
-        """Is the question at fault, or the endpoint? After each failure a probe decides. Raises
-        UserError 8 where that fails as well.
-        """
-        endpoint = self.endpoint
-        reply = ask(endpoint, *question, stop)
-        if reply.problem and not stop.is_set():
-            shorter = endpoint._replace(timeout=min(endpoint.timeout, PROBE_SECONDS))
-            if ask(shorter, *PROBE, stop).problem:
-                raise UserError(
-                    f"no answer: {reply.why}.",
-                    "Look at the server; the same command again asks for what is missing.",
-                    location=endpoint.address,
-                    exit_code=NETWORK,
-                )
-        return reply
-
-
 def ask_all(
     endpoints: Sequence[Endpoint], questions: Sequence[Question]
 ) -> Iterator[tuple[int, Reply]]:
@@ -62,68 +33,52 @@ def ask_all(
     under way as its `concurrency`, and none runs ahead of what the caller has taken: who stops here
     loses no more answers than there are under way.
 
-    A reply with a `problem` means that every endpoint failed this question. An endpoint that fails
-    a short question as well is given up. Raises UserError 8 when all are given up; every reply
-    before that has been given. When nothing is raised, the questions were at fault.
+    A reply with a `problem` means that its endpoint failed this question, and answers others.
+    Raises UserError 8 where one answers a short question no more either.
     """
-    servers, usage = [_Server(endpoint) for endpoint in endpoints], current_usage()
-    waiting, last = deque(range(len(questions))), dict[int, Reply]()  # question -> how it failed
-    outcomes = SimpleQueue[tuple[_Server, int, Reply | BaseException]]()
-    stop, left = threading.Event(), len(questions)
+    usage, stop = current_usage(), threading.Event()
+    outcomes = SimpleQueue[tuple[Endpoint, int, Reply | BaseException]]()
+    free = deque(endpoint for endpoint in endpoints for _ in range(endpoint.concurrency))
+    waiting = deque(range(len(questions)))
 
-    def ask_one(server: _Server, number: int) -> None:
+    def ask_one(endpoint: Endpoint, number: int) -> None:
         outcome: Reply | BaseException
         try:
-            outcome = server.ask(questions[number], stop)
+            outcome = _ask(endpoint, questions[number], stop)
         except BaseException as error:
             outcome = error  # the caller would wait for this thread for ever
-        outcomes.put((server, number, outcome))
-
-    def hand_out() -> None:
-        for server in servers:
-            while server.under_way < server.endpoint.concurrency:
-                number = next(filter(server.takes, waiting), None)
-                if number is None:
-                    break
-                waiting.remove(number)
-                server.under_way += 1
-                # a daemon: a try that is under way must not hold up the end of a stopped process
-                arguments = (server, number)
-                threading.Thread(target=ask_one, args=arguments, name=THREAD, daemon=True).start()
+        outcomes.put((endpoint, number, outcome))
 
     try:
-        hand_out()
-        while left:
-            server, number, outcome = outcomes.get()
-            server.under_way -= 1
-            if isinstance(outcome, UserError):
-                was_alive, server.is_alive = server.is_alive, False
-                if not any(other.is_alive for other in servers):
-                    raise outcome
-                if was_alive:
-                    others = "The other endpoints take its questions."
-                    notice(f"{outcome.location}: {outcome.problem} {others}")
-            elif isinstance(outcome, BaseException):
+        for _ in questions:
+            while free and waiting:
+                # a daemon: a try that is under way must not hold up the end of a stopped process
+                arguments = (free.popleft(), waiting.popleft())
+                threading.Thread(target=ask_one, args=arguments, name=THREAD, daemon=True).start()
+            endpoint, number, outcome = outcomes.get()
+            if isinstance(outcome, BaseException):
                 raise outcome
-            elif outcome.problem:
-                server.failed.add(number)
-                last[number] = outcome
-            else:
-                if usage:
-                    usage.add(server.endpoint.model, outcome)
-                left -= 1
-                yield number, outcome
-                hand_out()
-                continue
-            waiting.appendleft(number)
-            # a server that is given up may have been the last one for others, too
-            for failed in [one for one in waiting if not any(each.takes(one) for each in servers)]:
-                waiting.remove(failed)
-                left -= 1
-                yield failed, last[failed]
-            hand_out()
+            if usage and not outcome.problem:
+                usage.add(endpoint.model, outcome)
+            yield number, outcome
+            free.append(endpoint)
     finally:
         stop.set()
+
+
+def _ask(endpoint: Endpoint, question: Question, stop: threading.Event) -> Reply:
+    """Is the question at fault, or the endpoint? After each failure a probe decides."""
+    reply = ask(endpoint, *question, stop)
+    if reply.problem and not stop.is_set():
+        shorter = endpoint._replace(timeout=min(endpoint.timeout, PROBE_SECONDS))
+        if ask(shorter, *PROBE, stop).problem:
+            raise UserError(
+                f"no answer: {reply.why}.",
+                "Look at the server; the same command again asks for what is missing.",
+                location=endpoint.address,
+                exit_code=NETWORK,
+            )
+    return reply
 
 
 def refuse_unanswered(problems: Sequence[str], count: int, location: str, effect: str) -> None:

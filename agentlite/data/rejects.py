@@ -2,10 +2,7 @@
 
 import base64
 import json
-import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from itertools import pairwise
 from typing import NamedTuple
 
 from agentlite.core.console import pointed, printable
@@ -18,9 +15,6 @@ from agentlite.data.formats.json_decode import REPAIRABLE, repair
 MOST_KINDS, MOST_LINES = 40, 12  # of kinds, of line numbers
 MOST_SHOWN, MOST_REASONS = 3, 8  # of the reasons of a kind: with a piece of a row, and at all
 MOST_TRIED = 50  # rows for which it is looked whether a repair helps
-MESSAGE = re.compile(r"\(message (\d+)\)")  # as reasons name one
-ROLE = re.compile(r'"(?:role|from)"\s*:\s*"([^"]*)"')
-SEPARATOR = re.compile(r"[\s,]*")  # of the elements of a list
 LISTS = ('"messages"', '"conversations"')  # where the messages of a row begin
 
 
@@ -74,7 +68,7 @@ def report(rejects: Sequence[Reject], file: str, *, repairs: bool = True) -> Ite
         for reason, same in [*reasons.items()][:MOST_SHOWN]:
             words = in_one_line(reason)
             yield f"{same[0].location}: {code} {words}"
-            yield from (f"  | {line}" for line in excerpt(same[0].content, same[0].at, reason))
+            yield from (f"  | {line}" for line in excerpt(same[0].content, same[0].at))
             if more := list(dict.fromkeys(reject.location for reject in same[1:])):
                 yield f"  = also {places(more)}{elsewhere if len(more) > MOST_LINES else ''}"
         for reason, same in [*reasons.items()][MOST_SHOWN:MOST_REASONS]:
@@ -109,47 +103,15 @@ def places(locations: Sequence[str]) -> str:
 # --- the piece of a row that is wrong ---
 
 
-def excerpt(content: bytes, at: str | int, reason: str) -> list[str]:
-    """Two lines, or none where the place is not known. `at`: of a RowError; without it, `reason`
-    may name a message.
-    """
+def excerpt(content: bytes, at: str | int) -> list[str]:
+    """Two lines, or none where the place is not known. `at`: of a RowError."""
     text = content.decode("utf-8", "replace").removeprefix("\ufeff")
-    span = (at, at + 1) if isinstance(at, int) else _found(text, at, reason)
+    starts = [start for key in LISTS if (start := text.find(key)) >= 0]
+    spans = (_first(text, at, start) for start in (*starts, 0) if at and isinstance(at, str))
+    span = (at, at + 1) if isinstance(at, int) else next(filter(None, spans), None)
     if span is None or not 0 <= span[0] <= len(text):
         return []
     return pointed(text, *span)
-
-
-def _found(text: str, at: str, reason: str) -> tuple[int, int] | None:
-    """`at` in the message that `reason` names, or from the first message on, or anywhere; or the
-    role of that message.
-    """
-    starts = [start for key in LISTS if (start := text.find(key)) >= 0]
-    ranges = [(start, len(text)) for start in (*starts, 0)]
-    messages = _elements(text, starts[0]) if starts else []
-    number = int(named[1]) if (named := MESSAGE.search(reason)) else 0
-    roles = [ROLE.search(text, *message) for message in messages[:number]]
-    said = [role and role[1] for role in roles]
-    # readers join words and the calls that follow them, and count otherwise
-    if 0 < number <= len(messages) and ("assistant", "assistant") not in pairwise(said):
-        message = messages[number - 1]
-        if not at:
-            return role.span() if (role := roles[-1]) else (message[0], message[0] + 1)
-        ranges.insert(0, message)
-    spans = (_first(text[:end], at, start) for start, end in ranges if at)
-    return next((span for span in spans if span), None)
-
-
-def _elements(text: str, start: int) -> list[tuple[int, int]]:
-    """Where each element of the first list behind `start` stands, as far as it is JSON."""
-    spans: list[tuple[int, int]] = []
-    end = text.find("[", start) + 1
-    with suppress(ValueError, RecursionError):
-        while True:
-            begin = next(SEPARATOR.finditer(text, end)).end()
-            _, end = json.JSONDecoder().raw_decode(text, begin)
-            spans.append((begin, end))
-    return spans
 
 
 def _first(text: str, at: str, start: int) -> tuple[int, int] | None:

@@ -77,23 +77,15 @@ def likeliest(scores: Scores, pool: ToolPool, k: int) -> list[int]:
 
 
 def _first_of_names(row: Scores, pool: ToolPool, k: int) -> list[int]:
-    """Looks at a few of the likeliest entries, and at more only where they have too few names.
-    Equal ones come in their order, on any machine.
-    """
+    """Equal ones come in their order, on any machine."""
     import numpy
 
-    most, wanted = len(row), min(k, len(pool.names))
-    count = min(most, 8 * k)
-    while True:
-        least = numpy.partition(row, most - count)[most - count]
-        top = numpy.flatnonzero(row >= least) if count < most else numpy.arange(most)
-        order = top[numpy.lexsort((top, -row[top]))]
-        found: dict[int, int] = {}
-        for entry in map(int, order):
-            found.setdefault(pool.owners[entry], entry)
-        if len(found) >= wanted or count == most:
-            return list(found.values())[:k]
-        count = min(most, 8 * count)
+    found: dict[int, int] = {}  # name -> its likeliest entry
+    for entry in map(int, numpy.argsort(-row, kind="stable")):
+        found.setdefault(pool.owners[entry], entry)
+        if len(found) == k:
+            break
+    return list(found.values())
 
 
 def unlikely(scores: Scores, pool: ToolPool, count: int, seed: str) -> list[int]:
