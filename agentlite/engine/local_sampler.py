@@ -130,17 +130,10 @@ def _in_eval_mode(model: Any) -> Iterator[None]:
     finally:
         model.train(was_training)
         if was_training and _by_unsloth(model):
-            free_decoding(model)
+            from unsloth.models._decode_graphs import release_for_training
+
+            release_for_training(model)  # the key-value cache
             model.for_training(use_gradient_checkpointing=next(filter(None, modes), False))
-
-
-def free_decoding(model: Any) -> None:
-    """Frees the key-value cache that Unsloth's decoding leaves on the layers."""
-    if not _by_unsloth(model):
-        return
-    from unsloth.models._decode_graphs import release_for_training
-
-    release_for_training(model)
 
 
 def _by_unsloth(model: Any) -> bool:

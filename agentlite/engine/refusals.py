@@ -119,9 +119,6 @@ def of_loss(settings: DpoSettings) -> Mistakes:
     if settings.label_smoothing and loss not in SMOOTHED:
         fix = "Leave it out, or take --loss-type sigmoid."
         yield "label_smoothing", f"{loss} has no label smoothing.", fix
-    if loss == "exo_pair" and not settings.label_smoothing:
-        problem = "exo_pair takes the logarithm of the label smoothing, which is 0."
-        yield "label_smoothing", problem, "Add --label-smoothing 0.001, as its paper does."
 
 
 def of_sampling(settings: GrpoSettings | DistillSettings) -> Mistakes:

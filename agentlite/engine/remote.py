@@ -1,7 +1,6 @@
 """Prompts + an OpenAI-compatible server -> its answers, written in each prompt's own protocol."""
 
 import json
-import typing
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,30 +52,16 @@ class RemoteReply(NamedTuple):
     problem: str = ""
 
 
-class Served(NamedTuple):
-    """A model behind servers. `digest`: the address of the first, for a plan: others can be added
-    later."""
-
-    endpoints: tuple[Endpoint, ...]
-    digest: str
-
-
-class ClientSettings(typing.Protocol):
-    """Settings that say how requests are made."""
-
-    @property
-    def requests(self) -> Requests: ...
-
-
 def behind(
     urls: Sequence[str],
     model: str,
     key: str,
     option: str,
-    settings: ClientSettings,
-) -> Served:
-    """A model behind the servers that an option names. Raises UserError 2 for an address that is
-    none, and for a model without a name.
+    requests: Requests,
+) -> tuple[Endpoint, ...]:
+    """A model behind the servers that an option names; in a plan the address of the first stands
+    for it: others can be added later. Raises UserError 2 for an address that is none, and for a
+    model without a name.
     """
     if not model:
         name = option.replace("endpoint", "model") if "endpoint" in option else f"{option}-model"
@@ -90,15 +75,15 @@ def behind(
             url,
             model,
             key,
-            settings.requests.seconds,
-            settings.requests.tries,
-            concurrency=settings.requests.concurrency,
+            requests.seconds,
+            requests.tries,
+            concurrency=requests.concurrency,
         )
         for url in dict.fromkeys(urls)
     )
     for endpoint in endpoints:
         check(endpoint, option)
-    return Served(endpoints, urls[0])
+    return endpoints
 
 
 def judge_endpoint(settings: EvalSettings | PairsSettings | GrpoSettings) -> Endpoint | None:
@@ -106,7 +91,7 @@ def judge_endpoint(settings: EvalSettings | PairsSettings | GrpoSettings) -> End
     if not settings.judge:
         return None
     model, key = settings.judge_model, settings.judge_key
-    return behind((settings.judge,), model, key, "--judge", settings).endpoints[0]
+    return behind((settings.judge,), model, key, "--judge", settings.requests)[0]
 
 
 def judge_component(settings: PairsSettings | GrpoSettings, folder: Path) -> dict[str, GroupJudge]:
@@ -117,9 +102,10 @@ def judge_component(settings: PairsSettings | GrpoSettings, folder: Path) -> dic
 
 def served(name: str, settings: SamplerSettings, base: Source) -> Source:
     """A model behind the servers of `--endpoint`, under the template of `base`; see `behind`."""
-    model = behind(settings.endpoint, name, settings.endpoint_key, "--endpoint", settings)
-    first = urlsplit(model.digest).netloc
-    return Source(f"{name}@{first}", base.base, None, model.digest, model.endpoints)
+    urls, key = settings.endpoint, settings.endpoint_key
+    endpoints = behind(urls, name, key, "--endpoint", settings.requests)
+    place = f"{name}@{urlsplit(urls[0]).netloc}"
+    return Source(place, base.base, None, urls[0], endpoints)
 
 
 def replies(

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from agentlite.config.settings import QueriesSettings
 from agentlite.core.endpoint_pool import Question
 from agentlite.core.errors import UserError
+from agentlite.core.openai_client import Endpoint
 from agentlite.core.records import Message, Record, Tool, from_row
 from agentlite.core.row_files import find_rows, read_rows, write_json, write_rows
 from agentlite.data.curation.duplicates import leaks, read_held_out
@@ -23,7 +24,6 @@ from agentlite.data.curation.traits import Traits, normal, traits
 from agentlite.data.formats import files_of, raw_files, read_raw
 from agentlite.data.formats.json_decode import json_value
 from agentlite.engine import sentence_encoder
-from agentlite.engine.remote import Served
 from agentlite.stages.frame import Work, plan_of, run_stage
 from agentlite.stages.teacher import (
     REPLIES,
@@ -80,7 +80,7 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
     seeds, inputs = find_seeds(settings, target.run)
     source = find_encoder(settings.encoder, target.run)
     held = [file for rows in settings.holdout for file in files_of(rows)]
-    inputs |= {"model": teacher.digest, "encoder": source.digest}
+    inputs |= {"model": settings.endpoint[0], "encoder": source.digest}
     inputs |= {f"holdout {file}": ",".join(map(file_digest, raw_files(file))) for file in held}
 
     def work() -> Work:
@@ -153,7 +153,7 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
 
 def _ask(
     settings: QueriesSettings,
-    teacher: Served,
+    teacher: Sequence[Endpoint],
     near: Sequence[Sequence[SeedQuery]],
     numbers: Sequence[int],
     file: Path,

@@ -10,9 +10,10 @@ from agentlite.config.settings import QueriesSettings, TemplatesSettings
 from agentlite.core import console, endpoint_pool
 from agentlite.core.endpoint_pool import Question, ask_all, refuse_unanswered
 from agentlite.core.errors import REJECTS, UserError
+from agentlite.core.openai_client import Endpoint
 from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import Appender, read_rows
-from agentlite.engine.remote import Served, behind
+from agentlite.engine.remote import behind
 from agentlite.rendering.protocol import THINK_END
 
 REPLIES = "replies.jsonl"
@@ -46,7 +47,7 @@ class TeacherReply(Struct, frozen=True):
         return text
 
 
-def teacher_of(settings: QueriesSettings | TemplatesSettings, command: str) -> Served:
+def teacher_of(settings: QueriesSettings | TemplatesSettings, command: str) -> tuple[Endpoint, ...]:
     """The model that writes."""
     if not settings.endpoint:
         raise UserError(
@@ -54,11 +55,12 @@ def teacher_of(settings: QueriesSettings | TemplatesSettings, command: str) -> S
             "Add --endpoint URL --model NAME.",
             location=f"agentlite {command}",
         )
-    return behind(settings.endpoint, settings.model, settings.endpoint_key, "--endpoint", settings)
+    key = settings.endpoint_key
+    return behind(settings.endpoint, settings.model, key, "--endpoint", settings.requests)
 
 
 def answers(
-    served: Served,
+    endpoints: Sequence[Endpoint],
     questions: Sequence[Question],
     settings: QueriesSettings | TemplatesSettings,
     file: Path,
@@ -68,7 +70,7 @@ def answers(
     asked again, and each is there before the next one is read. Raises UserError 8 where no server
     answers any more, or more than a share of `max_failures` stays without an answer.
     """
-    model, usage = served.endpoints[0].model, endpoint_pool.current_usage()
+    model, usage = endpoints[0].model, endpoint_pool.current_usage()
     keys = [digest(canonical([model, one.parameters, one.messages])) for one in questions]
     asked = dict(zip(keys, questions, strict=True))
     with Appender(file) as kept, console.progress(title, len(asked)) as advance:
@@ -76,7 +78,7 @@ def answers(
         replies = {reply.key: reply for reply in stored}
         missing = [key for key in asked if key not in replies]
         for done, (place, answer) in enumerate(
-            ask_all(served.endpoints, [asked[key] for key in missing]), 1
+            ask_all(endpoints, [asked[key] for key in missing]), 1
         ):
             key = missing[place]
             if answer.problem:

@@ -27,7 +27,7 @@ from agentlite.data.curation.minhash import text_copies
 from agentlite.data.curation.mix import sample
 from agentlite.data.curation.traits import normal
 from agentlite.data.curation.validate import validate
-from agentlite.engine.remote import Served, behind
+from agentlite.engine.remote import behind
 from agentlite.rendering import (
     Protocol,
     check_reading,
@@ -174,7 +174,7 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
         options = ["--protocol", f"hermes,{target.folder}", "--out", f"prep-{target.out}"]
         return shlex.join(["agentlite", "prep", *sources, *options])
 
-    inputs = {"data": prep.outputs[rows.name], "model": teacher.digest}
+    inputs = {"data": prep.outputs[rows.name], "model": settings.endpoint[0]}
     return run_stage(
         plan_of("templates", settings, inputs),
         target,
@@ -226,14 +226,13 @@ def _keep(
 def _judge(settings: TemplatesSettings) -> Endpoint:
     """The server that scores the answers: one of its own, or the first that writes."""
     own = settings.judge_endpoint
-    source = behind(
+    return behind(
         (own or settings.endpoint[0],),
         settings.judge_model or ("" if own else settings.model),
         settings.judge_key if own else settings.endpoint_key,
         "--judge-endpoint",
-        settings,
-    )
-    return source.endpoints[0]
+        settings.requests,
+    )[0]
 
 
 def key_figure(figures: Mapping[str, Any]) -> str:
@@ -400,7 +399,7 @@ def _reading_error(record: Record, protocol: Protocol, template: Template) -> Ro
 
 def _measure(
     settings: TemplatesSettings,
-    teacher: Served,
+    teacher: Sequence[Endpoint],
     judging: Endpoint,
     benchmark: Mapping[str, Protocol],
     templates: Mapping[str, Protocol],
