@@ -1,7 +1,6 @@
 """What each record is compared, tied and split by: its questions, tools and calls, in few bytes."""
 
 import re
-import struct
 import sys
 import unicodedata
 from collections.abc import Sequence
@@ -13,7 +12,6 @@ from agentlite.core.records import ANY_TOOL, Call, Record, digest, plain
 
 SHORTEST_QUERY = 16  # bytes: few Chinese characters say much
 TELLING = 16  # bytes of values in arguments from which equal ones are hardly chance
-KEYS = "<6Q"  # 48 bytes; six numbers in a tuple take six times as much
 
 
 class Keys(NamedTuple):
@@ -44,12 +42,11 @@ class Keys(NamedTuple):
 
 
 class Traits(NamedTuple):
-    """What ties a record to others, and where it counts; of every record in memory, and therefore
-    small.
+    """What ties a record to others, and where it counts.
 
     `query`: the first user turn that is long enough to ask something, normal; the first one, if
-    none is. `packed_queries`: 8 bytes for that and for each later such turn. `parents`: its own id,
-    that of the record it was made from, and those it was joined from.
+    none is. `queries`: 8 bytes for that and for each later such turn. `parents`: its own id, that
+    of the record it was made from, and those it was joined from.
     """
 
     id: str
@@ -57,19 +54,10 @@ class Traits(NamedTuple):
     source: str
     task: str
     query: str
-    packed_queries: bytes
+    queries: tuple[bytes, ...]
     tools: tuple[str, ...]
     parents: tuple[str, ...]
-    packed_keys: bytes
-
-    @property
-    def queries(self) -> list[bytes]:
-        packed = self.packed_queries
-        return [packed[start : start + 8] for start in range(0, len(packed), 8)]
-
-    @property
-    def keys(self) -> Keys:
-        return Keys(*struct.unpack(KEYS, self.packed_keys))
+    keys: Keys
 
 
 def traits(record: Record) -> Traits:
@@ -80,10 +68,10 @@ def traits(record: Record) -> Traits:
         sys.intern(record.source),
         record.task,
         questions[0],
-        b"".join(bytes.fromhex(digest(query)) for query in questions if query),
+        tuple(bytes.fromhex(digest(query)) for query in questions if query),
         tuple(sorted(map(sys.intern, expected_tools(record)))),
         parents(record),
-        struct.pack(KEYS, *keys(record)),
+        keys(record),
     )
 
 

@@ -34,20 +34,12 @@ def format_of(formats: tuple[str, ...], source: str) -> str | None:
 
 
 def check_formats(formats: Sequence[str], sources: Sequence[str], known: Collection[str]) -> None:
-    """Raises UserError 2 for a name that no format has, a source that is not read, and one that
-    has two formats.
-    """
-    named: dict[str, str] = {}
+    """Raises UserError 2 for a name that no format has, and a source that is not read."""
     for text in formats:
-        of, equals, name = text.rpartition("=")
-        problem = fix = ""
+        of, _, name = text.rpartition("=")
         if name not in (*known, AUTO):
-            problem, fix = f"unknown format {name!r}.", nearest(name, [*known, AUTO])
-        elif of and not any(is_of(source, of) for source in sources):
-            problem, fix = f"{text!r} names {of}, which is not read.", name_it(of, sources)
-        elif named.setdefault(of, name) != name:
-            subject = f"{of} has" if equals else "the sources that are not named have"
-            problem = f"{subject} two formats: {named[of]} and {name}."
-            fix = "Name the source: --format chat.jsonl=ms_bench."
-        if problem:
-            raise UserError(problem, fix, location="--format")
+            fix = nearest(name, [*known, AUTO])
+            raise UserError(f"unknown format {name!r}.", fix, location="--format")
+        if of and not any(is_of(source, of) for source in sources):
+            problem = f"{text!r} names {of}, which is not read."
+            raise UserError(problem, name_it(of, sources), location="--format")

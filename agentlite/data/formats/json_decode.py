@@ -38,7 +38,7 @@ def json_value(text: str) -> Any:
             object_pairs_hook=_object,
         )
     except json.JSONDecodeError as error:
-        raise not_json(error) from error
+        raise _not_json(error) from error
     except RecursionError as error:
         raise RowError("E119", f"nested deeper than {DEEPEST}") from error
     _refuse_surrogates(text, value)
@@ -105,12 +105,10 @@ def _integer(text: str) -> int:
         raise RowError("E117", f"a number of {len(text)} digits", at=text) from error
 
 
-def not_json(error: json.JSONDecodeError, where: str = "") -> RowError:
-    """E121, in json's words, with what helps a row that was cut or spread. `where`: in place of the
-    number of the character.
-    """
+def _not_json(error: json.JSONDecodeError) -> RowError:
+    """E121, in json's words, with what helps a row that was cut or spread."""
     before, rest = error.doc[: error.pos].rstrip(), error.doc[error.pos :].strip()
-    where = where or f"at character {error.pos + 1}"
+    where = f"at character {error.pos + 1}"
     if error.msg == "Extra data":
         reason = "more than one JSON value on the line"
         return RowError("E121", reason, "Write one value per line: `jq -c . FILE`.", error.pos)

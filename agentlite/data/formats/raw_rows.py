@@ -18,7 +18,7 @@ from agentlite.core.errors import REJECTS, RowError, UserError, closest
 from agentlite.core.plain_words import BOM, kind, utf8_text
 from agentlite.core.row_files import check_parquet, read_parquet
 from agentlite.data.formats import bfcl
-from agentlite.data.formats.json_decode import json_value, not_json
+from agentlite.data.formats.json_decode import json_value
 from agentlite.data.formats.not_json import HEAD, refuse_foreign
 from agentlite.data.hub_data import SCHEME, files_of_hub, hub_file
 from agentlite.workspace.hub import is_hub_id
@@ -313,11 +313,9 @@ def _elements(text: str, name: str, line: int) -> Iterator[RawLine]:
     while not error and start < len(text) and not (is_array and text[start] == "]"):
         try:
             _, end = json.JSONDecoder().raw_decode(text, start)
-        except json.JSONDecodeError as wrong:
-            error = _broken(wrong, line, start)
-            break
-        except (ValueError, RecursionError) as wrong:  # thousands of digits, or of brackets
-            error = RowError("E105", f"looks cut, or broken: {wrong}", at=0)
+        except (ValueError, RecursionError) as wrong:
+            place = max(0, getattr(wrong, "pos", start) - start)
+            error = RowError("E105", f"looks cut, or broken: {wrong}", at=place)
             break
         yield RawLine(f"{name}:{line}", text[start:end].encode("utf-8") + b"\n")
         following = after_blanks(end)
@@ -335,15 +333,6 @@ def _elements(text: str, name: str, line: int) -> Iterator[RawLine]:
         error = RowError("E105", "something follows the end of the array", at=0)
     if error:
         yield RawLine(f"{name}:{line}", left.encode("utf-8"), error)
-
-
-def _broken(error: json.JSONDecodeError, line: int, start: int) -> RowError:
-    """E105 for an element that begins at `start` and on `line`; with the line of what is wrong."""
-    wrong = not_json(error, "in line {0}")
-    place = int(wrong.at)
-    reason = wrong.reason.removeprefix("not JSON: ")
-    reason = reason.replace("{0}", str(line + error.doc.count("\n", start, place)))
-    return RowError("E105", f"looks cut, or broken: {reason}", wrong.hint, place - start)
 
 
 def _lines(file: BinaryIO, name: str, line: bytes, number: int) -> Iterator[RawLine]:

@@ -38,7 +38,7 @@ def test_a_record_asks_what_is_long_enough_in_bytes_and_else_what_is_said_first(
 ) -> None:
     found = traits(asking(*queries))
     assert found.query == first
-    assert found.queries == [bytes.fromhex(digest(query)) for query in all_of_them]
+    assert found.queries == tuple(bytes.fromhex(digest(query)) for query in all_of_them)
     assert {len(query) for query in found.queries} <= {8}
 
 

@@ -35,8 +35,6 @@ def test_a_source_has_the_format_that_names_it_or_else_that_of_the_rest(
         (("opnai",), "openai"),
         (("a.jsonl=ms_bnch",), "ms_bench"),
         (("b.jsonl=ms_bench",), "not read"),
-        (("openai", "alpaca"), "two formats: openai and alpaca"),
-        (("a.jsonl=openai", "a.jsonl=alpaca"), "a.jsonl has two formats"),
     ],
 )
 def test_a_mistake_in_it_is_named(formats: tuple[str, ...], message: str) -> None:

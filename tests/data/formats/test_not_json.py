@@ -68,4 +68,4 @@ def test_an_object_over_lines_that_is_broken_is_one_reject_with_its_line(tmp_pat
     (raw,) = read_raw(str(path), io.BytesIO())
     assert raw.error is not None and raw.error.code == "E105"
     line = 1 + broken[: broken.index('"4 mm",')].count("\n")
-    assert raw.error.reason.endswith(f"in line {line + 1}")
+    assert f": line {line + 1} column" in raw.error.reason
