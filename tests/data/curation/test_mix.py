@@ -18,8 +18,9 @@ from agentlite.data.curation.mix import (
     parse_mix,
     repetitions,
 )
-from agentlite.data.curation.traits import Traits
+from agentlite.data.curation.traits import Keys, Traits
 
+NO_KEYS = Keys(0, 0, 0, 0, 0, 0)
 TASK_WEIGHTS = {
     "tool_selection": 0.35,
     "multi_step_planning": 0.30,
@@ -32,7 +33,7 @@ counts_of_tasks = st.fixed_dictionaries({task: st.integers(0, 60) for task in TA
 
 def rows(counts: Mapping[str, int], source: str = "a.jsonl") -> list[Traits]:
     return [
-        Traits(digest(f"{source} {task} {n}"), "", source, task, str(n), b"", (), (), b"")
+        Traits(digest(f"{source} {task} {n}"), "", source, task, str(n), (), (), (), NO_KEYS)
         for task, count in counts.items()
         for n in range(count)
     ]
