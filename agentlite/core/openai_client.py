@@ -205,19 +205,12 @@ def _client(endpoint: Endpoint) -> "httpx.Client":
     import httpx
 
     is_remote = urlsplit(endpoint.url).hostname not in ("localhost", "127.0.0.1", "::1")
-    try:
-        return httpx.Client(
-            verify=_certificates(),
-            trust_env=is_remote,  # proxies
-            timeout=endpoint.timeout,
-            follow_redirects=False,
-        )
-    except (ImportError, ValueError):
-        raise UserError(
-            "a proxy of the environment cannot be used.",
-            "Set https_proxy, http_proxy and all_proxy to http:// addresses, or unset them.",
-            location=endpoint.url,
-        ) from None
+    return httpx.Client(
+        verify=_certificates(),
+        trust_env=is_remote,  # proxies
+        timeout=endpoint.timeout,
+        follow_redirects=False,
+    )
 
 
 @cache
