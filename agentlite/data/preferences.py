@@ -25,15 +25,7 @@ SCORES = (("chosen_score", "rejected_score"), ("score_chosen", "score_rejected")
 ANSWERS = ("chosen", "rejected", "rejected_response", "rejected_messages")
 # a text that is not a whole chain, or holds a result or a call in another model's form
 UNSPLIT = ("E206", "E208", "E214", "E218", "E222")
-EXAMPLES = (
-    '{"prompt": "Is it wet in Oslo?", "chosen": "Let me look.", "rejected": "No."}',
-    '{"messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", '
-    '"content": "Let me look."}], "rejected_response": "No."}',
-    '{"input": {"messages": [{"role": "user", "content": "Is it wet in Oslo?"}]}, '
-    '"preferred_output": [{"role": "assistant", "content": "Let me look."}], '
-    '"non_preferred_output": [{"role": "assistant", "content": "No."}]}',
-)
-HINT = f"A row: {EXAMPLES[0]}."
+HINT = 'A row: {"prompt": "Is it wet in Oslo?", "chosen": "Let me look.", "rejected": "No."}.'
 
 
 class RecordedPreference(NamedTuple):

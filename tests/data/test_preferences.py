@@ -8,7 +8,7 @@ from support.chain_rows import SYNTAXES, ChainStep
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message
-from agentlite.data.preferences import EXAMPLES, RecordedPreference, read_preferences
+from agentlite.data.preferences import RecordedPreference, read_preferences
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
@@ -136,6 +136,16 @@ def test_several_rejected_answers_are_several_pairs() -> None:
     found = list(read_preferences(row))
     assert [one.rejected.content for one in found] == ["No.", "Perhaps."]
     assert [one.turn for one in found] == [3, 3]
+
+
+EXAMPLES = (
+    '{"prompt": "Is it wet in Oslo?", "chosen": "Let me look.", "rejected": "No."}',
+    '{"messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", '
+    '"content": "Let me look."}], "rejected_response": "No."}',
+    '{"input": {"messages": [{"role": "user", "content": "Is it wet in Oslo?"}]}, '
+    '"preferred_output": [{"role": "assistant", "content": "Let me look."}], '
+    '"non_preferred_output": [{"role": "assistant", "content": "No."}]}',
+)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
