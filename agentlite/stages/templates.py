@@ -7,7 +7,7 @@ the same requests; a judge scores the answers. Those that are better are rows fo
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -115,6 +115,10 @@ class TemplateDifference(NamedTuple):
     readable: float
     instances: list[tuple[float, Record]]
 
+    @property
+    def figures(self) -> dict[str, Any]:
+        return dict(to_builtins(self._asdict() | {"instances": len(self.instances)}))
+
     def shortfall(self, settings: TemplatesSettings) -> str:
         """Why the template is not kept; "" if it is."""
         if not self.points or self.score is None:
@@ -194,7 +198,14 @@ def _keep(
     """Writes the templates that are good enough, and their best answers as records."""
     shortfalls = {name: of.shortfall(settings) for name, of in differences.items()}
     kept = [name for name, shortfall in shortfalls.items() if not shortfall]
-    write_rows(folder / TEMPLATES, _rows(written, differences, kept))
+    templates = {draft.template.name: draft.template for draft in written}
+    rows: list[dict[str, Any]] = []
+    for draft in written:
+        name = draft.template.name
+        row = {"number": draft.number, **to_builtins(draft.template), "kept": name in kept}
+        fault = {"fault": draft.fault, "detail": draft.detail}
+        rows.append(row | (differences[name].figures if name in differences else fault))
+    write_rows(folder / TEMPLATES, rows)
     instances = _best_instances([differences[name] for name in kept])
     write_rows(folder / INSTANCES, map(to_row, instances))
     dropped = Counter(draft.fault for draft in written) + Counter(shortfalls.values())
@@ -215,7 +226,6 @@ def _keep(
             f"Read {TEMPLATES} in the stage's folder; take a stronger model, more templates "
             "(-n), another --epsilon or --threshold, with --force.",
         )
-    templates = {draft.template.name: draft.template for draft in written}
     files = {f"{name}{SUFFIX}": to_text(templates[name]) for name in kept}
     for name, text in files.items():
         with replacing(folder / name) as file:
@@ -253,34 +263,13 @@ def _is_usable(record: Record, benchmark: Mapping[str, Protocol]) -> bool:
     return True
 
 
-def _rows(
-    written: Sequence[WrittenTemplate],
-    differences: Mapping[str, TemplateDifference],
-    kept: Sequence[str],
-) -> Iterator[dict[str, Any]]:
-    """Every template that was written, with its fault or with what it has over the benchmark."""
-    for draft in written:
-        name = draft.template.name
-        row = {"number": draft.number, **to_builtins(draft.template), "kept": name in kept}
-        if draft.fault:
-            yield row | {"fault": draft.fault, "detail": draft.detail}
-        else:
-            yield row | _figures(differences[name])
-
-
-def _figures(difference: TemplateDifference) -> dict[str, Any]:
-    figures = difference._asdict() | {"instances": len(difference.instances)}
-    return dict(to_builtins(figures))
-
-
-def _best_instances(differences: Sequence[TemplateDifference]) -> list[Record]:
+def _best_instances(differences: Iterable[TemplateDifference]) -> list[Record]:
     """Of each request the instance with the most points: prep takes copies out."""
-    best: dict[str, tuple[float, Record]] = {}
-    for points, record in (instance for of in differences for instance in of.instances):
-        request = record.meta["instance"]["record"]
-        if request not in best or points > best[request][0]:
-            best[request] = points, record
-    return [record for _, record in best.values()]
+    best: dict[str, Record] = {}
+    every = [instance for of in differences for instance in of.instances]
+    for _, record in sorted(every, key=lambda instance: -instance[0]):
+        best.setdefault(record.meta["instance"]["record"], record)
+    return [*best.values()]
 
 
 def _instance(record: Record, name: str, answer: Parsed, points: float) -> Record | None:
@@ -313,8 +302,15 @@ def _questions(settings: TemplatesSettings, records: Sequence[Record]) -> list[Q
     asked = []
     for number in range(settings.num_templates):
         first = Random(f"{settings.seed} template {number}").choice(requests)
-        alike = _by_likeness(first, words_of)[: settings.near]
-        lines = [f"- {' '.join(request.split())[:LONGEST_REQUEST]}" for request in alike]
+        own = words_of[first]
+        shared = {
+            other: len(own & theirs) / max(1, len(own | theirs))
+            for other, theirs in words_of.items()
+        }
+        alike = sorted(requests, key=lambda other: (other != first, -shared[other], other))
+        lines = [
+            f"- {' '.join(request.split())[:LONGEST_REQUEST]}" for request in alike[: settings.near]
+        ]
         asked.append(
             question(
                 META.format(requests="\n".join(lines), style=STYLES[number % len(STYLES)]),
@@ -324,17 +320,6 @@ def _questions(settings: TemplatesSettings, records: Sequence[Record]) -> list[Q
             )
         )
     return asked
-
-
-def _by_likeness(first: str, words_of: Mapping[str, set[str]]) -> list[str]:
-    """A request, and then all others: the more words they share with it, the earlier."""
-    own = words_of[first]
-
-    def order(other: str) -> tuple[bool, float, str]:
-        theirs = words_of[other]
-        return other != first, -len(own & theirs) / max(1, len(own | theirs)), other
-
-    return sorted(words_of, key=order)
 
 
 def _read_templates(
@@ -463,7 +448,7 @@ def _measure(
             better,
         )
     figures = {
-        "differences": {name: _figures(of) for name, of in differences.items()},
+        "differences": {name: of.figures for name, of in differences.items()},
         "benchmark": {name: means[name] for name in benchmark if name in means},
         "judge_problems": result.run.problems,
         "judge_tokens": result.run.prompt_tokens + result.run.completion_tokens,
