@@ -6,7 +6,6 @@ import base64
 import io
 import json
 import multiprocessing
-import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -20,11 +19,10 @@ from support.malformed_rows import KINDS, Kind, good, line, row
 from support.samples import DATA
 
 from agentlite import prep
-from agentlite.core.errors import OTHER_PLAN, REJECTS, UserError
+from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import from_row
 from agentlite.core.row_files import read_rows
 from agentlite.data import worker_pool
-from agentlite.data.formats import read_lines
 from agentlite.workspace.stage_folder import Result
 
 ENDS = ("kept", "rejected", "duplicates", "filtered")
@@ -199,35 +197,6 @@ def test_any_number_of_workers_gives_the_same_bytes(
 
 
 # --- what happens while rows are read ---
-
-
-def test_a_file_that_is_changed_while_it_is_read_is_an_error_and_nothing_is_finished(
-    tmp_path, monkeypatch
-):
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(b"".join(line(n=n) + b"\n" for n in range(4)))
-
-    def meddled(source: str, stdin: object):  # the same size, and the same time
-        for number, found in enumerate(read_lines(source, stdin)):
-            if number == 1 and b"Oslo" in path.read_bytes():  # not again where it is read again
-                stat, content = path.stat(), path.read_bytes()
-                path.write_bytes(content.replace(b"Oslo", b"Rome"))
-                os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-                assert path.read_bytes() != content and path.stat().st_size == stat.st_size
-            yield found
-
-    monkeypatch.setattr("agentlite.stages.prep.read_lines", meddled)
-    for dry_run in (True, False):
-        with pytest.raises(UserError, match="changed while it was read") as told:
-            run(path, tmp_path, dry_run=dry_run)
-        assert told.value.exit_code == OTHER_PLAN and told.value.location == str(path)
-        path.write_bytes(path.read_bytes().replace(b"Rome", b"Oslo"))
-    assert (
-        not list((tmp_path / "prep").glob("*.jsonl"))
-        and not (tmp_path / "prep" / "done.json").exists()
-    )
-    monkeypatch.undo()
-    assert run(path, tmp_path).status == "done"
 
 
 @pytest.mark.long

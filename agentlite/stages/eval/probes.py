@@ -118,71 +118,59 @@ def pass_metrics(
     file: Path,
 ) -> dict[str, Any]:
     """pass^1 to pass^k over the steps; where a prompt is too long, all is wrong. Each sample is
-    appended to `file`, under the model's `name`.
+    appended to `file`, under the model's `name`; those that it holds for these very prompts are not
+    sampled again.
     """
     if not settings.num_samples:
         return {}
-    room = settings.max_length - settings.max_new_tokens
-    right = {prompt.step: [False] * settings.num_samples for prompt in prompts}
-    fitting = [prompt for prompt in prompts if len(prompt.ids) <= room]
-    samples = _sample(settings, source, name, fitting, protocols, file)
-    for prompt in fitting:
-        right[prompt.step] = []
-        for candidate in samples[prompt.step]:
-            answer = GreedyAnswer(
-                *prompt.step, "drawn", candidate.text, candidate.ended, candidate.new_tokens
-            )
-            metrics = answered(prompt, answer, protocols[prompt.protocol]).metrics
-            right[prompt.step].append(metrics.get("exact_call", metrics["call_decision"]) == 1)
-    return {
-        "passes": passes(right, settings.seed),
-        "passes_are": {"temperature": settings.temperature},
-    }
-
-
-def _sample(
-    settings: EvalSettings,
-    source: Source,
-    name: str,
-    prompts: Sequence[Prompt],
-    protocols: Mapping[str, Protocol],
-    file: Path,
-) -> dict[Step, list[Candidate]]:
-    """The candidates at each step. Those that the file holds for these very prompts are not sampled
-    again.
-    """
+    wanted, room = range(settings.num_samples), settings.max_length - settings.max_new_tokens
     decoding = Decoding(
         max_new_tokens=settings.max_new_tokens,
         temperature=settings.temperature,
         seed=settings.seed,
         num_samples=settings.num_samples,
     )
-    how = [decoding.temperature, decoding.top_p, decoding.max_new_tokens, decoding.seed]
-    request = digest(canonical([source.digest, *how]))
-    keys = {prompt.step: prompt_key(prompt) for prompt in prompts}
-    wanted = range(decoding.num_samples)
-    by_step: dict[Step, dict[int, Candidate]] = defaultdict(dict)
+    how = [source.digest, decoding.temperature, decoding.max_new_tokens, decoding.seed]
+    keys = {
+        prompt.step: digest(canonical([*how, prompt_key(prompt)]))
+        for prompt in prompts
+        if len(prompt.ids) <= room
+    }
+    samples: dict[Step, dict[int, Candidate]] = defaultdict(dict)
     with Appender(file) as rows:
         for row in read_rows(file):
             candidate = msgspec.convert(row["candidate"], Candidate)
-            if row.get("request") == request and row["prompt"] == keys.get(candidate.step):
-                by_step[candidate.step][candidate.sample] = candidate
-        left = [prompt for prompt in prompts if not {*wanted} <= by_step[prompt.step].keys()]
+            if row.get("key", "") == keys.get(candidate.step):
+                samples[candidate.step][candidate.sample] = candidate
+        left = [
+            prompt
+            for prompt in prompts
+            if prompt.step in keys and not {*wanted} <= samples[prompt.step].keys()
+        ]
         loading = loading_of(settings)
         sampler = make_sampler(source, name, protocols, loading, decoding) if left else None
-        with console.progress(f"drawing {decoding.num_samples} of {name}", len(left)) as advance:
+        with console.progress(f"drawing {len(wanted)} of {name}", len(left)) as advance:
             for start in range(0, len(left), settings.batch_size):
                 batch = left[start : start + settings.batch_size]
                 for candidate in sampler(batch) if sampler else ():
-                    by_step[candidate.step][candidate.sample] = candidate
-                    row = {
-                        "request": request,
-                        "prompt": keys[candidate.step],
-                        "candidate": msgspec.to_builtins(candidate),
-                    }
-                    rows.append(row)
+                    samples[candidate.step][candidate.sample] = candidate
+                    made = msgspec.to_builtins(candidate)
+                    rows.append({"key": keys[candidate.step], "candidate": made})
                 advance(start + len(batch))
-    return {step: [samples[number] for number in wanted] for step, samples in by_step.items()}
+    right = {}
+    for prompt in prompts:
+        protocol, drawn = protocols[prompt.protocol], samples[prompt.step]
+        right[prompt.step] = [n in drawn and _is_right(prompt, drawn[n], protocol) for n in wanted]
+    return {
+        "passes": passes(right, settings.seed),
+        "passes_are": {"temperature": settings.temperature},
+    }
+
+
+def _is_right(prompt: Prompt, sample: Candidate, protocol: Protocol) -> bool:
+    answer = GreedyAnswer(*prompt.step, "drawn", sample.text, sample.ended, sample.new_tokens)
+    metrics = answered(prompt, answer, protocol).metrics
+    return metrics.get("exact_call", metrics["call_decision"]) == 1
 
 
 # --- Forgetting ---

@@ -20,7 +20,6 @@ from msgspec.structs import replace
 from agentlite.config import gpu_profiles
 from agentlite.config.settings import CPU_MODEL, GPU_MODEL, PrepSettings
 from agentlite.core import console
-from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.core.records import Record, canonical, digest
 from agentlite.core.row_files import disk_errors, write_rows
 from agentlite.data.curation.coreset import BufferState, find_buffer
@@ -111,14 +110,6 @@ def _selected(job: Job, target: RunTarget) -> Iterator[Selection]:
         context = _with_tools(job, lines, target.run)
         for row in read_all(_lines(job, lines), context):
             ingested.add(row)
-        for name, now in _digests(settings, job.stdin).items():
-            if now != job.plan.inputs[name]:  # half of one file and half of another may be read
-                raise UserError(
-                    "was changed while it was read.",
-                    "Run the same command again, once nobody writes to it.",
-                    location=name,
-                    exit_code=OTHER_PLAN,
-                )
         if folder:
             write_rows(rejects, map(reject_row, ingested.rejects))
         check.refuse_rejects(settings, ingested, rejects)
