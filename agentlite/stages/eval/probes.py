@@ -54,20 +54,7 @@ STAND_IN = "x"  # the answer of a question that nobody has answered: no prompt s
 SAMPLES = "samples.jsonl"
 
 
-def check_extra_metrics(settings: EvalSettings) -> None:
-    """Raises UserError 2 for settings that would fail only after the models were asked."""
-    judge_endpoint(settings)
-    if settings.endpoint and (settings.general or settings.num_samples):
-        raise UserError(
-            "needs the model itself.",
-            "Leave it out, or leave --endpoint out.",
-            location="--general" if settings.general else "--num-samples",
-        )
-    if settings.general:
-        _general_records(settings.general)
-
-
-def _general_records(file: str) -> list[Record]:
+def general_records(file: str) -> list[Record]:
     """Raises UserError with file and line for a row that is none, or a file without any."""
     records = list(Prompts(file, "", "", False).records())
     if not records:
@@ -184,7 +171,7 @@ def forgetting_metrics(
     """
     if not settings.general or source.digest == first.digest:
         return {}
-    records, loading = _general_records(settings.general), loading_of(settings)
+    records, loading = general_records(settings.general), loading_of(settings)
     # the model itself comes first: it is in memory already
     right = {
         model.digest: [

@@ -10,12 +10,13 @@ from msgspec.structs import replace
 
 from agentlite.config.settings import EvalSettings, default
 from agentlite.core import console
-from agentlite.core.errors import UserError
 from agentlite.core.records import Prediction, Step, digest, plain
 from agentlite.core.row_files import Row, refuse_unwritable, write_json, write_rows
 from agentlite.engine import check_libraries
 from agentlite.engine.planning.choose import dry_run_memory
 from agentlite.engine.planning.estimate import data_of
+from agentlite.engine.refusals import Mistakes, refuse
+from agentlite.engine.remote import judge_endpoint
 from agentlite.rendering import mixture_of
 from agentlite.rendering import prompts as prompts_of
 from agentlite.scoring.judge.human_ratings import write_sheets
@@ -36,8 +37,8 @@ from agentlite.stages.eval.contamination import learned_before
 from agentlite.stages.eval.evaluation import EvaluatedModel, Evaluation
 from agentlite.stages.eval.probes import (
     SAMPLES,
-    check_extra_metrics,
     forgetting_metrics,
+    general_records,
     identity_answers,
     identity_of,
     identity_records,
@@ -64,7 +65,10 @@ class RecordedEvaluation(Evaluation):
 
     def __init__(self, settings: EvalSettings, target: RunTarget):
         data = load_data(settings, target.run)
-        _check_settings(settings)
+        refuse("eval", _mistakes(settings))
+        judge_endpoint(settings)
+        if settings.general:
+            general_records(settings.general)
         if settings.retrieve:
             data = with_retrieved_tools(settings, data, target.run)
         else:
@@ -215,40 +219,22 @@ class RecordedEvaluation(Evaluation):
             write_sheets(by_model, self.data.every, Path(sheet), self.settings.seed)
 
 
-def _check_settings(settings: EvalSettings) -> None:
-    """Raises UserError 2 for settings that would fail only after the models were asked."""
-    for is_wrong, location, problem, fix in (
-        (
-            settings.max_new_tokens >= settings.max_length,
-            "eval.max_new_tokens",
-            f"leaves no room for a prompt: max_length is {settings.max_length}.",
-            "Lower it, or raise --max-length.",
-        ),
-        (
-            settings.sheet and Path(settings.sheet).exists(),
-            f"--sheet {settings.sheet}",
-            "is there already: somebody may have scored it.",
-            "Name another file, or remove that one.",
-        ),
-        (
-            settings.endpoint and not settings.model,
-            "--endpoint",
-            "which of its models?",
-            "Add --model NAME, as the server calls it.",
-        ),
-        (
-            settings.protocol and settings.endpoint,
-            "--protocol",
-            "is for models that agentlite prompts itself: a server writes its own prompts.",
-            "Leave it out, or leave --endpoint out.",
-        ),
-        (
-            settings.retrieve and settings.predictions,
-            "--predictions",
-            "have prompts without the tools that are retrieved now.",
-            f"Prepare these, agentlite prep --retrieve {settings.retrieve}, and evaluate that.",
-        ),
-    ):
-        if is_wrong:
-            raise UserError(problem, fix, location=location)
-    check_extra_metrics(settings)
+def _mistakes(settings: EvalSettings) -> Mistakes:
+    """Settings that would fail only after the models were asked."""
+    if settings.max_new_tokens >= settings.max_length:
+        problem = f"leaves no room for a prompt: max_length is {settings.max_length}."
+        yield "max_new_tokens", problem, "Lower it, or raise --max-length."
+    if settings.sheet and Path(settings.sheet).exists():
+        problem = f"{settings.sheet} is there already: somebody may have scored it."
+        yield "sheet", problem, "Name another file, or remove that one."
+    if settings.endpoint and not settings.model:
+        yield "endpoint", "which of its models?", "Add --model NAME, as the server calls it."
+    if settings.endpoint and settings.protocol:
+        problem = "is for models that agentlite prompts itself: a server writes its own prompts."
+        yield "protocol", problem, "Leave it out, or leave --endpoint out."
+    if settings.endpoint and (settings.general or settings.num_samples):
+        key = "general" if settings.general else "num_samples"
+        yield key, "needs the model itself.", "Leave it out, or leave --endpoint out."
+    if settings.retrieve and settings.predictions:
+        fix = f"Prepare these, agentlite prep --retrieve {settings.retrieve}, and evaluate that."
+        yield "predictions", "have prompts without the tools that are retrieved now.", fix
