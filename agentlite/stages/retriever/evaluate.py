@@ -94,7 +94,7 @@ def measure(
     with console.waiting("retriever: measuring"):
         measured = figures(queries, by_size, settings.top, known, seed)
         shown = headline(measured["all"][str(by_size[0].size)][best])
-        gains = differences(queries, by_size, shown[0], best, known, seed)
+        gains = differences(queries, by_size, shown[0], best, seed)
     methods = [*by_size[0].by_method]
     write_json(
         folder / "metrics.json", {"methods": methods, "ranking": measured, "differences": gains}
@@ -177,23 +177,21 @@ def differences(
     by_size: Sequence[QueryRanks],
     metric: str,
     second: str,
-    known: set[str],
     seed: int,
 ) -> list[dict[str, object]]:
     """What `second` has over every other method, on the same queries, whole records drawn again."""
     compared: list[dict[str, object]] = []
     values: list[tuple[dict[Step, float], dict[Step, float]]] = []
-    for view, places in _views(queries, known).items():
-        for size, by_method in by_size:
-            own = {
-                method: {queries[place].step: value(ranked[place], metric) for place in places}
-                for method, ranked in by_method.items()
-            }
-            of_size = {"view": view, "tools": size, "metric": metric}
-            for first in own:
-                if first != second:
-                    compared.append({**of_size, "first": first, "second": second})
-                    values.append((own[first], own[second]))
+    steps = [query.step for query in queries]
+    for size, by_method in by_size:
+        own = {
+            method: {step: value(one, metric) for step, one in zip(steps, ranked, strict=True)}
+            for method, ranked in by_method.items()
+        }
+        for first in own:
+            if first != second:
+                compared.append({"tools": size, "metric": metric, "first": first, "second": second})
+                values.append((own[first], own[second]))
     return [
         {**names, **to_builtins(difference)}
         for names, difference in zip(compared, paired_differences(values, seed), strict=True)
