@@ -77,7 +77,9 @@ class RunTarget(NamedTuple):
     def typed(self, command: str) -> str:
         """The command line that the user gave, or that says the same."""
         flags = {**self.given.flags}
-        words = ["agentlite", *pipeline.typed(command).split(), *flags.pop("sources", ())]
+        sources = flags.pop("sources", ())
+        words = ["agentlite", *pipeline.typed(command).split()]
+        words += [sources] if isinstance(sources, str) else sources
         words += [flags.pop("what")] if "what" in flags else []
         words += ["--out", self.out] if self.out != command else []
         for key, value in flags.items():
