@@ -24,7 +24,7 @@ from agentlite.scoring.rewards.user_functions import UserFunctions
 from agentlite.stages.eval.evaluation import EvaluatedModel, Evaluation
 from agentlite.stages.eval.live import LiveEvaluation
 from agentlite.stages.eval.recorded import RecordedEvaluation
-from agentlite.stages.eval.side_by_side import SIDE_BY_SIDE
+from agentlite.stages.eval.side_by_side import compare_ratings, score_kagent
 from agentlite.workspace import folder_lock, stage_folder
 from agentlite.workspace.inherited_settings import longer_rows
 from agentlite.workspace.stage_folder import Result, RunTarget
@@ -50,9 +50,10 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
     stage_folder.refuse_other_command(target.folder, "eval")
     if not settings.env:
         settings = _with_figures(settings)
-        for name, show in SIDE_BY_SIDE.items():
-            if getattr(settings, name):
-                return show(settings, target.run, gate)
+        if settings.ratings:
+            return compare_ratings(settings, gate)
+        if settings.kagent:
+            return score_kagent(settings, gate)
     with (
         console.stdout_to_stderr(),
         UserFunctions(
