@@ -77,7 +77,7 @@ class LiveEvaluation(Evaluation):
             raise UserError(
                 "is for recorded dialogs, and --env has none.",
                 "Leave one of the two out.",
-                location=f"--{given}",
+                location=f"eval.{given}",
             )
         self.settings = settings
         self.base = target.folder / environment_folder(settings.env)

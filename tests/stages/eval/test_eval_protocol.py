@@ -82,7 +82,7 @@ def test_protocol_is_refused_where_agentlite_does_not_write_the_prompt(tmp_path,
     prep(tmp_path / "run", "smollm2-135m")
     with pytest.raises(UserError, match=problem) as refused:
         agentlite.evaluate(run=str(tmp_path / "run"), protocol="react", **options)
-    assert refused.value.location == "--protocol"
+    assert refused.value.location == "eval.protocol"
 
 
 def test_a_model_that_was_trained_in_a_template_needs_no_file_of_it(tmp_path, tiny_model):
