@@ -134,7 +134,6 @@ NO_MODEL_HERE = (
     "preferences",
     "grid",
     "predictions",
-    "compare",
     "kagent",
     "ratings",
 )

@@ -247,13 +247,8 @@ def identity_of(settings: EvalSettings, prepared: Mapping[str, Any]) -> Identity
     """The name and the author as eval's own settings say, or else those that prep filled in. None
     where there is neither. `prepared`: the settings of prep.
     """
-
-    def filled_in(key: str, earlier: str) -> Sequence[str]:
-        """`earlier`: the default before 28 November 2026, which nobody asked for."""
-        return () if prepared[key] == [earlier] else prepared[key]
-
-    name = settings.model_name or filled_in("model_name", "agentlite")
-    author = settings.model_author or filled_in("model_author", "its developers")
+    name = settings.model_name or prepared["model_name"]
+    author = settings.model_author or prepared["model_author"]
     return Identity([*name], [*author], prepared["system"]) if name or author else None
 
 
