@@ -153,11 +153,11 @@ class PromptSampling:
         """Scores the answers of a step to its prompts. Where too many rewards failed, the step is
         the last one.
         """
-        first, own = step * len(answers), self.folder.name
-        candidates = [
-            _candidate(prompts[answer.prompt], answer, own, number, step)
-            for number, answer in enumerate(answers, first)
-        ]
+        candidates = []
+        for number, answer in enumerate(answers, step * len(answers)):
+            prompt, own, count = prompts[answer.prompt], self.folder.name, len(answer.ids)
+            about = (*prompt.step, prompt.protocol, own, number)
+            candidates.append(Candidate(*about, answer.text, answer.ended, count, step))
         scores = self.add(candidates)
         self._visit(self.rows[candidate.key] for candidate in candidates)
         try:
@@ -177,21 +177,6 @@ class PromptSampling:
             totals += [] if row.error else [total(row.components, self.weights)]
         for (trained, step), totals in sorted(groups.items()):
             self.schedule.visited(step, trained, totals)
-
-
-def _candidate(
-    prompt: Prompt, answer: local_sampler.Sample, model: str, number: int, trained: int
-) -> Candidate:
-    return Candidate(
-        *prompt.step,
-        prompt.protocol,
-        model,
-        number,
-        answer.text,
-        answer.ended,
-        len(answer.ids),
-        trained,
-    )
 
 
 Row = TypeVar("Row", bound=Struct)

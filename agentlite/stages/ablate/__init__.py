@@ -1,7 +1,7 @@
 """finished prep + a grid of weights and settings -> every cell trained, evaluated and compared."""
 
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +80,11 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
             asked = ablation.path_to(ablation.model)
             first = _evaluated(start, stage.folder / once[0].folder, asked, scores)
             metric = settings.metric
-            if is_live:
-                metric = _metric_of_world(metric, set().union(*scores[start.name].values()))
+            if is_live:  # the score that says whether a task is done, where no other is named
+                known = sorted(set().union(*scores[start.name].values()))
+                if metric == default("ablate", "metric"):
+                    metric = next((name for name in DONE if name in known), metric)
+                _refuse_unknown(metric, known)
             rows = []
             for number, cell in enumerate(cells, 1):
                 console.notice(f"ablate: cell {number} of {len(cells)}, {cell.name}")
@@ -117,14 +120,6 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
         outputs=[TABLE, COSTS, JOURNAL],
         sentences=table["verdict"],
     )
-
-
-def _metric_of_world(metric: str, scores: Collection[str]) -> str:
-    """The score that says whether a task is done, where no other is named."""
-    if metric == default("ablate", "metric"):
-        metric = next((name for name in DONE if name in scores), metric)
-    _refuse_unknown(metric, sorted(scores))
-    return metric
 
 
 def _refuse_unknown(metric: str, metrics: Sequence[str]) -> None:

@@ -80,7 +80,9 @@ class LiveEvaluation(Evaluation):
                 location=f"eval.{given}",
             )
         self.settings = settings
-        self.base = target.folder / environment_folder(settings.env)
+        # bfcl:multi_turn_base -> bfcl-multi_turn_base; worlds/shop.py:Shop -> shop.py-Shop
+        env = settings.env if settings.env.startswith("mcp:") else Path(settings.env).name
+        self.base = target.folder / slug(env)[:LONGEST_NAME]
         begun = target.begun and target.begun / self.base.name
         self.agents = {
             name: prepare(
@@ -143,13 +145,6 @@ class LiveEvaluation(Evaluation):
             Step(rollout.task, rollout.sample): score_rollout(rollout, self.scorer)[0].metrics
             for rollout in read_trajectories(folder / TRAJECTORIES)
         }
-
-
-def environment_folder(env: str) -> str:
-    """`bfcl:multi_turn_base` -> bfcl-multi_turn_base; `worlds/shop.py:Shop` -> shop.py-Shop. Of
-    other kinds the whole name, if it is not too long.
-    """
-    return slug(env if env.startswith("mcp:") else Path(env).name)[:LONGEST_NAME]
 
 
 def _plan(agent: Agent) -> Plan:
