@@ -30,10 +30,10 @@ cat <<EOF
 
 Done in $((took / 60)) min $((took % 60)) s. Splitting BFCL into train and test shows that the pipeline works; it is no
 leaderboard score. The report, with intervals, differences and what is beyond noise:
-$run/report.html (the same as text: report.md)
+$run/report.html
 
 Next, with a=.venv/bin/agentlite; d="--run $run --config recipes/demo.yaml":
-  xdg-open "$run/report.html" || less "$run/report.md"
+  \$a report --run $run                                             # the result in words; opens the page
   \$a prep \$d --show 2                                                 # what is trained, marked
   \$a pairs \$d --from pairs --weights exact=1,task_completion=0 --out pairs-exact     # other weights: no model, no wait
   \$a dpo \$d --data pairs-exact --out dpo-exact; \$a eval \$d --model sft --model dpo-exact

@@ -195,7 +195,6 @@ def test_predictions_made_elsewhere_are_scored_and_drawn(alone):
     assert told["figures"]["others"]["metrics"]["exact_call"]["mean"] == 1
     page = (alone.folder / "runs/default/report.html").read_text(encoding="utf-8")
     assert "others" in page and "</html>" in page and "<script" in page
-    assert "others" in (alone.folder / "runs/default/report.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -206,12 +206,6 @@ def _of_the_system(error: OSError) -> UserError:
 
     where = str(error.filename or "")
     fix = fix_for(error) if where else fix_for(error, by="")  # it may be no file of the workspace
-    try:
-        sys.stdout.flush()
-    except OSError as refused:  # what waits to be printed is refused once more
-        if not where and refused.errno == error.errno:
-            where, fix = "stdout", "Print the result to another file, or free some space there."
-        _drop_output()
     return UserError(f"the system says: {error.strerror}.", fix, location=where, exit_code=DISK)
 
 

@@ -4,8 +4,7 @@ and how they are read and shown."""
 import inspect
 import os
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import Annotated, Any, get_args
 
 import click
 import msgspec
@@ -13,12 +12,8 @@ from click.formatting import join_options
 from msgspec import Struct
 
 from agentlite.config.fields import COMMON, Field, Flag, Section, fields_of
-from agentlite.config.metavars import Folder, as_typed, choices, metavar, without_marks
+from agentlite.config.metavars import Folder, as_typed, metavar, without_marks
 
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
-OF_STAGES = ("MODEL", "STAGE", "STAGE|FILE")
 WORKSPACE, SETTINGS, OUTPUT = Section("Workspace"), Section("Settings"), Section("Output")
 
 
@@ -44,21 +39,6 @@ class OptionType(click.types.StringParamType):
         name = param.opts[0]
         place = Place(name, f"{name} ", param.default, param.help or "")
         return read_value(value, self.kind, place)
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list["CompletionItem"]:
-        """Its choices, stages of the workspace, files: click alone would offer nothing."""
-        from click.shell_completion import CompletionItem
-
-        values = [*choices(self.kind)]
-        if self.shown in OF_STAGES:
-            from agentlite.workspace.stage_folder import stages_in
-
-            values += [folder.name for folder in stages_in(Path(ctx.params["run"]))]
-        # first: bash asks for files only if nothing comes after
-        files = CompletionItem(incomplete, type="file")
-        return [files, *(CompletionItem(one) for one in values if one.startswith(incomplete))]
 
 
 class Option(click.Option):

@@ -13,22 +13,15 @@ from agentlite.core import console
 from agentlite.core.records import from_row
 from agentlite.core.row_files import encode
 from agentlite.report import ablation, retrieval_tables
-from agentlite.report.tables import TABLED, in_words, models, share, wrong_answers
+from agentlite.report.tables import TABLED, groups, in_words, models, share, wrong_answers
 from agentlite.scoring.metrics.dialogs import HOW
-from agentlite.scoring.metrics.figures import TITLES, RetrievalLoss
-from agentlite.scoring.rewards import COMPONENTS, PENALTIES
+from agentlite.scoring.metrics.figures import TITLES
+from agentlite.scoring.rewards import PENALTIES
 from agentlite.scoring.weight_sweep import WeightingRow
 from agentlite.workspace import stage_folder
 from agentlite.workspace.stage_folder import Result
 
 OWN = "agentlite"  # the shape of rows as they are on disk
-# commands with a summary of their own
-SUMMARIES = {
-    "make": summary_tables.of_make,
-    "queries": summary_tables.of_queries,
-    "templates": summary_tables.of_templates,
-    "rollout": summary_tables.of_rollout,
-}
 
 
 def present(result: Result, *, as_json: bool, show: int, shape: str, every: bool = False) -> None:
@@ -71,26 +64,15 @@ def _write_records(folder: Path, shape: str) -> None:
     sys.stdout.buffer.writelines(map(encode, rows))
 
 
-def _missing(figures: dict[str, Any], stream: Any) -> None:
-    """Of a dry run of eval: prompts, or tasks of an environment, by model."""
-    counted = "tasks" if any("tasks" in one for one in figures.values()) else "prompts"
-    rows = [["model", counted, "missing", "memory, GiB"]]
-    for name, one in figures.items():
-        memory = one.get("memory_gib", {}).get("total", "-")
-        rows.append([name, str(one[counted]), str(one["missing"]), str(memory)])
-    console.print_table(rows, stream)
-
-
 def _table(result: Result, stream: Any, every: bool) -> None:
     took = f" in {result.seconds:.0f} s" if result.status == "done" else ""
     print(f"{result.command}: {result.status}{took}, {result.folder}", file=stream)
     if result.command == "eval" and result.status != "dry run":
         compared = result.status == "compared"
         _models(result.figures["models"] if compared else result.figures, stream, every)
-        for name, one in () if compared else result.figures.items():
-            if found := one.get("retrieval"):
-                loss = msgspec.convert(found, RetrievalLoss)
-                print(f"{name}: {loss.sentence}", file=stream)
+        if not compared and (retrieval := groups(result.figures).get("retrieval")):
+            print("\nwhat retrieval cost", file=stream)
+            console.print_table(retrieval.turned.cells, stream)
         if agreement := result.figures.get("agreement"):
             print(
                 "",
@@ -100,16 +82,11 @@ def _table(result: Result, stream: Any, every: bool) -> None:
             )
         for row in result.figures["differences"] if compared else ():
             print(in_words(row), file=stream)
-    elif result.command == "eval":
-        _missing(result.figures, stream)
     elif result.command == "ablate":
         _ablation(result, stream)
     elif result.status == "compared":
         weightings = msgspec.convert(result.figures["weightings"], list[WeightingRow])
         console.print_table(_weightings(weightings), stream)
-        if same := _same(weightings):
-            means = ", ".join(f"{name} {mean}" for name, mean in same.items())
-            print(f"scores of the chosen answers by every weighting: {means}", file=stream)
         print("", *result.figures["sentences"], sep="\n", file=stream)
     elif "ranking" in result.figures:
         _figures(
@@ -118,12 +95,12 @@ def _table(result: Result, stream: Any, every: bool) -> None:
         retrieval_tables.show(result.figures, stream)
     elif result.command == "prep":
         _prep(result, stream)
-    elif result.command in SUMMARIES and result.status != "dry run":
-        _lines(SUMMARIES[result.command](result.figures), stream)
+    elif result.command == "rollout" and result.status != "dry run":
+        _lines(summary_tables.of_rollout(result.figures), stream)
     else:
         _figures(result.figures, stream)
     if result.servers:
-        _lines(summary_tables.of_servers(result.servers), stream)
+        _figures(result.servers, stream)
     if result.sentences:
         print("", *result.sentences, sep="\n", file=stream)
     if result.next:
@@ -190,10 +167,9 @@ def _lines(lines: list[Line], stream: Any) -> None:
 
 def _figures(figures: dict[str, Any], stream: Any) -> None:
     """Numbers as a table, and what consists of several as a line each."""
-    single = {name: value for name, value in figures.items() if not isinstance(value, dict)}
-    console.print_table(
-        [["", ""], *([name, number(value)] for name, value in single.items())], stream
-    )
+    single = [[name, number(one)] for name, one in figures.items() if not isinstance(one, dict)]
+    if single:
+        console.print_table([["", ""], *single], stream)
     for name, value in figures.items():
         if isinstance(value, dict):
             print(f"{name}: {number(value)}", file=stream)
@@ -211,9 +187,9 @@ def _files(files: dict[str, dict[str, object]]) -> list[list[str]]:
 
 def _weightings(rows: list[WeightingRow]) -> list[list[str]]:
     """A row per weighting: its pairs, what became different from the first, and the chosen sides'
-    mean of each component that tells weightings apart."""
-    same = _same(rows)
-    parts = [name for name in _counted(rows) if name not in same]
+    mean of each component that some weighting counts."""
+    weighed = {name for row in rows for name, weight in row.weights.items() if weight}
+    parts = [name for name in rows[0].weights if name in weighed - {*PENALTIES}]
     body = [
         [
             row.name,
@@ -227,20 +203,3 @@ def _weightings(rows: list[WeightingRow]) -> list[list[str]]:
     ]
     heads = [name.replace("_", "\n") for name in parts]
     return [["weighting", "pairs", "flipped", "other\nsteps", "mean\nmargin", *heads], *body]
-
-
-def _counted(rows: list[WeightingRow]) -> list[str]:
-    """The components that some weighting counts."""
-    parts = [name for name in COMPONENTS if any(row.weights.get(name) for row in rows)]
-    return parts + sorted(
-        {name for row in rows for name in row.weights} - {*COMPONENTS, *PENALTIES}
-    )
-
-
-def _same(rows: list[WeightingRow]) -> dict[str, str]:
-    """The components whose mean over the chosen sides is that of all weightings, as it is shown."""
-    chosen = [row.chosen for row in rows if row.chosen]
-    if len(chosen) < 2:
-        return {}
-    shown = {name: {f"{one[name]:.2f}" for one in chosen} for name in _counted(rows)}
-    return {name: values.pop() for name, values in shown.items() if len(values) == 1}

@@ -1,23 +1,18 @@
-"""The stages of a workspace by their files: the state, key figure, size and age of each; and how
-their checkpoints are freed.
-"""
+"""The stages of a workspace by their files: the state, key figure, size and age of each."""
 
 import contextlib
 import importlib
 import json
 import os
-import shlex
-import shutil
 import time
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
 from agentlite.config.pipeline import STAGES
-from agentlite.core.errors import UserError, nearest
-from agentlite.core.row_files import count_rows, disk_errors
+from agentlite.core.errors import UserError
+from agentlite.core.row_files import count_rows
 from agentlite.workspace import folder_lock, stage_folder
 from agentlite.workspace.stage_folder import StoredStage
 
@@ -25,7 +20,6 @@ State = Literal["done", "half", "running", "failed", "broken"]
 CHECKPOINTS = "checkpoints"
 LAST_ROWS = 1 << 16  # bytes at the end of a log that hold its last rows
 METRICS = "metrics.jsonl"
-FREED = ".checkpoints-freed"
 
 
 class StageState(NamedTuple):
@@ -46,18 +40,12 @@ def stored_stages(run: Path) -> list[StoredStage]:
     return sorted([*outer, *inner], key=lambda stage: (stage.begun, str(stage.folder)))
 
 
-def state_now(stage: StoredStage, names: Iterable[str] | None = None) -> StageState:
-    """`names`: the outputs whose digests are compared; None for all."""
+def state_of(stage: StoredStage) -> StageState:
     if folder_lock.holder(stage.folder):
         return StageState("running", _progress(stage, running=True))
-    return state_of(stage, names)
-
-
-def state_of(stage: StoredStage, names: Iterable[str] | None = None) -> StageState:
-    """The state by the files, whether or not a process is at work."""
     if stage.given_up:
         return StageState("failed", "the same command starts over")
-    if problem := stage.problem(names):
+    if problem := stage.problem():
         return StageState("broken", problem)
     if not stage.done:
         return StageState("half", _progress(stage, running=False))
@@ -107,8 +95,8 @@ def last_row(path: Path) -> dict[str, Any]:
 
 
 class ListedStage(Struct, frozen=True):
-    """A stage as `runs` shows it. `detail`: how far it is, or what is wrong; `checkpoint_bytes`:
-    what `runs --rm` would free; `age`: seconds since it was last written.
+    """A stage as `runs` shows it. `detail`: how far it is, or what is wrong; `age`: seconds since
+    it was last written.
     """
 
     run: str
@@ -120,12 +108,6 @@ class ListedStage(Struct, frozen=True):
     bytes: int
     checkpoint_bytes: int
     age: float
-
-
-class Freed(Struct, frozen=True):
-    run: str
-    stage: str
-    bytes: int
 
 
 def inventory(run: Path) -> list[ListedStage]:
@@ -141,24 +123,11 @@ def stages_of(run: Path) -> list[StoredStage]:
     """
     if stages := stored_stages(run):
         return stages
-    inside = run.is_dir() and any(stored_stages(path) for path in run.iterdir())
-    problem = "is a file, not a workspace." if run.is_file() else "no such workspace."
     raise UserError(
-        "holds no stage." if run.is_dir() else problem,
-        f"There are workspaces in it: agentlite runs {shlex.quote(str(run))}/*"
-        if inside
-        else "Name a workspace; or start one: agentlite init FOLDER, or agentlite prep FILE.",
+        "holds no stage." if run.is_dir() else "no such workspace.",
+        "Name a workspace; or start one: agentlite init FOLDER, or agentlite prep FILE.",
         location=str(run),
     )
-
-
-def free(run: Path, names: Sequence[str]) -> list[Freed]:
-    """Removes the checkpoints of finished stages, or of none where one is not finished. Raises
-    UserError 2, 74 or 75.
-    """
-    for name in names:
-        _refuse_needed(run, name)
-    return [Freed(str(run), name, _free(run, name)) for name in dict.fromkeys(names)]
 
 
 def size(folder: Path) -> int:
@@ -174,7 +143,7 @@ def _listed(run: Path, stage: StoredStage) -> ListedStage:
         str(run),
         folder.relative_to(run).as_posix(),
         command,
-        *state_now(stage),
+        *state_of(stage),
         key_figure(stage),
         size(folder),
         size(folder / CHECKPOINTS),
@@ -193,37 +162,3 @@ def key_figure(stage: StoredStage) -> str:
         loss = last_row(stage.folder / METRICS).get("loss")
         return f"loss {loss:.3f}" if loss is not None else ""
     return ""
-
-
-def _refuse_needed(run: Path, name: str) -> None:
-    """Raises UserError unless the stage is done: until then it carries on from its checkpoints."""
-    folder, stages = run / name, stored_stages(run)
-    if folder not in [stage.folder for stage in stages]:
-        names = sorted(stage.folder.relative_to(run).as_posix() for stage in stages)
-        raise UserError(
-            "no such stage.",
-            f"{nearest(name, names, other='')} In {run} there are: "
-            f"{', '.join(names) or 'none'}.".lstrip(),
-            location=str(folder),
-        )
-    with folder_lock.held(folder):
-        stage = stage_folder.read(folder)
-        state, detail = state_of(stage)
-    if state != "done":
-        command = f"agentlite {stage.plan.command}" if stage.plan else "command"
-        raise UserError(
-            f"is not done ({in_words(state, detail)}): it carries on from its checkpoints.",
-            f"Run the same `{command}` again, then free them.",
-            location=str(folder),
-        )
-
-
-def _free(run: Path, name: str) -> int:
-    """Renames the checkpoints first: a kill in between leaves nothing that looks like one."""
-    folder = run / name
-    with folder_lock.held(folder), disk_errors(folder):
-        if (folder / CHECKPOINTS).exists():
-            (folder / CHECKPOINTS).rename(folder / FREED)
-        freed = size(folder / FREED)
-        shutil.rmtree(folder / FREED, ignore_errors=not freed)
-        return freed

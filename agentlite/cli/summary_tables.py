@@ -1,10 +1,11 @@
-"""The figures of make, prep and rollout as short tables that a person can judge."""
+"""The figures of prep and rollout as short tables that a person can judge."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from agentlite.core.reject_codes import CODES
-from agentlite.environments.trajectories import LOST, EndedBy
+from agentlite.environments.trajectories import LOST
+from agentlite.scoring.metrics.figures import ENDINGS
 
 SPLITS = ("train", "dev", "test")
 MOST_TOOLS = 5  # that are named, the most called first
@@ -17,24 +18,6 @@ DETAILS = {
 SHOWN = {
     *("read", "kept", "rejects", "left_out", *SPLITS, "length", "tokens", "trained_tokens"),
     *("tools", "by_task", "by_protocol", "by_file", "made", "balance", "personal", *DETAILS),
-}
-
-
-ENDINGS: dict[EndedBy, str] = {
-    "user": "ended with an answer to the user",
-    "done": "ended because the environment was done",
-    "turns": "ended at max_turns",
-    "length": "ended at --max-length",
-    "unwritten": "ended because the chat template cannot write the dialog",
-    "hung": "ended because a call did not return in time",
-    "world": "lost their world: the environment broke down",
-    "unanswered": "have a turn without an answer from the server",
-}
-
-
-VERIFIED = {
-    "results": "whose results another process confirms",
-    "state": "whose final state another process confirms",
 }
 
 
@@ -100,68 +83,10 @@ def of_rollout(figures: Mapping[str, Any]) -> list[Line]:
     return shown
 
 
-def of_make(figures: Mapping[str, Any]) -> list[Line]:
-    """How many dialogs there are of each kind, what was filtered, and by what they are verified."""
-    kept, wanted = figures["kept"], figures["wanted"]
-    colour = "" if kept == wanted else "yellow"
-    words = f"of {wanted:,}, with {figures['calls']:,} calls of {figures['tools_called']:,} tools"
-    shown = [Line("dialogs", f"{kept:,}", words, colour)]
-    for kind, count in figures["kinds"].items():
-        missing = figures["not_found"].get(kind, 0)
-        words = f"; for {missing:,} no calls were found" if missing else ""
-        shown.append(Line("", f"{count:,}", f"{kind}{words}", "yellow" if missing else ""))
-    for kind, count in figures["not_found"].items():
-        if kind not in figures["kinds"]:
-            shown.append(Line("", "0", f"{kind}; for {count:,} no calls were found", "yellow"))
-    for name, count in figures["verified"].items():
-        shown.append(Line("verified", f"{count:,}", VERIFIED[name]))
-    for kind, count in figures["filtered"].items():
-        shown.append(Line("filtered", f"{count:,}", kind, "yellow"))
-    return shown
-
-
-def of_servers(servers: Mapping[str, Mapping[str, int]]) -> list[Line]:
-    """What the models behind servers cost."""
-    shown = []
-    for model, one in servers.items():
-        tokens = f"{one['tokens_read']:,} tokens read, {one['tokens_written']:,} written"
-        shown.append(Line("replies", f"{one['replies']:,}", f"of {model}: {tokens}"))
-    return shown
-
-
 def _personal(found: Mapping[str, int]) -> Line:
     kinds = f": {number(found)}" if found else ""
     words = f"values that may be personal{kinds}; names and addresses of people are not looked for"
     return Line("personal", f"{sum(found.values()):,}", words, "yellow" if found else "")
-
-
-def of_templates(figures: Mapping[str, Any]) -> list[Line]:
-    """How far each template is above the benchmarks, and what became of the others."""
-    shown = [Line("templates", f"{figures['kept']:,}", f"kept, of {figures['written']:,}")]
-    for name, one in figures["differences"].items():
-        if points := one["points"]:
-            words = f"{name}, 95 % from {points['low']:+.2f} to {points['high']:+.2f}"
-            words += f"; {one['readable']:.0%} of its answers can be read"
-            shown.append(Line("points", f"{points['mean']:+.2f}", words))
-    for name, score in figures["benchmark"].items():
-        shown.append(Line("benchmark", f"{score:.2f}", f"of 5, {name}"))
-    return [*shown, *_dropped(figures)]
-
-
-def of_queries(figures: Mapping[str, Any]) -> list[Line]:
-    """How many new queries each cluster has, and what was dropped."""
-    kept, wanted = figures["kept"], figures["wanted"]
-    words = f"of {wanted:,}, from {figures['seeds']:,} by {figures['requests']:,} requests"
-    shown = [Line("queries", f"{kept:,}", words, "" if kept == wanted else "yellow")]
-    for one in figures["clusters"]:
-        words = f"new, {one['seeds']:,} seeds such as: {one['example']}"
-        shown.append(Line("cluster", f"{one['new']:,}", words))
-    return [*shown, *_dropped(figures)]
-
-
-def _dropped(figures: Mapping[str, Any]) -> Iterator[Line]:
-    for kind, count in figures["dropped"].items():
-        yield Line("dropped", f"{count:,}", kind, "yellow")
 
 
 def number(value: object) -> str:

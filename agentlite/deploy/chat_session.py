@@ -26,14 +26,6 @@ Observe = Callable[[Call], str]
 MOST_STEPS = 8  # of one turn of the person's: a model may call for ever
 
 
-class GivenUp(Exception):
-    """The person ends the turn, by a command: `say` takes it back, and passes this on."""
-
-    def __init__(self, command: str):
-        super().__init__(command)
-        self.command = command
-
-
 class ChatSession:
     """`tell` is given what the model says while it comes, `note` what else a reader should know.
     `messages` are OpenAI's; a turn that `prep --from` would not learn from a rollout has
@@ -71,25 +63,16 @@ class ChatSession:
             why = error.reason
         except KeyboardInterrupt:
             why = "stopped"
-        except (UserError, GivenUp):
-            self.undo()
+        except UserError:
+            self._undo()
             raise
-        self.undo()
+        self._undo()
         self.note(f"{why}; this turn is taken back")
 
-    def undo(self) -> bool:
-        """Takes the last turn of the person's back, with what followed. False if there is none."""
-        users = [
-            number for number, message in enumerate(self.messages) if message["role"] == "user"
-        ]
-        del self.messages[users[-1] if users else 0 :]
-        return bool(users)
-
-    def prompt(self) -> str:
-        """What the model would be shown, if the person said `...` now."""
-        messages = [*self.messages, {"role": "user", "content": "..."}]
-        dialog = self.chat_model.opened(messages, self.tools)
-        return self.chat_model.template.decode(dialog.ids)
+    def _undo(self) -> None:
+        """Takes the last turn of the person's back, with what followed."""
+        users = [at for at, message in enumerate(self.messages) if message["role"] == "user"]
+        del self.messages[users[-1] :]
 
     def _step(self, decoding: Decoding) -> bool:
         """One turn of the model's, and the results of its calls. Whether it is to go on."""

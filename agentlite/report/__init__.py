@@ -1,10 +1,7 @@
-"""Finished run folders -> report.html, one file that loads nothing and keeps models' texts as text,
-and report.md: two templates of the same contents.
-"""
+"""Finished run folders -> report.html: one file, which loads nothing and keeps texts as text."""
 
 import base64
 import hashlib
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +13,7 @@ from agentlite.report.predictions import MOST, confusion, pack_predictions, read
 from agentlite.report.read_run import Json, ReportedEvaluation, WorkspaceRun, read_run
 from agentlite.report.rollouts import file_of, files_of, pack_rollouts, read_rollouts
 from agentlite.report.tables import Table
-from agentlite.scoring.metrics.figures import EXPLANATIONS, TITLES
+from agentlite.scoring.metrics.figures import BFCL, EXPLANATIONS, TITLES
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -26,44 +23,36 @@ READER_BUDGET = 4_500_000  # characters, of all readers together: the page stays
 
 
 def write_report(run: Path) -> Path:
-    """Writes report.html and report.md into `run` from its finished stages; returns the path of
-    report.md.
+    """Writes report.html into `run` from its finished stages; returns its path.
 
-    Both name the stages that were not read. Raises UserError where there is no run, or a finished
+    It names the stages that were not read. Raises UserError where there is no run, or a finished
     stage left a broken file.
     """
-    workspace = read_run(run)
-    for name, text in reports(workspace).items():
-        with replacing(run / name) as file:
-            file.write(text.encode("utf-8", "replace"))
-    return run / "report.md"
+    text = page(read_run(run))
+    with replacing(run / "report.html") as file:
+        file.write(text.encode("utf-8", "replace"))
+    return run / "report.html"
 
 
-def reports(run: WorkspaceRun) -> dict[str, str]:
-    """The text of each file."""
+def page(run: WorkspaceRun) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
         loader=FileSystemLoader(FILES),
-        autoescape=lambda name: name == "page.html",
+        autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"tables": tables, "charts": charts}
-    environment.globals |= {"ablation": ablation, "by_metric": _by_metric, "by_pair": _by_pair}
+    environment.globals |= {"tables": tables, "charts": charts, "ablation": ablation}
+    environment.globals |= {"by_metric": _by_metric, "by_pair": _by_pair}
     environment.globals |= {"explanations": EXPLANATIONS, "titles": TITLES}
-    environment.filters |= {name: getattr(tables, name) for name in tables.FILTERS}
     environment.filters["with_code"] = with_code
     style, script = ((FILES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    contents = _contents(run)
-    page = environment.get_template("page.html").render(
-        contents, style=style, script=script, script_digest=digest
+    return environment.get_template("page.html").render(
+        _contents(run), style=style, script=script, script_digest=digest
     )
-    blocks = environment.get_template("report.md.jinja").render(contents)
-    markdown = re.sub(r"\n{3,}", "\n\n", blocks).strip() + "\n"
-    return {"report.html": page, "report.md": markdown}
 
 
 def with_code(sentence: str) -> "Markup":
@@ -85,8 +74,8 @@ def _contents(run: WorkspaceRun) -> Json:
     for stage in run.stages:
         if stage.name in acted:
             ranked = read_rollouts(acted[stage.name])
-            rollouts.append((stage, ranked, pack_rollouts(stage.name, ranked, budget)))
-        if stage.kind == "retriever" and (figures := stage.json("metrics.json")):
+            rollouts.append((stage, ranked, pack_rollouts(ranked, budget)))
+        if stage.command == "retriever" and (figures := stage.json("metrics.json")):
             retriever = {
                 "stage": stage,
                 "tables": retrieval_tables.tables(figures),
@@ -97,7 +86,7 @@ def _contents(run: WorkspaceRun) -> Json:
             so_far = {} if stage.done else {"not finished, step": rows[-1]["step"]}
             trained.append((stage, {**so_far, **stage.figures}, *charts.charts(rows)))
         if statistics := stage.json("stats.json"):
-            data.append((stage, list(_statistics(statistics))))
+            data.append((stage, tables.flat(statistics)))
     stages = [(stage.name, stage) for stage in run.stages]
     stages += [
         (f"eval {evaluation.name}: {name}", model)
@@ -142,7 +131,7 @@ def _evaluation(run: WorkspaceRun, evaluation: ReportedEvaluation, budget: int) 
     models = tables.models(metrics)
     content |= {
         "models": models,
-        "is_bfcl": run.is_bfcl(evaluation),
+        "is_bfcl": BFCL in models.head,
         "headline": headline(metrics, differences),
         "learned_before": tables.learned_before(metrics),
         "differences": differences,
@@ -155,13 +144,13 @@ def _evaluation(run: WorkspaceRun, evaluation: ReportedEvaluation, budget: int) 
     prompts = max(figures.get("prompts", 0) for figures in metrics.values())
     if evaluation.is_live:
         ranked = read_rollouts(files_of(evaluation))
-        packed = pack_rollouts(evaluation.name, ranked, budget)
+        packed = pack_rollouts(ranked, budget)
         return content | {"prompts": f"{prompts} tasks", "rollouts": ranked, "packed": packed}
     answers = read_answers(run, evaluation)
     confused = confusion(answers, list(metrics))
     return content | {
         "prompts": f"{len(answers.by_step) or prompts} prompts",
-        "tools": {"shown": confused[:MOST], "count": len(confused)},
+        "tools": confused._replace(rows=confused.rows[:MOST]),
         "predictions": {
             "unknown": sum(step.record_id not in answers.records for step in answers.by_step),
             "reader": pack_predictions(answers, list(metrics), models.head[1:], budget),
@@ -185,29 +174,6 @@ def _by_pair(differences: Sequence[Json]) -> Iterator[Json]:
     for row in differences:
         pairs.setdefault((row["second"], row["first"]), []).append(row)
     for (second, first), rows in pairs.items():
-        yield {"second": second, "first": first, "rows": rows, "scale": scale}
-
-
-def _statistics(values: Json, title: str = "") -> Iterator[Table]:
-    """The numbers as a table; each value that is an object as a table of its own."""
-    single = {name: value for name, value in values.items() if not isinstance(value, dict)}
-    if single:
-        yield Table(title, [], [[name, _text(value)] for name, value in single.items()])
-    for name, value in values.items():
-        if not isinstance(value, dict) or not value:
-            continue
-        called = f"{title} {name.replace('_', ' ')}".strip()
-        if not all(isinstance(inner, dict) for inner in value.values()):
-            yield from _statistics(value, called)
-            continue
-        head = list(dict.fromkeys(key for inner in value.values() for key in inner))
-        rows = [[key, *(_text(inner.get(name)) for name in head)] for key, inner in value.items()]
-        yield Table(called, ["", *head], rows)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_text(inner)}" for name, inner in value.items()) or tables.ABSENT
-    if isinstance(value, list):
-        return ", ".join(map(_text, value)) or "none"
-    return tables.ABSENT if value is None else tables.short(value)
+        names = [TITLES.get(row["metric"], "").capitalize() or row["metric"] for row in rows]
+        named = [*zip(names, rows, strict=True)]
+        yield {"title": second, "over": f"over {first}", "rows": named, "scale": scale}

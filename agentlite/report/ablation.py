@@ -1,9 +1,8 @@
-"""An ablation's table.json -> rows for a screen and both reports, and the differences to draw."""
+"""An ablation's table.json -> rows for a screen and the page."""
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
-from agentlite.report import charts, tables
+from agentlite.report import tables
 from agentlite.report.read_run import Json, WorkspaceRun
 from agentlite.scoring.metrics.figures import HEADLINE
 
@@ -68,20 +67,3 @@ def notes(table: Json) -> list[str]:
         for cell in table["cells"]
         if cell["state"] == "failed"
     ]
-
-
-def gains(table: Json) -> Iterator[Json]:
-    """For each metric the difference of every cell over the first, None where it was not measured,
-    on one scale around zero.
-    """
-    first, *others = table["cells"]
-    cells = [*([table["start"]] if table["start"] else []), *others]
-    for metric in table["metrics"]:
-        differences = [(cell["name"], cell["differences"].get(metric)) for cell in cells]
-        if measured := [difference for _, difference in differences if difference]:
-            yield {
-                "metric": HEADLINE.get(metric, metric),
-                "first": first["name"],
-                "rows": differences,
-                "scale": charts.scale(measured, around_zero=True),
-            }

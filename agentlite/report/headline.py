@@ -1,4 +1,4 @@
-"""The result of an evaluation in a few sentences: report.html, report.md and the screen have it."""
+"""The result of an evaluation in a few sentences: report.html and the screen have it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

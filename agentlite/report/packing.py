@@ -21,48 +21,38 @@ class Packed(NamedTuple):
     notes: list[str]
 
 
-class Cutter:
-    """Cuts the long texts in JSON, notes in each how much is missing, and counts them. `longest`:
-    the length of the longest text that was left.
-    """
-
-    def __init__(self, limit: int):
-        self.limit, self.count, self.longest = limit, 0, 0
-
-    def __call__(self, value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: self(inner) for key, inner in value.items()}
-        if isinstance(value, list | tuple):
-            return [self(inner) for inner in value]
-        if not isinstance(value, str):
-            return value
-        self.longest = max(self.longest, min(len(value), self.limit))
-        if len(value) <= self.limit:
-            return value
-        self.count += 1
-        return f"{value[: self.limit]} … [{len(value) - self.limit:,} more characters]"
-
-
 def pack_within(budget: int, count: int, contents: Callable[[int], Json]) -> Packed:
     """At most `budget` characters: texts are cut shorter until they fit; if that is not enough, the
     last rows are left out. `contents`: of so many rows.
     """
-    cutter, whole = Cutter(LONGEST[0]), contents(count)
-    while True:
-        cut = compact(cutter(whole)).encode("utf-8", "replace")
-        text = base64.b64encode(zlib.compress(cut)).decode("ascii")
-        if len(text) <= budget or not count:
+    for limit in LONGEST:
+        text, cut = _packed(contents(count), limit)
+        if len(text) <= budget:
             break
-        shorter = [limit for limit in LONGEST if limit < cutter.longest]
-        if not shorter:
-            count = int(0.95 * count * budget / len(text))
-            whole = contents(count)
-        cutter = Cutter(shorter[0] if shorter else cutter.limit)
-    note = (
-        f"{cutter.count} texts are cut after {cutter.limit:,} characters; each says how much of "
-        "it is missing."
-    )
-    return Packed(text, count, [note] if cutter.count else [])
+    while len(text) > budget and count:
+        count = int(0.95 * count * budget / len(text))
+        text, cut = _packed(contents(count), limit)
+    note = f"{cut} texts are cut after {limit:,} characters; each says how much of it is missing."
+    return Packed(text, count, [note] if cut else [])
+
+
+def _packed(contents: Json, limit: int) -> tuple[str, int]:
+    """The text, and how many texts in it are cut after `limit` characters."""
+    count = 0
+
+    def cut(value: Any) -> Any:
+        nonlocal count
+        if isinstance(value, dict):
+            return {key: cut(inner) for key, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return list(map(cut, value))
+        if not isinstance(value, str) or len(value) <= limit:
+            return value
+        count += 1
+        return f"{value[:limit]} … [{len(value) - limit:,} more characters]"
+
+    whole = compact(cut(contents)).encode("utf-8", "replace")
+    return base64.b64encode(zlib.compress(whole)).decode("ascii"), count
 
 
 def packed_message(message: Mapping[str, Any]) -> list[Any]:

@@ -28,7 +28,7 @@ function read([id, turn, record, expected, slices, said], index, data) {
   const asked = prompt.findLast((message) => message[0] === "user") ?? prompt.at(-1);
   const called = prompt.at(-1)?.[0] === "tool" ? prompt.findLast((message) => message[2].length)?.[2].map(([name]) => name).join(", ") : "";
   return {
-    index, called, id, turn, anchor: `${id}/${turn}`, expected, slices, prompt, recorded: messages[turn], tools: tools.map((tool) => data.tools[tool]),
+    index, called, id, turn, expected, slices, prompt, recorded: messages[turn], tools: tools.map((tool) => data.tools[tool]),
     question: asked ? asked[1].replace(/\s+/g, " ").slice(0, 300) : id,
     said: said.map(([model, text, problem, values, tokens, calls, wrong]) => (
       { model, text, problem, values, tokens, calls, wrong, decision: values[data.metrics.indexOf("call_decision")] ?? null })),
@@ -57,15 +57,6 @@ function select(label, options, value, changed) {
   for (const [key, name] of options) made.append(node("option", { value: key, textContent: name }));
   made.value = value;
   return node("label", {}, label, made);
-}
-
-function hardest(data) {
-  const sums = data.metrics.map(() => [0, 0]);
-  for (const step of data.steps) for (const said of step[5]) said[3].forEach((value, at) => {
-    if (value !== null) { sums[at][0] += value; sums[at][1] += 1; }
-  });
-  const means = sums.map(([sum, count]) => (count ? sum / count : Infinity));
-  return Math.max(0, means.indexOf(Math.min(...means)));
 }
 
 function inline([name, values]) {
@@ -172,14 +163,13 @@ function detail(step, data, metric) {
     step.recorded && !step.expected?.length && step.recorded[1] ? turn(["recorded", ...step.recorded.slice(1)]) : null,
     ...step.said.map((said) => answer(said, step, data, metric)),
     node("h4", { textContent: `Tools (${step.tools.length})` }), ...step.tools.map(tool),
-    node("p", { className: "quiet end" }, "Link: ", node("a", { href: `#${encodeURIComponent(step.anchor)}`, textContent: `${step.id} / ${step.turn}` }),
-      ["", ...Object.entries(step.slices).map(([name, value]) => `${name} ${value}`)].join("  ·  ")),
+    node("p", { className: "quiet end" }, `${step.id} / ${step.turn}`, ["", ...Object.entries(step.slices).map(([name, value]) => `${name} ${value}`)].join("  ·  ")),
   ];
 }
 
 // A list of items, filters over it, and the chosen one in full. `chosen`: the values of the filters, which `keeps` reads; `filters`
-// makes their controls. `marks` and `title` of an item stand in the list, `detail` makes the rest; `failed`: where "next failure" stops.
-function viewer(place, { items, chosen, keeps, filters, marks, title, detail, failed, counted, none }) {
+// makes their controls. `marks` and `title` of an item stand in the list, `detail` makes the rest.
+function viewer(place, { items, chosen, keeps, filters, marks, title, detail, counted, none }) {
   const list = node("div", { className: "list" });
   const count = node("p", { className: "quiet" });
   const panes = node("div", { className: "panes" }, list, node("div", { className: "detail" }));
@@ -202,47 +192,17 @@ function viewer(place, { items, chosen, keeps, filters, marks, title, detail, fa
     count.textContent = counted(shown.length);
     open(shown.includes(current) ? current : shown[0] ?? null);
   }
-  function nextFailure() {
-    const from = shown.indexOf(current) + 1;
-    goTo([...shown.slice(from), ...shown.slice(0, from)].find(failed));
-  }
-  function goTo(item) {
-    if (!item) return;
-    current = item;
-    while (length <= shown.indexOf(item)) length += PAGE;
-    draw();
-    list.children[shown.indexOf(item)].scrollIntoView({ block: "nearest" });
-  }
-  function followLink() {
-    const linked = items.find((item) => `#${item.anchor}` === decodeURIComponent(location.hash));
-    if (!linked) return;
-    if (!shown.includes(linked)) { reset(); draw(); }
-    goTo(linked);
-    place.scrollIntoView();
-  }
-  list.onkeydown = (event) => {
-    const side = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" }[event.key];
-    const next = side && document.activeElement[side];
-    if (next?.item) { event.preventDefault(); next.focus(); open(next.item); }
-  };
   function choose(change) { Object.assign(chosen, change); length = PAGE; draw(); }
 
   const search = node("input", { type: "search", oninput: () => choose({ text: search.value.toLowerCase() }) });
-  const controls = node("div", { className: "controls" }, ...filters(choose), node("label", {}, "text", search),
-    node("button", { type: "button", textContent: "next failure", onclick: nextFailure }));
-  // Without filters, as at first, so that what a link names is in the list.
-  const first = { ...chosen };
-  const values = [...controls.querySelectorAll("select, input")].map((control) => [control, control.value]);
-  function reset() { Object.assign(chosen, first); for (const [control, value] of values) control.value = value; }
+  const controls = node("div", { className: "controls" }, ...filters(choose), node("label", {}, "text", search));
   place.replaceChildren(controls, count, panes);
   draw();
-  followLink();
-  addEventListener("hashchange", followLink);
 }
 
 function predictions(place, data) {
   const items = data.steps.map((step, index) => read(step, index, data));
-  const chosen = { model: -1, metric: hardest(data), outcome: "any", problem: "", wrong: "", slice: null, text: "" };
+  const chosen = { model: -1, metric: 0, outcome: "any", problem: "", wrong: "", slice: null, text: "" };
   const wrong = [...new Set(items.flatMap((step) => step.said.map((said) => said.wrong)))].filter(Boolean).sort();
   const problems = [...new Set(items.flatMap((step) => step.said.map((said) => said.problem)))].filter(Boolean).sort();
   const slices = [...new Set(items.flatMap((step) => Object.entries(step.slices).map((pair) => JSON.stringify(pair))))].sort();
@@ -252,8 +212,6 @@ function predictions(place, data) {
     marks: (step) => step.said.map((said) => MARKS[outcome(said, chosen.metric)]).join(""),
     title: (step) => (step.called ? `after ${step.called}: ${step.question}` : step.question),
     detail: (step) => detail(step, data, chosen.metric),
-    failed: (step) => step.said.some((said) => (chosen.model < 0 || said.model === chosen.model)
-      && ["none", "partial", "unreadable"].includes(outcome(said, chosen.metric))),
     counted: (count) => `${count} of ${items.length} prompts.  ${data.models.length > 1 ? `One mark per model (${data.models.join(", ")})` : "Marks"} by ${data.titles[chosen.metric]}: ● right, ○ wrong, ✕ unreadable, · not measured.`,
     filters: (choose) => [
       select("model", [[-1, "any model"], ...data.models.map((name, at) => [at, name])], -1, (value) => choose({ model: Number(value) })),
@@ -277,18 +235,13 @@ function modelTurn([words, calls, results, user, problem, text, ended, tokens]) 
   return { words, calls, results, user, problem, text, ended, tokens };
 }
 
-function readRollout([task, model, sample, ended, problem, failed, values, byTurn, prompt, turns, tools, best], data) {
+function readRollout([task, model, sample, ended, problem, failed, values, byTurn, prompt, turns, tools], data) {
   const messages = data.prompts[prompt];
   const asked = messages.findLast((message) => message[0] === "user") ?? messages.at(-1);
   const run = sample === null ? "greedy" : `rollout ${sample}`;
   return {
     task, model, run, ended, problem, failed, values, byTurn, messages, turns: turns.map(modelTurn), tools: tools.map((at) => data.tools[at]),
-    anchor: [data.name, data.models[model], task, sample ?? "greedy"].join("/"), question: asked ? asked[1].replace(/\s+/g, " ").slice(0, 300) : task,
-    best: best && {
-      model: best[0], run: best[1] === null ? "greedy" : `rollout ${best[1]}`, turn: best[2], by: best[3],
-      said: best[4] && modelTurn(best[4]), ended: best[5], mean: best[6], own: best[7],
-      anchor: [data.name, data.models[best[0]], task, best[1] ?? "greedy"].join("/"),
-    },
+    question: asked ? asked[1].replace(/\s+/g, " ").slice(0, 300) : task,
   };
 }
 
@@ -329,27 +282,6 @@ function resultsOf(turn) {
   return turn.results.map(([text, failed]) => spoken(failed ? "failed" : "result", long(text)));
 }
 
-function sides(mine, best, data, rollout) {
-  const side = (title, turn, ended) => node("div", {}, node("span", { className: "quiet", textContent: title }),
-    ...(turn ? [...modelSaid(turn), ...resultsOf(turn), turn.user === null ? null : spoken("user", long(turn.user))].filter(Boolean)
-      : [node("p", { className: "quiet", textContent: `has ended (${ended})` })]));
-  return node("div", { className: "compared parted" }, side("this rollout", mine, rollout.ended),
-    side(`the best: ${data.models[best.model]}, ${best.run}`, best.said, best.ended));
-}
-
-function parted(rollout, data, ids) {
-  const best = rollout.best;
-  if (!best) return null;
-  const name = node("a", { href: `#${encodeURIComponent(best.anchor)}`, textContent: `${data.models[best.model]}, ${best.run}` });
-  const scores = `  (mean of its scores ${figure(best.mean)}, here ${figure(best.own)})`;
-  const mine = rollout.turns[best.turn], theirs = best.said;
-  if (!mine && !theirs) return node("p", { className: "note" }, "Every turn is that of the best rollout of this task: ", ids.has(best.anchor) ? name : name.textContent, ".");
-  const why = { answer: "they say different things", result: "the same call or words, and something else comes back", end: "one of them has ended before it" }[best.by];
-  return node("div", { className: "note" },
-    node("p", {}, "Leaves the best rollout of this task, ", ids.has(best.anchor) ? name : name.textContent, `${scores}, at turn ${best.turn + 1}: ${why}.`),
-    sides(mine, best, data, rollout));
-}
-
 function conversation(rollout) {
   const made = rollout.messages.map(([role, content, calls]) =>
     spoken(role, long([content, ...calls.map(inline)].filter(Boolean).join("\n"))));
@@ -365,24 +297,22 @@ function conversation(rollout) {
       heard += 1;
     }
     const number = node("span", { className: "quiet", textContent: `turn ${at + 1}` });
-    const marked = rollout.best?.turn === at ? node("em", { textContent: "  leaves the best here" }) : null;
-    made.push(spoken("assistant", node("p", {}, number, ...(marked ? [marked] : [])), ...modelSaid(turn).filter(Boolean)), ...resultsOf(turn));
+    made.push(spoken("assistant", node("p", {}, number), ...modelSaid(turn).filter(Boolean)), ...resultsOf(turn));
     if (turn.user !== null) made.push(spoken("user", long(turn.user)));
     begins = !turn.results.length;
   });
   return made;
 }
 
-function rolloutDetail(rollout, data, metric, ids) {
+function rolloutDetail(rollout, data, metric) {
   const scores = Object.fromEntries(data.metrics.map((name, at) => [name, rollout.values[at]]).filter(([, value]) => value !== null));
   const calls = rollout.turns.flatMap((turn) => turn.results), failures = calls.filter(([, failed]) => failed).length;
   const missing = rollout.byTurn.slice(rollout.turns.filter((turn) => !turn.results.length).length + (rollout.turns.at(-1)?.results.length ? 1 : 0));
   return [
-    node("p", { className: "quiet" }, node("a", { href: `#${encodeURIComponent(rollout.anchor)}`, textContent: `${rollout.task} / ${data.models[rollout.model]} / ${rollout.run}` })),
+    node("p", { className: "quiet", textContent: `${rollout.task} / ${data.models[rollout.model]} / ${rollout.run}` }),
     node("p", {}, marked(MARKS[rolloutOutcome(rollout, metric)]), ` ${figures(scores) || "no score"}`,
       node("span", { className: "quiet", textContent: `  ·  ${rollout.turns.length} turns, ${failures} of ${calls.length} calls failed  ·  ended by ${rollout.ended}` })),
     rollout.problem ? node("p", {}, node("em", { textContent: rollout.problem })) : null,
-    parted(rollout, data, ids),
     node("h4", { textContent: "Conversation" }), ...conversation(rollout),
     node("p", { className: "end" }, node("b", { textContent: `Ended by ${rollout.ended}. ` }), data.endings[rollout.ended] ?? ""),
     missing.length ? node("p", { className: "quiet", textContent: `Turns of the user's that were not reached: ${missing.map((one) => figures(one)).join(" | ")}` }) : null,
@@ -392,7 +322,6 @@ function rolloutDetail(rollout, data, metric, ids) {
 
 function rollouts(place, data) {
   const items = data.rollouts.map((one) => readRollout(one, data));
-  const ids = new Set(items.map((one) => one.anchor));
   const chosen = { model: -1, metric: 0, outcome: "any", ended: "", task: "", text: "" };
   const ended = [...new Set(items.map((one) => one.ended))].sort(), tasks = [...new Set(items.map((one) => one.task))].sort();
   const said = (one) => [one.question, one.problem, ...one.turns.flatMap((turn) => [turn.text, turn.user ?? "", ...turn.results.map(([text]) => text)])];
@@ -404,8 +333,7 @@ function rollouts(place, data) {
       && (!chosen.text || one.task.toLowerCase().includes(chosen.text) || said(one).some((text) => text.toLowerCase().includes(chosen.text))),
     marks: (one) => MARKS[rolloutOutcome(one, chosen.metric)],
     title: (one) => `${data.models[one.model]}, ${one.run}: ${one.question}`,
-    detail: (one) => rolloutDetail(one, data, chosen.metric, ids),
-    failed: (one) => one.failed,
+    detail: (one) => rolloutDetail(one, data, chosen.metric),
     counted: (count) => `${count} of ${items.length} rollouts, the worst first.${data.metrics.length ? `  Marks: by ${data.metrics[chosen.metric]}.` : ""}`,
     filters: (choose) => [
       ...(data.models.length > 1 ? [select("model", [[-1, "any model"], ...data.models.map((name, at) => [at, name])], -1, (value) => choose({ model: Number(value) }))] : []),

@@ -18,6 +18,7 @@ from agentlite.report.packing import (
     packed_tool,
 )
 from agentlite.report.read_run import Json, ReportedEvaluation, WorkspaceRun
+from agentlite.report.tables import Table
 from agentlite.scoring.metrics.figures import TITLES
 from agentlite.scoring.metrics.step_metrics import WRONG_KINDS
 
@@ -32,23 +33,6 @@ class PredictionRows(NamedTuple):
 
     records: dict[str, Record]
     by_step: dict[Step, dict[str, list[Row]]]
-
-
-class Confused(NamedTuple):
-    """An expected tool, and how often each tool was called for it, by model."""
-
-    name: str
-    called: dict[str, Counter[str]]
-
-    @property
-    def wrong(self) -> int:
-        return sum(counts.total() - counts[self.name] for counts in self.called.values())
-
-    def instead(self, model: str) -> list[tuple[str, int]]:
-        """The three tools most often called in its place."""
-        counts = self.called[model].copy()
-        del counts[self.name]
-        return counts.most_common(3)
 
 
 def read_answers(run: WorkspaceRun, evaluation: ReportedEvaluation) -> PredictionRows:
@@ -69,12 +53,11 @@ def read_answers(run: WorkspaceRun, evaluation: ReportedEvaluation) -> Predictio
     return PredictionRows({row["id"]: from_row(row) for row in rows if row["id"] in names}, by_step)
 
 
-def confusion(answers: PredictionRows, models: Sequence[str]) -> list[Confused]:
-    """Every expected tool, and "no call" where none was expected, the most often confused first.
-
-    An expected tool has been called for itself, or else another one for it that was not expected.
+def confusion(answers: PredictionRows, models: Sequence[str]) -> Table:
+    """A row for every expected tool, and for "no call" where none was expected: how often it was
+    called, and what was called in its place, by model. Those that were confused most come first.
     """
-    tools: dict[str, Confused] = {}
+    tools: dict[str, dict[str, Counter[str]]] = {}
     for step, by_model in answers.by_step.items():
         if not (record := answers.records.get(step.record_id)):
             continue
@@ -88,10 +71,22 @@ def confusion(answers: PredictionRows, models: Sequence[str]) -> list[Confused]:
             pairs = [(name, name) for name in (expected & called).elements()]
             pairs += zip_longest((expected - called).elements(), (called - expected).elements())
             for wanted, instead in pairs or [("", "")]:
-                name, called_by = wanted or NO_CALL, {model: Counter[str]() for model in models}
-                tool = tools.setdefault(name, Confused(name, called_by))
-                tool.called[model][instead or blank] += 1
-    return sorted(tools.values(), key=lambda tool: (-tool.wrong, tool.name))
+                by = tools.setdefault(wanted or NO_CALL, {name: Counter() for name in models})
+                by[model][instead or blank] += 1
+    wrong = {
+        name: sum(counts.total() - counts[name] for counts in by.values())
+        for name, by in tools.items()
+    }
+    order = sorted(tools, key=lambda name: (-wrong[name], name))
+    rows = [[name, *(_called(name, tools[name][model]) for model in models)] for name in order]
+    return Table("", ["right tool", *models], rows)
+
+
+def _called(name: str, counts: Counter[str]) -> str:
+    """With the three tools that were called most often in its place."""
+    others = [(other, count) for other, count in counts.most_common(4) if other != name][:3]
+    instead = [f"{other} × {count}" if count > 1 else other for other, count in others]
+    return ", ".join([f"{counts[name]} of {counts.total()}", *instead])
 
 
 def pack_predictions(

@@ -19,9 +19,6 @@ from agentlite.workspace.stage_folder import Plan, StoredStage
 
 Json = dict[str, Any]
 
-# in the order of the report; the tools of `prep --retrieve` come from a retriever
-KINDS = [name for name in STAGES if name != "eval"]
-KINDS.insert(KINDS.index("retriever") + 1, "prep --retrieve")
 # the files of a stage that a report shows; of an evaluation it shows all
 SHOWN = (
     "metrics.jsonl",
@@ -43,10 +40,8 @@ class ReportedStage(StoredStage, frozen=True):
         return self.folder.name
 
     @property
-    def kind(self) -> str:
-        """Its command; a `prep` whose tools come from a retriever is run after that one."""
-        retrieves = self.plan.command == "prep" and self.settings.get("retrieve")
-        return "prep --retrieve" if retrieves else self.plan.command
+    def command(self) -> str:
+        return self.plan.command
 
     @property
     def settings(self) -> Json:
@@ -66,10 +61,9 @@ class ReportedStage(StoredStage, frozen=True):
 
     def is_given(self, key: str) -> bool:
         """Whether a setting is not the default."""
-        command = self.plan.command
-        if command not in COMMANDS or key not in fields(command):
+        if self.command not in COMMANDS or key not in fields(self.command):
             return False
-        usual = msgspec.json.decode(msgspec.json.encode(default(command, key)))  # as in a plan
+        usual = msgspec.json.decode(msgspec.json.encode(default(self.command, key)))  # as in a plan
         return bool(self.settings[key] != usual)
 
     def json(self, name: str) -> Json:
@@ -123,8 +117,8 @@ class ReportedEvaluation(Struct, frozen=True, dict=True):
 
 
 class WorkspaceRun(Struct, frozen=True):
-    """All stages of a workspace, in the order in which they are run. `unread`: a sentence for each
-    stage that is not finished or cannot be trusted, and for each whose shown files were changed.
+    """All stages of a workspace, in the order in which they were begun. `unread`: a sentence for
+    each that is not finished or cannot be trusted, and for each whose shown files were changed.
     """
 
     folder: Path
@@ -138,14 +132,6 @@ class WorkspaceRun(Struct, frozen=True):
 
     def stage(self, name: object) -> ReportedStage | None:
         return next((stage for stage in self.stages if stage.name == name), None)
-
-    def is_bfcl(self, evaluation: ReportedEvaluation) -> bool:
-        """Whether its plans or figures name BFCL as a source of the prompts."""
-        named: list[Any] = [[one.settings, one.inputs] for one in evaluation.models.values()]
-        named += [one.get("by", {}).get("source", {}) for one in evaluation.metrics.values()]
-        if prepared := self.stage(evaluation.name) or self.stage("prep"):
-            named.append(prepared.settings)
-        return "bfcl:" in json.dumps(named)
 
 
 def read_run(folder: Path) -> WorkspaceRun:
@@ -167,8 +153,8 @@ def read_run(folder: Path) -> WorkspaceRun:
         for pattern in ("*", "*/*/*")
     )
     stages = [ReportedStage(**structs.asdict(stage)) for stage in stored if stage.plan]
-    stages = [stage for stage in stages if stage.kind in KINDS]
-    stages.sort(key=lambda stage: (KINDS.index(stage.kind), stage.name))
+    stages = [stage for stage in stages if stage.command in STAGES and stage.command != "eval"]
+    stages.sort(key=lambda stage: (stage.begun, stage.name))
     unread = [_why_unread(stage) for stage in stored if stage.plan is None]
     unread += [_why_unread(stage, SHOWN) for stage in stages]
     evaluated: dict[Path, list[StoredStage]] = {}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentlite.core.console import print_table
-from agentlite.report.tables import Table
+from agentlite.report.tables import Table, in_words
 from agentlite.scoring.metrics.ranking import headline
 
 VIEWS = {
@@ -58,12 +58,6 @@ def differences(figures: Mapping[str, Any]) -> list[dict[str, object]]:
         for row in figures["differences"]
         if row["first"] in BASELINES
     ]
-
-
-def in_words(row: dict[str, Any]) -> str:
-    noise = "" if row["beyond_noise"] else ", within noise"
-    mean, low, high = (f"{100 * row[name]:+.1f}" for name in ("mean", "low", "high"))
-    return f"{row['metric']}: {row['second']} {mean} [{low}, {high}] over {row['first']}{noise}"
 
 
 def best_in_words(figures: Mapping[str, Any]) -> str:

@@ -1,15 +1,14 @@
-"""A report's tables, and its figures and sentences as text: both reports print the same."""
+"""A report's tables, and its figures and sentences as text: page and screen print the same."""
 
 import json
 import math
 import re
-import shlex
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import msgspec
 
-from agentlite.report.read_run import Json, ReportedEvaluation, ReportedStage
+from agentlite.report.read_run import Json, ReportedEvaluation
 from agentlite.scoring.metrics import dialogs
 from agentlite.scoring.metrics.figures import COUNTS, GROUPS, LearnedBefore
 from agentlite.scoring.metrics.step_metrics import METRICS, WRONG_KINDS
@@ -26,22 +25,9 @@ SLICES = {
     "ended": "By what ended the rollout",
     "difficulty": "By difficulty: as the records say, or by the expected calls",
 }
-BFCL_SENTENCE = (
-    "Splitting BFCL into train and test shows that the pipeline works; it is not a leaderboard "
-    "score."
-)
-MEAN_SENTENCE = (
-    "Each figure is a mean with its 95 % interval and the number of prompts or dialogs it was "
-    "measured on."
-)
 NO_EVALUATION = "No evaluation is finished."
-ALL_READABLE = "None: every answer could be read."
-WRONG_SENTENCE = (
-    "An answer with several mistakes counts once, as the first kind in this order that it has."
-)
 # a figure that a model's metrics.json does not name at all; one that is null there was not measured
 ABSENT = "-"
-FILTERS = ("as_table", "as_list", "escaped", "described", "in_words")  # of report.md.jinja
 Rows = list[tuple[list[str], Json]]  # the labels of each row, and its figures by name
 
 
@@ -144,22 +130,22 @@ def groups(metrics: dict[str, Json]) -> dict[str, Table]:
     ]
     tables = {}
     for group in in_order(GROUPS, present):
-        rows = [([model], _flat(figures.get(group) or {})) for model, figures in metrics.items()]
+        rows = [([model], flat(figures.get(group) or {})) for model, figures in metrics.items()]
         title, known = GROUPS.get(group, (_words(group).capitalize(), {}))
         names = [name for _, figures in rows for name in figures if name != "count"]
         tables[group] = table_of(title, ["model"], rows, in_order(known, names))
     return tables
 
 
-def _flat(figures: Json) -> Json:
+def flat(figures: Json) -> Json:
     """Figures of figures as one row: `{"live": {"simple": 1}}` -> `{"live simple": 1}`."""
-    flat: Json = {}
+    row: Json = {}
     for name, figure in figures.items():
         if isinstance(figure, dict) and not is_summary(figure):
-            flat |= {f"{_words(name)} {inner}": value for inner, value in _flat(figure).items()}
+            row |= {f"{_words(name)} {inner}": value for inner, value in flat(figure).items()}
         else:
-            flat[name] = figure
-    return flat
+            row[name] = figure
+    return row
 
 
 def _words(name: str) -> str:
@@ -269,13 +255,9 @@ def differences(evaluation: ReportedEvaluation) -> list[Json]:
     return sorted(rows, key=lambda row: rank.get(row["metric"], len(rank)))
 
 
-def outdated(evaluation: ReportedEvaluation) -> str:
-    """A sentence if the models were compared, but not as they are now; "" otherwise."""
-    if evaluation.is_current or not evaluation.compared.get("differences"):
-        return ""
-    named = " ".join(f"--model {shlex.quote(model)}" for model in evaluation.compared["models"])
-    changed = "Predictions have changed since the models were compared."
-    return f"{changed} Run `agentlite eval {named}` again."
+def outdated(evaluation: ReportedEvaluation) -> bool:
+    """Whether the models were compared, but not as they are now."""
+    return not evaluation.is_current and bool(evaluation.compared.get("differences"))
 
 
 def gain(row: Json) -> str:
@@ -301,35 +283,3 @@ def verdict(row: Json) -> str:
 def in_words(row: Json) -> str:
     models = f"{row['second']} over {row['first']}"
     return f"{row['metric']}: {models} {gain(row)} {reach(row)}, {verdict(row)}."
-
-
-# --- Markdown ---
-
-
-def as_table(rows: Iterable[list[str]]) -> str:
-    head, *body = ([escaped(text) for text in row] for row in rows)
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body))
-
-
-def as_list(sentences: Iterable[str]) -> str:
-    return "\n".join(f"- {escaped(sentence)}" for sentence in sentences)
-
-
-def escaped(text: str) -> str:
-    """Text on one line, escaped, so that a table shows it as it is."""
-    return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
-
-
-def described(stage: ReportedStage) -> str:
-    """A stage in a few lines: settings, digests of its inputs (its lineage), versions, figures."""
-    values = {
-        "settings": stage.settings,
-        "inputs": stage.inputs,
-        "versions": stage.plan.versions,
-        "figures": stage.figures,
-    }
-    lines = [f"- {key}: {escaped(listed(value))}" for key, value in values.items() if value]
-    if stage.done:
-        lines.append(f"- seconds: {stage.done.seconds:.0f}")
-    title = f"**{escaped(stage.name)}**{'' if stage.done else ' (not finished)'}"
-    return "\n".join([title, "", *lines])

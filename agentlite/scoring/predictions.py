@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from agentlite.core.errors import UserError
 from agentlite.core.records import (
     Call,
     GreedyAnswer,
@@ -170,11 +169,6 @@ def read_predictions(path: Path) -> Iterator[Prediction]:
 
 
 def read_scores(folder: Path) -> Scores:
-    """The metrics of each step and each dialog, from the folder of an evaluated model. Raises
-    UserError 2 for one that an earlier version wrote.
-    """
-    if not (folder / "dialogs.jsonl").exists():
-        fix = "Run that eval again with --force."
-        raise UserError("an earlier version wrote it.", fix, location=str(folder))
+    """The metrics of each step and each dialog, from the folder of an evaluated model."""
     whole = (Dialog(**row) for row in read_rows(folder / "dialogs.jsonl"))
     return scores(list(read_predictions(folder / "predictions.jsonl")), list(whole))

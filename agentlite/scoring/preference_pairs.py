@@ -43,51 +43,23 @@ class PairRule(NamedTuple):
     gold: bool = False
 
 
-class ScoredCandidate(msgspec.Struct, frozen=True, gc=False):
-    """A candidate with its stripped text; `scores`: an index into the distinct scores of all
-    candidates.
-    """
+class ScoredCandidate(NamedTuple):
+    """A candidate with its stripped text and its components."""
 
     candidate: Candidate
     text: str
-    scores: int
+    components: Mapping[str, float]
 
     @property
     def length(self) -> int:
         return len(self.candidate.text)
 
 
-class Rivals(NamedTuple):
-    """The candidates of a step, by sample: the sampled ones, those of them with a text, and the
-    gold where it may be chosen.
-    """
+class ScoredStep(NamedTuple):
+    """The candidates of a step, by sample, and the gold where it may be chosen."""
 
     sampled: list[ScoredCandidate]
-    not_empty: list[ScoredCandidate]
     gold: list[ScoredCandidate]
-
-
-class ScoredSteps(NamedTuple):
-    """Steps for any number of weightings: candidates with equal components share one entry of
-    `scores`, so that each distinct one is summed once per weighting.
-    """
-
-    steps: list[Rivals]
-    scores: list[Mapping[str, float]]
-
-    def totals(self, weights: Mapping[str, float]) -> list[int]:
-        """The total of each distinct score, in billionths."""
-        counted = {name: weight for name, weight in weights.items() if weight}
-        for name in counted if self.scores else ():
-            if name not in self.scores[0]:
-                raise UserError(
-                    f"the candidates have no score for '{name}'.",
-                    "It compares answers with gold, and their prompts have none: set its weight to "
-                    "0, as --config recipes/no-gold.yaml does."
-                    if name in WEIGHTS
-                    else "Leave its weight out, or name its function: --rewards FILE.py:FUNCTION.",
-                )
-        return [round(total(score, counted) * UNIT) for score in self.scores]
 
 
 class PairChoice(NamedTuple):
@@ -129,60 +101,40 @@ def gold_candidates(prompts: Iterable[Prompt]) -> Iterator[Candidate]:
 
 def group(
     candidates: Iterable[Candidate], scores: Mapping[CandidateKey, Score], rule: PairRule
-) -> ScoredSteps:
-    """The scored candidates of every step, with what is the same for every weighting; a step
-    without a scored candidate stays. All are scored by the same components.
+) -> list[ScoredStep]:
+    """The scored candidates of every step; a step without a scored candidate stays. All are scored
+    by the same components.
     """
     by_step: dict[Step, list[ScoredCandidate]] = {}
-    distinct: list[Mapping[str, float]] = []
-    indices: dict[tuple[float, ...], int] = {}
     for candidate in candidates:
         of_step = by_step.setdefault(candidate.step, [])
         score = scores.get(candidate.key)
-        if score is None or score.error:
-            continue
-        components = score.components
-        first = distinct[0] if distinct else components
-        if other := components.keys() ^ first.keys():
-            raise UserError(
-                f"scored by other components than the candidates before: "
-                f"{', '.join(sorted(other))}.",
-                "Score all of them with the same --rewards.",
-                location=f"record {candidate.record_id}, turn {candidate.turn}, "
-                f"{candidate.model}, sample {candidate.sample}",
-            )
-        index = indices.setdefault(tuple(map(components.__getitem__, first)), len(distinct))
-        if index == len(distinct):
-            distinct.append(components)
-        of_step.append(ScoredCandidate(candidate, candidate.text.strip(), index))
-    if rule.gold and distinct and "exact" not in distinct[0]:
+        if score and not score.error:
+            of_step.append(ScoredCandidate(candidate, candidate.text.strip(), score.components))
+    if rule.gold and any(
+        of_step and "exact" not in of_step[0].components for of_step in by_step.values()
+    ):
         raise UserError(
             "prompts have no gold that could be chosen.", "Leave --gold out.", location="--gold"
         )
     steps = []
     for of_step in by_step.values():
-        of_step.sort(key=_sample_order)
+        # ties go to the lowest sample, in whatever order the candidates were read
+        of_step.sort(
+            key=lambda one: (one.candidate.sample, one.candidate.model, one.candidate.protocol)
+        )
         sampled = [one for one in of_step if one.candidate.model != GOLD]
-        failed = rule.gold and all(distinct[one.scores]["exact"] < 1 for one in sampled)
+        failed = rule.gold and all(one.components["exact"] < 1 for one in sampled)
         gold = [one for one in of_step if failed and one.candidate.model == GOLD and one.text]
-        # the very same list if no text is empty, as usual: its totals are then looked up once
-        all_speak = all(one.text for one in sampled)
-        not_empty = sampled if all_speak else [one for one in sampled if one.text]
-        steps.append(Rivals(sampled, not_empty, gold))
-    return ScoredSteps(steps, distinct)
-
-
-def _sample_order(scored: ScoredCandidate) -> tuple[int, str, str]:
-    """Ties go to the lowest sample, in whatever order the candidates were read."""
-    candidate = scored.candidate
-    return candidate.sample, candidate.model, candidate.protocol
+        steps.append(ScoredStep(sampled, gold))
+    return steps
 
 
 def build_pairs(
-    scored: ScoredSteps, weights: Mapping[str, float], rule: PairRule
+    steps: Sequence[ScoredStep], weights: Mapping[str, float], rule: PairRule
 ) -> tuple[list[PreferencePair], dict[str, int]]:
     """One pair per step, or the reason why there is none: how many steps have each."""
-    made = list(choices(scored, weights, rule))
+    made = list(choices(steps, weights, rule))
     return [choice.pair for choice in made if isinstance(choice, PairChoice)], count_reasons(made)
 
 
@@ -196,10 +148,11 @@ def count_reasons(made: Iterable[PairChoice | Reason]) -> dict[str, int]:
 
 
 def choices(
-    scored: ScoredSteps, weights: Mapping[str, float], rule: PairRule
+    steps: Sequence[ScoredStep], weights: Mapping[str, float], rule: PairRule
 ) -> Iterator[PairChoice | Reason]:
     """The pair of each step, or why it has none; in order."""
-    totals = scored.totals(weights)
+    counted = {name: weight for name, weight in weights.items() if weight}
+    _refuse_unscored(steps, counted)
     # at least 1: equal totals are never a pair; half a unit less: the margin itself is enough,
     # however it was rounded
     least = max(1, rule.margin * UNIT - 0.5)
@@ -207,54 +160,67 @@ def choices(
     # `balance` each step takes the pair that brings it nearest to 0, so that length alone does not
     # tell chosen from rejected. It depends on the order of the steps.
     lean = 0
-
-    def best(
-        better: Sequence[ScoredCandidate], worse: Sequence[ScoredCandidate]
-    ) -> PairChoice | None:
-        """The pair with the widest margin, or with `balance` the one that brings `lean` nearest to
-        0; None if no pair has the least margin.
-        """
-        if not better or not worse:
-            return None
-        highs = [totals[one.scores] for one in better]
-        lows = highs if worse is better else [totals[one.scores] for one in worse]
-        high, low = max(highs), min(lows)
-        if high - low < least:
-            return None
-        # The first best and the first worst are the answer unless their texts are equal: no pair
-        # of these lists has a wider margin. Only otherwise are all pairs compared.
-        chosen, rejected = better[highs.index(high)], worse[lows.index(low)]
-        if chosen.text != rejected.text and not rule.balance:
-            return PairChoice(chosen, rejected, high, low)
-        # sorted by balance, then by the widest margin, then by the first samples
-        admissible = [
-            (abs(lean + one.length - other.length) if rule.balance else 0, low - high, i, j)
-            for i, (one, high) in enumerate(zip(better, highs, strict=True))
-            for j, (other, low) in enumerate(zip(worse, lows, strict=True))
-            if high - low >= least and one.text != other.text
-        ]
-        if not admissible:
-            return None
-        *_, i, j = min(admissible)
-        return PairChoice(better[i], worse[j], highs[i], lows[j])
-
-    for step in scored.steps:
-        choice = best(step.gold, step.sampled) or best(step.not_empty, step.sampled)
+    for step in steps:
+        sampled, gold = (
+            [(round(total(one.components, counted) * UNIT), one) for one in of_step]
+            for of_step in step
+        )
+        speaking = [(high, one) for high, one in sampled if one.text]
+        to_even_out = lean if rule.balance else None
+        choice = _best(gold, sampled, least, to_even_out)
+        choice = choice or _best(speaking, sampled, least, to_even_out)
         if choice:
             lean += choice.chosen.length - choice.rejected.length
-        yield choice or _reason([(totals[one.scores], one.text) for one in step.sampled], least)
+        yield choice or _reason([(high, one.text) for high, one in sampled], least)
+
+
+def _refuse_unscored(steps: Sequence[ScoredStep], weights: Mapping[str, float]) -> None:
+    """Raises UserError 2 for a weight of what the candidates have no score for."""
+    scored = next((one.components for step in steps for one in step.sampled), weights)
+    for name in (name for name in weights if name not in scored):
+        raise UserError(
+            f"the candidates have no score for '{name}'.",
+            "It compares answers with gold, and their prompts have none: set its weight to 0, as "
+            "--config recipes/no-gold.yaml does."
+            if name in WEIGHTS
+            else "Leave its weight out, or name its function: --rewards FILE.py:FUNCTION.",
+        )
+
+
+def _best(
+    better: Sequence[tuple[int, ScoredCandidate]],
+    worse: Sequence[tuple[int, ScoredCandidate]],
+    least: float,
+    lean: int | None,
+) -> PairChoice | None:
+    """The pair with the widest margin, then of the first samples; or, where there is a `lean`, the
+    one that brings it nearest to 0. None if no pair has the least margin.
+    """
+    highest = max((high for high, _ in better), default=0)
+    if not worse or highest - min(low for low, _ in worse) < least:
+        return None
+    admissible = [
+        (0 if lean is None else abs(lean + one.length - other.length), low - high, i, j)
+        for i, (high, one) in enumerate(better)
+        for j, (low, other) in enumerate(worse)
+        if high - low >= least and one.text != other.text
+    ]
+    if not admissible:
+        return None
+    *_, i, j = min(admissible)
+    return PairChoice(better[i][1], worse[j][1], better[i][0], worse[j][0])
 
 
 def _reason(sampled: Sequence[tuple[int, str]], least: float) -> Reason:
     """Why no pair can be made of these totals and texts."""
+    totals, texts = {total for total, _ in sampled}, {text for _, text in sampled}
     if len(sampled) < 2:
         return "failed"
-    if len({text for _, text in sampled}) == 1:
+    if len(texts) == 1:
         return "same text"
-    spread = max(sampled)[0] - min(sampled)[0]
-    if spread == 0:
+    if len(totals) == 1:
         return "same score"
-    wide = spread >= least and any(
+    wide = any(
         high - low >= least and one != other for high, one in sampled for low, other in sampled
     )
     return "empty text" if wide else "small margin"

@@ -1,8 +1,7 @@
-"""Many weightings of the same candidates side by side, and what their components tell."""
+"""Many weightings of the same candidates side by side."""
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
-from statistics import fmean, stdev
+from statistics import fmean
 
 from msgspec import Struct
 
@@ -10,7 +9,7 @@ from agentlite.scoring.preference_pairs import (
     PairChoice,
     PairRule,
     Reason,
-    ScoredSteps,
+    ScoredStep,
     choices,
     count_reasons,
 )
@@ -38,35 +37,16 @@ class WeightingRow(Struct, frozen=True, kw_only=True):
     no_pair: dict[str, int]
 
 
-class ComponentFigures(Struct, frozen=True):
-    """`std`: of the sample; `differs`: the share of steps in which candidates differ in it."""
-
-    weight: float
-    mean: float | None
-    std: float | None
-    differs: float
-
-
-class ComponentsReport(Struct, frozen=True, kw_only=True):
-    """What the components of the sampled candidates tell; the gold is left out.
-
-    `constant`: the components that never differ within a step: their weights have no effect.
-    """
-
-    steps: int
-    candidates: int
-    components: dict[str, ComponentFigures]
-    constant: list[str]
-
-
 def compare_weightings(
-    scored: ScoredSteps, weightings: Mapping[str, Mapping[str, float]], rule: PairRule
+    steps: Sequence[ScoredStep],
+    weightings: Mapping[str, Mapping[str, float]],
+    rule: PairRule,
 ) -> list[WeightingRow]:
     """One row per weighting, in order."""
     first: list[PairChoice | Reason] = []
     rows = []
     for name, weights in weightings.items():
-        made = list(choices(scored, weights, rule))
+        made = list(choices(steps, weights, rule))
         first = first or made
         flipped = gained = lost = 0
         for here, there in zip(made, first, strict=True):
@@ -85,8 +65,8 @@ def compare_weightings(
             gained=gained,
             lost=lost,
             mean_margin=fmean(pair.margin for pair in pairs) if pairs else 0.0,
-            chosen=_mean_components([scored.scores[pair.chosen.scores] for pair in pairs]),
-            rejected=_mean_components([scored.scores[pair.rejected.scores] for pair in pairs]),
+            chosen=_mean_components([pair.chosen.components for pair in pairs]),
+            rejected=_mean_components([pair.rejected.components for pair in pairs]),
             no_pair=count_reasons(made),
         )
         rows.append(row)
@@ -99,35 +79,15 @@ def _mean_components(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
     }
 
 
-def report_components(scored: ScoredSteps, weights: Mapping[str, float]) -> ComponentsReport:
-    components: dict[str, ComponentFigures] = {}
-    compared = sum(len(step.sampled) > 1 for step in scored.steps)
-    for name in scored.scores[0] if scored.scores else ():
-        by_step = [
-            [scored.scores[one.scores][name] for one in step.sampled] for step in scored.steps
-        ]
-        values = [*chain.from_iterable(by_step)]
-        differing = sum(len({*of_step}) > 1 for of_step in by_step)
-        components[name] = ComponentFigures(
-            weights.get(name, 0.0),
-            fmean(values) if values else None,
-            stdev(values) if len(values) > 1 else None,
-            differing / compared if compared else 0.0,
-        )
-    return ComponentsReport(
-        steps=len(scored.steps),
-        candidates=sum(len(step.sampled) for step in scored.steps),
-        components=components,
-        constant=[name for name, component in components.items() if not component.differs],
-    )
-
-
-def sentences(report: ComponentsReport) -> list[str]:
-    """Which components with a weight decide nothing, for a terminal."""
-    constant = [name for name in report.constant if report.components[name].weight]
-    if not constant:
+def constant(steps: Sequence[ScoredStep], weights: Mapping[str, float]) -> list[str]:
+    """A sentence on the components that are the same for all candidates of a step."""
+    names = [
+        name
+        for name in weights
+        if weights[name]
+        and all(len({one.components[name] for one in step.sampled}) < 2 for step in steps)
+    ]
+    if not steps or not names:
         return []
-    *others, last = constant
-    names = f"{', '.join(others)} and {last}" if others else last
-    verb, weights = ("are", "their weights decide") if others else ("is", "its weight decides")
-    return [f"{names} {verb} the same for all candidates of a step: {weights} nothing."]
+    same = ", ".join(names)
+    return [f"the same for all candidates of a step, so that their weights decide nothing: {same}"]

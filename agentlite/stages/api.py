@@ -27,7 +27,7 @@ from agentlite.workspace.stage_folder import DEFAULT_RUN, Result, RunTarget
 
 Text = str | os.PathLike[str]
 # what commands write into a workspace by a name of their own, and which of them does
-TAKEN = {"eval": "eval", "report.html": "report", "report.md": "report"}
+TAKEN = {"eval": "eval", "report.html": "report"}
 
 
 def call(command: str, run: Text | None, options: dict[str, Any]) -> Result:

@@ -47,7 +47,7 @@ from agentlite.rendering.protocols.prompt_template import (
 )
 from agentlite.rendering.template import Template
 from agentlite.retrieval.rankers import words
-from agentlite.scoring.judge.llm_judge import VERDICTS, item_at, judge
+from agentlite.scoring.judge.llm_judge import VERDICTS, item_at, score_items
 from agentlite.scoring.metrics.confidence import Summary, summary
 from agentlite.stages.frame import Figures, Files, Work, plan_of, run_stage
 from agentlite.stages.teacher import (
@@ -409,7 +409,7 @@ def _measure(
         item_at(place, asked[place], asked[place].turns[0], text) for place, text in texts.items()
     ]
     with console.progress("templates: scores", len(items)) as advance:
-        result = judge(items, judging, folder / VERDICTS, advance=advance)
+        result = score_items(items, judging, folder / VERDICTS, advance=advance)
     if len(result.unanswered) > settings.max_failures * len(items):
         refuse_unanswered(result.unanswered, len(items), "--judge-endpoint", "")
     scores = {

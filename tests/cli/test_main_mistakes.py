@@ -64,7 +64,6 @@ MISTAKES = [
     ),
     Mistake("pairs --model smollm2-135m --weights exct=1", 2, "Did you mean 'exact'?"),
     Mistake("dpo", 2, "Run `agentlite pairs` first"),
-    Mistake("runs --rm sftt", 2, "In runs/default there are: "),
 ]
 
 

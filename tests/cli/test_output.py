@@ -84,17 +84,6 @@ def test_eval_shows_its_main_figures_in_plain_words_and_all_on_request(capsys):
     assert [name for name in every if name not in full] == [] and "--all" not in full
 
 
-def test_a_dry_run_of_eval_says_what_is_missing_for_each_model(capsys):
-    figures = {
-        "sft": {"prompts": 9, "missing": 4, "memory_gib": {"total": 1.5}},
-        "others": {"prompts": 9, "missing": 0, "memory_gib": {}},
-    }
-    out, _ = shown(Result("eval", "dry run", "f", figures, [], 0.0), capsys)
-    lines = cells(out)
-    assert ["model", "prompts", "missing", "memory,", "GiB"] in lines
-    assert ["sft", "9", "4", "1.5"] in lines and ["others", "9", "0", "-"] in lines
-
-
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [

@@ -1,6 +1,4 @@
-"""agentlite.report: report.html says what report.md says, keeps models' texts as text, and stays
-small.
-"""
+"""agentlite.report: the page has every figure, and keeps models' texts as text."""
 
 import base64
 import html
@@ -19,6 +17,7 @@ from support.generated_run import stage, write_run
 from agentlite.core.records import Parsed
 from agentlite.report import write_report
 from agentlite.report.charts import charts
+from agentlite.report.tables import gain, interval, mean, reach, verdict
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 
@@ -54,16 +53,17 @@ def packed(page):
 
 
 @pytest.mark.long
-def test_every_figure_of_the_markdown_stands_in_the_page(run):
-    text, markdown = seen(read_page(run)), (run / "report.md").read_text(encoding="utf-8")
-    tables = [line for line in markdown.splitlines() if line.startswith("|") and "---" not in line]
-    cells = {cell.strip() for line in tables for cell in re.split(r"(?<!\\)\|", line)[1:-1]}
-    assert len(cells) > 30 and not [cell for cell in cells if cell.replace("\\", "") not in text]
-    differences = re.findall(
-        r"^- (\w+): (\w+) over (\w+) (.* points \[.*?\]), (.*)\.$", markdown, re.MULTILINE
-    )
-    assert differences and all(
-        f"{gain} {verdict}" in text for _, _, _, gain, verdict in differences
+def test_every_figure_stands_in_the_page(run):
+    text = seen(read_page(run))
+    for path in run.glob("eval/prep/*/metrics.json"):
+        metrics = json.loads(path.read_text(encoding="utf-8"))
+        groups = [metrics[name] for name in ("metrics", "dialogs", "timing", "tools")]
+        figures = [one for group in groups for one in group.values() if isinstance(one, dict)]
+        assert len(figures) > 15
+        assert all(f"{mean(one)} {interval(one)}" in text for one in figures)
+    compared = json.loads((run / "eval/prep/compare.json").read_text(encoding="utf-8"))
+    assert compared["differences"] and all(
+        f"{gain(row)} {reach(row)} {verdict(row)}" in text for row in compared["differences"]
     )
 
 

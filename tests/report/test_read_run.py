@@ -106,7 +106,7 @@ def test_answers_come_with_the_records_of_the_very_file_they_were_asked_from(tmp
     assert read_answers(run, run.evaluations[0]).records == {}
 
 
-def test_both_reports_are_written_whole(tmp_path, disk_calls):
-    assert write_report(tmp_path) == tmp_path / "report.md"
+def test_the_page_is_written_whole(tmp_path, disk_calls):
+    assert write_report(tmp_path) == tmp_path / "report.html"
     renamed = [call.split()[-1] for call in disk_calls if call.startswith("rename")]
-    assert renamed == ["report.html", "report.md"]
+    assert renamed == ["report.html"]

@@ -1,20 +1,15 @@
-"""How figures are written in both reports, which sections report.md has, and that its tables hold
-any text.
-"""
+"""How figures are written, and what is said of an evaluation that was not read."""
 
 from support.generated_run import stage
 
-from agentlite.report import reports, tables
+from agentlite.report import page, tables
 from agentlite.report.read_run import read_run
-from agentlite.report.tables import BFCL_SENTENCE, NO_EVALUATION, Table, as_table
+from agentlite.report.tables import NO_EVALUATION, Table
 
 
 def test_a_wide_table_is_turned_and_a_cell_stays_a_cell():
     table = Table("t", ["model", "of", "a", "b"], [["m", "x", 1, 2], ["n", "y", 3, 4]], 2)
     assert table.turned.cells == [["", "m x", "n y"], ["a", "1", "3"], ["b", "2", "4"]]
-    assert as_table([["a|b", "c"], ["<x>\ny", "\\"]]) == (
-        "| a\\|b | c |\n| --- | --- |\n| &lt;x> y | \\\\ |"
-    )
 
 
 def test_a_count_is_a_number_also_where_it_lies_between_0_and_1():
@@ -32,24 +27,14 @@ def test_a_count_is_a_number_also_where_it_lies_between_0_and_1():
     assert tables.gain({**row, "metric": "tool_errors"}) == "+50.0 points"
 
 
-FIGURE = {"mean": 0.5, "low": 0.25, "high": 0.75, "count": 4}
-
-
-def made(folder, command, settings=None, metrics=None, rows=None, figures=None):
-    plan = {"command": command, "settings": settings or {}, "inputs": {}}
-    stage(folder, plan, rows or {}, figures or {}, metrics)
-
-
-def markdown(run):
-    return reports(read_run(run))["report.md"]
-
-
 def test_an_evaluation_of_which_nothing_was_read_is_named_with_its_reason_alone(tmp_path):
-    made(tmp_path / "eval" / "prep" / "m", "eval", metrics={"metrics": {"exact_call": FIGURE}})
-    whole = markdown(tmp_path)
-    assert NO_EVALUATION not in whole and "| m | 50.0 % [25.0, 75.0] n=4 |" in whole
-    assert "### Paired differences" not in whole and "### Rollouts" not in whole
-    (tmp_path / "eval" / "prep" / "m" / "done.json").unlink()
-    text = markdown(tmp_path)
-    assert NO_EVALUATION in text and "### " not in text and BFCL_SENTENCE not in text
-    assert "## Evaluation on prep\n\nNot finished, so not read: m." in text
+    figure = {"mean": 0.5, "low": 0.25, "high": 0.75, "count": 4}
+    plan = {"command": "eval", "settings": {}, "inputs": {}}
+    folder = tmp_path / "eval" / "prep" / "m"
+    stage(folder, plan, {}, {}, {"metrics": {"exact_call": figure}})
+    whole = page(read_run(tmp_path))
+    assert NO_EVALUATION not in whole and "<b>50.0 %</b>" in whole
+    (folder / "done.json").unlink()
+    text = page(read_run(tmp_path))
+    assert NO_EVALUATION in text and "<section" not in text
+    assert "Not finished, so not read: m." in text

@@ -21,8 +21,7 @@ from agentlite.scoring.preference_pairs import (
 )
 from agentlite.scoring.weight_sweep import (
     compare_weightings,
-    report_components,
-    sentences,
+    constant,
 )
 
 WEIGHTS = {"exact": 0.5, "efficiency": 0.2, "wrong_tool": -0.3}
@@ -238,24 +237,13 @@ def test_a_step_whose_arguments_are_not_known_has_no_gold_candidate():
     ]
 
 
-def test_a_component_is_described_by_its_spread_over_the_sample_alone():
+def test_a_component_that_is_the_same_within_every_step_decides_nothing():
     steps = [
-        [said("a", exact=1.0), said("b"), said("gold", GOLD, exact=1.0)],
+        [said("a", exact=1.0), said("b"), said("gold", GOLD, wrong_tool=1.0)],
         [said("c", exact=0.5)],  # alone: it cannot differ
-        [said("d", exact=0.5), said("e", exact=0.5)],
     ]
-    report = report_components(grouped(*steps), {"exact": 0.5, "wrong_tool": -1.0})
-    assert (report.steps, report.candidates) == (3, 5)
-    assert msgspec.structs.asdict(report.components["exact"]) == {
-        "weight": 0.5,
-        "mean": 0.5,
-        "std": pytest.approx((0.5 / 4) ** 0.5),
-        "differs": 0.5,
-    }
-    assert report.components["efficiency"].weight == 0.0
-    assert report.constant == ["efficiency", "wrong_tool", "missed_call"]
-    assert sentences(report) == [
-        "wrong_tool is the same for all candidates of a step: its weight decides nothing."
+    assert constant(grouped(*steps), {"exact": 0.5, "wrong_tool": -1.0, "missed_call": 0.0}) == [
+        "the same for all candidates of a step, so that their weights decide nothing: wrong_tool"
     ]
 
 

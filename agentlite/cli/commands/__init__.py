@@ -40,7 +40,6 @@ agentlite plan --config-json config.json --command dpo --json
         """
 agentlite runs
 agentlite runs runs/* --json
-agentlite runs --rm sft
 """,
         "list ls status",
     ),

@@ -1,7 +1,6 @@
 """`agentlite chat`: talk to a model in a terminal or a pipe; the dialog is a row for prep."""
 
 import json
-import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -62,13 +61,12 @@ def chat(options: ChatOptions) -> None:
         model.load()
         stream = sys.stderr if options.as_json else sys.stdout
         tell = partial(print, end="", file=stream, flush=True)
-        prompter = Prompter(run)
-        talk = prompter.talk = ChatSession(model, offered, prompter.result, tell, _note)
-        if sys.stdin.isatty():
-            _note("/help lists the commands, which work at every prompt; Ctrl-D ends")
+        talk = ChatSession(model, offered, partial(_result, run), tell, _note)
+        decoding = Decoding(options.max_new_tokens, options.temperature, seed=options.seed)
         try:
-            decoding = Decoding(options.max_new_tokens, options.temperature, seed=options.seed)
-            _talk(prompter, talk, decoding)
+            while (line := _read("you> ")) is not None:
+                if line.strip():
+                    talk.say(line, decoding)
         finally:
             if options.save and talk.messages:
                 _save(talk, options.save)
@@ -77,103 +75,24 @@ def chat(options: ChatOptions) -> None:
                 click.echo(json.dumps(dialog, ensure_ascii=False))
 
 
-def _talk(prompter: "Prompter", talk: Any, decoding: Any) -> None:
-    from agentlite.deploy.chat_session import GivenUp
+def _result(run: Callable[["Call"], str] | None, call: "Call") -> str:
+    """What `run` gives for a call, or the person types. Raises UserError 2 where the input ends."""
+    from agentlite.core.errors import UserError
+    from agentlite.core.records import plain
 
-    while True:
-        in_turn = False
-        try:
-            line = prompter.line("you> ")
-            if line is None:
-                return
-            if line.strip():
-                in_turn = True
-                talk.say(line, decoding)
-        except GivenUp as given_up:
-            if given_up.command == "/quit":
-                return
-            if in_turn:  # it is taken back already
-                _note("this turn is taken back")
-            if given_up.command == "/reset":
-                talk.messages.clear()
-                _note("a new dialog")
-            elif not in_turn:
-                _note("taken back" if talk.undo() else "there is nothing to take back")
-
-
-HELP = {
-    "/help": "lists these commands",
-    "/tools": "shows what the model may call",
-    "/prompt": "shows what the model is shown",
-    "/undo": "takes the last turn back, or the one that waits for a result",
-    "/reset": "begins a new dialog",
-    "/quit": "ends, as Ctrl-D does",
-}
-LEAVING = ("/undo", "/reset", "/quit")  # these end a turn that is under way
-COMMAND_LINE = re.compile(r"(/[A-Za-z?][\w-]*)(?:\s|$)")
-
-
-class Prompter:
-    """The lines that a person types, at either prompt, without those that are commands. `run`:
-    gives the result of a call; None where the person types it.
-    """
-
-    def __init__(self, run: Callable[["Call"], str] | None = None):
-        self.run = run
-        self.talk: Any = None
-
-    def line(self, prompt: str) -> str | None:
-        """The next line that is not a command; None at the end. Raises GivenUp for a command
-        that ends the turn.
-        """
-        from agentlite.deploy.chat_session import GivenUp
-
-        while (line := _read(prompt)) is not None:
-            if line.startswith("//"):
-                return line[1:]
-            if not (typed := COMMAND_LINE.match(line)):
-                return line
-            if typed[1] in LEAVING:
-                raise GivenUp(typed[1])
-            _note(self._answer(typed[1]))
-        return None
-
-    def _answer(self, command: str) -> str:
-        from agentlite.core.errors import RowError, nearest
-
-        if command == "/help":
-            lines = [f"{name:<8} {text}" for name, text in HELP.items()]
-            return "\n".join([*lines, "//text   sends /text"])
-        if command == "/tools":
-            tools = [json.dumps(tool, ensure_ascii=False) for tool in self.talk.tools]
-            return "\n".join(tools) or "none"
-        if command == "/prompt":
-            try:
-                return str(self.talk.prompt())
-            except RowError as error:
-                return error.reason
-        fix = nearest(command, HELP, other="")
-        every = f"Known: {', '.join(HELP)}. //{command[1:]} sends it as a text"
-        return " ".join(filter(None, [f"no command '{command}'.", fix, every]))
-
-    def result(self, call: "Call") -> str:
-        """Of a call. Raises UserError 2 where it has to be typed and the input ends."""
-        from agentlite.core.errors import UserError
-        from agentlite.core.records import plain
-
-        if self.run:
-            result = self.run(call)
-            _note(f"result: {result}")
-            return result
-        name = f"{call.name}({plain(call.arguments)})"
-        line = self.line(f"result of {name}> ")
-        if line is None:
-            raise UserError(
-                f"the input ends where the result of {name} is expected.",
-                "Add a line for it, or --exec FILE.",
-                location="stdin",
-            )
-        return line
+    if run:
+        result = run(call)
+        _note(f"result: {result}")
+        return result
+    name = f"{call.name}({plain(call.arguments)})"
+    line = _read(f"result of {name}> ")
+    if line is None:
+        raise UserError(
+            f"the input ends where the result of {name} is expected.",
+            "Add a line for it, or --exec FILE.",
+            location="stdin",
+        )
+    return line
 
 
 def _read(prompt: str) -> str | None:

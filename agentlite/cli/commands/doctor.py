@@ -12,10 +12,9 @@ import sysconfig
 import time
 import urllib.error
 import urllib.request
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -26,22 +25,20 @@ from agentlite.cli.options import RunOptions
 from agentlite.config import gpu_profiles, resolve
 from agentlite.config.gpu_profiles import AUTO, CPU, DRIVERS, GPU, is_hidden, is_too_old
 from agentlite.config.pipeline import TRAINERS
-from agentlite.config.settings import CPU_MODEL
 from agentlite.config.torch_builds import best_for
 from agentlite.core.console import hidden, print_table
-from agentlite.core.errors import UserError, for_this_python
+from agentlite.core.errors import for_this_python
 from agentlite.engine.planning.choose import auto_settings, set_already
 from agentlite.engine.planning.estimate import RowLengths, plan
 from agentlite.engine.planning.gpus import machine_of
 from agentlite.engine.planning.model_shape import PUBLISHED, shape_of
 from agentlite.workspace.digests import cache_folder
-from agentlite.workspace.embedded_files import embedded_file
 
-PYTHONS = ((3, 11), (3, 15))  # from, below: as pyproject.toml has it
+if TYPE_CHECKING:
+    from packaging.specifiers import SpecifierSet
+
 WITH_CUDA = ("bitsandbytes",)
-# many environments have these for something else
-WITHOUT_TRAIN = ("pyarrow", "gguf", "accelerate", "datasets")
-LITTLE_MEMORY, LITTLE_DISK, NO_DISK = 6, 10, 1  # GB
+LITTLE_DISK, NO_DISK = 10, 1  # GB
 GB = 1e9
 HEADERS = Path(sysconfig.get_path("include")) / "Python.h"
 
@@ -81,24 +78,19 @@ def findings(run: Path) -> list[Finding]:
 
 def python(facts: Facts) -> Iterator[Finding]:
     found = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
-    if PYTHONS[0] <= sys.version_info[:2] < PYTHONS[1]:
-        yield Finding("python", "ok", found)
-    else:
-        yield Finding("python", "problem", found, "Take one from 3.11 to 3.14.")
+    yield Finding("python", "ok", found)
 
 
 def installed(facts: Facts) -> Iterator[Finding]:
     """Without the extra `train` much works; with half of it, training does not."""
-    by_extra = named()
-    ours = f"agentlite {version('agentlite') or 'in a checkout, not installed'}"
-    training = [name for name in by_extra["train"] if facts.card or name not in WITH_CUDA]
-    needed = by_extra[""] + training
+    needed = [name for name in requirements("agentlite") if facts.card or name not in WITH_CUDA]
     missing = [name for name in needed if not version(name)]
-    install = for_this_python(f"pip install -c {tested_file()} 'agentlite[train]'")
-    fix = f"bash scripts/setup.sh (in a checkout), or {install}"
+    ours = f"agentlite {version('agentlite') or 'in a checkout, not installed'}"
+    extra = install("'agentlite[train]'")
+    fix = f"bash scripts/setup.sh (in a checkout), or {extra}"
     if not missing:
         yield Finding("packages", "ok", f"{ours}, and all {len(needed)} packages that it needs")
-    elif set(training) - set(missing) <= set(WITHOUT_TRAIN):
+    elif "torch" in missing:
         works = "prep, eval --predictions, pairs --from and reports work"
         detail = f"{ours} without the extra `train`: {works}; what needs a model does not"
         yield Finding("packages", "warning", detail, fix)
@@ -108,17 +100,11 @@ def installed(facts: Facts) -> Iterator[Finding]:
 
 def releases(facts: Facts) -> Iterator[Finding]:
     """Of what agentlite and Unsloth ask for: the releases that they do not take."""
-    from packaging.requirements import Requirement
-
     for owner in filter(version, ("agentlite", "unsloth")):
-        for line in importlib.metadata.requires(owner) or ():
-            needed = Requirement(line)
-            is_asked = not needed.marker or needed.marker.evaluate({"extra": "train"})
-            found = version(needed.name) if is_asked else ""
-            if found and not needed.specifier.contains(found, prereleases=True):
-                detail = f"{found}: {owner} takes {needed.specifier}"
-                fix = for_this_python(f"pip install -c {tested_file()} {needed.name}")
-                yield Finding(needed.name, "problem", detail, fix)
+        for name, taken in requirements(owner).items():
+            found = version(name)
+            if found and not taken.contains(found, prereleases=True):
+                yield Finding(name, "problem", f"{found}: {owner} takes {taken}", install(name))
 
 
 def torch(facts: Facts) -> Iterator[Finding]:
@@ -128,9 +114,7 @@ def torch(facts: Facts) -> Iterator[Finding]:
         return
     cuda = int(cuda_of_torch().partition(".")[0] or 0)
     text = f"{found}, built for {f'CUDA {cuda}' if cuda else 'the CPU'}"
-    again = "scripts/setup.sh"
-    if facts.card and facts.driver:
-        again = best_for(facts.card, facts.driver)
+    again = best_for(facts.card, facts.driver) if facts.card and facts.driver else ""
     if facts.card and not cuda:
         yield Finding("torch", "problem", f"{text}: the GPU is not used", again)
     elif facts.card and facts.driver and is_too_old(facts.driver, cuda):
@@ -158,19 +142,23 @@ def cuda_of_torch() -> str:
     return found[1] if found else ""
 
 
-def named() -> dict[str, list[str]]:
-    """The packages that agentlite asks for, by extra; under "" those that it always needs."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for line in importlib.metadata.requires("agentlite") or ():
-        extra = re.search(r"""extra == ['"](\w+)['"]""", line)
-        found[extra[1] if extra else ""] += re.findall(r"^[\w.-]+", line)
-    return found
+def requirements(package: str) -> dict[str, "SpecifierSet"]:
+    """What a package asks for, with its extra `train`, and the releases that it takes."""
+    from packaging.requirements import Requirement
+
+    needed = map(Requirement, importlib.metadata.requires(package) or ())
+    return {
+        one.name: one.specifier
+        for one in needed
+        if not one.marker or one.marker.evaluate({"extra": "train"})
+    }
 
 
-def tested_file() -> Path:
-    """constraints.txt: beside the package in a checkout, inside it in a wheel."""
+def install(package: str) -> str:
+    """With constraints.txt: beside the package in a checkout, inside it in a wheel."""
     inside = Path(__file__).parents[2] / "constraints.txt"
-    return inside if inside.exists() else inside.parent.parent / inside.name
+    tested = inside if inside.exists() else inside.parent.parent / inside.name
+    return for_this_python(f"pip install -c {tested} {package}")
 
 
 # --- the machine
@@ -187,50 +175,22 @@ def gpu(facts: Facts) -> Iterator[Finding]:
         fix = "To use it: unset CUDA_VISIBLE_DEVICES"
         yield Finding("gpu", "warning", "hidden by CUDA_VISIBLE_DEVICES", fix)
     else:
-        yield Finding(
-            "gpu",
-            "problem",
-            "nvidia-smi is there, and fails or does not say what the GPU can compute",
-            "Run nvidia-smi and do as it says: mostly, install the driver again (525 or newer). If "
-            "no GPU is to be used: export CUDA_VISIBLE_DEVICES=-1",
-        )
-
-
-def memory(facts: Facts) -> Iterator[Finding]:
-    total, meminfo = machine_of("cpu").capacity / GB, Path("/proc/meminfo")
-    text = meminfo.read_text(encoding="utf-8") if meminfo.exists() else ""
-    available = re.search(r"MemAvailable:\s+(\d+)", text)
-    free = min(total, int(available[1]) * 1024 / GB) if available else total
-    found = f"{free:.1f} of {total:.1f} GB available"
-    if free >= LITTLE_MEMORY:
-        yield Finding("memory", "ok", found)
-    else:
-        fix = "Close what else is running; take a small batch_size and max_length."
-        yield Finding("memory", "warning", found, fix)
+        detail = "nvidia-smi is there, and fails or does not say what the GPU can compute"
+        fix = "Run nvidia-smi and do as it says: mostly, install the driver again (525 or newer)."
+        yield Finding("gpu", "problem", detail, fix)
 
 
 def disk(facts: Facts) -> Iterator[Finding]:
-    """A finding for each disk, and for each folder that cannot be written."""
+    """A finding for each disk."""
     hub = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
-    places = {
-        "workspace": (facts.run, "--run FOLDER"),
-        "cache": (cache_folder(), "AGENTLITE_CACHE=FOLDER"),
-        "models of the hub": (Path(hub), "HF_HOME=FOLDER"),
-    }
-    disks: dict[int, list[str]] = defaultdict(list)
-    free: dict[int, float] = {}
-    for name, (place, instead) in places.items():
+    places = {"workspace": facts.run, "cache": cache_folder(), "models of the hub": Path(hub)}
+    disks: dict[float, list[str]] = {}
+    for name, place in places.items():
         above = (place.absolute(), *place.absolute().parents)
         folder = next(path for path in above if path.exists())
-        device = folder.stat().st_dev
-        disks[device].append(name)
-        free.setdefault(device, shutil.disk_usage(folder).free / GB)
-        if not os.access(folder, os.W_OK):
-            detail = f"{folder} cannot be written: {name}"
-            yield Finding("disk", "problem", detail, f"Name another folder: {instead}")
-    for device, names in disks.items():
-        left = free[device]
-        found = f"{left:.{0 if left >= LITTLE_DISK else 1}f} GB free for {', '.join(names)}"
+        disks.setdefault(shutil.disk_usage(folder).free / GB, []).append(name)
+    for left, names in disks.items():
+        found = f"{left:.0f} GB free for {', '.join(names)}"
         if left >= LITTLE_DISK:
             yield Finding("disk", "ok", found)
         else:
@@ -281,27 +241,13 @@ def trains(facts: Facts) -> Iterator[Finding]:
 # --- models
 
 
-def embedded(facts: Facts) -> Iterator[Finding]:
-    try:
-        embedded_file(CPU_MODEL)
-    except UserError as error:
-        yield Finding("embedded model", "warning", error.problem, error.fix)
-        return
-    there = any((cache_folder() / "models").glob(f"{CPU_MODEL}-*/model.safetensors"))
-    ready = "ready" if there else "made ready when it is first used"
-    yield Finding("embedded model", "ok", f"{CPU_MODEL}, {ready}")
-
-
 def hub(facts: Facts) -> Iterator[Finding]:
     from huggingface_hub.constants import ENDPOINT, HF_HUB_OFFLINE
 
     if HF_HUB_OFFLINE:
         yield Finding("hub", "ok", "not asked: offline (HF_HUB_OFFLINE)")
     elif why := why_unreached(ENDPOINT):
-        fix = (
-            "Behind a proxy, set HTTPS_PROXY; HF_ENDPOINT names a mirror. Without it: "
-            "smollm2-135m, or the folder of a model."
-        )
+        fix = "Behind a proxy, set HTTPS_PROXY; HF_ENDPOINT names a mirror."
         yield Finding("hub", "warning", f"no answer from {ENDPOINT} ({why})", fix)
     else:
         yield Finding("hub", "ok", f"{ENDPOINT} answers")
@@ -310,12 +256,12 @@ def hub(facts: Facts) -> Iterator[Finding]:
 def why_unreached(url: str) -> str:
     """Why a server does not answer in a second; "" if it does, whatever it says."""
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=1):
-            return ""
+        urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=1).close()
     except urllib.error.HTTPError:
-        return ""
+        pass
     except (OSError, ValueError) as error:
         return " ".join(str(getattr(error, "reason", error)).split())
+    return ""
 
 
 CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
@@ -324,11 +270,9 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     releases,
     torch,
     gpu,
-    memory,
     disk,
     compiler,
     trains,
-    embedded,
     hub,
 )
 

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -9,42 +10,22 @@ from agentlite.cli.help_page import Command
 from agentlite.cli.options import CommandOptions
 from agentlite.config.fields import ARGUMENT
 from agentlite.config.metavars import Folder
-from agentlite.core.errors import DISK, UserError
-from agentlite.core.row_files import replacing
+from agentlite.core.errors import UserError
 
 STARTER = Path(__file__).parent.parent / "starter"
 
 
 def fill(folder: Path) -> list[str]:
-    """The names of the files it writes. Raises UserError 2 for a folder that is in use, 74 where it
-    cannot write.
-    """
-    if folder.exists() and not folder.is_dir():
-        raise UserError("is a file.", "Name a new folder.", location=str(folder))
+    """The names of the files it writes. Raises UserError 2 for a folder that is in use."""
     there = sorted(path.name for path in folder.glob("[!.]*"))
     if there:
         names = ", ".join(there[:4]) + (f" and {len(there) - 4} more" if there[4:] else "")
         fix = "Name a new folder: nothing is overwritten."
         raise UserError(f"is not empty: it holds {names}.", fix, location=str(folder))
-    written: list[Path] = []
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for path in sorted(path for path in STARTER.iterdir() if path.is_file()):
-            written.append(folder / path.name)
-            with replacing(written[-1]) as file:
-                file.write(path.read_bytes())
-    except (OSError, UserError) as error:
-        for path in written:  # or the next try would find the folder in use
-            path.unlink(missing_ok=True)
-        fix = "Name a folder that you may write to, on a disk with space."
-        reason = error.__cause__ or error
-        raise UserError(
-            f"cannot write: {getattr(reason, 'strerror', reason)}.",
-            fix,
-            location=str(folder),
-            exit_code=DISK,
-        ) from error
-    return [path.name for path in written]
+    shutil.copytree(
+        STARTER, folder, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True
+    )
+    return sorted(path.name for path in STARTER.iterdir() if path.is_file())
 
 
 class InitOptions(CommandOptions, frozen=True, kw_only=True):

@@ -23,12 +23,12 @@ class ReportOptions(RunOptions, frozen=True, kw_only=True):
 
 
 def report(options: ReportOptions) -> None:
-    """Writes report.html and report.md; prints the result of each evaluation, and the path."""
+    """Writes report.html; prints the result of each evaluation, and the path."""
     folder = Path(options.run)
     stages_of(folder)
     evaluations = read_run(folder).evaluations
     with folder_lock.in_turn(folder):
-        page = write_report(folder).with_suffix(".html")
+        page = write_report(folder)
     sentences = {
         one.name: headline(one.metrics, differences(one)) for one in evaluations if one.models
     }

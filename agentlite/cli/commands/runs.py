@@ -1,4 +1,4 @@
-"""`agentlite runs`: a line for each stage of a workspace; --rm frees disk."""
+"""`agentlite runs`: a line for each stage of a workspace."""
 
 import shlex
 from pathlib import Path
@@ -7,41 +7,21 @@ from typing import Annotated
 import msgspec
 
 from agentlite.cli.help_page import Command
-from agentlite.cli.options import WORKSPACE, RunOptions
-from agentlite.cli.run_listing import Freed, ListedStage, free, in_time, in_words, inventory
-from agentlite.config.fields import ARGUMENT, Flag
-from agentlite.config.metavars import Folder, StageName
+from agentlite.cli.options import RunOptions
+from agentlite.cli.run_listing import CHECKPOINTS, in_time, in_words, inventory
+from agentlite.config.fields import ARGUMENT
+from agentlite.config.metavars import Folder
 from agentlite.core.console import print_table
-from agentlite.workspace.stage_folder import DEFAULT_RUN
 
 
 class RunsOptions(RunOptions, frozen=True, kw_only=True):
     folders: Annotated[tuple[Folder, ...], ARGUMENT] = ()
-    names: Annotated[tuple[StageName, ...], Flag(name="--rm", repeat=True), WORKSPACE] = ()
-    """free the checkpoints of a finished stage; its results stay"""
 
 
 def runs(options: RunsOptions) -> None:
-    """Prints the stages, or what was freed."""
     workspaces = [Path(folder) for folder in options.folders or (options.run,)]
-    if names := options.names:
-        freed = [row for folder in workspaces for row in free(folder, names)]
-        _print_freed(freed, options.as_json)
-    else:
-        _print_stages([row for folder in workspaces for row in inventory(folder)], options.as_json)
-
-
-def _print_freed(freed: list[Freed], as_json: bool) -> None:
-    if as_json:
-        summary = {"command": "runs", "freed": freed, "bytes": sum(stage.bytes for stage in freed)}
-        print(msgspec.json.encode(summary).decode())
-        return
-    for stage in freed:
-        print(f"{stage.run}/{stage.stage}: {in_bytes(stage.bytes) or 'nothing'} freed")
-
-
-def _print_stages(stages: list[ListedStage], as_json: bool) -> None:
-    if as_json:
+    stages = [row for folder in workspaces for row in inventory(folder)]
+    if options.as_json:
         print(msgspec.json.encode({"command": "runs", "stages": stages}).decode())
         return
     several = len({stage.run for stage in stages}) > 1
@@ -60,10 +40,10 @@ def _print_stages(stages: list[ListedStage], as_json: bool) -> None:
     idle = [stage for stage in stages if stage.state == "done" and stage.checkpoint_bytes]
     if idle:
         count = in_bytes(sum(stage.checkpoint_bytes for stage in idle))
-        where = "" if several or idle[0].run == DEFAULT_RUN else f"{shlex.quote(idle[0].run)} "
-        names = " ".join(f"--rm {shlex.quote(stage.stage)}" for stage in idle)
-        what = f":\n  agentlite runs {where}{names}" if not several else ""
-        print(f"{count} are checkpoints of finished stages, which nothing needs any more{what}")
+        folders = [Path(stage.run, stage.stage, CHECKPOINTS) for stage in idle]
+        names = " ".join(shlex.quote(str(folder)) for folder in folders)
+        print(f"{count} are checkpoints of finished stages, which nothing needs any more:")
+        print(f"  rm -r {names}")
 
 
 def in_bytes(count: float) -> str:

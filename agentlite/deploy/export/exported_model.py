@@ -114,9 +114,7 @@ def find_subject(name: str, run: Path) -> ExportedModel:
             evaluations.append(
                 ReportedEvaluation(evaluation.folder, shown, [], evaluation.compared)
             )
-    of_bfcl = "bfcl:" in json.dumps([stage.settings for stage in stages]) or any(
-        map(workspace.is_bfcl, evaluations)
-    )
+    of_bfcl = "bfcl:" in json.dumps([stage.settings for stage in stages])
     return ExportedModel(
         folder.name, source, template, mixture, models, length, stages, evaluations, of_bfcl
     )

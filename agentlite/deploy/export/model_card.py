@@ -1,6 +1,6 @@
 """The README.md of an export: what it is, what it was made of and how it scored."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from agentlite.rendering.protocols import hermes
 from agentlite.rendering.renderer import span_text
 from agentlite.report import tables
 from agentlite.report.read_run import ReportedEvaluation, ReportedStage
-from agentlite.report.tables import as_table, described
 from agentlite.workspace.stage_folder import versions
 
 TEMPLATE = Path(__file__).with_name("model_card.jinja")
@@ -56,7 +55,6 @@ def card(title: str, kind: str, weights: str, subject: ExportedModel, proof: Pro
         native=native,
         examples=[_example(protocol, subject) for protocol in protocols],
         proof=proof,
-        tables=tables,
         evaluations=[_figures(evaluation) for evaluation in subject.evaluations],
         stages=[block for stage in subject.stages for block in _made_by(stage)],
     )
@@ -86,7 +84,7 @@ def _figures(evaluation: ReportedEvaluation) -> dict[str, Any]:
     return {
         "name": evaluation.name,
         "out": f" ({out})" if out != "eval" else "",
-        "tables": [as_table(table.turned.cells) for table in shown if table],
+        "tables": [_as_table(table.turned.cells) for table in shown if table],
     }
 
 
@@ -104,9 +102,9 @@ def _made_by(stage: ReportedStage) -> Iterator[str]:
     }
     done = replace(stage.done, figures=figures) if stage.done else None
     plan = replace(stage.plan, settings=settings, inputs=inputs)
-    yield described(replace(stage, plan=plan, done=done))
+    yield _described(replace(stage, plan=plan, done=done))
     if files := digests([stage]).get(stage.name):
-        yield as_table([["file", "sha256"], *map(list, files.items())])
+        yield _as_table([["file", "sha256"], *map(list, files.items())])
 
 
 def digests(stages: list[ReportedStage]) -> dict[str, dict[str, str]]:
@@ -114,3 +112,26 @@ def digests(stages: list[ReportedStage]) -> dict[str, dict[str, str]]:
     return {
         stage.name: stage.outputs for stage in stages if stage.plan.command in ("prep", "pairs")
     }
+
+
+def _as_table(rows: Iterable[list[str]]) -> str:
+    head, *body = ([_escaped(text) for text in row] for row in rows)
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body))
+
+
+def _escaped(text: str) -> str:
+    """Text on one line, escaped, so that a table shows it as it is."""
+    return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+
+
+def _described(stage: ReportedStage) -> str:
+    """A stage in a few lines: settings, digests of its inputs (its lineage), versions, figures."""
+    values = {
+        "settings": stage.settings,
+        "inputs": stage.inputs,
+        "versions": stage.plan.versions,
+        "figures": stage.figures,
+    }
+    lines = [f"- {key}: {_escaped(tables.listed(one))}" for key, one in values.items() if one]
+    seconds = [f"- seconds: {stage.done.seconds:.0f}"] if stage.done else []
+    return "\n".join([f"**{_escaped(stage.name)}**", "", *lines, *seconds])

@@ -4,7 +4,7 @@ import csv
 import io
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import permutations
 from pathlib import Path
 from statistics import fmean
@@ -92,74 +92,42 @@ def _cell(text: str) -> str:
 
 
 def read_key(sheet: Path) -> SheetKey:
-    path = key_path(sheet)
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=SheetKey, strict=False)
-    except OSError as error:
-        fix = "It was written beside the sheet: put it back there."
-        raise UserError(f"cannot be read: {error.strerror}.", fix, location=str(path)) from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        problem = f"not the key of a sheet ({error})."
-        raise UserError(problem, "Write the sheet again.", location=str(path)) from error
+    return msgspec.json.decode(key_path(sheet).read_bytes(), type=SheetKey, strict=False)
 
 
 def read_scores(sheet: Path, key: SheetKey) -> dict[str, int]:
     """What one rater gave, by row. Raises UserError for a row that is missing, twice, unknown, or
     without a score.
     """
-    scores: dict[str, int] = {}
-    whole = "Give every row a whole number from 0 to 5."
-    for place, cells in _rows(sheet):
-        row, written = cells["row"].strip(), cells["score"].strip()
-        if row not in key.rows:
-            known = f"Known are {min(key.rows)} to {max(key.rows)}."
-            raise UserError(f"{row!r} is not a row of this sheet.", known, location=place)
-        if row in scores:
-            raise UserError(f"{row} appears twice.", "Leave one of them.", location=place)
-        if written.removesuffix(".0") not in map(str, RUBRIC):
-            problem = f"{written!r} is not a score of {row}" if written else f"{row} has no score"
-            raise UserError(f"{problem}.", whole, location=place)
-        scores[row] = int(written.removesuffix(".0"))
-    if missing := sorted(set(key.rows) - set(scores)):
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        fix = "A rater scores every row of the sheet."
-        raise UserError(f"{missing[0]}{more} missing.", fix, location=str(sheet))
-    return scores
-
-
-def _rows(sheet: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """Each row that holds anything, with the line that it begins on."""
     try:
-        text = sheet.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        fix = "Give the file that the rater filled in."
-        raise UserError(f"cannot be read: {error.strerror}.", fix, location=str(sheet)) from error
+        text = sheet.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         fix = "Save the sheet as `CSV UTF-8`."
         raise UserError("not UTF-8.", fix, location=str(sheet)) from error
+    scores: dict[str, int] = {}
     delimiter = max(DELIMITERS, key=text.partition("\n")[0].count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-    names = [name.strip().lower() for name in next(reader, [])]
-    if not {"row", "score"} <= set(names):
-        problem = "the columns row and score are not there."
-        fix = "Leave the first line as it was written."
-        raise UserError(problem, fix, location=f"{sheet}:1")
-    begins = reader.line_num + 1
-    for cells in reader:
-        place, begins = f"{sheet}:{begins}", reader.line_num + 1
-        if any(cell.strip() for cell in cells):
-            cells += [""] * (len(names) - len(cells))
-            yield place, dict(zip(names, cells, strict=False))
+    for cells in csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter):
+        row, written = ((cells.get(name) or "").strip() for name in ("row", "score"))
+        if row or written:
+            number = written.removesuffix(".0")
+            if row not in key.rows or row in scores or number not in map(str, RUBRIC):
+                raise UserError(
+                    f"row {row!r} with score {written!r}: another row, a second time, or no score.",
+                    "A rater gives every row of the sheet one whole number from 0 to 5.",
+                    location=str(sheet),
+                )
+            scores[row] = int(number)
+    if missing := sorted(set(key.rows) - set(scores)):
+        problem = f"{missing[0]} and {len(missing) - 1} more have no score."
+        fix = "A rater scores every row of the sheet."
+        raise UserError(problem, fix, location=str(sheet))
+    return scores
 
 
 def read_ratings(sheet: Path, filled: Sequence[Path], seed: int) -> dict[str, Any]:
     """By model the mean score and the share of usable answers, an answer's score being the mean
-    over its raters; and how far the raters agree. Raises UserError for a sheet that is not as it
-    was.
+    over its raters; and how far the raters agree.
     """
-    if not sheet.exists():
-        fix = "Name the one that --sheet wrote."
-        raise UserError("there is no such sheet.", fix, location=f"--sheet {sheet}")
     key = read_key(sheet)
     raters = [read_scores(path, key) for path in filled]
     by_model: dict[str, list[float]] = defaultdict(list)

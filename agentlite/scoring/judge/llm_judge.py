@@ -72,12 +72,9 @@ class JudgeVerdict(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JudgeResult(NamedTuple):
-    """By item. The tokens of the run are those of all verdicts; `new_verdicts` is how many were
-    requested now.
-    """
+    """By item; and what all of them cost."""
 
     verdicts: dict[Any, JudgeVerdict]
-    new_verdicts: int
     run: JudgeRun
 
     @property
@@ -92,28 +89,25 @@ class JudgeResult(NamedTuple):
 
 
 def judge(
-    items: Sequence[Item] | Mapping[Any, list[Message]],
+    requests: Mapping[Any, list[Message]],
     endpoint: Endpoint,
     cache: Path,
     *,
-    read: Callable[[str], VerdictRead] | None = None,
+    read: Callable[[str], VerdictRead],
     parameters: Mapping[str, object] = PARAMETERS,
     leave_out: bool = False,
     begin: Callable[[int], None] = lambda rows: None,
     advance: Callable[[int], None] = lambda done: None,
 ) -> JudgeResult:
-    """Every item's verdict; new ones are appended to the file `cache` one by one, so that a killed
-    run goes on. `begin` is called before the first question, with the rows that the file will have.
-    `items` can be questions by name, and `read` how their verdicts are read.
+    """The verdict of every question, by its name; new ones are appended to the file `cache` one by
+    one, so that a killed run goes on. `begin` is called before the first question, with the rows
+    that the file will have.
 
     A verdict that cannot be read is kept and counted. An item about which the judge says nothing is
     counted and asked again next time, unless it is to be left out: then that is kept as well.
     Raises UserError for an address or a key that does not do, or when nothing answers any more.
     """
     check(endpoint, "--judge")
-    requests: Mapping[Any, list[Message]] = (
-        items if isinstance(items, Mapping) else {item.name: messages(item) for item in items}
-    )
     keys = {
         name: digest(canonical([endpoint.address, endpoint.model, request, parameters]))
         for name, request in requests.items()
@@ -128,16 +122,15 @@ def judge(
     missing = {keys[name]: request for name, request in requests.items() if keys[name] not in known}
     if missing:
         begin(len(rows) + len(missing))
-    asked, new = list(missing), 0
+    asked = list(missing)
     questions = [Question(request, parameters) for request in missing.values()]
     with Appender(cache) as file:
         # whatever ends this early, no further question is asked
-        for number, reply in ask_all([endpoint], questions):
-            verdict = known[asked[number]] = _verdict(asked[number], reply, read or read_verdict)
-            new += 1
+        for done, (number, reply) in enumerate(ask_all([endpoint], questions), 1):
+            verdict = known[asked[number]] = _verdict(asked[number], reply, read)
             if leave_out or not verdict.is_missing:
                 file.append(msgspec.structs.asdict(verdict))
-            advance(new)
+            advance(done)
     verdicts = {name: known[key] for name, key in keys.items()}
     each = [*{verdict.key: verdict for verdict in verdicts.values()}.values()]
     problems = Counter(verdict.problem for verdict in verdicts.values() if verdict.problem)
@@ -148,7 +141,7 @@ def judge(
         prompt_tokens=sum(verdict.prompt_tokens for verdict in each),
         completion_tokens=sum(verdict.completion_tokens for verdict in each),
     )
-    return JudgeResult(verdicts, new, run)
+    return JudgeResult(verdicts, run)
 
 
 def _verdict(key: str, reply: Reply, read: Callable[[str], VerdictRead]) -> JudgeVerdict:
@@ -240,6 +233,12 @@ def item_at(name: str, record: Record, turn: int, answer: str) -> Item:
     return Item(name, f"{question}\n\nTools: {tools}", answer, reference)
 
 
+def score_items(items: Sequence[Item], endpoint: Endpoint, file: Path, **how: Any) -> JudgeResult:
+    """A score of each item. `how`: see judge."""
+    questions = {item.name: messages(item) for item in items}
+    return judge(questions, endpoint, file, read=read_verdict, **how)
+
+
 def judge_metrics(
     predictions: Sequence[Prediction],
     records: Mapping[str, Record],
@@ -257,7 +256,7 @@ def judge_metrics(
     """
     answers = items(predictions, records)
     with console.progress(f"judging by {endpoint.model}", len(answers)) as advance:
-        result = judge(
+        result = score_items(
             answers,
             endpoint,
             file,

@@ -18,7 +18,7 @@ from agentlite.scoring.metrics import (
     kagentbench,
     step_metrics,
 )
-from agentlite.scoring.metrics.confidence import Summary
+from agentlite.scoring.metrics.confidence import Difference, Summary
 from agentlite.scoring.metrics.step_metrics import explained
 
 BFCL = "bfcl"  # the metric of a step that says whether BFCL's own rules accept it
@@ -113,23 +113,6 @@ class RetrievalLoss(Struct, frozen=True, kw_only=True):
     exact_call_lost_to_retrieval: Summary
     exact_call_lost_to_choosing: Summary
 
-    @property
-    def sentence(self) -> str:
-        retrieved, right, unretrieved, unchosen = (
-            f"{100 * figure.mean:.1f} %"
-            for figure in (
-                self.retrieved,
-                self.tool_selection_accuracy,
-                self.tool_selection_accuracy_lost_to_retrieval,
-                self.tool_selection_accuracy_lost_to_choosing,
-            )
-        )
-        return (
-            f"of {self.steps} steps with an expected call, {retrieved} had their tools among the "
-            f"{self.k} retrieved ({self.by}); right tool {right}: {unretrieved} lost to retrieval, "
-            f"{unchosen} to choosing"
-        )
-
 
 class LearnedBefore(Struct, frozen=True):
     """How many records were measured, and by training stage how many of them it was trained on:
@@ -189,19 +172,12 @@ class Metrics(Struct, frozen=True, kw_only=True):
     self_cognition_is: general_talk.Identity | UnsetType = UNSET
 
 
-class ModelDifference(Struct, frozen=True, kw_only=True):
-    """What the second model has over the first in one metric. See confidence.Difference."""
+class ModelDifference(Difference, frozen=True, kw_only=True):
+    """What the second model has over the first in one metric."""
 
     metric: str
     first: str
     second: str
-    mean: float
-    low: float
-    high: float
-    count: int
-    p: float
-    p_holm: float
-    beyond_noise: bool
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
@@ -270,13 +246,7 @@ def as_printed(metrics: Metrics, names: Sequence[str]) -> dict[str, Any]:
 
 
 def read_metrics(path: Path) -> Metrics:
-    """Raises UserError 2 for a file that an earlier version wrote."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Metrics)
-    except msgspec.MsgspecError as error:
-        problem = f"is not a metrics.json of this version: {error}."
-        fix = "Run that eval again with --force."
-        raise UserError(problem, fix, location=str(path)) from error
+    return msgspec.json.decode(path.read_bytes(), type=Metrics)
 
 
 # --- Conditions of `--gate tool_selection_accuracy>=0.8,forgetting<=0.02` ---

@@ -5,7 +5,6 @@ defects included: ReAct's whole input is one argument, ModelScope's answers have
 empty text is read as the one before it, and a gold that repeats the last task gets no reflection.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -16,6 +15,7 @@ from msgspec import Struct
 
 from agentlite.core.errors import UserError, need
 from agentlite.core.records import plain
+from agentlite.core.row_files import read_rows
 from agentlite.scoring.metrics.confidence import Summary, bootstrapped, redrawn, summary
 from agentlite.scoring.metrics.kagentbench_texts import (
     ANSWERS,
@@ -74,51 +74,41 @@ def read(benchmark: Path, predictions: Path) -> list[Row]:
     """
     need("KAgentBench's ROUGE", ["nltk"], "pip install 'agentlite[kagent]'", "--kagent")
     questions, answers = _by_id(benchmark, Row), _by_id(predictions, Answer)
-    for (kind, name), (place, answer) in answers.items():
-        if (kind, name) not in questions:
-            fix = "Score the predictions with the file they were made from."
-            raise UserError(f"{name} ({kind}) is not in {benchmark}.", fix, location=place)
-        texts = answer.model_predict
-        if isinstance(texts, str) != (kind == "profile"):
-            raise UserError(
-                "model_predict is one text for a profile, else an object of texts by template.",
-                "See the benchmark's own prompt_input.",
-                location=place,
-            )
-        if unknown := sorted(set(texts) - set(READERS)) if isinstance(texts, dict) else []:
-            fix = f"Known: {', '.join(READERS)}."
-            raise UserError(f"no template is called {unknown[0]}.", fix, location=place)
-    if missing := [key for key in questions if key not in answers]:
-        kind, name = missing[0]
+    if odd := sorted(questions.keys() ^ answers.keys()):
+        kind, name = odd[0]
         raise UserError(
-            f"no prediction for {name} ({kind}), and {len(missing) - 1} more.",
-            f"Predict all rows of {benchmark}.",
+            f"{name} ({kind}) stands in one of the two files only, and {len(odd) - 1} more.",
+            f"Predict all rows of {benchmark}, and no others.",
             location=str(predictions),
         )
+    for (kind, name), answer in answers.items():
+        texts = answer.model_predict
+        is_profile, is_text = kind == "profile", isinstance(texts, str)
+        if is_profile != is_text or not (is_text or {*texts} <= {*READERS}):
+            raise UserError(
+                f"model_predict of {name} ({kind}) is {'one text' if is_profile else 'an object'}.",
+                f"An object has texts by template: {', '.join(READERS)}.",
+                location=str(predictions),
+            )
     return [
-        msgspec.structs.replace(row, model_predict=answers[key][1].model_predict)
-        for key, (_, row) in questions.items()
+        msgspec.structs.replace(row, model_predict=answers[key].model_predict)
+        for key, row in questions.items()
     ]
 
 
-def _by_id(path: Path, kind: type[AnyRow]) -> dict[tuple[str, str], tuple[str, AnyRow]]:
-    """By type and id: where each row stands, and the row."""
-    rows: dict[tuple[str, str], tuple[str, AnyRow]] = {}
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
-        place, problem = f"{path}:{number}", ""
+def _by_id(path: Path, kind: type[AnyRow]) -> dict[tuple[str, str], AnyRow]:
+    """By type and id."""
+    rows: dict[tuple[str, str], AnyRow] = {}
+    for number, raw in enumerate(read_rows(path), 1):
         try:
-            row = msgspec.convert(json.loads(line), kind)
-        except msgspec.ValidationError as error:
-            problem = f"{error}."
-        except (ValueError, RecursionError) as error:
-            problem = f"not a JSON row ({error})."
-        if problem:
-            raise UserError(problem, "Give a row of KAgentBench, in UTF-8.", location=place)
-        key = row.type, str(row.id)
-        if key in rows:
+            row = msgspec.convert(raw, kind)
             problem = f"{row.id} ({row.type}) appears twice."
-            raise UserError(problem, "Leave one of them.", location=place)
-        rows[key] = place, row
+        except msgspec.ValidationError as error:
+            row, problem = None, f"{error}."
+        if row is None or (key := (row.type, str(row.id))) in rows:
+            fix = "Give each row of KAgentBench once."
+            raise UserError(problem, fix, location=f"{path}:{number}")
+        rows[key] = row
     return rows
 
 

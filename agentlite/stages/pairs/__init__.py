@@ -17,7 +17,7 @@ from agentlite.environments.trajectories import is_rollout
 from agentlite.scoring.grid_file import read_weightings
 from agentlite.scoring.preference_pairs import PairRule, build_pairs, group, write_pairs
 from agentlite.scoring.rewards.user_functions import UserFunctions
-from agentlite.scoring.weight_sweep import compare_weightings, report_components, sentences
+from agentlite.scoring.weight_sweep import compare_weightings, constant
 from agentlite.stages.frame import Figures, Work, run_stage
 from agentlite.stages.pairs.preference_files import take_recorded
 from agentlite.stages.pairs.rollouts import Rollouts
@@ -99,8 +99,7 @@ def _pair(source: CandidateSource, changed: Mapping[str, float], rule: PairRule)
     with console.waiting(f"pairs: ranking {count} {source.what}"):
         steps = group(scored.candidates, scored.scores, rule)
         pairs, reasons = build_pairs(steps, weights, rule)
-        report = report_components(steps, weights)
-    counts = {"steps": len(steps.steps), "candidates": count}
+    counts = {"steps": len(steps), "candidates": count}
     if scored.part:  # what was ranked are whole dialogs: each pair is the turn at which two part
         parted, no_pair = [], Counter({name: n for name, n in reasons.items() if n})
         for pair in pairs:
@@ -112,12 +111,10 @@ def _pair(source: CandidateSource, changed: Mapping[str, float], rule: PairRule)
         records = {record.id: record for record, _ in parted}
         write_rows(folder / "records.jsonl", map(to_row, records.values()))
         pairs, reasons = [pair for _, pair in parted], dict(no_pair)
-        counts = {"tasks": len(steps.steps), "rollouts": count, "steps": len(steps.steps)}
+        counts = {"tasks": len(steps), "rollouts": count, "steps": len(steps)}
     write_pairs(folder / "pairs.jsonl", pairs)
-    write_json(
-        folder / "stats.json", {"weights": weights, "no_pair": reasons, "components": report}
-    )
-    for sentence in sentences(report):
+    write_json(folder / "stats.json", {"weights": weights, "no_pair": reasons})
+    for sentence in constant(steps, weights):
         console.notice(f"pairs: {sentence}")
     margins = [pair.margin for pair in pairs]
     return [name for name in OUTPUTS if (folder / name).exists()], {
@@ -137,11 +134,9 @@ def _compare_grid(source: CandidateSource, grid: tuple[str, ...], rule: PairRule
     with console.waiting(f"pairs: ranking {count} by {len(weightings)} weightings"):
         steps = group(scored.candidates, scored.scores, rule)
         rows = compare_weightings(steps, weightings, rule)
-    report = report_components(steps, next(iter(weightings.values())))
     figures = {
         "weightings": msgspec.to_builtins(rows),
-        "components": msgspec.to_builtins(report),
-        "sentences": sentences(report),
+        "sentences": constant(steps, next(iter(weightings.values()))),
         "failed_rewards": scored.figures["failed_rewards"],
     }
     return Result("pairs", "compared", str(source.folder), figures, [], 0.0)

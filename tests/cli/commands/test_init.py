@@ -30,7 +30,7 @@ def test_a_folder_in_use_is_refused_and_stays_as_it_is(tmp_path):
     assert done.returncode == 2
     assert "thesis.txt" in done.stderr
     assert os.listdir(tmp_path / "weather") == ["thesis.txt"]
-    assert agentlite("init", "file", cwd=tmp_path).returncode == 2
+    assert agentlite("init", "file", cwd=tmp_path).returncode == 74
 
 
 def test_an_empty_folder_is_taken_also_the_current_one(tmp_path):

@@ -111,17 +111,17 @@ def change(rows, fields):
 
 
 BAD = {
-    "no score": (lambda rows: change(rows, {"score": " "}), "has no score", 3),
-    "a half": (lambda rows: change(rows, {"score": "4.5"}), "'4.5' is not a score", 3),
-    "twice": (lambda rows: change(rows, {"row": rows[0]["row"]}), "appears twice", 3),
-    "unknown": (lambda rows: change(rows, {"row": "r99"}), "'r99' is not a row of this sheet", 3),
-    "missing": (lambda rows: rows[1:], "missing", None),
+    "no score": (lambda rows: change(rows, {"score": " "}), "with score ''"),
+    "a half": (lambda rows: change(rows, {"score": "4.5"}), "with score '4.5'"),
+    "twice": (lambda rows: change(rows, {"row": rows[0]["row"]}), "a second time"),
+    "unknown": (lambda rows: change(rows, {"row": "r99"}), "row 'r99'"),
+    "missing": (lambda rows: rows[1:], "have no score"),
 }
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
-def test_a_sheet_that_cannot_be_counted_is_an_error_with_file_line_and_fix(bad, sheet):
-    damage, problem, line = bad
+def test_a_sheet_that_cannot_be_counted_is_an_error(bad, sheet):
+    damage, problem = bad
     rows = damage([{**row, "score": "3"} for row in cells_of(sheet)])
     path = sheet.with_name("bad.csv")
     with open(path, "w", encoding="utf-8", newline="") as file:
@@ -130,8 +130,7 @@ def test_a_sheet_that_cannot_be_counted_is_an_error_with_file_line_and_fix(bad, 
         writer.writerows(rows)
     with pytest.raises(UserError) as caught:
         read_scores(path, read_key(sheet))
-    assert problem in caught.value.problem and caught.value.fix
-    assert caught.value.location == (f"{path}:{line}" if line else str(path))
+    assert problem in caught.value.problem and caught.value.location == str(path)
 
 
 # Krippendorff, Computing Krippendorff's alpha-reliability (2011), example D: four observers, twelve

@@ -17,10 +17,10 @@ from agentlite.core.records import GOLD, Candidate, Gold, Parsed, Prediction
 from agentlite.scoring.judge.llm_judge import (
     GroupJudge,
     Item,
-    judge,
     judge_metrics,
     messages,
     read_verdict,
+    score_items,
 )
 from agentlite.scoring.rewards import Attempt, ComponentError
 
@@ -74,24 +74,24 @@ def test_a_verdict_with_text_is_paid_for_once_and_only_a_missing_one_is_asked_ag
     reply, kept, problem, cache, monkeypatch
 ):
     server = Judge(monkeypatch, reply)
-    first = judge(items(1), ENDPOINT, cache)
-    again = judge(items(1), ENDPOINT, cache)
-    assert (first.new_verdicts, again.new_verdicts) == (1, 0 if kept else 1)
-    assert len(server.requests) == 1 + again.new_verdicts
+    first = score_items(items(1), ENDPOINT, cache)
+    again = score_items(items(1), ENDPOINT, cache)
+    assert len(server.requests) == (1 if kept else 2)
     assert first.run.problems == again.run.problems == ({problem: 1} if problem else {})
-    assert first.verdicts == again.verdicts and first.run == again.run
-    assert first.run.prompt_tokens == reply.prompt_tokens
+    assert first == again
+    tokens = first.run.prompt_tokens, first.run.completion_tokens
+    assert tokens == (reply.prompt_tokens, reply.completion_tokens)
 
 
 def test_equal_answers_are_one_question_and_cost_once(cache, monkeypatch):
     server, steps = Judge(monkeypatch, GOOD), []
     twins = [Item("a", "q", "the same"), Item("b", "q", "the same"), Item("c", "q", "another")]
-    found = judge(twins, ENDPOINT, cache, advance=steps.append)
+    found = score_items(twins, ENDPOINT, cache, advance=steps.append)
     assert found.scores == {"a": 4, "b": 4, "c": 4} and steps == [1, 2]
-    assert len(server.requests) == found.new_verdicts == 2
+    assert len(server.requests) == 2
     assert (found.run.prompt_tokens, found.run.completion_tokens) == (14, 4)
     Judge(monkeypatch, Reply("Hm.", "", 7, 2))
-    found = judge(twins, ENDPOINT, cache.with_name("other.jsonl"))
+    found = score_items(twins, ENDPOINT, cache.with_name("other.jsonl"))
     assert found.run.problems == {"no score in the judge's text": 3}  # of answers
     assert (found.run.prompt_tokens, found.run.completion_tokens) == (14, 4)  # of questions
 
@@ -111,22 +111,24 @@ def test_a_score_is_a_whole_number_from_0_to_5(written, score):
 
 @pytest.mark.parametrize("changed", ["model", "parameters", "answer", "question", "reference"])
 def test_whatever_matters_is_asked_anew(changed, cache, monkeypatch):
-    Judge(monkeypatch, GOOD)
+    server = Judge(monkeypatch, GOOD)
     [first] = items(1)
-    judge([first], ENDPOINT, cache)
+    score_items([first], ENDPOINT, cache)
     item = first._replace(**{changed: "x"}) if changed in Item._fields else first
     other = ENDPOINT._replace(model="judge-2") if changed == "model" else ENDPOINT
     more = {"parameters": {"temperature": 1}} if changed == "parameters" else {}
-    assert judge([item], other, cache, **more).new_verdicts == 1
-    assert judge([item._replace(name="renamed")], other, cache, **more).new_verdicts == 0
+    score_items([item], other, cache, **more)
+    score_items([item._replace(name="renamed")], other, cache, **more)
+    assert len(server.requests) == 2
 
 
 def test_stopped_half_way_and_run_again_it_asks_only_what_is_missing(cache, monkeypatch):
-    Judge(monkeypatch, GOOD)
-    judge(items(3), ENDPOINT, cache)
+    server = Judge(monkeypatch, GOOD)
+    score_items(items(3), ENDPOINT, cache)
     kept = cache.read_bytes()
     cache.write_bytes(kept + kept[:40])  # and a line that was torn
-    assert judge(items(6), ENDPOINT, cache).new_verdicts == 3
+    score_items(items(6), ENDPOINT, cache)
+    assert len(server.requests) == 6
 
 
 def test_an_answer_cannot_close_its_marks_nor_name_its_author():

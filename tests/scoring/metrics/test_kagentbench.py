@@ -267,8 +267,8 @@ SAID = {
     "model_predict": {"ReACT": "Action: weather\nAction Input: Oslo"},
 }
 BAD = {
-    "missing": ([ROW], [], "no prediction for k1"),
-    "unknown": ([ROW], [SAID, SAID | {"id": "k2"}], "said.jsonl:2: k2 (plantooluse) is not in"),
+    "missing": ([ROW], [], "k1 (plantooluse) stands in one of the two files only"),
+    "unknown": ([ROW], [SAID, SAID | {"id": "k2"}], "k2 (plantooluse) stands in one"),
     "twice": ([ROW], [SAID, SAID], "said.jsonl:2: k1 (plantooluse) appears twice"),
     "no text": (
         [ROW],
@@ -278,12 +278,12 @@ BAD = {
     "one text for many prompts": (
         [ROW],
         [SAID | {"model_predict": "x"}],
-        "model_predict is one text",
+        "model_predict of k1 (plantooluse) is an object",
     ),
     "unknown template": (
         [ROW],
         [SAID | {"model_predict": {"ReAct": ""}}],
-        "no template is called ReAct",
+        "An object has texts by template: ReACT",
     ),
     "no gold": (
         [{"id": "k1", "type": "plantooluse"}],

@@ -148,8 +148,7 @@ def test_eval_names_the_questions_that_a_model_has_learned(
     assert 0 < count < len(asked)
     assert learned == {"records": len(asked), "by_stage": {"sft": count}}
     assert f"eval: {sentence}\n" in notices
-    for name in ("report.md", "report.html"):
-        assert (run / name).read_text(encoding="utf-8").count(sentence) == 1
+    assert (run / "report.html").read_text(encoding="utf-8").count(sentence) == 1
 
     # after --force nobody knows
     prepared("prep", seed=3, force=True)

@@ -86,7 +86,7 @@ def test_a_model_that_knows_its_name_in_english_has_half_of_it(
     assert "self_cognition.jsonl" in json.loads((folder / "done.json").read_bytes())["outputs"]
     predictions = list(read_rows(folder / "predictions.jsonl"))
     assert len(predictions) == found.figures[model]["prompts"] < len(prompts)
-    assert "Who the model says it is" in (tmp_path / "run/report.md").read_text(encoding="utf-8")
+    assert "Who the model says it is" in (tmp_path / "run/report.html").read_text(encoding="utf-8")
     # another name is another figure, without another prep
     other = evaluate(model=[model], model_name=["Raven"], **options)
     assert other.figures[model]["self_cognition"]["own_name"]["mean"] == 0
