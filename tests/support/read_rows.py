@@ -11,7 +11,7 @@ import pytest
 from support.samples import DATA
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Record, to_row
+from agentlite.core.records import to_row
 from agentlite.data.formats import Raw, read_raw, to_record
 
 EMPTY = io.BytesIO()
@@ -23,10 +23,6 @@ def from_stdin(content: bytes) -> list[Raw]:
 
 def rows_of(path: Path) -> list[Raw]:
     return list(read_raw(str(path), EMPTY))
-
-
-def record_of(name: str, row: int = 0) -> Record:
-    return to_record(rows_of(DATA / "formats" / f"{name}.jsonl")[row].value)
 
 
 def openai_dialogs() -> list[dict[str, Any]]:

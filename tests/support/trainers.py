@@ -82,15 +82,6 @@ def source(folder: Path, adapter: Path | None = None) -> Source:
     return Source("tiny", str(folder), adapter, "")
 
 
-def trained_parameters(base: Source, settings: SftSettings) -> int:
-    """Of an adapter that the settings put on the model."""
-    from agentlite.engine.adapter import add_adapter
-    from agentlite.engine.load import load, loading_of
-
-    model = add_adapter(load(base, loading_of(settings), trainable=True), settings)
-    return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
-
-
 def checkpointing(model: Any) -> list[str]:
     """How modules keep activations for the backward pass: each of the ways there are."""
     found = (getattr(module, "gradient_checkpointing", None) for module in model.modules())
