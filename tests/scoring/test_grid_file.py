@@ -47,7 +47,7 @@ def test_what_stands_in_it_says_which_kind_it_is(
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("settings: [1]", "settings: "),
+        ("settings: [1]", "$.settings"),
         ("by: dpo\nwieghts: {}", "wieghts"),
         ("by: [", "invalid YAML"),
         ("- a\n", "A grid maps settings to lists"),

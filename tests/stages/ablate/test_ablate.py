@@ -337,7 +337,7 @@ def test_settings_for_all_cells_are_passed_on_and_are_part_of_the_plan(
         ("by: eval\nsettings: {dpo.beta: [0.1, 0.2]}", "'eval' trains no model"),
         ("by: sft\nweights: {a: {}, b: {exact: 1}}", "sft has no rewards"),
         ("weights: {a: {}, b: {efficiencie: 1}}", "no component 'efficiencie'"),
-        ("weights: {a: {}, b: {exact: 1}}\nseting: {}\nsettings: {}", "seting is not known"),
+        ("weights: {a: {}, b: {exact: 1}}\nseting: {}\nsettings: {}", "unknown field `seting`"),
         ("settings: {dpo.beta: []}", "nothing to compare"),
     ],
 )
