@@ -7,6 +7,7 @@ from typing import Any
 from agentlite.config.settings import Engine
 from agentlite.core.errors import DISK, UserError
 from agentlite.engine import load_libraries
+from agentlite.engine.checkpoints import is_disk_full
 from agentlite.engine.load import explained, quantization, weights_folder
 from agentlite.rendering.template import Messages, today
 from agentlite.workspace.model_source import Source
@@ -41,7 +42,7 @@ def merge(source: Source, folder: Path, rounded_by: Engine | None = None) -> str
     try:
         model.save_pretrained(folder)
     except Exception as error:  # safetensors has its own for a full disk
-        if "No space left" not in str(error) and "os error" not in str(error):
+        if not is_disk_full(error):
             raise
         raise UserError(
             "the disk is full.",

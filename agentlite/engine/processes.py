@@ -33,18 +33,13 @@ def read_deepspeed(name: str) -> dict[str, Any]:
     """The JSON of a configuration, the user's or one that is shipped. Raises UserError 2."""
     path = find_file(name)
     try:
-        content = json.loads(path.read_bytes())
-        if not isinstance(content, dict):
-            raise ValueError("it holds something else")
-    except OSError as error:
+        return dict(json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError) as error:
         raise UserError(
-            f"cannot be read: {error.strerror}.",
+            f"cannot be read: {error}.",
             "Shipped: deepspeed/zero2.json, zero3.json, zero2_offload.json, zero3_offload.json.",
             location=str(path),
         ) from error
-    except ValueError as error:
-        raise UserError(f"is not a JSON object: {error}.", location=str(path)) from error
-    return content
 
 
 def join_deepspeed(name: str) -> dict[str, object]:
