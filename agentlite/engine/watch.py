@@ -60,7 +60,6 @@ class Journal:
     """metrics.jsonl: one row per step. A row waits until its dev loss may have come."""
 
     def __init__(self, folder: Path):
-        self.folder = folder
         self.file = Appender(folder / "metrics.jsonl")
         self.row: dict[str, Any] = {}
         self.dev = {row["step"]: row.get("dev_loss") for row in read_rows(self.file.path)}
