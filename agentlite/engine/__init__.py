@@ -3,7 +3,9 @@
 import atexit
 import os
 import shutil
+import sys
 import tempfile
+import time
 from typing import Any
 
 from agentlite.config.gpu_profiles import SWITCHES, has_gpu, keep_private
@@ -60,6 +62,10 @@ def load_libraries(engine: Engine) -> None:
         os.environ["UNSLOTH_COMPILE_LOCATION"] = folder
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     check_libraries(engine)
+    # later, nothing is loaded, and no time passes to measure in
+    is_first = "trl" not in sys.modules
+    busy = busy_seconds_of_others()
+    started = time.monotonic()
     try:
         with console.waiting("loading torch, transformers and trl"):
             be_quiet()
@@ -80,6 +86,33 @@ def load_libraries(engine: Engine) -> None:
     except ImportError as error:
         problem = f"a package cannot be loaded: {error}."
         raise UserError(problem, how(INSTALL), exit_code=MODEL) from error
+    if is_first and not on_gpu():
+        others = (busy_seconds_of_others() - busy) / (time.monotonic() - started)
+        leave_cores_to_others(others)
+
+
+def busy_seconds_of_others() -> float:
+    """The seconds that all cores have spent on other programs since the machine was started."""
+    import psutil
+
+    times = psutil.cpu_times()
+    return float(times.user + getattr(times, "nice", 0.0) + times.system) - time.process_time()
+
+
+def leave_cores_to_others(busy: float) -> None:
+    """`busy`: how many cores other programs use. Torch splits each operation among its threads and
+    waits for the last: one that has to share its core makes every step several times slower.
+    """
+    import torch
+
+    cores, wanted = os.cpu_count() or 1, torch.get_num_threads()
+    threads = max(1, min(wanted, round(cores - busy)))
+    if "OMP_NUM_THREADS" not in os.environ and threads < wanted:
+        torch.set_num_threads(threads)
+        console.notice(
+            f"other programs use {min(busy, cores):.1f} of {cores} cores, so this one computes "
+            f"with {threads} (OMP_NUM_THREADS={wanted}: with {wanted} all the same)"
+        )
 
 
 def on_gpu() -> bool:

@@ -3,6 +3,7 @@
 import contextlib
 import math
 import signal
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,9 @@ from agentlite.core.row_files import Appender, read_rows
 from agentlite.engine import processes
 
 BAD_STEPS = 3  # in a row, whose loss or gradient is not a finite number: training has diverged
+# Seconds of steps that a crash may cost, however many steps --save-steps puts between checkpoints;
+# and how many times as long as a save the steps before it have to take at least.
+MOST_LOST, LEAST_PER_SAVE = 600, 20
 SCALINGS = 16  # steps in a row that float16's loss scaling may skip while it looks for a scale
 
 
@@ -125,13 +129,23 @@ class Follower:
     def __post_init__(self) -> None:
         self.bad: list[int] = []  # the last steps, if something in them is not a finite number
         self.skipped: list[int] = []  # likewise, if float16's loss scaling took them for nothing
+        self.ended = self.saved = time.monotonic()  # the last step, and the last save
+        self.save_seconds = 0.0  # of that save
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.ended = time.monotonic()
+        late = self.ended - self.saved > max(MOST_LOST, LEAST_PER_SAVE * self.save_seconds)
         if state.global_step >= self.steps:
             control.should_save = True
             control.should_evaluate = args.eval_strategy != "no"
+        elif processes.any_of(late):
+            control.should_save = True
         if processes.any_of(bool(self.caught or self.watch.halt)):
             control.should_save = control.should_training_stop = True
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.saved = time.monotonic()
+        self.save_seconds = self.saved - self.ended
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any) -> None:
         if "loss" not in logs:
@@ -201,6 +215,7 @@ def follow(trainer: Any, follower: Follower) -> None:
 
     class Following(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
         on_step_end = staticmethod(follower.on_step_end)
+        on_save = staticmethod(follower.on_save)
         on_log = staticmethod(follower.on_log)
         on_evaluate = staticmethod(follower.on_evaluate)
 

@@ -10,7 +10,7 @@ import pytest
 from support.hub_cache import cache_model, use_cache, watched_loads
 
 from agentlite.core.errors import MODEL, UserError
-from agentlite.engine import load
+from agentlite.engine import leave_cores_to_others, load
 from agentlite.engine.load import Loading
 from agentlite.engine.merge import merge
 from agentlite.workspace.model_source import Source, find_model
@@ -84,3 +84,20 @@ def test_the_snapshot_that_the_plan_names_is_what_reaches_transformers(
     loads.clear()
     merge(source, tmp_path / "merged")
     assert {location for _, location in loads} == {str(snapshot)}
+
+
+def test_a_busy_machine_gets_fewer_threads_unless_the_user_says_how_many(monkeypatch) -> None:
+    import torch
+
+    before = torch.get_num_threads()
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    try:
+        for said, busy, threads in (("", 0.2, 4), ("", 2.6, 1), ("", 9.0, 1), ("4", 9.0, 4)):
+            torch.set_num_threads(4)
+            monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+            if said:
+                monkeypatch.setenv("OMP_NUM_THREADS", said)
+            leave_cores_to_others(busy)
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
