@@ -421,12 +421,12 @@ def explained(error: Exception, name: str, quantized: bool = False) -> UserError
         return error
     if is_out_of_memory(error):
         return _too_large(name, quantized)
-    return UserError(
-        f"the model cannot be loaded: {' '.join(str(error).split())[:300]}",
-        "Fetch it again if its files are damaged; --debug shows where it failed.",
-        location=name,
-        exit_code=MODEL,
-    )
+    problem = f"the model cannot be loaded: {' '.join(str(error).split())[:300]}"
+    fix = "Fetch it again if its files are damaged; --debug shows where it failed."
+    if "trust_remote_code" in str(error):
+        problem = "it needs its own code, which agentlite never runs."
+        fix = "Choose a model that transformers knows by itself."
+    return UserError(problem, fix, location=name, exit_code=MODEL)
 
 
 def _too_large(name: str, quantized: bool) -> UserError:

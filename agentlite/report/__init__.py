@@ -98,7 +98,7 @@ def _contents(run: WorkspaceRun) -> Json:
         if versions := stage.plan.versions:
             ran_under.setdefault(tuple(versions.items()), []).append(name)
     sections = {
-        "Rollouts": rollouts,
+        "Sampled": rollouts,
         "Ablation": ablation.ablations(run),
         "Retrieval": retrievers,
         "Training": trained,
