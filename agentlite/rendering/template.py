@@ -19,8 +19,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from agentlite.core.errors import MODEL, UserError
 from agentlite.core.records import Tool
+from agentlite.rendering.encoder import Encoder
 from agentlite.rendering.protocol import THINK_END, THINK_TAG, THOUGHT, thought_and_words
-from agentlite.rendering.token_cache import Encoder
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
