@@ -2,7 +2,6 @@
 and how they are read and shown."""
 
 import inspect
-import os
 from collections.abc import Iterator
 from typing import Annotated, Any, get_args
 
@@ -56,7 +55,9 @@ class Option(click.Option):
             help=field.help,
             **rest,
         )
-        self.section, self.common, self.words = field.section, field.is_common, field.words
+        self.section, self.common = field.section, field.is_common
+        # in words, or as it is typed; "" for none
+        self.default_shown = "" if rest.get("is_flag") else field.words or as_typed(field.default)
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         names, _ = join_options(self.opts)
@@ -64,18 +65,10 @@ class Option(click.Option):
         facts = [
             "repeatable" if self.multiple else "",
             f"env: {self.envvar}" if self.envvar else "",
-            f"default: {shown}" if (shown := self.default_shown(ctx)) else "",
+            f"default: {self.default_shown}" if self.default_shown else "",
         ]
         brackets = f"  [{'; '.join(filter(None, facts))}]" if any(facts) else ""
         return head, f"{self.help}{brackets}"
-
-    def default_shown(self, ctx: click.Context) -> str:
-        """As it is typed, or in words; "" for none."""
-        if self.is_flag:
-            return ""
-        value = os.environ.get(str(self.envvar)) if self.envvar else None
-        given = self.default if isinstance(self.default, str | int | float | tuple) else None
-        return as_typed(value or given) or self.words
 
 
 class CommandOptions(Struct, frozen=True, kw_only=True):

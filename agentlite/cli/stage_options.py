@@ -11,16 +11,14 @@ from agentlite.cli.help_page import IS_FULL, Command
 from agentlite.cli.options import SETTINGS, WORKSPACE, Option, OptionType, RunOptions
 from agentlite.config.fields import COMMON, REPEAT, Field, Flag, Whole
 from agentlite.config.gpu_profiles import AUTO, ProfileName
-from agentlite.config.metavars import File, Metavar, Name, as_typed
+from agentlite.config.metavars import File, Metavar, Name
 from agentlite.config.pipeline import MADE
 from agentlite.config.settings import DIALOGS, READ, ROWS, SPLITS, fields
 from agentlite.core.errors import UserError
 
 if TYPE_CHECKING:
-    from agentlite.config.resolve import Given, Resolved
+    from agentlite.config.resolve import Given
     from agentlite.workspace.stage_folder import Result
-
-DEFAULTS = "agentlite.defaults"  # in the context: the settings of a run without options
 
 
 class GivenOptions(RunOptions, frozen=True, kw_only=True):
@@ -71,7 +69,7 @@ class PrepOptions(StageOptions, frozen=True, kw_only=True):
 
 
 class StageCommand(Command):
-    """A command with settings, whose help shows them as they are on this machine."""
+    """A command with settings."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -83,46 +81,29 @@ class StageCommand(Command):
             raise click.UsageError(f"{error.message}. {fix}", ctx) from error
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Where the defaults are from that are not the same everywhere."""
-        resolved = _defaults(ctx, self.name or "")
-        origins = dict.fromkeys(resolved.origin.values() if resolved else ())
-        if places := [where for where in origins if where != "default"]:
-            formatter.write_paragraph()
-            formatter.write_text(f"The defaults follow {' and '.join(places)}.")
-        self._write_rest(ctx, formatter)
-        super().format_epilog(ctx, formatter)
-
-    def _write_rest(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """On the full page: the settings that no option sets."""
-        name = self.name or ""
-        rest = [key for key, field in fields(name).items() if not field.has_flag]
+        """On the full page the settings that no option sets."""
+        rest = [key for key, field in fields(self.name or "").items() if not field.has_flag]
         if rest and ctx.meta.get(IS_FULL):
             formatter.write_paragraph()
             formatter.write_text(
-                f"Set in a settings file, or as --set {name}.{rest[0]}=VALUE: {', '.join(rest)} "
-                f"({ctx.command_path} --print-config shows their values)."
+                f"Set in a settings file, or as --set {self.name}.{rest[0]}=VALUE: "
+                f"{', '.join(rest)}."
             )
+        formatter.write_paragraph()
+        formatter.write_text(
+            f"{ctx.command_path} --print-config shows every setting as a run here would have it."
+        )
+        super().format_epilog(ctx, formatter)
 
 
 class SettingOption(Option):
     """The option of a setting. Its value stays a text, which is read with all other settings."""
 
-    def __init__(self, command: str, key: str, field: Field):
-        self.command, self.key, self.setting = command, key, field
+    def __init__(self, key: str, field: Field):
+        self.key = key
         # a switch may stand alone
         rest: dict[str, Any] = {"is_flag": False, "flag_value": "true"}
         super().__init__(key, field, is_read=False, **(rest if field.default is False else {}))
-
-    def default_shown(self, ctx: click.Context) -> str:
-        """The value in a run without options, here and now; in words where memory decides."""
-        from agentlite.config.gpu_profiles import has_gpu
-
-        resolved = _defaults(ctx, self.command)
-        if resolved is None:
-            return as_typed(self.setting.default) or self.words
-        if has_gpu() and self.key in _planned(resolved):
-            return "by free GPU memory"
-        return as_typed(getattr(resolved.settings, self.key)) or self.words
 
 
 def stage_command(name: str, text: str) -> StageCommand:
@@ -136,7 +117,7 @@ def stage_command(name: str, text: str) -> StageCommand:
             kind, every = OptionType(field.kind, is_read=False), "|".join(("dialogs", *MADE))
             settings.append(click.Argument([key], metavar=every, type=kind))
         elif field.has_flag:
-            settings.append(SettingOption(name, key, field))
+            settings.append(SettingOption(key, field))
     special: dict[str, type[StageOptions]] = {"prep": PrepOptions, "make": MakeOptions}
 
     def run(options: StageOptions, **flags: Any) -> None:
@@ -144,28 +125,6 @@ def stage_command(name: str, text: str) -> StageCommand:
             _run(name, options, flags)
 
     return StageCommand(name, special.get(name, StageOptions), run, params=settings, help=text)
-
-
-def _defaults(ctx: click.Context, command: str) -> "Resolved | None":
-    """None where agentlite.yaml holds a mistake, which a run will name."""
-    if DEFAULTS not in ctx.meta:
-        from agentlite.config.resolve import Given, resolve
-
-        try:
-            ctx.meta[DEFAULTS] = resolve(command, Given())
-        except UserError:
-            ctx.meta[DEFAULTS] = None
-    found: Resolved | None = ctx.meta[DEFAULTS]
-    return found
-
-
-def _planned(resolved: "Resolved") -> set[str]:
-    """The settings that --profile auto will choose on a GPU, by the memory that is free."""
-    if not hasattr(resolved.settings, "load_in_4bit"):
-        return set()
-    from agentlite.engine.planning.choose import keys_to_choose
-
-    return keys_to_choose(resolved)
 
 
 def _explain(options: PrepOptions) -> bool:

@@ -267,9 +267,9 @@ class TrainerSettings(Struct, frozen=True, kw_only=True):
     max_steps: Annotated[Count | None, TRAINING, COMMON] = None
     """optimizer steps, in place of --num-epochs [as --num-epochs says]"""
     batch_size: Annotated[Count, Flag("-b --bs"), TRAINING, COMMON] = 2
-    """rows per batch"""
+    """rows per batch [by --profile]"""
     gradient_accumulation: Annotated[Count, TRAINING] = 4
-    """batches per optimizer step"""
+    """batches per optimizer step [by --profile]"""
     learning_rate: Annotated[NonNegative, Flag("--lr"), TRAINING, COMMON]
     """peak learning rate; --full divides the default by 10"""
     warmup_ratio: Annotated[Share, TRAINING, NO_FLAG] = 0.1
@@ -299,7 +299,7 @@ class TrainerSettings(Struct, frozen=True, kw_only=True):
     attn_implementation: Annotated[Attention, ENGINE, NO_FLAG] = "auto"
     """attention kernel, for --engine hf; flash_attention_2 needs CUDA and flash-attn"""
     load_in_4bit: Annotated[bool, ENGINE] = False
-    """load the base model in 4 bit (needs CUDA)"""
+    """load the base model in 4 bit (needs CUDA) [by --profile]"""
     load_in_8bit: Annotated[bool, ENGINE, NO_FLAG] = False
     """load the base model in 8 bit (needs CUDA)"""
     deepspeed: Annotated[File, ENGINE] = ""
@@ -322,7 +322,7 @@ class SftSettings(TrainerSettings, frozen=True, kw_only=True):
     packing: Annotated[bool, ENGINE] = False
     """put several rows into one sequence (needs CUDA)"""
     batch_tokens: Annotated[Count, ENGINE] = 8192
-    """tokens per batch with --packing, in place of --batch-size"""
+    """tokens per batch with --packing, in place of --batch-size [by --profile]"""
 
     @property
     def packed_rows(self) -> int:
@@ -454,7 +454,7 @@ class PairsSettings(SamplerSettings, frozen=True, kw_only=True):
     max_length: Annotated[Count, SAMPLING] = 2048
     """maximum tokens of prompt and answer together [2048, or as many as --data has]"""
     batch_size: Annotated[Count, Flag("-b --bs"), SAMPLING, COMMON, NOT_IN_PLAN] = 8
-    """prompts per batch"""
+    """prompts per batch [by --profile]"""
     margin: Annotated[NonNegative, PAIRING] = 0.05
     """smallest difference in reward between chosen and rejected"""
     balance: Annotated[bool, PAIRING] = False
@@ -651,7 +651,7 @@ class RolloutSettings(WorldSettings, frozen=True, kw_only=True):
     max_failures: Annotated[Share, ENVIRONMENT, NOT_IN_PLAN] = 0.1
     """share of rollouts whose environment, or server of a model, may break down"""
     batch_size: Annotated[Count, Flag("-b --bs"), SAMPLING, COMMON, NOT_IN_PLAN] = 8
-    """rollouts that are sampled together"""
+    """rollouts that are sampled together [by --profile]"""
     seed: Annotated[Seed, SAMPLING] = 0
     """random seed of the order of tasks and of the sampling"""
 
@@ -723,7 +723,7 @@ class EvalSettings(WorldSettings, frozen=True, kw_only=True):
     max_new_tokens: Annotated[Count, ENGINE] = 256
     """maximum tokens of an answer [twice the longest answer of --data, from 64 to 256]"""
     batch_size: Annotated[Count, Flag("-b --bs"), ENGINE, COMMON] = 16
-    """prompts per batch"""
+    """prompts per batch [by --profile]"""
     seed: Annotated[Seed, MEASURED] = 0
     """random seed of the sampled answers and of the bootstrap"""
 

@@ -1,7 +1,6 @@
 """Help: every option has its type and its default as they are, on two pages that fit the screen."""
 
 from itertools import cycle
-from typing import Any
 
 import click
 import pytest
@@ -12,8 +11,7 @@ from agentlite.cli.help_page import MOST, Command
 from agentlite.cli.main import COMMANDS, group
 from agentlite.cli.options import Option
 from agentlite.cli.stage_options import SettingOption
-from agentlite.config import gpu_profiles, resolve
-from agentlite.config.gpu_profiles import Gpu
+from agentlite.config import resolve
 from agentlite.config.metavars import choices
 from agentlite.config.resolve import Given
 from agentlite.config.settings import COMMANDS as STAGES
@@ -99,44 +97,17 @@ def test_help_fits_the_screen():
             assert not long
 
 
-# --- defaults: those of a run without options ---
+# --- defaults ---
 
 
-def shown_defaults(name: str) -> dict[str, str]:
-    ctx = context(name)
-    return {one.key: one.default_shown(ctx) for own, one in SETTINGS if own == name}
-
-
-def check_defaults(name: str, **rest: Any) -> None:
-    """What is shown, given to the command, changes nothing."""
-    usual = resolve.resolve(name, Given())
-    shown = shown_defaults(name)
-    for key, text in shown.items():
-        value = getattr(usual.settings, key)
-        if value in (None, "", (), {}):
-            assert text == one_of(name, key).words
-            continue
-        given = resolve.resolve(name, Given({key: text}))
-        assert getattr(given.settings, key) == value, (key, text)
-
-
-def one_of(name: str, key: str) -> SettingOption:
-    return next(one for own, one in SETTINGS if own == name and one.key == key)
-
-
-def test_the_defaults_that_are_shown_are_those_of_the_run():
-    for name in STAGES:
-        check_defaults(name)
-
-
-def test_on_a_gpu_what_memory_decides_is_not_shown_as_a_number(monkeypatch):
-    monkeypatch.setattr(gpu_profiles, "card", lambda: Gpu("a card", 24, 20, 8.9))
-    for name in STAGES:
-        chosen = {key for key, text in shown_defaults(name).items() if text == "by free GPU memory"}
-        trains = "gradient_accumulation" in fields(name)
-        batches = {"load_in_4bit", "batch_size", *(["gradient_accumulation"] if trains else [])}
-        assert chosen == (batches if hasattr(STAGES[name], "in_memory") else set()), name
-    assert "The defaults follow profile gpu." in page("sft", "--help")
+def test_a_default_that_is_shown_as_a_value_can_be_typed_and_changes_nothing():
+    for name, option in SETTINGS:
+        field = fields(name)[option.key]
+        if field.words or field.default in (None, "", (), {}):
+            assert option.default_shown == field.words
+        else:
+            given = resolve.resolve(name, Given({option.key: option.default_shown}))
+            assert getattr(given.settings, option.key) == field.default, (name, option.key)
 
 
 # --- values: what is shown is taken, and nothing else ---
@@ -187,7 +158,7 @@ def test_each_option_can_be_typed_with_what_its_help_shows(name):
 
 
 def test_a_switch_may_stand_alone_or_with_its_value():
-    command = click.Command("c", params=[SettingOption("sft", "full", fields("sft")["full"])])
+    command = click.Command("c", params=[SettingOption("full", fields("sft")["full"])])
     for words, value in (([], None), (["--full"], "true"), (["--full", "false"], "false")):
         assert command.make_context("c", words).params["full"] == value
 

@@ -44,12 +44,6 @@ def set_already(resolved: Resolved) -> set[str]:
     return {key for key in CHOSEN if key in resolved.origin and resolved.was_set(key)}
 
 
-def keys_to_choose(resolved: Resolved) -> set[str]:
-    """The settings that `auto_settings` would choose; the others stay as they are."""
-    fixed = set_already(resolved)
-    return {"load_in_4bit", *next(_micro_batches(resolved.settings, fixed))} - fixed
-
-
 def auto_settings(
     settings: Any,
     fixed: Set[str],
