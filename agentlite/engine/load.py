@@ -19,7 +19,6 @@ from agentlite.config.settings import (
     RolloutSettings,
     TrainerSettings,
 )
-from agentlite.config.torch_builds import Unusable, unusable
 from agentlite.core import console
 from agentlite.core.errors import MODEL, OUT_OF_MEMORY, UserError
 from agentlite.core.row_files import disk_errors
@@ -35,6 +34,7 @@ from agentlite.workspace.embedded_files import (
 from agentlite.workspace.model_source import Source
 
 FEW_BITS = {"Linear4bit", "Linear8bitLt"}  # the layers of bitsandbytes
+DOCTOR = "`agentlite doctor` says what is found, and what to do."
 # of CUDA, of cuBLAS and cuDNN, and of torch on a CPU
 OUT_OF_MEMORY_WORDS = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
 
@@ -101,7 +101,7 @@ def refuse_unusable(loading: Loading) -> None:
             location="attn_implementation",
         )
     if loading.quantized and not has_gpu() and not has_driver():
-        raise _needs_gpu(unusable("", None))
+        raise _needs_gpu()
 
 
 def prepare(loading: Loading) -> None:
@@ -111,21 +111,18 @@ def prepare(loading: Loading) -> None:
     refuse_unusable(loading)
     load_libraries(loading.engine)
     if not on_gpu() and (loading.quantized or has_gpu()):
-        import torch
-
-        reason = unusable(torch.__version__, torch.version.cuda)
         if loading.quantized:
-            raise _needs_gpu(reason)
-        console.notice(f"the CPU is used, not the GPU: {reason.cause}. {reason.fix}")
+            raise _needs_gpu()
+        console.notice(f"torch does not see the GPU, and the CPU is used. {DOCTOR}")
 
 
-def _needs_gpu(reason: Unusable) -> UserError:
+def _needs_gpu() -> UserError:
     """bitsandbytes has a backend for the CPU, and it would be slow; a run there with a dev set
     would also go on otherwise after a kill, since weights are repacked for evaluation.
     """
     return UserError(
-        f"4-bit and 8-bit weights need a CUDA GPU, and {reason.cause}.",
-        f"To train on the CPU, leave load_in_4bit and load_in_8bit off. {reason.fix}",
+        "4-bit and 8-bit weights need a CUDA GPU, and torch sees none.",
+        f"To train on the CPU, leave load_in_4bit and load_in_8bit off. {DOCTOR}",
         location="load_in_4bit",
     )
 

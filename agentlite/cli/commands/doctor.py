@@ -1,4 +1,4 @@
-"""`agentlite doctor`: findings about packages, the machine and models, each with what to do."""
+"""`agentlite doctor`: findings about packages and the machine, each with what to do."""
 
 import importlib.metadata
 import importlib.util
@@ -10,11 +10,9 @@ import shutil
 import sys
 import sysconfig
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -34,12 +32,8 @@ from agentlite.engine.planning.gpus import machine_of
 from agentlite.engine.planning.model_shape import PUBLISHED, shape_of
 from agentlite.workspace.digests import cache_folder
 
-if TYPE_CHECKING:
-    from packaging.specifiers import SpecifierSet
-
 WITH_CUDA = ("bitsandbytes",)
-LITTLE_DISK, NO_DISK = 10, 1  # GB
-GB = 1e9
+LITTLE_DISK = 10  # GB
 HEADERS = Path(sysconfig.get_path("include")) / "Python.h"
 
 
@@ -73,7 +67,7 @@ def findings(run: Path) -> list[Finding]:
     return [replace(one, detail=hidden(one.detail), fix=hidden(one.fix)) for one in found]
 
 
-# --- packages: missing, or of a release that is not taken; none is imported
+# --- packages; none is imported
 
 
 def python(facts: Facts) -> Iterator[Finding]:
@@ -96,15 +90,6 @@ def installed(facts: Facts) -> Iterator[Finding]:
         yield Finding("packages", "warning", detail, fix)
     else:
         yield Finding("packages", "problem", f"not installed: {', '.join(missing)}", fix)
-
-
-def releases(facts: Facts) -> Iterator[Finding]:
-    """Of what agentlite and Unsloth ask for: the releases that they do not take."""
-    for owner in filter(version, ("agentlite", "unsloth")):
-        for name, taken in requirements(owner).items():
-            found = version(name)
-            if found and not taken.contains(found, prereleases=True):
-                yield Finding(name, "problem", f"{found}: {owner} takes {taken}", install(name))
 
 
 def torch(facts: Facts) -> Iterator[Finding]:
@@ -142,16 +127,12 @@ def cuda_of_torch() -> str:
     return found[1] if found else ""
 
 
-def requirements(package: str) -> dict[str, "SpecifierSet"]:
-    """What a package asks for, with its extra `train`, and the releases that it takes."""
+def requirements(package: str) -> list[str]:
+    """The packages that one asks for, with its extra `train`."""
     from packaging.requirements import Requirement
 
     needed = map(Requirement, importlib.metadata.requires(package) or ())
-    return {
-        one.name: one.specifier
-        for one in needed
-        if not one.marker or one.marker.evaluate({"extra": "train"})
-    }
+    return [one.name for one in needed if not one.marker or one.marker.evaluate({"extra": "train"})]
 
 
 def install(package: str) -> str:
@@ -188,14 +169,14 @@ def disk(facts: Facts) -> Iterator[Finding]:
     for name, place in places.items():
         above = (place.absolute(), *place.absolute().parents)
         folder = next(path for path in above if path.exists())
-        disks.setdefault(shutil.disk_usage(folder).free / GB, []).append(name)
+        disks.setdefault(shutil.disk_usage(folder).free / 1e9, []).append(name)
     for left, names in disks.items():
         found = f"{left:.0f} GB free for {', '.join(names)}"
         if left >= LITTLE_DISK:
             yield Finding("disk", "ok", found)
         else:
             fix = "Free some: agentlite runs says how much finished stages can do without."
-            yield Finding("disk", "warning" if left >= NO_DISK else "problem", found, fix)
+            yield Finding("disk", "warning", found, fix)
 
 
 def compiler(facts: Facts) -> Iterator[Finding]:
@@ -238,42 +219,14 @@ def trains(facts: Facts) -> Iterator[Finding]:
         yield Finding("can train", "warning", f"{found}: {trainer} of no model fits", fix)
 
 
-# --- models
-
-
-def hub(facts: Facts) -> Iterator[Finding]:
-    from huggingface_hub.constants import ENDPOINT, HF_HUB_OFFLINE
-
-    if HF_HUB_OFFLINE:
-        yield Finding("hub", "ok", "not asked: offline (HF_HUB_OFFLINE)")
-    elif why := why_unreached(ENDPOINT):
-        fix = "Behind a proxy, set HTTPS_PROXY; HF_ENDPOINT names a mirror."
-        yield Finding("hub", "warning", f"no answer from {ENDPOINT} ({why})", fix)
-    else:
-        yield Finding("hub", "ok", f"{ENDPOINT} answers")
-
-
-def why_unreached(url: str) -> str:
-    """Why a server does not answer in a second; "" if it does, whatever it says."""
-    try:
-        urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=1).close()
-    except urllib.error.HTTPError:
-        pass
-    except (OSError, ValueError) as error:
-        return " ".join(str(getattr(error, "reason", error)).split())
-    return ""
-
-
 CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     python,
     installed,
-    releases,
     torch,
     gpu,
     disk,
     compiler,
     trains,
-    hub,
 )
 
 
