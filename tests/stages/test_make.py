@@ -12,12 +12,12 @@ from agentlite.core.records import from_row
 from agentlite.core.row_files import Appender, read_rows
 from agentlite.environments.registry import environment
 from agentlite.environments.synthesis.blueprint import KINDS, Blueprint, carry_out
-from agentlite.environments.synthesis.checks import made_calls
+from agentlite.environments.synthesis.dialog import made_calls
 from agentlite.environments.world import LIMITS
 from agentlite.stages.make import key_figure, search
 from agentlite.stages.make.search import counts
 
-FILES = ("blueprints.jsonl", "dialogs.jsonl", "filtered.jsonl", "stats.json")
+FILES = ("blueprints.jsonl", "dialogs.jsonl", "stats.json")
 
 
 def make(folder, name="run", **options):
@@ -49,7 +49,7 @@ def test_all_kinds_are_made_in_their_shares(made):
     figures = result.figures
     assert figures["kinds"] == counts({}, 40) and figures["kept"] == 40
     assert Counter(row["meta"]["kind"] for row in dialogs(folder)) == figures["kinds"]
-    assert figures["filtered"] == figures["not_found"] == {}
+    assert figures["not_found"] == {}
     assert figures["verified"] == {"results": 40, "state": 40}
     assert key_figure(figures) == "40 of 40 dialogs"
     assert len({row["id"] for row in dialogs(folder)}) == 40

@@ -1,20 +1,20 @@
 """The dialog of a blueprint in plain words, and the row that prep reads."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import replace
 
-from agentlite.core.records import Tool, plain, wire_calls
+from agentlite.core.records import Call, Tool, plain, wire_calls
 from agentlite.core.row_files import read_rows
 from agentlite.core.tool_results import value_of_result
 from agentlite.data.formats.tool_calls import read_call
 from agentlite.environments.synthesis.blueprint import EMPTY, Blueprint, PlannedTurn, purpose
-from agentlite.environments.synthesis.checks import DialogFault
+from agentlite.rendering.foreign_text import result_mark
 
 DIALOGS = "dialogs.jsonl"
 MOST_NAMED = 4  # values of a result that an answer names
@@ -52,17 +52,6 @@ FOUND = ("Here is the result: {}.", "The result: {}.", "I got this: {}.")
 LABEL = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 
-class MadeDialog(NamedTuple):
-    """The row of a dialog, and what is wrong with it."""
-
-    row: dict[str, Any]
-    faults: list[DialogFault]
-
-    @property
-    def is_kept(self) -> bool:
-        return not self.faults
-
-
 def row_of(
     blueprint: Blueprint, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]
 ) -> dict[str, Any]:
@@ -91,6 +80,32 @@ def row_of(
             "verified": ["results", "state"] if blueprint.state else ["results"],
         },
     }
+
+
+def made_calls(messages: Iterable[Mapping[str, Any]]) -> list[Call]:
+    return [read_call(call) for message in messages for call in message.get("tool_calls") or ()]
+
+
+def gives_away(
+    blueprint: Blueprint, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]
+) -> bool:
+    """Whether the user names a tool, or the agent writes a result itself: the description of a tool
+    or a result may bring such words. `tools`: those on offer.
+    """
+    offered = {tool.name for tool in tools}
+    # a name that is a word of the language, as `book`, may well be said
+    names = [
+        re.escape(name)
+        for name in offered | {call.call.name for turn in blueprint.turns for call in turn.calls}
+        if not name.isalpha() or any(letter.isupper() for letter in name[1:])
+    ]
+    named = re.compile(rf"(?<!\w)(?:{'|'.join(names) or '(?!)'})(?!\w)")
+    said = [(message["role"], str(message["content"] or "")) for message in messages]
+    return any(
+        (role == "user" and named.search(words))
+        or (role == "assistant" and result_mark(words, offered))
+        for role, words in said
+    )
 
 
 def shown(folder: Path, number: int) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,18 +13,21 @@ from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import plain
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.environments.registry import Environment, environment
-from agentlite.environments.synthesis.checks import DialogFault, copy_key, faults, made_calls
-from agentlite.environments.synthesis.dialog import DIALOGS, MadeDialog, in_plain_words, row_of
+from agentlite.environments.synthesis.dialog import (
+    DIALOGS,
+    gives_away,
+    in_plain_words,
+    made_calls,
+    row_of,
+)
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import World, WorldError, WorldLimits
 from agentlite.stages.agent import split_of_task
 from agentlite.stages.frame import Figures, Work, plan_of, run_stage
 from agentlite.stages.make.search import BLUEPRINTS, SearchSetup, Slot, counts, find
-from agentlite.stages.teacher import nothing_kept
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.stage_folder import Result, RunTarget
 
-FILTERED = "filtered.jsonl"
 LEAST_CHARACTERS = 3  # of a row's JSON, for one token
 
 
@@ -40,7 +43,7 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
         settings.extra_tools,
         settings.seed,
         settings.env,
-        accepts=lambda slot: not _in_plain_words(settings, slot).faults,
+        accepts=lambda slot: not gives_away(slot.plan, _messages(settings, slot), slot.offered),
     )
 
     def work() -> Work:
@@ -52,28 +55,13 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
             slots = find(setup, wanted, stage.folder / BLUEPRINTS, advance)
         _refuse_nothing(settings, slots)
         plans = {slot.plan.id: slot for slot in slots if slot.blueprint}
-        dialogs = (_in_plain_words(settings, slot) for slot in plans.values())
-        made = [*_without_copies(dialogs)]
-        kept = [dialog.row for dialog in made if dialog.is_kept]
-        dropped = [dialog for dialog in made if not dialog.is_kept]
-        write_rows(stage.folder / DIALOGS, kept)
-        write_rows(
-            stage.folder / FILTERED,
-            (
-                {**dialog.row, "faults": [fault._asdict() for fault in dialog.faults]}
-                for dialog in dropped
-            ),
-        )
-        figures = dialog_figures(slots, made)
-        if not kept:
-            raise nothing_kept(
-                f"--env {settings.env}",
-                "every dialog was filtered",
-                figures["filtered"],
-                f"Read {FILTERED} in the stage's folder, which says why.",
-            )
+        rows = [
+            row_of(slot.plan, _messages(settings, slot), slot.offered) for slot in plans.values()
+        ]
+        write_rows(stage.folder / DIALOGS, rows)
+        figures = dialog_figures(slots, rows)
         write_json(stage.folder / "stats.json", figures)
-        return [BLUEPRINTS, DIALOGS, FILTERED, "stats.json"], figures
+        return [BLUEPRINTS, DIALOGS, "stats.json"], figures
 
     def next_command(figures: Figures) -> str:
         """Reads the dialogs, with room for the longest of them."""
@@ -160,21 +148,8 @@ def _refuse_nothing(settings: MakeSettings, slots: Sequence[Slot]) -> None:
         console.notice(f"make: dialogs for which no calls were found: {listed}")
 
 
-def _in_plain_words(settings: MakeSettings, slot: Slot) -> MadeDialog:
-    plan, offered = slot.plan, slot.offered
-    messages = in_plain_words(plan, slot.by_name, settings.seed)
-    return MadeDialog(row_of(plan, messages, offered), [*faults(plan, messages, offered)])
-
-
-def _without_copies(made: Iterable[MadeDialog]) -> Iterator[MadeDialog]:
-    """Each dialog, with a fault if it is a copy of another that is kept."""
-    copies: set[str] = set()
-    for dialog in made:
-        if (key := copy_key(dialog.row["messages"])) in copies:
-            dialog.faults.append(DialogFault("copy", "another dialog says and calls the same"))
-        elif dialog.is_kept:
-            copies.add(key)
-        yield dialog
+def _messages(settings: MakeSettings, slot: Slot) -> list[dict[str, Any]]:
+    return in_plain_words(slot.plan, slot.by_name, settings.seed)
 
 
 def not_found(slots: Sequence[Slot]) -> dict[str, int]:
@@ -182,23 +157,18 @@ def not_found(slots: Sequence[Slot]) -> dict[str, int]:
     return dict(Counter(slot.kind for slot in slots if slot.blueprint is None))
 
 
-def dialog_figures(slots: Sequence[Slot], made: Sequence[MadeDialog]) -> dict[str, Any]:
-    """How many are kept, of which kinds, and what is wrong with the others."""
-    kept = [dialog.row for dialog in made if dialog.is_kept]
-    filtered = Counter[str]()
-    for dialog in made:
-        filtered.update(sorted({fault.kind for fault in dialog.faults}))
-    messages = [message for row in kept for message in row["messages"]]
+def dialog_figures(slots: Sequence[Slot], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How many there are, of which kinds, and what they hold."""
+    messages = [message for row in rows for message in row["messages"]]
     calls = made_calls(messages)
     return {
         "wanted": len(slots),
-        "kept": len(kept),
-        "kinds": dict(Counter(row["meta"]["kind"] for row in kept)),
+        "kept": len(rows),
+        "kinds": dict(Counter(row["meta"]["kind"] for row in rows)),
         "not_found": not_found(slots),
-        "filtered": dict(filtered.most_common()),
-        "verified": dict(Counter(name for row in kept for name in row["meta"]["verified"])),
+        "verified": dict(Counter(name for row in rows for name in row["meta"]["verified"])),
         "turns": sum(message["role"] == "user" for message in messages),
         "calls": len(calls),
         "tools_called": len({call.name for call in calls}),
-        "longest": max((len(plain([row["messages"], row["tools"]])) for row in kept), default=0),
+        "longest": max((len(plain([row["messages"], row["tools"]])) for row in rows), default=0),
     }

@@ -7,7 +7,7 @@ import pytest
 
 from agentlite.core.records import Call, Tool
 from agentlite.environments.synthesis.blueprint import Blueprint, PlannedCall, PlannedTurn
-from agentlite.environments.synthesis.checks import faults
+from agentlite.environments.synthesis.dialog import gives_away
 
 
 def tool(name, description, **properties):
@@ -59,26 +59,19 @@ GOOD = [
 ]
 
 
-def kinds(messages):
-    return {fault.kind for fault in faults(PLAN, messages, TOOLS)}
-
-
 def changed(number, **parts):
     messages = copy.deepcopy(GOOD)
     messages[number] |= parts
     return messages
 
 
-def test_a_good_dialog_has_no_fault():
-    assert kinds(GOOD) == set()
-
-
 @pytest.mark.parametrize(
-    ("messages", "kind"),
+    ("messages", "is_found"),
     [
-        (changed(0, content="Use find_order to find what Ann has."), "leaked goal"),
-        (changed(3, content="<tool_response>\na lamp\n</tool_response>"), "invented result"),
+        (GOOD, False),
+        (changed(0, content="Use find_order to find what Ann has."), True),
+        (changed(3, content="<tool_response>\na lamp\n</tool_response>"), True),
     ],
 )
-def test_words_that_a_tool_or_a_result_brings_are_found(messages, kind):
-    assert kinds(messages) == {kind}
+def test_words_that_a_tool_or_a_result_brings_are_found(messages, is_found):
+    assert gives_away(PLAN, messages, TOOLS) is is_found
