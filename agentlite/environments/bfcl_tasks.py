@@ -13,13 +13,6 @@ from agentlite.data.formats.tool_calls import json_schema
 from agentlite.environments.bfcl_world import MODULES, PythonCall, read_call
 from agentlite.environments.tasks import EnvironmentTask
 
-CATEGORIES = (
-    "multi_turn_base",
-    "multi_turn_miss_func",
-    "multi_turn_miss_param",
-    "multi_turn_long_context",
-)
-
 
 def tasks(category: str, extra_tools: int | None = None) -> Iterator[EnvironmentTask]:
     """In BFCL's order. `extra_tools`: how many tools are on offer that the gold does not call; all

@@ -15,6 +15,7 @@ from agentlite.environments.gold_calls import wire
 from agentlite.environments.mcp_world import is_url
 from agentlite.environments.tasks import EnvironmentTask, read_tasks
 from agentlite.environments.world import LIMITS, World, WorldLimits
+from agentlite.scoring.metrics.bfcl import MULTI_TURN
 
 CLASS = "class {}:"
 KINDS = ("bfcl", "mcp")
@@ -107,8 +108,8 @@ def _bfcl(
         raise UserError(
             f"{name} has its own tasks.", "Leave --tasks out.", location=f"--tasks {tasks_file}"
         )
-    if category not in bfcl_tasks.CATEGORIES:
-        fix = nearest(category, bfcl_tasks.CATEGORIES, prefix="bfcl:")
+    if category not in MULTI_TURN:
+        fix = nearest(category, MULTI_TURN, prefix="bfcl:")
         raise UserError(f"BFCL has no dialogs '{category}'.", fix, location=f"--env {name}")
     named = Named(bfcl_world.__file__, bfcl_world.BfclWorld.__name__, CLASS)
     # no file: the tasks come with a package, and the category, which is a setting, says which

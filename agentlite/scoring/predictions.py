@@ -20,7 +20,7 @@ from agentlite.core.records import (
 )
 from agentlite.core.row_files import Appender, Row, read_rows
 from agentlite.rendering import Prompt, Protocol
-from agentlite.scoring.metrics.bfcl import category_of, check
+from agentlite.scoring.metrics.bfcl import category_of, is_right
 from agentlite.scoring.metrics.dialogs import Dialog
 from agentlite.scoring.metrics.figures import BFCL
 from agentlite.scoring.metrics.step_metrics import (
@@ -109,7 +109,7 @@ def predicted(
         metrics["tool_n1"] = COMPONENTS["exact"](attempt)
     if category := category_of(record):
         calls = () if parsed.problem else parsed.calls
-        metrics[BFCL] = float(not check(category, calls, gold, record.tools))
+        metrics[BFCL] = float(is_right(category, calls, gold, record.tools))
     return Prediction(
         record.id,
         prompt.turn,

@@ -8,8 +8,8 @@ Every accepted value of every row's gold is tried (gold), then calls with one to
 them. Both sides read the
 questions from the package's data, the other one in a process of its own. There the table of models,
 which imports the client of every vendor, is replaced by one entry: it only says whether a model has
-underscores for the dots of names. `raises`: the package's checker ends with an exception; ours says
-what is wrong. What differs is in docs/eval.md. Seconds are of the processor, on one core.
+underscores for the dots of names. `raises`: the package's checker ends with an exception; for ours
+the calls are wrong. What differs is in docs/eval.md. Seconds are of the processor, on one core.
 """
 
 import argparse
@@ -252,7 +252,7 @@ def ours(wanted: list[dict[str, Any]]) -> tuple[list[str], float]:
     """The verdicts, and how many of them a second of the processor."""
     from agentlite.core.records import Call, Gold, GoldCall
     from agentlite.data.formats import bfcl
-    from agentlite.scoring.metrics.bfcl import check
+    from agentlite.scoring.metrics.bfcl import is_right
 
     known = {}
     for category in bfcl.CATEGORIES:
@@ -267,7 +267,8 @@ def ours(wanted: list[dict[str, Any]]) -> tuple[list[str], float]:
     verdicts = []
     for case, calls in zip(wanted, made, strict=True):
         category = case["category"]
-        verdicts.append(check(category, calls, *known[category, case["row"]]))
+        right = is_right(category, calls, *known[category, case["row"]])
+        verdicts.append("" if right else "wrong")
     return verdicts, len(verdicts) / (time.process_time() - began)
 
 

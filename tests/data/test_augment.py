@@ -31,7 +31,7 @@ from agentlite.data.formats.sage import OPEN
 from agentlite.data.ingest import IngestContext, measure
 from agentlite.rendering import choose
 from agentlite.rendering.template import Template
-from agentlite.scoring.metrics.step_metrics import calls_problem
+from agentlite.scoring.metrics.step_metrics import calls_right
 
 
 def context(template: Template, **settings: Any) -> IngestContext:
@@ -184,9 +184,7 @@ def test_what_is_made_is_valid_and_fits_its_schemas_and_its_gold(
             assert all(
                 fits(call.arguments, schemas[call.name]) for call in record.messages[turn].calls
             )
-            assert not calls_problem(
-                record.messages[turn].calls, record.expected(turn), record.tools
-            )
+            assert calls_right(record.messages[turn].calls, record.expected(turn), record.tools)
         if record.meta["made"] == "names masked":
             assert not schemas.keys() & {tool.name for tool in parent.tools}
             assert len(schemas) == len(parent.tools)

@@ -4,12 +4,13 @@ import pytest
 from bfcl_eval.utils import load_dataset_entry
 
 from agentlite.core.errors import UserError
-from agentlite.environments.bfcl_tasks import CATEGORIES, tasks
+from agentlite.environments.bfcl_tasks import tasks
+from agentlite.scoring.metrics.bfcl import MULTI_TURN
 
 pytestmark = pytest.mark.long
 
 
-@pytest.mark.parametrize("category", CATEGORIES)
+@pytest.mark.parametrize("category", MULTI_TURN)
 def test_the_tasks_are_those_that_the_package_gives(category):
     theirs = {row["id"]: row for row in load_dataset_entry(category)}
     ours = list(tasks(category))
@@ -27,7 +28,7 @@ def test_the_tasks_are_those_that_the_package_gives(category):
         ]
 
 
-@pytest.mark.parametrize("category", CATEGORIES)
+@pytest.mark.parametrize("category", MULTI_TURN)
 @pytest.mark.parametrize("extra", [0, 4])
 def test_with_few_extra_tools_those_of_the_gold_stay_on_offer_and_in_order(category, extra):
     for task, whole in zip(tasks(category, extra), tasks(category), strict=True):
@@ -44,7 +45,7 @@ def test_with_few_extra_tools_those_of_the_gold_stay_on_offer_and_in_order(categ
 
 
 def test_a_dialog_is_in_one_split_in_every_category():
-    groups = [[task.group for task in tasks(category)] for category in CATEGORIES]
+    groups = [[task.group for task in tasks(category)] for category in MULTI_TURN]
     assert groups[0] == groups[1] == groups[2] == groups[3] and len({*groups[0]}) == 200
 
 

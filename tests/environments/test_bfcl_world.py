@@ -12,13 +12,14 @@ from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils
 from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import multi_turn_checker
 from support.examples import ALL
 
-from agentlite.environments.bfcl_tasks import CATEGORIES, tasks
+from agentlite.environments.bfcl_tasks import tasks
 from agentlite.environments.bfcl_world import (
     BfclWorld,
     Instances,
     PythonCall,
     read_call,
 )
+from agentlite.scoring.metrics.bfcl import MULTI_TURN
 
 pytestmark = pytest.mark.long
 OWN = {*vars(multi_turn_utils)}
@@ -28,7 +29,7 @@ FOREIGN = ("nothing()", "kill(pid=1)", "exit()", "run(a=2)", "ls(a=True, b=1)", 
 
 @pytest.fixture(scope="module")
 def rows():
-    return {task.id: task.row for category in CATEGORIES for task in tasks(category)}
+    return {task.id: task.row for category in MULTI_TURN for task in tasks(category)}
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import pytest
 from support.examples import ALL
 
-from agentlite.environments.bfcl_tasks import CATEGORIES
 from agentlite.environments.registry import environment
 from agentlite.environments.rollout import (
     RolloutSetup,
@@ -14,13 +13,14 @@ from agentlite.environments.rollout import (
 from agentlite.environments.trajectories import Trajectory
 from agentlite.environments.world import WorldLimits
 from agentlite.rendering import choose
+from agentlite.scoring.metrics.bfcl import MULTI_TURN
 from agentlite.workspace.model_source import load_template
 
 EVERY = 1 if ALL else 10
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("category", CATEGORIES[:2])
+@pytest.mark.parametrize("category", [*MULTI_TURN][:2])
 def test_the_gold_of_bfcl_is_right_by_its_own_verdict(category):
     """With its own tools alone on offer, and each call written and read in a protocol."""
     template = load_template("smollm2-135m")

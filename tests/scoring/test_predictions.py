@@ -19,7 +19,7 @@ from agentlite.core.records import (
 )
 from agentlite.rendering import PROTOCOLS, Prompt
 from agentlite.scoring.metrics.call_shares import AnsweredStep, count
-from agentlite.scoring.metrics.step_metrics import calls_problem
+from agentlite.scoring.metrics.step_metrics import calls_right
 from agentlite.scoring.predictions import (
     answered,
     predicted,
@@ -108,7 +108,7 @@ def test_a_call_with_known_arguments_is_matched_before_one_with_unknown_ones():
     calls = tuple(Call("forecast_001", {"town": town}) for town in ("Oslo", "Rome"))
     for gold in (Gold((unknown, known)), Gold((known, unknown))):
         for made in (calls, calls[::-1]):
-            assert not calls_problem(made, gold, (FORECAST,))
+            assert calls_right(made, gold, (FORECAST,))
             assert COMPONENTS["exact"](Attempt(Parsed("", made), gold, (FORECAST,))) == 1
             counts = count(AnsweredStep(Parsed("", made), gold, (FORECAST,)))
             assert (counts.supplied, counts.needed, counts.agreeing) == (1, 1, 1)

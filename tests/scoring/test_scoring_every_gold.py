@@ -22,7 +22,7 @@ from agentlite.report.predictions import PredictionRows, confusion, pack_predict
 from agentlite.scoring.metrics.bfcl import RULES
 from agentlite.scoring.metrics.dialogs import dialogs
 from agentlite.scoring.metrics.figures import means, read_metrics
-from agentlite.scoring.metrics.step_metrics import WRONG_KINDS, calls_problem
+from agentlite.scoring.metrics.step_metrics import WRONG_KINDS, calls_right
 from agentlite.scoring.metrics.summarize import figures
 from agentlite.scoring.predictions import ExternalAnswer, external_prediction, to_prediction_row
 from agentlite.scoring.rewards import (
@@ -289,9 +289,7 @@ def test_a_recorded_call_is_gold_by_itself(case: Case, as_text: bool, data: st.D
     recorded = record.messages[turn].calls
     assert_right(record, {turn: recorded}, as_text)
     for wrong in data.draw(st.lists(st.sampled_from(case.wrong), max_size=3)):
-        if wrong != case.right and not calls_problem(
-            case.right, record.expected(turn), record.tools
-        ):
+        if wrong != case.right and calls_right(case.right, record.expected(turn), record.tools):
             assert_no_better(record, turn, recorded, wrong)
 
 

@@ -37,61 +37,45 @@ RULES: dict[str, Rule] = {
 }
 
 
-def check(category: str, calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> str:
-    """Why the calls are wrong by the rules of a single-turn category, in a few words; "" if they
-    are right. In any order; each expected call takes the first one left that satisfies it.
+def is_right(category: str, calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> bool:
+    """Whether the calls are right by the rules of a single-turn category, in any order; each
+    expected call takes the first one left that satisfies it.
 
     A text that cannot be read has made no calls. Raises KeyError for a category that is not in
     RULES.
     """
     rule = RULES[category]
-    if rule == "no call":
-        return f"calls {calls[0].name} where no call is expected" if calls else ""
-    if rule == "any call":
-        return "" if calls else "makes no call where one is expected"
-    if len(calls) != len(gold.calls):
-        return f"{len(calls)} calls where {len(gold.calls)} are expected"
+    if rule in ("no call", "any call"):
+        return bool(calls) == (rule == "any call")
     left = list(calls)
     for expected in gold.calls:
         offered = [tool for tool in tools if rule == "only tool" or tool.name == expected.name]
-        tool = offered[0] if offered else None
-        problems = [call_problem(call, expected, tool) for call in left]
-        if "" not in problems:
-            many = len(calls) > 1
-            prefix = f"no call left satisfies {expected.name}: " if many else ""
-            return prefix + problems[0]
-        del left[problems.index("")]
-    return ""
+        found = [call for call in left if offered and _satisfies(call, expected, offered[0])]
+        if not found:
+            return False
+        left.remove(found[0])
+    return not left
 
 
-def call_problem(call: Call, expected: GoldCall, tool: Tool | None) -> str:
-    """Why a call does not satisfy the expected one, in a few words; "" if it does."""
-    if tool is None:
-        return f"{expected.name} is not on offer"
-    if call.name != tool.name:
-        return f"calls {call.name}, not {tool.name}"
-    for name in tool.parameters.get("required") or ():
-        if name not in call.arguments:
-            return f"{name} is required"
+def _satisfies(call: Call, expected: GoldCall, tool: Tool) -> bool:
+    required = tool.parameters.get("required") or ()
+    if call.name != tool.name or any(name not in call.arguments for name in required):
+        return False
     if expected.arguments is ANY_ARGUMENTS:  # BFCL itself has no such gold
-        return "" if fits(call.arguments, tool.parameters) else "arguments do not fit the schema"
+        return fits(call.arguments, tool.parameters)
     properties = schema_at(tool.parameters, "properties")
-    for name, value in call.arguments.items():
-        if name not in properties or name not in expected.arguments:
-            return f"{name} is not expected"
-        accepted = expected.arguments[name]
-        if problem := argument_problem(value, accepted, schema_at(properties, name)):
-            return f"{name} {problem}"
-    for name, accepted in expected.arguments.items():
-        if name not in call.arguments and "" not in accepted:
-            return f"{name} is missing"
-    return ""
+    return all(
+        name in properties
+        and name in expected.arguments
+        and _is_accepted(value, expected.arguments[name], schema_at(properties, name))
+        for name, value in call.arguments.items()
+    ) and all(
+        name in call.arguments or "" in accepted for name, accepted in expected.arguments.items()
+    )
 
 
-def argument_problem(value: object, accepted: Sequence[object], schema: Schema) -> str:
-    """Why a value is not one of those accepted, in a few words; "" if it is. A schema without a
-    type is one of text.
-    """
+def _is_accepted(value: object, accepted: Sequence[object], schema: Schema) -> bool:
+    """A schema without a type is one of text."""
     if type(value) is tuple and schema.get("format") == "Python tuple":
         value = list(value)
     declared, elements = _declared(schema), _declared(schema_at(schema, "items"))
@@ -102,19 +86,17 @@ def argument_problem(value: object, accepted: Sequence[object], schema: Schema) 
             value = float("inf") if value > 0 else float("-inf")
     of_gold = _first_type(accepted)
     if type(value) not in (declared, of_gold):
-        return f"is a {type(value).__name__}"
+        return False
     # beside some answer, each element has the declared type or that of the answer's first element
     if type(value) is declared is list and not any(
         type(answer) is not list or {*map(type, value)} <= {elements, _first_type(answer)}
         for answer in accepted
     ):
-        return "has elements of a wrong type"
+        return False
     # gold of another type than the declared one names a variable: no spelling is forgiven in it
     if of_gold in (declared, None):
-        is_right = any(_same(value, answer, elements) for answer in accepted)
-    else:
-        is_right = value in accepted
-    return "" if is_right else "has a value that is not accepted"
+        return any(_same(value, answer, elements) for answer in accepted)
+    return value in accepted
 
 
 def _declared(schema: Schema) -> type:
@@ -216,20 +198,14 @@ FIGURES = {
 
 
 class BfclScores(NamedTuple):
-    """v4's overall and its groups, None where nothing of them was measured; `not_measured`: the
-    categories without a verdict; `name`: what the whole may be called.
+    """v4's overall and its groups by the names of metrics.json, None where nothing of them was
+    measured; `not_measured`: the categories without a verdict; `name`: what the whole may be
+    called.
     """
 
     name: str
-    overall: Summary | None
-    groups: dict[str, Summary | None]
+    figures: dict[str, Summary | None]
     not_measured: list[str]
-
-    @property
-    def figures(self) -> dict[str, Summary | None]:
-        """By the names of metrics.json."""
-        whole = {"overall": self.overall, **self.groups}
-        return {f"bfcl_{name}": score for name, score in whole.items()}
 
 
 def group_scores(by_category: Mapping[str, Sequence[float]]) -> BfclScores:
@@ -239,21 +215,20 @@ def group_scores(by_category: Mapping[str, Sequence[float]]) -> BfclScores:
     subset.
     """
     measured = {category: values for category, values in by_category.items() if values}
-    weights = {name: _weights(group, measured) for name, group in GROUPS.items()}
+    groups = {name: _weights(group, measured) for name, group in GROUPS.items()}
     of_all = {
         category: weight * GROUPS[name].weight
-        for name, of_group in weights.items()
+        for name, of_group in groups.items()
         for category, weight in of_group.items()
     }
-    overall, *groups = (
-        weighted_share([(weight, measured[category]) for category, weight in of_figure.items()])
-        if of_figure
+    figures = {
+        f"bfcl_{name}": weighted_share([(w, measured[category]) for category, w in weights.items()])
+        if weights
         else None
-        for of_figure in (of_all, *weights.values())
-    )
+        for name, weights in {"overall": of_all, **groups}.items()
+    }
     missing = [category for category in CATEGORIES if category not in measured]
-    by_name = dict(zip(GROUPS, groups, strict=True))
-    return BfclScores(SUBSET if missing else WHOLE, overall, by_name, missing)
+    return BfclScores(SUBSET if missing else WHOLE, figures, missing)
 
 
 def _weights(group: CategoryGroup, measured: Mapping[str, Sequence[float]]) -> dict[str, float]:

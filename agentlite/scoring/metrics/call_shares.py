@@ -20,7 +20,7 @@ from agentlite.core.records import (
 )
 from agentlite.scoring.assignment import assign
 from agentlite.scoring.metrics.confidence import Summary, ratios, summary
-from agentlite.scoring.metrics.step_metrics import call_problem, identity, is_valid
+from agentlite.scoring.metrics.step_metrics import identity, is_valid, satisfies
 
 PAIRED = 1e-9  # what the mere pairing of calls of one tool is worth
 Ratio = tuple[Any, Any]  # the part and the whole: of one sum of counts, or of each of many
@@ -246,7 +246,7 @@ def _repeated(answer: AnsweredStep) -> int:
     repeated = 0
     for key, times in Counter(map(identity, answer.parsed.calls)).items():
         expected = sum(
-            not call_problem(calls[key], gold, schemas.get(gold.name)) for gold in answer.gold.calls
+            satisfies(calls[key], gold, schemas.get(gold.name)) for gold in answer.gold.calls
         )
         repeated += max(0, times - max(expected, key not in before))
     return repeated

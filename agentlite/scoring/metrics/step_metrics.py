@@ -69,7 +69,7 @@ def exact_call(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> float | Non
     """
     if not gold.names_tools:
         return None
-    return float(not parsed.problem and not calls_problem(parsed.calls, gold, tools))
+    return float(not parsed.problem and calls_right(parsed.calls, gold, tools))
 
 
 def call_decision(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> float:
@@ -101,7 +101,7 @@ def is_valid(call: Call, gold: Gold, tool: Tool) -> bool:
     better, as some of BFCL's does.
     """
     return fits(call.arguments, tool.parameters) or any(
-        not call_problem(call, expected, tool) for expected in gold.calls
+        satisfies(call, expected, tool) for expected in gold.calls
     )
 
 
@@ -135,49 +135,32 @@ def is_right(values: Mapping[str, float]) -> bool:
     return values.get("exact_call", values["call_decision"]) == 1
 
 
-def calls_problem(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> str:
-    """Why the calls of a step do not satisfy its gold, in a few words; "" if they do.
-
-    As many calls as expected, in any order, so that each gold call has a call of its own that
-    satisfies it.
+def calls_right(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> bool:
+    """Whether the calls of a step satisfy its gold: as many as expected, in any order, so that each
+    gold call has a call of its own that satisfies it.
     """
     if len(calls) != len(gold.calls):
-        return f"{len(calls)} calls where {len(gold.calls)} are expected"
+        return False
     by_name = {tool.name: tool for tool in tools}
-    problems = [
-        [call_problem(call, expected, by_name.get(expected.name)) for call in calls]
+    satisfied = [
+        [satisfies(call, expected, by_name.get(expected.name)) for call in calls]
         for expected in gold.calls
     ]
-    satisfied = {row for row, _ in assign([[not problem for problem in row] for row in problems])}
-    for row, expected in enumerate(gold.calls):
-        if row not in satisfied:
-            first = next(filter(None, problems[row]))
-            many = len(calls) > 1
-            return f"no call left satisfies {expected.name}: {first}" if many else first
-    return ""
+    return len(assign(satisfied)) == len(calls)
 
 
-def call_problem(call: Call, gold: GoldCall, tool: Tool | None) -> str:
-    """Why a call does not satisfy the gold, in a few words; "" if it does. `tool` is the one the
-    gold names.
-
-    Without a tool, or where its schema is silent, the gold's own parameters and types stand in.
+def satisfies(call: Call, gold: GoldCall, tool: Tool | None) -> bool:
+    """`tool` is the one the gold names. Without one, or where its schema is silent, the gold's own
+    parameters and types stand in.
     """
-    if call.name != gold.name:
-        return f"calls {call.name}, not {gold.name}"
     schema = tool.parameters if tool else {}
+    if call.name != gold.name:
+        return False
     if gold.arguments is ANY_ARGUMENTS:
-        return schema_error(call.arguments, schema)
-    for name in schema.get("required") or ():
-        if name not in call.arguments:
-            return f"{name} is required"
-    for name, value in call.arguments.items():
-        if problem := argument_problem(name, value, gold, schema):
-            return f"{name} {problem}"
-    for name, accepted in gold.arguments.items():
-        if name not in call.arguments and "" not in accepted:
-            return f"{name} is missing"
-    return ""
+        return not schema_error(call.arguments, schema)
+    return all(name in call.arguments for name in needed(gold, schema)) and not any(
+        argument_problem(name, value, gold, schema) for name, value in call.arguments.items()
+    )
 
 
 def argument_problem(name: str, value: object, gold: GoldCall, schema: Schema) -> str:
@@ -343,7 +326,7 @@ def _argument_kinds(call: Call, gold: GoldCall, tool: Tool | None) -> list[str] 
     """A kind for each argument that is wrong or left out; None for a call of another tool."""
     if call.name != gold.name:
         return None
-    if not call_problem(call, gold, tool):
+    if satisfies(call, gold, tool):
         return []
     schema = tool.parameters if tool else {}
     required = schema.get("required") or ()

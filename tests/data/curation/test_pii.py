@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from agentlite.core.records import Call, Gold, GoldCall, Message, Record, Tool, from_row, to_row
 from agentlite.data.curation.pii import find, mask
 from agentlite.data.curation.validate import validate
-from agentlite.scoring.metrics.step_metrics import calls_problem
+from agentlite.scoring.metrics.step_metrics import calls_right
 
 chances = st.integers(0, 10**9).map(random.Random)
 LETTERS = string.ascii_letters + string.digits
@@ -273,7 +273,7 @@ def test_a_value_has_one_mask_wherever_it_stands() -> None:
     assert masked.messages[2].content == '{"<PHONE_1>": "sent"}'
     assert masked.tools[0].description == "Sends a text, e.g. to <PHONE_2>."
     assert masked.messages[1].calls[0].arguments == {"to": "<PHONE_1>", "copies": ["<MAIL_1>"]}
-    assert not calls_problem(masked.messages[1].calls, masked.gold[1], masked.tools)
+    assert calls_right(masked.messages[1].calls, masked.gold[1], masked.tools)
     assert masked.parent == record.id
     assert mask(replace(record, parent="whole"))[0].parent == "whole"
     assert not find(masked)

@@ -11,7 +11,7 @@ from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, from_row, to_
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import FORMATS, read_raw, to_record
 from agentlite.data.formats.bfcl import ANY_CALL, CATEGORIES, NO_CALL, NO_CALL_ANSWER, TUPLE
-from agentlite.scoring.metrics.step_metrics import calls_problem
+from agentlite.scoring.metrics.step_metrics import calls_right
 
 needs_bfcl = pytest.mark.skipif(
     not importlib.util.find_spec("bfcl_eval"), reason="bfcl-eval is not installed"
@@ -63,7 +63,7 @@ def test_every_bfcl_row_is_valid_and_its_own_answer_satisfies_its_gold(category:
         validate(record)
         turn = record.turns[-1]
         assert from_row(to_row(record)) == record
-        assert category in ANY_CALL or not calls_problem(
+        assert category in ANY_CALL or calls_right(
             record.messages[turn].calls, record.expected(turn), record.tools
         ), raw.location
         assert turn in record.gold
@@ -136,6 +136,6 @@ def test_a_java_function_is_told_as_one_of_texts_and_its_answer_is_written_in_ja
     arguments = {"w": "3L", "h": "4", "tags": 'new ArrayList<>(Arrays.asList("a", "b"))'}
     assert record.messages[-1].calls[0].arguments == arguments
     for name, value in (("w", "3"), ("w", 3), ("tags", ["a", "b"])):
-        assert calls_problem(
+        assert not calls_right(
             [Call("geo.area", arguments | {name: value})], record.expected(1), record.tools
         )

@@ -9,7 +9,7 @@ from support.examples import examples
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Gold, GoldCall, Parsed, Tool
-from agentlite.scoring.metrics.step_metrics import calls_problem, identity
+from agentlite.scoring.metrics.step_metrics import calls_right, identity
 from agentlite.scoring.rewards import (
     COMPONENTS,
     PENALTIES,
@@ -409,7 +409,7 @@ def test_exact_is_the_strict_verdict_of_the_metrics(due_, calls):
     """
     found = judged(due_, calls).components["exact"]
     orders = itertools.permutations(calls)
-    assert found == float(any(not calls_problem(order, due_, OFFERED) for order in orders))
+    assert found == float(any(calls_right(order, due_, OFFERED) for order in orders))
 
 
 # Weights and totals.
