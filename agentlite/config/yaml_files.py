@@ -1,5 +1,6 @@
 """YAML as settings need it: what could be read as something else than was meant is an error."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,13 @@ from agentlite.core.errors import UserError
 from agentlite.core.plain_words import utf8_text
 
 TAG = "tag:yaml.org,2002:"
-UNKNOWN_TO_JSON = ("binary", "omap", "pairs", "set")
+UNKNOWN_TO_JSON = {f"{TAG}{name}" for name in ("binary", "omap", "pairs", "set", "timestamp")}
+# as JSON has them; YAML 1.1 reads 010 as 8, 1:30 as 90 and 1e-4 as a text
+WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)$")
+NUMBER = re.compile(
+    r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$"
+    r"|[-+]?\.(?:inf|Inf|INF)$|\.(?:nan|NaN|NAN)$"
+)
 
 
 def read(path: Path) -> Any:
@@ -21,9 +28,7 @@ def read(path: Path) -> Any:
         raise UserError(f"cannot be read: {error.strerror}.", location=str(path)) from error
     except (yaml.YAMLError, RecursionError) as error:
         location, shown = str(path), ""
-        # a quote that is not closed is told where it begins
-        begun = "context_mark" if "end of stream" in problem_of(error) else "problem_mark"
-        if mark := getattr(error, begun, None):
+        if mark := getattr(error, "problem_mark", None):
             location, shown = f"{path}:{mark.line + 1}", mark.get_snippet() or ""
         raise UserError(
             f"invalid YAML: {problem_of(error)}.\n{shown}".rstrip(),
@@ -44,43 +49,26 @@ def problem_of(error: Exception) -> str:
 
 
 class Strict(yaml.SafeLoader):
+    yaml_constructors = {  # noqa: RUF012  (PyYAML declares it so)
+        tag: construct
+        for tag, construct in yaml.SafeLoader.yaml_constructors.items()
+        if tag not in UNKNOWN_TO_JSON
+    }
+    yaml_implicit_resolvers = {  # noqa: RUF012
+        first: [(tag, form) for tag, form in known if not tag.endswith(("int", "float", "stamp"))]
+        for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         names: set[tuple[str, str]] = set()
         for key, _ in node.value:
             name = (key.tag, str(key.value))
             if name in names and key.tag != f"{TAG}merge":
-                raise _mistake(f"the key '{key.value}' appears twice", key)
+                problem = f"the key '{key.value}' appears twice"
+                raise ConstructorError(None, None, problem, key.start_mark)
             names.add(name)
         return super().construct_mapping(node, deep)
 
-    def whole_number(self, node: Any) -> Any:
-        digits = self.construct_scalar(node).replace("_", "").lstrip("+-")
-        # minutes and seconds, or an octal number
-        if ":" in digits or (digits[0] == "0" and digits.isdigit() and digits != "0"):
-            meant = self.construct_yaml_int(node)
-            raise _mistake(f"{node.value} would be read as {meant}", node)
-        return self.construct_yaml_int(node)
 
-    def number(self, node: Any) -> Any:
-        if ":" in self.construct_scalar(node):
-            raise _mistake(
-                f"{node.value} would be read as {self.construct_yaml_float(node):g}", node
-            )
-        return self.construct_yaml_float(node)
-
-    def date(self, node: Any) -> Any:  # JSON has none
-        return self.construct_scalar(node)
-
-    def refused(self, node: Any) -> Any:
-        raise _mistake(f"{node.tag} is not known here", node)
-
-
-Strict.add_constructor(f"{TAG}int", Strict.whole_number)
-Strict.add_constructor(f"{TAG}float", Strict.number)
-Strict.add_constructor(f"{TAG}timestamp", Strict.date)
-for _kind in UNKNOWN_TO_JSON:
-    Strict.add_constructor(f"{TAG}{_kind}", Strict.refused)
-
-
-def _mistake(problem: str, node: Any) -> ConstructorError:
-    return ConstructorError(None, None, problem, node.start_mark)
+Strict.add_implicit_resolver(f"{TAG}int", WHOLE, [*"-+0123456789"])
+Strict.add_implicit_resolver(f"{TAG}float", NUMBER, [*"-+.0123456789"])
