@@ -24,22 +24,15 @@ MOST_STOPS = 16
 LONGEST_MARK = 64
 # about the client, not the answer
 PASSED_OVER = ("user", "metadata", "safety_identifier", "prompt_cache_key")
-# the values of unsupported parameters that ask for nothing; null is one of each
+# values of unsupported parameters that ask for nothing, as do null, 0, false and an empty object
 OFF: Mapping[str, tuple[object, ...]] = {
-    "frequency_penalty": (0,),
-    "presence_penalty": (0,),
-    "logit_bias": ({},),
     "n": (1,),
     "response_format": ({"type": "text"},),
     "service_tier": ("auto", "default"),
-    "store": (False,),
-    # of other servers
-    "top_k": (0, -1),
-    "min_p": (0,),
-    "repetition_penalty": (1,),
-    "logprobs": (False,),
-    "top_logprobs": (0,),
     "modalities": (["text"],),
+    # of other servers
+    "top_k": (-1,),
+    "repetition_penalty": (1,),
 }
 
 
@@ -105,7 +98,7 @@ def read_request(body: bytes, model: str) -> Request:
         given = msgspec.json.decode(body, type=dict[str, Any])
         known = {name for name in given if name in Request.__struct_fields__}
         for name in sorted(given.keys() - known - {*PASSED_OVER}):
-            if given[name] is not None and given[name] not in OFF.get(name, ()):
+            if given[name] and given[name] not in OFF.get(name, ()):
                 raise unsupported(name, "this server does not know it, or cannot do it")
         request = msgspec.convert({name: given[name] for name in known}, Request)
     except msgspec.ValidationError as error:

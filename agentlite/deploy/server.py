@@ -24,8 +24,6 @@ from agentlite.deploy.openai_api import ClientGone, Refused, ServeJob, as_json, 
 HOST = "127.0.0.1"
 LOCAL = ("localhost", HOST, "::1")
 COMPLETIONS = "/v1/chat/completions"
-LONGEST_QUEUE = 64
-LONGEST_BODY = 8 << 20
 LONGEST_NAME = 200  # characters of a path in the log
 LOOK = 0.2  # seconds between two looks at whether a waiting client is still there
 GONE = 499  # the status in the log where the client hung up, as nginx writes it
@@ -38,8 +36,8 @@ class Server:
     UserError 2 for a port that is taken; 0 is one that is free.
     """
 
-    def __init__(self, chat_model: ChatModel, port: int, *, longest_queue: int = LONGEST_QUEUE):
-        self.chat_model, self.longest_queue = chat_model, longest_queue
+    def __init__(self, chat_model: ChatModel, port: int):
+        self.chat_model = chat_model
         try:
             self.socket = socket.create_server((HOST, port), backlog=512)
         except OSError as error:
@@ -157,19 +155,11 @@ class Server:
         return _json(about if asked else {"object": "list", "data": [about]})
 
     async def _complete(self, request: Request) -> Response:
-        details, body = request.state.details, bytearray()
-        async for piece in request.stream():  # to its end: else a client might not see the answer
-            if len(body) <= LONGEST_BODY:
-                body += piece
-        if len(body) > LONGEST_BODY:
-            raise Refused(413, f"The body of the request is longer than {LONGEST_BODY >> 20} MiB.")
-        job = await asyncio.to_thread(chat_job, bytes(body), self.chat_model)
+        details = request.state.details
+        job = await asyncio.to_thread(chat_job, await request.body(), self.chat_model)
         asked = job.completion.request
         details |= {"model": self.chat_model.name, "messages": len(asked.messages)}
         details["prompt"] = len(job.prompt.ids)
-        if self.asked > self.longest_queue:
-            message = f"{self.longest_queue} requests wait already: ask again later."
-            raise Refused(503, message, code="queue_full", kind="server_error")
         answer = RequestedAnswer(self, job, details)
         if not asked.stream:
             return _json(await answer.body(request))

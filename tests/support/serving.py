@@ -9,8 +9,8 @@ from agentlite.deploy.server import Server
 
 
 @contextmanager
-def serving(chat_model: Any, **options: Any) -> Iterator[Server]:
-    with Server(chat_model, 0, **options) as server:
+def serving(chat_model: Any) -> Iterator[Server]:
+    with Server(chat_model, 0) as server:
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
         try:

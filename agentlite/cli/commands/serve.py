@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from agentlite.cli.decoding_options import DecodingOptions
 from agentlite.cli.help_page import Command
-from agentlite.config.fields import COMMON, Count, Section, Whole
+from agentlite.config.fields import COMMON, Count, Section
 from agentlite.config.settings import SAMPLING
 
 SERVER = Section("Server")
@@ -21,8 +21,6 @@ class ServeOptions(DecodingOptions, frozen=True, kw_only=True):
     """port to listen on; 0 for any that is free"""
     max_new_tokens: Annotated[Count, SAMPLING, COMMON] = 1024
     """maximum tokens of an answer, also where a client asks for more"""
-    queue: Annotated[Whole, SERVER] = 64
-    """requests that may wait; more are answered with 503"""
 
 
 def serve(options: ServeOptions) -> None:
@@ -36,7 +34,7 @@ def serve(options: ServeOptions) -> None:
     from agentlite.deploy.server import Server
 
     model = options.chat_model()
-    with Server(model, options.port, longest_queue=options.queue) as server:
+    with Server(model, options.port) as server:
         model.load()
         facts = {
             "url": server.url,
