@@ -99,8 +99,6 @@ def _table(result: Result, stream: Any, every: bool) -> None:
         _lines(summary_tables.of_rollout(result.figures), stream)
     else:
         _figures(result.figures, stream)
-    if result.servers:
-        _figures(result.servers, stream)
     if result.sentences:
         print("", *result.sentences, sep="\n", file=stream)
     if result.next:

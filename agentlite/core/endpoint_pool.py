@@ -1,21 +1,16 @@
-"""Questions + several endpoints -> a reply to each, and the tokens that all of them took."""
+"""Questions + several endpoints -> a reply to each."""
 
 import threading
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
 from agentlite.core.errors import NETWORK, UserError
 from agentlite.core.openai_client import Endpoint, Message, Reply, ask
-from agentlite.core.row_files import Appender, read_rows
 
 PROBE_SECONDS = 60.0  # of one try of the probe
 THREAD = "endpoint"
-USAGE_FILE = "usage.jsonl"  # no part of the result: a run that was killed has asked for more
 
 
 class Question(NamedTuple):
@@ -36,7 +31,7 @@ def ask_all(
     A reply with a `problem` means that its endpoint failed this question, and answers others.
     Raises UserError 8 where one answers a short question no more either.
     """
-    usage, stop = current_usage(), threading.Event()
+    stop = threading.Event()
     outcomes = SimpleQueue[tuple[Endpoint, int, Reply | BaseException]]()
     free = deque(endpoint for endpoint in endpoints for _ in range(endpoint.concurrency))
     waiting = deque(range(len(questions)))
@@ -58,8 +53,6 @@ def ask_all(
             endpoint, number, outcome = outcomes.get()
             if isinstance(outcome, BaseException):
                 raise outcome
-            if usage and not outcome.problem:
-                usage.add(endpoint.model, outcome)
             yield number, outcome
             free.append(endpoint)
     finally:
@@ -96,57 +89,3 @@ def refuse_unanswered(problems: Sequence[str], count: int, location: str, effect
             location=location,
             exit_code=NETWORK,
         )
-
-
-class ServerUsage:
-    """The tokens that models behind servers read and wrote for a stage, over all its runs, as the
-    servers count them: those of every reply that was taken, also where the run was killed before it
-    was kept.
-    """
-
-    def __init__(self, path: Path):
-        self.path, self.by_model = path, defaultdict[str, Counter[str]](Counter)
-        self.file: Appender | None = None  # else opened with the first reply
-        if path.exists():
-            self.file = Appender(path)  # cuts a torn line
-            for row in read_rows(path):
-                self._sum(row["model"], row["tokens_read"], row["tokens_written"])
-
-    def add(self, model: str, reply: Reply) -> None:
-        read, written = reply.prompt_tokens, reply.completion_tokens
-        self.file = self.file or Appender(self.path)
-        self.file.append({"model": model, "tokens_read": read, "tokens_written": written})
-        self._sum(model, read, written)
-
-    def _sum(self, model: str, read: int, written: int) -> None:
-        self.by_model[model].update(replies=1, tokens_read=read, tokens_written=written)
-
-    @property
-    def note(self) -> str:
-        """For a line of progress."""
-        tokens = sum(one["tokens_read"] + one["tokens_written"] for one in self.by_model.values())
-        return f"{tokens:,} tokens" if self.by_model else ""
-
-    def figures(self) -> dict[str, dict[str, int]]:
-        return {model: dict(self.by_model[model]) for model in sorted(self.by_model)}
-
-
-_COUNTED: ContextVar[ServerUsage | None] = ContextVar("usage", default=None)
-
-
-def current_usage() -> ServerUsage | None:
-    """Where replies are counted; None outside of `counted`."""
-    return _COUNTED.get()
-
-
-@contextmanager
-def counted(folder: Path) -> Iterator[ServerUsage]:
-    """Counts every reply of a server inside."""
-    usage = ServerUsage(folder / USAGE_FILE)
-    token = _COUNTED.set(usage)
-    try:
-        yield usage
-    finally:
-        _COUNTED.reset(token)
-        if usage.file:
-            usage.file.__exit__()

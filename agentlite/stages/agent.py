@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from agentlite.config import gpu_profiles
 from agentlite.config.pipeline import TRAINED
 from agentlite.config.settings import CPU_MODEL, GPU_MODEL, MakeSettings, RolloutSettings
-from agentlite.core import console, endpoint_pool
+from agentlite.core import console
 from agentlite.core.errors import NETWORK, REJECTS, UserError
 from agentlite.core.records import digest
 from agentlite.core.row_files import Appender
@@ -183,7 +183,6 @@ def act(agent: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
     settings = agent.settings
     path, turns_path = stage.folder / agent.file, stage.folder / agent.turns_file
     concurrency = settings.requests.concurrency * len(settings.endpoint)
-    usage = endpoint_pool.current_usage()
     stage.set_aside_changed(agent.file)
     order = [
         (task, RolloutKey(task.id, number))
@@ -224,8 +223,7 @@ def act(agent: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
                 else:
                     turns.append(msgspec.to_builtins(event))
                     taken += 1
-                used = f", {usage.note}" if usage and usage.note else ""
-                advance(len(done), f"{taken:,} turns{used}")
+                advance(len(done), f"{taken:,} turns")
     if all(rollout.ended == "length" and not rollout.turns for rollout in done.values()):
         room, longer = settings.max_length - settings.max_new_tokens, 4 * settings.max_length
         raise UserError(

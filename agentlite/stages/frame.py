@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from agentlite.config.resolve import plan_settings
-from agentlite.core import console, distributed, endpoint_pool
+from agentlite.core import console, distributed
 from agentlite.core.errors import UserError
 from agentlite.workspace import stage_folder
 from agentlite.workspace.stage_folder import Plan, Result, RunTarget, StageFolder
@@ -59,7 +59,6 @@ def run_stage(
         stage_folder.open_stage(
             target.folder, plan, force=target.force, typed=target.typed(plan.command)
         ) as stage,
-        endpoint_pool.counted(stage.folder) as usage,
     ):
         if stage.status == "done" and is_open(stage.done.figures):
             stage.reopen()
@@ -78,7 +77,7 @@ def run_stage(
             (stage.folder / name).unlink(missing_ok=True)
         if callable(next_command):
             next_command = next_command(stage.done.figures)
-        return stage.result(target.next(next_command) if next_command else "", usage.figures())
+        return stage.result(target.next(next_command) if next_command else "")
 
 
 def go_on(work: Generator[Any, Sent, Made], sent: Sent) -> Made:

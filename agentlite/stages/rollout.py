@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from agentlite.config.settings import RolloutSettings
-from agentlite.core.endpoint_pool import USAGE_FILE
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.environments.tasks import TASKS, write_tasks
 from agentlite.environments.trajectories import TRAJECTORIES, Trajectory
@@ -40,7 +39,7 @@ def run(settings: RolloutSettings, target: RunTarget) -> Result:
         work(),
         next_command=shlex.join(prep),
         keep=["*.jsonl"],
-        forget=[agent.turns_file, USAGE_FILE],
+        forget=[agent.turns_file],
     )
 
 

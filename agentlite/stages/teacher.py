@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from agentlite.config.settings import QueriesSettings, TemplatesSettings
-from agentlite.core import console, endpoint_pool
+from agentlite.core import console
 from agentlite.core.endpoint_pool import Question, ask_all, refuse_unanswered
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.openai_client import Endpoint
@@ -70,7 +70,7 @@ def answers(
     asked again, and each is there before the next one is read. Raises UserError 8 where no server
     answers any more, or more than a share of `max_failures` stays without an answer.
     """
-    model, usage = endpoints[0].model, endpoint_pool.current_usage()
+    model = endpoints[0].model
     keys = [digest(canonical([model, one.parameters, one.messages])) for one in questions]
     asked = dict(zip(keys, questions, strict=True))
     with Appender(file) as kept, console.progress(title, len(asked)) as advance:
@@ -90,7 +90,7 @@ def answers(
                 reply = TeacherReply(key, text, answer.finish == "length")
                 kept.append(msgspec.to_builtins(reply))
                 replies[key] = reply
-            advance(len(asked) - len(missing) + done, usage.note if usage else "")
+            advance(len(asked) - len(missing) + done)
     found = [replies[key] for key in keys]
     problems = [reply.problem for reply in found if reply.problem]
     if len(problems) > settings.max_failures * len(questions):

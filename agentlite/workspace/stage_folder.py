@@ -140,7 +140,6 @@ class Result(Struct, frozen=True):
     next: str = ""
     failed: list[str] = []  # conditions of a gate, in words
     sentences: list[str] = []  # the result in words
-    servers: dict[str, dict[str, int]] = {}  # replies and tokens of each model behind a server
 
 
 class StoredStage(Struct, frozen=True):
@@ -249,7 +248,7 @@ class StageFolder:
         with disk_errors(self.folder):
             (self.folder / PLAN).rename(self.folder / FAILED)
 
-    def result(self, next_command: str, servers: dict[str, dict[str, int]] | None = None) -> Result:
+    def result(self, next_command: str) -> Result:
         """What is there now: made by this process, or found up to date by it."""
         done = self.done
         return Result(
@@ -260,7 +259,6 @@ class StageFolder:
             list(done.outputs),
             done.seconds,
             next_command,
-            servers=servers or {},
         )
 
 

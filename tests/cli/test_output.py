@@ -57,7 +57,6 @@ def test_json_is_one_object_with_every_field_and_nothing_else(capsys):
         "next": "agentlite sft",
         "failed": [],
         "sentences": [],
-        "servers": {},
     }
 
 

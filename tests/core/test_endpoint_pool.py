@@ -4,7 +4,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,22 +103,6 @@ def test_a_dead_server_makes_no_question_fail(number: int, answering: Any) -> No
     answering(lambda host, asked: Reply("x") if 0 <= asked < number else SILENT)
     with pytest.raises(UserError, match="no answer: answered 503"):
         assert [reply.problem for _, reply in ask_all([A], questions(number + 1))] == [""] * number
-
-
-def test_replies_are_counted_over_all_runs_and_failures_and_probes_are_not(
-    tmp_path: Path, answering: Any
-) -> None:
-    answering(lambda host, number: SILENT if number == 3 else Reply("x", "", 20, 5))
-    for runs in (1, 2):  # the second adds to the first, and to a line that a kill has torn
-        if runs == 2:
-            with (tmp_path / endpoint_pool.USAGE_FILE).open("a") as file:
-                file.write('{"model": "m", "tok')
-        with endpoint_pool.counted(tmp_path) as usage:
-            assert len(list(ask_all([A, B], questions(9)))) == 9
-        of_model = {"replies": 8 * runs, "tokens_read": 160 * runs, "tokens_written": 40 * runs}
-        assert usage.figures() == {"m": of_model} and usage.note == f"{200 * runs} tokens"
-    list(ask_all([A], questions(9)))  # outside, nothing counts
-    assert usage.note == "400 tokens"
 
 
 def test_a_fault_of_our_own_reaches_the_caller(answering: Any) -> None:

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from support import processes
 from support.samples import WEATHER_TOOL
-from support.scripted_server import USAGE, ScriptedServer, ranking
+from support.scripted_server import ScriptedServer, ranking
 
 import agentlite
 from agentlite.config.settings import DpoSettings
@@ -229,15 +229,10 @@ def test_a_judge_is_asked_once_about_each_group_and_other_weights_ask_nobody(pai
     server.close()
     assert whole.returncode == 0, whole.stderr
     assert len(server.bodies) == count + 1  # the fifth reply came too late
-    assert json.loads(whole.stdout)["servers"]["m"] == {
-        "replies": count,
-        "tokens_read": count * USAGE["prompt_tokens"],
-        "tokens_written": count * USAGE["completion_tokens"],
-    }
     again = {"judge": server.url, "judge_model": "m", "judge_limit": count, "margin": 0.0}
     again |= {"weights": JUDGED_ALONE, "gold": False, "out": "judged-b"}
     given = {"run": str(run), "candidates": "pairs"}
-    assert agentlite.pairs(**given, **again).servers == {}
+    agentlite.pairs(**given, **again)
     grid = run / "judge.yaml"
     grid.write_text("weights: {usual: {}, judged: {judge: 2}}\n", encoding="utf-8")
     compared = agentlite.pairs(**given, **again, grid=str(grid)).figures["weightings"]
