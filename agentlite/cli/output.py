@@ -159,8 +159,7 @@ def _prep(result: Result, stream: Any) -> None:
 def _lines(lines: list[Line], stream: Any) -> None:
     width = max(len(line.figure) for line in lines)
     rows = [[line.name, line.figure.rjust(width), line.words] for line in lines]
-    colours = [line.colour for line in lines]
-    console.print_table([["", "", ""], *rows], stream, words=3, colours=colours)
+    console.print_table([["", "", ""], *rows], stream, words=3)
 
 
 def _figures(figures: dict[str, Any], stream: Any) -> None:

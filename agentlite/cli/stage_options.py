@@ -143,7 +143,7 @@ def _explain(options: PrepOptions) -> bool:
 
 def _run(name: str, options: StageOptions, flags: dict[str, Any]) -> None:
     """Runs the stage and prints its result, or only what `--print-config` asks for."""
-    from agentlite.config.resolve import as_object, as_yaml, weightings
+    from agentlite.config.resolve import as_yaml, plain_settings, weightings
     from agentlite.stages.api import execute, settle, target_of
 
     given = options.given(weightings(flags))
@@ -151,7 +151,8 @@ def _run(name: str, options: StageOptions, flags: dict[str, Any]) -> None:
     target = target_of(name, run, out, options.force, options.dry_run, given)
     resolved = settle(name, given, target)
     if options.print_config:
-        as_json = json.dumps(as_object(name, resolved), ensure_ascii=False)
+        every = {"settings": plain_settings(resolved.settings), "origin": resolved.origin}
+        as_json = json.dumps({"command": name, **every}, ensure_ascii=False)
         click.echo(as_json if options.as_json else as_yaml(name, resolved))
         return
     _present(execute(name, resolved.settings, target), resolved.settings, options)

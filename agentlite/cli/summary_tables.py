@@ -22,12 +22,9 @@ SHOWN = {
 
 
 class Line(NamedTuple):
-    """`colour`: of the whole line, where something is wrong; "" elsewhere."""
-
     name: str
     figure: str
     words: str
-    colour: str = ""
 
 
 def of_prep(figures: Mapping[str, Any], limit: int | None) -> list[Line]:
@@ -48,7 +45,8 @@ def of_prep(figures: Mapping[str, Any], limit: int | None) -> list[Line]:
         words = f"of {sum(train.values()):,} train rows with tools call none"
         shown.append(Line("no call", f"{train['no_call']:,}", words))
     if found := figures.get("personal"):
-        shown.append(_personal(found))
+        words = f"values that may be personal: {number(found)}; no names or addresses of people"
+        shown.append(Line("personal", f"{sum(found.values()):,}", words))
     for name, value in figures.items():
         if name not in SHOWN:
             count, words = ("", number(value)) if isinstance(value, dict) else (number(value), "")
@@ -62,7 +60,7 @@ def _variants(made: Mapping[str, Mapping[str, int]]) -> Iterator[Line]:
         reasons = [f"{why} {count:,}" for why, count in counts.items() if why != "made"]
         words = f"{kind}; other rows have none: {', '.join(reasons)}" if reasons else kind
         if kind == "left out":
-            yield Line("", f"{sum(counts.values()):,}", ", ".join(["left out", *counts]), "yellow")
+            yield Line("", f"{sum(counts.values()):,}", ", ".join([kind, *counts]))
         else:
             yield Line("variants", f"{counts.get('made', 0):,}", words)
 
@@ -75,18 +73,10 @@ def of_rollout(figures: Mapping[str, Any]) -> list[Line]:
     for name, mean in figures["scores"].items():
         shown.append(Line(f"score {name}", f"{mean:.2f}", f"mean of {rollouts - lost:,} rollouts"))
     for ended, count in figures["ended"].items():
-        shown.append(Line("", f"{count:,}", ENDINGS[ended], "red" if ended in LOST else ""))
+        shown.append(Line("", f"{count:,}", ENDINGS[ended]))
     calls, failed = figures["calls"], figures["failed_calls"]
     words = f"of them failed: {failed:,}" + (f" ({failed / calls:.0%})" if calls else "")
-    # a model that calls nothing, or nothing that works, learns nothing here
-    shown.append(Line("calls", f"{calls:,}", words, "yellow" if failed * 2 >= calls else ""))
-    return shown
-
-
-def _personal(found: Mapping[str, int]) -> Line:
-    kinds = f": {number(found)}" if found else ""
-    words = f"values that may be personal{kinds}; names and addresses of people are not looked for"
-    return Line("personal", f"{sum(found.values()):,}", words, "yellow" if found else "")
+    return [*shown, Line("calls", f"{calls:,}", words)]
 
 
 def number(value: object) -> str:
@@ -105,16 +95,15 @@ def _rows(figures: Mapping[str, Any]) -> Iterator[Line]:
     yield Line("rows", f"{figures['read']:,}", f"{of} ({', '.join(formats)})" if formats else of)
     kept = figures["kept"]
     share = f"{kept / figures['read']:.0%} of the rows" if figures["read"] else ""
-    yield Line("kept", f"{kept:,}", share, "" if kept else "red")
+    yield Line("kept", f"{kept:,}", share)
 
 
 def _left_out(figures: Mapping[str, Any]) -> Iterator[Line]:
     """A line for each reason, with what its code means."""
-    for name, colour in (("rejects", "red"), ("left_out", "")):
-        title = "rejected" if name == "rejects" else "left out"
+    for name, title in (("rejects", "rejected"), ("left_out", "left out")):
         for code, count in figures.get(name, {}).items():
             meaning = CODES[code].meaning.partition(":")[0].rstrip(".")
-            yield Line(title, f"{count:,}", f"{code}: {meaning}", colour)
+            yield Line(title, f"{count:,}", f"{code}: {meaning}")
             title = ""
     if not figures.get("rejects"):
         yield Line("rejected", "0", "")
@@ -123,12 +112,12 @@ def _left_out(figures: Mapping[str, Any]) -> Iterator[Line]:
 def _splits(figures: Mapping[str, Any]) -> Iterator[Line]:
     total = sum(figures.get(split, 0) for split in SPLITS)
     for split in SPLITS if total else ():
-        words, colour = f"{figures[split] / total:.0%} of the records", ""
+        words = f"{figures[split] / total:.0%} of the records"
         if missed := figures.get("split_missed", {}).get(split):
-            words, colour = f"{words}; {missed['wanted']:,} were asked for", "yellow"
+            words += f"; {missed['wanted']:,} were asked for"
         if split == "test" and (new := figures.get("new_tools")):
             words += f"; {new:,} call only tools that train never calls"
-        yield Line(split, f"{figures[split]:,}", words, colour)
+        yield Line(split, f"{figures[split]:,}", words)
 
 
 def _tools(tools: Mapping[str, Any]) -> str:

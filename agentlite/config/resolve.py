@@ -1,7 +1,6 @@
 """Profile, files, --set and flags -> the settings of one command, and where each came from."""
 
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -152,19 +151,10 @@ def read_sections(path: Path) -> dict[str, dict[str, Any]]:
     ):
         raise UserError(
             "must hold one section per command.",
-            f"Put the settings under the name of a command, indented:{_sectioned(content)}",
+            "Put the settings under the name of a command, indented:\n  sft:\n    lora_r: 16",
             location=str(path),
         )
     return {section: part or {} for section, part in content.items()}
-
-
-def _sectioned(content: object) -> str:
-    """A part of the content under the command that has such a setting."""
-    key = next((str(key) for key in content), "") if isinstance(content, dict) else ""
-    if key in COMMANDS:
-        return f"\n  {key}:\n    seed: 0"
-    owner = next((name for name in COMMANDS if key in fields(name)), "")
-    return f"\n  {owner}:\n    {key}: ..." if owner else "\n  sft:\n    lora_r: 16"
 
 
 def _assignment(text: str, command: str) -> tuple[dict[str, Any], str] | None:
@@ -233,12 +223,12 @@ class Place(NamedTuple):
 def read_value(value: object, kind: Any, place: Place) -> Any:
     """A value as its type has it: "3" -> 3. Raises UserError 2 that names the type."""
     listed = _listed(value, kind, place.location)
-    if (number := _unusable_number(listed)) is not None:
-        raise UserError(
-            f"{number} is not a number that can be computed with.",
-            place.description,
-            location=place.location,
-        )
+    try:  # a plan could not hold infinity, a number of more than 64 bits or half a character
+        json.dumps(listed, allow_nan=False)
+        msgspec.json.encode(listed)
+    except (ValueError, OverflowError) as error:
+        problem = f"holds what cannot be kept: {error}."
+        raise UserError(problem, place.description, location=place.location) from error
     try:
         return msgspec.convert(listed, kind, strict=False)
     except msgspec.ValidationError as error:
@@ -261,22 +251,6 @@ def _misfit(value: object, kind: Any, error: msgspec.ValidationError, place: Pla
     shown = json.dumps(value, ensure_ascii=False)
     problem = f"{shown} does not fit {metavar(kind)}: {error}."
     return UserError(problem, place.fix(example), location=place.location)
-
-
-def _unusable_number(value: object) -> str | None:
-    """The first number in it, however deep, that is infinite, none at all, or longer than 64 bits:
-    no plan could hold it.
-    """
-    waiting = [value]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, dict | list | tuple):
-            waiting += part.values() if isinstance(part, dict) else part
-        elif isinstance(part, float) and not math.isfinite(part):
-            return str(part)
-        elif isinstance(part, int) and not -(2**63) <= part < 2**63:
-            return "an integer of more than 64 bits"
-    return None
 
 
 def _listed(value: object, kind: Any, location: str) -> object:
@@ -330,12 +304,6 @@ def as_yaml(command: str, resolved: Resolved) -> str:
         text = f"  {key}: {json.dumps(value, ensure_ascii=False)}"  # JSON is YAML
         lines.append(f"{text:<48}  # {resolved.origin[key]}")
     return "\n".join(lines)
-
-
-def as_object(command: str, resolved: Resolved) -> dict[str, object]:
-    """`--print-config --json`: the same as one object."""
-    settings = msgspec.to_builtins(resolved.settings)
-    return {"command": command, "settings": settings, "origin": dict(resolved.origin)}
 
 
 def plain_settings(settings: Struct) -> dict[str, Any]:

@@ -61,17 +61,13 @@ def build_for(found: Gpu, driver: str, vllm: bool = False) -> TorchBuild:
     capability = found.capability
     for_card = [one for one in BUILDS if one.capabilities[0] <= capability < one.capabilities[1]]
     if not for_card:
-        raise NoBuild(
-            f"no torch of the tested set runs on {name}: the oldest cards are of compute "
-            f"capability {BUILDS[-1].capabilities[0]} (V100, then T4 and RTX 20). {CPU_INSTEAD}"
-        )
+        raise NoBuild(f"no torch of the tested set runs on {name}. {CPU_INSTEAD}")
     running = [one for one in for_card if version >= one.driver]
     if not running:
         oldest = for_card[-1]
         raise NoBuild(
             f"driver {driver} is too old: torch {oldest.torch} is built for CUDA {oldest.cuda}, "
-            f"which needs driver {'.'.join(map(str, oldest.driver))} or newer. Update the driver "
-            f"(Ubuntu: sudo ubuntu-drivers install). {CPU_INSTEAD}"
+            f"which needs driver {'.'.join(map(str, oldest.driver))} or newer. {CPU_INSTEAD}"
         )
     chosen = running[0]
     if vllm and chosen.torch != VLLM_TORCH:
@@ -79,8 +75,7 @@ def build_for(found: Gpu, driver: str, vllm: bool = False) -> TorchBuild:
         raise NoBuild(
             f"vLLM needs torch {VLLM_TORCH}, built for CUDA {newest.cuda}: driver "
             f"{newest.driver[0]} or newer, and a card of compute capability "
-            f"{newest.capabilities[0]} or more. Here are driver {driver} and {name}. Leave vLLM "
-            "out: grpo samples without it"
+            f"{newest.capabilities[0]} or more. Here are driver {driver} and {name}"
         )
     if chosen.torch == "2.10.0" and found.capability >= XFORMERS_FROM:
         return chosen._replace(pins=(*chosen.pins, XFORMERS))

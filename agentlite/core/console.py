@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import zip_longest
 from typing import Any, Protocol
 
 from agentlite.core import distributed
@@ -22,8 +21,7 @@ HIDDEN = re.compile(
 EVERY_SECONDS = 30.0
 FIRST_SECONDS = 2.0  # a longer wait is reported
 ROOM, BEFORE = 84, 40  # characters of a line that are shown, and how many stand before the place
-# of a line about a row, by what is matched: its place, its code, what is wrong in it, what helps
-ROW_COLOURS = {
+COLOURS = {
     r"^\S.*?:\d+(?=: )": "bold",
     r"(?<=\d: )[A-Z]\d{3}\b|\^+$": "bold red",
     r"^  = help:": "bold cyan",
@@ -49,17 +47,6 @@ class Advance(Protocol):
 def notice(text: str) -> None:
     if distributed.first():
         print(printable(text), file=sys.stderr, flush=True)
-
-
-def row_notice(line: str) -> None:
-    """A line about a row, coloured where stderr is a terminal that shows colours."""
-    from rich.console import Console
-    from rich.text import Text
-
-    text = Text(printable(line))
-    for pattern, style in ROW_COLOURS.items():
-        text.highlight_regex(pattern, style)
-    Console(stderr=True).print(text, soft_wrap=True)
 
 
 def hidden(text: str) -> str:
@@ -153,15 +140,10 @@ def waiting(title: str) -> Iterator[None]:
         teller.join()
 
 
-def print_table(
-    rows: Sequence[Sequence[str]],
-    stream: Any = None,
-    words: int = 1,
-    colours: Sequence[str] = (),
-) -> None:
+def print_table(rows: Sequence[Sequence[str]], stream: Any = None, words: int = 1) -> None:
     """The first row is the heading. The first columns, as many as `words`, stand left; those of
-    numbers right. A cell that begins with the name of a state has its colour. `colours`: of each
-    row below the heading, "" for none."""
+    numbers right. A cell that begins with the name of a state has its colour.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -170,9 +152,9 @@ def print_table(
     table = Table(box=None, pad_edge=False, header_style="bold", show_header=any(heading))
     for index, name in enumerate(heading):
         table.add_column(name, justify="left" if index < words else "right", overflow="fold")
-    for row, colour in zip_longest(body, colours, fillvalue=""):
+    for row in body:
         states = [cell.partition(" ")[0].rstrip(",") for cell in row]
-        styles = [colour or COLOURS.get(state, "") for state in states]
+        styles = [COLOURS.get(state, "") for state in states]
         table.add_row(*map(Text, map(printable, row), styles))
     stream = stream or sys.stdout
     console = Console(file=stream, width=None if stream.isatty() else 120, highlight=False)

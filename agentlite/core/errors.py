@@ -135,14 +135,9 @@ def closest(name: str, known: Iterable[str], other_names: Mapping[str, str] = OT
     for spelt in (names, others):
         if typed in spelt:
             return spelt[typed]
-    if alike := difflib.get_close_matches(typed, names, 1):
-        return names[alike[0]]
     longer = [ours for ours in names if len(typed) > 2 and ours.startswith(typed)]
-    if len(longer) == 1:
-        return names[longer[0]]
-    # of another name only what is nearly the same: `tain`, but not `gate` for `rate`
-    alike = difflib.get_close_matches(typed, others, 1, 0.8)
-    return others[alike[0]] if alike else ""
+    alike = difflib.get_close_matches(typed, names, 1) or (longer if len(longer) == 1 else [])
+    return names[alike[0]] if alike else ""
 
 
 def _plain(name: str) -> str:

@@ -11,8 +11,6 @@ from datetime import datetime, time
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
 if TYPE_CHECKING:
     import jsonschema_rs
 
@@ -157,14 +155,11 @@ def is_one_of(value: object, types: set[type]) -> bool:
 
 
 def _compiled(schema: Schema) -> CompiledSchema:
-    try:
-        return _compile(msgspec.json.encode(schema))
-    except (OverflowError, UnicodeEncodeError):  # a number or a text that msgspec does not write
-        return _compile(json.dumps(schema).encode())
+    return _compile(json.dumps(schema))
 
 
 @lru_cache(maxsize=MOST_KNOWN)
-def _compile(text: bytes) -> CompiledSchema:
+def _compile(text: str) -> CompiledSchema:
     """The schema whose JSON this is. Nothing is fetched for it."""
     import jsonschema_rs
 

@@ -33,7 +33,7 @@ REFUSED = {
 }
 LONGEST_REPLY = 4 << 20  # bytes
 LONGEST_DETAIL = 200  # characters of a server's explanation that are shown
-LONGEST_WAIT = 120.0  # seconds between two tries; a server that asks for more is not waited for
+LONGEST_WAIT = 120.0  # seconds between two tries
 TIMEOUTS = 2  # tries of one question that may time out: each can take minutes
 Message = Mapping[str, Any]
 
@@ -149,11 +149,9 @@ def ask(
         if not reply.silent or timeouts == TIMEOUTS:
             break
         if wait is None:
-            wait = min(LONGEST_WAIT, endpoint.pause * (1 << trial) * random.uniform(0.75, 1.25))
-        if wait > LONGEST_WAIT:
-            return reply._replace(problem=f"{reply.problem} and asks to wait {wait:.0f} s")
+            wait = endpoint.pause * (1 << trial) * random.uniform(0.75, 1.25)
         if trial + 1 < endpoint.tries:
-            stop.wait(wait)
+            stop.wait(min(wait, LONGEST_WAIT))
     return reply
 
 

@@ -1,4 +1,4 @@
-"""prep's and rollout's tables: each reason with its meaning, and wrong lines in colour."""
+"""prep's and rollout's tables: each reason with its meaning."""
 
 from typing import Any
 
@@ -50,13 +50,10 @@ def test_a_person_sees_what_was_kept_and_why_the_rest_was_not():
     found = named(FIGURES)
     assert found["rows"] == [Line("rows", "81", "from d.jsonl (openai)")]
     assert found["kept"] == [Line("kept", "73", "90% of the rows")]
-    assert [(line.figure, line.words[:5], line.colour) for line in found["rejected"]] == [
-        ("5", "E217:", "red"),
-        ("1", "E121:", "red"),
-    ]
+    rejected = [(line.figure, line.words[:5]) for line in found["rejected"]]
+    assert rejected == [("5", "E217:"), ("1", "E121:")]
     (left_out,) = found["left out"]
     assert left_out.words == "D401: The same dialog, tools and gold as another record"
-    assert left_out.colour == ""
     names = [line.name for line in of_prep(FIGURES, 2048)]
     assert names.count("rejected") == names.count("left out") == 1  # the title of several lines
 
@@ -64,6 +61,6 @@ def test_a_person_sees_what_was_kept_and_why_the_rest_was_not():
 def test_the_split_has_shares_and_a_missed_one_is_marked():
     found = named(FIGURES | {"split_missed": {"dev": {"wanted": 15, "got": 5}}})
     assert found["train"] == [Line("train", "46", "63% of the records")]
-    assert found["dev"] == [Line("dev", "5", "7% of the records; 15 were asked for", "yellow")]
+    assert found["dev"] == [Line("dev", "5", "7% of the records; 15 were asked for")]
     (test,) = found["test"]
     assert test.words == "30% of the records; 3 call only tools that train never calls"

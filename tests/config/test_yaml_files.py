@@ -85,9 +85,8 @@ def refused(content: bytes, folder: Path) -> UserError:
     return caught.value
 
 
-def test_settings_without_a_command_are_shown_under_the_one_that_has_them(tmp_path: Path) -> None:
-    assert "\n  prep:\n    test: ..." in refused(b"test: 0.2\n", tmp_path).fix
-    assert "\n  grpo:\n    group_size: ..." in refused(b"group_size: 4\n", tmp_path).fix
+def test_settings_without_a_command_are_refused_with_an_example(tmp_path: Path) -> None:
+    assert "\n  sft:\n    lora_r: 16" in refused(b"test: 0.2\n", tmp_path).fix
 
 
 def test_a_share_may_be_a_percentage(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def _selected(job: Job, target: RunTarget) -> Iterator[Selection]:
         for note in selection.notes:
             console.notice(note)
         for line in check.look(selection):
-            console.row_notice(line)
+            console.notice(line)
         check.refuse_nothing_left(selection, rejects)
         yield selection
 
