@@ -123,8 +123,6 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     """share of rejected rows above which prep stops"""
     tools: Annotated[tuple[File, ...], REPEAT, READ] = ()
     """file of the tools that rows name by id: SAGE's agent_tools, or OpenAI tools"""
-    workers: Annotated[Whole, READ, NOT_IN_PLAN] = 1
-    """number of processes, 0 for one per processor; the output is the same"""
 
     personal: Annotated[Literal["off", "report", "mask", "drop"], LEARNED] = "report"
     """what to do with keys, e-mail addresses, phone and card numbers"""

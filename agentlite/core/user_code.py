@@ -146,7 +146,7 @@ def _serve(
         os.setsid()
     os.environ.clear()
     os.environ.update(environment)
-    threading.Thread(target=end_with_parent, args=(True,), daemon=True).start()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _limit_memory(memory)
     # what the user's code prints goes to stderr: stdout holds the result of the command
     os.dup2(2, 1)
@@ -213,14 +213,14 @@ async def _items(generator: AsyncIterator[object]) -> list[object]:
     return [one async for one in generator]
 
 
-def end_with_parent(leads: bool = False) -> None:
-    """A process that hangs, or waits for more to do, would outlive a parent that is killed.
-    `leads`: its group ends as well.
+def _end_with_parent() -> None:
+    """A process that hangs, or waits for more to do, would outlive a parent that is killed: its
+    group ends with it.
     """
     parent = multiprocessing.parent_process()
     assert parent
     parent.join()
-    if leads and hasattr(os, "killpg"):
+    if hasattr(os, "killpg"):
         os.killpg(0, signal.SIGKILL)
     os._exit(1)
 

@@ -5,7 +5,6 @@ in the open.
 import base64
 import io
 import json
-import multiprocessing
 import sys
 from collections import Counter
 from pathlib import Path
@@ -22,7 +21,6 @@ from agentlite import prep
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import from_row
 from agentlite.core.row_files import read_rows
-from agentlite.data import worker_pool
 from agentlite.workspace.stage_folder import Result
 
 ENDS = ("kept", "rejected", "duplicates", "filtered")
@@ -142,80 +140,3 @@ def test_what_is_repaired_is_asked_for_and_counted(way: str, tmp_path: Path) -> 
     figures = run(path, tmp_path, fix=True, out="repaired").figures
     assert (figures["kept"], figures["rejected"], figures["repaired"]) == (2, 0, {way: 1})
     assert records(tmp_path, "repaired")[1].messages[0].content == "Is it wet in Oslo, question 1?"
-
-
-# --- long rows ---
-
-
-def long_dialog(steps: int) -> dict[str, object]:
-    messages = row()["messages"]
-    for n in range(steps):
-        messages += [
-            {
-                "role": "user",
-                "content": f"And in town number {n}, " + "is it wet there as well? " * 5,
-            },
-            {
-                "role": "assistant",
-                "content": None,
-                "tool_calls": [{**messages[1]["tool_calls"][0], "id": f"c{n}"}],
-            },
-            {"role": "tool", "tool_call_id": f"c{n}", "content": "3 mm"},
-            {"role": "assistant", "content": f"Yes, {n} mm."},
-        ]
-    return row(messages=messages)
-
-
-@pytest.mark.long
-def test_any_number_of_workers_gives_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("agentlite.data.worker_pool.AT_ONCE", 1 << 14)
-    path = tmp_path / "rows.jsonl"
-    lines = [line(n=n % 70) for n in range(90)] + [
-        kind.bad for kind in KINDS.values() if kind.bad and kind.number != 20
-    ]
-    path.write_bytes(b"\n".join([*lines, json.dumps(long_dialog(20)).encode()] * 2))
-    same: dict[str, object] = {
-        "dev": 0.1,
-        "test": 0.2,
-        "limit": 60,
-        "protocol": "hermes,react",
-        "long_rows": "cut",
-    }
-    for workers in (1, 2):
-        run(path, tmp_path, workers=workers, out=f"by-{workers}", **same)
-    files = sorted(
-        file.name
-        for file in (tmp_path / "by-1").glob("*.json*")
-        if file.name not in ("done.json", "plan.json")
-    )
-    assert {"train.jsonl", "rejects.jsonl", "cuts.jsonl", "stats.json"} <= {*files}
-    for name in files:
-        assert len({(tmp_path / f"by-{workers}" / name).read_bytes() for workers in (1, 2)}) == 1
-    assert run(path, tmp_path, workers=2, out="by-1", **same).status == "up to date"
-
-
-# --- what happens while rows are read ---
-
-
-@pytest.mark.long
-def test_a_worker_that_is_killed_ends_prep_and_hangs_nothing(tmp_path, monkeypatch):
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(b"".join(line(n=n) + b"\n" for n in range(60)))
-    chunks, killed = worker_pool._chunks, []
-
-    def deadly(lines: object):
-        for number, chunk in enumerate(chunks(lines)):
-            if number == 20:
-                killed.append(multiprocessing.active_children()[0])
-                killed[0].kill()
-            yield chunk
-
-    monkeypatch.setattr(worker_pool, "AT_ONCE", 500)
-    monkeypatch.setattr(worker_pool, "_chunks", deadly)
-    with pytest.raises(UserError, match="a worker process died"):
-        run(path, tmp_path, workers=2)
-    assert killed and not (tmp_path / "prep" / "done.json").exists()
-    monkeypatch.undo()
-    assert run(path, tmp_path, workers=2).status == "done"

@@ -27,10 +27,9 @@ from agentlite.data.curation.duplicates import HeldOut, read_held_out
 from agentlite.data.curation.keep import parse_keep, refuse_unknown
 from agentlite.data.formats import Raw, RawLine, raw_files, read_lines
 from agentlite.data.hub_data import licences
-from agentlite.data.ingest import IngestContext, Ingested, clean, readable, reader_options
+from agentlite.data.ingest import IngestContext, Ingested, clean, readable, reader_options, take
 from agentlite.data.rejects import reject_row
 from agentlite.data.tool_catalogue import may_declare, read_catalogue
-from agentlite.data.worker_pool import read_all
 from agentlite.rendering import choose as choose_protocol
 from agentlite.rendering import native_problem
 from agentlite.stages.frame import Work, plan_of, run_stage
@@ -46,6 +45,7 @@ from agentlite.workspace.stage_folder import Plan, Result, RunTarget
 
 Stdin = io.BufferedRandom | io.BytesIO  # a copy of it, which can be read again
 SCORES = "scores of "  # an input of the plan: a file of candidates
+LOOK_EVERY = 50  # rows: a bar costs more than a row
 
 
 class Job(NamedTuple):
@@ -108,8 +108,11 @@ def _selected(job: Job, target: RunTarget) -> Iterator[Selection]:
     lines = {file: candidates.lines for file, candidates in chosen.items()}
     with Ingested(folder) as ingested:
         context = _with_tools(job, lines, target.run)
-        for row in read_all(_lines(job, lines), context):
-            ingested.add(row)
+        with console.progress("prep: rows read:", None) as advance:
+            for count, (source, line) in enumerate(_lines(job, lines), 1):
+                ingested.add(take(source, line, context))
+                if count % LOOK_EVERY == 0:
+                    advance(count)
         if folder:
             write_rows(rejects, map(reject_row, ingested.rejects))
         check.refuse_rejects(settings, ingested, rejects)
@@ -123,8 +126,8 @@ def _selected(job: Job, target: RunTarget) -> Iterator[Selection]:
             selection.figures.setdefault("candidates", {})[file] = candidates.figures
         for note in selection.notes:
             console.notice(note)
-        for line in check.look(selection):
-            console.notice(line)
+        for doubtful in check.look(selection):
+            console.notice(doubtful)
         check.refuse_nothing_left(selection, rejects)
         yield selection
 
