@@ -770,7 +770,7 @@ class MakeSettings(Struct, frozen=True, kw_only=True):
     """number of dialogs"""
     shares: Annotated[dict[str, NonNegative], Metavar("KIND=FLOAT,..."), DIALOGS, COMMON] = {}
     """kinds of dialogs and their shares: single, parallel, several_turns, missing_function,
-    missing_parameter, no_tool, error, long [all; single and several_turns twice as often]"""
+    missing_parameter, no_tool [all; single and several_turns twice as often]"""
     extra_tools: Annotated[Whole, DIALOGS, COMMON] = 4
     """number of tools on offer that a dialog does not call"""
     call_seconds: Annotated[Positive, ENVIRONMENT] = 10.0

@@ -14,7 +14,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentlite.core.json_schema import schema_error
 from agentlite.core.records import Call, Tool, canonical, digest
 from agentlite.core.tool_results import value_of_result
 from agentlite.environments.gold_calls import call_key
@@ -39,7 +38,6 @@ SUCCESS = re.compile("status|success|ok$|valid", re.IGNORECASE)
 # what a tool returns that has nothing to say
 EMPTY = ("", "null", "None", "{}", "[]", '""')
 SAME_PURPOSE = 0.5  # share of their words from which one tool could do the work of another
-MISSPELT = 3  # characters of a value that can be misspelt
 # what stands before the description itself, as BFCL has it
 INTRODUCTION = re.compile(r"^.*\bTool description:\s*", re.DOTALL | re.IGNORECASE)
 # "a city, e.g. Oslo" is not two sentences
@@ -70,23 +68,19 @@ class PlannedTurn(Struct, frozen=True, forbid_unknown_fields=True):
     """A turn of the user's: its goal is what `calls` do.
 
     `together`: none of them needs another's result. `missing`: the argument of the first call that
-    the user leaves out until the agent asks for it; "" for none. `slip`: a call that fails, with
-    what the user says wrongly at first, before the right one. `refused`: no tool on offer makes the
-    calls, and the agent has to say so.
+    the user leaves out until the agent asks for it; "" for none. `refused`: no tool on offer makes
+    the calls, and the agent has to say so.
     """
 
     calls: tuple[PlannedCall, ...]
     together: bool = False
     missing: str = ""
-    slip: PlannedCall | None = None
     refused: bool = False
 
     @property
-    def made(self) -> list[PlannedCall]:
+    def made(self) -> tuple[PlannedCall, ...]:
         """The calls that a dialog has, in order."""
-        if self.refused:
-            return []
-        return [*([self.slip] if self.slip else []), *self.calls]
+        return () if self.refused else self.calls
 
 
 class Blueprint(Struct, frozen=True, forbid_unknown_fields=True):
@@ -250,16 +244,11 @@ def parallel(search: Search) -> Turns:
     return (PlannedTurn(tuple(walked), together=True),)
 
 
-def several_turns(search: Search, numbers: Sequence[int] = (2, 3)) -> Turns:
-    """`numbers`: of turns, of which one is drawn."""
-    lengths = [search.rng.choice((1, 1, 2)) for _ in range(search.rng.choice(numbers))]
+def several_turns(search: Search) -> Turns:
+    lengths = [search.rng.choice((1, 1, 2)) for _ in range(search.rng.choice((2, 3)))]
     walked = iter(search.walk(sum(lengths)))
     groups = [tuple(islice(walked, length)) for length in lengths]
     return tuple(PlannedTurn(group) for group in groups if group)
-
-
-def long(search: Search) -> Turns:
-    return several_turns(search, (5, 6))
 
 
 def missing_function(search: Search) -> Turns:
@@ -280,32 +269,9 @@ def missing_parameter(search: Search) -> Turns:
     return (first, *_each_in_a_turn(walked[1:]))
 
 
-def error(search: Search) -> Turns:
-    """A value that the world refuses, and the right one behind it."""
-    walked = search.walk(1)
-    if not walked:
-        return ()
-    call = walked[0].call
-    misspelt = {
-        name: value[:-2] + value[-1]  # without its last character but one
-        for name in _required(search, walked[0])
-        if isinstance(value := call.arguments[name], str) and len(value) >= MISSPELT
-    }
-    if not misspelt:
-        return ()
-    name = search.rng.choice([*misspelt])
-    wrong = Call(call.name, {**call.arguments, name: misspelt[name]})
-    if schema_error(wrong.arguments, _parameters(search, call)):
-        return ()  # the schema refuses it before the world does
-    [failed], state = search.results([wrong])
-    if not is_error(failed) or state != search.results([])[1]:
-        return ()
-    return (PlannedTurn(tuple(walked), missing=name, slip=PlannedCall(wrong, failed.text)),)
-
-
-IN_ORDER = (single, parallel, several_turns, missing_function, missing_parameter, no_tool)
 KINDS: dict[str, Callable[[Search], Turns]] = {
-    kind.__name__: kind for kind in (*IN_ORDER, error, long)
+    kind.__name__: kind
+    for kind in (single, parallel, several_turns, missing_function, missing_parameter, no_tool)
 }
 
 
@@ -334,13 +300,10 @@ def _refused(calls: Sequence[PlannedCall]) -> Turns:
     return tuple(PlannedTurn((replace(planned, result=""),), refused=True) for planned in calls)
 
 
-def _parameters(search: Search, call: Call) -> dict[str, Any]:
-    return next(tool.parameters for tool in search.tools if tool.name == call.name)
-
-
 def _required(search: Search, planned: PlannedCall) -> list[str]:
     """The arguments that the user has to say."""
-    required = _parameters(search, planned.call).get("required", ())
+    tool = next(tool for tool in search.tools if tool.name == planned.call.name)
+    required = tool.parameters.get("required", ())
     return [name for name in planned.facts if name in required]
 
 

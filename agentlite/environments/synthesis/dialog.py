@@ -37,11 +37,6 @@ MISSING = (
     "I need one more thing: the {}.",
 )
 TOLD = ("The {0} is {1}.", "It is {1}.", "{1}.", "Use {1} as the {0}.")
-MEANT = ("Sorry, I meant {}.", "My mistake: it is {}.", "Try {} instead.")
-FAILED = (
-    "That did not work: {1}. Which {0} should I use instead?",
-    "This failed: {1}. What is the right {0}?",
-)
 CANNOT = (
     "I cannot do that: none of my tools can {}.",
     "I am sorry, I have no tool to {}.",
@@ -144,9 +139,7 @@ def in_plain_words(
             say("assistant", CANNOT, purpose(tools[call.name]))
             continue
         groups = [turn.calls] if turn.together else [(planned,) for planned in turn.calls]
-        if turn.slip:
-            groups.insert(0, (turn.slip,))
-        elif turn.missing:
+        if turn.missing:
             say("assistant", MISSING, missing)
             say("user", TOLD, missing, value_text(call.arguments[turn.missing]))
         for group in groups:
@@ -156,9 +149,6 @@ def in_plain_words(
                 {"role": "tool", "tool_call_id": made.id, "content": planned.result}
                 for made, planned in zip(calls, group, strict=True)
             ]
-            if turn.slip and turn.slip in group:
-                say("assistant", FAILED, missing, _error(turn.slip.result))
-                say("user", MEANT, value_text(call.arguments[turn.missing]))
         results = [text for planned in turn.calls if (text := _in_words(planned.result))]
         say("assistant", FOUND if results else DONE, "; ".join(results).removesuffix("."))
     return messages
@@ -171,7 +161,9 @@ def _question(turn: PlannedTurn, tools: Mapping[str, Tool], rng: Random, is_firs
         later = ALONGSIDE if turn.together else THEN
         forms = later if number else ASK if is_first else NEXT
         sentences.append(rng.choice(forms).format(purpose(tools[planned.call.name])))
-        facts = planned.facts if number else _told_at_first(turn)
+        facts = {
+            name: value for name, value in planned.facts.items() if number or name != turn.missing
+        }
         pairs = [(label(name), value_text(value)) for name, value in facts.items()]
         form = rng.randrange(3) if facts else None
         if form == 0:
@@ -186,14 +178,6 @@ def _question(turn: PlannedTurn, tools: Mapping[str, Tool], rng: Random, is_firs
             sentences += [f"{name[0].upper()}{name[1:]}: {value}." for name, value in pairs]
         sentences += [f"Take the {label(name)} from the result before." for name in planned.sources]
     return " ".join(sentences)
-
-
-def _told_at_first(turn: PlannedTurn) -> dict[str, Any]:
-    """The facts of the first call that the user tells by itself; a slip is one."""
-    facts = turn.calls[0].facts
-    if turn.slip:
-        return {name: turn.slip.call.arguments[name] for name in facts}
-    return {name: value for name, value in facts.items() if name != turn.missing}
 
 
 def label(parameter: str) -> str:
@@ -232,17 +216,6 @@ def _pairs(read: Any, name: str = "") -> Iterator[tuple[str, str]]:
             yield from _pairs(inner, name)
     elif read not in (None, "", []):
         yield name, _shortened(value_text(read))
-
-
-def _error(result: str) -> str:
-    """Why a call failed, in the world's words."""
-    read = value_of_result(result)
-    if read is None:
-        words = result.partition(":")[2].strip() or result
-    else:
-        values = read.values() if isinstance(read, dict) else ()
-        words = next((value for value in values if isinstance(value, str)), result)
-    return _shortened(" ".join(words.split())).removesuffix(".")
 
 
 def _shortened(text: str) -> str:

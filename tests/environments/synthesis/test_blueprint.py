@@ -104,17 +104,6 @@ def test_calls_are_parallel_only_if_a_world_does_the_same_in_the_other_order(
     assert lengths == {2, 3}
 
 
-def test_a_slip_is_a_call_that_the_world_refuses_and_that_changes_nothing():
-    (turn,) = turns("error")
-    wrong = Call("find", {"customer": "Ana", "shop": "Oslo"})
-    assert turn == PlannedTurn((FIND,), missing="customer", slip=PlannedCall(wrong, "Error: no"))
-    assert turn.made == [PlannedCall(wrong, "Error: no"), FIND]
-    takes_all = Scripted(returned=lambda calls: ["{}"] * len(calls))
-    changes = Scripted(state=lambda calls: f"{len(calls)}")
-    for search in (takes_all, changes, Scripted([MAIL]), Scripted([CANCEL]), Scripted([CLOCK])):
-        assert turns("error", search) == ()  # the schema knows the names of Anna and Bo
-
-
 def made(kind, search=None, seed=0, extra=1):
     return blueprint(kind, seeded(search, seed), extra)
 
