@@ -65,7 +65,7 @@ class PrepOptions(StageOptions, frozen=True, kw_only=True):
     formats: Annotated[bool, READ] = False
     """list the formats that are read, with an example row of each"""
     explain: Annotated[str, Metavar("CODE"), READ] = ""
-    """explain the code of a rejected row, with a row before and after"""
+    """explain the code of a rejected row"""
 
 
 class StageCommand(Command):
