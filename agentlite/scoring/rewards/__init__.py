@@ -4,7 +4,7 @@
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from agentlite.core.console import printable
@@ -120,17 +120,13 @@ def settle_weights(
     for name, weight in changed.items():
         if name not in weights:
             raise UserError(f"no component '{name}'.", nearest(name, weights), location="weights")
-        problem = fix = ""
-        if not math.isfinite(weight):
-            problem, fix = f"{weight} is not a weight.", "Give a finite number."
-        elif name in penalties and weight > 0:
-            problem = f"{weight:g} would reward a fault."
-            fix = f"Weights of penalties are 0 or less: {-weight:g}."
-        elif name not in penalties and weight < 0:
-            problem = f"{weight:g} would punish what is right."
-            fix = "Weights of components are 0 or more."
-        if problem:
-            raise UserError(problem, fix, location=f"weights.{name}")
+        what, side = ("penalty", -1) if name in penalties else ("component", 1)
+        if not math.isfinite(weight) or weight * side < 0:
+            raise UserError(
+                f"{weight:g} is no weight of a {what}.",
+                f"Give a finite number, 0 or {'more' if side > 0 else 'less'}.",
+                location=f"weights.{name}",
+            )
         weights[name] = float(weight)
     if not any(weights.values()):
         problem = "all are zero: every candidate would score the same."
@@ -143,41 +139,39 @@ def settle_weights(
 
 def feedback(attempt: Attempt) -> str:
     """One plain line: the first thing that is wrong, or `right`."""
-    line = _of_step(attempt) if attempt.trace is None else _of_trace(attempt)
+    problems = _of_step(attempt) if attempt.trace is None else _of_trace(attempt)
+    line = next(filter(None, problems), "right")
     return printable(line.replace("\n", " "))[:LONGEST]
 
 
-def _of_step(attempt: Attempt) -> str:
-    expected, made, tools = attempt.gold.calls, attempt.made, attempt.uses
+def _of_step(attempt: Attempt) -> Iterator[str]:
+    tools = attempt.uses
     if not attempt.readable:
-        return attempt.parsed.problem if attempt.finished else "not finished"
+        yield attempt.parsed.problem if attempt.finished else "not finished"
     if not attempt.gold.known:
-        return "not compared: the prompt has no gold"
-    if not expected:
-        if made:
-            return f"calls {', '.join(tools)} where no call is expected"
+        yield "not compared: the prompt has no gold"
+    if not attempt.gold.calls:
+        yield _unexpected(attempt)
         if not attempt.answers:
-            return attempt.fault or "says nothing"
+            yield attempt.fault or "says nothing"
         if not attempt.is_related:
-            return "has no word of the dialog"
-        return _too_long(attempt) or "right"
-    if not made:
-        return f"no call where {', '.join(tools)} is expected"
-    if any(len(use.expected) != len(use.made) for use in tools.values()):
-        return _of_tools(tools)
+            yield "has no word of the dialog"
+    elif not attempt.made:
+        yield f"no call where {', '.join(tools)} is expected"
+    yield _of_tools(tools)
     if repeated := [name for name, use in tools.items() if use.repeated]:
-        return f"repeats a call of {', '.join(repeated)}"
+        yield f"repeats a call of {', '.join(repeated)}"
     fits = [fit for _, fit in attempt.matches if fit]
-    if wrong := next((fit.problem for fit in fits if fit.problem), ""):
-        return wrong
-    if problem := attempt.fault or _too_long(attempt):
-        return problem
-    return "right once its values are cast" if any(fit.casts for fit in fits) else "right"
+    yield from (fit.problem for fit in fits)
+    yield attempt.fault
+    if words := attempt.excess_words:
+        yield f"{words} words, more than the step needs"
+    if any(fit.casts for fit in fits):
+        yield "right once its values are cast"
 
 
-def _too_long(attempt: Attempt) -> str:
-    words = attempt.excess_words
-    return f"{words} words, more than the step needs" if words else ""
+def _unexpected(attempt: Attempt) -> str:
+    return f"calls {', '.join(attempt.uses)} where no call is expected" if attempt.made else ""
 
 
 def _of_tools(tools: Mapping[str, CallUse]) -> str:
@@ -186,24 +180,24 @@ def _of_tools(tools: Mapping[str, CallUse]) -> str:
     lacking = [name for name, use in tools.items() if len(use.made) < len(use.expected)]
     if extra and lacking:
         return f"calls {', '.join(extra)}, not {', '.join(lacking)}"
-    name = next(name for name in tools if name in (*extra, *lacking))
-    if not tools[name].expected:
-        return f"calls {', '.join(extra)}, not expected"
-    made = len(tools[name].made)
-    calls = f"{made or 'no'} {'calls' if made > 1 else 'call'}"
-    return f"{calls} of {name} where {len(tools[name].expected)} expected"
+    for name, use in tools.items():
+        if name in extra and not use.expected:
+            return f"calls {', '.join(extra)}, not expected"
+        if name in (*extra, *lacking):
+            calls = f"{len(use.made) or 'no'} {'calls' if len(use.made) > 1 else 'call'}"
+            return f"{calls} of {name} where {len(use.expected)} expected"
+    return ""
 
 
-def _of_trace(attempt: Attempt) -> str:
+def _of_trace(attempt: Attempt) -> Iterator[str]:
     expected, steps, optimal = len(attempt.gold.calls), len(attempt.made), attempt.optimal_steps
-    if steps and not expected:
-        return f"calls {', '.join(attempt.uses)} where no call is expected"
+    if not expected:
+        yield _unexpected(attempt)
     if attempt.carried_out < expected:
-        return f"{attempt.carried_out} of {expected} expected calls carried out"
+        yield f"{attempt.carried_out} of {expected} expected calls carried out"
     if attempt.failed_steps:
-        return f"carried out, but {attempt.failed_steps} of {steps} steps failed"
+        yield f"carried out, but {attempt.failed_steps} of {steps} steps failed"
     if steps > optimal:
-        return f"carried out in {steps} steps, not {optimal}"
+        yield f"carried out in {steps} steps, not {optimal}"
     if not attempt.readable:
-        return attempt.parsed.problem if attempt.finished else "not finished"
-    return "right"
+        yield attempt.parsed.problem if attempt.finished else "not finished"

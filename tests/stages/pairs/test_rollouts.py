@@ -128,8 +128,8 @@ def test_rollouts_whose_results_differ_before_they_part_have_no_prompt_in_common
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"weights": {"env": -1.0}}, "would punish what is right"),
-        ({"weights": {"turns": 0.5}}, "would reward a fault"),
+        ({"weights": {"env": -1.0}}, "-1 is no weight of a component"),
+        ({"weights": {"turns": 0.5}}, "0.5 is no weight of a penalty"),
         ({"weights": {"tool_accuracy": 1.0}}, "no component 'tool_accuracy'"),
         ({"weights": {"accuracy": 1.0}}, "no component 'accuracy'"),
         ({"rewards": ("mine.py:f",)}, "no such file"),
