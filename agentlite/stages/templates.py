@@ -7,7 +7,7 @@ the same requests; a judge scores the answers. Those that are better are rows fo
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -23,18 +23,14 @@ from agentlite.core.errors import RowError, UserError
 from agentlite.core.openai_client import Endpoint
 from agentlite.core.records import Message, Parsed, Record, from_row, to_row
 from agentlite.core.row_files import find_rows, read_rows, replacing, write_json, write_rows
-from agentlite.data.curation.minhash import text_copies
 from agentlite.data.curation.mix import sample
-from agentlite.data.curation.traits import normal
 from agentlite.data.curation.validate import validate
 from agentlite.engine.remote import behind
 from agentlite.rendering import (
     Protocol,
-    check_reading,
     first_messages,
     protocols_of,
     reading_problem,
-    render,
 )
 from agentlite.rendering.protocols.prompt_template import (
     FORMATS,
@@ -133,7 +129,14 @@ class TemplateDifference(NamedTuple):
 def run(settings: TemplatesSettings, target: RunTarget) -> Result:
     """What was answered is kept, whatever ends it."""
     teacher = teacher_of(settings, "make templates")
-    judging = _judge(settings)
+    own = settings.judge_endpoint
+    [judge] = behind(
+        (own or settings.endpoint[0],),
+        settings.judge_model or ("" if own else settings.model),
+        settings.judge_key if own else settings.endpoint_key,
+        "--judge-endpoint",
+        settings.requests,
+    )
     benchmark = protocols_of(settings.benchmark).protocols
     if native := next((name for name, protocol in benchmark.items() if protocol.native), ""):
         raise UserError(
@@ -159,7 +162,7 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
         asked = _questions(settings, usable)
         texts = answers(teacher, asked, settings, stage.folder / REPLIES, "templates: written")
         template = load_template(model_of_prep(str(prep.folder), target.run).base)
-        written = _read_templates(texts, records, template)
+        written = [_read(number, reply, template) for number, reply in enumerate(texts)]
         fitting = {
             draft.template.name: draft.template.protocol for draft in written if not draft.fault
         }
@@ -167,7 +170,7 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
         figures: dict[str, Any] = {}
         if fitting:
             differences, figures = _measure(
-                settings, teacher, judging, benchmark, fitting, records, stage.folder
+                settings, teacher, judge, benchmark, fitting, records, stage.folder
             )
         return _keep(settings, stage.folder, written, differences, figures)
 
@@ -206,14 +209,17 @@ def _keep(
         fault = {"fault": draft.fault, "detail": draft.detail}
         rows.append(row | (differences[name].figures if name in differences else fault))
     write_rows(folder / TEMPLATES, rows)
-    instances = _best_instances([differences[name] for name in kept])
-    write_rows(folder / INSTANCES, map(to_row, instances))
+    instances = [instance for name in kept for instance in differences[name].instances]
+    best: dict[str, Record] = {}  # of each request: prep takes copies out
+    for _, record in sorted(instances, key=lambda instance: -instance[0]):
+        best.setdefault(record.meta["instance"]["record"], record)
+    write_rows(folder / INSTANCES, map(to_row, best.values()))
     dropped = Counter(draft.fault for draft in written) + Counter(shortfalls.values())
     figures = {
         "written": len(written),
         "kept": len(kept),
         "dropped": {reason: count for reason, count in dropped.most_common() if reason},
-        "instances": len(instances),
+        "instances": len(best),
         **measured,
     }
     write_json(folder / "stats.json", figures)
@@ -233,18 +239,6 @@ def _keep(
     return [TEMPLATES, INSTANCES, REPLIES, VERDICTS, "stats.json", *files], figures
 
 
-def _judge(settings: TemplatesSettings) -> Endpoint:
-    """The server that scores the answers: one of its own, or the first that writes."""
-    own = settings.judge_endpoint
-    return behind(
-        (own or settings.endpoint[0],),
-        settings.judge_model or ("" if own else settings.model),
-        settings.judge_key if own else settings.endpoint_key,
-        "--judge-endpoint",
-        settings.requests,
-    )[0]
-
-
 def key_figure(figures: Mapping[str, Any]) -> str:
     return f"{figures['kept']} of {figures['written']} templates"
 
@@ -261,15 +255,6 @@ def _is_usable(record: Record, benchmark: Mapping[str, Protocol]) -> bool:
     except RowError:
         return False
     return True
-
-
-def _best_instances(differences: Iterable[TemplateDifference]) -> list[Record]:
-    """Of each request the instance with the most points: prep takes copies out."""
-    best: dict[str, Record] = {}
-    every = [instance for of in differences for instance in of.instances]
-    for _, record in sorted(every, key=lambda instance: -instance[0]):
-        best.setdefault(record.meta["instance"]["record"], record)
-    return [*best.values()]
 
 
 def _instance(record: Record, name: str, answer: Parsed, points: float) -> Record | None:
@@ -322,22 +307,7 @@ def _questions(settings: TemplatesSettings, records: Sequence[Record]) -> list[Q
     return asked
 
 
-def _read_templates(
-    replies: Sequence[TeacherReply], records: Sequence[Record], template: Template
-) -> list[WrittenTemplate]:
-    """A candidate for each reply. `records`: those whose calls must read back."""
-    read = [_read(number, reply, template, records) for number, reply in enumerate(replies)]
-    whole = [draft for draft in read if not draft.fault]
-    copies = text_copies([normal(draft.template.text) for draft in whole])
-    for place, kept in copies.items():
-        copy, of = whole[place], whole[kept].template.name
-        read[copy.number] = copy._replace(fault="copy", detail=f"of {of}")
-    return read
-
-
-def _read(
-    number: int, reply: TeacherReply, template: Template, records: Sequence[Record]
-) -> WrittenTemplate:
+def _read(number: int, reply: TeacherReply, template: Template) -> WrittenTemplate:
     formats, listings = [*FORMATS], [*LISTINGS]
     text = reply.words
     first, last = FIRST.search(text), [*LAST.finditer(text)]
@@ -354,38 +324,15 @@ def _read(
         fault, detail = "no template", f"{reply.words[:60]!r}"
     if not fault:
         fault, detail = slot_problem(text)
-    if not fault and (detail := _unread(draft, template, records)):
+    if not fault and (detail := reading_problem(draft.protocol, template)):
         fault = "not read back"
     return WrittenTemplate(number, draft, fault, detail)
-
-
-def _unread(draft: PromptTemplate, template: Template, records: Sequence[Record]) -> str:
-    """Why the calls of a record do not read back; "" if they do. A record that the call
-    format cannot hold, such as one with two calls in a turn, says nothing about the template.
-    """
-    if problem := reading_problem(draft.protocol, template):
-        return problem
-    for record in records:
-        error = _reading_error(record, draft.protocol, template)
-        if not error or error.code != "E215":
-            continue
-        if not _reading_error(record, FORMATS[draft.calls].protocol, template):
-            return f"record {record.id}: {error.reason}"
-    return ""
-
-
-def _reading_error(record: Record, protocol: Protocol, template: Template) -> RowError | None:
-    try:
-        check_reading(record, render(record, protocol, template), protocol, template)
-    except RowError as error:
-        return error
-    return None
 
 
 def _measure(
     settings: TemplatesSettings,
     teacher: Sequence[Endpoint],
-    judging: Endpoint,
+    judge: Endpoint,
     benchmark: Mapping[str, Protocol],
     templates: Mapping[str, Protocol],
     records: Sequence[Record],
@@ -409,7 +356,7 @@ def _measure(
         item_at(place, asked[place], asked[place].turns[0], text) for place, text in texts.items()
     ]
     with console.progress("templates: scores", len(items)) as advance:
-        result = score_items(items, judging, folder / VERDICTS, advance=advance)
+        result = score_items(items, judge, folder / VERDICTS, advance=advance)
     if len(result.unanswered) > settings.max_failures * len(items):
         refuse_unanswered(result.unanswered, len(items), "--judge-endpoint", "")
     scores = {

@@ -134,7 +134,6 @@ FAULTS = {
     "text outside the slots": good(0).replace("<Goal>", "Now the goal: <Goal>"),
     "not read back": good(0).replace("small steps", "<|im_end|>"),
     "cut off": {"content": good(0)[:200], "finish_reason": "length"},
-    "copy": good(1).replace("steps", "stages"),
 }
 
 
