@@ -1,9 +1,8 @@
 """Scored candidates and weights -> preference pairs, with a reason for each step without one."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
 
@@ -18,19 +17,14 @@ from agentlite.core.records import (
     Step,
     TrainedAnswer,
 )
-from agentlite.core.row_files import encode, replacing
+from agentlite.core.row_files import encode, read_rows, replacing
 from agentlite.rendering import Prompt
 from agentlite.scoring.rewards import WEIGHTS, total
 
 T = TypeVar("T")
+# a step has no pair: fewer than two scored candidates; all have one text; all have one total; texts
+# differ by less than the least margin; or every candidate that is better by it has an empty text
 Reason = Literal["failed", "same text", "same score", "small margin", "empty text"]
-REASONS: dict[Reason, str] = {
-    "failed": "fewer than two scored candidates are left",
-    "same text": "all candidates have the same text",
-    "same score": "no two candidates with different texts differ in their totals",
-    "small margin": "candidates with different texts differ by less than the least margin",
-    "empty text": "every candidate that is better by the margin has an empty text",
-}
 # Totals are compared as whole billionths: a smaller difference only comes from the order of a sum.
 UNIT = 10**9
 
@@ -140,7 +134,7 @@ def build_pairs(
 
 def count_reasons(made: Iterable[PairChoice | Reason]) -> dict[str, int]:
     """For every reason, how many steps have no pair."""
-    counts: dict[str, int] = dict.fromkeys(REASONS, 0)
+    counts: dict[str, int] = dict.fromkeys(get_args(Reason), 0)
     for choice in made:
         if not isinstance(choice, PairChoice):
             counts[choice] += 1
@@ -252,19 +246,4 @@ def write_pairs(path: Path, pairs: Iterable[PreferencePair]) -> None:
 
 
 def _read(path: Path, kind: type[T]) -> Iterator[T]:
-    """Typed rows. A line that does not fit is an error with its location."""
-    decode = msgspec.json.Decoder(kind).decode
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                yield decode(line)
-            except ValueError:
-                try:  # half a surrogate pair is read as well, as it is written
-                    yield msgspec.convert(json.loads(line), kind)
-                except ValueError as error:
-                    raise UserError(
-                        f"not a row of a {kind.__name__.lower()} ({error}).",
-                        "The file was changed after the stage wrote it: run that stage again with "
-                        "--force.",
-                        location=f"{path}:{number}",
-                    ) from error
+    return (msgspec.convert(row, kind) for row in read_rows(path))

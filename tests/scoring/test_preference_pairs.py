@@ -3,6 +3,7 @@ be seen.
 """
 
 from dataclasses import dataclass
+from typing import get_args
 
 import msgspec
 import pytest
@@ -13,8 +14,8 @@ from support.unknown_arguments import RECORD
 from agentlite.core.records import GOLD, Candidate, Score, Step
 from agentlite.rendering import Prompt
 from agentlite.scoring.preference_pairs import (
-    REASONS,
     PairRule,
+    Reason,
     build_pairs,
     gold_candidates,
     group,
@@ -70,7 +71,7 @@ def only_pair(step, weights=WEIGHTS, rule=PairRule()):  # noqa: B008
 
 def reason(step, weights=WEIGHTS, rule=PairRule()):  # noqa: B008
     pairs, reasons = paired([step], weights, rule)
-    assert not pairs and set(reasons) == set(REASONS)
+    assert not pairs and set(reasons) == set(get_args(Reason))
     return [name for name, count in reasons.items() if count]
 
 
