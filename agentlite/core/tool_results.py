@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
@@ -16,38 +15,34 @@ ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")  # of an object in memory: another i
 
 
 def as_text(result: object) -> str:
-    """A result as a model reads it: a text as it is, and anything else as JSON where it can be."""
-    if isinstance(result, str) and not isinstance(result, Enum):
-        return result
+    """A result as a model reads it: a text as it is, and anything else as JSON where it can be.
+    NaN and infinity become null.
+    """
+    if isinstance(result, str):
+        return str(_jsonable(result)) if isinstance(result, Enum) else result
     try:
-        value = _jsonable(result)
+        value = json.loads(_dumped(result), parse_constant=lambda _: None)
         return value if isinstance(value, str) else plain(value)
     except (TypeError, ValueError, RecursionError):
         return _written(result)
 
 
+def _dumped(value: object) -> str:
+    return json.dumps(value, default=_jsonable)
+
+
 def _jsonable(value: Any) -> Any:
-    """Fields become an object, NaN and infinity null; what JSON has no form for becomes a text."""
+    """What stands for a value that JSON has no form for."""
     if isinstance(value, Enum):
-        return _jsonable(value.value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, str | int):
-        return value
+        return value.value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [field.name for field in dataclasses.fields(value)]
-        return {name: _jsonable(getattr(value, name)) for name in names}
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if hasattr(value, "model_dump") and not isinstance(value, type):  # of pydantic
-        return _jsonable(value.model_dump(mode="json"))
+        return value.model_dump(mode="json")
     if isinstance(value, Mapping):
-        return {
-            key.value if isinstance(key, Enum) else key: _jsonable(one)
-            for key, one in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return [_jsonable(one) for one in value]
+        return dict(value)
     if isinstance(value, set | frozenset):  # its own order is another in each process
-        return sorted(map(_jsonable, value), key=plain)
+        return sorted(value, key=_dumped)
     return _written(value)
 
 

@@ -23,7 +23,7 @@ from agentlite.rendering.protocol import (
     with_thought,
     without_thoughts,
 )
-from agentlite.rendering.template import Printed, Template, opens_thought, shared_length
+from agentlite.rendering.template import Template, opens_thought, shared_length
 
 EMPTY_OBJECT = re.compile(r"\{\s*\}")
 
@@ -62,7 +62,7 @@ class _Dialog(NamedTuple):
 
     record: Record
     turns: Sequence[_Turn]
-    tools: Sequence[Printed]
+    tools: Sequence[dict[str, object]]
     template: Template
 
     @property
@@ -334,7 +334,7 @@ def _behind_prompt(before: str, whole: str, turn: _Turn, template: Template) -> 
 
 
 def _dialog(record: Record, protocol: Protocol, template: Template) -> _Dialog:
-    tools = [Printed(tool.schema) for tool in record.tools] if protocol.native else []
+    tools = [tool.schema for tool in record.tools] if protocol.native else []
     return _Dialog(record, _turns(record, protocol), tools, template)
 
 
@@ -374,7 +374,7 @@ def _native(index: int, message: Message) -> _Turn:
             {
                 "id": call.id,
                 "type": "function",
-                "function": {"name": call.name, "arguments": Printed(call.arguments)},
+                "function": {"name": call.name, "arguments": call.arguments},
             }
             for call in message.calls
         ]

@@ -56,14 +56,6 @@ PROBE_THOUGHT = "probe thought"
 THOUGHT_WORDS = re.compile(r"(?:\s|</?think>|thought)*")
 
 
-class Printed(dict[str, Any]):
-    """A dict that does not change and is printed by many renderings: its JSON is written once."""
-
-    @cached_property
-    def as_json(self) -> str:
-        return json.dumps(self, ensure_ascii=False)
-
-
 class Generation(Extension):
     """`{% generation %}` marks what a model writes, for trainers that mask by it; printed as is."""
 
@@ -93,15 +85,12 @@ def render_source(source: str, **values: Any) -> str:
     except TemplateError:
         raise
     except Exception as error:  # {{ 1/0 }}, or nested too deep: the template's, as all that it runs
-        reason = f"{type(error).__name__}: {error}".replace(Printed.__name__, "dict")
-        raise TemplateError(reason) from error
+        raise TemplateError(f"{type(error).__name__}: {error}") from error
     return text
 
 
 def to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **how: Any) -> str:
     """`how`: separators and sort_keys, as transformers has them."""
-    if isinstance(value, Printed) and not (ensure_ascii or indent is not None or how):
-        return value.as_json
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **how)
 
 

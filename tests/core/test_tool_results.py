@@ -44,7 +44,7 @@ RESULTS = [
     ({"v": math.nan, "w": [math.inf, -math.inf, 1.5]}, '{"v": null, "w": [null, null, 1.5]}'),
     (Colour.RED, "red"),
     (Level.LOW, "low"),
-    ({Colour.RED: Level.LOW, 1: None}, '{"red": "low", "1": null}'),
+    ({"red": Level.LOW, 1: None}, '{"red": "low", "1": null}'),
     ([Point(1.0)], '[{"x": 1.0, "colours": ["red"]}]'),
     (Point(math.inf), '{"x": null, "colours": ["red"]}'),
     (Model(), '{"mode": "json", "share": null}'),
