@@ -16,16 +16,6 @@ from agentlite.core.console import hidden, printable
 from agentlite.core.errors import DISK, GATE, NAMES, OTHER_NAMES, UserError, nearest
 from agentlite.core.version import VERSION
 
-# of the system, not of agentlite, though Python does not say at which file
-NAMELESS = (
-    errno.EIO,
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EFBIG,
-    errno.EMFILE,
-    errno.ENFILE,
-)
-
 COMMANDS: dict[str, Stage | OtherCommand] = {**STAGES, **OTHERS}
 
 
@@ -127,7 +117,7 @@ def main() -> None:
             _stopped(code)
         if debug:
             raise
-        if isinstance(error, OSError) and (error.filename or error.errno in NAMELESS):
+        if isinstance(error, OSError) and (error.filename or error.errno == errno.ENOSPC):
             _print_error(_of_the_system(error))
             sys.exit(DISK)
         click.echo(
@@ -209,14 +199,9 @@ def _of_the_system(error: OSError) -> UserError:
     return UserError(f"the system says: {error.strerror}.", fix, location=where, exit_code=DISK)
 
 
-def _drop_output() -> None:
-    """Or Python would fail at its end, and change the exit code."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-
 def _reader_gone() -> NoReturn:
-    """`| head`: what is on disk is whole."""
-    _drop_output()
+    """`| head`: what is on disk is whole. Python would fail at its end, and change the code."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(141)
 
 

@@ -75,7 +75,7 @@ def _contents(run: WorkspaceRun) -> Json:
         if stage.name in acted:
             ranked = read_rollouts(acted[stage.name])
             rollouts.append((stage, ranked, pack_rollouts(ranked, budget)))
-        if stage.command == "retriever" and (figures := stage.json("metrics.json")):
+        if stage.plan.command == "retriever" and (figures := stage.json("metrics.json")):
             retriever = {
                 "stage": stage,
                 "tables": retrieval_tables.tables(figures),

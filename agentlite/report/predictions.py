@@ -41,7 +41,7 @@ def read_answers(run: WorkspaceRun, evaluation: ReportedEvaluation) -> Predictio
         for row in model.rows("predictions.jsonl"):
             of_step = by_step.setdefault(Step(row["record_id"], row["turn"]), {})
             of_step.setdefault(name, []).append(row)
-    asked = {model.inputs.get("data") for model in evaluation.models.values()}
+    asked = {model.plan.inputs.get("data") for model in evaluation.models.values()}
     files = {
         stage.folder / name
         for stage in run.stages

@@ -6,11 +6,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct, structs
 
 from agentlite.config.pipeline import STAGES
-from agentlite.config.settings import COMMANDS, default, fields
+from agentlite.config.resolve import plain_defaults
 from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.core.row_files import Row, read_rows
 from agentlite.workspace import stage_folder
@@ -40,18 +39,6 @@ class ReportedStage(StoredStage, frozen=True):
         return self.folder.name
 
     @property
-    def command(self) -> str:
-        return self.plan.command
-
-    @property
-    def settings(self) -> Json:
-        return self.plan.settings
-
-    @property
-    def inputs(self) -> dict[str, str]:
-        return self.plan.inputs
-
-    @property
     def figures(self) -> Json:
         return self.done.figures if self.done else {}
 
@@ -61,10 +48,8 @@ class ReportedStage(StoredStage, frozen=True):
 
     def is_given(self, key: str) -> bool:
         """Whether a setting is not the default."""
-        if self.command not in COMMANDS or key not in fields(self.command):
-            return False
-        usual = msgspec.json.decode(msgspec.json.encode(default(self.command, key)))  # as in a plan
-        return bool(self.settings[key] != usual)
+        usual = plain_defaults(self.plan.command, [key])
+        return key in usual and bool(self.plan.settings[key] != usual[key])
 
     def json(self, name: str) -> Json:
         """One of its files; {} if it is missing or cannot be trusted."""
@@ -153,7 +138,7 @@ def read_run(folder: Path) -> WorkspaceRun:
         for pattern in ("*", "*/*/*")
     )
     stages = [ReportedStage(**structs.asdict(stage)) for stage in stored if stage.plan]
-    stages = [stage for stage in stages if stage.command in STAGES and stage.command != "eval"]
+    stages = [stage for stage in stages if stage.plan.command in {*STAGES} - {"eval"}]
     stages.sort(key=lambda stage: (stage.begun, stage.name))
     unread = [_why_unread(stage) for stage in stored if stage.plan is None]
     unread += [_why_unread(stage, SHOWN) for stage in stages]

@@ -1,9 +1,8 @@
 """The rollouts of an evaluation or a stage, the worst first; and packed for the page's viewer."""
 
-import heapq
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -113,28 +112,21 @@ def file_of(stage: ReportedStage) -> list[RolloutFile]:
     """The one of a stage; [] where it has none, or not as it left it."""
     if not stage.is_unchanged(FILE):
         return []
-    model = str(stage.settings.get("model", stage.name))
-    sampled = stage.command != "rollout" or stage.settings.get("num_samples", 1) != 1
+    model = str(stage.plan.settings.get("model", stage.name))
+    sampled = stage.plan.command != "rollout" or stage.plan.settings.get("num_samples", 1) != 1
     return [RolloutFile(model, stage.folder / FILE, sampled)]
 
 
 def read_rollouts(files: Sequence[RolloutFile]) -> RankedRollouts:
-    """Only the rollouts that are shown are held in memory."""
-    names: dict[str, None] = {}
-    total = failed = 0
-
-    def rollouts() -> Iterator[ShownRollout]:
-        nonlocal total, failed
-        for file in files:
-            with open(file.path, "rb") as lines:
-                for line in lines:
-                    rollout = _read(line)
-                    names.update(dict.fromkeys(rollout.scores))
-                    total, failed = total + 1, failed + rollout.failed
-                    yield ShownRollout(file, rollout)
-
-    shown = heapq.nsmallest(MOST, rollouts(), key=lambda one: one.rollout.rank)
-    return RankedRollouts(shown, total, failed, in_order(DONE, names))
+    every = [
+        ShownRollout(file, _read(line))
+        for file in files
+        for line in file.path.read_bytes().splitlines()
+    ]
+    names = [name for _, rollout in every for name in rollout.scores]
+    failed = sum(rollout.failed for _, rollout in every)
+    shown = sorted(every, key=lambda one: one.rollout.rank)[:MOST]
+    return RankedRollouts(shown, len(every), failed, in_order(DONE, names))
 
 
 def _read(line: bytes) -> ReportedRollout:

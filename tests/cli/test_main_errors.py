@@ -87,10 +87,6 @@ STOPPED = "Stopped. The same command again carries on; prep begins anew.\n"
             "Error: /a/b: the system says: Permission denied.\nRepair what the system names, or "
             "give another folder: --run FOLDER; then run it again.\n",
         ),
-        *(
-            (OSError(number, "x"), 74, "the system says: x")
-            for number in (errno.EIO, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE)
-        ),
         (OSError(errno.EBADF, "x"), 1, "Error: OSError: [Errno 9] x\nThis is a fault of"),
         (ValueError("x"), 1, "Error: ValueError: x\nThis is a fault of agentlite or of a library"),
     ],

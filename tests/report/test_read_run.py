@@ -31,7 +31,11 @@ def test_a_stage_is_finished_where_it_says_so_and_has_its_figures_then(tmp_path)
     (tmp_path / "dpo" / "done.json").unlink()
     run = read_run(tmp_path)
     sft, dpo = run.stage("sft"), run.stage("dpo")
-    assert (sft.figures, sft.settings, sft.inputs) == ({"loss": 0.5}, {"seed": 1}, {"data": "ab"})
+    assert (sft.figures, sft.plan.settings, sft.plan.inputs) == (
+        {"loss": 0.5},
+        {"seed": 1},
+        {"data": "ab"},
+    )
     assert (dpo.done, dpo.figures, dpo.outputs) == (None, {}, {})
     assert run.unread == ["Not finished, so not read: dpo. Run `agentlite dpo` again to finish it."]
     with held(tmp_path / "dpo"):

@@ -94,7 +94,9 @@ def find_subject(name: str, run: Path) -> ExportedModel:
             read(workspace.folder / earlier).trusted()
         elif stage.name not in made_of:
             made_of.add(stage.name)
-            waiting += [str(stage.settings.get(key)) for key in ("model", "data", "candidates")]
+            waiting += [
+                str(stage.plan.settings.get(key)) for key in ("model", "data", "candidates")
+            ]
     stages = [stage for stage in workspace.stages if stage.name in made_of]
     stages.sort(key=lambda stage: stage.name == folder.name)
 
@@ -107,14 +109,16 @@ def find_subject(name: str, run: Path) -> ExportedModel:
             base = ""
     evaluations = []
     for evaluation in workspace.evaluations:
-        digests = {name: model.inputs.get("model") for name, model in evaluation.models.items()}
+        digests = {
+            name: model.plan.inputs.get("model") for name, model in evaluation.models.items()
+        }
         if source.digest in digests.values():
             wanted = [name for name in digests if digests[name] in (source.digest, base)]
             shown = {name: evaluation.models[name] for name in wanted}
             evaluations.append(
                 ReportedEvaluation(evaluation.folder, shown, [], evaluation.compared)
             )
-    of_bfcl = "bfcl:" in json.dumps([stage.settings for stage in stages])
+    of_bfcl = "bfcl:" in json.dumps([stage.plan.settings for stage in stages])
     return ExportedModel(
         folder.name, source, template, mixture, models, length, stages, evaluations, of_bfcl
     )

@@ -76,7 +76,7 @@ def _example(protocol: Protocol, subject: ExportedModel) -> dict[str, str]:
 
 def _figures(evaluation: ReportedEvaluation) -> dict[str, Any]:
     metrics = {
-        _bare(evaluation.models[name].settings.get("model", name)): figures
+        _bare(evaluation.models[name].plan.settings.get("model", name)): figures
         for name, figures in evaluation.metrics.items()
     }
     shown = [tables.models(metrics), tables.groups(metrics).get("dialogs")]
@@ -94,9 +94,9 @@ def _made_by(stage: ReportedStage) -> Iterator[str]:
     """
     settings = {
         key: [_bare(one) for one in value] if isinstance(value, list) else _bare(value)
-        for key, value in stage.settings.items()
+        for key, value in stage.plan.settings.items()
     }
-    inputs = {_bare(key): value for key, value in stage.inputs.items()}
+    inputs = {_bare(key): value for key, value in stage.plan.inputs.items()}
     figures = {
         key: value for key, value in stage.figures.items() if not isinstance(value, dict | list)
     }
@@ -127,8 +127,8 @@ def _escaped(text: str) -> str:
 def _described(stage: ReportedStage) -> str:
     """A stage in a few lines: settings, digests of its inputs (its lineage), versions, figures."""
     values = {
-        "settings": stage.settings,
-        "inputs": stage.inputs,
+        "settings": stage.plan.settings,
+        "inputs": stage.plan.inputs,
         "versions": stage.plan.versions,
         "figures": stage.figures,
     }

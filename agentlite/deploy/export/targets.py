@@ -67,7 +67,7 @@ Write = Callable[[Path], Exported]  # fills an empty folder
 
 def _merged(request: ExportRequest, subject: ExportedModel) -> Write:
     refuse_quantized(subject.source)
-    trained = subject.stages[-1].settings if subject.stages else {}
+    trained = subject.stages[-1].plan.settings if subject.stages else {}
     rounded = trained.get("load_in_4bit") and request.merge_base == "trained"
     rounded_by = trained["engine"] if rounded else None
     if rounded:

@@ -44,9 +44,9 @@ def measure(
         model
         for evaluation in evaluations
         for model in evaluation.models.values()
-        if model.inputs.get("model") == source.digest and not evaluation.is_live
+        if model.plan.inputs.get("model") == source.digest and not evaluation.is_live
     ][-1:]
-    known = [(one.settings, key) for one in (*stages, *before) for key in OF_A_MODEL]
+    known = [(one.plan.settings, key) for one in (*stages, *before) for key in OF_A_MODEL]
     prepared = [stage.folder for stage in stages if stage.plan.command == "prep"]
     given = {key: settings[key] for settings, key in known if key in settings}
     settings = msgspec.convert({**given, "limit": limit}, EvalSettings)
