@@ -13,7 +13,7 @@ from msgspec import Struct
 from agentlite.config.pipeline import STAGES
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import count_rows
-from agentlite.workspace import folder_lock, stage_folder
+from agentlite.workspace import stage_folder
 from agentlite.workspace.stage_folder import StoredStage
 
 State = Literal["done", "half", "running", "failed", "broken"]
@@ -41,7 +41,7 @@ def stored_stages(run: Path) -> list[StoredStage]:
 
 
 def state_of(stage: StoredStage) -> StageState:
-    if folder_lock.holder(stage.folder):
+    if stage_folder.holder(stage.folder):
         return StageState("running", _progress(stage, running=True))
     if stage.given_up:
         return StageState("failed", "the same command starts over")

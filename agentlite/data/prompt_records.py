@@ -18,7 +18,6 @@ from agentlite.data.formats.other_products import reshaped
 from agentlite.rendering import choose
 from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.inherited_settings import setting_of
 from agentlite.workspace.model_source import Source, load_template
 
 # keys of an answer to `prompt`: such a row is more than a prompt
@@ -47,13 +46,14 @@ class Prompts(NamedTuple):
         return iter({record.id: record for record in rows}.values())
 
 
-def find_prompts(data: str, split: str, model: str, source: Source, run: Path) -> Prompts:
+def find_prompts(data: str, split: str, source: Source, run: Path) -> Prompts:
     """The `split` of a finished prep; or rows of any format that prep reads."""
     if data != "-" and not Path(data).is_file():
         prep = stage_folder.find_finished(data, run, "prep")
         rows = find_rows(prep.folder, split)
         return Prompts(str(rows), prep.outputs[rows.name], prep.settings["protocol"], True)
-    protocol = setting_of(model, "protocol", run) or choose("auto", load_template(source.base)).name
+    known = source.settings.get("protocol")
+    protocol = known or choose("auto", load_template(source.base)).name
     content, digest = b"", ",".join(map(file_digest, raw_files(data)))
     if data == "-":
         content = sys.stdin.buffer.read()

@@ -12,8 +12,7 @@ from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading, load_for_inference
 from agentlite.engine.stream import Listener, stream
 from agentlite.rendering import choose, mixture_of
-from agentlite.workspace.inherited_settings import setting_of, system_of
-from agentlite.workspace.model_source import find_model, load_template
+from agentlite.workspace.model_source import find_model, load_template, system_of
 
 
 class ChatModel:
@@ -49,7 +48,7 @@ class ChatModel:
         self.name, self.source = name, find_model(name, run)
         self.template = load_template(self.source.base)
         self.system = system_of(name, run) if system is None else system
-        trained = setting_of(name, "protocol", run)
+        trained = self.source.settings.get("protocol")
         named = protocol or trained or "auto"
         mixture = (
             mixture_of(named, self.template) if named == trained else choose(named, self.template)

@@ -13,8 +13,7 @@ from agentlite.config.resolve import plain_defaults
 from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.core.row_files import Row, read_rows
 from agentlite.workspace import stage_folder
-from agentlite.workspace.folder_lock import holder
-from agentlite.workspace.stage_folder import Plan, StoredStage
+from agentlite.workspace.stage_folder import Plan, StoredStage, holder
 
 Json = dict[str, Any]
 

@@ -43,8 +43,7 @@ from agentlite.environments.trajectories import (
 from agentlite.environments.world import WorldLimits
 from agentlite.rendering import mixture_of
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.inherited_settings import lineage, setting_of, system_of
-from agentlite.workspace.model_source import Source, find_model, load_template
+from agentlite.workspace.model_source import Source, find_model, lineage, load_template, system_of
 from agentlite.workspace.stage_folder import StageFolder
 
 
@@ -101,7 +100,7 @@ def prepare(settings: RolloutSettings, run: Path, begun: Path | None) -> Agent:
     else:
         source = find_model(name, run, begun)
     template = load_template(source.base)
-    mixture = mixture_of(str(setting_of(name, "protocol", run) or ""), template)
+    mixture = mixture_of(str(source.settings.get("protocol") or ""), template)
     # no model reads the dialogs of the gold: how long one may be is for prep to say. A call is a
     # turn of its own there, so the limit of turns would cut what a model does in one
     room = settings.max_length - settings.max_new_tokens if settings.model != GOLD else sys.maxsize

@@ -22,7 +22,7 @@ from agentlite.engine.planning.gpus import Machine, machine_of
 from agentlite.engine.planning.memory import GIB
 from agentlite.engine.planning.model_shape import Shape, base_of, find_shape, with_teacher
 from agentlite.workspace import stage_folder
-from agentlite.workspace.inherited_settings import setting_of
+from agentlite.workspace.model_source import stored_settings
 from agentlite.workspace.stage_folder import DEFAULT_RUN, Result, RunTarget
 
 Text = str | os.PathLike[str]
@@ -213,6 +213,6 @@ def _of_earlier_stages(settings: Any, run: Path) -> tuple[int, bool]:
     """
     try:
         longest = data_of(settings, run).longest
-        return longest, bool(setting_of(model_of(settings), "load_in_4bit", run))
+        return longest, bool(stored_settings(model_of(settings), run).get("load_in_4bit"))
     except UserError:  # the stage itself says what is wrong with its data or its model
         return 0, False

@@ -22,8 +22,7 @@ from agentlite.stages.training import (
     inherit_settings,
     train_stage,
 )
-from agentlite.workspace.inherited_settings import lineage, refuse_circle
-from agentlite.workspace.model_source import Source, find_model, load_template
+from agentlite.workspace.model_source import Source, find_model, load_template, refuse_circle
 from agentlite.workspace.stage_folder import Result, RunTarget
 
 inherit = partial(inherit_settings, "distill")
@@ -34,10 +33,10 @@ def run(settings: DistillSettings, target: RunTarget) -> Result:
     refuse("distill", of_distillation(settings))
     source = find_model(settings.model, target.run, target.begun)
     teacher = find_model(settings.teacher, target.run, target.begun)
-    refuse_circle(settings.teacher, target)
+    refuse_circle(teacher, target)
     template = load_template(source.base)
     width = _shared_vocabulary(source, template, teacher)
-    prepared = find_prompts(settings.data, settings.split, settings.model, source, target.run)
+    prepared = find_prompts(settings.data, settings.split, source, target.run)
 
     def train() -> Training:
         prompts, too_long = read_prompts(settings, prepared, template)
@@ -56,8 +55,8 @@ def run(settings: DistillSettings, target: RunTarget) -> Result:
         )
         task = distill.DistillTask(prompts, decoding.under(template), width)
         figures = distill.train(source, teacher, settings, folder, task)
-        taught_by = lineage(settings.teacher, target.run)
-        return {"prompts": len(prompts), **figures, "too_long": too_long, "taught_by": taught_by}
+        figures = {"prompts": len(prompts), **figures, "too_long": too_long}
+        return {**figures, "taught_by": teacher.lineage}
 
     return train_stage(
         "distill",

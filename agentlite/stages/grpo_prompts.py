@@ -54,9 +54,7 @@ class PromptSampling:
         self.judge = judge_component(settings, self.folder)
         self.weights = settle_weights(settings.weights, [*functions, *self.judge])
         self.source = find_model(settings.model, target.run, target.begun)
-        self.prepared = find_prompts(
-            settings.data, settings.split, settings.model, self.source, target.run
-        )
+        self.prepared = find_prompts(settings.data, settings.split, self.source, target.run)
         self.protocol, self.inputs = self.prepared.protocol, {"data": self.prepared.digest}
         self.evaluate = evaluated_on(settings.data)
         self.halt: list[Exception] = []

@@ -56,8 +56,7 @@ from agentlite.stages.teacher import (
     teacher_of,
 )
 from agentlite.workspace import stage_folder
-from agentlite.workspace.inherited_settings import model_of_prep
-from agentlite.workspace.model_source import load_template
+from agentlite.workspace.model_source import load_template, model_of_prep
 from agentlite.workspace.stage_folder import Result, RunTarget
 
 TEMPLATES = "templates.jsonl"

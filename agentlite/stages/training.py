@@ -20,15 +20,15 @@ from agentlite.rendering import Mixture, Prompt, prompts
 from agentlite.rendering.template import Template
 from agentlite.stages.frame import Figures, Work, go_on, plan_of, run_stage
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.inherited_settings import (
+from agentlite.workspace.model_source import (
+    Source,
     adapter_shape,
-    lineage,
     longer_rows,
     refuse_circle,
     refuse_other_adapter,
-    setting_of,
+    stored_settings,
+    trained_files,
 )
-from agentlite.workspace.model_source import Source, trained_files
 from agentlite.workspace.stage_folder import Result, RunTarget
 
 # Reads, and yields the figures of a dry run and the tokens of the longest row; it gets the folder,
@@ -60,8 +60,8 @@ def train_stage(
     refuse(command, of_training(command, settings, source))
     refuse_unusable(loading_of(settings))
     check_trackers(settings.report_to)
-    refuse_circle(settings.model, target)
-    refuse_other_adapter(command, settings, source, target.run)
+    refuse_circle(source, target)
+    refuse_other_adapter(command, settings, source)
     digests = {**inputs, "model": source.digest}
     if settings.deepspeed:  # with another file, or number of processes, no checkpoint can be read
         digests["deepspeed"] = file_digest(find_file(settings.deepspeed))
@@ -83,10 +83,9 @@ def train_stage(
                 memory = dry_run_memory(command, settings, source.base, longest, target.run)
                 forecast = {**forecast, "memory_gib": memory}
             stage = yield forecast
-            models = [*lineage(settings.model, target.run), stage.folder.name]
             figures = go_on(training, stage.folder)
         files = [*trained_files(stage.folder, source.base), "metrics.jsonl", *outputs]
-        return files, {**figures, "lineage": models}
+        return files, {**figures, "lineage": [*source.lineage, stage.folder.name]}
 
     names = shlex.join(["--model", source.name, "--model", target.out])
     return run_stage(
@@ -107,9 +106,10 @@ def inherit_settings(command: str, settings: TrainerSettings, run: Path) -> Orig
     model = settings.model
     if not getattr(settings, "env", ""):  # tasks of an environment have no rows of prep
         origins |= longer_rows(command, settings.data, run)
-    if not model and (model := str(setting_of(settings.data, "model", run) or "")):
+    if not model and (model := str(stored_settings(settings.data, run).get("model") or "")):
         origins["model"] = (model, settings.data)
-    origins |= adapter_shape(model, run)
+    shape = adapter_shape(stored_settings(model, run))
+    origins |= {key: (value, model) for key, value in shape.items()}
     if settings.full:
         origins["learning_rate"] = (default(command, "learning_rate") / 10, "--full")
     return origins

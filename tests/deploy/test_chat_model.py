@@ -7,7 +7,7 @@ import pytest
 
 from agentlite.deploy import chat_model
 from agentlite.deploy.chat_model import ChatModel
-from agentlite.workspace import inherited_settings
+from agentlite.workspace import model_source
 from agentlite.workspace.model_source import find_model
 
 
@@ -28,7 +28,8 @@ def model(tmp_path: Path, **options: Any) -> ChatModel:
 def test_the_protocol_is_the_named_one_or_that_of_the_training(
     tmp_path, monkeypatch, named, trained, expected
 ):
-    monkeypatch.setattr(chat_model, "setting_of", lambda name, key, run: trained)
+    source = find_model("smollm2-135m", tmp_path)._replace(settings={"protocol": trained})
+    monkeypatch.setattr(chat_model, "find_model", lambda name, run: source)
     assert model(tmp_path, protocol=named).protocol.name == expected
 
 
@@ -42,12 +43,11 @@ def test_a_dialog_without_a_system_turn_gets_the_one_that_is_named_or_that_of_th
         "other": {"data": "elsewhere", "protocol": "hermes"},
     }
 
-    def setting_of(name, key, run):
-        return plans.get(name, {}).get(key)
-
-    monkeypatch.setattr(chat_model, "setting_of", setting_of)
-    monkeypatch.setattr(inherited_settings, "setting_of", setting_of)
-    monkeypatch.setattr(chat_model, "find_model", lambda name, run: find_model("smollm2-135m", run))
+    base = find_model("smollm2-135m", tmp_path)
+    monkeypatch.setattr(model_source, "stored_settings", lambda name, run: plans.get(name, {}))
+    monkeypatch.setattr(
+        chat_model, "find_model", lambda name, run: base._replace(settings=plans.get(name, {}))
+    )
     question = [{"role": "user", "content": "Who are you?"}]
     own = [{"role": "system", "content": "Be brief."}, *question]
 

@@ -35,7 +35,6 @@ from agentlite.rendering.template import (
     calling,
     render_source,
 )
-from agentlite.workspace.inherited_settings import setting_of
 from agentlite.workspace.model_source import Source, find_model
 
 ROWS = str(DATA / "weather.jsonl")
@@ -202,7 +201,7 @@ def test_the_folder_says_what_it_is(run, merged):
     assert "Protocol hermes" in card and "learning_rate 0.01" in card and "<tool_call>" in card
     assert str(run.parent) not in card and "pytest" not in card  # no folder of this machine
     assert "leaderboard" not in card
-    assert setting_of(str(merged), "protocol", run) == "hermes"
+    assert find_model(str(merged), run).settings["protocol"] == "hermes"
 
 
 # --- the adapter ---

@@ -11,7 +11,7 @@ from agentlite.report import write_report
 from agentlite.report.predictions import read_answers
 from agentlite.report.read_run import read_run
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.folder_lock import held
+from agentlite.workspace.stage_folder import held
 
 
 def made(folder, command, settings=None, inputs=None, rows=None, figures=None, metrics=None):

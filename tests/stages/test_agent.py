@@ -32,7 +32,9 @@ def test_a_model_acts_in_the_protocol_that_it_has_seen_most_of(
 ):
     settings = {"protocol": trained, "model": "smollm2-135m", "data": "prep"}
     stage(tmp_path / "sft", {"command": "sft", "settings": settings, "inputs": {}}, {}, {})
-    monkeypatch.setattr("agentlite.stages.agent.find_model", lambda *_: BASE)
+    monkeypatch.setattr(
+        "agentlite.stages.agent.find_model", lambda *_: BASE._replace(settings=settings)
+    )
     tasks = [EnvironmentTask("a", (), {})]
     world = Environment("shop.py:Shop", Named("shop.py", "Shop"), lambda: iter(tasks), {})
     monkeypatch.setattr("agentlite.stages.agent.environment", lambda *_, **__: world)

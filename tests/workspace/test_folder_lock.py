@@ -10,8 +10,7 @@ import time
 import pytest
 
 from agentlite.core.errors import UserError
-from agentlite.workspace.folder_lock import held, holder, in_turn
-from agentlite.workspace.stage_folder import Plan, open_stage
+from agentlite.workspace.stage_folder import Plan, held, holder, in_turn, open_stage
 
 
 def test_a_second_process_is_told_who_holds_the_folder_and_a_killed_one_holds_nothing(tmp_path):
@@ -38,7 +37,7 @@ WRITING = """
 import sys
 from pathlib import Path
 from agentlite.core.row_files import write_json
-from agentlite.workspace.folder_lock import in_turn
+from agentlite.workspace.stage_folder import in_turn
 for number in range(100):
     with in_turn(Path(sys.argv[1])):
         write_json(Path(sys.argv[1]) / "compare.json", {"number": number})

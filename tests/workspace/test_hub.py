@@ -10,8 +10,7 @@ from support.hub_cache import cache_model, commit, served, use_cache
 
 from agentlite.core.errors import NETWORK, UserError
 from agentlite.workspace import hub
-from agentlite.workspace.inherited_settings import model_of_prep
-from agentlite.workspace.model_source import find_model
+from agentlite.workspace.model_source import find_model, model_of_prep
 from agentlite.workspace.stage_folder import Plan, open_stage
 
 OLD, NEW = commit("a"), commit("b")

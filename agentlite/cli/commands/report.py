@@ -14,7 +14,7 @@ from agentlite.report import write_report
 from agentlite.report.headline import headline
 from agentlite.report.read_run import read_run
 from agentlite.report.tables import NO_EVALUATION, differences
-from agentlite.workspace import folder_lock
+from agentlite.workspace import stage_folder
 
 
 class ReportOptions(RunOptions, frozen=True, kw_only=True):
@@ -27,7 +27,7 @@ def report(options: ReportOptions) -> None:
     folder = Path(options.run)
     stages_of(folder)
     evaluations = read_run(folder).evaluations
-    with folder_lock.in_turn(folder):
+    with stage_folder.in_turn(folder):
         page = write_report(folder)
     sentences = {
         one.name: headline(one.metrics, differences(one)) for one in evaluations if one.models

@@ -11,7 +11,6 @@ from agentlite.rendering.template import Template
 from agentlite.report.read_run import ReportedEvaluation, ReportedStage, read_run
 from agentlite.workspace import hub
 from agentlite.workspace.embedded_files import EMBEDDED, embedded_folder
-from agentlite.workspace.inherited_settings import lineage, setting_of
 from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.stage_folder import find_stage, is_stage, read
 
@@ -79,11 +78,11 @@ def find_subject(name: str, run: Path) -> ExportedModel:
     missing, and 3 where the plan of a stage that it was made from cannot be trusted."""
     source = find_model(name, run)
     template = load_template(source.base)
-    mixture = mixture_of(str(setting_of(name, "protocol", run) or ""), template)
-    length, folder = setting_of(name, "max_length", run), find_stage(name, run)
+    mixture = mixture_of(str(source.settings.get("protocol") or ""), template)
+    length, folder = source.settings.get("max_length"), find_stage(name, run)
     if not is_stage(folder):
         return ExportedModel(name, source, template, mixture, [name], length)
-    workspace, models = read_run(folder.parent), lineage(folder.name, folder.parent)
+    workspace, models = read_run(folder.parent), [*source.made_from, folder.name]
 
     # the stages that it was made from, and itself, in the order they were run in
     made_of, waiting = set[str](), [folder.name]

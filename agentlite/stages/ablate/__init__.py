@@ -30,7 +30,7 @@ from agentlite.stages.ablate.cells import (
 )
 from agentlite.stages.ablate.commands import JOURNAL, CellCommand, CommandJournal
 from agentlite.stages.frame import Figures, Work, plan_of, run_stage
-from agentlite.workspace import folder_lock, stage_folder
+from agentlite.workspace import stage_folder
 from agentlite.workspace.model_source import find_model
 from agentlite.workspace.stage_folder import Result, RunTarget
 
@@ -109,7 +109,7 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
     if result.status == "dry run":
         return result
     if result.status == "done":
-        with console.waiting("ablate: writing the report"), folder_lock.in_turn(target.run):
+        with console.waiting("ablate: writing the report"), stage_folder.in_turn(target.run):
             write_report(target.run)
     table, costs = (
         msgspec.json.decode((target.folder / name).read_bytes()) for name in (TABLE, COSTS)

@@ -28,7 +28,7 @@ from agentlite.scoring.grid_file import GridFile, Settle, read_grid_file
 from agentlite.scoring.rewards import JUDGE, settle_weights
 from agentlite.stages.ablate.commands import CellCommand
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.inherited_settings import setting_of
+from agentlite.workspace.model_source import stored_settings
 from agentlite.workspace.stage_folder import RunTarget
 
 PAIRED = "pairs"  # the stage that samples and ranks candidates, for trainers that read pairs
@@ -183,11 +183,10 @@ def read_ablation(settings: AblateSettings, target: RunTarget) -> tuple[Ablation
     )
     if not settings.model:  # that which the stage would start from, or pairs would sample
         usual = default(ablation.commands[-1], "model")
-        model = usual or setting_of(settings.data, "model", target.run) or ""
+        model = usual or stored_settings(settings.data, target.run).get("model") or ""
         ablation = ablation._replace(model=str(model))
-    judged = setting_of(settings.candidates, "judge", target.run)
-    rewards = setting_of(settings.candidates, "rewards", target.run) or ()
-    stored = [*rewards, *([JUDGE] if judged else [])]
+    sampled = stored_settings(settings.candidates, target.run)
+    stored = [*sampled.get("rewards", ()), *([JUDGE] if sampled.get("judge") else [])]
     crossed = {**_weightings(ablation, grid, stored), **_values(ablation, grid)}
     cells = []
     for values in itertools.product(*crossed.values()):

@@ -25,8 +25,8 @@ from agentlite.stages.eval.evaluation import EvaluatedModel, Evaluation
 from agentlite.stages.eval.live import LiveEvaluation
 from agentlite.stages.eval.recorded import RecordedEvaluation
 from agentlite.stages.eval.side_by_side import compare_ratings, score_kagent
-from agentlite.workspace import folder_lock, stage_folder
-from agentlite.workspace.inherited_settings import longer_rows
+from agentlite.workspace import stage_folder
+from agentlite.workspace.model_source import longer_rows
 from agentlite.workspace.stage_folder import Result, RunTarget
 
 
@@ -80,7 +80,7 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
         evaluation.conclude(models)
         with (
             console.waiting("eval: comparing the models, writing the report"),
-            folder_lock.in_turn(target.run),
+            stage_folder.in_turn(target.run),
         ):
             comparison = evaluation.compare(models, settings.seed)
             write_report(target.run)

@@ -25,7 +25,7 @@ from agentlite.stages.pairs.sample import Sampling
 from agentlite.stages.pairs.score import RULE, CandidateSource
 from agentlite.stages.pairs.stored import StoredCandidates
 from agentlite.workspace import stage_folder
-from agentlite.workspace.inherited_settings import longer_rows, setting_of
+from agentlite.workspace.model_source import longer_rows, stored_settings
 from agentlite.workspace.stage_folder import Result, RunTarget
 
 OUTPUTS = ("records.jsonl", "candidates.jsonl", "scores.jsonl", "pairs.jsonl", "stats.json")
@@ -38,11 +38,9 @@ def inherit(settings: PairsSettings, run: Path) -> dict[str, tuple[object, str]]
     if not (settings.candidates or settings.grid):
         return longer_rows("pairs", settings.data, run)
     name = settings.candidates or "pairs"
-    rule = {key: setting_of(name, key, run) for key in RULE}
-    return {
-        **longer_rows("pairs", name, run),
-        **{key: (value, name) for key, value in rule.items() if value is not None},
-    }
+    stored = stored_settings(name, run)
+    rule = {key: (stored[key], name) for key in RULE if key in stored}
+    return {**longer_rows("pairs", name, run), **rule}
 
 
 def run(settings: PairsSettings, target: RunTarget) -> Result:

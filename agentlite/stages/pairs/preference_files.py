@@ -26,7 +26,6 @@ from agentlite.stages.frame import Work, run_stage
 from agentlite.stages.pairs.score import refuse_long
 from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.inherited_settings import lineage, setting_of
 from agentlite.workspace.model_source import find_model, load_template
 from agentlite.workspace.stage_folder import Plan, Result, RunTarget
 
@@ -84,7 +83,7 @@ def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
         )
     source = find_model(settings.model, target.run, target.begun)
     template = load_template(source.base)
-    protocol = str(setting_of(settings.model, "protocol", target.run) or "")
+    protocol = str(source.settings.get("protocol") or "")
     mixture = mixture_of(protocol, template)
     files = [file for name in settings.preferences for file in files_of(name)]
     held_out = _held_out(settings.data, target.run)
@@ -113,8 +112,7 @@ def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
             )
         write_rows(stage.folder / "records.jsonl", map(to_row, recorded.records.values()))
         write_pairs(stage.folder / "pairs.jsonl", recorded.pairs)
-        models = lineage(settings.model, target.run)
-        return OUTPUTS, {**recorded.figures, "lineage": models}
+        return OUTPUTS, {**recorded.figures, "lineage": source.lineage}
 
     return run_stage(
         plan,

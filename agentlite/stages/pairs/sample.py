@@ -35,8 +35,7 @@ from agentlite.stages.pairs.stored import (
     rescore_hint,
 )
 from agentlite.stages.training import fitting_prompts
-from agentlite.workspace.inherited_settings import lineage, model_of_prep
-from agentlite.workspace.model_source import find_model, load_template
+from agentlite.workspace.model_source import find_model, load_template, model_of_prep
 from agentlite.workspace.stage_folder import RunTarget, StageFolder
 
 
@@ -57,9 +56,7 @@ class Sampling(CandidateSource):
             self.source = served(settings.model, settings, base)
         else:
             self.source = find_model(settings.model, target.run, target.begun)
-        self.prompts = find_prompts(
-            settings.data, settings.split, settings.model, self.source, target.run
-        )
+        self.prompts = find_prompts(settings.data, settings.split, self.source, target.run)
         inputs = {"data": self.prompts.digest, "model": self.source.digest}
         inputs |= function_files(settings.rewards)
         self.plan = plan_of("pairs", settings, inputs, protocol=self.prompts.protocol)
@@ -136,7 +133,7 @@ class Sampling(CandidateSource):
                 "too_long": self.too_long,
                 "failed_rewards": tally.failed,
                 **({"unanswered": unanswered} if source.endpoints else {}),
-                "lineage": lineage(settings.model, folder.parent),
+                "lineage": [settings.model] if source.endpoints else source.lineage,
             },
         )
 

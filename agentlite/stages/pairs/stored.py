@@ -31,9 +31,8 @@ from agentlite.stages.pairs.score import (
     ranking_plan,
     score_candidates,
 )
-from agentlite.workspace import folder_lock, stage_folder
-from agentlite.workspace.inherited_settings import lineage, model_of_prep
-from agentlite.workspace.model_source import Source, find_model, is_served
+from agentlite.workspace import stage_folder
+from agentlite.workspace.model_source import Source, find_model, is_served, lineage, model_of_prep
 from agentlite.workspace.stage_folder import Plan, StageFolder
 
 CANDIDATES = "candidates.jsonl"
@@ -125,7 +124,7 @@ def rescore_hint(name: str) -> str:
 def find_stored(folder: Path) -> Stored:
     """Raises UserError where there are no candidates, or not the ones that were written."""
     half = stage_folder.is_stage(folder) and not stage_folder.is_finished(folder)
-    if half and (folder / CANDIDATES).exists() and not folder_lock.holder(folder):
+    if half and (folder / CANDIDATES).exists() and not stage_folder.holder(folder):
         candidates = list(read_candidates(folder / CANDIDATES))
         console.notice(f"{folder} is not finished: its {len(candidates)} candidates are taken")
         return Stored(folder, candidates, {}, stage_folder.read_plan(folder))

@@ -8,15 +8,16 @@ import pytest
 
 from agentlite.config.settings import default
 from agentlite.core.errors import UserError
-from agentlite.workspace.inherited_settings import (
+from agentlite.workspace.model_source import (
+    Source,
     adapter_shape,
     lineage,
     longer_rows,
     refuse_circle,
     refuse_other_adapter,
+    stored_settings,
     system_of,
 )
-from agentlite.workspace.model_source import Source
 from agentlite.workspace.stage_folder import Plan, RunTarget, open_stage
 
 
@@ -67,30 +68,36 @@ def test_the_system_text_is_that_of_the_records_also_through_the_stages_between(
 
 
 def test_a_stage_cannot_be_made_from_what_was_made_from_it(run):
-    for model in ("sft", "dpo"):
-        with pytest.raises(UserError, match=f"{model} was made from it") as refused:
+    base, sft, dpo = (
+        Source(name, "base", None, "d", made_from=made_from)
+        for name, made_from in (("base", ()), ("sft", ("base",)), ("dpo", ("base", "sft")))
+    )
+    for model in (sft, dpo):
+        with pytest.raises(UserError, match=f"{model.name} was made from it") as refused:
             refuse_circle(model, RunTarget(run, "sft"))
         assert refused.value.location == str(run / "sft") and refused.value.exit_code == 2
-    refuse_circle("sft", RunTarget(run, "dpo"))
-    refuse_circle("base", RunTarget(run, "sft"))
+    refuse_circle(sft, RunTarget(run, "dpo"))
+    refuse_circle(base, RunTarget(run, "sft"))
 
 
 def test_the_shape_of_an_adapter_is_taken_over_and_that_of_whole_weights_is_not(run):
-    expected = {"lora_r": (4, "sft"), "lora_alpha": (8, "sft")}
-    assert adapter_shape("sft", run) == {**expected, "lora_target_modules": (["q", "v"], "sft")}
-    assert adapter_shape("whole", run) == adapter_shape("base", run) == adapter_shape("", run) == {}
+    shape = {
+        name: adapter_shape(stored_settings(name, run)) for name in ("sft", "whole", "base", "")
+    }
+    sft = {"lora_r": 4, "lora_alpha": 8, "lora_target_modules": ["q", "v"]}
+    assert shape == {"sft": sft, "whole": {}, "base": {}, "": {}}
 
 
 def test_an_adapter_that_would_change_its_shape_is_refused(run):
-    source = Source("sft", "base", run / "sft/adapter", "d")
+    source = Source("sft", "base", run, "d", settings=stored_settings("sft", run))
     settings = SimpleNamespace(lora_r=4, lora_alpha=8, lora_target_modules=("q", "v"))
-    refuse_other_adapter("dpo", settings, source, run)
+    refuse_other_adapter("dpo", settings, source)
     for key, value, words in (
         ("lora_r", 5, "has lora_r 4, not 5"),
         ("lora_target_modules", ("v", "q"), 'has lora_target_modules ["q", "v"], not ["v", "q"]'),
     ):
         changed = SimpleNamespace(**{**vars(settings), key: value})
         with pytest.raises(UserError) as refused:
-            refuse_other_adapter("dpo", changed, source, run)
+            refuse_other_adapter("dpo", changed, source)
         assert words in refused.value.problem
         assert refused.value.location == f"dpo.{key}" and "--model base" in refused.value.fix
