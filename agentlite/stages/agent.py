@@ -43,8 +43,8 @@ from agentlite.environments.trajectories import (
 from agentlite.environments.world import WorldLimits
 from agentlite.rendering import mixture_of
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.model_source import Source, find_model, lineage, load_template, system_of
-from agentlite.workspace.stage_folder import StageFolder
+from agentlite.workspace.model_source import Source, find_model, load_template
+from agentlite.workspace.stage_folder import Plan, StageFolder, lineage, system_of
 
 
 class Agent(NamedTuple):
@@ -88,17 +88,20 @@ def rollout_settings(settings: Struct, **changed: object) -> RolloutSettings:
     return RolloutSettings(**{**shared, **changed})
 
 
-def prepare(settings: RolloutSettings, run: Path, begun: Path | None) -> Agent:
-    """Refuses an environment, tasks, settings or a model that cannot be used; loads no model."""
-    tasks_file = Path(settings.tasks) if settings.tasks else None
-    world = environment(settings.env, tasks_file, settings.extra_tools, env_keep=settings.env_keep)
-    tasks = _choose_tasks(settings, world)
+def find_acting(settings: RolloutSettings, run: Path, begun: Plan | None) -> Source:
+    """The model that acts, or that servers have; of the gold, the one whose template it takes."""
     name = written_for(settings.model, behind_servers=bool(settings.endpoint))
     if settings.endpoint:
         of_server = "" if settings.model in (GOLD, TRAINED) else settings.model
-        source = served(of_server, settings, find_model(name, run))
-    else:
-        source = find_model(name, run, begun)
+        return served(of_server, settings, find_model(name, run))
+    return find_model(name, run, begun)
+
+
+def prepare(settings: RolloutSettings, source: Source, run: Path) -> Agent:
+    """Refuses an environment, tasks or settings that cannot be used; loads no model."""
+    tasks_file = Path(settings.tasks) if settings.tasks else None
+    world = environment(settings.env, tasks_file, settings.extra_tools, env_keep=settings.env_keep)
+    tasks = _choose_tasks(settings, world)
     template = load_template(source.base)
     mixture = mixture_of(str(source.settings.get("protocol") or ""), template)
     # no model reads the dialogs of the gold: how long one may be is for prep to say. A call is a
@@ -111,7 +114,7 @@ def prepare(settings: RolloutSettings, run: Path, begun: Path | None) -> Agent:
         room,
         settings.max_turns if settings.model != GOLD else sys.maxsize,
         WorldLimits(settings.call_seconds, settings.world_memory),
-        system_of(name, run),
+        system_of(source.name, run),
     )
     return Agent(settings, tasks, source, setup)
 

@@ -22,8 +22,7 @@ from agentlite.engine.planning.gpus import Machine, machine_of
 from agentlite.engine.planning.memory import GIB
 from agentlite.engine.planning.model_shape import Shape, base_of, find_shape, with_teacher
 from agentlite.workspace import stage_folder
-from agentlite.workspace.model_source import stored_settings
-from agentlite.workspace.stage_folder import DEFAULT_RUN, Result, RunTarget
+from agentlite.workspace.stage_folder import DEFAULT_RUN, Result, RunTarget, stored_settings
 
 Text = str | os.PathLike[str]
 # what commands write into a workspace by a name of their own, and which of them does

@@ -22,7 +22,13 @@ from agentlite.stages.training import (
     inherit_settings,
     train_stage,
 )
-from agentlite.workspace.model_source import Source, find_model, load_template, refuse_circle
+from agentlite.workspace.model_source import (
+    Source,
+    find_learner,
+    find_model,
+    load_template,
+    refuse_circle,
+)
 from agentlite.workspace.stage_folder import Result, RunTarget
 
 inherit = partial(inherit_settings, "distill")
@@ -31,7 +37,7 @@ inherit = partial(inherit_settings, "distill")
 def run(settings: DistillSettings, target: RunTarget) -> Result:
     """Trains, or carries on."""
     refuse("distill", of_distillation(settings))
-    source = find_model(settings.model, target.run, target.begun)
+    source = find_learner("distill", settings, target)
     teacher = find_model(settings.teacher, target.run, target.begun)
     refuse_circle(teacher, target)
     template = load_template(source.base)

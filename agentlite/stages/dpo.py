@@ -18,7 +18,7 @@ from agentlite.rendering import encode_answer, mixture_of, prompts
 from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import read_pairs
 from agentlite.stages.training import Training, inherit_settings, refuse_longer, train_stage
-from agentlite.workspace.model_source import Source, find_model, load_template
+from agentlite.workspace.model_source import Source, find_learner, load_template
 from agentlite.workspace.stage_folder import FinishedStage, Result, RunTarget, find_finished
 
 INPUTS = ("pairs.jsonl", "records.jsonl")  # files of a finished pairs
@@ -44,22 +44,24 @@ def run(settings: DpoSettings, target: RunTarget) -> Result:
             "Run pairs on --split train.",
             location=str(data.folder),
         )
-    source = find_model(settings.model, target.run, target.begun)
+    source = find_learner("dpo", settings, target)
+    training = train(settings, data, source, load_template(source.base))
     return train_stage(
         "dpo",
         settings,
         target,
         source,
-        train(settings, data, source),
+        training,
         protocol=data.settings["protocol"],
         inputs={"data": ",".join(data.outputs[name][:16] for name in INPUTS)},
         check=dpo.check,
     )
 
 
-def train(settings: DpoSettings, data: FinishedStage, source: Source) -> Training:
+def train(
+    settings: DpoSettings, data: FinishedStage, source: Source, template: Template
+) -> Training:
     """Reads the pairs, and yields what is known of the steps; then trains."""
-    template = load_template(source.base)
     with console.waiting("dpo: reading the pairs"):
         rows = read_preferences(settings, data, template)
     if not rows:

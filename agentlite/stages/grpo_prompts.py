@@ -29,7 +29,7 @@ from agentlite.scoring.rewards import (
 from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
 from agentlite.stages.frame import Figures
 from agentlite.stages.training import evaluated_on, fitting_prompts
-from agentlite.workspace.model_source import find_model, load_template
+from agentlite.workspace.model_source import find_learner, load_template
 from agentlite.workspace.stage_folder import RunTarget
 
 HOW_TO_GO_ON = (
@@ -53,7 +53,7 @@ class PromptSampling:
         self.settings, self.folder = settings, target.folder
         self.judge = judge_component(settings, self.folder)
         self.weights = settle_weights(settings.weights, [*functions, *self.judge])
-        self.source = find_model(settings.model, target.run, target.begun)
+        self.source = find_learner("grpo", settings, target)
         self.prepared = find_prompts(settings.data, settings.split, self.source, target.run)
         self.protocol, self.inputs = self.prepared.protocol, {"data": self.prepared.digest}
         self.evaluate = evaluated_on(settings.data)

@@ -33,6 +33,7 @@ from agentlite.scoring.rewards.scorer import Tally
 from agentlite.stages.agent import Agent, prepare, rollout_settings
 from agentlite.stages.frame import Figures
 from agentlite.stages.grpo_prompts import PromptSchedule, restore_log
+from agentlite.workspace.model_source import find_learner
 from agentlite.workspace.stage_folder import RunTarget
 
 TRIED = 5  # tasks whose world is built to learn what it scores, if those before it cannot be
@@ -67,7 +68,7 @@ class TaskSampling:
         of_rollouts = rollout_settings(
             settings, num_samples=settings.group_size, batch_size=together
         )
-        agent = prepare(of_rollouts, target.run, target.begun)
+        agent = prepare(of_rollouts, find_learner("grpo", settings, target), target.run)
         self.settings, self.folder = settings, target.folder
         self.agent, self.size = agent, together
         self.source, self.protocol = agent.source, agent.setup.protocol.name

@@ -12,14 +12,15 @@ from agentlite.config.settings import RolloutSettings
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.environments.tasks import TASKS, write_tasks
 from agentlite.environments.trajectories import TRAJECTORIES, Trajectory
-from agentlite.stages.agent import act, acted_by, prepare
+from agentlite.stages.agent import act, acted_by, find_acting, prepare
 from agentlite.stages.frame import Work, plan_of, run_stage
 from agentlite.workspace.stage_folder import Result, RunTarget
 
 
 def run(settings: RolloutSettings, target: RunTarget) -> Result:
     """Every task is done `num_samples` times; the turns that were done are kept."""
-    agent = prepare(settings, target.run, target.begun)
+    source = find_acting(settings, target.run, target.begun)
+    agent = prepare(settings, source, target.run)
 
     def work() -> Work:
         tasks = len(agent.tasks)

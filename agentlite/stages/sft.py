@@ -18,7 +18,7 @@ from agentlite.stages.training import (
     refuse_longer,
     train_stage,
 )
-from agentlite.workspace.model_source import Source, find_model, load_template
+from agentlite.workspace.model_source import Source, find_learner, load_template
 from agentlite.workspace.stage_folder import FinishedStage, Result, RunTarget, find_finished
 
 inherit = partial(inherit_settings, "sft")
@@ -28,13 +28,14 @@ def run(settings: SftSettings, target: RunTarget) -> Result:
     """Trains, or carries on."""
     prep = find_finished(settings.data, target.run, "prep")
     files = [name for name in prep.outputs if name.startswith(("train", "dev"))]
-    source = find_model(settings.model, target.run, target.begun)
+    source = find_learner("sft", settings, target)
+    training = train(settings, prep, source, load_template(source.base))
     return train_stage(
         "sft",
         settings,
         target,
         source,
-        train(settings, prep, source),
+        training,
         protocol=prep.settings["protocol"],
         inputs={"data": ",".join(prep.outputs[name][:16] for name in files)},
         check=sft.check,
@@ -42,9 +43,10 @@ def run(settings: SftSettings, target: RunTarget) -> Result:
     )
 
 
-def train(settings: SftSettings, prep: FinishedStage, source: Source) -> Training:
+def train(
+    settings: SftSettings, prep: FinishedStage, source: Source, template: Template
+) -> Training:
     """Reads the rows, and yields what is known of the steps; then trains."""
-    template = load_template(source.base)
     with console.waiting("sft: reading the rows"):
         rows = read_encoded(settings, prep, "train", template)
         dev = read_encoded(settings, prep, "dev", template)

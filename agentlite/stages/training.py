@@ -20,16 +20,14 @@ from agentlite.rendering import Mixture, Prompt, prompts
 from agentlite.rendering.template import Template
 from agentlite.stages.frame import Figures, Work, go_on, plan_of, run_stage
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.model_source import (
-    Source,
+from agentlite.workspace.model_source import Source, trained_files
+from agentlite.workspace.stage_folder import (
+    Result,
+    RunTarget,
     adapter_shape,
     longer_rows,
-    refuse_circle,
-    refuse_other_adapter,
     stored_settings,
-    trained_files,
 )
-from agentlite.workspace.stage_folder import Result, RunTarget
 
 # Reads, and yields the figures of a dry run and the tokens of the longest row; it gets the folder,
 # trains in it, and returns the figures.
@@ -60,8 +58,6 @@ def train_stage(
     refuse(command, of_training(command, settings, source))
     refuse_unusable(loading_of(settings))
     check_trackers(settings.report_to)
-    refuse_circle(source, target)
-    refuse_other_adapter(command, settings, source)
     digests = {**inputs, "model": source.digest}
     if settings.deepspeed:  # with another file, or number of processes, no checkpoint can be read
         digests["deepspeed"] = file_digest(find_file(settings.deepspeed))

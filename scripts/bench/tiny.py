@@ -10,8 +10,7 @@ from typing import Literal
 def make_model(folder: Path, engine: Literal["unsloth", "hf"] = "unsloth") -> None:
     """Of SmolLM2's kind, 1.6 M weights, nearly all of them the vocabulary's."""
     from agentlite.engine import load_libraries
-    from agentlite.workspace.embedded_files import embedded_folder
-    from agentlite.workspace.model_source import load_template
+    from agentlite.workspace.model_source import embedded_folder, load_template
 
     load_libraries(engine)  # unsloth before transformers, which it patches
     import torch

@@ -7,7 +7,7 @@ import pytest
 
 from agentlite.deploy import chat_model
 from agentlite.deploy.chat_model import ChatModel
-from agentlite.workspace import model_source
+from agentlite.workspace import stage_folder
 from agentlite.workspace.model_source import find_model
 
 
@@ -44,7 +44,7 @@ def test_a_dialog_without_a_system_turn_gets_the_one_that_is_named_or_that_of_th
     }
 
     base = find_model("smollm2-135m", tmp_path)
-    monkeypatch.setattr(model_source, "stored_settings", lambda name, run: plans.get(name, {}))
+    monkeypatch.setattr(stage_folder, "stored_settings", lambda name, run: plans.get(name, {}))
     monkeypatch.setattr(
         chat_model, "find_model", lambda name, run: base._replace(settings=plans.get(name, {}))
     )

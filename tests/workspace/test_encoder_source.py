@@ -8,7 +8,7 @@ from support.hub_cache import cache_model, use_cache
 
 from agentlite.core.errors import MODEL, UserError
 from agentlite.workspace.model_source import find_encoder
-from agentlite.workspace.stage_folder import Plan, open_stage
+from agentlite.workspace.stage_folder import Plan, RunTarget, open_stage
 
 KIND = "sentence_transformers.models.Transformer"
 
@@ -98,8 +98,11 @@ def test_a_stage_keeps_the_commit_of_its_encoder_and_a_new_one_takes_the_newest(
         cache_model(cache, "org/name", run.parent / "base", letter * 40)
     plan = Plan("retriever", {"model": "org/name"}, {"model": "a" * 40})
     with open_stage(run / "index", plan, force=False) as stage:
-        assert find_encoder("org/name", run, run / "index").base == f"org/name@{'a' * 40}"
-        assert find_encoder("org/name", run, run / "other").digest == "b" * 40
+        assert (
+            find_encoder("org/name", run, RunTarget(run, "index").begun).base
+            == f"org/name@{'a' * 40}"
+        )
+        assert find_encoder("org/name", run, RunTarget(run, "other").begun).digest == "b" * 40
         stage.finish([], {})
     assert find_encoder("index", run).digest == "a" * 40
 

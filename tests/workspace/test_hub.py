@@ -11,7 +11,7 @@ from support.hub_cache import cache_model, commit, served, use_cache
 from agentlite.core.errors import NETWORK, UserError
 from agentlite.workspace import hub
 from agentlite.workspace.model_source import find_model, model_of_prep
-from agentlite.workspace.stage_folder import Plan, open_stage
+from agentlite.workspace.stage_folder import Plan, RunTarget, open_stage
 
 OLD, NEW = commit("a"), commit("b")
 NAME = "Qwen/Qwen2.5-1.5B-Instruct"
@@ -118,12 +118,12 @@ def test_a_stage_that_was_begun_keeps_its_commit_and_a_new_one_takes_the_newest(
     cache_model(cache, NAME, files, NEW)
     cache_model(cache, NAME, files, OLD, newest=False)
     begin(tmp_path / "sft", NAME, OLD)
-    assert find_model(NAME, tmp_path, tmp_path / "sft").base == f"{NAME}@{OLD}"
-    assert find_model(NAME, tmp_path, tmp_path / "other").base == f"{NAME}@{NEW}"
+    assert find_model(NAME, tmp_path, RunTarget(tmp_path, "sft").begun).base == f"{NAME}@{OLD}"
+    assert find_model(NAME, tmp_path, RunTarget(tmp_path, "other").begun).base == f"{NAME}@{NEW}"
     assert find_model(NAME, tmp_path, None).base == f"{NAME}@{NEW}"
     assert model_of_prep("sft", tmp_path).base == f"{NAME}@{OLD}"
     cache_model(cache, "Qwen/Qwen3-8B", files, NEW)
-    assert find_model("Qwen/Qwen3-8B", tmp_path, tmp_path / "sft").digest == NEW
+    assert find_model("Qwen/Qwen3-8B", tmp_path, RunTarget(tmp_path, "sft").begun).digest == NEW
 
 
 @pytest.mark.parametrize("shards", [1, 3])

@@ -8,17 +8,18 @@ import pytest
 
 from agentlite.config.settings import default
 from agentlite.core.errors import UserError
-from agentlite.workspace.model_source import (
-    Source,
+from agentlite.workspace import model_source
+from agentlite.workspace.model_source import Source, find_learner, refuse_circle
+from agentlite.workspace.stage_folder import (
+    Plan,
+    RunTarget,
     adapter_shape,
     lineage,
     longer_rows,
-    refuse_circle,
-    refuse_other_adapter,
+    open_stage,
     stored_settings,
     system_of,
 )
-from agentlite.workspace.stage_folder import Plan, RunTarget, open_stage
 
 
 def begin(folder: Path, **settings: Any) -> None:
@@ -88,16 +89,18 @@ def test_the_shape_of_an_adapter_is_taken_over_and_that_of_whole_weights_is_not(
     assert shape == {"sft": sft, "whole": {}, "base": {}, "": {}}
 
 
-def test_an_adapter_that_would_change_its_shape_is_refused(run):
+def test_an_adapter_that_would_change_its_shape_is_refused(run, monkeypatch):
     source = Source("sft", "base", run, "d", settings=stored_settings("sft", run))
-    settings = SimpleNamespace(lora_r=4, lora_alpha=8, lora_target_modules=("q", "v"))
-    refuse_other_adapter("dpo", settings, source)
+    monkeypatch.setattr(model_source, "find_model", lambda *_: source)
+    shape = {"lora_r": 4, "lora_alpha": 8, "lora_target_modules": ("q", "v")}
+    settings = SimpleNamespace(model="sft", **shape)
+    assert find_learner("dpo", settings, RunTarget(run, "dpo")) == source
     for key, value, words in (
         ("lora_r", 5, "has lora_r 4, not 5"),
         ("lora_target_modules", ("v", "q"), 'has lora_target_modules ["q", "v"], not ["v", "q"]'),
     ):
         changed = SimpleNamespace(**{**vars(settings), key: value})
         with pytest.raises(UserError) as refused:
-            refuse_other_adapter("dpo", changed, source)
+            find_learner("dpo", changed, RunTarget(run, "dpo"))
         assert words in refused.value.problem
         assert refused.value.location == f"dpo.{key}" and "--model base" in refused.value.fix

@@ -16,8 +16,7 @@ from agentlite.deploy.export.exported_model import find_subject
 from agentlite.deploy.export.model_card import card, digests
 from agentlite.deploy.export.targets import GGUF, KINDS, SERVER, ExportRequest, program
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.model_source import EXPORTED, system_of
-from agentlite.workspace.stage_folder import versions
+from agentlite.workspace.stage_folder import EXPORTED, system_of, versions
 
 CARD = "README.md"
 

@@ -28,7 +28,6 @@ from agentlite.engine.planning.memory import (
 )
 from agentlite.engine.planning.model_shape import Shape, shape_of
 from agentlite.workspace import stage_folder
-from agentlite.workspace.model_source import stored_settings
 
 VLLM_SHARE = 0.3  # of the card, where `trl` does not say another: TRL's default
 LEAST_CACHE = 512  # tokens beside the longest row: Unsloth rounds a cache down to 256
@@ -205,7 +204,7 @@ def data_of(settings: Any, run: Path) -> RowLengths:
     if getattr(settings, "env", "") or not hasattr(settings, "data"):
         return RowLengths()
     folder, pairs = stage_folder.find_stage(settings.data, run), None
-    if came_from := stored_settings(settings.data, run).get("data"):
+    if came_from := stage_folder.stored_settings(settings.data, run).get("data"):
         # pairs name their prep as it is called in the workspace that they are in
         folder, pairs = stage_folder.find_stage(str(came_from), folder.parent), folder
     prepared = stage_folder.read(folder).trusted()
@@ -223,7 +222,7 @@ def data_of(settings: Any, run: Path) -> RowLengths:
         rows = stats["train_rows"]
     new_tokens = getattr(settings, "max_new_tokens", 0)
     if pairs:
-        new_tokens = stored_settings(settings.data, run).get("max_new_tokens", 0)
+        new_tokens = stage_folder.stored_settings(settings.data, run).get("max_new_tokens", 0)
         if stage_folder.is_finished(pairs):
             rows = stage_folder.finished(pairs, "pairs").figures.get("pairs", 0)
     longest = stats["length"]["100%"] + int(new_tokens)

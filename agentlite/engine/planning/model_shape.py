@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from agentlite.core.errors import MODEL, UserError, nearest
 from agentlite.workspace import hub
-from agentlite.workspace.model_source import lineage
-from agentlite.workspace.stage_folder import is_stage, read_plan
+from agentlite.workspace.stage_folder import is_stage, lineage, read_plan
 
 # facts from the config.json files of models that profiles name
 PUBLISHED = Path(__file__).with_name("published.json")

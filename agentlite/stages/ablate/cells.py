@@ -28,8 +28,7 @@ from agentlite.scoring.grid_file import GridFile, Settle, read_grid_file
 from agentlite.scoring.rewards import JUDGE, settle_weights
 from agentlite.stages.ablate.commands import CellCommand
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.model_source import stored_settings
-from agentlite.workspace.stage_folder import RunTarget
+from agentlite.workspace.stage_folder import RunTarget, stored_settings
 
 PAIRED = "pairs"  # the stage that samples and ranks candidates, for trainers that read pairs
 CANDIDATES = "candidates"

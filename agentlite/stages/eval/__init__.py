@@ -26,8 +26,7 @@ from agentlite.stages.eval.live import LiveEvaluation
 from agentlite.stages.eval.recorded import RecordedEvaluation
 from agentlite.stages.eval.side_by_side import compare_ratings, score_kagent
 from agentlite.workspace import stage_folder
-from agentlite.workspace.model_source import longer_rows
-from agentlite.workspace.stage_folder import Result, RunTarget
+from agentlite.workspace.stage_folder import Result, RunTarget, longer_rows
 
 
 def inherit(settings: EvalSettings, run: Path) -> dict[str, tuple[object, str]]:

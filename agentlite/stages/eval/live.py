@@ -31,7 +31,7 @@ from agentlite.scoring.metrics.figures import (
 from agentlite.scoring.metrics.summarize import Scores, by_slice, passes, summaries
 from agentlite.scoring.rewards import Component
 from agentlite.scoring.rewards.scorer import Tally
-from agentlite.stages.agent import Agent, act, prepare, rollout_settings
+from agentlite.stages.agent import Agent, act, find_acting, prepare, rollout_settings
 from agentlite.stages.eval.evaluation import Evaluation, slug
 from agentlite.workspace import stage_folder
 from agentlite.workspace.stage_folder import Plan, RunTarget, StageFolder
@@ -83,15 +83,11 @@ class LiveEvaluation(Evaluation):
         # bfcl:multi_turn_base -> bfcl-multi_turn_base; worlds/shop.py:Shop -> shop.py-Shop
         env = settings.env if settings.env.startswith("mcp:") else Path(settings.env).name
         self.base = target.folder / slug(env)[:LONGEST_NAME]
-        begun = target.begun and target.begun / self.base.name
-        self.agents = {
-            name: prepare(
-                rollout_settings(settings, model=name, num_samples=1, temperature=0.0),
-                target.run,
-                begun and begun / slug(name),
-            )
-            for name in dict.fromkeys(settings.model or (TRAINED,))
-        }
+        self.agents = {}
+        for name in dict.fromkeys(settings.model or (TRAINED,)):
+            own = rollout_settings(settings, model=name, num_samples=1, temperature=0.0)
+            begun = target._replace(out=f"{target.out}/{self.base.name}/{slug(name)}").begun
+            self.agents[name] = prepare(own, find_acting(own, target.run, begun), target.run)
         self.plans = {name: _plan(agent) for name, agent in self.agents.items()}
         tasks = next(iter(self.agents.values())).tasks  # all models have the same
         self.scorer = RolloutScorer(tasks, user_functions)

@@ -75,11 +75,11 @@ class RecordedEvaluation(Evaluation):
             settings = replace(settings, retrieve_by=default("eval", "retrieve_by"))
         self.settings, self.data, self.run = settings, data, target.run
         self.base = target.folder / data_folder(settings)
-        begun = target.begun and target.begun / self.base.name
-        subjects = find_subjects(settings, data, target.run, begun)
+        base = target._replace(out=f"{target.out}/{self.base.name}")
+        subjects = find_subjects(settings, data, target.run, base)
         self.subjects = {subject.name: subject for subject in subjects}
         self.plans = {subject.name: subject.plan for subject in subjects}
-        self.identity = identity_of(settings, data.prepared)
+        self.identity = identity_of(settings, data.prep.settings)
         self.about_itself = identity_records(self.identity) if self.identity else []
         if target.dry_run:
             return

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -24,7 +24,7 @@ from agentlite.stages.tool_retrieval import digest_of, offers
 from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import Source, find_checkpoint, find_model, load_template
-from agentlite.workspace.stage_folder import Plan
+from agentlite.workspace.stage_folder import FinishedStage, Plan, RunTarget
 
 LONGEST_PROTOCOLS = 80  # characters of a folder's name
 # Only what decides a completion is part of a plan: steps may be added, and scored otherwise.
@@ -40,21 +40,21 @@ OF_A_MODEL = (
 
 
 class EvalData(NamedTuple):
-    """The records to ask, all of the split by id, the folder of prep and its settings, the digest
-    of the rows, and the protocols of the prompts.
+    """The records to ask, all of the split by id, their prep, the digest of the rows, and the
+    protocols of the prompts.
     """
 
     records: list[Record]
     every: dict[str, Record]
-    folder: Path
-    prepared: dict[str, Any]
+    prep: FinishedStage
     digest: str
     protocol: str
 
     @property
     def model(self) -> Source:
         """The model that prep was run for: it may be gone where another one is asked."""
-        return find_model(str(self.prepared["model"]), self.folder.parent, self.folder)
+        plan = self.prep.plan
+        return find_model(str(plan.settings["model"]), self.prep.folder.parent, plan)
 
 
 class EvalSubject(NamedTuple):
@@ -94,7 +94,7 @@ def load_data(settings: EvalSettings, run: Path) -> EvalData:
         )
     records = [records[index] for index in sample(records, settings.limit, settings.seed)]
     digest, protocol = prep.outputs[path.name], str(prep.settings["protocol"])
-    data = EvalData(records, every, prep.folder, prep.settings, digest, protocol)
+    data = EvalData(records, every, prep, digest, protocol)
     if settings.protocol:
         template = load_template(data.model.base)
         for number, record in enumerate(records):  # each is drawn a protocol anew
@@ -126,10 +126,10 @@ def with_retrieved_tools(settings: EvalSettings, data: EvalData, run: Path) -> E
 
 
 def find_subjects(
-    settings: EvalSettings, data: EvalData, run: Path, begun: Path | None
+    settings: EvalSettings, data: EvalData, run: Path, base: RunTarget
 ) -> list[EvalSubject]:
     """The files of --predictions, then the models. A plan holds only what changes an answer: other
-    steps may be asked later. `begun`: the folder of their folders, if what is there is carried on.
+    steps may be asked later. `base`: the folder of their folders.
     """
     own, versions = resolve.plain_settings(settings), stage_folder.versions()
     planned = {key: own[key] for key in OF_THE_ANSWER} | {"protocol": data.protocol}
@@ -149,14 +149,15 @@ def find_subjects(
         subjects.append(EvalSubject(path.stem, plan, file=file, answers=answers))
     names = settings.model or (() if settings.predictions else (TRAINED,))
     if not settings.endpoint and not (run / "base").exists():  # the model that prep was run for
-        names = tuple(str(data.prepared["model"]) if name == "base" else name for name in names)
+        names = tuple(
+            str(data.prep.settings["model"]) if name == "base" else name for name in names
+        )
     for name in dict.fromkeys(names):
         if settings.endpoint:
             source = served(name, settings, data.model)
         else:
-            source = find_checkpoint(name, run) or find_model(
-                name, run, begun and begun / slug(name)
-            )
+            begun = base._replace(out=f"{base.out}/{slug(name)}").begun
+            source = find_checkpoint(name, run) or find_model(name, run, begun)
         changed = {**planned, **of_model, "model": source.name}
         plan = Plan("eval", changed, {"data": data.digest, "model": source.digest}, versions)
         subjects.append(EvalSubject(source.name if source.endpoints else name, plan, source))

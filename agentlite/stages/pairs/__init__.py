@@ -25,8 +25,7 @@ from agentlite.stages.pairs.sample import Sampling
 from agentlite.stages.pairs.score import RULE, CandidateSource
 from agentlite.stages.pairs.stored import StoredCandidates
 from agentlite.workspace import stage_folder
-from agentlite.workspace.model_source import longer_rows, stored_settings
-from agentlite.workspace.stage_folder import Result, RunTarget
+from agentlite.workspace.stage_folder import Result, RunTarget, longer_rows, stored_settings
 
 OUTPUTS = ("records.jsonl", "candidates.jsonl", "scores.jsonl", "pairs.jsonl", "stats.json")
 

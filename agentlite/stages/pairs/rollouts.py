@@ -98,7 +98,7 @@ class Rollouts(CandidateSource):
         # the dialogs of the gold, or of servers, are written in the template of another model
         behind_servers = is_served(self.stored.inputs.get("model", ""))
         name = written_for(model, behind_servers=behind_servers)
-        template = load_template(find_model(name, run, self.folder).base)
+        template = load_template(find_model(name, run, self.stored).base)
         [only] = mixture_of(protocol, template).protocols.values()
 
         def part(pair: PreferencePair) -> tuple[Record, PreferencePair]:

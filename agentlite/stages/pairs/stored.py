@@ -32,7 +32,7 @@ from agentlite.stages.pairs.score import (
     score_candidates,
 )
 from agentlite.workspace import stage_folder
-from agentlite.workspace.model_source import Source, find_model, is_served, lineage, model_of_prep
+from agentlite.workspace.model_source import Source, find_model, is_served, model_of_prep
 from agentlite.workspace.stage_folder import Plan, StageFolder
 
 CANDIDATES = "candidates.jsonl"
@@ -64,7 +64,7 @@ class Stored(NamedTuple):
         run, model = self.folder.parent, str(self.plan.settings["model"])
         if is_served(self.plan.inputs.get("model", "")):
             return model_of_prep(str(self.plan.settings["data"]), run)
-        return find_model(model, run, self.folder)
+        return find_model(model, run, self.plan)
 
 
 class StoredCandidates(CandidateSource):
@@ -109,7 +109,7 @@ class StoredCandidates(CandidateSource):
             lambda changed: settle_weights(changed, components),
             {
                 "failed_rewards": self.tally.failed,
-                "lineage": lineage(str(planned["model"]), self.folder.parent),
+                "lineage": stage_folder.lineage(str(planned["model"]), self.folder.parent),
             },
         )
 

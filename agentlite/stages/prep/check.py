@@ -26,6 +26,7 @@ from agentlite.stages.pairs.stored import SAMPLED_BY, candidates_file
 from agentlite.stages.prep.select import Selection
 from agentlite.stages.tool_retrieval import check_packages
 from agentlite.workspace import stage_folder
+from agentlite.workspace.stage_folder import Plan
 
 UNKNOWN = ("E104", "E105")  # nobody knows how many rows such a reject stands for
 RETRY = "Correct them in the source."
@@ -45,8 +46,8 @@ def earlier_file(folder: Path) -> tuple[str, bool]:
     return str(finished_rollout(folder)), False
 
 
-def checked(settings: PrepSettings, begun: Path | None = None) -> PrepSettings:
-    """The settings with every file of rows by its own name. `begun`: the stage that is carried on.
+def checked(settings: PrepSettings, begun: Plan | None = None) -> PrepSettings:
+    """The settings with every file of rows by its own name. `begun`: the plan that is carried on.
     Raises UserError for a mistake in them.
     """
     if not settings.sources:
@@ -72,10 +73,9 @@ def checked(settings: PrepSettings, begun: Path | None = None) -> PrepSettings:
     return replace(settings, holdout=_files(settings.holdout, begun))
 
 
-def _files(sources: Sequence[str], begun: Path | None) -> tuple[str, ...]:
+def _files(sources: Sequence[str], begun: Plan | None) -> tuple[str, ...]:
     """`bfcl:simple_python,multiple` is two sources; a folder or a data set is the files in it."""
-    plan = stage_folder.read(begun).plan if begun else None
-    earlier = [*plan.settings["sources"], *plan.settings["holdout"]] if plan else []
+    earlier = [*begun.settings["sources"], *begun.settings["holdout"]] if begun else []
     files: list[str] = []
     for source in sources:
         scheme, colon, categories = source.partition(":")

@@ -221,7 +221,7 @@ def written_rows(folder: Path) -> Iterator[Row]:
 def rendered(folder: Path, count: int) -> Iterator[str]:
     """The first records as text, with trained tokens between ⟦ and ⟧; a heading before each."""
     plan = stage_folder.read_plan(folder)
-    template = load_template(find_model(plan.settings["model"], folder.parent, folder).base)
+    template = load_template(find_model(plan.settings["model"], folder.parent, plan).base)
     mixture = mixture_of(plan.settings["protocol"], template)
     for _, row in zip(range(count), written_rows(folder), strict=False):
         record = from_row(row)
