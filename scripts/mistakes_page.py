@@ -101,7 +101,6 @@ GET, TRACK = (
 )
 WRONG_ROLE = asked(GET, result("a"))
 WRONG_ROLE[-1] = {**WRONG_ROLE[-1], "role": "asistant"}
-BATCH = {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions"}
 
 
 def refund(amount: str, more: str = "") -> list[Row]:
@@ -160,17 +159,11 @@ ROWS = [
         dialog(*ORLEANS).decode().encode("windows-1252"),
         dialog(*ORLEANS),
     ),
-    BrokenRow(
-        "a request for OpenAI's Batch API",
-        line({**BATCH, "body": {"messages": talk("Hello?", "Hello.")}}),
-        line({"messages": talk("Hello?", "Hello.")}),
-    ),
 ]
 FIXES = "--fix --long-rows cut"  # what the screen says of the other rows
 MIXED = GOOD * 4 + b"".join(broken.row for broken in ROWS)
 FIXED = GOOD * 4 + b"".join(broken.fixed or broken.row for broken in ROWS)
 CSV = b'question,answer\nWhere is it?,On its way.\nAnd now?,"Still, on its way."\n'
-LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab\nsize 12345\n"
 SPREAD = json.dumps(json.loads(GOOD), indent=2).replace('"sent"\n', '"sent",\n').encode()
 HAS_ROWS, DONE = {"rows.jsonl": GOOD * 4}, ["prep rows.jsonl"]
 
@@ -184,12 +177,9 @@ MISTAKES: dict[str, list[Mistake]] = {
     "Files": [
         Mistake("A table", "prep orders.csv", 2, {"orders.csv": CSV}),
         Mistake("A ZIP archive", "prep rows.zip", 2, {"rows.zip": b"PK\x03\x04\x14\0rows"}),
-        Mistake("A PDF", "prep rows.pdf", 2, {"rows.pdf": b"%PDF-1.7\n"}),
         Mistake("A web page", "prep rows.jsonl", 2, {"rows.jsonl": b"<!DOCTYPE html>\n<html>\n"}),
-        Mistake("A pointer of Git LFS", "prep rows.jsonl", 2, {"rows.jsonl": LFS}),
         Mistake("UTF-16", "prep rows.jsonl", 2, {"rows.jsonl": GOOD.decode().encode("utf-16")}),
         Mistake("Broken JSON over several lines", "prep rows.json", 4, {"rows.json": SPREAD}),
-        Mistake("A program", "prep make.py", 2, {"make.py": b"import json\nprint(json)\n"}),
         Mistake("An empty file", "prep rows.jsonl", 4, {"rows.jsonl": b""}),
         Mistake("A file that is misspelt", "prep rwos.jsonl", 2, HAS_ROWS),
     ],

@@ -11,9 +11,6 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Gold, Message, Record, Tool, to_row
 from agentlite.data.formats.check_call import check_arguments, gold_problem, tool_of
 
-# keys of a row that hold the answer to its messages in logs of requests
-ANSWERS = ("choices", "response", "output", "completion")
-
 NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")  # an escape that is one
 TOO_EARLY = (
     "the assistant speaks before a user",
@@ -90,12 +87,11 @@ def check_dialog(record: Record) -> None:
 
 def _check_turns(record: Record) -> None:
     if not record.turns:
-        at, hint = _separate_answer(record)
-        hint = hint or (
+        hint = (
             "Add the answer that is to be learned, as a turn of the assistant; "
             "`agentlite pairs --data` and grpo take prompts without one."
         )
-        raise RowError("E201", "no assistant turn" if record.messages else "no messages", hint, at)
+        raise RowError("E201", "no assistant turn" if record.messages else "no messages", hint)
     for turn in record.gold:
         if turn not in record.turns:
             raise RowError("E201", f"gold for message {turn}, which is not an assistant turn")
@@ -103,16 +99,6 @@ def _check_turns(record: Record) -> None:
         says_nothing = not message.content.strip() and not message.calls
         if says_nothing and message.role in ("user", "assistant"):
             raise RowError("E216", f"the {message.role} message is empty (message {number})")
-
-
-def _separate_answer(record: Record) -> tuple[str, str]:
-    """The key of the row that may hold the answer to its messages, and what to do; "" if there is
-    none.
-    """
-    extra = record.meta.get("extra")
-    key = next((key for key in ANSWERS if isinstance(extra, dict) and extra.get(key)), "")
-    hint = f"The answer may stand under {key!r}: put it into the messages as the last turn."
-    return key, hint if key else ""
 
 
 def _check_order(record: Record) -> None:
@@ -127,8 +113,7 @@ def _check_order(record: Record) -> None:
             raise RowError("E203", f"{problem} (message {number})", hint)
     if roles[-1] != "assistant":
         reason = f"the last turn is a {roles[-1]} turn, not the assistant's"
-        at, hint = _separate_answer(record)
-        raise RowError("E203", reason, hint or NO_END, at)
+        raise RowError("E203", reason, NO_END)
 
 
 def _is_called(messages: Sequence[Message]) -> bool:

@@ -29,7 +29,7 @@ from agentlite.data.formats import (
 )
 from agentlite.data.formats.format import Format, Row, stated_in
 from agentlite.data.formats.json_decode import shortened
-from agentlite.data.formats.other_products import WAYS_OUT, reshaped
+from agentlite.data.formats.other_products import PREFERENCE, reshaped
 from agentlite.data.formats.raw_rows import (
     Raw,
     RawLine,
@@ -134,9 +134,7 @@ def to_record(
         record = replace(record, split=known)
     if split and "rollout" not in record.meta:  # its turns are known
         if not record.is_text:
-            record = chains.untagged(
-                chains.split(task_prompts.split(inline_calls.retagged(record)), SYNTAXES)
-            )
+            record = chains.untagged(chains.split(task_prompts.split(record), SYNTAXES))
         check_trained(record)
     if len({tool.name for tool in record.tools}) < len(record.tools):  # equal tools are one
         tools = [tool for n, tool in enumerate(record.tools) if tool not in record.tools[:n]]
@@ -220,7 +218,7 @@ MAIN_KEYS = ("messages", "conversations", "instruction", "text", "prompt", "quer
 
 
 def _unknown_row(row: Row) -> RowError:
-    """E202, with the key that is misspelt or what other rows have such keys."""
+    """E202, with the key that is misspelt, or with what reads a preference."""
     if isinstance(row.get("text"), str):
         reason = f"no known format fits: a text, and {', '.join(texts.foreign_keys(row))}"
         return RowError("E202", reason, "--format text learns the text alone.")
@@ -232,10 +230,8 @@ def _unknown_row(row: Row) -> RowError:
             if _first_that_fits(renamed):
                 hint = f"Did you mean '{right}' in place of '{wrong}'?"
                 return RowError("E202", reason, hint, wrong)
-    for keys, hint in WAYS_OUT.items():
-        if row.keys() >= {*keys}:
-            return RowError("E202", reason, hint.replace("{0}", keys[0]), keys[0])
-    return RowError("E202", reason)
+    better = next((key for key in ("chosen", "preferred_output") if key in row), "")
+    return RowError("E202", reason, PREFERENCE.format(better) if better else "", better)
 
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Rows of other products: where they keep what our formats have, or the way out of each."""
+"""Rows of other products: where they keep what our formats have."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,28 +27,10 @@ PLACES: dict[tuple[str, ...], Mapping[str, str]] = {
     (GYM, "ground_truth"): {"messages": f"{GYM}.input", "gold": "ground_truth", **ASKED},
     ("reward_model.ground_truth", "prompt"): {"completion": "reward_model.ground_truth"},  # verl
 }
-ROWS = "FILE > rows.jsonl`"
 PREFERENCE = (
     "A preference, as of When2Call: `agentlite pairs --preferences FILE` and `agentlite dpo` learn "
     "it. To imitate the better answer alone, write rows with {0} as the last turn."
 )
-# the keys of rows that no format fits, the one that an error points at first -> what to do
-WAYS_OUT: dict[tuple[str, ...], str] = {
-    ("body", "custom_id", "method", "url"): (
-        "This is a request for OpenAI's Batch API. Its dialog is in body: `jq -c .body "
-        f"{ROWS}; the answers are in the batch's output file."
-    ),
-    ("role", "content"): (
-        "Here each line is one turn of a session. Join them, one file a session: `jq -cs "
-        f"'{{messages: .}}' {ROWS}."
-    ),
-    ("chosen", "rejected"): PREFERENCE,
-    ("preferred_output", "non_preferred_output"): PREFERENCE,
-    **{
-        (key,): f"Its rows are in {key}: `jq -c '.{key}[]' {ROWS}."
-        for key in ("data", "rows", "examples", "train", "dialogs", "items")
-    },
-}
 
 
 def reshaped(row: Row, known: Mapping[tuple[str, ...], Mapping[str, str]] = PLACES) -> Row:

@@ -6,8 +6,6 @@ The content of a file decides how it is read, not its name; gzip and zstd are un
 import io
 import json
 import re
-import shlex
-import stat
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,16 +13,18 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from agentlite.core.console import notice
 from agentlite.core.errors import REJECTS, RowError, UserError, closest
-from agentlite.core.plain_words import BOM, kind, utf8_text
+from agentlite.core.plain_words import BOM, conversion, kind, utf8_text, wide_encoding
 from agentlite.core.row_files import check_parquet, read_parquet
 from agentlite.data.formats import bfcl
-from agentlite.data.formats.json_decode import json_value
-from agentlite.data.formats.not_json import HEAD, refuse_foreign
+from agentlite.data.formats.json_decode import json_value, shortened
 from agentlite.data.hub_data import SCHEME, files_of_hub, hub_file
 from agentlite.workspace.hub import is_hub_id
 from agentlite.workspace.stage_folder import stages_below
 
 LONGEST_LINE = 16 << 20
+HEAD = 4096  # bytes at which it is seen what a file is
+# a row, or a list of rows, begins
+VALUE = re.compile(rb"^(?:\s|\xef\xbb\xbf)*[{\[\"]", re.MULTILINE)
 BLANKS = re.compile(r"\s*")
 AT_ONCE = 1 << 10  # of zstd, where a kibibyte may be 32 MiB
 # of the files that are read from a folder
@@ -109,10 +109,9 @@ def raw_files(source: str) -> list[Path]:
 
 def _refuse_unreadable(path: Path) -> None:
     try:
-        mode = path.stat().st_mode
-        if stat.S_ISREG(mode):
-            path.open("rb").close()
-            return
+        if path.is_fifo():
+            raise OSError("a pipe can be read once: give it as stdin, agentlite prep -")
+        path.open("rb").close()
     except (FileNotFoundError, NotADirectoryError) as error:
         known = [sibling.name for sibling in path.parent.iterdir()] if path.parent.is_dir() else []
         near, fix = closest(path.name, known), f"Paths are read from {Path.cwd()}."
@@ -124,11 +123,6 @@ def _refuse_unreadable(path: Path) -> None:
     except (OSError, ValueError) as error:
         fix = "Give a file that you may read."
         raise UserError(f"cannot be read: {error}.", fix, location=str(path)) from error
-    if stat.S_ISDIR(mode):
-        fix = f"Give its files, for example {path}/*.jsonl."
-        raise UserError("is a directory.", fix, location=str(path))
-    fix = f"Pipe it in: agentlite prep - < {shlex.quote(str(path))}"
-    raise UserError("is not a regular file.", fix, location=str(path))
 
 
 def read_raw(source: str, stdin: BinaryIO) -> Iterator[Raw]:
@@ -252,6 +246,18 @@ def _packed_or_plain(file: BinaryIO, name: str) -> Iterator[RawLine]:
         yield line
     if unpacked.is_torn:
         yield RawLine(f"{name}:{number + 1}", b"", torn)
+
+
+def refuse_foreign(head: bytes, name: str) -> None:
+    """Raises UserError 2 for a file that holds no JSON. `head`: its first bytes."""
+    if wide := wide_encoding(head):
+        fix = f"Convert it: {conversion(wide, name)}"
+        raise UserError(f"this is text in {wide}, not rows of JSON.", fix, location=name)
+    if name.endswith(".py") or (head.replace(BOM, b"").strip() and not VALUE.search(head)):
+        begins = shortened(head.decode("utf-8", "replace"))
+        problem = f"this is not rows of JSON: it begins with {begins}."
+        fix = "`agentlite prep --formats` shows rows. Unpack an archive, export a table as JSON."
+        raise UserError(problem, fix, location=name)
 
 
 def _content(file: BinaryIO, head: bytes, name: str) -> Iterator[RawLine]:

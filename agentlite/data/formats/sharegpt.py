@@ -290,7 +290,7 @@ def is_ms_swift(row: Row) -> bool:
 def read_ms_swift(row: Row) -> Record:
     if refused := _preference(row):
         reason = f"{refused}: a preference, of which one side is not to be imitated"
-        raise RowError("E201", reason, PREFERENCE.replace("{0}", "the better answer"), refused)
+        raise RowError("E201", reason, PREFERENCE.format("the better answer"), refused)
     system, tools = text_at(row, "system"), read_tools(row.get("tools"), json_or_literal)
     if isinstance(row.get("messages"), list):
         messages, named = _weighted(row, system)

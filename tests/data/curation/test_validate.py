@@ -196,13 +196,6 @@ def test_a_dialog_is_questions_each_with_calls_and_their_results_and_an_answer(l
         assert found in ("", "E201", "E203", "E204", "E205"), (letters, found)
 
 
-def test_an_answer_beside_the_messages_is_pointed_out() -> None:
-    beside = {"extra": {"response": "Yes."}}
-    with pytest.raises(RowError) as refused:
-        check_dialog(Record(messages=(ASK, ANSWER, ASK), meta=beside))
-    assert (refused.value.code, refused.value.at) == ("E203", "response")
-
-
 @pytest.mark.parametrize("place", ["question", "argument", "tool", "meta"])
 def test_half_a_surrogate_pair_is_refused_wherever_it_stands(place: str) -> None:
     half = "x\ud83d"

@@ -14,8 +14,7 @@ from support.read_rows import from_stdin, rows_of
 
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.data.formats import files_of, raw_rows
-from agentlite.data.formats.not_json import HEAD, refuse_foreign
-from agentlite.data.formats.raw_rows import LONGEST_LINE, PACKED
+from agentlite.data.formats.raw_rows import HEAD, LONGEST_LINE, PACKED, refuse_foreign
 
 BOM = b"\xef\xbb\xbf"
 
@@ -187,11 +186,11 @@ def test_a_file_that_cannot_be_read_is_an_error_with_a_way_out(tmp_path: Path) -
     os.mkfifo(tmp_path / "pipe")
     expected = {
         "row.jsonl": ("no such file", "rows.jsonl"),
-        "": ("directory", "*.jsonl"),
+        "": ("directory", "may read"),
         "rows.jsonl": ("no rows", "one JSON object per line"),
         "wide.jsonl": ("UTF-16", "iconv"),
-        "code.py": ("Python source", "Export"),
-        "pipe": ("not a regular file", "prep -"),
+        "code.py": ("begins with 'import json", "--formats"),
+        "pipe": ("prep -", "may read"),
         "a\0b": ("cannot be read", "may read"),
     }
     for name, (problem, fix) in expected.items():
