@@ -24,8 +24,6 @@ agentlite prep dialogs.jsonl
 agentlite prep bfcl:simple_python,multiple,irrelevance --show 2
 agentlite prep agent.jsonl chat.jsonl --mix general=chat.jsonl:0.2
 agentlite prep dialogs.jsonl --holdout bench.jsonl --personal mask
-agentlite prep agent_sft.jsonl --tools agent_tools.jsonl
-agentlite prep dialogs.jsonl --from pairs --keep best --out prep-best
 cat rows.jsonl | agentlite prep - --run runs/weather --json
 """,
         other_names="prepare preprocess process data",
@@ -36,7 +34,6 @@ cat rows.jsonl | agentlite prep - --run runs/weather --json
 agentlite retriever
 agentlite retriever --tools agent_tools.jsonl --num-epochs 5 --json
 agentlite retriever --model BAAI/bge-small-en-v1.5 --out retriever-bge
-agentlite retriever --max-steps 0 --out untrained
 """,
     ),
     "sft": Stage(
@@ -56,8 +53,6 @@ agentlite sft --out sft-r64 --lora-r 64 --set sft.trl.weight_decay=0.01
 agentlite pairs -n 8 --gold
 agentlite pairs --from pairs --weights tool_accuracy=.5 --out pairs-b
 agentlite pairs --from pairs --grid weights.yaml
-agentlite pairs --from rollout --weights env=1,failed_calls=-.1
-agentlite pairs --preferences answers.jsonl
 cat prompts.jsonl | agentlite pairs --data - --model sft --json
 """,
         other_names="sample preferences",
@@ -109,7 +104,6 @@ agentlite rollout --env shop.py:Shop --tasks tasks.jsonl --model dpo -n 4
         """
 agentlite make dialogs --env shop.py:Shop -n 500
 agentlite make dialogs --env 'mcp:python server.py' --shares single=1,long=1
-agentlite make dialogs --env bfcl:multi_turn_base --split train
 agentlite make queries --help
 agentlite make templates --help
 """,
@@ -119,7 +113,6 @@ agentlite make templates --help
         "Let a model write new queries, without copies and leaks.",
         """
 agentlite make queries --endpoint $URL --model NAME -n 500
-agentlite make queries --queries texts.jsonl --endpoint $URL --model NAME
 agentlite make queries --holdout bench.jsonl --endpoint $URL --model NAME
 agentlite pairs --data runs/default/queries/queries.jsonl
 """,
@@ -131,7 +124,6 @@ agentlite pairs --data runs/default/queries/queries.jsonl
         """
 agentlite make templates --endpoint $URL --model NAME
 agentlite make templates --endpoint $URL --model NAME -n 20 --epsilon 0.2
-agentlite make templates --endpoint $URL --model NAME --judge-model OTHER
 agentlite prep dialogs.jsonl --protocol hermes,runs/default/templates
 """,
         other_names="meta-agent prompts prompt-templates",
@@ -142,7 +134,6 @@ agentlite prep dialogs.jsonl --protocol hermes,runs/default/templates
         """
 agentlite eval
 agentlite eval --model smollm2-135m --model sft
-agentlite eval --model sft@50 --model sft
 agentlite eval --gate 'tool_selection_accuracy>=0.8'
 agentlite eval --env shop.py:Shop --tasks tasks.jsonl --model sft
 agentlite eval --predictions others.jsonl --json
