@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
 
-from agentlite.cli.help_page import IS_FULL, Command
-from agentlite.cli.options import SETTINGS, WORKSPACE, Option, OptionType, RunOptions
+from agentlite.cli.options import (
+    IS_FULL,
+    SETTINGS,
+    WORKSPACE,
+    Command,
+    Option,
+    OptionType,
+    RunOptions,
+)
 from agentlite.config.fields import COMMON, REPEAT, Field, Flag, Whole
 from agentlite.config.gpu_profiles import AUTO, ProfileName
 from agentlite.config.metavars import File, Metavar, Name

@@ -7,9 +7,8 @@ import pytest
 from click.testing import CliRunner
 from support.examples import sample
 
-from agentlite.cli.help_page import MOST, Command
 from agentlite.cli.main import COMMANDS, group
-from agentlite.cli.options import Option
+from agentlite.cli.options import MOST, Command, Option
 from agentlite.cli.stage_options import SettingOption
 from agentlite.config import resolve
 from agentlite.config.metavars import choices

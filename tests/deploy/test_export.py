@@ -17,7 +17,6 @@ import agentlite
 from agentlite.cli.main import group
 from agentlite.core.errors import UserError
 from agentlite.deploy.export.exported_model import ExportedModel
-from agentlite.deploy.export.ollama import MENTION, mention
 from agentlite.deploy.export.proof import (
     dialogs,
     goldens,
@@ -25,6 +24,7 @@ from agentlite.deploy.export.proof import (
     prove,
     prove_tools,
 )
+from agentlite.deploy.export.targets import MENTION, mention
 from agentlite.engine.load import Loading, load
 from agentlite.rendering import PROTOCOLS, mixture_of, render
 from agentlite.rendering.template import (

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
-from agentlite.cli.decoding_options import DecodingOptions
-from agentlite.cli.help_page import Command
-from agentlite.cli.options import OUTPUT
+from agentlite.cli.options import OUTPUT, Command, DecodingOptions
 from agentlite.config.fields import COMMON, Flag, NonNegative, Positive, Section, Seed
 from agentlite.config.metavars import File, Metavar
 from agentlite.config.settings import SAMPLING

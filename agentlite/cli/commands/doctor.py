@@ -18,8 +18,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentlite.cli.help_page import Command
-from agentlite.cli.options import RunOptions
+from agentlite.cli.options import Command, RunOptions
 from agentlite.config import gpu_profiles, resolve
 from agentlite.config.gpu_profiles import AUTO, CPU, DRIVERS, GPU, is_hidden, is_too_old
 from agentlite.config.pipeline import TRAINERS

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from agentlite.cli.help_page import Command
-from agentlite.cli.options import WORKSPACE, RunOptions
+from agentlite.cli.options import WORKSPACE, Command, RunOptions
 from agentlite.config.fields import ARGUMENT, COMMON, Count, Flag, Section, fields_of
 from agentlite.config.metavars import File, Folder, Metavar, Model
 from agentlite.core.console import notice

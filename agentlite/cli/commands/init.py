@@ -6,8 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Annotated
 
-from agentlite.cli.help_page import Command
-from agentlite.cli.options import CommandOptions
+from agentlite.cli.options import Command, CommandOptions
 from agentlite.config.fields import ARGUMENT
 from agentlite.config.metavars import Folder
 from agentlite.core.errors import UserError

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Struct
 
-from agentlite.cli.help_page import Command
+from agentlite.cli.options import Command
 from agentlite.cli.stage_options import GivenOptions
 from agentlite.config.fields import COMMON, Section
 from agentlite.config.gpu_profiles import GRAPHED, SWITCHES

@@ -7,8 +7,7 @@ import webbrowser
 from pathlib import Path
 from typing import Annotated
 
-from agentlite.cli.help_page import Command
-from agentlite.cli.options import OUTPUT, RunOptions
+from agentlite.cli.options import OUTPUT, Command, RunOptions
 from agentlite.cli.run_listing import stages_of
 from agentlite.report import write_report
 from agentlite.report.headline import headline

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from agentlite.cli.help_page import Command
-from agentlite.cli.options import RunOptions
+from agentlite.cli.options import Command, RunOptions
 from agentlite.cli.run_listing import CHECKPOINTS, in_time, in_words, inventory
 from agentlite.config.fields import ARGUMENT
 from agentlite.config.metavars import Folder

@@ -7,8 +7,7 @@ from typing import Annotated
 import click
 from msgspec import Meta
 
-from agentlite.cli.decoding_options import DecodingOptions
-from agentlite.cli.help_page import Command
+from agentlite.cli.options import Command, DecodingOptions
 from agentlite.config.fields import COMMON, Count, Section
 from agentlite.config.settings import SAMPLING
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from agentlite.cli.summary_tables import (
+from agentlite.cli.output import (
     Line,
     of_prep,
 )
