@@ -172,7 +172,7 @@ def _refuse_unknown(words: list[str]) -> None:
 
 def _with_nearest(error: click.ClickException) -> click.ClickException:
     """With the option that is meant, by the names that other tools have for it as well."""
-    from agentlite.config.metavars import as_typed
+    from agentlite.config.fields import as_typed
     from agentlite.config.settings import fields
 
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:

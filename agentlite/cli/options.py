@@ -11,8 +11,21 @@ import msgspec
 from click.formatting import join_options
 from msgspec import Struct
 
-from agentlite.config.fields import ARGUMENT, COMMON, Count, Field, Flag, Section, fields_of
-from agentlite.config.metavars import Folder, Metavar, Model, as_typed, metavar, without_marks
+from agentlite.config.fields import (
+    ARGUMENT,
+    COMMON,
+    Count,
+    Field,
+    Flag,
+    Folder,
+    Metavar,
+    Model,
+    Section,
+    as_typed,
+    fields_of,
+    metavar,
+    without_marks,
+)
 from agentlite.config.pipeline import TRAINED
 from agentlite.config.settings import DATA, ENGINE, SAMPLING, Engine
 

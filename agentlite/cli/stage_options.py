@@ -16,9 +16,8 @@ from agentlite.cli.options import (
     OptionType,
     RunOptions,
 )
-from agentlite.config.fields import COMMON, REPEAT, Field, Flag, Whole
+from agentlite.config.fields import COMMON, REPEAT, Field, File, Flag, Metavar, Name, Whole
 from agentlite.config.gpu_profiles import AUTO, ProfileName
-from agentlite.config.metavars import File, Metavar, Name
 from agentlite.config.pipeline import MADE
 from agentlite.config.settings import DIALOGS, READ, ROWS, SPLITS, fields
 from agentlite.core.errors import UserError

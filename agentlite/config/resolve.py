@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, get_args, get_origin
 import msgspec
 from msgspec import Struct
 
+from agentlite.config.fields import as_typed, choices, is_struct, metavar, without_marks
 from agentlite.config.gpu_profiles import AUTO, CPU, GPU, has_gpu
-from agentlite.config.metavars import as_typed, choices, is_struct, metavar, without_marks
 from agentlite.config.settings import COMMANDS, default, fields
 from agentlite.core.console import HIDDEN
 from agentlite.core.errors import UserError, nearest

@@ -13,25 +13,23 @@ from agentlite.config.fields import (
     REPEAT,
     Count,
     Field,
+    File,
     Flag,
+    Folder,
+    Metavar,
+    Model,
+    Name,
     NonNegative,
     Positive,
     Section,
     Seed,
     Share,
-    Whole,
-    fields_of,
-)
-from agentlite.config.metavars import (
-    File,
-    Folder,
-    Metavar,
-    Model,
-    Name,
     StageName,
     Url,
     Variable,
+    Whole,
     as_typed,
+    fields_of,
 )
 from agentlite.config.pipeline import TRAINED, TRAINERS
 

@@ -11,7 +11,7 @@ from agentlite.cli.main import COMMANDS, group
 from agentlite.cli.options import MOST, Command, Option
 from agentlite.cli.stage_options import SettingOption
 from agentlite.config import resolve
-from agentlite.config.metavars import choices
+from agentlite.config.fields import choices
 from agentlite.config.resolve import Given
 from agentlite.config.settings import COMMANDS as STAGES
 from agentlite.config.settings import fields

@@ -12,8 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 
 from agentlite.cli.options import OUTPUT, Command, DecodingOptions
-from agentlite.config.fields import COMMON, Flag, NonNegative, Positive, Section, Seed
-from agentlite.config.metavars import File, Metavar
+from agentlite.config.fields import (
+    COMMON,
+    File,
+    Flag,
+    Metavar,
+    NonNegative,
+    Positive,
+    Section,
+    Seed,
+)
 from agentlite.config.settings import SAMPLING
 
 if TYPE_CHECKING:

@@ -7,8 +7,18 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from agentlite.cli.options import WORKSPACE, Command, RunOptions
-from agentlite.config.fields import ARGUMENT, COMMON, Count, Flag, Section, fields_of
-from agentlite.config.metavars import File, Folder, Metavar, Model
+from agentlite.config.fields import (
+    ARGUMENT,
+    COMMON,
+    Count,
+    File,
+    Flag,
+    Folder,
+    Metavar,
+    Model,
+    Section,
+    fields_of,
+)
 from agentlite.core.console import notice
 from agentlite.core.errors import GATE, UserError
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from agentlite.cli.options import Command, CommandOptions
-from agentlite.config.fields import ARGUMENT
-from agentlite.config.metavars import Folder
+from agentlite.config.fields import ARGUMENT, Folder
 from agentlite.core.errors import UserError
 
 STARTER = Path(__file__).parent.parent / "starter"

@@ -8,9 +8,8 @@ from msgspec import Struct
 
 from agentlite.cli.options import Command
 from agentlite.cli.stage_options import GivenOptions
-from agentlite.config.fields import COMMON, Section
+from agentlite.config.fields import COMMON, File, Metavar, Model, Section, StageName
 from agentlite.config.gpu_profiles import GRAPHED, SWITCHES
-from agentlite.config.metavars import File, Metavar, Model, StageName
 from agentlite.config.pipeline import TRAINERS
 from agentlite.config.settings import COMMANDS, default
 from agentlite.core import console

@@ -8,8 +8,7 @@ import msgspec
 
 from agentlite.cli.options import Command, RunOptions
 from agentlite.cli.run_listing import CHECKPOINTS, in_time, in_words, inventory
-from agentlite.config.fields import ARGUMENT
-from agentlite.config.metavars import Folder
+from agentlite.config.fields import ARGUMENT, Folder
 from agentlite.core.console import print_table
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.config import resolve
+from agentlite.config.fields import as_typed
 from agentlite.config.gpu_profiles import AUTO
-from agentlite.config.metavars import as_typed
 from agentlite.config.pipeline import TRAINERS
 from agentlite.config.resolve import Given
 from agentlite.config.settings import (
