@@ -121,23 +121,14 @@ def _lines(title: str, total: int | None) -> Advance:
 
 @contextmanager
 def waiting(title: str) -> Iterator[None]:
-    """Says what is waited for after two seconds and then every 30, without how far it is."""
-    over, started = threading.Event(), time.monotonic()
-
-    def tell() -> None:
-        pause = FIRST_SECONDS
-        while not over.wait(pause):
-            so_far = f", {time.monotonic() - started:.0f} s so far" if pause > FIRST_SECONDS else ""
-            notice(f"{title}{so_far}")
-            pause = EVERY_SECONDS
-
-    teller = threading.Thread(target=tell, daemon=True)
+    """Says what is waited for, where that takes more than two seconds."""
+    teller = threading.Timer(FIRST_SECONDS, notice, [title])
+    teller.daemon = True
     teller.start()
     try:
         yield
     finally:
-        over.set()
-        teller.join()
+        teller.cancel()
 
 
 def print_table(rows: Sequence[Sequence[str]], stream: Any = None, words: int = 1) -> None:

@@ -84,7 +84,7 @@ def _contents(run: WorkspaceRun) -> Json:
             retrievers.append(retriever)
         if rows := stage.logged:
             so_far = {} if stage.done else {"not finished, step": rows[-1]["step"]}
-            trained.append((stage, {**so_far, **stage.figures}, *charts.charts(rows)))
+            trained.append((stage, {**so_far, **stage.figures}, charts.charts(rows)))
         if statistics := stage.json("stats.json"):
             data.append((stage, tables.flat(statistics)))
     stages = [(stage.name, stage) for stage in run.stages]

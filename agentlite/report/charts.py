@@ -19,7 +19,6 @@ TOGETHER = (
 )
 FIRST = ("loss", "dev_loss", "margin", "accuracy", "reward", "kl")
 LAST = ("grad_norm", "learning_rate")
-COMPONENT = "reward/"  # begins the names of a reward's components
 Scale = tuple[float, float]
 
 
@@ -69,26 +68,16 @@ def _ends(figure: Json) -> list[float]:
     return [figure[end] if end in figure else figure["mean"] for end in ("low", "high")]
 
 
-def charts(rows: Sequence[Row]) -> tuple[list[Chart], list[Chart]]:
-    """The curves of a metrics.jsonl, those that matter first: those of training, and those of a
-    reward's components, which share one scale.
-    """
+def charts(rows: Sequence[Row]) -> list[Chart]:
+    """The curves of a metrics.jsonl, those that matter first."""
     names = dict.fromkeys(name for row in rows for name in row if name != "step")
     lines = {name: line for name in names if (line := _series(name, rows))}
-    components = [name for name in lines if name.startswith(COMPONENT)]
-    others = [name for name in FIRST if name in lines]
-    others += [name for name in lines if name not in (*FIRST, *LAST, *components)]
-    others += [name for name in LAST if name in lines]
+    others = [name for name in lines if name not in (*FIRST, *LAST)]
     groups: dict[str, list[Series]] = {}
-    for name in others:
+    for name in (name for name in (*FIRST, *others, *LAST) if name in lines):
         together = next((pair for pair in TOGETHER if name in pair), (name,))
         groups.setdefault(together[0], []).append(lines[name])
-    highest = max([1.0, *(value for name in components for _, value in lines[name].points)])
-    short = [lines[name]._replace(name=name.removeprefix(COMPONENT)) for name in components]
-    return (
-        [_chart(group) for group in groups.values()],
-        [_chart([line], (0.0, highest)) for line in short],
-    )
+    return [_chart(group) for group in groups.values()]
 
 
 def _series(name: str, rows: Sequence[Row]) -> Series | None:
@@ -106,10 +95,10 @@ def _series(name: str, rows: Sequence[Row]) -> Series | None:
     return Series(name, thinned, points[-1][1])
 
 
-def _chart(lines: list[Series], up: Scale | None = None) -> Chart:
+def _chart(lines: list[Series]) -> Chart:
     """Up to three points get dots as well: a single one would not be seen."""
     values = [value for line in lines for _, value in line.points]
-    up = up or (min(values), max(values))
+    up = (min(values), max(values))
     steps = [step for line in lines for step, _ in line.points]
     across, curves = (min(steps), max(steps)), ""
     for index, line in enumerate(lines):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from agentlite.report.read_run import Json
 
-LONGEST = (20_000, 4_000, 1_000)  # characters of a text, as many as fit
+LONGEST = 8_000  # characters of a text
 compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 Tool = tuple[str, str, str]  # its name, its description and its parameters as JSON
 
@@ -22,22 +22,19 @@ class Packed(NamedTuple):
 
 
 def pack_within(budget: int, count: int, contents: Callable[[int], Json]) -> Packed:
-    """At most `budget` characters: texts are cut shorter until they fit; if that is not enough, the
-    last rows are left out. `contents`: of so many rows.
+    """At most `budget` characters: long texts are cut, and the last rows are left out if that is
+    not enough. `contents`: of so many rows.
     """
-    for limit in LONGEST:
-        text, cut = _packed(contents(count), limit)
-        if len(text) <= budget:
-            break
+    text, cut = _packed(contents(count))
     while len(text) > budget and count:
         count = int(0.95 * count * budget / len(text))
-        text, cut = _packed(contents(count), limit)
-    note = f"{cut} texts are cut after {limit:,} characters; each says how much of it is missing."
+        text, cut = _packed(contents(count))
+    note = f"{cut} texts are cut after {LONGEST:,} characters; each says how much of it is missing."
     return Packed(text, count, [note] if cut else [])
 
 
-def _packed(contents: Json, limit: int) -> tuple[str, int]:
-    """The text, and how many texts in it are cut after `limit` characters."""
+def _packed(contents: Json) -> tuple[str, int]:
+    """The text, and how many texts in it are cut."""
     count = 0
 
     def cut(value: Any) -> Any:
@@ -46,10 +43,10 @@ def _packed(contents: Json, limit: int) -> tuple[str, int]:
             return {key: cut(inner) for key, inner in value.items()}
         if isinstance(value, list | tuple):
             return list(map(cut, value))
-        if not isinstance(value, str) or len(value) <= limit:
+        if not isinstance(value, str) or len(value) <= LONGEST:
             return value
         count += 1
-        return f"{value[:limit]} … [{len(value) - limit:,} more characters]"
+        return f"{value[:LONGEST]} … [{len(value) - LONGEST:,} more characters]"
 
     whole = compact(cut(contents)).encode("utf-8", "replace")
     return base64.b64encode(zlib.compress(whole)).decode("ascii"), count
