@@ -6,7 +6,6 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from agentlite.core.errors import UserError
 from agentlite.core.records import Tool, plain
 from agentlite.core.row_files import read_rows, replacing, write_rows
 from agentlite.retrieval.rankers import Scores
@@ -46,7 +45,6 @@ def write(index: ToolIndex, folder: Path) -> list[str]:
 
 
 def read(folder: Path) -> ToolIndex:
-    """Raises UserError for vectors that are not those of the tools."""
     import numpy
 
     pool = ToolPool()
@@ -54,12 +52,6 @@ def read(folder: Path) -> ToolIndex:
         parameters, returns = json.loads(row["parameters"]), json.loads(row["returns"])
         pool.add(Tool(row["name"], row["description"], parameters, returns), row["category"])
     vectors = numpy.load(folder / VECTORS, allow_pickle=False)
-    if len(vectors) != len(pool.entries):
-        raise UserError(
-            f"has {len(vectors)} vectors for {len(pool.entries)} tools.",
-            "Run `agentlite retriever` again with --force.",
-            location=str(folder / VECTORS),
-        )
     return ToolIndex(pool, vectors)
 
 

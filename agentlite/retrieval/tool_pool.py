@@ -63,14 +63,6 @@ class ToolPool:
     def texts(self) -> list[str]:
         return [entry.text for entry in self.entries]
 
-    @property
-    def versions(self) -> dict[str, int]:
-        """Names under which several tools are known, with how many."""
-        counts = [0] * len(self.names)
-        for owner in self.owners:
-            counts[owner] += 1
-        return {name: counts[place] for name, place in self.names.items() if counts[place] > 1}
-
 
 class ToolFile(NamedTuple):
     """A pool, the records that files of tools hold as examples of their use, and what was wrong, a

@@ -16,7 +16,9 @@ HOW = "teacher-forced"
 
 
 class Dialog(NamedTuple):
-    """A dialog all of whose steps were asked: its metrics, and what a report slices by."""
+    """A dialog all of whose steps were asked, a rollout, or what followed on a user's turn in
+    one: its metrics, and what a report slices by.
+    """
 
     record_id: str
     metrics: dict[str, float]

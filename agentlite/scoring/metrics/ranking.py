@@ -6,10 +6,9 @@ is.
 
 from collections.abc import Callable, Iterable, Sequence
 from math import log2
-from statistics import stdev
 from typing import NamedTuple
 
-from agentlite.scoring.metrics.confidence import Summary, bootstrapped, redrawn_sums, summary
+from agentlite.scoring.metrics.confidence import Summary, summary
 
 
 class QueryRanking(NamedTuple):
@@ -51,21 +50,8 @@ def value(query: QueryRanking, metric: str) -> float:
 
 
 def summaries(ranked: Sequence[QueryRanking], ks: Sequence[int], seed: int) -> dict[str, Summary]:
-    """Means over queries. Intervals: Wilson's of what is all or nothing, else the bootstrap's,
-    which draws the same queries for every metric."""
     rows = [values(query, ks) for query in ranked]
-    names, count = list(rows[0]), len(rows)
-    resampled = redrawn_sums([tuple(row.values()) for row in rows], seed)
-    found = {}
-    for place, name in enumerate(names):
-        column = [row[name] for row in rows]
-        if {*column} <= {0.0, 1.0}:
-            found[name] = summary(column, seed)
-        else:
-            std = stdev(column) if count > 1 else None
-            means = (resampled[:, place] / count).tolist()
-            found[name] = bootstrapped(sum(column) / count, means, count, std)
-    return found
+    return {name: summary([row[name] for row in rows], seed) for name in rows[0]}
 
 
 def headline(names: Iterable[str]) -> list[str]:

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from math import comb
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -28,16 +28,6 @@ Scores = Mapping[Step, Mapping[str, float]]  # the metrics of each step; see sco
 WHOLE = -1  # the turn of a step that stands for a whole dialog
 EXPECTED = "expected"  # among a prediction's metrics without being one: 1 if a call is expected
 RETRIEVED = "retrieved"  # in the meta of a record: how its tools were retrieved
-
-
-class Sliceable(Protocol):
-    """A prediction or a dialog: it has metrics and a value of each slice."""
-
-    @property
-    def metrics(self) -> Mapping[str, float]: ...
-
-    @property
-    def slices(self) -> Mapping[str, str]: ...
 
 
 def figures(
@@ -100,7 +90,7 @@ def _answered_step(prediction: Prediction, record: Record) -> AnsweredStep:
 
 
 def by_slice(
-    predictions: Sequence[Sliceable], whole: Sequence[Dialog], seed: int
+    predictions: Sequence[Prediction | Dialog], whole: Sequence[Dialog], seed: int
 ) -> dict[str, dict[str, SliceMetrics]]:
     """By slice and value: the metrics of the steps and the dialogs that have it."""
     slices: dict[str, dict[str, SliceMetrics]] = {}
@@ -115,7 +105,7 @@ def by_slice(
     return slices
 
 
-def summaries(scored: Sequence[Sliceable], seed: int) -> dict[str, Summary]:
+def summaries(scored: Sequence[Prediction | Dialog], seed: int) -> dict[str, Summary]:
     """Each metric over those that have it."""
     return {
         name: summary([one.metrics[name] for one in scored if name in one.metrics], seed)

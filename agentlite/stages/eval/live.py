@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from agentlite.environments.trajectories import (
     read_trajectories,
 )
 from agentlite.scoring.metrics.confidence import summary
+from agentlite.scoring.metrics.dialogs import Dialog
 from agentlite.scoring.metrics.figures import (
     DONE,
     ENDINGS,
@@ -52,15 +53,6 @@ OF_A_WORLD = (
 )
 # options of evaluations on recorded dialogs
 OF_RECORDS = ("predictions", "retrieve", "protocol", "general", "judge", "sheet", "kagent")
-
-
-class RolloutScore(NamedTuple):
-    """The figures of a rollout, the rewards of the user's among them, or of what followed on a turn
-    of the user's.
-    """
-
-    metrics: Mapping[str, float]
-    slices: Mapping[str, str]
 
 
 class LiveEvaluation(Evaluation):
@@ -152,7 +144,7 @@ def _plan(agent: Agent) -> Plan:
 
 def live_metrics(
     done: Sequence[Trajectory],
-    scored: Sequence[RolloutScore],
+    scored: Sequence[Dialog],
     sampled: Sequence[Trajectory],
     settings: EvalSettings,
 ) -> Metrics:
@@ -181,9 +173,9 @@ def live_metrics(
     )
 
 
-def score_rollout(one: Trajectory, scorer: RolloutScorer) -> tuple[RolloutScore, str]:
-    """With why one of the user's functions gave nothing; "" if none failed. A share of calls is not
-    measured where a rollout has none.
+def score_rollout(one: Trajectory, scorer: RolloutScorer) -> tuple[Dialog, str]:
+    """Its figures, the rewards of the user's among them; and why one of the user's functions gave
+    nothing, "" if none failed. A share of calls is not measured where a rollout has none.
     """
     components, _, error = scorer(one)
     missing = () if one.calls else OF_CALLS
@@ -191,10 +183,10 @@ def score_rollout(one: Trajectory, scorer: RolloutScorer) -> tuple[RolloutScore,
     figures = {
         name: components[name] for name in names if name in components and name not in missing
     }
-    return RolloutScore(figures, {"ended": one.ended}), error
+    return Dialog(one.task, figures, {"ended": one.ended}), error
 
 
-def _turn_scores(rollout: Trajectory) -> Iterator[RolloutScore]:
+def _turn_scores(rollout: Trajectory) -> Iterator[Dialog]:
     """Of each turn of the user's: what the world says of it, its calls, and the share of them that
     failed. A turn that a rollout did not reach has what the world says, and no calls.
     """
@@ -206,4 +198,4 @@ def _turn_scores(rollout: Trajectory) -> Iterator[RolloutScore]:
             figures["tool_errors"] = sum(failed) / len(failed)
         if followed:
             figures["calls_made"] = float(len(failed))
-        yield RolloutScore(figures, {"user_turn": str(number)})
+        yield Dialog(rollout.task, figures, {"user_turn": str(number)})

@@ -106,19 +106,9 @@ def _read(data: Path, files: Sequence[str], trains: bool) -> RetrieverData:
         ]
         by_split["train"] += queries(examples, read.pool)
     problems = [*read.problems]
-
-    def note(location: str, code: str, problem: str) -> None:
-        problems.append({"location": location, "code": code, "problem": problem})
-
     if left := len(read.examples) - len(examples):
-        note("--tools", "held out", f"{left} examples ask what dev or test ask: not learned")
-    for query in chain.from_iterable(by_split.values()):
-        for name in query.names:
-            if name not in read.pool.names:
-                problem = f"{name} is expected, but no record or file has it"
-                note(f"record {query.step.record_id}", "not in the pool", problem)
-    for name, count in read.pool.versions.items():
-        note(name, "several schemas", f"{count} tools of one name: each is kept")
+        problem = f"{left} examples ask what dev or test ask: not learned"
+        problems.append({"location": "--tools", "code": "held out", "problem": problem})
     if trains and not any(query.tool_indices for query in by_split["train"]):
         raise UserError(
             "no question in train needs a tool.",
