@@ -16,8 +16,8 @@ from agentlite.report import ablation, retrieval_tables
 from agentlite.report.tables import TABLED, groups, in_words, models, share, wrong_answers
 from agentlite.scoring.metrics.dialogs import HOW
 from agentlite.scoring.metrics.figures import ENDINGS, TITLES
+from agentlite.scoring.preference_pairs import WeightingRow
 from agentlite.scoring.rewards import PENALTIES
-from agentlite.scoring.weight_sweep import WeightingRow
 from agentlite.workspace import stage_folder
 from agentlite.workspace.stage_folder import Result
 

@@ -453,8 +453,6 @@ class PairsSettings(SamplerSettings, frozen=True, kw_only=True):
     """prompts per batch [by --profile]"""
     margin: Annotated[NonNegative, PAIRING] = 0.05
     """smallest difference in reward between chosen and rejected"""
-    balance: Annotated[bool, PAIRING] = False
-    """keep chosen answers from being longer than rejected ones"""
     gold: Annotated[bool, PAIRING, COMMON] = False
     """take the correct answer of the data as chosen where every candidate fails"""
     seed: Annotated[Seed, SAMPLING] = 0

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
+from msgspec import Struct
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import (
@@ -33,7 +35,6 @@ class PairRule(NamedTuple):
     """Which pairs are made. `gold`: it is chosen where every sampled candidate fails."""
 
     margin: float = 0.05
-    balance: bool = False
     gold: bool = False
 
 
@@ -43,10 +44,6 @@ class ScoredCandidate(NamedTuple):
     candidate: Candidate
     text: str
     components: Mapping[str, float]
-
-    @property
-    def length(self) -> int:
-        return len(self.candidate.text)
 
 
 class ScoredStep(NamedTuple):
@@ -150,21 +147,13 @@ def choices(
     # at least 1: equal totals are never a pair; half a unit less: the margin itself is enough,
     # however it was rounded
     least = max(1, rule.margin * UNIT - 0.5)
-    # By how many characters the chosen texts so far are longer than the rejected ones. With
-    # `balance` each step takes the pair that brings it nearest to 0, so that length alone does not
-    # tell chosen from rejected. It depends on the order of the steps.
-    lean = 0
     for step in steps:
         sampled, gold = (
             [(round(total(one.components, counted) * UNIT), one) for one in of_step]
             for of_step in step
         )
         speaking = [(high, one) for high, one in sampled if one.text]
-        to_even_out = lean if rule.balance else None
-        choice = _best(gold, sampled, least, to_even_out)
-        choice = choice or _best(speaking, sampled, least, to_even_out)
-        if choice:
-            lean += choice.chosen.length - choice.rejected.length
+        choice = _best(gold, sampled, least) or _best(speaking, sampled, least)
         yield choice or _reason([(high, one.text) for high, one in sampled], least)
 
 
@@ -185,23 +174,22 @@ def _best(
     better: Sequence[tuple[int, ScoredCandidate]],
     worse: Sequence[tuple[int, ScoredCandidate]],
     least: float,
-    lean: int | None,
 ) -> PairChoice | None:
-    """The pair with the widest margin, then of the first samples; or, where there is a `lean`, the
-    one that brings it nearest to 0. None if no pair has the least margin.
+    """The pair with the widest margin, then of the first samples; None if no pair has the least
+    margin.
     """
     highest = max((high for high, _ in better), default=0)
     if not worse or highest - min(low for low, _ in worse) < least:
         return None
     admissible = [
-        (0 if lean is None else abs(lean + one.length - other.length), low - high, i, j)
+        (low - high, i, j)
         for i, (high, one) in enumerate(better)
         for j, (low, other) in enumerate(worse)
         if high - low >= least and one.text != other.text
     ]
     if not admissible:
         return None
-    *_, i, j = min(admissible)
+    _, i, j = min(admissible)
     return PairChoice(better[i][1], worse[j][1], better[i][0], worse[j][0])
 
 
@@ -218,6 +206,90 @@ def _reason(sampled: Sequence[tuple[int, str]], least: float) -> Reason:
         high - low >= least and one != other for high, one in sampled for low, other in sampled
     )
     return "empty text" if wide else "small margin"
+
+
+# --- Many weightings of the same candidates side by side ---
+
+
+class WeightingRow(Struct, frozen=True, kw_only=True):
+    """A weighting, its pairs, and what is different from the first weighting's.
+
+    `flipped`: steps with a pair under both, and another chosen text; `gained`, `lost`: steps with a
+    pair only under this one, or only under the first one. `chosen`, `rejected`: the mean of each
+    component over the chosen and the rejected candidates; empty without pairs. `no_pair`: steps
+    without a pair, by reason.
+    """
+
+    name: str
+    weights: dict[str, float]
+    steps: int
+    pairs: int
+    flipped: int
+    gained: int
+    lost: int
+    mean_margin: float
+    chosen: dict[str, float]
+    rejected: dict[str, float]
+    no_pair: dict[str, int]
+
+
+def compare_weightings(
+    steps: Sequence[ScoredStep],
+    weightings: Mapping[str, Mapping[str, float]],
+    rule: PairRule,
+) -> list[WeightingRow]:
+    """One row per weighting, in order."""
+    first: list[PairChoice | Reason] = []
+    rows = []
+    for name, weights in weightings.items():
+        made = list(choices(steps, weights, rule))
+        first = first or made
+        flipped = gained = lost = 0
+        for here, there in zip(made, first, strict=True):
+            if isinstance(here, PairChoice) and isinstance(there, PairChoice):
+                flipped += here.chosen.text != there.chosen.text
+            else:
+                gained += isinstance(here, PairChoice)
+                lost += isinstance(there, PairChoice)
+        pairs = [choice for choice in made if isinstance(choice, PairChoice)]
+        row = WeightingRow(
+            name=name,
+            weights=dict(weights),
+            steps=len(made),
+            pairs=len(pairs),
+            flipped=flipped,
+            gained=gained,
+            lost=lost,
+            mean_margin=fmean(pair.margin for pair in pairs) if pairs else 0.0,
+            chosen=_mean_components([pair.chosen.components for pair in pairs]),
+            rejected=_mean_components([pair.rejected.components for pair in pairs]),
+            no_pair=count_reasons(made),
+        )
+        rows.append(row)
+    return rows
+
+
+def _mean_components(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {
+        name: fmean([score[name] for score in scores]) for name in (scores[0] if scores else ())
+    }
+
+
+def constant(steps: Sequence[ScoredStep], weights: Mapping[str, float]) -> list[str]:
+    """A sentence on the components that are the same for all candidates of a step."""
+    names = [
+        name
+        for name in weights
+        if weights[name]
+        and all(len({one.components[name] for one in step.sampled}) < 2 for step in steps)
+    ]
+    if not steps or not names:
+        return []
+    same = ", ".join(names)
+    return [f"the same for all candidates of a step, so that their weights decide nothing: {same}"]
+
+
+# --- Rows on disk ---
 
 
 def read_candidates(path: Path) -> Iterator[Candidate]:

@@ -274,8 +274,9 @@ def _read_reply(reply: TeacherReply, near: Sequence[SeedQuery]) -> Iterator[NewQ
     if fault:
         yield NewQuery(reply.problem or reply.words, near, fault)
         return
-    values = _first_list(reply.words)
-    if values is None:
+    try:
+        values = json.JSONDecoder().raw_decode(reply.words, reply.words.index("["))[0]
+    except (ValueError, RecursionError):
         yield NewQuery(reply.words, near, "not a list")
         return
     scripts = {script_of(seed.text) for seed in near}
@@ -290,17 +291,6 @@ def _read_reply(reply: TeacherReply, near: Sequence[SeedQuery]) -> Iterator[NewQ
         if is_short or not LETTER.search(text) or PLACE.search(text) or REPEATED.search(text):
             fault = "nonsense"
         yield NewQuery(text, near, fault)
-
-
-def _first_list(text: str) -> list[Any] | None:
-    """The first JSON list of a text; None if there is none that is whole."""
-    for start in (match.start() for match in re.finditer(r"\[", text)):
-        try:
-            value: list[Any] = json.JSONDecoder().raw_decode(text, start)[0]
-        except (ValueError, RecursionError):
-            continue
-        return value
-    return None
 
 
 def _compare(

@@ -17,12 +17,10 @@ from agentlite.scoring.preference_pairs import (
     PairRule,
     Reason,
     build_pairs,
-    gold_candidates,
-    group,
-)
-from agentlite.scoring.weight_sweep import (
     compare_weightings,
     constant,
+    gold_candidates,
+    group,
 )
 
 WEIGHTS = {"exact": 0.5, "efficiency": 0.2, "wrong_tool": -0.3}
@@ -89,8 +87,7 @@ steps_of = st.lists(st.lists(sayings, max_size=5), max_size=6)
 weights_of = st.fixed_dictionaries(
     {name: st.integers(-100, 100).map(lambda percent: percent / 100) for name in WEIGHTS}
 )
-rules = st.builds(PairRule, st.sampled_from([0.0, 0.05, 0.3]), st.booleans(), st.booleans())
-unbalanced = rules.map(lambda rule: rule._replace(balance=False))
+rules = st.builds(PairRule, st.sampled_from([0.0, 0.05, 0.3]), st.booleans())
 
 
 @given(steps_of, weights_of, rules)
@@ -105,10 +102,8 @@ def test_a_pair_never_says_the_same_twice_keeps_the_margin_and_chooses_somebody_
 
 @given(steps_of, weights_of, rules)
 def test_no_pair_is_missed_and_none_is_narrower_than_need_be(steps, weights, rule):
-    pairs, _ = paired(steps, weights, rule._replace(balance=False))
+    pairs, _ = paired(steps, weights, rule)
     found = {pair.step: pair.margin for pair in pairs}
-    balanced, _ = paired(steps, weights, rule._replace(balance=True))
-    assert {pair.step for pair in balanced} == set(found)
     for index, scored in enumerate(steps):
         step = Step(f"r{index}", 2)
         margins = [
@@ -131,7 +126,7 @@ def test_no_pair_is_missed_and_none_is_narrower_than_need_be(steps, weights, rul
             assert step not in found
 
 
-@given(steps_of, weights_of, unbalanced, st.randoms(use_true_random=False))
+@given(steps_of, weights_of, rules, st.randoms(use_true_random=False))
 def test_the_order_of_candidates_and_steps_is_without_effect(steps, weights, rule, generator):
     candidates, scores = sampled(*steps)
     pairs, reasons = build_pairs(group(candidates, scores, rule), weights, rule)
@@ -186,17 +181,6 @@ WITH_GOLD = PairRule(gold=True)
 def test_the_gold_is_chosen_against_the_worst_where_every_candidate_fails():
     assert only_pair([*FAILING, RIGHT], rule=WITH_GOLD) == ("gold", "b")
     assert only_pair([said("b"), RIGHT], rule=WITH_GOLD) == ("gold", "b")
-
-
-def test_balance_evens_out_the_lengths_of_all_pairs_so_far():
-    step = [said("6 long", exact=1), said("3 l", exact=0.5), said("8 letter")]
-
-    def leans(balance):
-        pairs, _ = paired([step] * 5, WEIGHTS, PairRule(balance=balance))
-        return [len(pair.chosen.text) - len(pair.rejected.text) for pair in pairs]
-
-    assert leans(False) == [-2] * 5
-    assert leans(True) == [-2, 3, -2, 3, -2]  # -2, 1, -1, 2 and 0 together
 
 
 # a right answer by a detour, and a quick one that is wrong

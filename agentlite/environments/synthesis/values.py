@@ -18,11 +18,7 @@ LONGEST = 60  # characters of a value that a user would say
 MOST_LEAVES = 2000  # of a state
 MOSTLY = 0.75  # how often the best source of a value is taken
 ALIKE = 0.5  # share of a parameter's words that the name of a value has
-OPTIONS = re.compile(r"(?:\[?enum\]?|options(?: are)?|one of|choices)\s*:?\s*(.+)", re.IGNORECASE)
-PAIR = re.compile(r"\((\w+(?:/\w+)+)\)")
 LITERAL = re.compile(r"[\[{('\"]|(?:None|True|False)$")
-QUOTED = re.compile(r"'([^'\s]{1,30})'|\"([^\"\s]{1,30})\"|`([^`\s]{1,30})`")
-DATE = re.compile(r"YYYY-MM-DD")
 # of a parameter that takes any text
 FREE = {
     *("body", "caption", "comment", "content", "description", "details", "message", "note"),
@@ -165,9 +161,6 @@ def _sources(
     name: str, schema: Schema, pool: Sequence[KnownValue], rng: Random
 ) -> Iterator[list[KnownValue]]:
     """Groups of values, the best source first."""
-    yield [
-        KnownValue(value, name) for value in _described(schema) if not schema_error(value, schema)
-    ]
     fitting = [value for value in pool if _fits(value, name, schema)]
     best = max((likeness(name, value.name) for value in fitting), default=0.0)
     fitting = [value for value in fitting if likeness(name, value.name) == best]
@@ -200,18 +193,3 @@ def _sources(
     if kind == "string" and not words & FREE:
         texts = [value for value in pool if isinstance(value.value, str)]
         yield [value._replace(call=None, guessed=True) for value in texts]
-
-
-def _described(schema: Schema) -> list[Any]:
-    """The values that a description lists: `[Enum]: on, off`, `(Buy/Sell)`, `(e.g., 'Oslo')`."""
-    text = str(schema.get("description", ""))
-    if DATE.search(text):
-        return [f"2026-{month:02}-{day:02}" for month in (3, 5, 9, 11) for day in (4, 17, 28)]
-    if options := OPTIONS.search(text):
-        listed = re.split(r"\.\s|\.$|\n", options[1], maxsplit=1)[0].strip("[]{}() ")
-        words = [word.strip(" '\"`[]()") for word in re.split(r",|\bor\b|;|\|", listed)]
-        if len(words) > 1 and all(0 < len(word) <= 30 for word in words):
-            return words
-    if pair := PAIR.search(text):
-        return pair[1].split("/")
-    return ["".join(groups) for groups in QUOTED.findall(text)]

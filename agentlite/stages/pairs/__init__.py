@@ -15,9 +15,15 @@ from agentlite.core.row_files import write_json, write_rows
 from agentlite.engine.remote import judge_component
 from agentlite.environments.trajectories import is_rollout
 from agentlite.scoring.grid_file import read_weightings
-from agentlite.scoring.preference_pairs import PairRule, build_pairs, group, write_pairs
+from agentlite.scoring.preference_pairs import (
+    PairRule,
+    build_pairs,
+    compare_weightings,
+    constant,
+    group,
+    write_pairs,
+)
 from agentlite.scoring.rewards.user_functions import UserFunctions
-from agentlite.scoring.weight_sweep import compare_weightings, constant
 from agentlite.stages.frame import Figures, Work, run_stage
 from agentlite.stages.pairs.preference_files import take_recorded
 from agentlite.stages.pairs.rollouts import Rollouts
@@ -48,7 +54,7 @@ def run(settings: PairsSettings, target: RunTarget) -> Result:
     """
     if settings.preferences:
         return take_recorded(settings, target)
-    rule = PairRule(settings.margin, settings.balance, settings.gold)
+    rule = PairRule(settings.margin, settings.gold)
     # first of all: a user function that cannot be imported costs no sampling
     with (
         console.stdout_to_stderr(),

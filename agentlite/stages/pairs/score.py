@@ -34,7 +34,7 @@ from agentlite.workspace.digests import file_digest
 from agentlite.workspace.stage_folder import Plan, StageFolder
 
 SCORES = "scores.jsonl"
-RULE = ("margin", "balance", "gold")  # the rule by which pairs are made
+RULE = ("margin", "gold")  # the rule by which pairs are made
 # they change how candidates are scored and paired, not the candidates
 RANKING = ("weights", "rewards", "judge", "judge_model", *RULE)
 
