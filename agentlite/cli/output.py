@@ -206,13 +206,13 @@ SPLITS = ("train", "dev", "test")
 MOST_TOOLS = 5  # that are named, the most called first
 # in stats.json for whoever looks closer; of the last, the table says more
 DETAILS = {
-    *("groups", "proxy_loss", "lexical_diversity", "by_source", "by_script", "train_rows", "turns"),
-    *("longest_answer", "rejected", "duplicates", "filtered", "split_missed", "new_tools"),
+    *("groups", "by_source", "train_rows", "turns", "longest_answer"),
+    *("rejected", "duplicates", "filtered", "split_missed", "new_tools"),
 }
 # of prep, with a line of its own
 SHOWN = {
     *("read", "kept", "rejects", "left_out", *SPLITS, "length", "tokens", "trained_tokens"),
-    *("tools", "by_task", "by_protocol", "by_file", "made", "balance", "personal", *DETAILS),
+    *("tools", "by_task", "by_file", "made", "balance", "personal", *DETAILS),
 }
 
 

@@ -22,7 +22,7 @@ from agentlite.data.curation.doubts import SECRETS, doubts
 from agentlite.data.curation.keep import parse_keep, refuse_unmet
 from agentlite.data.curation.minhash import sketches
 from agentlite.data.curation.pii import find, mask
-from agentlite.data.curation.stats import Sized, script
+from agentlite.data.curation.stats import Sized
 from agentlite.data.curation.task_labels import classified
 from agentlite.data.curation.traits import Traits, near_text, traits
 from agentlite.data.curation.validate import validate
@@ -157,8 +157,6 @@ def _sample(
             doubtful["secret"] = ", ".join(sorted(kinds))
         if doubtful:
             done["doubts"] = doubtful
-        if undeclared := record.meta.get("undeclared"):
-            done["undeclared"] = undeclared
         called = {call.name for message in record.messages for call in message.calls}
         offered = (tool for tool in record.tools if tool.name in called)
         # of calls of a tool with such a schema, only the structure was checked
@@ -243,13 +241,11 @@ def measure(record: Record, context: IngestContext) -> Sized:
     lengths, answers = _lengths(record, context)
     expected = (call.name for turn in record.turns for call in record.expected(turn).calls)
     return Sized(
-        protocol=context.mixture.of(record).name,
         tokens=sum(lengths),
         trained=sum(answers),
         longest=max(lengths),
         longest_answer=max(answers, default=0),
         turns=len(record.turns),
-        script=script(record),
         offered=tuple(sys.intern(tool.name) for tool in record.tools),
         called=tuple(sys.intern(name) for name in expected if name != ANY_TOOL),
         wording=wording(record),
@@ -383,16 +379,11 @@ class Ingested:
         self.formats: dict[str, Counter[str]] = defaultdict(Counter)  # by source
         self.repaired: dict[str, list[str]] = defaultdict(list)  # places of rows, by method
         self.left_out = Counter[str]()  # rows that were filtered while they were read, by code
-        self.with_done = Counter[str]()  # rows that are no rejects, by the name of what was done
-        self.scores: set[str] = set()  # the names of those that rollouts have, where --keep asks
-        self.personal = Counter[str]()  # values, by kind
+        # of rows that are no rejects: what was found or done, counted, by its name
+        self.done: dict[str, Counter[str]] = defaultdict(Counter)
         # of records that a person should look at: the place and what is doubtful, by index
         self.doubts: dict[int, tuple[str, dict[str, str]]] = {}
-        self.retrieved = Counter[str]()  # records with tools of a retriever, or lacking a right one
-        self.undeclared = Counter[str]()  # records, and parameters that the lists of tools lack
-        self.invalid_schemas = Counter[str]()  # records that call such a tool, by the tool
         self.blocks: dict[str, Counter[str]] = defaultdict(Counter)  # records, by source and block
-        self.undescribed: set[str] = set()  # ids of tools of which nothing else is known
         self._ended: dict[str, Counter[str]] = defaultdict(Counter)  # by source; not those taken
 
     def __enter__(self) -> "Ingested":
@@ -415,9 +406,9 @@ class Ingested:
                 ended["rejected"] += 1
                 self.rejects.append(sample)
                 continue
-            self.with_done.update(sample.done.keys())
-            self.scores.update(sample.done.get("scores") or ())
-            self.personal.update(sample.done.get("masked") or sample.done.get("personal") or {})
+            for name, found in sample.done.items():
+                if name != "doubts":
+                    self.done[name].update([found] if isinstance(found, str) else found)
             done = {**({"repaired": [*row.repaired]} if row.repaired else {}), **sample.done}
             origin: Row = {"location": sample.location, "format": row.format}
             origin |= {"done": done} if done else {}
@@ -436,11 +427,6 @@ class Ingested:
                 self.sizes.append(sample.sized)
                 self.sketches += [sample.sketch] if sample.sketch else []
                 self.cuts += [sample.cut] if sample.cut else []
-                self.retrieved.update(sample.done.get("retrieved") or {})
-                if undeclared := sample.done.get("undeclared"):
-                    self.undeclared.update(records=1, parameters=sum(map(len, undeclared.values())))
-                self.invalid_schemas.update(sample.done.get("invalid_schemas") or ())
-                self.undescribed.update(sample.done.get("undescribed") or ())
 
     def record(self, index: int) -> Record:
         """Reads a record from disk."""

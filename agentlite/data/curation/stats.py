@@ -1,4 +1,4 @@
-"""Statistics of a data set: sources, tasks, protocols, scripts, lengths and tools."""
+"""Statistics of a data set: sources, tasks, lengths and tools; the script of a text."""
 
 import re
 from collections import Counter
@@ -26,18 +26,16 @@ MOST = 10
 
 
 class Sized(NamedTuple):
-    """The measures of a record: its protocol; the tokens of its training rows, all, trained, of the
-    longest row and of the longest answer; its assistant turns; the script of its first question;
-    the names of the tools on offer, and of those expected, call by call; the figures of its words.
+    """The measures of a record: the tokens of its training rows, all, trained, of the longest row
+    and of the longest answer; its assistant turns; the names of the tools on offer, and of those
+    expected, call by call; the figures of its words.
     """
 
-    protocol: str
     tokens: int
     trained: int
     longest: int
     longest_answer: int
     turns: int
-    script: str
     offered: tuple[str, ...]
     called: tuple[str, ...]
     wording: Wording
@@ -50,13 +48,9 @@ def statistics(records: Sequence[Traits], sizes: Sequence[Sized]) -> dict[str, o
     return {
         "by_source": _counted(record.source for record in records),
         "by_task": _counted(record.task for record in records),
-        "by_protocol": _counted(size.protocol for size in sizes),
-        "by_script": _counted(size.script for size in sizes),
         "turns": quantiles([size.turns for size in sizes]),
         "length": quantiles([size.longest for size in sizes]),
         "longest_answer": max((size.longest_answer for size in sizes), default=0),
-        "proxy_loss": quantiles([size.wording.proxy_loss for size in sizes]),
-        "lexical_diversity": quantiles([size.wording.lexical_diversity for size in sizes]),
         "tokens": {
             "all": tokens,
             "trained": trained,

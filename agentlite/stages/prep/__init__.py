@@ -116,8 +116,8 @@ def _selected(job: Job, target: RunTarget) -> Iterator[Selection]:
         if folder:
             write_rows(rejects, map(reject_row, ingested.rejects))
         check.refuse_rejects(settings, ingested, rejects)
-        if ingested.with_done["scores"]:
-            refuse_unknown(keep, ingested.scores)
+        if scores := ingested.done["scores"]:
+            refuse_unknown(keep, scores)
         for note in check.notes(ingested, len(context.catalogue)):
             console.notice(f"prep: {note}")
         selection = select(Selection(ingested, context, _held_out(context), job.buffer))

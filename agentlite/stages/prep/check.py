@@ -136,7 +136,7 @@ def notes(ingested: Ingested, declared: int) -> Iterator[str]:
     """What the user should know of the rows that were read. `declared`: the number of tools that
     the rows and --tools declare.
     """
-    if count := ingested.with_done["in_tags"]:
+    if count := ingested.done["in_tags"].total():
         yield (
             f"{count} rows hold thoughts, for which the model's chat template has no place: they "
             "are learned in <think>, and later turns are prompted with them; --thoughts drop "
@@ -144,7 +144,7 @@ def notes(ingested: Ingested, declared: int) -> Iterator[str]:
         )
     for method, rows in ingested.repaired.items():
         yield f"--fix ({method}) changed {places(rows)}; provenance.jsonl has each"
-    if invalid := ingested.invalid_schemas:
+    if invalid := ingested.done["invalid_schemas"]:
         yield (
             f"the schema of {invalid.most_common(1)[0][0]} is not valid JSON Schema. Only types "
             f"and required parameters were checked in {invalid.total()} calls of such tools "
@@ -158,13 +158,13 @@ def notes(ingested: Ingested, declared: int) -> Iterator[str]:
                     "another. If it holds results, the model learns to invent them: write each as "
                     "a turn of the tool"
                 )
-    if names := ingested.undescribed:
+    if names := ingested.done["undescribed"]:
         fix = f"the {declared} declared tools do not have them" if declared else "add --tools FILE"
         yield (
             f"{len(names)} tools have no more than an id, {min(names)} among them, so a model "
             f"cannot know what they do: {fix}"
         )
-    if count := ingested.with_done["for_tests"]:
+    if count := ingested.done["for_tests"].total():
         yield (
             f"{count} records are only for tests: any call is right in them, so there is nothing "
             "to learn"

@@ -146,17 +146,12 @@ def _events(selection: Selection) -> dict[str, Any]:
         "left_out": dict(left_out.most_common()),
         "cut": len(ingested.cuts),
         "repaired": {method: len(rows) for method, rows in ingested.repaired.items()},
-        "personal": dict(ingested.personal),
-        "retrieved": dict(ingested.retrieved),
-        "undeclared": dict(ingested.undeclared),
-        "for_tests": ingested.with_done["for_tests"],
-        "invalid_schemas": dict(ingested.invalid_schemas.most_common(NAMED)),
+        "personal": dict(ingested.done["personal"] + ingested.done["masked"]),
+        "retrieved": dict(ingested.done["retrieved"]),
+        "for_tests": ingested.done["for_tests"].total(),
+        "invalid_schemas": dict(ingested.done["invalid_schemas"].most_common(NAMED)),
+        "undescribed": len(ingested.done["undescribed"]),
     }
-    if ingested.undescribed:
-        figures["undescribed"] = {
-            "tools": len(ingested.undescribed),
-            "records": ingested.with_done["undescribed"],
-        }
     return {name: value for name, value in figures.items() if value}
 
 

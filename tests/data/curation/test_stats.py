@@ -22,13 +22,11 @@ def asking(query: str, answer: str = "a", **fields: str) -> Record:
 
 def sized(longest: int, offered: tuple[str, ...] = (), called: tuple[str, ...] = ()) -> Sized:
     return Sized(
-        "react",
         10 * longest,
         longest,
         longest,
         longest + 1,
         1,
-        "Latin",
         offered,
         called,
         Wording(longest / 3, 1 / (longest + 1)),
@@ -41,19 +39,15 @@ def test_statistics_by_hand() -> None:
         sized(4, ("f", "g"), ("f", "f")),
         sized(1, ("g",), ("h",)),
         sized(3),
-        sized(2)._replace(protocol="hermes", script="Han", turns=5),
+        sized(2)._replace(turns=5),
     ]
     found = statistics([traits(record) for record in records], sizes)
     assert found == {
         "by_source": {"a": 3, "b": 1},
         "by_task": {"general": 4},
-        "by_protocol": {"react": 3, "hermes": 1},
-        "by_script": {"Latin": 3, "Han": 1},
         "turns": {"50%": 1, "90%": 5, "99%": 5, "100%": 5},
         "length": {"50%": 2, "90%": 4, "99%": 4, "100%": 4},
         "longest_answer": 5,
-        "proxy_loss": {"50%": 0.6667, "90%": 1.3333, "99%": 1.3333, "100%": 1.3333},
-        "lexical_diversity": {"50%": 0.25, "90%": 0.5, "99%": 0.5, "100%": 0.5},
         "tokens": {"all": 100, "trained": 10, "trained_share": 0.1},
         "tools": {
             "offered": 2,
