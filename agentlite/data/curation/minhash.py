@@ -106,18 +106,11 @@ class NearTexts:
     """The texts that were added, each by a number, and which of them is near another text. `text`
     reads the text of a number, again if that was long ago.
 
-    The cost of a text is bounded, however many others share its bands. `expected`: the sketches of
-    all texts that may come, if they are known: a band that only one of them has needs no memory.
+    The cost of a text is bounded, however many others share its bands.
     """
 
-    def __init__(
-        self,
-        text: Callable[[int], str],
-        threshold: float,
-        expected: Sequence[bytes] | None = None,
-    ):
+    def __init__(self, text: Callable[[int], str], threshold: float):
         self.threshold, self.size = threshold, band_size(threshold)
-        self.shared = None if expected is None else _shared_bands(expected, self.size)
         self.buckets: dict[bytes, list[int]] = {}
         self.sketches: dict[int, bytes] = {}
         self.shingles = lru_cache(REMEMBERED)(lambda number: shingles(text(number)))
@@ -125,10 +118,9 @@ class NearTexts:
     def add(self, number: int, sketch: bytes) -> None:
         self.sketches[number] = sketch
         for key in _bands(sketch, self.size):
-            if self.shared is None or key in self.shared:
-                bucket = self.buckets.setdefault(key, [])
-                if len(bucket) < CROWD:
-                    bucket.append(number)
+            bucket = self.buckets.setdefault(key, [])
+            if len(bucket) < CROWD:
+                bucket.append(number)
 
     def near(
         self, number: int, sketch: bytes, may_be: Callable[[int], bool] = lambda other: True
@@ -159,19 +151,6 @@ def _bands(sketch: bytes, size: int) -> Iterator[bytes]:
         yield b"%c%b" % (number, sketch[number * width : (number + 1) * width])
 
 
-def _shared_bands(expected: Sequence[bytes], size: int) -> set[bytes]:
-    """The keys that several sketches have."""
-    all_bands = [_bands(sketch, size) for sketch in expected]
-    shared: set[bytes] = set()
-    # the first band of all sketches, then the second of all: a key stands for one band only, so
-    # `seen` need not outlive it
-    for _ in range(SLOTS // size):
-        seen: set[bytes] = set()
-        for key in map(next, all_bands):
-            shared.add(key) if key in seen else seen.add(key)
-    return shared
-
-
 def copies_among(
     order: Sequence[int],
     sketch: Callable[[int], bytes],
@@ -182,7 +161,7 @@ def copies_among(
     """Takes one text after the other: near one that is kept it is its copy, else it is kept.
     Returns the copies, each with the text that is kept.
     """
-    known = NearTexts(text, threshold, list(map(sketch, order)))
+    known = NearTexts(text, threshold)
     copies: dict[int, int] = {}
     for number in order:
         near = known.near(number, sketch(number), partial(may_be, number))
@@ -249,7 +228,7 @@ def near_ties(texts: Sequence[str], threshold: float) -> Iterator[tuple[int, int
     near.
     """
     sketched = list(sketches(texts))
-    known, groups = NearTexts(texts.__getitem__, threshold, sketched), Groups(range(len(texts)))
+    known, groups = NearTexts(texts.__getitem__, threshold), Groups(range(len(texts)))
 
     def are_apart(one: int, other: int) -> bool:
         """Tied ones need no comparison: it would change nothing."""

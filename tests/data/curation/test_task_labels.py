@@ -29,11 +29,10 @@ TABLE = [
     (dialog("?Hello", ".Hello!", tools=0), "general", "no tools"),
     (dialog("?Who wrote Faust?", ".Goethe."), "timing_decision", "never a call"),
     (
-        dialog("?Which tool can send mails?", "!search_tools", ".This one."),
+        dialog("?Mail Ann", "!search_tools", ".This one."),
         "tool_retrieval",
         "a tool is sought",
     ),
-    (dialog("?有没有可以查天气的工具", "!weather", ".有"), "tool_retrieval", "a tool is sought"),
     (
         dialog("?Weather, then book", "!weather", "!book", ".Done."),
         "multi_step_planning",
@@ -49,12 +48,6 @@ TABLE = [
         "timing_decision",
         "asks back first",
     ),
-    (
-        dialog("?If it rains tomorrow, book a cab", "!weather", ".Dry."),
-        "timing_decision",
-        "a condition",
-    ),
-    (dialog("?如果明天下雨就帮我订车", "!weather", ".不下雨"), "timing_decision", "a condition"),
     (dialog("?Weather in Oslo?", "!weather", ".Wet."), "tool_selection", "a call"),
     # what SAGE's classifier takes for something else
     (
@@ -68,11 +61,6 @@ TABLE = [
         "a call",
     ),
     (dialog("?What API version is it?", "!mail", ".3."), "tool_selection", "a call"),
-    (
-        dialog("?If I save 9 a month, how much is it?", "!book", ".Much."),
-        "tool_selection",
-        "a call",
-    ),
     (dialog(*["?Weather?", "!weather", ".Wet."] * 4), "tool_selection", "a call"),
     (dialog("?Hi", "(Hello", "?Weather?", "!weather", ".Wet."), "tool_selection", "a call"),
 ]
@@ -101,10 +89,7 @@ def test_from_20_tools_on_there_are_many_and_from_3_that_are_due_at_once_it_is_a
     assert classified(dialog("?Please.", "!mail,mail,mail", ".Done."))[1] == "a call"
 
 
-def test_conditions_and_wishes_count_where_they_are_met_with_a_call() -> None:
-    """And which task a row names, in its own words or in SAGE's, comes before all rules."""
-    said = dialog("?Weather?", "!weather", ".Wet.", "?If it rains, tell me.", ".It rains.")
-    assert classified(said)[1] == "a call"
+def test_the_task_that_a_row_names_in_its_own_words_or_in_sages_comes_before_all_rules() -> None:
     for stated in NAMES:
         record = replace(dialog("?Weather?", "!weather", ".Wet."), meta={"task_type": stated})
         named, why = classified(record)
