@@ -118,7 +118,10 @@ def main() -> None:
         if debug:
             raise
         if isinstance(error, OSError) and (error.filename or error.errno == errno.ENOSPC):
-            _print_error(_of_the_system(error))
+            from agentlite.core.row_files import fix_for
+
+            problem, where = f"the system says: {error.strerror}.", str(error.filename or "")
+            _print_error(UserError(problem, fix_for(error), location=where, exit_code=DISK))
             sys.exit(DISK)
         click.echo(
             f"Error: {type(error).__name__}: {printable(str(error))}\n"
@@ -188,15 +191,6 @@ def _with_nearest(error: click.ClickException) -> click.ClickException:
     every = f"`{error.ctx.command_path} --help-all` lists them all."
     fix = nearest(error.option_name, names, other=every)
     return click.UsageError(f"No such option '{error.option_name}'. {fix}", error.ctx)
-
-
-def _of_the_system(error: OSError) -> UserError:
-    """An error at a file, or where the result is printed."""
-    from agentlite.core.row_files import fix_for
-
-    where = str(error.filename or "")
-    fix = fix_for(error) if where else fix_for(error, by="")  # it may be no file of the workspace
-    return UserError(f"the system says: {error.strerror}.", fix, location=where, exit_code=DISK)
 
 
 def _reader_gone() -> NoReturn:

@@ -16,9 +16,11 @@ from agentlite.core.errors import DISK, UserError, need
 Row = dict[str, Any]
 # rows of Parquet: one value that stands in all of them is a few bytes there, and much in memory
 AT_ONCE = 256
-# what to do about what the system refuses; `{by}`: the option that names another folder
-FULL = "Free some space, or give another folder{by}; then run the same command again."
-OTHERWISE = "Repair what the system names, or give another folder{by}; then run it again."
+# what to do about what the system refuses
+FULL = "Free some space, or give another folder (--run FOLDER); then run the command again."
+OTHERWISE = (
+    "Repair what the system names, or give another folder (--run FOLDER); then run it again."
+)
 
 
 @contextmanager
@@ -56,10 +58,8 @@ def cannot_write(path: Path, error: OSError) -> UserError:
     )
 
 
-def fix_for(error: OSError, by: str = ": --run FOLDER") -> str:
-    """What to do about what the system refuses. `by`: what names another folder."""
-    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return (FULL if is_full else OTHERWISE).format(by=by)
+def fix_for(error: OSError) -> str:
+    return FULL if error.errno in (errno.ENOSPC, errno.EDQUOT) else OTHERWISE
 
 
 def refuse_unwritable(folder: Path) -> None:

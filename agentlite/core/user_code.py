@@ -61,7 +61,7 @@ class UserCode:
         """Raises UserError 2 where a file cannot be imported or has no such function."""
         context: Any = multiprocessing.get_context("forkserver" if FORKSERVER else "spawn")
         if FORKSERVER:
-            context.set_forkserver_preload([__name__, self.use.__module__, *_of_main()])
+            context.set_forkserver_preload([__name__, self.use.__module__])
         self.connection, theirs = context.Pipe()
         arguments = (theirs, self.named, self.use, self.memory, {**os.environ})
         self.child = context.Process(target=_serve, args=arguments, daemon=True)
@@ -120,15 +120,6 @@ class UserCode:
             problem = f"ended with exit code {self.child.exitcode}"
         self.stop()
         return None, problem
-
-
-def _of_main() -> list[str]:
-    """The modules of this package that the main script imports, as each child imports it again."""
-    names = {
-        str(getattr(value, "__module__", None) or getattr(value, "__name__", None))
-        for value in vars(sys.modules["__main__"]).values()
-    }
-    return sorted(name for name in names if name.startswith("agentlite."))
 
 
 def _serve(

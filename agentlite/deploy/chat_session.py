@@ -3,7 +3,7 @@
 Results come from the person, or from functions of the person's own.
 """
 
-import io
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,10 +12,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError, UserError
+from agentlite.core.plain_words import utf8_text
 from agentlite.core.records import Call, Message, Tool, plain, wire_message
 from agentlite.core.tool_results import as_text, says_error
 from agentlite.core.user_code import Named, UserCode, awaited
-from agentlite.data.formats import read_raw
 from agentlite.data.formats.own_rows import is_to_learn
 from agentlite.data.formats.tool_calls import read_tools
 from agentlite.data.tool_catalogue import SHAPE
@@ -114,21 +114,16 @@ class ChatSession:
 
 
 def read_toolbox(path: str) -> tuple[Tool, ...]:
-    """A JSON list of tools, an object with "tools", or rows whose first one has them."""
-    values: list[object] = []
+    """A JSON list of tools, or an object with "tools". Raises UserError 2."""
     try:
-        for raw in read_raw(path, io.BytesIO()):
-            if raw.error:
-                raise raw.error
-            if isinstance(raw.value, dict) and "tools" in raw.value:
-                values = raw.value["tools"]
-                break
-            values.append(raw.value)
-        if tools := read_tools(values):
+        value = json.loads(utf8_text(Path(path).read_bytes(), path))
+        if tools := read_tools(value.get("tools") if isinstance(value, dict) else value):
             return tools
         problem = "holds no tool."
     except RowError as error:
         problem = f"{error.reason} ({error.code})."
+    except (OSError, ValueError, RecursionError) as error:
+        problem = f"cannot be read: {error}."
     raise UserError(problem, f"Write a list of tools: [{SHAPE}].", location=path)
 
 

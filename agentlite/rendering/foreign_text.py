@@ -51,11 +51,6 @@ TAG = re.compile(
     r"|^[ \t]*FUNCTION RESPONSE:|GPT4 Correct Tool:|✿(?:RESULT|结果)✿",
     re.IGNORECASE | re.MULTILINE,
 )
-# what a text in lower case holds if a search may find something: the searches take far longer
-TAG_HINTS = (
-    *("<|", "<｜", "<tool", "<function", "<api", "<start_of", "<results"),
-    *("[tool_result", "function response:", "gpt4 correct", "✿"),
-)
 # what a tag or a fence that holds a result is called, where it stands behind another one
 RESULT_NAME = r"(?:\w+[_-])?(?:results?|outputs?|information|observations?)"
 IS_RESULT = re.compile(RESULT_NAME, re.IGNORECASE)
@@ -75,8 +70,6 @@ INTRODUCED = re.compile(
     r"[^<>`.;\n。；]{0,80}(?:<(?P<tag>[\w.-]+)>|```(?P<fence>\w+))",
     re.IGNORECASE,
 )
-ACTION_HINTS = ("action", "act", "tool", "function", "api", "行动", "动作", "调用")
-RESULT_HINTS = ("obs", "output", "result", "response", "观察", "结果", "返回", "输出")
 # a model -> how its template writes calls; in backticks a mark is only mentioned, and what prose
 # may hold as well counts at the start of the text, or of a line with a call behind it
 MARKS = {
@@ -161,11 +154,8 @@ def result_mark(text: str, tools: set[str]) -> str:
     """The first mark of a result, "" if there is none. A line counts behind an action only: one
     with an input or arguments, or of one of the `tools`.
     """
-    lower = text.lower()
-    if any(hint in lower for hint in TAG_HINTS) and (tag := TAG.search(text)):
+    if tag := TAG.search(text):
         return tag[0].strip()
-    if not all(any(hint in lower for hint in hints) for hints in (RESULT_HINTS, ACTION_HINTS)):
-        return ""
     if not (action := ACTION_LINE.search(text)):
         return ""
     behind = RESULT_LINE.search(text, action.end())

@@ -79,13 +79,13 @@ STOPPED = "Stopped. The same command again carries on; prep begins anew.\n"
             OSError(errno.ENOSPC, "No space left on device"),
             74,
             "Error: the system says: No space left on device.\nFree some space, or give another "
-            "folder; then run the same command again.\n",
+            "folder (--run FOLDER); then run the command again.\n",
         ),
         (
             PermissionError(errno.EACCES, "Permission denied", "/a/b"),
             74,
-            "Error: /a/b: the system says: Permission denied.\nRepair what the system names, or "
-            "give another folder: --run FOLDER; then run it again.\n",
+            "Error: /a/b: the system says: Permission denied.\nRepair what it names, or "
+            "give another folder (--run FOLDER); then run it again.\n",
         ),
         (OSError(errno.EBADF, "x"), 1, "Error: OSError: [Errno 9] x\nThis is a fault of"),
         (ValueError("x"), 1, "Error: ValueError: x\nThis is a fault of agentlite or of a library"),

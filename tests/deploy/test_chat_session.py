@@ -182,11 +182,9 @@ def test_a_saved_dialog_begins_with_the_system_turn_that_the_model_was_shown() -
     [
         json.dumps([WEATHER_TOOL]),
         json.dumps({"tools": [WEATHER_TOOL]}),
-        json.dumps({"messages": [], "tools": [WEATHER_TOOL]}) + "\n{}\n",
-        "\n " + json.dumps({"tools": [WEATHER_TOOL]}) + "\nno JSON",
     ],
 )
-def test_tools_are_a_list_or_in_an_object_or_in_a_first_row(tmp_path, text):
+def test_tools_are_a_list_or_in_an_object(tmp_path, text):
     (tmp_path / "tools.json").write_text(text, encoding="utf-8")
     [tool] = read_toolbox(str(tmp_path / "tools.json"))
     assert tool.name == WEATHER_TOOL["function"]["name"]
@@ -196,9 +194,9 @@ def test_tools_are_a_list_or_in_an_object_or_in_a_first_row(tmp_path, text):
     ("content", "message"),
     [
         (b"\xff", "not UTF-8: byte ff"),
-        (b"{", "E105"),
-        (b"[" * 100_000, "E105"),
-        (b"[]", "no rows"),
+        (b"{", "cannot be read"),
+        (b"[" * 100_000, "cannot be read"),
+        (b"[]", "holds no tool"),
         (b"{}", "tool"),
     ],
 )
@@ -209,5 +207,5 @@ def test_a_file_without_tools_is_refused_by_its_name(tmp_path, content, message)
         read_toolbox(str(path))
     assert refused.value.location.removesuffix(":1") == str(path)
     assert refused.value.exit_code in (2, 4)
-    with pytest.raises(UserError, match="no such file"):
+    with pytest.raises(UserError, match="No such file"):
         read_toolbox(str(tmp_path / "none.json"))

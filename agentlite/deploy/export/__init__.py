@@ -109,7 +109,7 @@ def writing(target: Path) -> Iterator[Path]:
     except OSError as error:
         raise UserError(
             f"cannot write: {error.strerror or error}.",
-            fix_for(error, by=""),
+            fix_for(error),
             location=str(target),
             exit_code=DISK,
         ) from error

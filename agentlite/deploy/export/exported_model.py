@@ -25,8 +25,8 @@ CONTEXT = 4096  # where no stage says for how many tokens it was trained
 
 
 class ExportedModel(NamedTuple):
-    """`stages`: those it was made from, its own last; `evaluations`: those of these very weights,
-    or of the base. `mention`: a comment before the exported template, see ollama.mention.
+    """`stages`: those it was made from, its own last; `evaluations`: those of these very weights.
+    `mention`: a comment before the exported template, for Ollama.
     """
 
     name: str
@@ -104,24 +104,11 @@ def find_subject(name: str, run: Path) -> ExportedModel:
     stages = [stage for stage in workspace.stages if stage.name in made_of]
     stages.sort(key=lambda stage: stage.name == folder.name)
 
-    # what was asked of the model's own weights, and of the base's beside them
-    base = hub.commit_of(source.base)
-    if not base:
-        try:
-            base = find_model(models[0], folder.parent).digest
-        except UserError:
-            base = ""
-    evaluations = []
-    for evaluation in workspace.evaluations:
-        digests = {
-            name: model.plan.inputs.get("model") for name, model in evaluation.models.items()
-        }
-        if source.digest in digests.values():
-            wanted = [name for name in digests if digests[name] in (source.digest, base)]
-            shown = {name: evaluation.models[name] for name in wanted}
-            evaluations.append(
-                ReportedEvaluation(evaluation.folder, shown, [], evaluation.compared)
-            )
+    evaluations = [
+        one
+        for one in workspace.evaluations
+        if source.digest in [model.plan.inputs.get("model") for model in one.models.values()]
+    ]
     of_bfcl = "bfcl:" in json.dumps([stage.plan.settings for stage in stages])
     return ExportedModel(
         folder.name, source, template, mixture, models, length, stages, evaluations, of_bfcl
