@@ -58,7 +58,7 @@ PreferenceLoss = Literal[
     "orpo",
 ]
 PROTOCOLS = "PROTOCOL|FILE[=WEIGHT],..."  # how --protocol is shown
-RankBy = Literal["tuned", "hybrid", "bm25"]
+RankBy = Literal["tuned", "bm25"]
 if TYPE_CHECKING:
     Trainer = str
 else:
@@ -185,7 +185,7 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     retriever: Annotated[StageName, ROWS, NO_FLAG] = "retriever"
     """finished retriever stage: its name in the workspace, or a path"""
     retrieve_by: Annotated[RankBy, ROWS, NO_FLAG] = "tuned"
-    """ranking method of the retriever; hybrid combines tuned and bm25"""
+    """ranking method of the retriever"""
     no_call_answer: Annotated[str, ROWS, NO_FLAG] = "None of the available tools can answer this."
     """answer to learn where BFCL expects no call, or the right tool was removed"""
     model_name: Annotated[tuple[Name, ...], ROWS, NO_FLAG] = ()

@@ -1,4 +1,4 @@
-"""Rankers: queries -> a score for every entry of the pool, by words, by vectors, or by both."""
+"""Rankers: queries -> a score for every entry of the pool, by words or by vectors."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -15,7 +15,6 @@ WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+|[^\W_a-zA-Z0-9]+")
 HAN = re.compile(
     r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 )  # written without blanks: pairs of characters
-NEAR_TOP = 60  # of reciprocal rank fusion (Cormack et al., SIGIR 2009)
 
 
 def words(text: str) -> list[str]:
@@ -54,20 +53,6 @@ def by_vectors(vectors: Scores, embed: Embed) -> Ranker:
     return lambda queries: embed(queries) @ vectors.T
 
 
-def places(scores: Scores) -> Scores:
-    """The place of each column in its row, 1 for the largest; equal ones all have the last of
-    theirs, so that the order of the columns tells nothing.
-    """
-    import numpy
-
-    return numpy.array([numpy.searchsorted(numpy.sort(-row), -row, side="right") for row in scores])
-
-
-def fused(*tables: Scores) -> Scores:
-    """Reciprocal rank fusion."""
-    return sum(1 / (NEAR_TOP + places(table)) for table in tables)
-
-
 def by_name(scores: Scores, owners: Sequence[int], count: int) -> Scores:
     """The best score of the entries of each name: a row a query, a column a name."""
     import numpy
@@ -75,11 +60,3 @@ def by_name(scores: Scores, owners: Sequence[int], count: int) -> Scores:
     found: NDArray[Any] = numpy.full((count, len(scores)), -numpy.inf, scores.dtype)
     numpy.maximum.at(found, numpy.asarray(owners), scores.T)
     return found.T
-
-
-def fused_by_name(first: Scores, other: Scores, owners: Sequence[int], count: int) -> Scores:
-    """Of entries again: names are fused, as they are measured, and of a name the best entry of
-    `first` is foremost.
-    """
-    names = fused(by_name(first, owners, count), by_name(other, owners, count))
-    return names[:, list(owners)] + 1e-9 * first.astype("float64")

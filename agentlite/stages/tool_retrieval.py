@@ -12,13 +12,12 @@ from agentlite.core.records import ANY_TOOL, Record, canonical, digest
 from agentlite.engine import sentence_encoder
 from agentlite.retrieval import index
 from agentlite.retrieval.index import ToolIndex, likeliest, unlikely
-from agentlite.retrieval.rankers import Ranker, bm25, by_vectors, fused_by_name
+from agentlite.retrieval.rankers import Ranker, bm25, by_vectors
 from agentlite.retrieval.tool_pool import ToolPool, questions
 from agentlite.scoring.metrics.summarize import RETRIEVED
 from agentlite.workspace import stage_folder
 from agentlite.workspace.model_source import MADE, find_encoder
 
-METHODS = ("tuned", "hybrid", "bm25")
 Missing = Literal["added", "left out"]
 
 
@@ -107,7 +106,7 @@ def digest_of(folder: Path) -> str:
 
 def check_packages(by: str) -> None:
     """Raises UserError 5 where the ranking method lacks a package."""
-    if by in ("tuned", "hybrid"):
+    if by == "tuned":
         sentence_encoder.check_libraries()
     else:
         need("ranking by bm25", ("bm25s",), sentence_encoder.INSTALL)
@@ -125,18 +124,13 @@ def offers(folder: Path, k: int, by: str, missing: Missing) -> ToolOffers:
 
 
 def ranker_of(method: str, tools: ToolIndex, folder: Path) -> Ranker:
-    """The method of METHODS that ranks the tools of a retriever's folder."""
-    pool = tools.pool
+    """The method that ranks the tools of a retriever's folder."""
     if method == "bm25":
-        return bm25(pool.texts)
+        return bm25(tools.pool.texts)
     source = find_encoder(str(folder), folder.parent)
     if source.name == str(folder):
         source = source._replace(name=f"{folder.name}'s model")
     model = sentence_encoder.load(
         source, int(stage_folder.read_plan(folder).settings["max_length"])
     )
-    tuned = by_vectors(tools.vectors, lambda texts: sentence_encoder.embed(model, texts))
-    if method == "tuned":
-        return tuned
-    words = bm25(pool.texts)
-    return lambda texts: fused_by_name(tuned(texts), words(texts), pool.owners, len(pool.names))
+    return by_vectors(tools.vectors, lambda texts: sentence_encoder.embed(model, texts))

@@ -10,7 +10,7 @@ from support.examples import examples
 
 from agentlite.core.records import Call, Gold, Message, Record, Tool
 from agentlite.retrieval import training_pairs
-from agentlite.retrieval.rankers import bm25, by_name, fused, fused_by_name, places
+from agentlite.retrieval.rankers import bm25
 from agentlite.retrieval.tool_pool import ToolPool, queries, read_pool
 from agentlite.scoring.metrics.ranking import QueryRanking
 from agentlite.scoring.metrics.summarize import RETRIEVED
@@ -43,29 +43,6 @@ def record(text: str, *expected: str, tools: tuple[Tool, ...] = FOUR) -> Record:
     )
 
 
-# --- ranking ---
-
-
-@given(st.lists(st.lists(st.integers(0, 3), min_size=4, max_size=4), min_size=1, max_size=3))
-def test_reciprocal_rank_fusion_adds_what_each_place_is_worth_and_equal_ones_have_the_last_of_theirs(  # noqa: E501  (verbatim text)
-    rows,
-):
-    scores = numpy.array(rows, numpy.float32)
-    assert places(scores).tolist() == [
-        [sum(other >= own for other in row) for own in row] for row in rows
-    ]
-    assert numpy.allclose(fused(scores, scores), 2 / (60 + places(scores)))
-
-
-def test_the_hybrid_that_is_retrieved_is_the_one_that_is_measured():
-    one, other = numpy.array([[0.9, 0.8, 0.1, 0.2]]), numpy.array([[0.5, 0.4, 0.3, 0.6]])
-    owners = [0, 0, 0, 1]
-    names = fused(by_name(one, owners, 2), by_name(other, owners, 2))
-    entries = fused_by_name(one, other, owners, 2)
-    assert numpy.allclose(by_name(entries, owners, 2), names, atol=1e-6)
-    assert entries[0, :3].argmax() == 0
-
-
 # --- metrics ---
 
 
@@ -82,30 +59,20 @@ def asked_of(count: int) -> tuple[ToolPool, list]:
 def test_among_fewer_tools_a_right_one_stands_no_lower_and_all_sizes_ask_the_same():
     pool, asked = asked_of(40)
     scores = numpy.random.default_rng(0).random((len(asked), len(pool.names)))
-    found = list(
-        evaluate.ranks(
-            asked, pool, {"any": scores, "other": scores}, (10, 20, 90), 0, ("any", "other")
-        )
-    )
+    found = list(evaluate.ranks(asked, pool, {"any": scores}, (10, 20, 90), 0))
     assert [one.size for one in found] == [10, 20, 40]
     by_size = [[ranked.ranks[0] for ranked in one.by_method["any"]] for one in found]
     assert all(few <= more <= most for few, more, most in zip(*by_size, strict=True))
-    whole = [
-        int(places(scores)[number, pool.names[query.names[0]]])
-        for number, query in enumerate(asked)
-    ]
+    right = [scores[number, pool.names[query.names[0]]] for number, query in enumerate(asked)]
+    whole = [int((row >= own).sum()) for row, own in zip(scores, right, strict=True)]
     assert by_size[-1] == whole
-    assert [one.ranks for one in found[-1].by_method["hybrid"]] == [(rank,) for rank in whole]
 
 
 def test_another_seed_draws_other_tools_for_a_small_size_and_none_for_the_whole_pool():
     pool, asked = asked_of(40)
     chance = numpy.random.default_rng(0)
     scores = {name: chance.random((len(asked), 40)) for name in ("words", "vectors")}
-    sizes = [
-        list(evaluate.ranks(asked, pool, scores, (5,), seed, ("words", "vectors")))
-        for seed in (0, 1, 2, 3, 0)
-    ]
+    sizes = [list(evaluate.ranks(asked, pool, scores, (5,), seed)) for seed in (0, 1, 2, 3, 0)]
     assert [[one.size for one in of_seed] for of_seed in sizes] == [[5, 40]] * 5
     assert len({str(small) for small, _ in sizes}) == 4
     assert len({str(whole) for _, whole in sizes}) == 1
@@ -116,7 +83,7 @@ def test_a_tool_that_no_pool_has_is_missed_and_still_due():
     pool = read_pool([one], []).pool
     asked = queries([one], pool)
     scores = numpy.array([[9.0, 1.0, 1.0, 1.0]])
-    (found,) = evaluate.ranks(asked, pool, {"a": scores}, (), 0, ("a", "a"))
+    (found,) = evaluate.ranks(asked, pool, {"a": scores}, (), 0)
     assert found.by_method["a"] == [QueryRanking((1,), 2)]
 
 
@@ -124,7 +91,7 @@ def test_a_tool_that_no_pool_has_is_missed_and_still_due():
 def test_new_and_known_tools_are_told_apart():
     pool, asked = asked_of(30)
     scores = numpy.zeros((len(asked), 30))
-    found = list(evaluate.ranks(asked, pool, {"a": scores}, (10,), 0, ("a", "a")))
+    found = list(evaluate.ranks(asked, pool, {"a": scores}, (10,), 0))
     figures = evaluate.figures(asked, found, (5,), {"tool_0", "tool_3"}, 0)
     counts = {view: sizes["30"]["a"]["mrr"]["count"] for view, sizes in figures.items()}
     assert counts == {"all": 10, "new tools": 8, "known tools": 2}

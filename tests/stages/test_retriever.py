@@ -77,7 +77,7 @@ def test_it_tells_every_way_of_ranking_at_every_size_and_what_the_tuned_one_has_
     assert (told["tools"], told["names"], told["steps"]) == (13, 13, 6)
     assert {*told["ranking"]["all"]} == {"13"}  # the sizes asked for are larger than the pool
     methods = told["ranking"]["all"]["13"]
-    assert {*methods} == {"bm25", "untrained", "tuned", "hybrid"}
+    assert {*methods} == {"bm25", "untrained", "tuned"}
     assert 0.6 < methods["bm25"]["recall@5"]["mean"] < 1  # most questions name what they ask for
     whole = json.loads((workspace / "retriever" / "metrics.json").read_bytes())
     assert {"recall@1", "precision@5", "comp@10", "hit@10", "map"} <= {

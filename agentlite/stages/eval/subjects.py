@@ -112,7 +112,7 @@ def with_retrieved_tools(settings: EvalSettings, data: EvalData, run: Path) -> E
     folder, by = stage_folder.find_stage(settings.retriever, run), settings.retrieve_by
     retriever, count = digest_of(folder), len(data.records)
     with console.stdout_to_stderr():
-        if by in ("tuned", "hybrid") and not settings.endpoint:
+        if by == "tuned" and not settings.endpoint:
             load_libraries(settings.engine)
         with console.waiting(
             f"eval: retrieving {settings.retrieve} tools for each of {count} records"

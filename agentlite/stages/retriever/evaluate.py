@@ -19,13 +19,13 @@ from agentlite.core.records import Step
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.engine import sentence_encoder
 from agentlite.retrieval import index
-from agentlite.retrieval.rankers import Ranker, Scores, bm25, by_name, by_vectors, fused
+from agentlite.retrieval.rankers import Ranker, Scores, bm25, by_name, by_vectors
 from agentlite.retrieval.tool_pool import Query, ToolPool
 from agentlite.scoring.metrics.confidence import paired_differences
 from agentlite.scoring.metrics.ranking import QueryRanking, headline, summaries, value
 from agentlite.workspace.model_source import Source
 
-TUNED, UNTRAINED, FUSED = "tuned", "untrained", "hybrid"
+TUNED, UNTRAINED = "tuned", "untrained"
 SHOWN = 10  # tools per question in rankings.jsonl
 
 
@@ -90,7 +90,7 @@ def measure(
         scores = {
             name: by_name(table, pool.owners, len(pool.names)) for name, table in entries.items()
         }
-        by_size = list(ranks(queries, pool, scores, settings.sizes, seed, (best, "bm25")))
+        by_size = list(ranks(queries, pool, scores, settings.sizes, seed))
     with console.waiting("retriever: measuring"):
         measured = figures(queries, by_size, settings.top, known, seed)
         shown = headline(measured["all"][str(by_size[0].size)][best])
@@ -122,25 +122,21 @@ def ranks(
     scores: Mapping[str, Scores],
     sizes: Sequence[int],
     seed: int,
-    fuse: tuple[str, str],
 ) -> Iterator[QueryRanks]:
-    """`scores`: of each name, by method; `fuse`: the two that make the hybrid. Sizes beyond the
-    pool are the pool.
-    """
+    """`scores`: of each name, by method. Sizes beyond the pool are the pool."""
     import numpy
 
     others = list(range(len(pool.names)))
     random.Random(seed).shuffle(others)
     for size in sorted({min(size, len(others)) for size in (*sizes, len(others))}):
-        by_method: dict[str, list[QueryRanking]] = {name: [] for name in (*scores, FUSED)}
+        by_method: dict[str, list[QueryRanking]] = {name: [] for name in scores}
         for number, query in enumerate(queries):
             # the columns that the query is asked among, the right ones first
             right = [pool.names[name] for name in query.names if name in pool.names]
             wrong = (place for place in others if place not in right)
             here = [*right, *islice(wrong, max(0, size - len(right)))]
-            own = {name: table[number][here] for name, table in scores.items()}
-            own[FUSED] = fused(*(own[name][None, :] for name in fuse))[0]
-            for name, row in own.items():
+            for name, table in scores.items():
+                row = table[number][here]
                 # a tie counts against the right tools
                 rest = numpy.sort(row[len(right) :])
                 best = numpy.sort(row[: len(right)])[::-1]
