@@ -23,13 +23,12 @@ SHAPE = (
 
 class DeclaredTool(NamedTuple):
     """A tool of a file: where it stands, the value it was read from, and the tool or the reason why
-    it is none. `category`: the group of tools that it is of, "" if nothing says so.
+    it is none.
     """
 
     location: str
     value: Any
     tool: Tool | None
-    category: str = ""
     error: RowError | None = None
 
 
@@ -92,5 +91,4 @@ def _declared(location: str, value: Any, error: RowError | None) -> DeclaredTool
         tool = sage.declared(value) if is_sage else read_tool(value)
     except RowError as found:
         return DeclaredTool(location, value, None, error=found)
-    category = value.get("category") if isinstance(value, dict) else None
-    return DeclaredTool(location, value, tool, str(category or ""))
+    return DeclaredTool(location, value, tool)

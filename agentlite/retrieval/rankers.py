@@ -1,8 +1,12 @@
-"""Rankers: queries -> a score for every entry of the pool, by words or by vectors."""
+"""Rankers: queries -> a score for every tool of the pool, by words or by vectors; the likeliest."""
 
+import random
 import re
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
+
+from agentlite.retrieval.tool_pool import ToolPool
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,3 +64,37 @@ def by_name(scores: Scores, owners: Sequence[int], count: int) -> Scores:
     found: NDArray[Any] = numpy.full((count, len(scores)), -numpy.inf, scores.dtype)
     numpy.maximum.at(found, numpy.asarray(owners), scores.T)
     return found.T
+
+
+def likeliest(scores: Scores, pool: ToolPool, k: int) -> list[int]:
+    """The entries of the `k` likeliest names, each the likeliest of its name. `scores`: a row a
+    question, of every entry; of several questions each has its first tool before any has its
+    second.
+    """
+    by_question = [_first_of_names(row, pool, k) for row in scores]
+    by_turns = (one for turn in zip_longest(*by_question) for one in turn if one is not None)
+    found: dict[int, int] = {}  # name -> entry
+    for entry in by_turns:
+        found.setdefault(pool.owners[entry], entry)
+    return list(found.values())[:k]
+
+
+def _first_of_names(row: Scores, pool: ToolPool, k: int) -> list[int]:
+    """Equal ones come in their order, on any machine."""
+    import numpy
+
+    found: dict[int, int] = {}  # name -> its likeliest entry
+    for entry in map(int, numpy.argsort(-row, kind="stable")):
+        found.setdefault(pool.owners[entry], entry)
+        if len(found) == k:
+            break
+    return list(found.values())
+
+
+def unlikely(scores: Scores, pool: ToolPool, count: int, seed: str) -> list[int]:
+    """Entries of that many names, drawn from the less likely half: tools that hardly do what is
+    asked.
+    """
+    order = _first_of_names(scores.max(axis=0), pool, len(pool.names))
+    half = order[len(order) // 2 :]
+    return random.Random(seed).sample(half, min(count, len(half)))

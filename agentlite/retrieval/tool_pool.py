@@ -1,55 +1,44 @@
-"""Records and files of tools -> the pool of tools, each once with its text; and the queries for it.
+"""Records and files of tools -> the pool of tools, each once; its index; and the queries for it.
 
-Tools of one name that differ in anything are entries of their own; a prompt holds the likeliest of
+Tools of one name that differ in anything are tools of their own; a prompt holds the likeliest of
 them.
 """
 
-import re
+import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from msgspec import to_builtins
 
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.json_schema import schema_at
-from agentlite.core.records import ANY_TOOL, Record, Step, Tool, canonical
-from agentlite.core.row_files import Row
+from agentlite.core.records import ANY_TOOL, Record, Step, Tool, canonical, plain
+from agentlite.core.row_files import Row, read_rows, replacing, write_rows
 from agentlite.data.formats import sage
 from agentlite.data.formats.sage import is_id_alone
 from agentlite.data.tool_catalogue import SHAPE, declared_tools
 
-GROUP = re.compile(
-    r"^(\w+?)(?:[./:]|__|_\d+_)\w"
-)  # weather.get, Movies_3_Find: tools of one service, mostly
+TOOLS, VECTORS = "index/tools.jsonl", "index/vectors.npy"
 SHORTEST = 16  # bytes: "yes, please" asks nothing by itself
 
 
-class PoolEntry(NamedTuple):
-    """A tool, the text it is found by, and the group of tools that it is of, "" if unknown."""
-
-    tool: Tool
-    text: str
-    category: str = ""
-
-
 class ToolPool:
-    """`names`: each once, in the order they came; `owners`: the place of each entry's name among
+    """`names`: each once, in the order they came; `owners`: the place of each tool's name among
     them.
     """
 
-    def __init__(self, entries: Iterable[PoolEntry] = ()):
-        self.entries: list[PoolEntry] = []
+    def __init__(self) -> None:
+        self.tools: list[Tool] = []
         self.names: dict[str, int] = {}
         self.owners: list[int] = []
         self._known: dict[str, int] = {}
-        for entry in entries:
-            self.add(entry.tool, entry.category)
 
-    def add(self, tool: Tool, category: str = "") -> int:
-        """The place of the tool among the entries; one that is there already is not added again."""
-        place = self._known.setdefault(canonical(to_builtins(tool)), len(self.entries))
-        if place == len(self.entries):
-            self.entries.append(PoolEntry(tool, text_of(tool), category or group_of(tool.name)))
+    def add(self, tool: Tool) -> int:
+        """The place of the tool; one that is there already is not added again."""
+        place = self._known.setdefault(canonical(to_builtins(tool)), len(self.tools))
+        if place == len(self.tools):
+            self.tools.append(tool)
             self.owners.append(self.names.setdefault(tool.name, len(self.names)))
         return place
 
@@ -61,7 +50,7 @@ class ToolPool:
 
     @property
     def texts(self) -> list[str]:
-        return [entry.text for entry in self.entries]
+        return list(map(text_of, self.tools))
 
 
 class ToolFile(NamedTuple):
@@ -85,20 +74,15 @@ def text_of(tool: Tool) -> str:
     return " ".join(filter(None, parts))
 
 
-def group_of(name: str) -> str:
-    found = GROUP.match(name)
-    return found[1] if found else ""
-
-
 def read_pool(records: Iterable[Record], files: Sequence[str]) -> ToolFile:
     """All tools that the records offer, then those of the files, rows of SAGE's agent_tools or of
     OpenAI's shape. A tool that is an id alone is an entry only where nothing describes it.
     """
     read = ToolFile(ToolPool(), [], [])
 
-    def add(tool: Tool, category: str, location: str) -> None:
-        count = len(read.pool.entries)
-        if read.pool.add(tool, category) == count and not tool.description.strip():
+    def add(tool: Tool, location: str) -> None:
+        count = len(read.pool.tools)
+        if read.pool.add(tool) == count and not tool.description.strip():
             problem = f"{tool.name} has no description: it is found only by its name and parameters"
             report(location, "no description", problem)
 
@@ -111,13 +95,13 @@ def read_pool(records: Iterable[Record], files: Sequence[str]) -> ToolFile:
             if is_id_alone(tool):
                 ids_alone.setdefault(tool.name, (tool, f"record {record.id}"))
             else:
-                add(tool, "", f"record {record.id}")
+                add(tool, f"record {record.id}")
     for declared in (declared for file in files for declared in declared_tools(file)):
         if declared.tool is None:
             assert declared.error
             report(declared.location, declared.error.code, declared.error.reason)
             continue
-        add(declared.tool, declared.category, declared.location)
+        add(declared.tool, declared.location)
         row = declared.value
         if not isinstance(row, dict) or not sage.TOOLS.fits(row):
             continue
@@ -128,8 +112,8 @@ def read_pool(records: Iterable[Record], files: Sequence[str]) -> ToolFile:
                 report(declared.location, error.code, f"an example of it: {error.reason}")
     for name, (tool, location) in ids_alone.items():
         if name not in read.pool.names:
-            add(tool, "", location)
-    if not read.pool.entries:
+            add(tool, location)
+    if not read.pool.tools:
         raise UserError(
             "there is no tool to search.",
             "Name a finished prep whose records have tools, or files of "
@@ -139,6 +123,49 @@ def read_pool(records: Iterable[Record], files: Sequence[str]) -> ToolFile:
     return read
 
 
+# --- The index on disk: the pool and its vectors ---
+
+
+class ToolIndex(NamedTuple):
+    """`vectors`: a row of length 1 for each tool of the pool, float32."""
+
+    pool: ToolPool
+    vectors: Any
+
+
+def write_index(index: ToolIndex, folder: Path) -> list[str]:
+    """The files that were written."""
+    import numpy
+
+    (folder / TOOLS).parent.mkdir(exist_ok=True)
+    write_rows(
+        folder / TOOLS,
+        (
+            {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": plain(tool.parameters),
+                "returns": plain(tool.returns),
+            }
+            for tool in index.pool.tools
+        ),
+    )
+    with replacing(folder / VECTORS) as file:
+        numpy.save(file, index.vectors.astype("float32"), allow_pickle=False)
+    return [TOOLS, VECTORS]
+
+
+def read_index(folder: Path) -> ToolIndex:
+    import numpy
+
+    pool = ToolPool()
+    for row in read_rows(folder / TOOLS):
+        parameters, returns = json.loads(row["parameters"]), json.loads(row["returns"])
+        pool.add(Tool(row["name"], row["description"], parameters, returns))
+    vectors = numpy.load(folder / VECTORS, allow_pickle=False)
+    return ToolIndex(pool, vectors)
+
+
 # --- Queries ---
 
 
@@ -146,7 +173,7 @@ class Query(NamedTuple):
     """A question of a user, the step at which it is first answered, and the tools expected until
     the next question.
 
-    `tool_indices`: these tools in `entries` of the pool, as the record offers them; a tool may be
+    `tool_indices`: these in `tools` of the pool, as the record offers them; a tool may be
     expected that it does not offer.
     """
 

@@ -39,8 +39,8 @@ def pairs(
     queries: Sequence[Query], pool: ToolPool, rankers: dict[str, Ranker], count: int, seed: int
 ) -> list[TrainingPair]:
     """A pair for each expected tool, with `count` wrong tools and some to spare, none if `count` is
-    0: by turns the likeliest of each ranker and one of the right tool's group, then any. Never one
-    that is expected for an equal question, or that is the same under another name.
+    0: by turns the likeliest of each ranker, then any. Never one that is expected for an equal
+    question, or that is the same under another name.
     """
     if not queries:
         return []
@@ -49,20 +49,16 @@ def pairs(
     right: dict[str, set[str]] = defaultdict(set)  # what is expected for a question, wherever asked
     for query in queries:
         right[normal(query.text)].update(query.names)
-    groups: dict[str, list[int]] = defaultdict(list)
     twins: dict[str, set[str]] = defaultdict(set)  # names of tools that differ in nothing else
-    for place, entry in enumerate(pool.entries):
-        groups[entry.category].append(place)
-        twins[_content(entry.tool)].add(entry.tool.name)
+    for tool in pool.tools:
+        twins[_content(tool)].add(tool.name)
     found = []
     for number, query in enumerate(queries):
         names = right[normal(query.text)]
         for place in query.tool_indices:
-            entry = pool.entries[place]
             chance = random.Random(digest(f"{seed} {query.text} {place}"))
-            group = groups[entry.category] if entry.category else []
-            rankings = [*(one[number] for one in likely), chance.sample(group, len(group))]
-            barred = names | twins[_content(entry.tool)]
+            rankings = [one[number] for one in likely]
+            barred = names | twins[_content(pool.tools[place])]
             negatives = _by_turns(rankings, pool, barred, count + SPARE, chance) if count else ()
             found.append(TrainingPair(query.text, place, negatives, frozenset(names)))
     return found
@@ -100,14 +96,14 @@ def with_wrong(
     """With as many wrong tools as are wanted, none of a name that is barred; the next best where
     there are too few.
     """
-    fitting = [place for place in pair.negatives if pool.entries[place].tool.name not in barred]
+    fitting = [place for place in pair.negatives if pool.tools[place].name not in barred]
     rest = (place for place in pair.negatives if place not in fitting)
     return pair._replace(negatives=tuple([*fitting, *rest][:count]))
 
 
 def to_row(pair: TrainingPair, pool: ToolPool) -> Row:
     """As it is on disk, for people to look at too."""
-    names = [pool.entries[place].tool.name for place in (pair.tool_index, *pair.negatives)]
+    names = [pool.tools[place].name for place in (pair.tool_index, *pair.negatives)]
     return {
         "query": pair.text,
         "tool": names[0],
@@ -152,7 +148,7 @@ def _by_turns(
 
     def take_from(places: Iterable[int]) -> bool:
         for place in places:
-            name = pool.entries[place].tool.name
+            name = pool.tools[place].name
             if name not in names:
                 taken.append(place)
                 names.add(name)
@@ -162,7 +158,7 @@ def _by_turns(
     left = [iter(ranking) for ranking in rankings]
     while left and len(taken) < count:
         left = [places for places in left if len(taken) == count or take_from(places)]
-    size = len(pool.entries)
+    size = len(pool.tools)
     start = chance.randrange(size)
     rest = (place % size for place in range(start, start + size))
     while len(taken) < count and take_from(rest):
@@ -177,7 +173,7 @@ def _that_go_together(
     right: set[str] = set()
     names: set[str] = set()
     for index in dict.fromkeys(waiting):
-        name = pool.entries[found[index].tool_index].tool.name
+        name = pool.tools[found[index].tool_index].name
         if name not in right and names.isdisjoint(found[index].right):
             taken.append(index)
             right |= found[index].right

@@ -10,10 +10,8 @@ from agentlite.core import console
 from agentlite.core.errors import need
 from agentlite.core.records import ANY_TOOL, Record, canonical, digest
 from agentlite.engine import sentence_encoder
-from agentlite.retrieval import index
-from agentlite.retrieval.index import ToolIndex, likeliest, unlikely
-from agentlite.retrieval.rankers import Ranker, bm25, by_vectors
-from agentlite.retrieval.tool_pool import ToolPool, questions
+from agentlite.retrieval.rankers import Ranker, bm25, by_vectors, likeliest, unlikely
+from agentlite.retrieval.tool_pool import ToolIndex, ToolPool, questions, read_index
 from agentlite.scoring.metrics.summarize import RETRIEVED
 from agentlite.workspace import stage_folder
 from agentlite.workspace.model_source import MADE, find_encoder
@@ -43,22 +41,22 @@ class ToolOffers(NamedTuple):
         expected = {call.name for turn in record.turns for call in record.expected(turn).calls}
         if not record.tools or not texts or ANY_TOOL in expected:
             return record
-        entries, scores = self.pool.entries, self.ranker(texts)
+        pooled, scores = self.pool.tools, self.ranker(texts)
         declared = {}
         for tool in record.tools:
             # Where the record knows an id alone, the tool of the pool: else the only tool without a
             # description would be the expected one.
             place = self.pool.place_of(tool)
-            declared[tool.name] = tool if place is None else entries[place].tool
+            declared[tool.name] = tool if place is None else pooled[place]
         meta: dict[str, object] = {"k": self.k, "by": self.by, "expected": len(expected)}
         if not expected:
             # Where no call is expected, a retrieved tool may well be right: the record keeps its
             # tools, among unlikely ones.
-            more = [entries[at].tool for at in unlikely(scores, self.pool, self.k, seed=record.id)]
+            more = [pooled[at] for at in unlikely(scores, self.pool, self.k, seed=record.id)]
             others = [tool for tool in more if tool.name not in declared]
             tools = [*declared.values(), *others][: max(self.k, len(declared))]
         else:
-            tools = [entries[at].tool for at in likeliest(scores, self.pool, self.k)]
+            tools = [pooled[at] for at in likeliest(scores, self.pool, self.k)]
             missing = sorted(expected - {tool.name for tool in tools})
             own = {name: tool for name, tool in declared.items() if name in expected}
             meta["missing"] = missing
@@ -116,7 +114,7 @@ def offers(folder: Path, k: int, by: str, missing: Missing) -> ToolOffers:
     """Of a finished retriever."""
     check_packages(by)
     stage_folder.finished(folder, "retriever")
-    tools = index.read(folder)
+    tools = read_index(folder)
     names = len(tools.pool.names)
     if k > names:
         console.notice(f"{folder}: has {names} tools, not {k}: all are retrieved")

@@ -109,8 +109,8 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     from agentlite.engine import sentence_encoder
-    from agentlite.retrieval import index
-    from agentlite.retrieval.rankers import bm25
+    from agentlite.retrieval.rankers import bm25, likeliest
+    from agentlite.retrieval.tool_pool import ToolIndex
     from agentlite.workspace.model_source import find_encoder
 
     torch.set_num_threads(1)
@@ -124,20 +124,20 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
     model = sentence_encoder.load(source, 96)
     sentence_encoder.embed(model, texts[:8])
     tools_a_second = rate(lambda: sentence_encoder.embed(model, pool.texts[:ENCODED]), ENCODED)
-    vectors = normal(len(pool.entries), model.get_embedding_dimension())
+    vectors = normal(len(pool.tools), model.get_embedding_dimension())
     asked = normal(QUESTIONS, vectors.shape[1])
     started = time.perf_counter()
     words = bm25(pool.texts)
     bm25_seconds = time.perf_counter() - started
-    table = index.ToolIndex(pool, vectors)
+    table = ToolIndex(pool, vectors)
     found = {
-        "tools": len(pool.entries),
+        "tools": len(pool.tools),
         "names": len(pool.names),
         "encode_tools_a_second": tools_a_second,
-        "bm25_tools_a_second": len(pool.entries) / bm25_seconds,
+        "bm25_tools_a_second": len(pool.tools) / bm25_seconds,
         "encode_question_ms": timed(lambda n: sentence_encoder.embed(model, texts[n : n + 1])),
-        "search_ms": timed(lambda n: index.likeliest(asked[n : n + 1] @ table.vectors.T, pool, 5)),
-        "bm25_ms": timed(lambda n: index.likeliest(words(texts[n : n + 1]), pool, 5)),
+        "search_ms": timed(lambda n: likeliest(asked[n : n + 1] @ table.vectors.T, pool, 5)),
+        "bm25_ms": timed(lambda n: likeliest(words(texts[n : n + 1]), pool, 5)),
     }
     print(*(f"{name:24} {value:.4g}" for name, value in found.items()), sep="\n")
     return found
@@ -162,7 +162,7 @@ def many_tools(work: Path) -> tuple[Any, list[str]]:
     tools = [tool for record in records for tool in record.tools]
     pool = ToolPool()
     number = 0
-    while len(pool.entries) < TOOLS:
+    while len(pool.tools) < TOOLS:
         tool = tools[number % len(tools)]
         pool.add(
             replace(tool, name=f"{tool.name}_{number // len(tools)}")

@@ -133,12 +133,12 @@ def test_a_wrong_tool_is_never_one_that_is_due_nor_the_same_under_another_name(c
     found = training_pairs.pairs(asked, pool, {"bm25": bm25(pool.texts)}, count, seed=1)
     assert len(found) == sum(len(query.tool_indices) for query in asked)
     for pair in found:
-        right = pool.entries[pair.tool_index].tool
-        wrong = [pool.entries[place].tool for place in pair.negatives]
+        right = pool.tools[pair.tool_index]
+        wrong = [pool.tools[place] for place in pair.negatives]
         same = {
-            one.tool.name
-            for one in pool.entries
-            if (one.tool.description, one.tool.parameters) == (right.description, right.parameters)
+            one.name
+            for one in pool.tools
+            if (one.description, one.parameters) == (right.description, right.parameters)
         }
         free = len(pool.names) - len(
             expected[pair.text] | same
@@ -161,7 +161,7 @@ def test_in_a_batch_no_rows_right_tool_stands_among_anothers():
     for start in range(0, 160, 8):
         batch = rows[start : start + 8]
         names = [
-            {pool.entries[place].tool.name for place in (pair.tool_index, *pair.negatives)}
+            {pool.tools[place].name for place in (pair.tool_index, *pair.negatives)}
             for pair in batch
         ]
         assert all(len(pair.negatives) == 2 for pair in batch)

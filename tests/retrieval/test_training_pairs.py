@@ -10,10 +10,10 @@ from agentlite.retrieval.tool_pool import Query, ToolPool
 from agentlite.retrieval.training_pairs import TrainingPair, batches, normal, pairs
 
 
-def pool_of(*names, category=""):
+def pool_of(*names):
     pool = ToolPool()
     for name in names:
-        pool.add(Tool(name, f"does {name}", WEATHER.parameters), category)
+        pool.add(Tool(name, f"does {name}", WEATHER.parameters))
     return pool
 
 
@@ -49,15 +49,6 @@ def test_wrong_tools_are_taken_by_turns_from_each_ranker_and_then_from_anywhere(
     (alone,) = pairs(asked, pool, {}, 2, seed=0)
     assert len(set(alone.negatives)) == 8 and 0 not in alone.negatives
     assert pairs(asked, pool, {}, 2, seed=0) == [alone] != pairs(asked, pool, {}, 2, seed=1)
-
-
-def test_tools_of_the_right_ones_group_take_their_turn():
-    pool = pool_of("a", "b", "c", category="trains")
-    for number in range(40):
-        pool.add(Tool(f"x{number}", f"other {number}"))
-    (pair,) = pairs([query("x", "a", pool=pool)], pool, {"r": ranking(10, 11, 12)}, 3, seed=0)
-    assert [pair.negatives[n] for n in (0, 2, 4)] == [10, 11, 12]
-    assert {pair.negatives[1], pair.negatives[3]} == {1, 2}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from support.samples import ROOT
 from agentlite.core.records import from_row
 from agentlite.core.row_files import find_rows, read_rows
 from agentlite.data.formats.sage import TOOLS
-from agentlite.retrieval.index import VECTORS
+from agentlite.retrieval.tool_pool import VECTORS
 
 WORDS = "rain trains letters coins songs bread maps taxes planets poems shoes rivers"
 DOES = WORDS.split()

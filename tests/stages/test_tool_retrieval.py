@@ -4,8 +4,7 @@ import numpy
 from support.generated_run import stage
 
 from agentlite.engine import sentence_encoder
-from agentlite.retrieval.index import ToolIndex
-from agentlite.retrieval.tool_pool import ToolPool
+from agentlite.retrieval.tool_pool import ToolIndex, ToolPool
 from agentlite.stages.tool_retrieval import ranker_of
 
 

@@ -15,9 +15,17 @@ from agentlite.core.row_files import Row, find_rows, read_rows, write_rows
 from agentlite.engine import sentence_encoder
 from agentlite.engine.trainer import check_trackers
 from agentlite.report.retrieval_tables import best_in_words
-from agentlite.retrieval import index, training_pairs
+from agentlite.retrieval import training_pairs
 from agentlite.retrieval.rankers import Ranker, bm25
-from agentlite.retrieval.tool_pool import Query, ToolPool, queries, questions, read_pool
+from agentlite.retrieval.tool_pool import (
+    Query,
+    ToolIndex,
+    ToolPool,
+    queries,
+    questions,
+    read_pool,
+    write_index,
+)
 from agentlite.retrieval.training_pairs import PAIRS, normal
 from agentlite.stages.frame import Figures, Work, plan_of, run_stage
 from agentlite.stages.retriever.evaluate import TUNED, UNTRAINED, PoolEncoder, measure
@@ -39,7 +47,7 @@ class RetrieverData(NamedTuple):
     def counts(self) -> Figures:
         problems = dict(Counter(problem["code"] for problem in self.problems))
         return {
-            "tools": len(self.pool.entries),
+            "tools": len(self.pool.tools),
             "names": len(self.pool.names),
             **{f"{split}_questions": len(queries) for split, queries in self.queries.items()},
             **({"problems": problems} if problems else {}),
@@ -137,7 +145,7 @@ def _fill(
         f"{len(of_split)} questions in {split}" for split, of_split in data.queries.items()
     )
     console.notice(
-        f"retriever: {len(data.pool.entries)} tools under {len(data.pool.names)} names; {counts}"
+        f"retriever: {len(data.pool.tools)} tools under {len(data.pool.names)} names; {counts}"
     )
     trains = settings.max_steps != 0
     untrained, tuned = PoolEncoder(source, settings.max_length, data.pool), None
@@ -146,7 +154,7 @@ def _fill(
         figures = _train(folder, settings, source, data, untrained)
         made = Source(TUNED, str(folder / MADE), None, "")
         tuned = PoolEncoder(made, settings.max_length, data.pool)
-    outputs = index.write(index.ToolIndex(data.pool, (tuned or untrained).vectors), folder)
+    outputs = write_index(ToolIndex(data.pool, (tuned or untrained).vectors), folder)
     figures |= data.counts
     figures |= measure(folder, settings, data.queries, untrained, tuned)
     if trains:

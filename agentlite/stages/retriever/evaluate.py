@@ -18,8 +18,7 @@ from agentlite.core import console
 from agentlite.core.records import Step
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.engine import sentence_encoder
-from agentlite.retrieval import index
-from agentlite.retrieval.rankers import Ranker, Scores, bm25, by_name, by_vectors
+from agentlite.retrieval.rankers import Ranker, Scores, bm25, by_name, by_vectors, likeliest
 from agentlite.retrieval.tool_pool import Query, ToolPool
 from agentlite.scoring.metrics.confidence import paired_differences
 from agentlite.scoring.metrics.ranking import QueryRanking, headline, summaries, value
@@ -83,7 +82,7 @@ def measure(
         rankers[TUNED] = tuned.ranker
     best = TUNED if tuned else UNTRAINED
     with console.waiting(
-        f"retriever: ranking {len(pool.entries)} tools for {len(queries)} questions"
+        f"retriever: ranking {len(pool.tools)} tools for {len(queries)} questions"
     ):
         texts = [query.text for query in queries]
         entries = {name: ranker(texts) for name, ranker in rankers.items()}
@@ -106,9 +105,7 @@ def measure(
             "question": query.text,
             "right": query.names,
             "ranks": ranking.ranks,
-            "retrieved": [
-                pool.entries[entry].tool.name for entry in index.likeliest(row[None], pool, SHOWN)
-            ],
+            "retrieved": [pool.tools[entry].name for entry in likeliest(row[None], pool, SHOWN)],
         }
         for query, ranking, row in ranked
     ]
