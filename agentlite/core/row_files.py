@@ -18,9 +18,7 @@ Row = dict[str, Any]
 AT_ONCE = 256
 # what to do about what the system refuses
 FULL = "Free some space, or give another folder (--run FOLDER); then run the command again."
-OTHERWISE = (
-    "Repair what the system names, or give another folder (--run FOLDER); then run it again."
-)
+OTHERWISE = "Repair what it names, or give another folder (--run FOLDER); then run it again."
 
 
 @contextmanager
