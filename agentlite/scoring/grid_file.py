@@ -11,9 +11,7 @@ from agentlite.config import resolve
 from agentlite.core.errors import UserError
 from agentlite.scoring.rewards import settle_weights
 
-HOW = (
-    "Write a line for each: `brief: {efficiency: 0.3}`; `defaults: {}` is the one without changes."
-)
+HOW = "Write a line for each under `weights`: `brief: {efficiency: 0.3}`, or `defaults: {}`."
 EXAMPLE = """A grid maps settings to lists of values, or names of weightings to their weights:
   settings:
     dpo.beta: [0.05, 0.1]"""
@@ -73,19 +71,11 @@ def read_weightings(
 
 
 def read_grid_file(path: Path) -> GridFile:
-    """A file of weightings alone (name -> weights), or one with the sections `by`, `weights` and
-    `settings`.
-    """
+    """A file with the sections `by`, `weights` and `settings`."""
     from agentlite.config import yaml_files
 
-    content = yaml_files.read(path) or {}
-    # `weights` alone is a section if it holds mappings: with numbers, it is a weighting so called
-    inside = content.get("weights") if isinstance(content, dict) else None
-    named = isinstance(inside, dict) and any(isinstance(one, dict) for one in inside.values())
-    if isinstance(content, dict) and not (named or {"by", "settings"} & content.keys()):
-        content = {"weights": content}
-    try:
-        sections = msgspec.convert(content, Sections, strict=False)  # to YAML, -.3 is a text
+    try:  # not strict: to YAML, -.3 is a text
+        sections = msgspec.convert(yaml_files.read(path) or {}, Sections, strict=False)
     except msgspec.ValidationError as error:
         raise UserError(f"{error}.", EXAMPLE, location=str(path)) from error
     weights = {name: changed or {} for name, changed in (sections.weights or {}).items()}

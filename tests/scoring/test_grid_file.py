@@ -21,21 +21,17 @@ def test_one_file_serves_pairs_and_ablate(tmp_path: Path) -> None:
     grid = read_grid_file(sections)
     assert (grid.by, grid.weights) == ("grpo", {"a": {}, "b": {"exact": 1}})
     assert grid.settings == {"grpo.beta": [0.1, 0.2], "x.y": [3]}
-    by_sections = read_weightings([str(sections)])
-    alone = written(tmp_path, "a: {}\nb: {exact: 1}\n")
-    assert by_sections == read_weightings([str(alone)])
-    assert by_sections["b"]["exact"] == 1 and by_sections["a"]["exact"] == 0
+    weightings = read_weightings([str(sections)])
+    assert weightings["b"]["exact"] == 1 and weightings["a"]["exact"] == 0
 
 
 @pytest.mark.parametrize(
     ("text", "weights"),
     [
-        ("weights: {exact: 1}", {"weights": {"exact": 1}}),  # a weighting that is called so
         ("weights: {a: {exact: 1}}", {"a": {"exact": 1}}),
         ("settings: {dpo.beta: [1]}", {}),
         ("", {}),
-        ("a:\nb: {exact: 1}", {"a": {}, "b": {"exact": 1}}),
-        ("dpo: {exact: 1}", {"dpo": {"exact": 1}}),  # the name of a weighting
+        ("weights:\n  a:\n  b: {exact: 1}", {"a": {}, "b": {"exact": 1}}),
     ],
 )
 def test_what_stands_in_it_says_which_kind_it_is(
@@ -51,9 +47,9 @@ def test_what_stands_in_it_says_which_kind_it_is(
         ("by: dpo\nwieghts: {}", "wieghts"),
         ("by: [", "invalid YAML"),
         ("- a\n", "A grid maps settings to lists"),
-        ("a: 3", "a: "),
+        ("a: {exact: 1}", "a"),
         ("weights: {a: {exact: 1}, b: 3}", "weights"),
-        ("a: {exact: fast}", "a"),
+        ("weights: {a: {exact: fast}}", "a"),
     ],
 )
 def test_a_mistake_names_the_file(tmp_path: Path, text: str, problem: str) -> None:

@@ -91,29 +91,6 @@ class JudgeRun(Struct, frozen=True, kw_only=True):
     completion_tokens: int
 
 
-class RetrievalLoss(Struct, frozen=True, kw_only=True):
-    """How many wrong steps are due to the retrieval of tools, and how many to the model's choice:
-    1 - a figure = the share lost to retrieval + the share lost to choosing, always. Over the
-    `steps` at which a call is expected, in records with the top `k` tools of the method `by`.
-
-    `retrieved`: the share of steps whose expected tools were all retrieved; `as_declared`: and with
-    the schemas that the record has. Tools that prep added for training were not retrieved, and are
-    on offer: they cost nothing.
-    """
-
-    k: int
-    by: str
-    steps: int
-    retrieved: Summary
-    as_declared: Summary
-    tool_selection_accuracy: Summary
-    tool_selection_accuracy_lost_to_retrieval: Summary
-    tool_selection_accuracy_lost_to_choosing: Summary
-    exact_call: Summary
-    exact_call_lost_to_retrieval: Summary
-    exact_call_lost_to_choosing: Summary
-
-
 class LearnedBefore(Struct, frozen=True):
     """How many records were measured, and by training stage how many of them it was trained on:
     None where its rows are not known any more. Stages that learned none are absent.
@@ -161,7 +138,7 @@ class Metrics(Struct, frozen=True, kw_only=True):
     bfcl: dict[str, Summary | None] | UnsetType = UNSET
     bfcl_is: str | UnsetType = UNSET
     bfcl_not_measured: list[str] | UnsetType = UNSET
-    retrieval: RetrievalLoss | UnsetType = UNSET
+    retrieval: dict[str, Summary | int | str] | UnsetType = UNSET
     judge: dict[str, Summary | None] | UnsetType = UNSET
     judge_is: JudgeRun | UnsetType = UNSET
     passes: dict[str, Summary] | UnsetType = UNSET

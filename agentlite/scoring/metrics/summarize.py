@@ -20,7 +20,6 @@ from agentlite.scoring.metrics.figures import (
     Comparison,
     Metrics,
     ModelDifference,
-    RetrievalLoss,
     SliceMetrics,
 )
 
@@ -119,8 +118,16 @@ def _names(metrics: Iterable[Mapping[str, float]]) -> list[str]:
 
 def retrieval_loss(
     predictions: Sequence[Prediction], records: Mapping[str, Record], seed: int
-) -> RetrievalLoss | None:
-    """None where no tools were retrieved for any step at which a call is expected."""
+) -> dict[str, Summary | int | str]:
+    """How many wrong steps are due to the retrieval of tools, and how many to the model's choice:
+    1 - a figure = the share lost to retrieval + the share lost to choosing, always. Over the
+    `steps` at which a call is expected, in records with the top `k` tools of the method `by`; {}
+    where there are none.
+
+    `retrieved`: the share of steps whose expected tools were all retrieved; `as_declared`: and with
+    the schemas that the record has. Tools that prep added for training were not retrieved, and are
+    on offer: they cost nothing.
+    """
     columns: dict[str, list[float]] = defaultdict(list)
     method: Mapping[str, Any] = {}
     for prediction in predictions:
@@ -140,10 +147,9 @@ def retrieval_loss(
             columns[f"{name}_lost_to_retrieval"].append(wrong * (not is_offered))
             columns[f"{name}_lost_to_choosing"].append(wrong * is_offered)
     if not columns:
-        return None
+        return {}
     shares = {name: summary([*map(float, values)], seed) for name, values in columns.items()}
-    steps = shares["retrieved"].count
-    return RetrievalLoss(k=method["k"], by=method["by"], steps=steps, **shares)
+    return {"k": method["k"], "by": method["by"], "steps": shares["retrieved"].count, **shares}
 
 
 def pass_hat(right: int, samples: int, k: int) -> float:

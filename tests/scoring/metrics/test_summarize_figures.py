@@ -65,19 +65,19 @@ def test_what_a_step_lost_is_retrievals_where_its_tool_is_not_on_offer_and_else_
     exact = [1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0]
     rows = [answered(one, exact_call=right) for one, right in zip(records, exact, strict=True)]
     found = retrieval_loss(rows, {one.id: one for one in records}, 0)
-    assert (found.k, found.by, found.steps) == (5, "bm25", 6)
-    assert found.retrieved.mean == pytest.approx(4 / 6)
-    assert found.as_declared.mean == pytest.approx(3 / 6)
-    assert found.exact_call.mean == pytest.approx(3 / 6)
-    assert found.exact_call_lost_to_retrieval.mean == pytest.approx(1 / 6)
-    assert found.exact_call_lost_to_choosing.mean == pytest.approx(2 / 6)
-    assert found.tool_selection_accuracy.mean == 1.0
-    assert retrieval_loss(rows[6:], {one.id: one for one in records}, 0) is None
+    assert (found["k"], found["by"], found["steps"]) == (5, "bm25", 6)
+    assert found["retrieved"].mean == pytest.approx(4 / 6)
+    assert found["as_declared"].mean == pytest.approx(3 / 6)
+    assert found["exact_call"].mean == pytest.approx(3 / 6)
+    assert found["exact_call_lost_to_retrieval"].mean == pytest.approx(1 / 6)
+    assert found["exact_call_lost_to_choosing"].mean == pytest.approx(2 / 6)
+    assert found["tool_selection_accuracy"].mean == 1.0
+    assert retrieval_loss(rows[6:], {one.id: one for one in records}, 0) == {}
     tools = [replace(row, metrics={**row.metrics, "tool_selection_accuracy": 0.0}) for row in rows]
     found = retrieval_loss([rows[0], *tools[1:5]], {one.id: one for one in records}, 0)
-    assert found.tool_selection_accuracy.mean == pytest.approx(1 / 5)
-    assert found.tool_selection_accuracy_lost_to_retrieval.mean == pytest.approx(1 / 5)
-    assert found.tool_selection_accuracy_lost_to_choosing.mean == pytest.approx(3 / 5)
+    assert found["tool_selection_accuracy"].mean == pytest.approx(1 / 5)
+    assert found["tool_selection_accuracy_lost_to_retrieval"].mean == pytest.approx(1 / 5)
+    assert found["tool_selection_accuracy_lost_to_choosing"].mean == pytest.approx(3 / 5)
 
 
 @pytest.mark.parametrize(
@@ -133,6 +133,6 @@ def test_a_step_has_its_tools_only_if_all_are_on_offer_and_the_schemas_of_others
     other = retrieved(1, other=["get_time"])
     rows = [answered(half, exact_call=0.0), answered(other)]
     found = retrieval_loss(rows, {one.id: one for one in (half, other)}, 0)
-    assert (found.retrieved.mean, found.as_declared.mean) == (0.5, 0.5)
-    assert found.exact_call_lost_to_retrieval.mean == 0.5
-    assert found.exact_call_lost_to_choosing.mean == 0.0
+    assert (found["retrieved"].mean, found["as_declared"].mean) == (0.5, 0.5)
+    assert found["exact_call_lost_to_retrieval"].mean == 0.5
+    assert found["exact_call_lost_to_choosing"].mean == 0.0
