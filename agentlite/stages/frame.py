@@ -35,6 +35,7 @@ def run_stage(
     next_command: str | Callable[[Figures], str],
     before_work: Callable[[], None] = lambda: None,
     is_open: Callable[[Figures], bool] = lambda _: False,
+    again: bool = False,
     keep: Sequence[str] = (),
     forget: Sequence[str] = (),
 ) -> Result:
@@ -42,7 +43,8 @@ def run_stage(
 
     A dry run ends where `work` yields. `next_command`: "" for none, or made from the figures.
     `before_work` refuses what needs a library, before the folder is opened. `is_open`: whether the
-    figures of a finished stage say that something is left to do after all. `keep`: patterns of
+    figures of a finished stage say that something is left to do after all. `again`: the work is
+    done also where the folder is up to date, and may find nothing new. `keep`: patterns of
     files for which a folder is kept after a mistake of the user; without one, the corrected command
     starts over and needs no --force. `forget`: files that nothing needs once the stage is finished.
     """
@@ -62,8 +64,7 @@ def run_stage(
     ):
         if stage.status == "done" and is_open(stage.done.figures):
             stage.reopen()
-            stage.outcome = "done"
-        if stage.status != "done":
+        if stage.status != "done" or again:
             try:
                 next(work)
                 files, made = go_on(work, stage)

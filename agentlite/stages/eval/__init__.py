@@ -1,5 +1,6 @@
 """models + recorded dialogs, or an environment -> answers, metrics of each, and a comparison."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,23 +11,30 @@ from msgspec.structs import replace
 from agentlite.config.settings import EvalSettings, default
 from agentlite.core import console
 from agentlite.core.errors import UserError
+from agentlite.core.row_files import write_json
 from agentlite.report import write_report
 from agentlite.report.headline import headline
 from agentlite.scoring.metrics.figures import (
     HEADLINE,
+    ModelDifference,
     as_printed,
     failures,
     figure_name,
     means,
     parse_gate,
+    read_metrics,
 )
+from agentlite.scoring.metrics.summarize import Scores, compare
 from agentlite.scoring.rewards.user_functions import UserFunctions
-from agentlite.stages.eval.evaluation import EvaluatedModel, Evaluation
 from agentlite.stages.eval.live import LiveEvaluation
 from agentlite.stages.eval.recorded import RecordedEvaluation
 from agentlite.stages.eval.side_by_side import compare_ratings, score_kagent
+from agentlite.stages.frame import run_stage
 from agentlite.workspace import stage_folder
+from agentlite.workspace.digests import file_digest
 from agentlite.workspace.stage_folder import Result, RunTarget, longer_rows
+
+Evaluation = LiveEvaluation | RecordedEvaluation
 
 
 def inherit(settings: EvalSettings, run: Path) -> dict[str, tuple[object, str]]:
@@ -53,52 +61,51 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
             return compare_ratings(settings, gate)
         if settings.kagent:
             return score_kagent(settings, gate)
-    with (
-        console.stdout_to_stderr(),
-        UserFunctions(
-            settings.rewards, settings.reward_seconds, settings.reward_memory
-        ) as user_functions,
-    ):
+    functions = UserFunctions(settings.rewards, settings.reward_seconds, settings.reward_memory)
+    with console.stdout_to_stderr(), functions as user_functions:
         evaluation: Evaluation
         if settings.env:
             evaluation = LiveEvaluation(settings, target, user_functions)
         else:
             evaluation = RecordedEvaluation(settings, target)
+        results = {
+            name: run_stage(
+                model.plan,
+                model.target,
+                evaluation.work(name),
+                next_command="",
+                again=True,
+                keep=["*.jsonl"],
+            )
+            for name, model in evaluation.models.items()
+        }
+        base = target._replace(inside=evaluation.inside).folder
         if target.dry_run:
-            return _dry_run(evaluation, target)
-        models = {}
-        for name, plan in evaluation.plans.items():
-            folder = evaluation.folder(name)
-            with stage_folder.open_stage(
-                folder, plan, force=target.force, typed=target.typed("eval")
-            ) as stage:
-                metrics, scores = evaluation.measure(name, stage)
-                models[name] = EvaluatedModel(
-                    folder, metrics, scores, stage.outcome, stage.done.seconds
-                )
-        evaluation.conclude(models)
+            figures = {name: result.figures for name, result in results.items()}
+            return Result("eval", "dry run", str(base), figures, [], 0.0)
+        evaluation.conclude()
         with (
             console.waiting("eval: comparing the models, writing the report"),
             stage_folder.in_turn(target.run),
         ):
-            comparison = evaluation.compare(models, settings.seed)
+            differences = _compare(evaluation, base, settings.seed)
             write_report(target.run)
-    *_, last = models.values()  # the gate is for the last model
-    folders = [model.folder.relative_to(target.folder) for model in models.values()]
+    folders = {name: Path(result.folder) for name, result in results.items()}
+    metrics = {name: read_metrics(folder / "metrics.json") for name, folder in folders.items()}
+    *_, last = metrics.values()  # the gate is for the last model
+    is_done = any(result.status == "done" for result in results.values())
     return Result(
         command="eval",
-        status="done" if any(model.status == "done" for model in models.values()) else "up to date",
+        status="done" if is_done else "up to date",
         folder=str(target.folder),
-        figures={
-            name: as_printed(model.metrics, settings.metrics) for name, model in models.items()
-        },
-        outputs=[str(folder / "metrics.json") for folder in folders],
-        seconds=round(sum(model.seconds for model in models.values()), 1),
+        figures={name: as_printed(one, settings.metrics) for name, one in metrics.items()},
+        outputs=[f"{one.relative_to(target.folder)}/metrics.json" for one in folders.values()],
+        seconds=round(sum(result.seconds for result in results.values()), 1),
         next=target.next("agentlite report"),
-        failed=failures(gate, means(last.metrics)),
+        failed=failures(gate, means(last)),
         sentences=headline(
-            {model.folder.name: msgspec.to_builtins(model.metrics) for model in models.values()},
-            msgspec.to_builtins(comparison.differences) if comparison else [],
+            {folders[name].name: msgspec.to_builtins(one) for name, one in metrics.items()},
+            msgspec.to_builtins(differences),
         ),
     )
 
@@ -109,6 +116,30 @@ def key_figure(figures: Mapping[str, Any]) -> str:
         for name, words in HEADLINE.items()
         if name in figures
     )
+
+
+def _compare(evaluation: Evaluation, base: Path, seed: int) -> list[ModelDifference]:
+    """Writes compare.json: these models and those that were evaluated before, as far as they have
+    answered all that these have, in the order they first came in. One alone has none beside it.
+    """
+    models = evaluation.models.items()
+    now = {model.target.folder.name: evaluation.scores[name] for name, model in models}
+    asked = set().union(*now.values())
+    by_model: dict[str, Scores] = {}
+    for stored in map(stage_folder.read, stage_folder.stages_in(base)):
+        if stored.folder.name not in now and stored.done and not stored.changed():
+            scores = evaluation.scores_of(stored)
+            by_model |= {stored.folder.name: scores} if asked <= scores.keys() else {}
+    by_model |= now
+    if len(by_model) < 2:
+        return []
+    path = base / "compare.json"
+    before = json.loads(path.read_bytes())["models"] if path.exists() else []
+    order = sorted(by_model, key=lambda name: before.index(name) if name in before else len(before))
+    comparison = compare({name: by_model[name] for name in order}, seed)
+    digests = {name: file_digest(base / name / evaluation.scored) for name in order}
+    write_json(path, replace(comparison, predictions=digests))
+    return comparison.differences
 
 
 def _with_figures(settings: EvalSettings) -> EvalSettings:
@@ -122,13 +153,3 @@ def _with_figures(settings: EvalSettings) -> EvalSettings:
         )
     names = tuple(figure_name(name, "--metrics") for name in settings.metrics)
     return replace(settings, metrics=names)
-
-
-def _dry_run(evaluation: Evaluation, target: RunTarget) -> Result:
-    """How much each model would still be asked, and the memory that it takes."""
-    figures = {}
-    for name, plan in evaluation.plans.items():
-        if not target.force:
-            stage_folder.status_for(evaluation.folder(name), plan)
-        figures[name] = evaluation.missing(name, target.force)
-    return Result("eval", "dry run", str(evaluation.base), figures, [], 0.0)

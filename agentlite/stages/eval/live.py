@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -23,19 +23,15 @@ from agentlite.environments.trajectories import (
 )
 from agentlite.scoring.metrics.confidence import summary
 from agentlite.scoring.metrics.dialogs import Dialog
-from agentlite.scoring.metrics.figures import (
-    DONE,
-    ENDINGS,
-    Metrics,
-    read_metrics,
-)
+from agentlite.scoring.metrics.figures import DONE, ENDINGS, Metrics
 from agentlite.scoring.metrics.summarize import Scores, by_slice, passes, summaries
 from agentlite.scoring.rewards import Component
 from agentlite.scoring.rewards.scorer import Tally
 from agentlite.stages.agent import Agent, act, find_acting, prepare, rollout_settings
-from agentlite.stages.eval.evaluation import Evaluation, slug
+from agentlite.stages.eval.subjects import slug
+from agentlite.stages.frame import Work
 from agentlite.workspace import stage_folder
-from agentlite.workspace.stage_folder import Plan, RunTarget, StageFolder
+from agentlite.workspace.stage_folder import Plan, RunTarget, StoredStage
 
 SAMPLES = "samples.jsonl"
 LONGEST_NAME = 100  # characters of a folder's
@@ -45,19 +41,22 @@ OF_THE_SAMPLES = ("limit", "num_samples", "temperature")  # no part of the plan
 MEASURED = ("tool_errors", "repeated_calls", "timeout", "extra_calls", "progress")
 OF_CALLS = ("tool_errors", "repeated_calls")  # shares, of a rollout with a call
 # with the files of the environment they say in which worlds a model acts
-OF_A_WORLD = (
-    "env",
-    "split",
-    "extra_tools",
-    "max_turns",
-)
+OF_A_WORLD = ("env", "split", "extra_tools", "max_turns")
 # options of evaluations on recorded dialogs
 OF_RECORDS = ("predictions", "retrieve", "protocol", "general", "judge", "sheet", "kagent")
 
 
-class LiveEvaluation(Evaluation):
+class ActingModel(NamedTuple):
+    """A model to evaluate, with its plan and place."""
+
+    agent: Agent
+    plan: Plan
+    target: RunTarget
+
+
+class LiveEvaluation:
     """Lets each model act once in every task of the split, greedily, and `num_samples` times more
-    for pass^k.
+    for pass^k. Its parts are those of RecordedEvaluation.
     """
 
     scored = TRAJECTORIES
@@ -74,25 +73,23 @@ class LiveEvaluation(Evaluation):
         self.settings = settings
         # bfcl:multi_turn_base -> bfcl-multi_turn_base; worlds/shop.py:Shop -> shop.py-Shop
         env = settings.env if settings.env.startswith("mcp:") else Path(settings.env).name
-        self.base = target.folder / slug(env)[:LONGEST_NAME]
-        self.agents = {}
+        self.inside = slug(env)[:LONGEST_NAME]
+        self.scores: dict[str, Scores] = {}
+        self.models = {}
         for name in dict.fromkeys(settings.model or (TRAINED,)):
             own = rollout_settings(settings, model=name, num_samples=1, temperature=0.0)
-            begun = target._replace(out=f"{target.out}/{self.base.name}/{slug(name)}").begun
-            self.agents[name] = prepare(own, find_acting(own, target.run, begun), target.run)
-        self.plans = {name: _plan(agent) for name, agent in self.agents.items()}
-        tasks = next(iter(self.agents.values())).tasks  # all models have the same
-        self.scorer = RolloutScorer(tasks, user_functions)
+            place = target._replace(inside=f"{self.inside}/{slug(name)}")
+            agent = prepare(own, find_acting(own, target.run, place.begun), target.run)
+            self.models[name] = ActingModel(agent, _plan(agent), place)
+        self.scorer = RolloutScorer(agent.tasks, user_functions)  # all models have the same tasks
 
-    def missing(self, name: str, force: bool) -> dict[str, Any]:
-        tasks = self.agents[name].tasks
-        path = self.folder(name) / TRAJECTORIES
-        known = set() if force else {rollout.key for rollout in read_trajectories(path)}
-        missing = sum((task.id, 0) not in known for task in tasks)
-        return {"tasks": len(tasks), "missing": missing}
-
-    def measure(self, name: str, stage: StageFolder) -> tuple[Metrics, Scores]:
-        settings, agent, folder = self.settings, self.agents[name], stage.folder
+    def work(self, name: str) -> Work:
+        settings, (agent, _, target) = self.settings, self.models[name]
+        stored = () if target.force else read_trajectories(target.folder / TRAJECTORIES)
+        known = {rollout.key for rollout in stored}
+        missing = sum((task.id, 0) not in known for task in agent.tasks)
+        stage = yield {"tasks": len(agent.tasks), "missing": missing}
+        folder = stage.folder
         done = act(agent, stage, f"eval {name}")
         sampled: list[Trajectory] = []
         if count := settings.num_samples:
@@ -110,29 +107,34 @@ class LiveEvaluation(Evaluation):
             scored.append(score)
         tally.refuse()
         metrics = live_metrics(done, scored, sampled, settings)
-        path = folder / "metrics.json"
-        if stage.status != "done" or read_metrics(path) != metrics:
-            stage.outcome = "done"
-            write_json(path, metrics)
-            outputs = [TRAJECTORIES, path.name, *([SAMPLES] if sampled else [])]
-            means = {name: figure.mean for name, figure in metrics.metrics.items() if figure}
-            stage.finish(outputs, {"tasks": len(done), **means})
-        both = zip(done, scored, strict=True)
-        scores = {Step(rollout.task, rollout.sample): score.metrics for rollout, score in both}
-        return metrics, scores
+        write_json(folder / "metrics.json", metrics)
+        self.scores[name] = {
+            Step(rollout.task, rollout.sample): score.metrics
+            for rollout, score in zip(done, scored, strict=True)
+        }
+        means = {name: figure.mean for name, figure in metrics.metrics.items() if figure}
+        outputs = [TRAJECTORIES, "metrics.json", *([SAMPLES] if sampled else [])]
+        return outputs, {"tasks": len(done), **means}
 
-    def is_alike(self, plan: Plan) -> bool:
-        """Whether it acted in the same worlds."""
-        first = next(iter(self.plans.values()))
-        return all(
-            plan.inputs.get(name) == first.inputs.get(name) for name in ("env", "tasks")
-        ) and all(plan.settings.get(name) == first.settings.get(name) for name in OF_A_WORLD)
-
-    def read_scores(self, folder: Path) -> Scores:
+    def scores_of(self, stored: StoredStage) -> Scores:
+        """Of a model that was evaluated before; {} if it acted in other worlds."""
+        first, plan = next(iter(self.models.values())).plan, stored.plan
+        if plan is None or any(
+            mine.get(name) != other.get(name)
+            for mine, other, names in (
+                (first.inputs, plan.inputs, ("env", "tasks")),
+                (first.settings, plan.settings, OF_A_WORLD),
+            )
+            for name in names
+        ):
+            return {}
         return {
             Step(rollout.task, rollout.sample): score_rollout(rollout, self.scorer)[0].metrics
-            for rollout in read_trajectories(folder / TRAJECTORIES)
+            for rollout in read_trajectories(stored.folder / TRAJECTORIES)
         }
+
+    def conclude(self) -> None:
+        """Nothing is left to say."""
 
 
 def _plan(agent: Agent) -> Plan:

@@ -21,7 +21,7 @@ from agentlite.rendering import mixture_of
 from agentlite.rendering import prompts as prompts_of
 from agentlite.scoring.judge.human_ratings import write_sheets
 from agentlite.scoring.metrics.dialogs import dialogs
-from agentlite.scoring.metrics.figures import LearnedBefore, Metrics, read_metrics
+from agentlite.scoring.metrics.figures import LearnedBefore, read_metrics
 from agentlite.scoring.metrics.general_talk import IdentityAnswer, self_cognition
 from agentlite.scoring.metrics.step_metrics import UNANSWERED
 from agentlite.scoring.metrics.summarize import Scores, figures, scores
@@ -34,7 +34,6 @@ from agentlite.scoring.predictions import (
 )
 from agentlite.stages.eval.ask import ANSWERS, answered_steps, ask
 from agentlite.stages.eval.contamination import learned_before
-from agentlite.stages.eval.evaluation import EvaluatedModel, Evaluation
 from agentlite.stages.eval.probes import (
     SAMPLES,
     forgetting_metrics,
@@ -52,14 +51,19 @@ from agentlite.stages.eval.subjects import (
     load_data,
     with_retrieved_tools,
 )
+from agentlite.stages.frame import Figures, Files, Work
 from agentlite.workspace.model_source import load_template
-from agentlite.workspace.stage_folder import Plan, RunTarget, StageFolder
+from agentlite.workspace.stage_folder import RunTarget, StageFolder, StoredStage
 
 COGNITION = "self_cognition.jsonl"
 
 
-class RecordedEvaluation(Evaluation):
-    """Models at the steps of a split of prep, and files of what other systems answered there."""
+class RecordedEvaluation:
+    """Models at the steps of a split of prep, and files of what other systems answered there.
+
+    `inside`: the folder of their folders; `scored`: the file of a model with each of its answers;
+    `scores`: of those whose work is done.
+    """
 
     scored = "predictions.jsonl"
 
@@ -73,39 +77,38 @@ class RecordedEvaluation(Evaluation):
             data = with_retrieved_tools(settings, data, target.run)
         else:
             settings = replace(settings, retrieve_by=default("eval", "retrieve_by"))
-        self.settings, self.data, self.run = settings, data, target.run
-        self.base = target.folder / data_folder(settings)
-        base = target._replace(out=f"{target.out}/{self.base.name}")
-        subjects = find_subjects(settings, data, target.run, base)
-        self.subjects = {subject.name: subject for subject in subjects}
-        self.plans = {subject.name: subject.plan for subject in subjects}
+        self.settings, self.data, self.inside = settings, data, data_folder(settings)
+        self.models = {subject.name: subject for subject in find_subjects(settings, data, target)}
+        self.scores: dict[str, Scores] = {}
+        self.target = target
         self.identity = identity_of(settings, data.prep.settings)
         self.about_itself = identity_records(self.identity) if self.identity else []
         if target.dry_run:
             return
         if settings.sheet:
             refuse_unwritable(Path(settings.sheet).parent)
-        for subject in subjects:
-            is_there = not target.force and (self.folder(subject.name) / ANSWERS).exists()
+        for subject in self.models.values():
+            is_there = not target.force and (subject.target.folder / ANSWERS).exists()
             if subject.is_local and not is_there:
                 check_libraries(settings.engine)
 
     @cached_property
     def learned(self) -> dict[str, LearnedBefore]:
-        return learned_before(self.subjects.values(), self.data.records, self.run)
+        return learned_before(self.models.values(), self.data.records, self.target.run)
 
-    def missing(self, name: str, force: bool) -> dict[str, Any]:
-        subject = self.subjects[name]
+    def _missing(self, subject: EvalSubject) -> Figures:
+        """What a model would still be asked, and the memory that it takes."""
         about_itself = self.about_itself if subject.source else []
         steps = {
             Step(record.id, turn)
             for record in (*self.data.records, *about_itself)
             for turn in record.prompted_turns
         }
-        known = set() if force else answered_steps(self.folder(name), self.settings.unanswered)
+        folder, is_new = subject.target.folder, self.target.force
+        known = set() if is_new else answered_steps(folder, self.settings.unanswered)
         memory = {}
         if subject.source and subject.is_local:
-            longest = data_of(self.settings, self.run).longest
+            longest = data_of(self.settings, self.target.run).longest
             memory = dry_run_memory("eval", self.settings, subject.source.base, longest)
         return {
             "prompts": len(steps),
@@ -113,9 +116,10 @@ class RecordedEvaluation(Evaluation):
             "memory_gib": memory,
         }
 
-    def measure(self, name: str, stage: StageFolder) -> tuple[Metrics, Scores]:
-        settings, data, subject = self.settings, self.data, self.subjects[name]
-        # ask, read and score
+    def work(self, name: str) -> Work:
+        """Asks what was not asked yet, reads and scores every answer, and summarizes."""
+        settings, data, subject = self.settings, self.data, self.models[name]
+        stage = yield self._missing(subject) if self.target.dry_run else {}
         source, about_itself = subject.source, list[IdentityAnswer]()
         template = load_template((source or data.model).base)
         mixture = mixture_of(data.protocol, template)
@@ -151,7 +155,7 @@ class RecordedEvaluation(Evaluation):
             **judged(settings, predictions, data.every, stage),
         }
         if source:
-            first = next(one.source for one in self.subjects.values() if one.source)
+            first = next(one.source for one in self.models.values() if one.source)
             samples = stage.folder / SAMPLES
             extra |= pass_metrics(settings, source, name, prompts, protocols, samples)
             extra |= forgetting_metrics(settings, first, source, mixture)
@@ -167,19 +171,19 @@ class RecordedEvaluation(Evaluation):
         about_itself: Sequence[IdentityAnswer],
         extra: Mapping[str, Any],
         stage: StageFolder,
-    ) -> tuple[Metrics, Scores]:
+    ) -> tuple[Files, Figures]:
         """The figures; of predictions that were measured before as they are now, those of then."""
         folder, every, seed = stage.folder, self.data.every, self.settings.seed
         whole = dialogs(predictions, every)
+        self.scores[subject.name] = scores(predictions, whole)
         scored = digest(plain([seed, *map(to_prediction_row, predictions)]))
         key = f"{len(predictions)} {scored}"
         is_measured = stage.status == "done" and stage.done.figures.get("steps") == key
         earlier = read_metrics(folder / "metrics.json") if is_measured else None
-        if earlier and (metrics := replace(earlier, **extra)) == earlier:
-            return metrics, scores(predictions, whole)
-        stage.outcome = "done"
         with console.waiting(f"eval: scoring {len(predictions)} answers of {subject.name}"):
             metrics = replace(earlier or figures(predictions, whole, every, seed), **extra)
+        if metrics == earlier:
+            return stage.done.outputs, stage.done.figures
         rows: dict[str, Iterable[Row]] = {
             self.scored: map(to_prediction_row, predictions),
             "dialogs.jsonl": (dialog._asdict() for dialog in whole),
@@ -198,23 +202,22 @@ class RecordedEvaluation(Evaluation):
         outputs = [*([ANSWERS] if subject.source else []), *rows, "metrics.json"]
         if not about_itself and (folder / COGNITION).exists():  # of an earlier run, as its figures
             outputs.append(COGNITION)
-        stage.finish(outputs, {"steps": key, "prompt_set": prompt_set, **means})
-        return metrics, scores(predictions, whole)
+        return outputs, {"steps": key, "prompt_set": prompt_set, **means}
 
-    def is_alike(self, plan: Plan) -> bool:
-        return plan.inputs.get("data") == self.data.digest
+    def scores_of(self, stored: StoredStage) -> Scores:
+        """Of a model that was evaluated before; {} if it was asked something else."""
+        is_alike = stored.plan and stored.plan.inputs.get("data") == self.data.digest
+        return read_scores(stored.folder) if is_alike else {}
 
-    def read_scores(self, folder: Path) -> Scores:
-        return read_scores(folder)
-
-    def conclude(self, models: Mapping[str, EvaluatedModel]) -> None:
+    def conclude(self) -> None:
+        """Says and writes what can only be told when all models are evaluated."""
         for name, learned in self.learned.items():
             for sentence in learned.sentences(name):
                 console.notice(f"eval: {sentence.rstrip('.')}")
         if sheet := self.settings.sheet:
             by_model = {
-                name: list(read_predictions(model.folder / self.scored))
-                for name, model in models.items()
+                name: list(read_predictions(model.target.folder / self.scored))
+                for name, model in self.models.items()
             }
             write_sheets(by_model, self.data.every, Path(sheet), self.settings.seed)
 

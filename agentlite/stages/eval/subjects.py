@@ -1,5 +1,6 @@
 """What eval evaluates: the records to ask, and each model or file of answers with its plan."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +19,6 @@ from agentlite.engine import load_libraries
 from agentlite.engine.remote import served
 from agentlite.rendering import choose
 from agentlite.scoring.predictions import ExternalAnswer
-from agentlite.stages.eval.evaluation import slug
 from agentlite.stages.eval.predictions_file import read_predictions_file
 from agentlite.stages.tool_retrieval import digest_of, offers
 from agentlite.workspace import stage_folder
@@ -58,10 +58,11 @@ class EvalData(NamedTuple):
 
 
 class EvalSubject(NamedTuple):
-    """A model to evaluate, or a file of what another system answered; with its plan."""
+    """A model to evaluate, or a file of what another system answered; with its plan and place."""
 
     name: str
     plan: Plan
+    target: RunTarget
     source: Source | None = None
     file: str = ""
     answers: Mapping[Step, ExternalAnswer] = {}
@@ -125,12 +126,11 @@ def with_retrieved_tools(settings: EvalSettings, data: EvalData, run: Path) -> E
     )
 
 
-def find_subjects(
-    settings: EvalSettings, data: EvalData, run: Path, base: RunTarget
-) -> list[EvalSubject]:
+def find_subjects(settings: EvalSettings, data: EvalData, target: RunTarget) -> list[EvalSubject]:
     """The files of --predictions, then the models. A plan holds only what changes an answer: other
-    steps may be asked later. `base`: the folder of their folders.
+    steps may be asked later.
     """
+    run, inside = target.run, data_folder(settings)
     own, versions = resolve.plain_settings(settings), stage_folder.versions()
     planned = {key: own[key] for key in OF_THE_ANSWER} | {"protocol": data.protocol}
     of_model = {key: own[key] for key in OF_A_MODEL}
@@ -146,7 +146,8 @@ def find_subjects(
             )
         inputs = {"data": data.digest, "predictions": file_digest(path)}
         plan = Plan("eval", planned, inputs, versions)
-        subjects.append(EvalSubject(path.stem, plan, file=file, answers=answers))
+        place = target._replace(inside=f"{inside}/{slug(path.stem)}")
+        subjects.append(EvalSubject(path.stem, plan, place, file=file, answers=answers))
     names = settings.model or (() if settings.predictions else (TRAINED,))
     if not settings.endpoint and not (run / "base").exists():  # the model that prep was run for
         names = tuple(
@@ -156,12 +157,14 @@ def find_subjects(
         if settings.endpoint:
             source = served(name, settings, data.model)
         else:
-            begun = base._replace(out=f"{base.out}/{slug(name)}").begun
+            begun = target._replace(inside=f"{inside}/{slug(name)}").begun
             source = find_checkpoint(name, run) or find_model(name, run, begun)
         changed = {**planned, **of_model, "model": source.name}
         plan = Plan("eval", changed, {"data": data.digest, "model": source.digest}, versions)
-        subjects.append(EvalSubject(source.name if source.endpoints else name, plan, source))
-    folders = [slug(subject.name) for subject in subjects]
+        name = source.name if source.endpoints else name
+        place = target._replace(inside=f"{inside}/{slug(name)}")
+        subjects.append(EvalSubject(name, plan, place, source))
+    folders = [subject.target.folder.name for subject in subjects]
     if len(set(folders)) < len(folders):
         raise UserError(
             f"two models share the folder {max(folders, key=folders.count)}.",
@@ -182,3 +185,8 @@ def data_folder(settings: EvalSettings) -> str:
     if settings.protocol:
         name += f"-in-{slug(settings.protocol)[:LONGEST_PROTOCOLS]}"
     return slug(name)
+
+
+def slug(name: str) -> str:
+    """A name as a folder: `Qwen/Qwen2.5-1.5B` -> `Qwen-Qwen2.5-1.5B`."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "model"

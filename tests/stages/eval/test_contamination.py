@@ -22,7 +22,7 @@ from agentlite.stages.eval.contamination import learned_before
 from agentlite.stages.eval.subjects import EvalSubject
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import Source
-from agentlite.workspace.stage_folder import Plan
+from agentlite.workspace.stage_folder import Plan, RunTarget
 
 
 def record(city: str, question: str = "Is it going to rain in {} today?") -> Record:
@@ -54,8 +54,12 @@ def trained(
 
 
 def found(run: Path, *names: str) -> dict[str, LearnedBefore]:
-    source = Source("", "base", None, "")
-    subjects = [EvalSubject(name, Plan("eval", {}, {}), source) for name in names]
+    plan, target, source = (
+        Plan("eval", {}, {}),
+        RunTarget(run, "eval"),
+        Source("", "base", None, ""),
+    )
+    subjects = [EvalSubject(name, plan, target, source) for name in names]
     return learned_before(subjects, ASKED, run)
 
 

@@ -20,8 +20,8 @@ from agentlite.core.row_files import read_rows
 from agentlite.scoring.metrics.general_talk import GeneralResults, forgetting, is_right
 from agentlite.scoring.metrics.summarize import pass_hat
 from agentlite.stages.eval import probes
-from agentlite.stages.eval.evaluation import slug
 from agentlite.stages.eval.probes import QUESTIONS_ZH
+from agentlite.stages.eval.subjects import slug
 
 
 @given(st.integers(1, 8), st.data())
