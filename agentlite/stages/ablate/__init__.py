@@ -61,47 +61,10 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
     )
     # the cells stand in the figures, not in the plan, so that a grid can grow
     grid = digest(plain([[cell.name, cell.sets] for cell in cells]))
-
-    def work() -> Work:
-        stage = yield {
-            "by": ablation.by,
-            "candidates": settings.candidates or ("sampled once" * ablation.is_paired or "none"),
-            "cells": {cell.name: cell.differs for cell in cells},
-        }
-        scores: dict[str, Scores] = {}
-        with note_signals() as caught:
-            journal = CommandJournal(stage.folder, caught, retry=settings.retry)
-            chains = [once[:1], *(cell.commands for cell in cells)]
-            left = {one.folder for chain in chains for one in chain[len(journal.ended(chain)) :]}
-            stage.expect(JOURNAL, len(journal.rows) + len(left))
-            for command in once:
-                _run_shared(journal, command)
-            start = Cell(f"{ablation.model} (start)", "the model that the cells start from", {}, {})
-            asked = ablation.path_to(ablation.model)
-            first = _evaluated(start, stage.folder / once[0].folder, asked, scores)
-            metric = settings.metric
-            if is_live:  # the score that says whether a task is done, where no other is named
-                known = sorted(set().union(*scores[start.name].values()))
-                if metric == default("ablate", "metric"):
-                    metric = next((name for name in DONE if name in known), metric)
-                _refuse_unknown(metric, known)
-            rows = []
-            for number, cell in enumerate(cells, 1):
-                console.notice(f"ablate: cell {number} of {len(cells)}, {cell.name}")
-                rows.append(_run_cell(ablation, journal, cell, scores))
-            if caught:
-                raise Stopped(caught[0])
-        table = ablation_table(
-            ablation.by, settings.split, metric, first, rows, scores, settings.seed
-        )
-        write_json(stage.folder / TABLE, table)
-        write_json(stage.folder / COSTS, journal.costs({cell.name: cell.home for cell in cells}))
-        return [TABLE, COSTS], {**_figures(table, rows), "grid": grid}
-
     result = run_stage(
         plan,
         target,
-        work(),
+        _work(settings, ablation, once, cells, grid),
         next_command="agentlite report",
         is_open=lambda done: done["grid"] != grid or bool(settings.retry and done["failed"]),
         keep=["*/*"],  # whatever a command has begun
@@ -120,6 +83,55 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
         outputs=[TABLE, COSTS, JOURNAL],
         sentences=table["verdict"],
     )
+
+
+def _work(
+    settings: AblateSettings,
+    ablation: Ablation,
+    once: Sequence[CellCommand],
+    cells: Sequence[Cell],
+    grid: str,
+) -> Work:
+    """Runs what all cells need, then cell by cell what is not done, and compares all. `once`: what
+    they need, the evaluation of the model that they start from first.
+    """
+    stage = yield {
+        "by": ablation.by,
+        "candidates": settings.candidates or ("sampled once" * ablation.is_paired or "none"),
+        "cells": {cell.name: cell.differs for cell in cells},
+    }
+    scores: dict[str, Scores] = {}
+    with note_signals() as caught:
+        journal = CommandJournal(stage.folder, caught, retry=settings.retry)
+        chains = [once[:1], *(cell.commands for cell in cells)]
+        left = {one.folder for chain in chains for one in chain[len(journal.ended(chain)) :]}
+        stage.expect(JOURNAL, len(journal.rows) + len(left))
+        for command in once:
+            _run_shared(journal, command)
+        start = Cell(f"{ablation.model} (start)", "the model that the cells start from", {}, {})
+        asked = ablation.path_to(ablation.model)
+        first = _evaluated(start, stage.folder / once[0].folder, asked, scores)
+        metric = settings.metric
+        if ablation.acts("eval"):
+            metric = _of_the_world(metric, sorted(set().union(*scores[start.name].values())))
+        rows = []
+        for number, cell in enumerate(cells, 1):
+            console.notice(f"ablate: cell {number} of {len(cells)}, {cell.name}")
+            rows.append(_run_cell(ablation, journal, cell, scores))
+        if caught:
+            raise Stopped(caught[0])
+    table = ablation_table(ablation.by, settings.split, metric, first, rows, scores, settings.seed)
+    write_json(stage.folder / TABLE, table)
+    write_json(stage.folder / COSTS, journal.costs({cell.name: cell.home for cell in cells}))
+    return [TABLE, COSTS], {**_figures(table, rows), "grid": grid}
+
+
+def _of_the_world(metric: str, known: Sequence[str]) -> str:
+    """The score that says whether a task is done, where no other is named."""
+    if metric == default("ablate", "metric"):
+        metric = next((name for name in DONE if name in known), metric)
+    _refuse_unknown(metric, known)
+    return metric
 
 
 def _refuse_unknown(metric: str, metrics: Sequence[str]) -> None:
