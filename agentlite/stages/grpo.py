@@ -46,22 +46,20 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
 def train(settings: GrpoSettings, sampling: Sampling, functions: UserFunctions) -> Training:
     """Reads the prompts or tasks, and yields what is known of the steps; then trains."""
     with functions as user_functions:
-        sampling.read(user_functions)
+        known, longest = sampling.read(user_functions)
         plan = grpo.schedule(settings, sampling.count)
         forecast = {
             sampling.unit: sampling.count,
             "steps": plan.steps,
             sampling.sampled: plan.rows,
-            **sampling.left_out,
-            **sampling.longest,
+            **known,
         }
-        folder = yield forecast, sampling.longest_row
+        folder = yield forecast, longest
         console.notice(f"grpo: {sampling.count} {sampling.what}, groups of {settings.group_size}")
         make_trainer = ppo.make_trainer if settings.advantage == "value" else None
         with sampling:
             figures = grpo.train(sampling.source, settings, folder, sampling.task, make_trainer)
-        figures = {**figures, **sampling.figures(), **sampling.left_out}
-        return {sampling.unit: sampling.count, **figures}
+        return {sampling.unit: sampling.count, **figures, **sampling.figures()}
 
 
 def key_figure(figures: Mapping[str, object]) -> str:

@@ -1,6 +1,6 @@
 """GRPO on recorded prompts: rollouts.jsonl, with every answer and its score; which prompts rest."""
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
 
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from agentlite.config.settings import GrpoSettings
 from agentlite.core.errors import UserError
-from agentlite.core.records import Candidate, Score, Step, TrainedAnswer, to_row
+from agentlite.core.records import Candidate, Score, TrainedAnswer, to_row
 from agentlite.core.row_files import Appender, write_rows
 from agentlite.data.curation.mix import sample
 from agentlite.data.prompt_records import find_prompts
@@ -41,9 +41,10 @@ HOW_TO_GO_ON = (
 class PromptSampling:
     """The prompts of a prep, whose answers are sampled, scored, and kept in rollouts.jsonl.
 
-    `read` finds the prompts and what scores answers to them; entered, it holds the log open: the
-    gold answers, and every answer of the training. `unit`, `sampled`: the names of their numbers in
-    the figures; `what`: of the prompts in a notice.
+    `read` finds the prompts and what scores answers to them, and returns what a dry run says and
+    the tokens of the longest row; entered, it holds the log open: the gold answers, and every
+    answer of the training. `unit`, `sampled`: the names of their numbers in the figures; `what`: of
+    the prompts in a notice.
     """
 
     unit, sampled, what = "prompts", "answers", "prompts"
@@ -60,7 +61,7 @@ class PromptSampling:
         self.halt: list[Exception] = []
         self.tally = Tally(settings.max_failures, self.folder, HOW_TO_GO_ON)
 
-    def read(self, functions: Mapping[str, Component]) -> None:
+    def read(self, functions: Mapping[str, Component]) -> tuple[Figures, int]:
         """Raises UserError also where the weights need gold that is not there."""
         settings, location = self.settings, self.prepared.location
         prompted = [record for record in self.prepared.records() if record.prompted_turns]
@@ -69,10 +70,9 @@ class PromptSampling:
         template = load_template(self.source.base)
         mixture = mixture_of(self.protocol, template)
         room = settings.max_length - settings.max_new_tokens
-        self.prompts, too_long = fitting_prompts("grpo", sampled, mixture, template, room, location)
-        longest = max(len(prompt.ids) for prompt in self.prompts)
-        self.longest_row = longest + settings.max_new_tokens
-        self.left_out, self.longest = {"too_long": too_long}, {"longest_prompt": longest}
+        self.prompts, self.too_long = fitting_prompts(
+            "grpo", sampled, mixture, template, room, location
+        )
         self.decoding = Decoding(
             settings.max_new_tokens, temperature=settings.temperature, top_p=settings.top_p
         ).under(template)
@@ -81,6 +81,9 @@ class PromptSampling:
         self.scorer = Scorer(self.records, reading(self.protocol, self.source.base), components)
         if not self.scorer.has_gold:
             self.weights = without_comparisons(self.weights)
+        longest = max(len(prompt.ids) for prompt in self.prompts)
+        known = {"too_long": self.too_long, "longest_prompt": longest}
+        return known, longest + settings.max_new_tokens
 
     @property
     def count(self) -> int:
@@ -106,7 +109,8 @@ class PromptSampling:
         self.file.__exit__(*error)
 
     def figures(self) -> Figures:
-        return {"failed_rewards": sum(bool(row.error) for row in self.rows.values())}
+        failed = sum(bool(row.error) for row in self.rows.values())
+        return {"failed_rewards": failed, "too_long": self.too_long}
 
     def add(self, candidates: Sequence[Candidate]) -> list[Score]:
         """Scores and stores those of whole groups, which a judge compares, that are not there."""
@@ -169,12 +173,14 @@ class PromptSampling:
         ]
 
     def _visit(self, rows: Iterable[TrainedAnswer]) -> None:
-        groups: dict[tuple[int, Step], list[float]] = {}
-        for row in rows:
-            totals = groups.setdefault((row.trained, row.candidate.step), [])
-            totals += [] if row.error else [total(row.components, self.weights)]
-        for (trained, step), totals in sorted(groups.items()):
-            self.schedule.visited(step, trained, totals)
+        self.schedule.visited(
+            (
+                row.candidate.step,
+                row.trained,
+                None if row.error else total(row.components, self.weights),
+            )
+            for row in rows
+        )
 
 
 Row = TypeVar("Row", bound=Struct)
@@ -221,10 +227,17 @@ class PromptSchedule:
         groups = settings.batch_size * settings.gradient_accumulation / settings.group_size
         return cls(keys, settings.rested_epochs, groups)
 
-    def visited(self, key: Hashable, step: int, totals: Collection[float]) -> None:
-        """`totals`: of the answers of its group, without those that have no score."""
-        times = self.visits.get(key, NEVER).times + 1
-        self.visits[key] = Visit(step, times, len({round(value, 9) for value in totals}) < 2)
+    def visited(self, answers: Iterable[tuple[Hashable, int, float | None]]) -> None:
+        """`answers`: of whole groups, each with the key of its prompt, its step, and its total,
+        which is None without a score.
+        """
+        groups: dict[tuple[Hashable, int], set[float]] = {}
+        for key, step, value in answers:
+            totals = groups.setdefault((key, step), set())
+            totals |= set() if value is None else {round(value, 9)}
+        for (key, step), totals in sorted(groups.items(), key=lambda group: group[0][1]):
+            times = self.visits.get(key, NEVER).times + 1
+            self.visits[key] = Visit(step, times, len(totals) < 2)
 
     def select(self, groups: Sequence[int], step: int) -> list[int]:
         """The prompts of a step that was to have those of `groups`. In the place of one that rests

@@ -53,8 +53,6 @@ class TaskSampling:
 
     unit, sampled = "tasks", "rollouts"
     outputs, keep = (TASKS, TRAJECTORIES), ("trajectories*.jsonl",)
-    left_out: Figures = {}  # noqa: RUF012  (never changed)
-    longest: Figures = {}  # noqa: RUF012  (never changed)
 
     def __init__(self, settings: GrpoSettings, target: RunTarget):
         if settings.model == GOLD:
@@ -73,7 +71,6 @@ class TaskSampling:
         self.agent, self.size = agent, together
         self.source, self.protocol = agent.source, agent.setup.protocol.name
         self.inputs = {name: value for name, value in agent.inputs.items() if name != "model"}
-        self.longest_row = settings.max_length
         self.count, self.what = len(agent.tasks), f"tasks of {settings.env}"
         tasks = f" --tasks {shlex.quote(settings.tasks)}" if settings.tasks else ""
         self.evaluate = f" --env {shlex.quote(settings.env)}{tasks}"
@@ -82,11 +79,12 @@ class TaskSampling:
             settings.max_new_tokens, settings.temperature, settings.top_p, settings.seed
         ).under(agent.setup.template)
 
-    def read(self, functions: Mapping[str, Component]) -> None:
+    def read(self, functions: Mapping[str, Component]) -> tuple[Figures, int]:
         """Raises UserError for weights that do not fit the scores, or without a world."""
         self.scorer = RolloutScorer(self.agent.tasks, functions)
         names = _score_names(self.settings, self.agent, self.scorer.has_gold)
         self.weights = self.scorer.weights(names, self.settings.weights)
+        return {}, self.settings.max_length
 
     def __enter__(self) -> Self:
         write_tasks(self.folder, self.agent.tasks)
@@ -194,16 +192,19 @@ class TaskSampling:
         """Notes what later steps need to know of the rollouts of a step, and what is wrong with
         them.
         """
-        groups: dict[tuple[str, int], list[float]] = {}
-        for rollout, components in scored:
-            totals = groups.setdefault((rollout.task, rollout.sample // self.size), [])
-            totals += [total(components, self.weights)] if components else []
+        self.schedule.visited(
+            (
+                rollout.task,
+                rollout.sample // self.size,
+                total(components, self.weights) if components else None,
+            )
+            for rollout, components in scored
+        )
+        for rollout, _ in scored:
             self.tally.count(rollout.reward_problem)
             self.ended[rollout.ended] += 1
             if rollout.ended in LOST and not self.lost:
                 self.lost = f"{rollout.problem} (task {self.agent.name_of(rollout.task)})"
-        for (task, step), totals in groups.items():
-            self.schedule.visited(task, step, totals)
         lost, count = sum(self.ended[ended] for ended in LOST), self.ended.total()
         if lost > max(1, self.settings.max_failures * count):
             problem = f"{lost} of {count} rollouts are lost; the first: {self.lost}."
