@@ -1,7 +1,6 @@
 """A finished retriever and a ranking method -> the tools that prep and eval offer to a record."""
 
 from collections import Counter
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -13,8 +12,8 @@ from agentlite.engine import sentence_encoder
 from agentlite.retrieval.rankers import Ranker, bm25, by_vectors, likeliest, unlikely
 from agentlite.retrieval.tool_pool import ToolIndex, ToolPool, questions, read_index
 from agentlite.scoring.metrics.summarize import RETRIEVED
-from agentlite.workspace import stage_folder
-from agentlite.workspace.model_source import MADE, find_encoder
+from agentlite.workspace.model_source import MADE, stage_encoder
+from agentlite.workspace.stage_folder import FinishedStage
 
 Missing = Literal["added", "left out"]
 
@@ -95,10 +94,10 @@ def counted(record: Record) -> Counter[str]:
     )
 
 
-def digest_of(folder: Path) -> str:
+def digest_of(retriever: FinishedStage) -> str:
     """Changes with the tools of a retriever and with the model that ranks them."""
-    outputs = stage_folder.finished(folder, "retriever").outputs
-    kept = {name: value for name, value in outputs.items() if name.startswith(("index", MADE))}
+    every = retriever.outputs.items()
+    kept = {name: value for name, value in every if name.startswith(("index", MADE))}
     return digest(canonical(kept))
 
 
@@ -110,25 +109,21 @@ def check_packages(by: str) -> None:
         need("ranking by bm25", ("bm25s",), sentence_encoder.INSTALL)
 
 
-def offers(folder: Path, k: int, by: str, missing: Missing) -> ToolOffers:
+def offers(retriever: FinishedStage, k: int, by: str, missing: Missing) -> ToolOffers:
     """Of a finished retriever."""
     check_packages(by)
-    stage_folder.finished(folder, "retriever")
-    tools = read_index(folder)
+    tools = read_index(retriever.folder)
     names = len(tools.pool.names)
     if k > names:
-        console.notice(f"{folder}: has {names} tools, not {k}: all are retrieved")
-    return ToolOffers(tools.pool, ranker_of(by, tools, folder), min(k, names), by, missing)
+        console.notice(f"{retriever.folder}: has {names} tools, not {k}: all are retrieved")
+    return ToolOffers(tools.pool, ranker_of(by, tools, retriever), min(k, names), by, missing)
 
 
-def ranker_of(method: str, tools: ToolIndex, folder: Path) -> Ranker:
-    """The method that ranks the tools of a retriever's folder."""
+def ranker_of(method: str, tools: ToolIndex, retriever: FinishedStage) -> Ranker:
+    """The method that ranks the tools of a retriever."""
     if method == "bm25":
         return bm25(tools.pool.texts)
-    source = find_encoder(str(folder), folder.parent)
-    if source.name == str(folder):
-        source = source._replace(name=f"{folder.name}'s model")
-    model = sentence_encoder.load(
-        source, int(stage_folder.read_plan(folder).settings["max_length"])
-    )
+    folder = retriever.folder
+    source = stage_encoder(f"{folder.name}'s model", retriever, folder.parent)
+    model = sentence_encoder.load(source, int(retriever.settings["max_length"]))
     return by_vectors(tools.vectors, lambda texts: sentence_encoder.embed(model, texts))

@@ -102,12 +102,13 @@ def find_model(name: str, run: Path, begun: Plan | None = None) -> Source:
     A hub id stands for its newest commit; in the plan of a stage that was begun, for the commit it
     was begun with: `begun`, the plan of the one that asks.
     """
-    folder, stage = stage_folder.look(name, run)
-    if stage:
-        return _stage_model(name, stage)
-    if folder.is_dir() and name:
-        settings = stage_folder.exported_settings(folder)
-        return Source(name, str(folder.resolve()), None, _folder_digest(folder), settings=settings)
+    found = stage_folder.look(name, run)
+    if found.stage:
+        source = _stage_model(name, found.stage)
+        return source._replace(made_from=found.made_from, settings=found.settings)
+    if found.folder.is_dir() and name:
+        place, digest = str(found.folder.resolve()), _folder_digest(found.folder)
+        return Source(name, place, None, digest, settings=found.settings)
     if name in EMBEDDED:
         return Source(name, name, None, file_digest(embedded_file(name)))
     if Path(name).is_file():
@@ -117,8 +118,8 @@ def find_model(name: str, run: Path, begun: Plan | None = None) -> Source:
         whole = "config.json, *.safetensors, and its tokenizer"
         fix = f"Name the folder of a whole model: {whole}."
         raise _unusable(name, "is a file, not a model's folder.", fix)
-    if hub.is_hub_id(name):
-        return hub_source(name, begun)
+    if of_hub := _hub_source(name, begun):
+        return of_hub
     trained = [
         folder.name
         for folder in stage_folder.stages_in(run)
@@ -147,28 +148,30 @@ def is_served(digest: str) -> bool:
     return digest.startswith(("http://", "https://"))
 
 
-def hub_source(name: str, begun: Plan | None) -> Source:
+def _hub_source(name: str, begun: Plan | None) -> Source | None:
     """A hub id at its newest commit, or at that of the plan `begun`, where this is the name of its
-    model or its teacher.
+    model or its teacher. None for another name.
     """
     commit = ""
     if begun:
         digests = (now for key, now in begun.inputs.items() if begun.settings.get(key) == name)
         commit = next((digest for digest in digests if hub.COMMIT.fullmatch(digest)), "")
+    if not hub.is_hub_id(name):
+        return None
     base = hub.pinned(name, commit)
     refuse_own_code(hub.hub_file(base, hub.CONFIG))
     return Source(name, base, None, hub.commit_of(base))
 
 
 def _stage_model(name: str, stage: FinishedStage) -> Source:
-    folder, plan, outputs, _, made_from = stage
+    folder, plan, outputs, _ = stage
     made = {
         kind: ",".join(outputs[file][:16] for file in sorted(outputs) if file.startswith(kind))
         for kind in ("adapter/", "model/")
     }
     if made["model/"]:
         whole = str((folder / "model").resolve())
-        return Source(name, whole, None, made["model/"], (), made_from, plan.settings)
+        return Source(name, whole, None, made["model/"])
     if not made["adapter/"]:
         raise UserError(
             f"is a stage of `agentlite {plan.command}`, which makes no model.",
@@ -177,7 +180,7 @@ def _stage_model(name: str, stage: FinishedStage) -> Source:
         )
     base = _base_of(plan, folder)
     digest = f"{base.digest[:16]}+{made['adapter/']}"
-    return Source(name, base.base, folder / "adapter", digest, (), made_from, plan.settings)
+    return Source(name, base.base, folder / "adapter", digest)
 
 
 def find_checkpoint(name: str, run: Path) -> Source | None:
@@ -407,9 +410,9 @@ def find_encoder(name: str, run: Path, begun: Plan | None = None) -> Source:
     """A stage of `agentlite retriever`, a folder, the embedded alias or a hub id, in this order.
     Raises UserError. `begun`: as for `find_model`.
     """
-    folder, stage = stage_folder.look(name, run, "retriever")
+    folder, stage, *_ = stage_folder.look(name, run, "retriever")
     if stage:
-        return _stage_encoder(name, stage, run)
+        return stage_encoder(name, stage, run)
     if folder.is_dir() and name:
         return Source(name, str(folder.resolve()), None, _encoder_digest(folder))
     if name in ENCODERS:
@@ -420,18 +423,18 @@ def find_encoder(name: str, run: Path, begun: Plan | None = None) -> Source:
         assert spec and spec.origin
         folder = Path(spec.origin).parent / "model"
         return Source(name, str(folder), None, _encoder_digest(folder))
-    if hub.is_hub_id(name):
-        return hub_source(name, begun)
+    if source := _hub_source(name, begun):
+        return source
     known = f"{', '.join(ENCODERS)}, a folder, a hub id such as BAAI/bge-small-en-v1.5, or a stage"
     fix = f"{nearest(name, ENCODERS, other='')} Known: {known} of `agentlite retriever`."
     raise _unusable("--model", f"there is no sentence encoder '{name}'.", fix)
 
 
-def _stage_encoder(name: str, stage: FinishedStage, run: Path) -> Source:
+def stage_encoder(name: str, stage: FinishedStage, run: Path) -> Source:
     """The model that a stage trained, or that of a stage which only made an index. Raises UserError
     5 if that model has changed since.
     """
-    folder, plan, outputs, *_ = stage
+    folder, plan, outputs, _ = stage
     made = [outputs[file][:16] for file in sorted(outputs) if file.startswith(MADE)]
     if made:
         return Source(name, str((folder / MADE).resolve()), None, ",".join(made))

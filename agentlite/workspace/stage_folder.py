@@ -120,7 +120,6 @@ class FinishedStage(NamedTuple):
     plan: Plan
     outputs: dict[str, str]
     figures: dict[str, Any]
-    made_from: tuple[str, ...] = ()  # see `made_from`
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -522,12 +521,24 @@ def finished(folder: Path, command: str = "") -> FinishedStage:
     return FinishedStage(folder, stored.plan, stored.done.outputs, stored.done.figures)
 
 
-def look(name: str, run: Path, command: str = "") -> tuple[Path, FinishedStage | None]:
-    """The folder of this name, and the stage in it, if there is one; see `finished`."""
+class Named(NamedTuple):
+    """What a name stands for: a folder; the stage in it, if there is one; the settings of that
+    stage, or of one that was exported to it; and the models that it was made from.
+    """
+
+    folder: Path
+    stage: FinishedStage | None
+    settings: Mapping[str, Any] = {}
+    made_from: tuple[str, ...] = ()
+
+
+def look(name: str, run: Path, command: str = "") -> Named:
+    """Raises what `finished` raises, for a stage."""
     folder = find_stage(name, run)
     if not name or not (is_stage(folder) or read(folder).given_up):
-        return folder, None
-    return folder, finished(folder, command)._replace(made_from=made_from(name, run))
+        return Named(folder, None, stored_settings(name, run))
+    stage = finished(folder, command)
+    return Named(folder, stage, stage.settings, made_from(name, run))
 
 
 def stored_settings(name: str, run: Path) -> dict[str, Any]:
@@ -535,13 +546,9 @@ def stored_settings(name: str, run: Path) -> dict[str, Any]:
     folder = find_stage(name, run)
     if name and is_stage(folder):
         return read_plan(folder).settings
-    return exported_settings(folder) if name else {}
-
-
-def exported_settings(folder: Path) -> dict[str, Any]:
-    """Those in a folder of `agentlite export`; {} for another one."""
-    file = folder / EXPORTED
-    settings: dict[str, Any] = json.loads(file.read_bytes())["settings"] if file.exists() else {}
+    if not name or not (folder / EXPORTED).exists():
+        return {}
+    settings: dict[str, Any] = json.loads((folder / EXPORTED).read_bytes())["settings"]
     return settings
 
 

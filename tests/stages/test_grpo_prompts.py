@@ -50,6 +50,7 @@ def log_of(folder: Path, asked: list[Prompt], **changed: Any) -> PromptSampling:
     sampling.folder, sampling.halt, sampling.tally = folder, [], Tally(1.0, folder, "")
     sampling.scorer, sampling.weights, sampling.records = FakeScorer(), WEIGHTS, {}  # type: ignore[assignment]
     sampling.prompts, sampling.decoding, sampling.judge = asked, Decoding(3), {}
+    sampling.too_long = 0
     return sampling
 
 

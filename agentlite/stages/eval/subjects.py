@@ -110,19 +110,21 @@ def with_retrieved_tools(settings: EvalSettings, data: EvalData, run: Path) -> E
     first: Unsloth patches those that the retriever uses.
     """
     assert settings.retrieve
-    folder, by = stage_folder.find_stage(settings.retriever, run), settings.retrieve_by
-    retriever, count = digest_of(folder), len(data.records)
+    retriever = stage_folder.find_finished(settings.retriever, run, "retriever")
+    by, count = settings.retrieve_by, len(data.records)
     with console.stdout_to_stderr():
         if by == "tuned" and not settings.endpoint:
             load_libraries(settings.engine)
         with console.waiting(
             f"eval: retrieving {settings.retrieve} tools for each of {count} records"
         ):
-            records = [*map(offers(folder, settings.retrieve, by, "left out").offer, data.records)]
+            records = [
+                *map(offers(retriever, settings.retrieve, by, "left out").offer, data.records)
+            ]
     return data._replace(
         records=records,
         every=data.every | {record.id: record for record in records},
-        digest=f"{data.digest}, {retriever}",
+        digest=f"{data.digest}, {digest_of(retriever)}",
     )
 
 

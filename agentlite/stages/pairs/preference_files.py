@@ -81,12 +81,11 @@ def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
             "Leave --from, --grid and --judge out.",
             location="--preferences",
         )
+    held_out = _held_out(settings.data, target.run)
     source = find_model(settings.model, target.run, target.begun)
     template = load_template(source.base)
-    protocol = str(source.settings.get("protocol") or "")
-    mixture = mixture_of(protocol, template)
+    mixture = mixture_of(str(source.settings.get("protocol") or ""), template)
     files = [file for name in settings.preferences for file in files_of(name)]
-    held_out = _held_out(settings.data, target.run)
     own = resolve.plain_settings(settings)
     inputs = {name: file_digest(Path(name)) for name in files} | held_out.digests
     plan = Plan(

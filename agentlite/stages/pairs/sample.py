@@ -53,9 +53,9 @@ class Sampling(CandidateSource):
         self.weights = settle_weights(settings.weights, user_functions)
         if settings.endpoint:  # the template is that of the model that prep was run for
             base = model_of_prep(settings.data, target.run)
-            self.source = served(settings.model, settings, base)
         else:
-            self.source = find_model(settings.model, target.run, target.begun)
+            base = find_model(settings.model, target.run, target.begun)
+        self.source = served(settings.model, settings, base) if settings.endpoint else base
         self.prompts = find_prompts(settings.data, settings.split, self.source, target.run)
         inputs = {"data": self.prompts.digest, "model": self.source.digest}
         inputs |= function_files(settings.rewards)

@@ -164,7 +164,7 @@ def _plan(
         plan.inputs["replay"] = buffer.rows
     if settings.retrieve:
         plan.inputs["retriever"] = digest_of(
-            stage_folder.find_stage(settings.retriever, target.run)
+            stage_folder.find_finished(settings.retriever, target.run, "retriever")
         )
     return Job(IngestContext(settings, template, mixture), plan, stdin, buffer, candidates)
 
@@ -232,8 +232,8 @@ def _with_tools(job: Job, candidates: Mapping[str, list[RawLine]], run: Path) ->
         catalogue = read_catalogue(settings.tools, declarations())
     context = job.context._replace(catalogue=catalogue)
     if settings.retrieve:
-        folder = stage_folder.find_stage(settings.retriever, run)
-        retriever = offers(folder, settings.retrieve, settings.retrieve_by, "added")
+        found = stage_folder.find_finished(settings.retriever, run, "retriever")
+        retriever = offers(found, settings.retrieve, settings.retrieve_by, "added")
 
         def add_tools(record: Record) -> tuple[Record, Counter[str]]:
             record = retriever.offer(record)
