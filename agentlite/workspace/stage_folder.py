@@ -521,7 +521,7 @@ def finished(folder: Path, command: str = "") -> FinishedStage:
     return FinishedStage(folder, stored.plan, stored.done.outputs, stored.done.figures)
 
 
-class Named(NamedTuple):
+class NamedStage(NamedTuple):
     """What a name stands for: a folder; the stage in it, if there is one; the settings of that
     stage, or of one that was exported to it; and the models that it was made from.
     """
@@ -532,13 +532,13 @@ class Named(NamedTuple):
     made_from: tuple[str, ...] = ()
 
 
-def look(name: str, run: Path, command: str = "") -> Named:
+def look(name: str, run: Path, command: str = "") -> NamedStage:
     """Raises what `finished` raises, for a stage."""
     folder = find_stage(name, run)
     if not name or not (is_stage(folder) or read(folder).given_up):
-        return Named(folder, None, stored_settings(name, run))
+        return NamedStage(folder, None, stored_settings(name, run))
     stage = finished(folder, command)
-    return Named(folder, stage, stage.settings, made_from(name, run))
+    return NamedStage(folder, stage, stage.settings, made_from(name, run))
 
 
 def stored_settings(name: str, run: Path) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def test_the_gold_is_scored_once_and_answers_are_numbered_through_the_run(
     rows = list(read_rows(folder / "rollouts.jsonl"))
     assert [row["model"] for row in rows].count(GOLD) == len(asked)
     assert rows[-1]["new_tokens"] == 3 and rows[-1]["components"] == scored(1.0)
-    assert log.figures() == {"failed_rewards": 1}
+    assert log.figures() == {"failed_rewards": 1, "too_long": 0}
 
 
 def test_a_resumed_run_keeps_the_answers_before_its_checkpoint(
