@@ -1,7 +1,7 @@
 """A model's answers, stored candidates, rollouts or preference rows -> preference pairs."""
 
 import shlex
-from collections import Counter
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import msgspec
 
 from agentlite.config.settings import PairsSettings
 from agentlite.core import console
-from agentlite.core.errors import RowError, UserError
+from agentlite.core.errors import UserError
 from agentlite.core.records import GOLD, to_row
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.engine.remote import judge_component
@@ -96,24 +96,19 @@ def key_figure(figures: Mapping[str, object]) -> str:
 
 def _pair(source: CandidateSource, changed: Mapping[str, float], rule: PairRule) -> Work:
     stage = yield source.read()
-    folder, scored = stage.folder, source.scored(stage)
-    weights = scored.settle(changed)
-    count = sum(candidate.model != GOLD for candidate in scored.candidates)
+    source.fill(stage)
+    folder, figures = stage.folder, source.score(stage.folder)
+    weights = source.settle(changed)
+    count = sum(candidate.model != GOLD for candidate in source.candidates)
     with console.waiting(f"pairs: ranking {count} {source.what}"):
-        steps = group(scored.candidates, scored.scores, rule)
+        steps = group(source.candidates, source.scores, rule)
         pairs, reasons = build_pairs(steps, weights, rule)
     counts = {"steps": len(steps), "candidates": count}
-    if scored.part:  # what was ranked are whole dialogs: each pair is the turn at which two part
-        parted, no_pair = [], Counter({name: n for name, n in reasons.items() if n})
-        for pair in pairs:
-            try:
-                parted.append(scored.part(pair))
-            except RowError as error:
-                is_alike = error.code == "E219"
-                no_pair[error.reason if is_alike else f"not written ({error.code})"] += 1
+    if isinstance(source, Rollouts):
+        parted, reasons = source.parted(pairs, reasons)
         records = {record.id: record for record, _ in parted}
         write_rows(folder / "records.jsonl", map(to_row, records.values()))
-        pairs, reasons = [pair for _, pair in parted], dict(no_pair)
+        pairs = [pair for _, pair in parted]
         counts = {"tasks": len(steps), "rollouts": count, "steps": len(steps)}
     write_pairs(folder / "pairs.jsonl", pairs)
     write_json(folder / "stats.json", {"weights": weights, "no_pair": reasons})
@@ -125,22 +120,23 @@ def _pair(source: CandidateSource, changed: Mapping[str, float], rule: PairRule)
         "pairs": len(pairs),
         "no_pair": {name: n for name, n in reasons.items() if n},
         "mean_margin": round(sum(margins) / len(margins), 4) if margins else 0.0,
-        **scored.figures,
+        **figures,
     }
 
 
 def _compare_grid(source: CandidateSource, grid: tuple[str, ...], rule: PairRule) -> Result:
     """Many weightings of the same candidates side by side; nothing is written."""
-    scored = source.scored(None)
-    weightings = read_weightings(grid, scored.settle)
-    count = f"{len(scored.candidates)} {source.what}"
+    with tempfile.TemporaryDirectory() as folder:
+        failed = source.score(Path(folder))["failed_rewards"]
+    weightings = read_weightings(grid, source.settle)
+    count = f"{len(source.candidates)} {source.what}"
     with console.waiting(f"pairs: ranking {count} by {len(weightings)} weightings"):
-        steps = group(scored.candidates, scored.scores, rule)
+        steps = group(source.candidates, source.scores, rule)
         rows = compare_weightings(steps, weightings, rule)
     figures = {
         "weightings": msgspec.to_builtins(rows),
         "sentences": constant(steps, next(iter(weightings.values()))),
-        "failed_rewards": scored.figures["failed_rewards"],
+        "failed_rewards": failed,
     }
     return Result("pairs", "compared", str(source.folder), figures, [], 0.0)
 

@@ -1,5 +1,6 @@
 """Rollouts of a task -> a pair: the turn at which the best one and the worst one part."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -26,7 +27,6 @@ from agentlite.stages.agent import acted_by, written_for
 from agentlite.stages.frame import Figures
 from agentlite.stages.pairs.score import (
     CandidateSource,
-    ScoredCandidates,
     ranking_plan,
     refuse_long,
     score_candidates,
@@ -59,6 +59,8 @@ class Rollouts(CandidateSource):
         self.folder, self.max_length = folder, settings.max_length
         files = [finished_rollout(folder), folder / TASKS]
         self.stored = stage_folder.read_plan(folder)
+        planned = self.stored.settings
+        self.model, self.protocol = str(planned["model"]), str(planned["protocol"])
         usable = usable_rollouts(folder, user_functions)
         self.by_key = {(rollout.task, rollout.sample): rollout for rollout in usable}
         tasks = stored_tasks(folder)
@@ -80,34 +82,46 @@ class Rollouts(CandidateSource):
     def read(self) -> Figures:
         return {"rollouts": len(self.by_key)}
 
-    def scored(self, stage: StageFolder | None) -> ScoredCandidates:
-        protocol = str(self.stored.settings["protocol"])
-        model, run = str(self.stored.settings["model"]), self.folder.parent
-        candidates = []
-        for (task, sample), rollout in self.by_key.items():
-            text = "\n".join(turn.text for turn in rollout.turns)
-            new_tokens = sum(turn.new_tokens for turn in rollout.turns)
-            candidates.append(Candidate(task, 0, protocol, model, sample, text, "turn", new_tokens))
-        scores = score_candidates(
-            stage.folder if stage else None, candidates, self._scores, self.tally
-        )
-        figures = {"failed_rewards": self.tally.failed, "lineage": acted_by(model, run)}
-        scored = ScoredCandidates(candidates, scores, self.settle, figures)
-        if not stage:
-            return scored
-        # the dialogs of the gold, or of servers, are written in the template of another model
-        behind_servers = is_served(self.stored.inputs.get("model", ""))
+    def fill(self, stage: StageFolder) -> None:
+        """What the dialogs are written in: those of the gold, or of servers, in the template of
+        another model.
+        """
+        model, behind_servers = self.model, is_served(self.stored.inputs.get("model", ""))
         name = written_for(model, behind_servers=behind_servers)
-        template = load_template(find_model(name, run, self.stored).base)
-        [only] = mixture_of(protocol, template).protocols.values()
+        self.template = load_template(find_model(name, self.folder.parent, self.stored).base)
+        [self.only] = mixture_of(self.protocol, self.template).protocols.values()
 
-        def part(pair: PreferencePair) -> tuple[Record, PreferencePair]:
+    def score(self, folder: Path) -> Figures:
+        self.candidates = [
+            Candidate(
+                *(task, 0, self.protocol, self.model, sample),
+                text="\n".join(turn.text for turn in rollout.turns),
+                ended="turn",
+                new_tokens=sum(turn.new_tokens for turn in rollout.turns),
+            )
+            for (task, sample), rollout in self.by_key.items()
+        ]
+        self.scores = score_candidates(folder, self.candidates, self._scores, self.tally)
+        models = acted_by(self.model, self.folder.parent)
+        return {"failed_rewards": self.tally.failed, "lineage": models}
+
+    def parted(
+        self, pairs: Iterable[PreferencePair], reasons: Mapping[str, int]
+    ) -> tuple[list[tuple[Record, PreferencePair]], dict[str, int]]:
+        """Each pair of whole dialogs as the turn at which the two part, with its record; and why
+        there is no pair.
+        """
+        parted, no_pair = [], Counter({name: n for name, n in reasons.items() if n})
+        for pair in pairs:
             best, worst = (
                 self.by_key[pair.record_id, side.sample] for side in (pair.chosen, pair.rejected)
             )
-            return _part(pair, best, worst, only, template, self.max_length)
-
-        return scored._replace(part=part)
+            try:
+                parted.append(_part(pair, best, worst, self.only, self.template, self.max_length))
+            except RowError as error:
+                is_alike = error.code == "E219"
+                no_pair[error.reason if is_alike else f"not written ({error.code})"] += 1
+        return parted, dict(no_pair)
 
     def _scores(self, candidates: Iterable[Candidate]) -> Iterator[Score]:
         for candidate in candidates:

@@ -1,6 +1,7 @@
 """A model and prompts -> candidates: the answers that are sampled at every step."""
 
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -27,7 +28,6 @@ from agentlite.stages.frame import Figures, plan_of
 from agentlite.stages.pairs.score import (
     SCORES,
     CandidateSource,
-    ScoredCandidates,
     score_candidates,
 )
 from agentlite.stages.pairs.stored import (
@@ -50,7 +50,7 @@ class Sampling(CandidateSource):
     ):
         self.settings, self.user_functions = settings, user_functions
         self.folder, self.is_dry = target.folder, target.dry_run
-        self.weights = settle_weights(settings.weights, user_functions)
+        self.weights = self.settle(settings.weights)
         if settings.endpoint:  # the template is that of the model that prep was run for
             base = model_of_prep(settings.data, target.run)
         else:
@@ -105,37 +105,35 @@ class Sampling(CandidateSource):
             else {},
         }
 
-    def scored(self, stage: StageFolder | None) -> ScoredCandidates:
-        assert stage  # a grid ranks what was sampled before
-        settings, source, folder = self.settings, self.source, stage.folder
-        write_rows(folder / "records.jsonl", map(to_row, self.records))
+    def fill(self, stage: StageFolder) -> None:
+        write_rows(stage.folder / "records.jsonl", map(to_row, self.records))
         for name in (CANDIDATES, SCORES):
             stage.set_aside_changed(name)
         self._sample(stage)
-        candidates = list(read_candidates(folder / CANDIDATES))
-        unanswered = len(self._missing({candidate.key for candidate in candidates}))
-        if unanswered:
-            console.notice(
-                f"pairs: {unanswered} samples have no answer from {source.name} and give no "
-                "candidate"
-            )
+        self.candidates = list(read_candidates(stage.folder / CANDIDATES))
+
+    def score(self, folder: Path) -> Figures:
+        settings, source = self.settings, self.source
+        figures: dict[str, object] = {"too_long": self.too_long, "lineage": source.lineage}
+        if source.endpoints:
+            unanswered = len(self._missing({candidate.key for candidate in self.candidates}))
+            figures |= {"lineage": [settings.model], "unanswered": unanswered}
+            if unanswered:
+                console.notice(
+                    f"pairs: {unanswered} samples have no answer from {source.name} and give no "
+                    "candidate"
+                )
         scorer = Scorer(
             {record.id: record for record in self.records},
             reading(self.prompts.protocol, source.base),
             self.user_functions,
         )
         tally = Tally(settings.max_failures, folder, rescore_hint(folder.name))
-        return ScoredCandidates(
-            candidates,
-            score_candidates(folder, candidates, scorer, tally),
-            lambda changed: settle_weights(changed, self.user_functions),
-            {
-                "too_long": self.too_long,
-                "failed_rewards": tally.failed,
-                **({"unanswered": unanswered} if source.endpoints else {}),
-                "lineage": [settings.model] if source.endpoints else source.lineage,
-            },
-        )
+        self.scores = score_candidates(folder, self.candidates, scorer, tally)
+        return {**figures, "failed_rewards": tally.failed}
+
+    def settle(self, changed: Mapping[str, float]) -> dict[str, float]:
+        return settle_weights(changed, self.user_functions)
 
     def _sample(self, stage: StageFolder) -> None:
         """Appends the missing candidates to candidates.jsonl, as they come: where servers leave

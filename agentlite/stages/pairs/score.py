@@ -1,7 +1,6 @@
 """Where candidates come from, and their scores, appended to scores.jsonl as they come."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +13,6 @@ from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import (
     Candidate,
     CandidateKey,
-    PreferencePair,
-    Record,
     Score,
     Side,
 )
@@ -68,19 +65,6 @@ def score_response(
     return ResponseScore(total(scored.components, known), scored.components, scored.feedback)
 
 
-class ScoredCandidates(NamedTuple):
-    """What pairs are chosen from. `settle`: changed weights -> every weight; `figures`: what else
-    done.json says; `part`: of rollouts, a pair of whole dialogs -> its record and the pair of turns
-    in it, or a RowError.
-    """
-
-    candidates: Sequence[Candidate]
-    scores: Mapping[CandidateKey, Score]
-    settle: Callable[[Mapping[str, float]], dict[str, float]]
-    figures: Figures
-    part: Callable[[PreferencePair], tuple[Record, PreferencePair]] | None = None
-
-
 class CandidateSource:
     """Gives candidates with their scores: a model that is sampled, or an earlier stage. `folder`:
     where they lie; `what` they are; `advice`: what helps where no pair was made; `keep`: see
@@ -89,6 +73,8 @@ class CandidateSource:
 
     folder: Path
     plan: Plan
+    candidates: Sequence[Candidate]
+    scores: Mapping[CandidateKey, Score]
     what = "candidates"
     advice = "take other --weights, lower --margin, add --gold, or sample more answers first"
     keep: Sequence[str] = ()
@@ -104,8 +90,15 @@ class CandidateSource:
         """Reads what there is without a model; returns what a dry run says of it."""
         raise NotImplementedError
 
-    def scored(self, stage: StageFolder | None) -> ScoredCandidates:
-        """Fills the stage but for its pairs; without one, nothing is written."""
+    def fill(self, stage: StageFolder) -> None:
+        """Fills the stage but for scores and pairs."""
+
+    def score(self, folder: Path) -> Figures:
+        """Makes the scores that are missing, in a file there; returns what else done.json says."""
+        raise NotImplementedError
+
+    def settle(self, changed: Mapping[str, float]) -> dict[str, float]:
+        """Every weight."""
         raise NotImplementedError
 
 
@@ -124,36 +117,28 @@ def ranking_plan(
 
 
 def score_candidates(
-    folder: Path | None,
+    folder: Path,
     candidates: Sequence[Candidate],
     scorer: Scorer | Callable[[Iterable[Candidate]], Iterator[Score]],
     tally: Tally,
 ) -> dict[CandidateKey, Score]:
     """All scores: those in the folder, and the missing ones, which are appended to them. Scores
-    with an error are made again. Without a folder all are made, and none is written. A judge is
-    asked first. Raises UserError 4 where too many fail.
+    with an error are made again. A judge is asked first. Raises UserError 4 where too many fail.
     """
-    known: dict[CandidateKey, Score] = {}
+    path = folder / SCORES
     judge = scorer.user_functions.get(JUDGE) if isinstance(scorer, Scorer) else None
     if isinstance(scorer, Scorer) and isinstance(judge, GroupJudge):
         with console.progress("pairs: judging", len({one.step for one in candidates})) as advance:
             judge.rank(candidates, scorer.records, advance)
-    with ExitStack() as opened:
-        file = None
-        if folder:
-            path = folder / SCORES
-            if path.exists():
-                with Appender(path):  # cuts a torn line
-                    pass
-                known = {score.key: score for score in read_scores(path) if not score.error}
-                write_rows(path, map(msgspec.structs.asdict, known.values()))
-            file = opened.enter_context(Appender(path))
-        left = [candidate for candidate in candidates if candidate.key not in known]
-        advance = opened.enter_context(console.progress("pairs: scoring", len(candidates)))
+    with Appender(path):  # makes it, or cuts a torn line
+        pass
+    known = {score.key: score for score in read_scores(path) if not score.error}
+    write_rows(path, map(msgspec.structs.asdict, known.values()))
+    left = [candidate for candidate in candidates if candidate.key not in known]
+    with Appender(path) as file, console.progress("pairs: scoring", len(candidates)) as advance:
         for score in scorer(left):
             known[score.key] = score
-            if file:
-                file.append(msgspec.structs.asdict(score))
+            file.append(msgspec.structs.asdict(score))
             tally.count(score.error)
             tally.refuse(len(candidates))
             advance(len(known))

@@ -27,7 +27,6 @@ from agentlite.stages.frame import Figures
 from agentlite.stages.pairs.score import (
     SCORES,
     CandidateSource,
-    ScoredCandidates,
     ranking_plan,
     score_candidates,
 )
@@ -77,41 +76,36 @@ class StoredCandidates(CandidateSource):
     ):
         self.folder, self.user_functions = folder, user_functions
         self.stored = find_stored(folder)
+        self.candidates, self.scores = self.stored.candidates, self.stored.scores
         hint = rescore_hint(settings.candidates or folder.name)
         self.tally = Tally(settings.max_failures, folder, hint)
         if not settings.grid:
-            # what is asked for is scored anew, in the place of what is stored
-            settle_weights(settings.weights, {*user_functions} or self.stored.user_components)
+            self.settle(settings.weights)
             files = [folder / name for name in (CANDIDATES, SCORES, "rollouts.jsonl")]
             self.plan = ranking_plan(settings, self.stored.plan, TAKEN_OVER, files)
 
     def read(self) -> Figures:
         return {"candidates": len(self.stored.candidates)}
 
-    def scored(self, stage: StageFolder | None) -> ScoredCandidates:
-        stored, planned = self.stored, self.stored.plan.settings
-        if stage:
-            shutil.copyfile(self.folder / "records.jsonl", stage.folder / "records.jsonl")
-        records = [from_row(row) for row in read_rows(self.folder / "records.jsonl")]
-        if self.user_functions or not stored.scores:
+    def settle(self, changed: Mapping[str, float]) -> dict[str, float]:
+        # what is asked for is scored anew, in the place of what is stored
+        return settle_weights(changed, {*self.user_functions} or self.stored.user_components)
+
+    def fill(self, stage: StageFolder) -> None:
+        shutil.copyfile(self.folder / "records.jsonl", stage.folder / "records.jsonl")
+
+    def score(self, folder: Path) -> Figures:
+        planned = self.stored.plan.settings
+        if self.user_functions or not self.scores:
+            rows = read_rows(self.folder / "records.jsonl")
             scorer = Scorer(
-                {record.id: record for record in records},
-                reading(planned["protocol"], stored.written_for.base),
+                {record.id: record for record in map(from_row, rows)},
+                reading(planned["protocol"], self.stored.written_for.base),
                 self.user_functions,
             )
-            folder = stage.folder if stage else None
-            scores = score_candidates(folder, stored.candidates, scorer, self.tally)
-            stored = stored._replace(scores=scores)
-        components = stored.user_components
-        return ScoredCandidates(
-            stored.candidates,
-            stored.scores,
-            lambda changed: settle_weights(changed, components),
-            {
-                "failed_rewards": self.tally.failed,
-                "lineage": stage_folder.lineage(str(planned["model"]), self.folder.parent),
-            },
-        )
+            self.scores = score_candidates(folder, self.candidates, scorer, self.tally)
+        models = stage_folder.lineage(str(planned["model"]), self.folder.parent)
+        return {"failed_rewards": self.tally.failed, "lineage": models}
 
 
 def rescore_hint(name: str) -> str:
