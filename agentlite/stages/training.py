@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlite.config.resolve import Origins, find_file
-from agentlite.config.settings import Engine, TrainerSettings, default
+from agentlite.config.settings import TrainerSettings, default
 from agentlite.core import console, distributed
 from agentlite.core.errors import UserError
 from agentlite.core.records import Record
@@ -69,9 +69,8 @@ def train_stage(
     def work() -> Work:
         if not target.dry_run:
             processes.go()  # the checks above were the first process's alone; the others may begin
-        if passes_on and target.dry_run:
-            check_if_installed(command, settings.engine, lambda: check(settings))
-        elif passes_on:
+        if passes_on:
+            check_libraries(settings.engine)
             check(settings)
         with closing(training):  # a dry run ends at its yield, with functions of the user's open
             forecast, longest = next(training)
@@ -109,16 +108,6 @@ def inherit_settings(command: str, settings: TrainerSettings, run: Path) -> Orig
     if settings.full:
         origins["learning_rate"] = (default(command, "learning_rate") / 10, "--full")
     return origins
-
-
-def check_if_installed(command: str, engine: Engine, check: Callable[[], None]) -> None:
-    """For a dry run, which needs no library. Raises what `check` raises."""
-    try:
-        check_libraries(engine)
-    except UserError as error:
-        return console.notice(f"{command}: trl and peft are not checked: {error.problem}")
-    with console.stdout_to_stderr():
-        check()
 
 
 def evaluated_on(data: str) -> str:

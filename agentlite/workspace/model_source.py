@@ -111,13 +111,6 @@ def find_model(name: str, run: Path, begun: Plan | None = None) -> Source:
         return Source(name, place, None, digest, settings=found.settings)
     if name in EMBEDDED:
         return Source(name, name, None, file_digest(embedded_file(name)))
-    if Path(name).is_file():
-        if any(Path(name).match(kind) for kind in PICKLED):
-            problem = "is a pickle, which can hold code: it is not loaded."
-            raise _unusable(name, problem, CONVERT)
-        whole = "config.json, *.safetensors, and its tokenizer"
-        fix = f"Name the folder of a whole model: {whole}."
-        raise _unusable(name, "is a file, not a model's folder.", fix)
     if of_hub := _hub_source(name, begun):
         return of_hub
     trained = [

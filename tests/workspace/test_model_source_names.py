@@ -135,14 +135,11 @@ def test_a_tokenizer_of_the_hub_may_have_its_template_in_its_configuration(run, 
 
 
 def test_a_file_is_no_model_and_a_pickle_is_never_one(run):
-    for name, words, fix in (
-        ("m.gguf", "is a file", "Name the folder"),
-        ("m.pt", "is a pickle", "Convert it"),
-    ):
+    for name in ("m.gguf", "m.pt"):
         Path(name).write_bytes(b"")
-        with pytest.raises(UserError, match=words) as refused:
+        with pytest.raises(UserError, match="there is no model") as refused:
             find_model(name, run)
-        assert fix in refused.value.fix and refused.value.exit_code == MODEL
+        assert refused.value.exit_code == MODEL
 
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000])

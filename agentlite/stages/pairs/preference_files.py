@@ -14,7 +14,7 @@ from agentlite.core.records import PreferencePair, Record, Side, from_row, to_ro
 from agentlite.core.row_files import find_rows, read_rows, write_rows
 from agentlite.data.curation.duplicates import leaks
 from agentlite.data.curation.pii import mask
-from agentlite.data.curation.traits import Traits, traits
+from agentlite.data.curation.traits import traits
 from agentlite.data.formats import files_of, read_raw
 from agentlite.data.preferences import RecordedPreference, read_preferences
 from agentlite.data.rejects import Reject, reject_of, reject_row, report
@@ -27,25 +27,12 @@ from agentlite.stages.pairs.score import refuse_long
 from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import find_model, load_template
-from agentlite.workspace.stage_folder import Plan, Result, RunTarget
+from agentlite.workspace.stage_folder import FinishedStage, Plan, Result, RunTarget
 
 PREFERRED = "preferred"  # stands for a model's name: nobody knows which one answered
 SETTINGS = ("preferences", "model", "max_length", "max_rejects")
 OUTPUTS = ("records.jsonl", "pairs.jsonl", "rejects.jsonl")
 LEAK = "F331"
-
-
-class HeldOutRecords(NamedTuple):
-    """The dev and test records of a finished prep, and their digests by split.
-
-    `masked`: they were masked, so a question is masked before it is compared with theirs.
-    `silent`: thoughts were left out of them, and are of the preferences.
-    """
-
-    traits: list[Traits]
-    digests: dict[str, str]
-    masked: bool = False
-    silent: bool = False
 
 
 class RecordedPairs(NamedTuple):
@@ -81,13 +68,14 @@ def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
             "Leave --from, --grid and --judge out.",
             location="--preferences",
         )
-    held_out = _held_out(settings.data, target.run)
+    prep = _prep_of(settings.data, target.run)
     source = find_model(settings.model, target.run, target.begun)
     template = load_template(source.base)
     mixture = mixture_of(str(source.settings.get("protocol") or ""), template)
     files = [file for name in settings.preferences for file in files_of(name)]
     own = resolve.plain_settings(settings)
-    inputs = {name: file_digest(Path(name)) for name in files} | held_out.digests
+    inputs = {name: file_digest(Path(name)) for name in files}
+    inputs |= {f"held out {file.stem}": digest for file, digest in _held_out(prep).items()}
     plan = Plan(
         "pairs",
         {**{key: own[key] for key in SETTINGS}, "protocol": mixture.name},
@@ -97,7 +85,7 @@ def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
 
     def work() -> Work:
         with console.waiting("pairs: reading the preferences"):
-            recorded = _read(files, held_out, mixture, template, settings.max_length)
+            recorded = _read(files, prep, mixture, template, settings.max_length)
         stage = yield recorded.figures
         rejects = stage.folder / "rejects.jsonl"
         write_rows(rejects, map(reject_row, recorded.rejects))
@@ -121,31 +109,32 @@ def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
     )
 
 
-def _held_out(data: str, run: Path) -> HeldOutRecords:
-    """Of the prep that is named, or of the run's own where there is one."""
+def _prep_of(data: str, run: Path) -> FinishedStage | None:
+    """The prep that is named, or the run's own where there is one: its dev and test records are
+    held out.
+    """
     folder = stage_folder.find_stage(data, run)
-    if data == PairsSettings().data and not stage_folder.is_stage(folder):
-        return HeldOutRecords([], {})
-    prep = stage_folder.finished(folder, "prep")
-    files = [find_rows(folder, split) for split in ("dev", "test")]
-    return HeldOutRecords(
-        [traits(record) for file in files for record in map(from_row, read_rows(file))],
-        {f"held out {file.stem}": prep.outputs[file.name] for file in files},
-        prep.settings.get("personal") == "mask",
-        prep.settings.get("thoughts") == "drop",
-    )
+    is_none = data == PairsSettings().data and not stage_folder.is_stage(folder)
+    return None if is_none else stage_folder.finished(folder, "prep")
+
+
+def _held_out(prep: FinishedStage | None) -> dict[Path, str]:
+    """The files of its dev and test records, with their digests."""
+    files = [find_rows(prep.folder, split) for split in ("dev", "test")] if prep else []
+    return {file: prep.outputs[file.name] for file in files if prep}
 
 
 def _read(
     files: list[str],
-    held_out: HeldOutRecords,
+    prep: FinishedStage | None,
     mixture: Mixture,
     template: Template,
     max_length: int,
 ) -> RecordedPairs:
     """Without the pairs whose record asks or calls what a held-out one does, as `prep --holdout`
-    compares them.
+    compares them; without thoughts, and masked to be compared, where prep's records are.
     """
+    planned = prep.settings if prep else {}
     records: dict[str, Record] = {}
     pairs: dict[tuple[str, int, str], PreferencePair] = {}
     rejects, read = [], 0
@@ -153,7 +142,7 @@ def _read(
         read += 1
         try:
             for preference in read_preferences(raw.row, Path(file).name):
-                if held_out.silent:
+                if planned.get("thoughts") == "drop":
                     record, other = map(without_thoughts, (preference.record, preference.other))
                     preference = RecordedPreference(record, other.messages[-1], preference.scores)
                 pair = _pair(preference, mixture, template, max_length)
@@ -164,10 +153,11 @@ def _read(
         except RowError as error:
             rejects.append(reject_of(raw, error))
     compared = {
-        record_id: traits(mask(record)[0] if held_out.masked else record)
+        record_id: traits(mask(record)[0] if planned.get("personal") == "mask" else record)
         for record_id, record in records.items()
     }
-    leaking = leaks(compared, held_out.traits)
+    held_out = [row for file in _held_out(prep) for row in read_rows(file)]
+    leaking = leaks(compared, [traits(from_row(row)) for row in held_out])
     kept = [pair for pair in pairs.values() if pair.record_id not in leaking]
     records = {key: record for key, record in records.items() if key not in leaking}
     return RecordedPairs(read, records, kept, rejects, len(pairs) - len(kept))

@@ -12,7 +12,7 @@ from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.records import SPLITS, from_row
 from agentlite.core.row_files import Row, find_rows, read_rows, write_rows
-from agentlite.engine import sentence_encoder
+from agentlite.engine import check_libraries, sentence_encoder
 from agentlite.engine.trainer import check_trackers
 from agentlite.report.retrieval_tables import best_in_words
 from agentlite.retrieval import training_pairs
@@ -29,7 +29,6 @@ from agentlite.retrieval.tool_pool import (
 from agentlite.retrieval.training_pairs import PAIRS, normal
 from agentlite.stages.frame import Figures, Work, plan_of, run_stage
 from agentlite.stages.retriever.evaluate import TUNED, UNTRAINED, PoolEncoder, measure
-from agentlite.stages.training import check_if_installed
 from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import MADE, Source, find_encoder
@@ -69,7 +68,8 @@ def run(settings: RetrieverSettings, target: RunTarget) -> Result:
         from agentlite.engine import retriever
 
         if settings.trl and trains and target.dry_run:
-            check_if_installed("retriever", "hf", lambda: retriever.check(settings))
+            check_libraries("hf")
+            retriever.check(settings)
         data = _read(prep.folder, settings.tools, trains)
         _report_problems(data.problems)
         pairs = sum(len(query.tool_indices) for query in data.queries["train"])
