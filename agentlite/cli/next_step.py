@@ -8,12 +8,10 @@ from typing import NamedTuple
 
 from agentlite.cli.run_listing import ListedStage, in_words, inventory, stored_stages
 from agentlite.config.pipeline import STAGES, TRAINED
-from agentlite.config.resolve import OWN_FILE
 from agentlite.core.errors import LOCKED, UserError
 from agentlite.workspace import stage_folder
 from agentlite.workspace.stage_folder import DEFAULT_RUN, RunTarget
 
-ABLATE = "how long it takes to train and compare several reward weights"
 MOST = 3  # stages that are not done, and are named
 ROWS = ("*.jsonl", "*.jsonl.gz", "*.parquet")  # what a user's data is mostly called
 
@@ -63,17 +61,11 @@ def _workspaces() -> list[Path]:
 
 def _without_workspace() -> Advice:
     files = sorted({path.name for pattern in ROWS for path in Path().glob(pattern)})
-    made = sorted(path.parent.name for path in Path().glob(f"*/{OWN_FILE}"))
     if files:
         rows = shlex.quote(files[0])
         return Advice(
             [f"Nothing has been done in this folder yet. It holds {', '.join(files[:4])}."],
             [NextStep(f"agentlite prep {rows}", "check the dialogs and split them")],
-        )
-    if made:
-        return Advice(
-            ["Nothing has been done in this folder yet."],
-            [NextStep(f"cd {shlex.quote(made[0])} && agentlite", "go on in that folder")],
         )
     return Advice(
         ["This folder holds no data and no workspace."],
@@ -138,21 +130,17 @@ def _again(run: Path, stage: ListedStage) -> NextStep:
 def _after(stages: Sequence[ListedStage]) -> list[NextStep]:
     """The ways on from stages that are all done."""
     last = stages[-1] if stages else None
-    preps = [one for one in stages if one.command == "prep"]
+    preps = [one.stage for one in stages if one.command == "prep"]
     trained = [one.stage for one in stages if one.command in STAGES and STAGES[one.command].trains]
     if last and last.command == "make":
-        return [
-            NextStep(
-                f"agentlite prep --from {shlex.quote(last.stage)}", "check and split these dialogs"
-            )
-        ]
+        line = f"agentlite prep --from {shlex.quote(last.stage)}"
+        return [NextStep(line, "check and split these dialogs")]
     if not preps and not trained:
         return [NextStep("agentlite prep dialogs.jsonl", "check dialogs and split them")]
     if last and last.command == "pairs" and not last.figure.startswith("0 pairs"):
-        data = "" if last.stage == "pairs" else f" --data {shlex.quote(last.stage)}"
-        return [NextStep(f"agentlite dpo{data}", "train on these pairs")]
+        return [NextStep(f"agentlite dpo{_data(last.stage, 'pairs')}", "train on these pairs")]
     if not trained:
-        data = "" if preps[-1].stage == "prep" else f" --data {shlex.quote(preps[-1].stage)}"
+        data = _data(preps[-1], "prep")
         return [
             NextStep(f"agentlite sft{data}", "train a model on these dialogs"),
             NextStep(f"agentlite plan{data}", "first see what memory and time that takes"),
@@ -162,16 +150,16 @@ def _after(stages: Sequence[ListedStage]) -> list[NextStep]:
         models = "" if model == TRAINED else f" --model {TRAINED} --model {shlex.quote(model)}"
         return [NextStep(f"agentlite eval{models}", f"measure {model} on the test dialogs")]
     name, merged = shlex.quote(model), shlex.quote(f"{model}-model")
+    # the tools that `agentlite init` has put here
+    named = {"--tools": "tools.json", "--exec": "tools.py"}
+    tools = "".join(f" {flag} {file}" for flag, file in named.items() if Path(file).is_file())
     return [
         NextStep("agentlite report", "the result, in words and as a page"),
-        NextStep(f"agentlite chat {name}{_tools()}", "talk to the model"),
+        NextStep(f"agentlite chat {name}{tools}", "talk to the model"),
         NextStep(f"agentlite export {name} --merged {merged}", "a model for other programs"),
         NextStep("agentlite pairs", f"sample answers of {TRAINED}, as preferences for dpo"),
-        NextStep("agentlite ablate --grid grids/rewards.yaml --dry-run", ABLATE),
     ]
 
 
-def _tools() -> str:
-    """Those that `agentlite init` has put here."""
-    named = {"--tools": "tools.json", "--exec": "tools.py"}
-    return "".join(f" {name} {file}" for name, file in named.items() if Path(file).is_file())
+def _data(stage: str, usual: str) -> str:
+    return "" if stage == usual else f" --data {shlex.quote(stage)}"

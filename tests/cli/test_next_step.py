@@ -112,7 +112,6 @@ def test_an_empty_folder_begins_with_samples_or_with_own_dialogs():
                 "agentlite chat sft",
                 "agentlite export sft --merged sft-model",
                 "agentlite pairs",
-                "agentlite ablate --grid grids/rewards.yaml --dry-run",
             ],
         ),
         (["eval eval/prep/smollm2-135m"], ["agentlite prep dialogs.jsonl"]),
