@@ -1,8 +1,8 @@
-"""OpenAI's API over HTTP, by starlette and uvicorn: pages, who may ask, the queue, the log."""
+"""OpenAI's API over HTTP, by starlette and uvicorn: pages, who may ask, the queue."""
 
 import asyncio
+import logging
 import socket
-import time
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -24,9 +24,7 @@ from agentlite.deploy.openai_api import ClientGone, Refused, ServeJob, as_json, 
 HOST = "127.0.0.1"
 LOCAL = ("localhost", HOST, "::1")
 COMPLETIONS = "/v1/chat/completions"
-LONGEST_NAME = 200  # characters of a path in the log
 LOOK = 0.2  # seconds between two looks at whether a waiting client is still there
-GONE = 499  # the status in the log where the client hung up, as nginx writes it
 CLOSING = 2  # seconds that answers have to end in when the server is stopped
 OF_TOOLS = ("E124", "E211", "E212")  # the reject codes of tools; others are of messages
 
@@ -58,6 +56,7 @@ class Server:
                 Route(COMPLETIONS, self._complete, methods=["POST"]),
             ]
         )
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         self.uvicorn = uvicorn.Server(
             uvicorn.Config(
                 self._answer,
@@ -66,7 +65,6 @@ class Server:
                 ws="none",
                 lifespan="off",
                 log_config=None,
-                log_level="critical",
                 server_header=False,
                 proxy_headers=False,  # the log names who has sent the request
                 timeout_graceful_shutdown=CLOSING,
@@ -98,16 +96,14 @@ class Server:
         self.uvicorn.should_exit = True
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request, whatever happens, and writes a line about it on stderr."""
-        started, status = time.monotonic(), 0
-        details: dict[str, object] = {}
-        scope["state"] = {"details": details}
+        """Answers one request, whatever happens."""
         scope["path"] = scope["path"].rstrip("/") or "/"
         scope["app"] = self.router  # so that it raises for a page that does not exist
+        begun = False
 
         async def noted(message: Message) -> None:
-            nonlocal status
-            status = message.get("status", status)
+            nonlocal begun
+            begun = True
             await send(message)
 
         try:
@@ -115,17 +111,9 @@ class Server:
             await self.router(scope, receive, noted)
         except Exception as error:
             refused = _refusal(error)
-            about = refused.body["error"]
-            details["refused"] = about["code"] or about["param"] or about["type"]
-            if not status:
+            if not begun:
                 response = _json(refused.body, refused.status, refused.headers)
-                await response(scope, receive, noted)
-        path = scope["raw_path"].decode()[:LONGEST_NAME]  # with its escapes
-        known = "".join(f" {name}={value}" for name, value in [*details.items()])
-        _log(
-            f"{time.strftime('%Y-%m-%d %H:%M:%S')} {scope['client'][0]} {status} "
-            f"{time.monotonic() - started:.2f} s {scope['method']} {path}{known}"
-        )
+                await response(scope, receive, send)
 
     def _refuse_pages(self, request: Request) -> None:
         """A web page that is open here may send requests too, that of another program on this
@@ -155,24 +143,19 @@ class Server:
         return _json(about if asked else {"object": "list", "data": [about]})
 
     async def _complete(self, request: Request) -> Response:
-        details = request.state.details
         job = await asyncio.to_thread(chat_job, await request.body(), self.chat_model)
-        asked = job.completion.request
-        details |= {"model": self.chat_model.name, "messages": len(asked.messages)}
-        details["prompt"] = len(job.prompt.ids)
-        answer = RequestedAnswer(self, job, details)
-        if not asked.stream:
+        answer = RequestedAnswer(self, job)
+        if not job.completion.request.stream:
             return _json(await answer.body(request))
         headers = {"Cache-Control": "no-cache"}
         return StreamingResponse(answer.events(), 200, headers, "text/event-stream")
 
 
 class RequestedAnswer:
-    """The answer to a request, which is on its way from now on. `details`: for the log."""
+    """The answer to a request, which is on its way from now on."""
 
-    def __init__(self, server: Server, job: ServeJob, details: dict[str, object]):
-        self.server, self.job, self.details, self.is_left = server, job, details, False
-        self.entered = time.monotonic()
+    def __init__(self, server: Server, job: ServeJob):
+        self.server, self.job, self.begun, self.is_left = server, job, False, False
         self.loop, self._events = asyncio.get_running_loop(), asyncio.Queue[bytes]()
         server.asked += 1
         self.turn = self.loop.run_in_executor(server.answering, self._run)
@@ -202,20 +185,17 @@ class RequestedAnswer:
     def _leave(self) -> None:
         """Nobody waits for it any more."""
         self.is_left = True
-        if "waited" not in self.details:  # the model has not begun
+        if not self.begun:
             self.turn.cancel()
 
     def _run(self) -> Turn:
         """In the model's thread. Where the server stops, the answer ends at its next token."""
-        started = time.monotonic()
-        self.details["waited"] = f"{started - self.entered:.2f}"
+        self.begun = True
 
         def send(event: bytes) -> None:
             self.loop.call_soon_threadsafe(self._events.put_nowait, event)
 
-        turn = self.job.run(send, lambda: self.is_left or self.server.uvicorn.should_exit)
-        self.details["new"] = turn.new_tokens
-        return turn
+        return self.job.run(send, lambda: self.is_left or self.server.uvicorn.should_exit)
 
     def _end(self, turn: "asyncio.Future[Turn]") -> None:
         self.server.asked -= 1
@@ -234,16 +214,14 @@ def _refusal(error: BaseException) -> Refused:
             return Refused(400, f"{error.reason} ({error.code}).", param=param, code=error.code)
         case UserError():
             return Refused(500, str(error).replace("\n", " "), kind="server_error")
-        case ClientDisconnect():
-            return Refused(GONE, "The client has hung up.", code="gone")
-        case ClientGone():  # and yet the client is there
+        case ClientDisconnect() | ClientGone():  # where the client is there all the same
             return Refused(503, "The server is stopped.", kind="server_error", code="stopped")
         case HTTPException(status_code=404):
             pages = f"{COMPLETIONS}, /v1/models, /v1/models/NAME, /health"
             return Refused(404, f"There is no such page: {pages}.", kind="not_found_error")
         case HTTPException():
             return Refused(error.status_code, f"{error.detail}.", headers=error.headers)
-    _log(f"{type(error).__name__}: {error}")
+    console.notice(f"serve: {type(error).__name__}: {error}")
     return Refused(500, "The server failed; its log says why.", kind="server_error")
 
 
@@ -251,7 +229,3 @@ def _json(
     body: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
     return Response(as_json(body), status, headers, media_type="application/json")
-
-
-def _log(text: str) -> None:
-    console.notice(f"serve: {text}")

@@ -1,6 +1,7 @@
 """A model -> an OpenAI-compatible server, until it is stopped."""
 
 import json
+import logging
 import signal
 from typing import Annotated
 
@@ -33,6 +34,8 @@ def serve(options: ServeOptions) -> None:
     from agentlite.deploy.server import Server
 
     model = options.chat_model()
+    logging.basicConfig(format="serve: %(asctime)s %(message)s")  # on stderr
+    logging.getLogger("uvicorn.access").setLevel(logging.INFO)
     with Server(model, options.port) as server:
         model.load()
         facts = {
