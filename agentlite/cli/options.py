@@ -153,12 +153,6 @@ class Command(click.Command):
 
         super().__init__(name, params=params, callback=callback, **rest)
 
-    def get_help_option(self, ctx: click.Context) -> click.Option | None:
-        option = super().get_help_option(ctx)
-        if option:
-            option.help = "show this help"
-        return option
-
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
         sections: dict[str, list[click.Option]] = {}

@@ -1,6 +1,5 @@
 """Types, encodings and errors of Python -> the words of somebody who writes rows."""
 
-import re
 import shlex
 from pathlib import Path
 
@@ -16,15 +15,6 @@ KINDS = {
     **dict.fromkeys(("dict", "object"), "an object"),
 }
 BOM = b"\xef\xbb\xbf"
-# how a text begins that has two or four bytes a letter; without a mark, its first letters are ASCII
-WIDE = {
-    "UTF-32": rb"\xff\xfe\0\0|\0\0\xfe\xff",
-    "UTF-16": rb"\xff\xfe|\xfe\xff",
-    "UTF-32LE": rb"[\t\n\r -~]\0\0\0",
-    "UTF-32BE": rb"\0\0\0[\t\n\r -~]",
-    "UTF-16LE": rb"(?:[\t\n\r -~]\0){2}",
-    "UTF-16BE": rb"(?:\0[\t\n\r -~]){2}",
-}
 
 
 def kind(value: object) -> str:
@@ -40,8 +30,10 @@ def misread(error: Exception) -> str:
 
 
 def wide_encoding(head: bytes) -> str:
-    """`UTF-16`, `UTF-32LE`: of a text that begins so; "" for UTF-8 and the like."""
-    return next((name for name, begins in WIDE.items() if re.match(begins, head)), "")
+    """The encoding of a text whose mark says that a letter has several bytes; "" for others."""
+    if head.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
+        return "UTF-32"
+    return "UTF-16" if head.startswith((b"\xff\xfe", b"\xfe\xff")) else ""
 
 
 def conversion(encoding: str, name: str) -> str:
