@@ -9,7 +9,6 @@ from msgspec import Struct
 from agentlite.cli.options import Command
 from agentlite.cli.stage_options import GivenOptions
 from agentlite.config.fields import COMMON, File, Metavar, Model, Section, StageName
-from agentlite.config.gpu_profiles import GRAPHED, SWITCHES
 from agentlite.config.pipeline import TRAINERS
 from agentlite.config.settings import COMMANDS, default
 from agentlite.core import console
@@ -30,7 +29,6 @@ class PlanReport(Struct, frozen=True):
     engine: str
     plan: Planned
     fit: list[FittingRows]
-    switches: dict[str, str]  # of Unsloth, that are set and have an effect on this run
     precision_from: str  # where it was set, or the reason of --profile auto
 
 
@@ -81,9 +79,6 @@ def _plan(options: PlanOptions) -> None:
         refuse(command, of_embeddings(settings))
     rows = data_of(settings, target.run)
     planned = plan(settings, shape, machine, rows)
-    held = settings.in_memory(machine.gpu)
-    decodes = machine.gpu and settings.engine == "unsloth" and (held.samples or held.greedy)
-    decodes = decodes and not getattr(settings, "vllm", False)
     asks_more = options.fit or not planned.gib.fits
     report = PlanReport(
         command,
@@ -91,7 +86,6 @@ def _plan(options: PlanOptions) -> None:
         settings.engine,
         planned,
         fitting(command, settings, shape, machine, rows.longest) if asks_more else [],
-        SWITCHES if decodes and shape.kind in GRAPHED else {},
         resolved.origin["load_in_4bit"],
     )
     if options.as_json:
@@ -117,9 +111,6 @@ def _present(report: PlanReport) -> None:
         if parts:
             figures = [f"{key.replace('_', ' ')} {value:g}" for key, value in parts.items()]
             print(f"{title}: {', '.join(figures)}")
-    if report.switches:
-        switches = [f"{name}={value}" for name, value in report.switches.items()]
-        print(f"switched on: {', '.join(switches)}")
     for fit in report.fit:
         rows = f"{fit.batch_size} x {fit.length} tokens"
         if not fit.batch_size:
