@@ -23,9 +23,7 @@ FIGURES: dict[str, Any] = {
     "rejects": {"E217": 5, "E121": 1},
     "left_out": {"D401": 2},
     "by_task": {"tool_selection": 46, "timing_decision": 27},
-    "by_protocol": {"hermes": 73},
     "length": {"50%": 583, "90%": 660, "99%": 691, "100%": 1691},
-    "proxy_loss": {"50%": 0.6},
     "tokens": {"all": 42946, "trained": 4698, "trained_share": 0.1094},
     "tools": {
         "offered": 9,

@@ -50,13 +50,6 @@ SENT = re.compile(
     r"(?P<token>(?=[\w.~+/%-]*[0-9])[\w.~+/%-]{12,}=*)" + END,
     re.ASCII | re.IGNORECASE,
 )
-# something of each key above
-MARKS = (
-    r"-----BEGIN|AKI[AD]|ASIA|AIza|LTAI|ya29|sk-|k_live_|k_test_|gh[pousr]_|_pat_|glpat-|xox|SG\.|hf_"
-    r"|npm_|pypi-|eyJ|earer |gsk_|xai-|r8_|do[opr]_v1_|[?&][\w-]*(?:token|key|secret|ature)=|asic "
-    r"|(?:[Pp]ass(?:word|wd|code)|PASSWORD|[Pp]wd|密码|口令)"
-)
-MARK = re.compile(MARKS)
 PASSWORD = re.compile(
     r"(?<![A-Za-z])[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s/:@\"'<>]+:(?P<token>[^\s/@\"'<>{}$*]{3,})@"
 )
@@ -147,8 +140,6 @@ BEFORE_CHINESE = re.compile("[ ，。、；）)”]{0,2}" + CHINESE)
 COUNTED = re.compile(" ?(?:[美欧日]?元|字节|毫?秒|吨|米|公里|除以|乘以|加上|减去|转换)")
 MASK = re.compile("<?[A-Z]+_[0-9]+>")  # its beginning may be cut off
 NARROW = {**{0xFF10 + digit: str(digit) for digit in range(10)}, ord("＠"): "@", ord("＋"): "+"}
-WIDE_IN_JSON = re.compile(rb"\xef\xbc[\x8b\x90-\x99\xa0]")  # the same in UTF-8
-IP_IN_JSON = re.compile(rb"[0-9](?:\.[0-9]{1,3}){3}")
 NUMBER_MASKS = ("<IDENTITY", "<CARD", "<PHONE")
 PAID = re.compile(r"card|visa|amex|credit|debit|unionpay|卡号|银行卡|信用卡|储蓄卡", re.IGNORECASE)
 # what stands last before a number that counts or names a thing
@@ -161,8 +152,6 @@ THING = re.compile(
 
 
 NUMBERS = {"iban": IBAN, "ip": IP, "identity": IDENTITY, "card": CARD, "phone": PHONE}
-MARK_IN_JSON = re.compile(MARKS.encode())
-NINES = re.sub(rb"[^9]", b" ", re.sub(rb"[0-9]", b"9", bytes(range(256))))
 Values = dict[tuple[str, str], list[str]]  # kind and normal form -> how the value is written
 
 
@@ -197,14 +186,9 @@ def _contents(record: Record) -> Contents:
 def _values(contents: Contents) -> Values:
     """The values in the order in which they stand in the record."""
     values: Values = {}
-    encoded = msgspec.json.encode(contents)
-    # a quick look, at which most records end: nine digits close together are a number
-    may_hold = b"@" in encoded or b"+" in encoded or MARK_IN_JSON.search(encoded)
-    may_hold = may_hold or WIDE_IN_JSON.search(encoded) or IP_IN_JSON.search(encoded)
-    if may_hold or b"9" * 9 in encoded.translate(NINES, b" ()./-"):
-        for key, text in texts_of(msgspec.to_builtins(contents)):
-            for kind, written in _values_in(text, key):
-                values.setdefault((kind, _normal(kind, written)), []).append(written)
+    for key, text in texts_of(msgspec.to_builtins(contents)):
+        for kind, written in _values_in(text, key):
+            values.setdefault((kind, _normal(kind, written)), []).append(written)
     return values
 
 
@@ -234,13 +218,12 @@ def _values_in(text: str, key: str) -> Iterator[tuple[str, str]]:
     """The kind of each value in a text that stands under a key, and the value as it is written."""
     # character by character: the places are the same
     wide, text = text, text if text.isascii() else text.translate(NARROW)
-    if MARK.search(text):
-        for match in chain(KEY.finditer(text), SENT.finditer(text)):
-            written = match["token"] or match[0]
-            if not written.endswith("EXAMPLE"):
-                yield "key", written
-        for match in SAID.finditer(text):
-            yield "password", wide[match.start("token") : match.end("token")]
+    for match in chain(KEY.finditer(text), SENT.finditer(text)):
+        written = match["token"] or match[0]
+        if not written.endswith("EXAMPLE"):
+            yield "key", written
+    for match in SAID.finditer(text):
+        yield "password", wide[match.start("token") : match.end("token")]
     if "@" in text:
         for match in PASSWORD.finditer(text):
             if not PLACEHOLDER.fullmatch(match["token"]):
