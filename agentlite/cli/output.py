@@ -55,8 +55,7 @@ def _shown(command: str, folder: Path, count: int) -> Iterator[str]:
 
 
 def _write_records(folder: Path, shape: str) -> None:
-    from agentlite.data.write_formats import openai_row
-    from agentlite.stages.prep.write import written_rows
+    from agentlite.stages.prep.write import openai_row, written_rows
 
     rows = written_rows(folder)
     if shape != OWN:

@@ -16,7 +16,7 @@ from agentlite.core.records import Message, Record, from_row, to_row
 from agentlite.core.reject_codes import CODES
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import FORMATS, read_raw, to_record
-from agentlite.data.write_formats import openai_row
+from agentlite.stages.prep.write import openai_row
 
 FILES = sorted((DATA / "formats").glob("*.jsonl"))
 

@@ -196,14 +196,13 @@ class Vectors:
 
 class ReplayRun(Struct, frozen=True, forbid_unknown_fields=True):
     """A run by its key, the digests of the rows before and after it ("" is the empty buffer), and
-    what was kept.
+    how many were kept.
     """
 
     key: str
     before: str
     after: str
     rows: int
-    new: int
 
 
 class BufferManifest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -295,9 +294,8 @@ def add_to_buffer(
         text=lambda index: dialog_text(from_row(row_of(index))),
     )
     content = b"".join(encode(row_of(index)) for index in chosen)
-    new = len({known[index] for index in chosen} - old.keys())
     name = hashlib.sha256(content).hexdigest()
-    run = ReplayRun(buffer.key, buffer.rows, name, len(chosen), new)
+    run = ReplayRun(buffer.key, buffer.rows, name, len(chosen))
     _write(buffer, run, content)
     return run
 

@@ -18,8 +18,6 @@ from agentlite.core.errors import RowError
 from agentlite.core.json_schema import DEEPEST, is_too_deep
 
 LONGEST_LITERAL = 64 << 10
-CUT = "The row was cut: fetch or write it again. No repair can know what is missing."
-SPREAD = "Is the JSON spread over lines? `jq -c . FILE` writes one row per line."
 
 
 def json_value(text: str) -> Any:
@@ -38,7 +36,8 @@ def json_value(text: str) -> Any:
             object_pairs_hook=_object,
         )
     except json.JSONDecodeError as error:
-        raise _not_json(error) from error
+        reason = f"not JSON: {error.msg} at character {error.pos + 1}"
+        raise RowError("E121", reason, at=error.pos) from error
     except RecursionError as error:
         raise RowError("E119", f"nested deeper than {DEEPEST}") from error
     _refuse_surrogates(text, value)
@@ -103,23 +102,6 @@ def _integer(text: str) -> int:
         return int(text)
     except ValueError as error:
         raise RowError("E117", f"a number of {len(text)} digits", at=text) from error
-
-
-def _not_json(error: json.JSONDecodeError) -> RowError:
-    """E121, in json's words, with what helps a row that was cut or spread."""
-    before, rest = error.doc[: error.pos].rstrip(), error.doc[error.pos :].strip()
-    where = f"at character {error.pos + 1}"
-    if error.msg == "Extra data":
-        reason = "more than one JSON value on the line"
-        return RowError("E121", reason, "Write one value per line: `jq -c . FILE`.", error.pos)
-    if error.msg.startswith("Unterminated string"):
-        reason = f"not JSON: the text that begins {where} does not end"
-        return RowError("E121", reason, CUT, error.pos)
-    if not rest:
-        spread = before.endswith(("{", "["))
-        reason = f"not JSON: the row ends {where}, inside an object or a list"
-        return RowError("E121", reason, SPREAD if spread else CUT, len(before))
-    return RowError("E121", f"not JSON: {error.msg} {where}", at=error.pos)
 
 
 def _refuse_surrogates(text: str, value: object) -> None:

@@ -267,11 +267,8 @@ def _content(file: BinaryIO, head: bytes, name: str) -> Iterator[RawLine]:
     while first and not first.removeprefix(BOM).strip():
         first, number = file.readline(LONGEST_LINE + 1), number + 1
     if begins_document(first):
-        rest = file.read()
-        if not _are_lines(first.removeprefix(BOM), rest):
-            yield from _elements(utf8_text(first + rest, name), name, number)
-            return
-        file = io.BytesIO(rest)
+        yield from _elements(utf8_text(first + file.read(), name), name, number)
+        return
     yield from _lines(file, name, first, number)
 
 
@@ -280,27 +277,6 @@ def begins_document(line: bytes) -> bool:
     text = line.removeprefix(BOM).rstrip()
     opens = text.startswith(b"{") and text.endswith((b"{", b"[", b",")) and line.endswith(b"\n")
     return text.lstrip().startswith(b"[") or text == b"{" or opens
-
-
-def _are_lines(first: bytes, rest: bytes) -> bool:
-    """Whether each line is a row of its own, though the first one begins like a document."""
-
-    def parsed(line: bytes) -> Any:
-        try:
-            return json.loads(line)
-        except (ValueError, RecursionError):
-            return None
-
-    if first.lstrip().startswith(b"["):
-        whole = parsed(first)
-        has_values = bool(rest.strip()) or not all(isinstance(row, dict) for row in whole or ())
-        return whole is not None and has_values
-    try:
-        json.JSONDecoder().raw_decode((first + rest).decode("utf-8"))
-    except (ValueError, RecursionError):  # broken: are there rows all the same?
-        lines = [first, *rest.split(b"\n")]
-        return any(line.startswith(b"{") and isinstance(parsed(line), dict) for line in lines)
-    return False
 
 
 def _elements(text: str, name: str, line: int) -> Iterator[RawLine]:

@@ -4,7 +4,6 @@ A step changes the selection. Records are named by their index among all that we
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -87,13 +86,6 @@ def select(selection: Selection) -> Selection:
     for name, step in STEPS.items():
         with console.waiting(f"prep: looking at {len(selection.kept)} records: {name}"):
             step(selection)
-    limit, kept = selection.settings.limit, len(selection.kept)
-    if limit and kept < limit:
-        left_out = Counter(end.code for end in selection.ends.values())
-        why = "".join(f", {code} {count}" for code, count in left_out.most_common())
-        selection.notes.append(
-            f"--limit {limit}: {kept} of {len(selection.ingested.traits)} records are left{why}"
-        )
     return selection
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.core import console
-from agentlite.core.records import SPLITS, from_row, to_row
+from agentlite.core.records import SPLITS, Record, from_row, to_row, wire_message
 from agentlite.core.row_files import Row, find_rows, read_rows, write_json, write_rows
 from agentlite.data.augment import augment, augments
 from agentlite.data.curation.coreset import add_to_buffer
@@ -211,6 +211,22 @@ def written_rows(folder: Path) -> Iterator[Row]:
     """The rows of all splits."""
     for split in SPLITS:
         yield from read_rows(find_rows(folder, split))
+
+
+def openai_row(record: Record) -> Row:
+    """A record as OpenAI's API has it, {"messages", "tools"}; {"text"} of a plain text. `weight: 0`
+    takes a turn out of training, as OpenAI's fine-tuning reads it: also one with calls whose
+    arguments are not known, which are written as empty ones.
+    """
+    if record.is_text:
+        return {"text": record.messages[0].content}
+    messages = []
+    for index, message in enumerate(record.messages):
+        learned = message.loss and not record.unknown_arguments(index)
+        is_left_out = message.role == "assistant" and not learned
+        messages.append(wire_message(message) | ({"weight": 0} if is_left_out else {}))
+    tools = {"tools": [tool.schema for tool in record.tools]} if record.tools else {}
+    return {"messages": messages, **tools}
 
 
 def rendered(folder: Path, count: int) -> Iterator[str]:

@@ -155,13 +155,13 @@ def test_the_first_run_fills_the_buffer_and_the_next_one_replays_from_it(tmp_pat
     assert replayed(buffer_rows(empty), ids(first), 20, ratio=0.25, seed=0, buffer="") == []
     assert not (tmp_path / "b").exists()
     run = add(empty, first)
-    assert (run.rows, run.new) == (20, 20)
+    assert run.rows == 20
     found = find_buffer(tmp_path / "b", "two")
     drawn = replayed(buffer_rows(found), ids(second), 20, ratio=0.25, seed=0, buffer=found.rows)
     assert len(drawn) == 5
     assert ids(drawn) < ids(rows(*range(15)))
     run = add(found, second)
-    assert (run.rows, run.new) == (35, 15)
+    assert run.rows == 35
     assert ids(buffer_rows(find_buffer(tmp_path / "b", "three"))) == ids(rows(*range(35)))
 
 
@@ -176,8 +176,8 @@ def test_beyond_its_capacity_the_buffer_keeps_a_choice_of_old_and_new_whatever_t
         kept = add(find_buffer(folder, "two"), new, 24)
         contents.append(buffer_rows(find_buffer(folder, "three")))
         new_ids = ids(contents[-1]) - ids(rows(*range(20)))
-        assert (kept.rows, kept.new) == (24, len(new_ids))
-        assert 0 < kept.new < 24
+        assert kept.rows == 24
+        assert 0 < len(new_ids) < 24
     assert contents[0] == contents[1]
 
 
@@ -206,7 +206,7 @@ def test_killed_while_it_is_written_the_buffer_is_as_it_was(
     found = find_buffer(tmp_path, "one")
     # the first write fails before anything is there; after that the folder is one of ours
     assert (found.rows, found.done) == ("", None)
-    assert add(found, rows(*range(5))).new == 5
+    assert add(found, rows(*range(5))).rows == 5
     assert len(list(tmp_path.glob("rows-*"))) == 1
 
 

@@ -80,10 +80,10 @@ BAD_LINES = {
 
 @pytest.mark.parametrize("line", BAD_LINES, ids=lambda line: line[:24])
 def test_a_bad_line_is_rejected_with_its_code_and_the_rest_goes_on(line: bytes) -> None:
-    bad, good = from_stdin(line + b'\n\n{"good": 1}\n')
-    assert bad.error is not None
-    assert (bad.error.code, bad.content, bad.location) == (BAD_LINES[line], line, "stdin:1")
-    assert (good.value, good.location) == ({"good": 1}, "stdin:3")
+    first, bad, good = from_stdin(b'{"good": 0}\n' + line + b'\n\n{"good": 1}\n')
+    assert bad.error is not None and first.value == {"good": 0}
+    assert (bad.error.code, bad.content, bad.location) == (BAD_LINES[line], line, "stdin:2")
+    assert (good.value, good.location) == ({"good": 1}, "stdin:4")
 
 
 def test_a_line_that_is_too_long_is_rejected_without_being_kept() -> None:
@@ -137,10 +137,12 @@ def test_objects_spread_over_lines_are_rows_as_a_json_file_prints_them(
     assert [raw.value for raw in rows_of(path)] == objects
 
 
-def test_an_object_that_does_not_end_leaves_its_file_to_be_read_as_lines(tmp_path: Path) -> None:
+def test_an_object_that_does_not_end_is_one_row_with_all_behind_it(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b'{"a": 1,\n{"a": 2}\n{"a": 3}\n')
-    assert [raw.value for raw in rows_of(path)] == [None, {"a": 2}, {"a": 3}]
+    (whole,) = rows_of(path)
+    assert whole.error is not None and whole.error.code == "E105"
+    assert whole.content == path.read_bytes().rstrip()
     path.write_bytes(b'{\n"a": 1\n}\n{\n"a": 2\n')
     whole, cut = rows_of(path)
     assert (whole.value, cut.error and cut.error.code) == ({"a": 1}, "E105")

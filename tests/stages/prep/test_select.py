@@ -158,10 +158,3 @@ def test_an_earlier_record_is_replayed_unless_it_is_here_or_gives_away_or_may_no
     )
     assert (0 in found.ends) == (barred == "left_out")
     assert {row["id"] for row in found.replayed} == {record.id for record in earlier[1:]}
-
-
-def test_a_limit_that_is_not_reached_says_why() -> None:
-    copies = [asking(number) for number in (0, 1, 2, 0)]
-    assert not selected(copies, limit=3, dev=0.0, test=0.0).notes
-    (note,) = selected(copies, limit=5, dev=0.0, test=0.0).notes
-    assert note == "--limit 5: 3 of 4 records are left, D401 1"
