@@ -1,6 +1,6 @@
 """Kinds of dialogs and their counts -> blueprints that a second process confirms, kept on disk."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -23,10 +23,8 @@ from agentlite.environments.world import World, WorldError
 
 BLUEPRINTS = "blueprints.jsonl"
 OFTEN = ("single", "several_turns")  # twice as many as of each other kind
-TOGETHER = 64  # blueprints that one process confirms
-ROUNDS = 3  # of walks, where a blueprint was not confirmed
-TRIES = 40  # walks for one blueprint, in each round
-MOST_LOST = 20  # worlds in a row
+TRIES = 120  # walks for one blueprint
+MOST_LOST = 20  # worlds, in these
 
 
 class Slot(Struct, frozen=True):
@@ -38,10 +36,6 @@ class Slot(Struct, frozen=True):
     number: int
     blueprint: Blueprint | None = None
     tools: tuple[Tool, ...] = ()
-
-    @property
-    def place(self) -> tuple[str, int]:
-        return self.kind, self.number
 
     @property
     def plan(self) -> Blueprint:
@@ -90,80 +84,57 @@ def counts(shares: Mapping[str, float], number: int) -> dict[str, int]:
 def find(
     setup: SearchSetup, wanted: Mapping[str, int], path: Path, advance: Callable[[int], None]
 ) -> list[Slot]:
-    """A slot for each dialog that is wanted. Batches on disk are not looked for again."""
-    order = [Slot(kind, number) for kind, count in wanted.items() for number in range(count)]
+    """A slot for each dialog that is wanted. Those on disk are not looked for again."""
+    slots: list[Slot] = []
+    keys: set[str] = set()  # of the blueprints so far, of which none is to be a copy
     with Appender(path) as file, setup.world() as world:
         stored = [msgspec.convert(row, Slot) for row in read_rows(path)]
-        slots = {slot.place: slot for slot in stored}
-        for at in range(0, len(order), TOGETHER):
-            batch = order[at : at + TOGETHER]
-            missing = [slot for slot in batch if slot.place not in slots]
-            if missing:
-                # all of a batch that was cut off: what a walk finds depends on the slots before it
-                earlier = [slots[slot.place].blueprint for slot in order[:at]]
-                filled = _fill(setup, world, batch, {plan.key for plan in earlier if plan})
-                for slot in missing:
-                    slots[slot.place] = filled.get(slot.place, slot)
-                    file.append(msgspec.to_builtins(slots[slot.place]))
-            advance(min(at + TOGETHER, len(order)))
-    return [slots[slot.place] for slot in order]
+        known = {(slot.kind, slot.number): slot for slot in stored}
+        for place in ((kind, number) for kind, count in wanted.items() for number in range(count)):
+            slot = known.get(place)
+            if slot is None:
+                slot = _walk(setup, world, Slot(*place), keys)
+                file.append(msgspec.to_builtins(slot))
+            if slot.blueprint:
+                keys.add(slot.blueprint.key)
+            slots.append(slot)
+            advance(len(slots))
+    return slots
 
 
-def _fill(
-    setup: SearchSetup, world: World, slots: Sequence[Slot], keys: set[str]
-) -> dict[tuple[str, int], Slot]:
-    """Those of these slots for which there is a blueprint. `keys`: of other blueprints, of which
-    none is to be a copy.
-    """
-    done: dict[tuple[str, int], Slot] = {}
-    for turn in range(ROUNDS):
-        left = [slot for slot in slots if slot.place not in done]
-        filled = [_walk(setup, world, slot, turn, keys) for slot in left]
-        confirmed = _confirm(setup, [slot for slot in filled if slot.blueprint])
-        done |= {slot.place: slot for slot in confirmed if setup.accepts(slot)}
-    return done
-
-
-def _walk(setup: SearchSetup, world: World, slot: Slot, turn: int, keys: set[str]) -> Slot:
+def _walk(setup: SearchSetup, world: World, slot: Slot, keys: set[str]) -> Slot:
     """The slot with the first blueprint that a walk leads to, or as it was."""
     lost = 0
     for trial in range(TRIES):
-        rng = Random(f"{setup.seed} {slot.kind} {slot.number} {turn} {trial}")
+        rng = Random(f"{setup.seed} {slot.kind} {slot.number} {trial}")
         task = rng.choice(setup.tasks)
         try:
             plan = blueprint(slot.kind, Search(world, task, rng), setup.extra_tools)
+            is_new = plan and plan.key not in keys and _is_confirmed(setup, plan, task)
         except WorldError as error:
             lost += 1
             if lost == MOST_LOST:
                 raise UserError(
-                    f"{lost} worlds in a row were lost; the last: {error}.",
+                    f"{lost} worlds were lost; the last: {error}.",
                     "Correct the environment; or give --tasks FILE with what its reset takes.",
                     location=setup.location,
                     exit_code=REJECTS,
                 ) from error
             continue
-        if plan and plan.key not in keys:
-            keys.add(plan.key)
+        if plan and is_new:
             named = {*plan.tools} | {call.call.name for turn in plan.turns for call in turn.calls}
             tools = tuple(tool for tool in world.tools if tool.name in named)
-            return Slot(slot.kind, slot.number, plan, tools)
+            filled = Slot(slot.kind, slot.number, plan, tools)
+            if setup.accepts(filled):
+                return filled
     return slot
 
 
-def _confirm(setup: SearchSetup, slots: Sequence[Slot]) -> Iterator[Slot]:
-    """Those whose calls have the same results and end in the same state in another process, in
-    which the last comes first: a class that keeps something from one world to the next is seen.
+def _is_confirmed(setup: SearchSetup, plan: Blueprint, task: EnvironmentTask) -> bool:
+    """Whether another process has the same results and the same state: a class that keeps something
+    from one world to the next is seen.
     """
-    if not slots:
-        return
-    by_id = {task.id: task for task in setup.tasks}
-    with setup.world() as world:
-        for slot in reversed(slots):
-            plan = slot.plan
-            try:
-                made, state = carry_out(world, by_id[plan.task], [call.call for call in plan.made])
-            except WorldError:
-                continue
-            results = [result.text for result in made]
-            if results == [call.result for call in plan.made] and state == plan.state:
-                yield slot
+    with setup.world() as fresh:
+        made, state = carry_out(fresh, task, [call.call for call in plan.made])
+    results = [result.text for result in made]
+    return results == [call.result for call in plan.made] and state == plan.state
