@@ -14,8 +14,8 @@ from agentlite.environments.registry import environment
 from agentlite.environments.synthesis.blueprint import KINDS, Blueprint, carry_out
 from agentlite.environments.synthesis.dialog import made_calls
 from agentlite.environments.world import LIMITS
-from agentlite.stages.make import key_figure, search
-from agentlite.stages.make.search import counts
+from agentlite.stages import make as stage
+from agentlite.stages.make import counts, key_figure
 
 FILES = ("blueprints.jsonl", "dialogs.jsonl", "stats.json")
 
@@ -152,13 +152,13 @@ def test_killed_at_any_blueprint_it_ends_with_the_same_bytes(made, monkeypatch):
         patched.setattr(Appender, "append", stops)
         with pytest.raises(KeyboardInterrupt):
             make(folder, "again")
-    walk = search._walk
+    walk = stage._walk
 
-    def seen(setup, world, slot, keys):
+    def seen(settings, new_world, world, tasks, slot, keys):
         looked_for.append((slot.kind, slot.number))
-        return walk(setup, world, slot, keys)
+        return walk(settings, new_world, world, tasks, slot, keys)
 
-    monkeypatch.setattr(search, "_walk", seen)
+    monkeypatch.setattr(stage, "_walk", seen)
     assert make(folder, "again").status == "done"
     assert contents(folder, "again") == contents(folder, "whole")
     assert not {*written} & {*looked_for}

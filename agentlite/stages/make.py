@@ -1,0 +1,255 @@
+"""Tools + an environment -> dialogs.jsonl: calls that were carried out, with words for them."""
+
+import shlex
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from agentlite.config.settings import MakeSettings
+from agentlite.core import console
+from agentlite.core.errors import REJECTS, UserError
+from agentlite.core.records import Tool
+from agentlite.core.row_files import Appender, read_rows, write_json, write_rows
+from agentlite.environments.registry import environment
+from agentlite.environments.synthesis.blueprint import (
+    KINDS,
+    Blueprint,
+    Search,
+    blueprint,
+    carry_out,
+)
+from agentlite.environments.synthesis.dialog import (
+    DIALOGS,
+    gives_away,
+    in_plain_words,
+    made_calls,
+    row_of,
+)
+from agentlite.environments.tasks import EnvironmentTask
+from agentlite.environments.world import World, WorldError, WorldLimits
+from agentlite.stages.agent import split_of_task
+from agentlite.stages.frame import Work, plan_of, run_stage
+from agentlite.workspace.digests import file_digest
+from agentlite.workspace.stage_folder import Result, RunTarget
+
+BLUEPRINTS = "blueprints.jsonl"
+OFTEN = ("single", "several_turns")  # twice as many as of each other kind
+TRIES = 120  # walks for one blueprint
+MOST_LOST = 20  # worlds, in these
+
+NewWorld = Callable[[], World]  # in a process of its own
+
+
+class Slot(Struct, frozen=True):
+    """Place `number` among the dialogs of a kind; `blueprint`: None where no walk leads to one.
+    `tools`: those that its words name: on offer, or wanted.
+    """
+
+    kind: str
+    number: int
+    blueprint: Blueprint | None = None
+    tools: tuple[Tool, ...] = ()
+
+
+def run(settings: MakeSettings, target: RunTarget) -> Result:
+    """The blueprints that were found are kept, whatever ends it."""
+    if not settings.env:
+        raise UserError(
+            "has no tools.",
+            "Name a class, an MCP server or BFCL's: --env shop.py:Shop, "
+            "--env 'mcp:python server.py', or --env bfcl:multi_turn_base.",
+            location="agentlite make",
+        )
+    tasks_file = Path(settings.tasks) if settings.tasks else None
+    env = environment(settings.env, tasks_file, needs_tasks=False, env_keep=settings.env_keep)
+    tasks = list(env.tasks())
+    # all where the environment has none of its own
+    if settings.split != "all" and (len(tasks) != 1 or settings.tasks):
+        tasks = [task for task in tasks if split_of_task(settings, task) == settings.split]
+    if not tasks:
+        raise UserError(
+            "holds no task of this split.",
+            "Take all with --split all, or write one line for each task.",
+            location=settings.tasks or f"--env {settings.env}",
+        )
+    wanted = counts(settings.shares, settings.num_dialogs)
+    limits = WorldLimits(settings.call_seconds, settings.world_memory)
+    new_world = partial(env.world, limits)
+
+    def work() -> Work:
+        _check_tools(settings, new_world, tasks[0])
+        stage = yield {"tasks": len(tasks), "wanted": wanted}
+        stage.set_aside_changed(BLUEPRINTS)
+        stage.expect(BLUEPRINTS, settings.num_dialogs)
+        with console.progress("make: blueprints", settings.num_dialogs) as advance:
+            path = stage.folder / BLUEPRINTS
+            slots = find(settings, new_world, tasks, wanted, path, advance)
+        not_found = Counter(slot.kind for slot in slots if slot.blueprint is None)
+        _refuse_nothing(settings, not_found)
+        plans = {slot.blueprint.id: (slot.blueprint, slot) for slot in slots if slot.blueprint}
+        rows = [row_of(plan, *_dialog(settings, plan, slot.tools)) for plan, slot in plans.values()]
+        write_rows(stage.folder / DIALOGS, rows)
+        messages = [message for row in rows for message in row["messages"]]
+        calls = made_calls(messages)
+        figures = {
+            "wanted": len(slots),
+            "kept": len(rows),
+            "kinds": dict(Counter(row["meta"]["kind"] for row in rows)),
+            "not_found": dict(not_found),
+            "verified": dict(Counter(name for row in rows for name in row["meta"]["verified"])),
+            "turns": sum(message["role"] == "user" for message in messages),
+            "calls": len(calls),
+            "tools_called": len({call.name for call in calls}),
+        }
+        write_json(stage.folder / "stats.json", figures)
+        return [BLUEPRINTS, DIALOGS, "stats.json"], figures
+
+    inputs = {name: file_digest(path) for name, path in env.files.items()}
+    return run_stage(
+        plan_of("make", settings, inputs),
+        target,
+        work(),
+        next_command=f"agentlite prep --from {shlex.quote(target.out)}",
+        keep=[BLUEPRINTS],
+    )
+
+
+def key_figure(figures: Mapping[str, Any]) -> str:
+    return f"{figures['kept']} of {figures['wanted']} dialogs"
+
+
+def counts(shares: Mapping[str, float], number: int) -> dict[str, int]:
+    """How many dialogs of each kind: the largest remainders are rounded up."""
+    shares = shares or {kind: 2.0 if kind in OFTEN else 1.0 for kind in KINDS}
+    unknown = [kind for kind in shares if kind not in KINDS]
+    total = sum(shares.values())
+    if unknown or not total:
+        problem = f"'{unknown[0]}' is not a kind." if unknown else "all shares are 0."
+        raise UserError(problem, f"The kinds: {', '.join(KINDS)}.", location="--shares")
+    exact = {kind: number * share / total for kind, share in shares.items()}
+    rounded = {kind: int(wanted) for kind, wanted in exact.items()}
+    left = sorted(exact, key=lambda kind: rounded[kind] - exact[kind])
+    for kind in left[: number - sum(rounded.values())]:
+        rounded[kind] += 1
+    return rounded
+
+
+def _check_tools(settings: MakeSettings, new_world: NewWorld, task: EnvironmentTask) -> None:
+    """Refuses tools that no dialog can be made from."""
+    location = f"--env {settings.env}"
+    with new_world() as first:
+        try:
+            first.reset(task.row)
+        except WorldError as error:
+            raise UserError(
+                f"its world cannot be built: {error}.",
+                "Correct it; or give --tasks FILE, with the columns that its reset takes.",
+                location=location,
+            ) from error
+        if not any(tool.description.strip() for tool in first.tools):
+            raise UserError(
+                f"none of its {len(first.tools)} tools has a description, and questions are made "
+                "from these.",
+                "Describe each tool in one sentence: in the docstring of its method, or as the "
+                "description of the MCP tool.",
+                location=location,
+            )
+
+
+def find(
+    settings: MakeSettings,
+    new_world: NewWorld,
+    tasks: Sequence[EnvironmentTask],
+    wanted: Mapping[str, int],
+    path: Path,
+    advance: Callable[[int], None],
+) -> list[Slot]:
+    """A slot for each dialog that is wanted. Those on disk are not looked for again."""
+    slots: list[Slot] = []
+    keys: set[str] = set()  # of the blueprints so far, of which none is to be a copy
+    with Appender(path) as file, new_world() as world:
+        stored = [msgspec.convert(row, Slot) for row in read_rows(path)]
+        known = {(slot.kind, slot.number): slot for slot in stored}
+        for place in ((kind, number) for kind, count in wanted.items() for number in range(count)):
+            slot = known.get(place)
+            if slot is None:
+                slot = _walk(settings, new_world, world, tasks, Slot(*place), keys)
+                file.append(msgspec.to_builtins(slot))
+            if slot.blueprint:
+                keys.add(slot.blueprint.key)
+            slots.append(slot)
+            advance(len(slots))
+    return slots
+
+
+def _walk(
+    settings: MakeSettings,
+    new_world: NewWorld,
+    world: World,
+    tasks: Sequence[EnvironmentTask],
+    slot: Slot,
+    keys: set[str],
+) -> Slot:
+    """The slot with the first blueprint that a walk leads to, or as it was."""
+    lost = 0
+    for trial in range(TRIES):
+        rng = Random(f"{settings.seed} {slot.kind} {slot.number} {trial}")
+        task = rng.choice(tasks)
+        try:
+            plan = blueprint(slot.kind, Search(world, task, rng), settings.extra_tools)
+            if not plan or plan.key in keys or not _is_confirmed(new_world, plan, task):
+                continue
+        except WorldError as error:
+            lost += 1
+            if lost == MOST_LOST:
+                raise UserError(
+                    f"{lost} worlds were lost; the last: {error}.",
+                    "Correct the environment; or give --tasks FILE with what its reset takes.",
+                    location=f"--env {settings.env}",
+                    exit_code=REJECTS,
+                ) from error
+            continue
+        named = {*plan.tools} | {call.call.name for turn in plan.turns for call in turn.calls}
+        tools = tuple(tool for tool in world.tools if tool.name in named)
+        if not gives_away(plan, *_dialog(settings, plan, tools)):
+            return Slot(slot.kind, slot.number, plan, tools)
+    return slot
+
+
+def _is_confirmed(new_world: NewWorld, plan: Blueprint, task: EnvironmentTask) -> bool:
+    """Whether another process has the same results and the same state: a class that keeps something
+    from one world to the next is seen.
+    """
+    with new_world() as fresh:
+        made, state = carry_out(fresh, task, [call.call for call in plan.made])
+    results = [result.text for result in made]
+    return results == [call.result for call in plan.made] and state == plan.state
+
+
+def _dialog(
+    settings: MakeSettings, plan: Blueprint, tools: Sequence[Tool]
+) -> tuple[list[dict[str, Any]], list[Tool]]:
+    """The messages, and the tools on offer."""
+    messages = in_plain_words(plan, {tool.name: tool for tool in tools}, settings.seed)
+    return messages, [tool for tool in tools if tool.name in plan.tools]
+
+
+def _refuse_nothing(settings: MakeSettings, missing: Mapping[str, int]) -> None:
+    """Refuses tools with which no walk has led anywhere; notes kinds that were found less often."""
+    if sum(missing.values()) == settings.num_dialogs:
+        raise UserError(
+            "no calls were found that succeed and return the same each time.",
+            "Give --tasks FILE, so that the world holds something; add enum, default or examples "
+            "to the parameters; or take another kind: --shares single=1.",
+            location=f"--env {settings.env}",
+            exit_code=REJECTS,
+        )
+    if missing:
+        listed = ", ".join(f"{kind} {count}" for kind, count in missing.items())
+        console.notice(f"make: dialogs for which no calls were found: {listed}")
