@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from agentlite.config.settings import QueriesSettings
 from agentlite.core.endpoint_pool import Question
 from agentlite.core.errors import UserError
-from agentlite.core.openai_client import Endpoint
 from agentlite.core.records import Message, Record, Tool, from_row
 from agentlite.core.row_files import find_rows, read_rows, write_json, write_rows
 from agentlite.data.curation.duplicates import leaks, read_held_out
@@ -65,11 +64,12 @@ class SeedQuery(NamedTuple):
 
 
 class NewQuery(NamedTuple):
-    """`near`: the seeds that its request has shown, of one cluster; the first is their anchor.
+    """`near`: the seeds that its request has shown, of one `cluster`; the first is their anchor.
     `fault`: the kind of why it is not kept; "" if it is.
     """
 
     text: str
+    cluster: int
     near: Sequence[SeedQuery]
     fault: str = ""
 
@@ -89,7 +89,7 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
         encoder = sentence_encoder.load(source, LONGEST_READ)
         vectors = sentence_encoder.embed(encoder, [seed.text for seed in seeds])
         count = settings.clusters or max(1, isqrt(len(seeds) // 2))
-        labels, centres = _clusters(vectors, count, settings.seed)
+        labels = _clusters(vectors, count, settings.seed)
         made: list[NewQuery] = []
         requests = 0
         for _ in range(ROUNDS):
@@ -98,18 +98,23 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
                 break
             numbers = range(requests, requests + -(-missing // settings.per_request))
             requests = numbers.stop
-            near = [_near_seeds(settings, seeds, labels, vectors, number) for number in numbers]
-            made += _ask(settings, teacher, near, numbers, stage.folder / REPLIES)
+            near = [_near_seeds(settings, labels, vectors, number) for number in numbers]
+            asked = [
+                _request(settings, [seeds[place] for place in places], number)
+                for places, number in zip(near, numbers, strict=True)
+            ]
+            file = stage.folder / REPLIES
+            replies = answers(teacher, asked, settings, file, "queries: requests")
+            for reply, places in zip(replies, near, strict=True):
+                shown, cluster = [seeds[place] for place in places], labels[places[0]]
+                scripts = {script_of(seed.text) for seed in shown}
+                read = _read_reply(reply, scripts)
+                made += [NewQuery(text, cluster, shown, fault) for text, fault in read]
             made = _compare(made, seeds, held_out)
         kept = [query for query in made if not query.fault][: settings.num_queries]
         dropped = [{"text": query.text, "fault": query.fault} for query in made if query.fault]
         write_rows(stage.folder / DROPPED, dropped)
-        new_labels: list[int] = []
-        if kept:
-            new_vectors = sentence_encoder.embed(encoder, [query.text for query in kept])
-            new_labels = (new_vectors @ centres.T).argmax(axis=1).tolist()
-        of_seeds, of_new = Counter(labels), Counter(new_labels)
-        examples = [seeds[labels.index(number)].text[:80] for number in range(len(centres))]
+        of_seeds, of_new = Counter(labels), Counter(query.cluster for query in kept)
         figures: dict[str, Any] = {
             "wanted": settings.num_queries,
             "kept": len(kept),
@@ -117,8 +122,12 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
             "seeds": len(seeds),
             "dropped": dict(Counter(row["fault"] for row in dropped).most_common()),
             "clusters": [
-                {"example": example, "seeds": of_seeds[number], "new": of_new[number]}
-                for number, example in enumerate(examples)
+                {
+                    "example": seeds[labels.index(number)].text[:80],
+                    "seeds": of_seeds[number],
+                    "new": of_new[number],
+                }
+                for number in sorted(of_seeds)
             ],
         }
         write_json(stage.folder / "stats.json", figures)
@@ -134,9 +143,9 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
             {
                 "prompt": query.text,
                 "tools": [tool.schema for tool in query.near[0].tools],
-                "meta": {"cluster": label, "near": [seed.text for seed in query.near]},
+                "meta": {"cluster": query.cluster, "near": [seed.text for seed in query.near]},
             }
-            for query, label in zip(kept, new_labels, strict=True)
+            for query in kept
         )
         write_rows(stage.folder / QUERIES, rows)
         return [QUERIES, DROPPED, REPLIES, "stats.json"], figures
@@ -149,21 +158,6 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
         next_command=f"agentlite pairs --data {path} --endpoint URL --model NAME",
         keep=[REPLIES],
     )
-
-
-def _ask(
-    settings: QueriesSettings,
-    teacher: Sequence[Endpoint],
-    near: Sequence[Sequence[SeedQuery]],
-    numbers: Sequence[int],
-    file: Path,
-) -> Iterator[NewQuery]:
-    """The new queries of one request for each group of near seeds; its reply is kept in `file`."""
-    both = zip(near, numbers, strict=True)
-    asked = [_request(settings, shown, number) for shown, number in both]
-    replies = answers(teacher, asked, settings, file, "queries: requests")
-    for shown, reply in zip(near, replies, strict=True):
-        yield from _read_reply(reply, shown)
 
 
 def key_figure(figures: Mapping[str, Any]) -> str:
@@ -219,35 +213,29 @@ def _seeds_of_file(path: Path) -> Iterator[SeedQuery]:
         yield SeedQuery(text)
 
 
-def _clusters(vectors: Any, count: int, seed: int) -> tuple[list[int], Any]:
-    """The cluster of each query, the largest first, and the centres, of length 1. Equal queries
-    share a cluster, so that there may be fewer than `count`.
+def _clusters(vectors: Any, count: int, seed: int) -> list[int]:
+    """The cluster of each query, the largest first. Equal queries share one, so that there may be
+    fewer than `count`.
     """
     import numpy
     from sklearn.cluster import KMeans
 
     count = min(count, len(numpy.unique(vectors, axis=0)))
-    means = KMeans(count, n_init=10, random_state=seed).fit(vectors)
-    order = numpy.argsort(-numpy.bincount(means.labels_, minlength=count), kind="stable")
-    labels = numpy.argsort(order)[means.labels_]
-    centres = means.cluster_centers_[order][: labels.max() + 1]  # an empty cluster is last
-    return labels.tolist(), centres / numpy.linalg.norm(centres, axis=1, keepdims=True)
+    found = KMeans(count, n_init=10, random_state=seed).fit(vectors).labels_.tolist()
+    rank = {label: place for place, (label, _) in enumerate(Counter(found).most_common())}
+    return [rank[label] for label in found]
 
 
 def _near_seeds(
-    settings: QueriesSettings,
-    seeds: Sequence[SeedQuery],
-    labels: Sequence[int],
-    vectors: Any,
-    number: int,
-) -> list[SeedQuery]:
+    settings: QueriesSettings, labels: Sequence[int], vectors: Any, number: int
+) -> list[int]:
     """Those of request `number`: the clusters take turns, each with another anchor."""
     cluster = number % (max(labels) + 1)
     members = [place for place, label in enumerate(labels) if label == cluster]
     anchor = Random(f"{settings.seed} queries {number}").choice(members)
-    alike = vectors[members] @ vectors[anchor]
-    order = sorted(range(len(members)), key=lambda at: (members[at] != anchor, -alike[at], at))
-    return [seeds[members[at]] for at in order[: settings.near]]
+    likeness = dict(zip(members, vectors[members] @ vectors[anchor], strict=True))
+    order = sorted(members, key=lambda place: (place != anchor, -likeness[place], place))
+    return order[: settings.near]
 
 
 def _request(settings: QueriesSettings, near: Sequence[SeedQuery], number: int) -> Question:
@@ -266,23 +254,22 @@ def _line(text: str) -> str:
     return " ".join(text.split())[:LONGEST_SHOWN]
 
 
-def _read_reply(reply: TeacherReply, near: Sequence[SeedQuery]) -> Iterator[NewQuery]:
+def _read_reply(reply: TeacherReply, scripts: set[str]) -> Iterator[tuple[str, str]]:
     """The queries of a reply, with what is wrong with each by itself; one with a fault for a reply
     that is not a list.
     """
     fault, _ = reply_fault(reply)
     if fault:
-        yield NewQuery(reply.problem or reply.words, near, fault)
+        yield reply.problem or reply.words, fault
         return
     try:
         values = json.JSONDecoder().raw_decode(reply.words, reply.words.index("["))[0]
     except (ValueError, RecursionError):
-        yield NewQuery(reply.words, near, "not a list")
+        yield reply.words, "not a list"
         return
-    scripts = {script_of(seed.text) for seed in near}
     for value in values:
         if not isinstance(value, str):
-            yield NewQuery(json.dumps(value, ensure_ascii=False), near, "not a text")
+            yield json.dumps(value, ensure_ascii=False), "not a text"
             continue
         text = value.strip()
         fault = "" if script_of(text) in scripts else "other language"
@@ -290,7 +277,7 @@ def _read_reply(reply: TeacherReply, near: Sequence[SeedQuery]) -> Iterator[NewQ
         is_short = len(text.encode("utf-8", "replace")) < SHORTEST or len(text) > LONGEST
         if is_short or not LETTER.search(text) or PLACE.search(text) or REPEATED.search(text):
             fault = "nonsense"
-        yield NewQuery(text, near, fault)
+        yield text, fault
 
 
 def _compare(

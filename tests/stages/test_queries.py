@@ -111,7 +111,7 @@ def test_new_queries_are_made_near_those_of_one_cluster_and_counted_by_cluster(
     assert [row["prompt"] for row in rows(tmp_path)] == [
         json.loads(good({"seed": at}))[one] for at in range(3) for one in range(2)
     ]
-    # each stands beside the seeds that its request has shown, and is counted where it is nearest
+    # each stands beside the seeds that its request has shown, and is counted in their cluster
     assert [row["meta"]["near"] for row in rows(tmp_path)] == [
         near for near in shown for _ in range(2)
     ]
