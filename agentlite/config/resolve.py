@@ -7,13 +7,80 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin
 
 import msgspec
+import yaml
 from msgspec import Struct
+from yaml.constructor import ConstructorError
 
 from agentlite.config.fields import as_typed, choices, is_struct, metavar, without_marks
 from agentlite.config.gpu_profiles import AUTO, CPU, GPU, has_gpu
 from agentlite.config.settings import COMMANDS, default, fields
 from agentlite.core.console import HIDDEN
 from agentlite.core.errors import UserError, nearest
+from agentlite.core.plain_words import utf8_text
+
+TAG = "tag:yaml.org,2002:"
+UNKNOWN_TO_JSON = {f"{TAG}{name}" for name in ("binary", "omap", "pairs", "set", "timestamp")}
+# as JSON has them; YAML 1.1 reads 010 as 8, 1:30 as 90 and 1e-4 as a text
+WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)$")
+NUMBER = re.compile(
+    r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$"
+    r"|[-+]?\.(?:inf|Inf|INF)$|\.(?:nan|NaN|NAN)$"
+)
+
+
+def read_yaml(path: Path) -> Any:
+    """The content of a file. Raises UserError 2 with the line of a mistake."""
+    try:
+        return parse_yaml(utf8_text(path.read_bytes(), str(path)))
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror}.", location=str(path)) from error
+    except (yaml.YAMLError, RecursionError) as error:
+        location, shown = str(path), ""
+        if mark := getattr(error, "problem_mark", None):
+            location, shown = f"{path}:{mark.line + 1}", mark.get_snippet() or ""
+        raise UserError(
+            f"invalid YAML: {problem_of(error)}.\n{shown}".rstrip(),
+            "Texts with signs such as : or * need quotes; the settings of a command are indented "
+            "alike, without tabs.",
+            location=location,
+        ) from error
+
+
+def parse_yaml(text: str) -> Any:
+    """The content of a text. Raises yaml.YAMLError, or RecursionError."""
+    return Strict(text).get_single_data()
+
+
+def problem_of(error: Exception) -> str:
+    """What PyYAML says, without where."""
+    return str(getattr(error, "problem", None) or error)
+
+
+class Strict(yaml.SafeLoader):
+    yaml_constructors = {  # noqa: RUF012  (PyYAML declares it so)
+        tag: construct
+        for tag, construct in yaml.SafeLoader.yaml_constructors.items()
+        if tag not in UNKNOWN_TO_JSON
+    }
+    yaml_implicit_resolvers = {  # noqa: RUF012
+        first: [(tag, form) for tag, form in known if not tag.endswith(("int", "float", "stamp"))]
+        for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        names: set[tuple[str, str]] = set()
+        for key, _ in node.value:
+            name = (key.tag, str(key.value))
+            if name in names and key.tag != f"{TAG}merge":
+                problem = f"the key '{key.value}' appears twice"
+                raise ConstructorError(None, None, problem, key.start_mark)
+            names.add(name)
+        return super().construct_mapping(node, deep)
+
+
+Strict.add_implicit_resolver(f"{TAG}int", WHOLE, [*"-+0123456789"])
+Strict.add_implicit_resolver(f"{TAG}float", NUMBER, [*"-+.0123456789"])
+
 
 # arguments of TRL or PEFT that plan.json must not keep
 SECRETS = {"hub_token", "push_to_hub_token", "token", "use_auth_token"}
@@ -142,9 +209,7 @@ def _section(path: Path, command: str) -> dict[str, Any]:
 
 def read_sections(path: Path) -> dict[str, dict[str, Any]]:
     """The sections of a YAML file; one without a setting is empty. Raises UserError 2."""
-    from agentlite.config import yaml_files
-
-    content = yaml_files.read(path)
+    content = read_yaml(path)
     content = {} if content is None else content
     if not isinstance(content, dict) or not all(
         isinstance(part, dict | None) for part in content.values()
@@ -159,10 +224,6 @@ def read_sections(path: Path) -> dict[str, dict[str, Any]]:
 
 def _assignment(text: str, command: str) -> tuple[dict[str, Any], str] | None:
     """`sft.lora_r=64` -> ({"lora_r": 64}, "--set"); None if it is for another command."""
-    import yaml
-
-    from agentlite.config import yaml_files
-
     name, equals, value = text.partition("=")
     section, dot, key = name.strip().partition(".")
     if not (equals and dot and key):
@@ -173,9 +234,9 @@ def _assignment(text: str, command: str) -> tuple[dict[str, Any], str] | None:
     key, *inner = key.split(".")
     check_key(section, key, "--set")
     try:
-        parsed = yaml_files.parse(value)
+        parsed = parse_yaml(value)
     except (yaml.YAMLError, RecursionError) as error:
-        problem = f"'{value[:80]}' cannot be read as YAML: {yaml_files.problem_of(error)}."
+        problem = f"'{value[:80]}' cannot be read as YAML: {problem_of(error)}."
         raise UserError(problem, "Put the text in quotes.", location=f"--set {name}") from error
     for part in reversed(inner):
         parsed = {part: parsed}
@@ -272,17 +333,13 @@ def parse_weights(text: str, location: str) -> dict[str, float]:
     """`tool_accuracy=.5,efficiency=0`, or the same as a JSON object, which is YAML as well -> its
     numbers by name. Raises UserError 2.
     """
-    import yaml
-
-    from agentlite.config import yaml_files
-
     is_object = text.lstrip().startswith("{")
     try:
-        content = yaml_files.parse(text if is_object else f"{{{text.replace('=', ': ')}}}")
+        content = parse_yaml(text if is_object else f"{{{text.replace('=', ': ')}}}")
         return {str(name): float(f"{value}") for name, value in content.items()}
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         fix = """Write it as NAME=.5,OTHER=0, or as '{"NAME": 0.5, "OTHER": 0}'."""
-        problem = f"'{text}' is no list of weights: {yaml_files.problem_of(error)}."
+        problem = f"'{text}' is no list of weights: {problem_of(error)}."
         raise UserError(problem, fix, location=location) from error
 
 

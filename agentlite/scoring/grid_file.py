@@ -72,10 +72,9 @@ def read_weightings(
 
 def read_grid_file(path: Path) -> GridFile:
     """A file with the sections `by`, `weights` and `settings`."""
-    from agentlite.config import yaml_files
 
-    try:  # not strict: to YAML, -.3 is a text
-        sections = msgspec.convert(yaml_files.read(path) or {}, Sections, strict=False)
+    try:
+        sections = msgspec.convert(resolve.read_yaml(path) or {}, Sections, strict=False)
     except msgspec.ValidationError as error:
         raise UserError(f"{error}.", EXAMPLE, location=str(path)) from error
     weights = {name: changed or {} for name, changed in (sections.weights or {}).items()}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlite.config import resolve, yaml_files
+from agentlite.config import resolve
 from agentlite.config.resolve import Given
 from agentlite.core.errors import USAGE, UserError
 
@@ -49,7 +49,7 @@ def test_so_is_an_assignment():
     [("1e-4", 0.0001), (".5", 0.5), ("-3", -3), ("1_000", 1000), ("1:30", "1:30"), ("010", "010")],
 )
 def test_numbers_are_those_of_json(text, value):
-    assert yaml_files.parse(text) == value
+    assert resolve.parse_yaml(text) == value
 
 
 WORDS = st.text(st.characters(exclude_categories=["C", "Zl", "Zp"]), max_size=8)
@@ -65,12 +65,12 @@ SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**63) | WORDS
 def test_what_json_says_is_read_as_json_says_it(content):
     """--print-config writes JSON, and --config reads it."""
     text = json.dumps(content, ensure_ascii=False)
-    assert yaml_files.parse(text) == content
+    assert resolve.parse_yaml(text) == content
 
 
 def test_a_date_is_a_text_and_a_merged_key_may_be_set_again():
     text = "a: &a {x: 1, y: 2025-99-99}\nb: {<<: *a, x: 3}\nc: 2025-01-01\n"
-    assert yaml_files.parse(text) == {
+    assert resolve.parse_yaml(text) == {
         "a": {"x": 1, "y": "2025-99-99"},
         "b": {"x": 3, "y": "2025-99-99"},
         "c": "2025-01-01",
