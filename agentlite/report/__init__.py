@@ -9,9 +9,17 @@ from typing import TYPE_CHECKING
 from agentlite.core.row_files import replacing
 from agentlite.report import ablation, charts, retrieval_tables, tables
 from agentlite.report.headline import headline
-from agentlite.report.predictions import MOST, confusion, pack_predictions, read_answers
 from agentlite.report.read_run import Json, ReportedEvaluation, WorkspaceRun, read_run
-from agentlite.report.rollouts import file_of, files_of, pack_rollouts, read_rollouts
+from agentlite.report.readers import (
+    MOST_TOOLS,
+    confusion,
+    file_of,
+    files_of,
+    pack_predictions,
+    pack_rollouts,
+    read_answers,
+    read_rollouts,
+)
 from agentlite.report.tables import Table
 from agentlite.scoring.metrics.figures import BFCL, EXPLANATIONS, TITLES
 
@@ -150,7 +158,7 @@ def _evaluation(run: WorkspaceRun, evaluation: ReportedEvaluation, budget: int) 
     confused = confusion(answers, list(metrics))
     return content | {
         "prompts": f"{len(answers.by_step) or prompts} prompts",
-        "tools": confused._replace(rows=confused.rows[:MOST]),
+        "tools": confused._replace(rows=confused.rows[:MOST_TOOLS]),
         "predictions": {
             "unknown": sum(step.record_id not in answers.records for step in answers.by_step),
             "reader": pack_predictions(answers, list(metrics), models.head[1:], budget),

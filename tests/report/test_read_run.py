@@ -8,8 +8,8 @@ from support.generated_run import stage
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Gold, Message, Record, Step, to_row
 from agentlite.report import write_report
-from agentlite.report.predictions import read_answers
 from agentlite.report.read_run import read_run
+from agentlite.report.readers import read_answers
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.stage_folder import held
 

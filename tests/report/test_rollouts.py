@@ -12,7 +12,7 @@ from support.generated_rollouts import rollout, says, write_live, write_rollout
 
 from agentlite.core.row_files import write_rows
 from agentlite.report import write_report
-from agentlite.report.rollouts import LOST, RolloutFile, read_rollouts
+from agentlite.report.readers import LOST, RolloutFile, read_rollouts
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 BIDI = "\u202egnp.exe\u2066 \u200f\x00\x1b[31m"

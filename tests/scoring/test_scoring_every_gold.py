@@ -18,7 +18,7 @@ from agentlite.core.row_files import read_rows
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import bfcl, to_record
 from agentlite.rendering import PROTOCOLS, Prompt
-from agentlite.report.predictions import PredictionRows, confusion, pack_predictions
+from agentlite.report.readers import PredictionRows, confusion, pack_predictions
 from agentlite.scoring.metrics.bfcl import RULES
 from agentlite.scoring.metrics.dialogs import dialogs
 from agentlite.scoring.metrics.figures import means, read_metrics

@@ -1,4 +1,4 @@
-"""agentlite.report.packing: rows fit a budget, cut as little as that needs, and say so."""
+"""agentlite.report.readers: rows fit a budget, cut as little as that needs, and say so."""
 
 import base64
 import json
@@ -6,7 +6,7 @@ import random
 import string
 import zlib
 
-from agentlite.report.packing import LONGEST, pack_within
+from agentlite.report.readers import LONGEST, pack_within
 
 
 def texts(count, length, seed=0):
@@ -16,7 +16,9 @@ def texts(count, length, seed=0):
 
 def packed(rows, budget):
     """The texts that are left, and what was fitted."""
-    fitted = pack_within(budget, len(rows), lambda count: {"rows": rows[:count]})
+    fitted = pack_within(
+        budget, len(rows), len(rows), "texts", lambda count: {"rows": rows[:count]}
+    )
     return json.loads(zlib.decompress(base64.b64decode(fitted.text)))["rows"], fitted
 
 
@@ -26,7 +28,7 @@ def test_a_long_text_is_cut_and_says_so():
     assert fitted.rows == 3
     assert [text[:LONGEST] for text in rows] == [text[:LONGEST] for text in left]
     assert {text[LONGEST:] for text in left} == {f" … [{30_000 - LONGEST:,} more characters]"}
-    assert len(fitted.notes) == 1
-    assert fitted.notes[0].startswith(f"3 texts are cut after {LONGEST:,} characters")
+    assert fitted.notes == []
     fewer = packed(rows, 15_000)[1]
     assert fewer.rows < 3 and len(fewer.text) <= 15_000
+    assert fewer.notes[0].startswith(f"The first {fewer.rows} of 3 texts")
