@@ -20,11 +20,10 @@ from agentlite.core.row_files import Row, disk_errors, encode
 from agentlite.data.curation.coreset import wording
 from agentlite.data.curation.doubts import SECRETS, doubts
 from agentlite.data.curation.keep import parse_keep, refuse_unmet
-from agentlite.data.curation.minhash import sketches
 from agentlite.data.curation.pii import find, mask
 from agentlite.data.curation.stats import Sized
 from agentlite.data.curation.task_labels import classified
-from agentlite.data.curation.traits import Traits, near_text, traits
+from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import Raw, RawLine, decoded, samples, source_name, to_record
 from agentlite.data.formats.format_setting import format_of
@@ -40,6 +39,11 @@ from agentlite.rendering.template import Template
 ENDS = {"K": "kept", "E": "rejected", "D": "duplicates", "F": "filtered"}
 KEPT = "K"
 MANY_TURNS = 32
+# of what was found or done: what is counted for all rows
+COUNTED = {
+    *("personal", "masked", "retrieved", "scores", "cut", "in_tags", "for_tests"),
+    *("invalid_schemas", "undescribed"),
+}
 
 
 class IngestContext(NamedTuple):
@@ -56,9 +60,8 @@ class IngestContext(NamedTuple):
 
 
 class IngestedRecord(NamedTuple):
-    """A record as it goes to disk, where it is from, what ties it to others, what it measures, what
-    was done to it, how it was cut, if it was, and the sketch of its text, if near copies are looked
-    for.
+    """A record as it goes to disk, where it is from, what ties it to others, what it measures, and
+    what was done to it.
     """
 
     row: bytes
@@ -66,8 +69,6 @@ class IngestedRecord(NamedTuple):
     traits: Traits
     sized: Sized
     done: Row
-    cut: Row | None
-    sketch: bytes
 
 
 class LeftOut(NamedTuple):
@@ -175,27 +176,18 @@ def _sample(
         if error.code.startswith("F"):
             return LeftOut(error.code, raw.location, record_id, done)
         return reject_of(raw, error, number)
-    ledger = None
     if kept is not record:
-        done["cut"] = f"{len(kept.messages)} of {len(record.messages)} messages left"
-        ledger = {
-            "location": raw.location,
-            "id": kept.id,
-            "parent": kept.parent,
-            "messages": len(kept.messages),
-            "of_messages": len(record.messages),
-            "tokens": sized.longest,
-            "of_tokens": whole.longest,
-        }
+        done["cut"] = (
+            f"{len(kept.messages)} of {len(record.messages)} messages, {sized.longest} of "
+            f"{whole.longest} tokens left"
+        )
     if kept.id != record_id:
         done["was"] = record_id
     if any(call.name == ANY_TOOL for gold in kept.gold.values() for call in gold.calls):
         done["for_tests"] = "any call is right"
     if names := [tool.name for tool in kept.tools if is_id_alone(tool)]:
         done["undescribed"] = names
-    near = next(sketches([near_text(kept)])) if "near" in settings.duplicates else b""
-    row = encode(to_row(kept))
-    return IngestedRecord(row, raw.location, traits(kept), sized, done, ledger, near)
+    return IngestedRecord(encode(to_row(kept)), raw.location, traits(kept), sized, done)
 
 
 def reader_options(
@@ -372,10 +364,8 @@ class Ingested:
         self.rows, self.origins = Spool(folder), Spool(folder)
         self.traits: list[Traits] = []
         self.sizes: list[Sized] = []
-        self.sketches: list[bytes] = []  # if near copies are looked for
         self.sources: list[str] = []
         self.rejects: list[Reject] = []
-        self.cuts: list[Row] = []  # the ledger of the dialogs that were cut
         self.formats: dict[str, Counter[str]] = defaultdict(Counter)  # by source
         self.repaired: dict[str, list[str]] = defaultdict(list)  # places of rows, by method
         self.left_out = Counter[str]()  # rows that were filtered while they were read, by code
@@ -407,7 +397,7 @@ class Ingested:
                 self.rejects.append(sample)
                 continue
             for name, found in sample.done.items():
-                if name != "doubts":
+                if name in COUNTED:
                     self.done[name].update([found] if isinstance(found, str) else found)
             done = {**({"repaired": [*row.repaired]} if row.repaired else {}), **sample.done}
             origin: Row = {"location": sample.location, "format": row.format}
@@ -425,8 +415,6 @@ class Ingested:
                 self.rows.add(sample.row)
                 self.traits.append(sample.traits)
                 self.sizes.append(sample.sized)
-                self.sketches += [sample.sketch] if sample.sketch else []
-                self.cuts += [sample.cut] if sample.cut else []
 
     def record(self, index: int) -> Record:
         """Reads a record from disk."""

@@ -17,7 +17,7 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import Message, Record, Tool, from_row
 from agentlite.core.row_files import find_rows, read_rows, write_json, write_rows
 from agentlite.data.curation.duplicates import leaks, read_held_out
-from agentlite.data.curation.minhash import text_copies
+from agentlite.data.curation.minhash import copies_among
 from agentlite.data.curation.stats import script_of
 from agentlite.data.curation.traits import Traits, normal, traits
 from agentlite.data.formats import files_of, raw_files, read_raw
@@ -294,7 +294,7 @@ def _compare(
     left = [place for place in whole if place not in faults]
     texts = [normal(seed.text) for seed in seeds] + [normal(made[place].text) for place in left]
     # a seed may be near another seed: only what comes behind them is dropped
-    for at in text_copies(texts):
+    for at in copies_among(range(len(texts)), texts.__getitem__):
         if at >= len(seeds):
             faults[left[at - len(seeds)]] = "copy"
     return [

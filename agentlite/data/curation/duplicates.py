@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import SPLITS, Record, digest
-from agentlite.data.curation.minhash import NEAR, copies_among, nearest, sketches
+from agentlite.data.curation.minhash import NEAR, copies_among, nearest
 from agentlite.data.curation.traits import TELLING, Traits, traits
 from agentlite.data.formats import decoded, read_lines, samples, to_record
 
@@ -39,15 +39,12 @@ def call_copies(records: Mapping[int, Traits], *, seed: int) -> Copies:
     calling = {index: record for index, record in records.items() if record.keys.calls}
     copies: Copies = {}
     for group in _groups(calling, lambda record: record.keys.calls, seed):
-        queries = {index: records[index].query for index in group}
-        sketched = dict(zip(group, sketches(queries.values()), strict=True))
-        copies |= copies_among(group, sketched.__getitem__, queries.__getitem__, HALF_NEAR)
+        copies |= copies_among(group, lambda index: records[index].query, HALF_NEAR)
     return copies
 
 
 def near_copies(
     records: Mapping[int, Traits],
-    sketch: Callable[[int], bytes],
     text: Callable[[int], str],
     *,
     seed: int,
@@ -58,8 +55,8 @@ def near_copies(
 
     Only with the same tools on offer and called in the same order: what is called is what is
     learned. They are not copies that contradict each other, or whose first questions are less than
-    half alike, by pairs of characters: short questions may have one long answer. `sketch`: that of
-    a record's `near_text`; `text`: reads it again, for the few that are compared.
+    half alike, by pairs of characters: short questions may have one long answer. `text`: reads
+    a record's `near_text`.
     """
 
     def may_be(one: int, other: int) -> bool:
@@ -71,7 +68,7 @@ def near_copies(
 
     copies: Copies = {}
     for group in _groups(records, lambda record: record.keys.shape, seed):
-        copies |= copies_among(group, sketch, text, threshold, may_be)
+        copies |= copies_among(group, text, threshold, may_be)
     return copies
 
 

@@ -153,29 +153,23 @@ def _bands(sketch: bytes, size: int) -> Iterator[bytes]:
 
 def copies_among(
     order: Sequence[int],
-    sketch: Callable[[int], bytes],
     text: Callable[[int], str],
     threshold: float = NEAR,
     may_be: Callable[[int, int], bool] = lambda one, other: True,
 ) -> dict[int, int]:
     """Takes one text after the other: near one that is kept it is its copy, else it is kept.
-    Returns the copies, each with the text that is kept.
+    Returns the copies, each with the text that is kept. `text`: reads that of a number, again for
+    the few that are compared.
     """
     known = NearTexts(text, threshold)
     copies: dict[int, int] = {}
-    for number in order:
-        near = known.near(number, sketch(number), partial(may_be, number))
+    for number, sketch in zip(order, sketches(map(text, order)), strict=True):
+        near = known.near(number, sketch, partial(may_be, number))
         if (kept := next(near, None)) is None:
-            known.add(number, sketch(number))
+            known.add(number, sketch)
         else:
             copies[number] = kept
     return copies
-
-
-def text_copies(texts: Sequence[str]) -> dict[int, int]:
-    """Texts that are near an earlier one that is kept."""
-    sketched = list(sketches(texts))
-    return copies_among(range(len(texts)), sketched.__getitem__, texts.__getitem__)
 
 
 def nearest(asked: Iterable[str], known: Iterable[str], threshold: float) -> dict[str, str]:
@@ -227,14 +221,13 @@ def near_ties(texts: Sequence[str], threshold: float) -> Iterator[tuple[int, int
     """Indices of near texts: pairs enough to tie all near ones together, and no pair that is not
     near.
     """
-    sketched = list(sketches(texts))
     known, groups = NearTexts(texts.__getitem__, threshold), Groups(range(len(texts)))
 
     def are_apart(one: int, other: int) -> bool:
         """Tied ones need no comparison: it would change nothing."""
         return groups.root(one) != groups.root(other)
 
-    for number, own in enumerate(sketched):
+    for number, own in enumerate(sketches(texts)):
         for other in known.near(number, own, partial(are_apart, number)):
             groups.tie(other, number)
             yield other, number

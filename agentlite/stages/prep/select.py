@@ -105,7 +105,6 @@ def _drop_copies(selection: Selection) -> None:
     if "near" in settings.duplicates:
         copies = near_copies(
             kept,
-            ingested.sketches.__getitem__,
             lambda index: near_text(ingested.record(index)),
             seed=settings.seed,
             threshold=settings.near,

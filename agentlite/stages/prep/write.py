@@ -1,4 +1,4 @@
-"""What prep read and selected -> its files: records by split, provenance, measures, cuts, stats."""
+"""What prep read and selected -> its files: records by split, provenance, measures, stats."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -47,9 +47,6 @@ def write_all(folder: Path, selection: Selection) -> tuple[list[str], dict[str, 
     write_rows(folder / "provenance.jsonl", chain(origins, replayed))
     write_rows(folder / "measures.jsonl", _measures(selection, splits))
     files = [split.file for split in splits.values()]
-    if ingested.cuts:
-        write_rows(folder / "cuts.jsonl", ingested.cuts)
-        files.append("cuts.jsonl")
     figures = _figures(selection, splits)
     for note in notes_on_balance(figures["balance"]):
         console.notice(f"prep: {note}")
@@ -144,7 +141,7 @@ def _events(selection: Selection) -> dict[str, Any]:
     figures: dict[str, Any] = {
         "rejects": dict(Counter(reject.code for reject in ingested.rejects).most_common()),
         "left_out": dict(left_out.most_common()),
-        "cut": len(ingested.cuts),
+        "cut": ingested.done["cut"].total(),
         "repaired": {method: len(rows) for method, rows in ingested.repaired.items()},
         "personal": dict(ingested.done["personal"] + ingested.done["masked"]),
         "retrieved": dict(ingested.done["retrieved"]),

@@ -21,7 +21,7 @@ from agentlite.data.curation.duplicates import (
     read_held_out,
     splits_of_copies,
 )
-from agentlite.data.curation.minhash import jaccard, shingles, sketches
+from agentlite.data.curation.minhash import jaccard, shingles
 from agentlite.data.curation.traits import Traits, near_text, traits
 from agentlite.data.formats import FORMATS
 
@@ -58,7 +58,6 @@ def near_of(records: Sequence[Record], seed: int = 0, threshold: float = 0.8) ->
     texts = [near_text(record) for record in records]
     return near_copies(
         numbered(*records),
-        list(sketches(texts)).__getitem__,
         texts.__getitem__,
         seed=seed,
         threshold=threshold,

@@ -13,8 +13,7 @@ from agentlite.config.settings import PrepSettings
 from agentlite.core.records import Call, Message, Record, Tool, to_row
 from agentlite.data.curation.coreset import BufferState, Wording, add_to_buffer, find_buffer
 from agentlite.data.curation.duplicates import HeldOut
-from agentlite.data.curation.minhash import sketches
-from agentlite.data.curation.traits import near_text, traits
+from agentlite.data.curation.traits import traits
 from agentlite.data.ingest import End
 from agentlite.stages.prep.select import Selection, select
 
@@ -52,7 +51,6 @@ def selected(
     ingested: Any = SimpleNamespace(
         traits=[traits(record) for record in records],
         sources=sources,
-        sketches=list(sketches(map(near_text, records))),
         sizes=[
             SimpleNamespace(wording=Wording((losses or {}).get(index, 0.0), 0.0))
             for index in range(len(records))
