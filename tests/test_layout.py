@@ -34,7 +34,6 @@ CORE = {
     "conditions",
     "console",
     "distributed",
-    "endpoint_pool",
     "errors",
     "json_schema",
     "openai_client",

@@ -15,9 +15,8 @@ from agentlite.config.settings import (
     Requests,
     SamplerSettings,
 )
-from agentlite.core.endpoint_pool import Question, ask_all
 from agentlite.core.errors import RowError, UserError
-from agentlite.core.openai_client import Endpoint, Reply, check
+from agentlite.core.openai_client import Endpoint, Question, Reply, ask_all, check
 from agentlite.core.records import Ending, Message, digest, wire_message
 from agentlite.data.formats.tool_calls import read_call
 from agentlite.rendering import Prompt, Protocol, render

@@ -285,13 +285,12 @@ class ShownRollout(NamedTuple):
 
 
 class RankedRollouts(NamedTuple):
-    """`shown`: at most MOST_ROLLOUTS, the worst first. `total`, `failed`: counts of all. `names`:
+    """`shown`: at most MOST_ROLLOUTS, the worst first. `total`: of all. `names`:
     of the scores, the verdict first.
     """
 
     shown: list[ShownRollout]
     total: int
-    failed: int
     names: list[str]
 
 
@@ -321,9 +320,8 @@ def read_rollouts(files: Sequence[RolloutFile]) -> RankedRollouts:
         for line in file.path.read_bytes().splitlines()
     ]
     names = [name for _, rollout in every for name in rollout.scores]
-    failed = sum(rollout.failed for _, rollout in every)
     shown = sorted(every, key=lambda one: one.rollout.rank)[:MOST_ROLLOUTS]
-    return RankedRollouts(shown, len(every), failed, in_order(DONE, names))
+    return RankedRollouts(shown, len(every), in_order(DONE, names))
 
 
 def _read(line: bytes) -> ReportedRollout:

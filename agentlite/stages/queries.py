@@ -12,8 +12,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 from agentlite.config.settings import QueriesSettings
-from agentlite.core.endpoint_pool import Question
 from agentlite.core.errors import UserError
+from agentlite.core.openai_client import Question
 from agentlite.core.records import Message, Record, Tool, from_row
 from agentlite.core.row_files import find_rows, read_rows, write_json, write_rows
 from agentlite.data.curation.duplicates import leaks, read_held_out

@@ -8,9 +8,8 @@ from msgspec import Struct
 
 from agentlite.config.settings import QueriesSettings, TemplatesSettings
 from agentlite.core import console
-from agentlite.core.endpoint_pool import Question, ask_all, refuse_unanswered
 from agentlite.core.errors import REJECTS, UserError
-from agentlite.core.openai_client import Endpoint
+from agentlite.core.openai_client import Endpoint, Question, ask_all, refuse_unanswered
 from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import Appender, read_rows
 from agentlite.engine.remote import behind

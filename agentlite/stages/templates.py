@@ -18,9 +18,8 @@ from msgspec.structs import replace
 
 from agentlite.config.settings import TemplatesSettings
 from agentlite.core import console
-from agentlite.core.endpoint_pool import Question, refuse_unanswered
 from agentlite.core.errors import RowError, UserError
-from agentlite.core.openai_client import Endpoint
+from agentlite.core.openai_client import Endpoint, Question, refuse_unanswered
 from agentlite.core.records import Message, Parsed, Record, from_row, to_row
 from agentlite.core.row_files import find_rows, read_rows, replacing, write_json, write_rows
 from agentlite.data.curation.mix import sample

@@ -8,8 +8,8 @@ import pytest
 from support.scripted_server import ScriptedServer
 
 from agentlite.config.settings import QueriesSettings, Requests
-from agentlite.core.endpoint_pool import Question
 from agentlite.core.errors import NETWORK, UserError
+from agentlite.core.openai_client import Question
 from agentlite.stages.teacher import TeacherReply, answers, question, teacher_of
 
 

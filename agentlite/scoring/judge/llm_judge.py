@@ -9,9 +9,16 @@ import msgspec
 from msgspec import Struct
 
 from agentlite.core import console
-from agentlite.core.endpoint_pool import Question, ask_all, refuse_unanswered
 from agentlite.core.errors import UserError
-from agentlite.core.openai_client import Endpoint, Message, Reply, check
+from agentlite.core.openai_client import (
+    Endpoint,
+    Message,
+    Question,
+    Reply,
+    ask_all,
+    check,
+    refuse_unanswered,
+)
 from agentlite.core.records import GOLD, Candidate, Prediction, Record, canonical, digest, plain
 from agentlite.core.row_files import Appender, read_rows, write_rows
 from agentlite.rendering.protocol import json_object

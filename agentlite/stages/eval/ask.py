@@ -8,7 +8,7 @@ import msgspec
 
 from agentlite.config.settings import EvalSettings
 from agentlite.core import console
-from agentlite.core.endpoint_pool import refuse_unanswered
+from agentlite.core.openai_client import refuse_unanswered
 from agentlite.core.records import Ending, GreedyAnswer, Step
 from agentlite.core.row_files import Appender, read_rows, whole_lines_end, write_rows
 from agentlite.engine.decoding import Decoding

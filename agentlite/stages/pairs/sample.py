@@ -7,8 +7,8 @@ import msgspec
 
 from agentlite.config.settings import PairsSettings
 from agentlite.core import console
-from agentlite.core.endpoint_pool import refuse_unanswered
 from agentlite.core.errors import UserError
+from agentlite.core.openai_client import refuse_unanswered
 from agentlite.core.records import GOLD, Candidate, CandidateKey, Step, to_row
 from agentlite.core.row_files import Appender, write_rows
 from agentlite.data.curation.mix import sample

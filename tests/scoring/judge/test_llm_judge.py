@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.scripted_server import ranking
 
-from agentlite.core import endpoint_pool
-from agentlite.core.endpoint_pool import PROBE
-from agentlite.core.openai_client import Endpoint, Reply
+from agentlite.core import openai_client
+from agentlite.core.openai_client import PROBE, Endpoint, Reply
 from agentlite.core.records import GOLD, Candidate, Gold, Parsed, Prediction
 from agentlite.scoring.judge.llm_judge import (
     GroupJudge,
@@ -42,7 +41,7 @@ class Judge:
     def __init__(self, monkeypatch, *replies, seconds=0.0, alive=True):
         self.replies, self.seconds, self.alive = replies, seconds, alive
         self.requests, self.stops = [], []
-        monkeypatch.setattr(endpoint_pool, "ask", self)
+        monkeypatch.setattr(openai_client, "ask", self)
 
     def __call__(self, endpoint, said, parameters, stop):
         if said == PROBE.messages:
@@ -152,7 +151,7 @@ def test_the_figures_are_those_of_the_answers_that_have_a_score(
         text = next(word for word in replies if f"\n{word}\n" in messages[1]["content"])
         return Reply(replies[text], prompt_tokens=100, completion_tokens=10)
 
-    monkeypatch.setattr(endpoint_pool, "ask", ask)
+    monkeypatch.setattr(openai_client, "ask", ask)
     answers = [said(turn, text) for turn, text in zip((2, 4, 6), replies, strict=True)]
     url = "http://127.0.0.1:9/v1"
     metrics, run = judge_metrics(
@@ -203,7 +202,7 @@ def test_a_share_is_that_of_the_other_texts_that_are_worse(
 ):
     """Once for each text, in whatever order the candidates are; the gold is not shown."""
     folder, asked = tmp_path_factory.mktemp("judged"), []
-    monkeypatch.setattr(endpoint_pool, "ask", prefers_short(asked))
+    monkeypatch.setattr(openai_client, "ask", prefers_short(asked))
     group_judge = GroupJudge(ENDPOINT, folder, None)
     sampled = [candidate(t, n, text) for t in texts for n, text in enumerate(texts[t])]
     every = [*sampled, *(candidate(turn, 0, "the gold", GOLD) for turn in texts)]
@@ -225,7 +224,7 @@ def test_a_judge_sees_the_dialog_and_a_text_has_another_place_at_each_step(
     dialog, tmp_path, monkeypatch
 ):
     asked, texts = [], ("first", "second")
-    monkeypatch.setattr(endpoint_pool, "ask", prefers_short(asked))
+    monkeypatch.setattr(openai_client, "ask", prefers_short(asked))
     for name in map(str, range(40)):
         (tmp_path / name).mkdir()
         group = [Candidate(name, 6, "hermes", "m", n, texts[n], "turn", 1) for n in (0, 1)]
@@ -257,7 +256,7 @@ def test_where_no_ranking_is_read_a_candidate_has_no_share_and_is_not_asked_agai
     text, dialog, tmp_path, monkeypatch
 ):
     asked, group = [], [candidate(2, 0, "a"), candidate(2, 1, "b")]
-    monkeypatch.setattr(endpoint_pool, "ask", prefers_short(asked, lambda _: text))
+    monkeypatch.setattr(openai_client, "ask", prefers_short(asked, lambda _: text))
     for one in group:
         group_judge = GroupJudge(ENDPOINT, tmp_path, None)
         group_judge.rank(group, {"r": dialog})

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from agentlite.core import endpoint_pool
-from agentlite.core.endpoint_pool import PROBE, Question, ask_all
+from agentlite.core import openai_client
 from agentlite.core.errors import NETWORK, UserError
-from agentlite.core.openai_client import Endpoint, Reply
+from agentlite.core.openai_client import PROBE, Endpoint, Question, Reply, ask_all
 
 A, B = (Endpoint(f"http://{name}/v1", "m", concurrency=2) for name in "ab")
 SILENT = Reply("", "answered 503", silent=True)
@@ -35,7 +34,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[[Say], Counter[tuple[
             asked[host, number] += 1
             return say(host, number)
 
-        monkeypatch.setattr(endpoint_pool, "ask", ask)
+        monkeypatch.setattr(openai_client, "ask", ask)
         return asked
 
     return answering
