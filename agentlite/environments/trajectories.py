@@ -148,8 +148,7 @@ def is_rollout(folder: Path) -> bool:
 
 def finished_rollout(folder: Path) -> Path:
     """The trajectories of a stage, which must be whole and unchanged."""
-    command = stage_folder.read_plan(folder).command if is_rollout(folder) else "rollout"
-    stage_folder.finished(folder, command)
+    stage_folder.finished(folder, "" if is_rollout(folder) else "rollout")
     return folder / TRAJECTORIES
 
 

@@ -37,14 +37,6 @@ class ReportedStage(StoredStage, frozen=True):
     def name(self) -> str:
         return self.folder.name
 
-    @property
-    def figures(self) -> Json:
-        return self.done.figures if self.done else {}
-
-    @property
-    def outputs(self) -> dict[str, str]:
-        return self.done.outputs if self.done else {}
-
     def is_given(self, key: str) -> bool:
         """Whether a setting is not the default."""
         usual = plain_defaults(self.plan.command, [key])

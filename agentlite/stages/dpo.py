@@ -19,7 +19,7 @@ from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import read_pairs
 from agentlite.stages.training import Training, inherit_settings, refuse_longer, train_stage
 from agentlite.workspace.model_source import Source, find_learner, load_template
-from agentlite.workspace.stage_folder import FinishedStage, Result, RunTarget, find_finished
+from agentlite.workspace.stage_folder import Result, RunTarget, StoredStage, find_finished
 
 INPUTS = ("pairs.jsonl", "records.jsonl")  # files of a finished pairs
 # in place of the defaults, by loss: SimPO's smallest beta (arXiv 2405.14734), ORPO's own SFT loss
@@ -58,9 +58,7 @@ def run(settings: DpoSettings, target: RunTarget) -> Result:
     )
 
 
-def train(
-    settings: DpoSettings, data: FinishedStage, source: Source, template: Template
-) -> Training:
+def train(settings: DpoSettings, data: StoredStage, source: Source, template: Template) -> Training:
     """Reads the pairs, and yields what is known of the steps; then trains."""
     with console.waiting("dpo: reading the pairs"):
         rows = read_preferences(settings, data, template)
@@ -89,7 +87,7 @@ def key_figure(figures: Mapping[str, Any]) -> str:
 
 
 def read_preferences(
-    settings: DpoSettings, data: FinishedStage, template: Template
+    settings: DpoSettings, data: StoredStage, template: Template
 ) -> list[Preference]:
     """The pairs as ids. Raises UserError with file and line for a pair that is too long."""
     path = data.folder / "pairs.jsonl"
@@ -115,7 +113,7 @@ def read_preferences(
 
 
 def _prompt_ids(
-    data: FinishedStage, template: Template, steps: Iterable[Step]
+    data: StoredStage, template: Template, steps: Iterable[Step]
 ) -> dict[Step, list[int]]:
     mixture = mixture_of(data.settings["protocol"], template)
     turns: dict[str, set[int]] = defaultdict(set)

@@ -19,7 +19,7 @@ from agentlite.stages.training import (
     train_stage,
 )
 from agentlite.workspace.model_source import Source, find_learner, load_template
-from agentlite.workspace.stage_folder import FinishedStage, Result, RunTarget, find_finished
+from agentlite.workspace.stage_folder import Result, RunTarget, StoredStage, find_finished
 
 inherit = partial(inherit_settings, "sft")
 
@@ -43,9 +43,7 @@ def run(settings: SftSettings, target: RunTarget) -> Result:
     )
 
 
-def train(
-    settings: SftSettings, prep: FinishedStage, source: Source, template: Template
-) -> Training:
+def train(settings: SftSettings, prep: StoredStage, source: Source, template: Template) -> Training:
     """Reads the rows, and yields what is known of the steps; then trains."""
     with console.waiting("sft: reading the rows"):
         rows = read_encoded(settings, prep, "train", template)
@@ -77,7 +75,7 @@ def key_figure(figures: Mapping[str, object]) -> str:
 
 
 def read_encoded(
-    settings: SftSettings, prep: FinishedStage, split: str, template: Template
+    settings: SftSettings, prep: StoredStage, split: str, template: Template
 ) -> list[Encoded]:
     """The training rows of a split. Raises UserError if one is longer than `max_length` or trains
     nothing.

@@ -13,7 +13,7 @@ from agentlite.retrieval.rankers import Ranker, bm25, by_vectors, likeliest, unl
 from agentlite.retrieval.tool_pool import ToolIndex, ToolPool, questions, read_index
 from agentlite.scoring.metrics.summarize import RETRIEVED
 from agentlite.workspace.model_source import MADE, stage_encoder
-from agentlite.workspace.stage_folder import FinishedStage
+from agentlite.workspace.stage_folder import StoredStage
 
 Missing = Literal["added", "left out"]
 
@@ -94,7 +94,7 @@ def counted(record: Record) -> Counter[str]:
     )
 
 
-def digest_of(retriever: FinishedStage) -> str:
+def digest_of(retriever: StoredStage) -> str:
     """Changes with the tools of a retriever and with the model that ranks them."""
     every = retriever.outputs.items()
     kept = {name: value for name, value in every if name.startswith(("index", MADE))}
@@ -109,7 +109,7 @@ def check_packages(by: str) -> None:
         need("ranking by bm25", ("bm25s",), sentence_encoder.INSTALL)
 
 
-def offers(retriever: FinishedStage, k: int, by: str, missing: Missing) -> ToolOffers:
+def offers(retriever: StoredStage, k: int, by: str, missing: Missing) -> ToolOffers:
     """Of a finished retriever."""
     check_packages(by)
     tools = read_index(retriever.folder)
@@ -119,7 +119,7 @@ def offers(retriever: FinishedStage, k: int, by: str, missing: Missing) -> ToolO
     return ToolOffers(tools.pool, ranker_of(by, tools, retriever), min(k, names), by, missing)
 
 
-def ranker_of(method: str, tools: ToolIndex, retriever: FinishedStage) -> Ranker:
+def ranker_of(method: str, tools: ToolIndex, retriever: StoredStage) -> Ranker:
     """The method that ranks the tools of a retriever."""
     if method == "bm25":
         return bm25(tools.pool.texts)

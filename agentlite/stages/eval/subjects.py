@@ -24,7 +24,7 @@ from agentlite.stages.tool_retrieval import digest_of, offers
 from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import Source, find_checkpoint, find_model, load_template
-from agentlite.workspace.stage_folder import FinishedStage, Plan, RunTarget
+from agentlite.workspace.stage_folder import Plan, RunTarget, StoredStage
 
 LONGEST_PROTOCOLS = 80  # characters of a folder's name
 # Only what decides a completion is part of a plan: steps may be added, and scored otherwise.
@@ -46,15 +46,15 @@ class EvalData(NamedTuple):
 
     records: list[Record]
     every: dict[str, Record]
-    prep: FinishedStage
+    prep: StoredStage
     digest: str
     protocol: str
 
     @property
     def model(self) -> Source:
         """The model that prep was run for: it may be gone where another one is asked."""
-        plan = self.prep.plan
-        return find_model(str(plan.settings["model"]), self.prep.folder.parent, plan)
+        prep = self.prep
+        return find_model(str(prep.settings["model"]), prep.folder.parent, prep.plan)
 
 
 class EvalSubject(NamedTuple):

@@ -27,7 +27,7 @@ from agentlite.stages.pairs.score import refuse_long
 from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import find_model, load_template
-from agentlite.workspace.stage_folder import FinishedStage, Plan, Result, RunTarget
+from agentlite.workspace.stage_folder import Plan, Result, RunTarget, StoredStage
 
 PREFERRED = "preferred"  # stands for a model's name: nobody knows which one answered
 SETTINGS = ("preferences", "model", "max_length", "max_rejects")
@@ -109,7 +109,7 @@ def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
     )
 
 
-def _prep_of(data: str, run: Path) -> FinishedStage | None:
+def _prep_of(data: str, run: Path) -> StoredStage | None:
     """The prep that is named, or the run's own where there is one: its dev and test records are
     held out.
     """
@@ -118,7 +118,7 @@ def _prep_of(data: str, run: Path) -> FinishedStage | None:
     return None if is_none else stage_folder.finished(folder, "prep")
 
 
-def _held_out(prep: FinishedStage | None) -> dict[Path, str]:
+def _held_out(prep: StoredStage | None) -> dict[Path, str]:
     """The files of its dev and test records, with their digests."""
     files = [find_rows(prep.folder, split) for split in ("dev", "test")] if prep else []
     return {file: prep.outputs[file.name] for file in files if prep}
@@ -126,7 +126,7 @@ def _held_out(prep: FinishedStage | None) -> dict[Path, str]:
 
 def _read(
     files: list[str],
-    prep: FinishedStage | None,
+    prep: StoredStage | None,
     mixture: Mixture,
     template: Template,
     max_length: int,

@@ -58,7 +58,7 @@ class Rollouts(CandidateSource):
             raise UserError(problem, fix, location="--judge")
         self.folder, self.max_length = folder, settings.max_length
         files = [finished_rollout(folder), folder / TASKS]
-        self.stored = stage_folder.read_plan(folder)
+        self.stored = stage_folder.read(folder)
         planned = self.stored.settings
         self.model, self.protocol = str(planned["model"]), str(planned["protocol"])
         usable = usable_rollouts(folder, user_functions)
@@ -88,7 +88,7 @@ class Rollouts(CandidateSource):
         """
         model, behind_servers = self.model, is_served(self.stored.inputs.get("model", ""))
         name = written_for(model, behind_servers=behind_servers)
-        self.template = load_template(find_model(name, self.folder.parent, self.stored).base)
+        self.template = load_template(find_model(name, self.folder.parent, self.stored.plan).base)
         [self.only] = mixture_of(self.protocol, self.template).protocols.values()
 
     def score(self, folder: Path) -> Figures:

@@ -28,7 +28,7 @@ from agentlite.scoring.rewards.user_functions import function_files
 from agentlite.stages.frame import Figures
 from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.stage_folder import Plan, StageFolder
+from agentlite.workspace.stage_folder import Plan, StageFolder, StoredStage
 
 SCORES = "scores.jsonl"
 RULE = ("margin", "gold")  # the rule by which pairs are made
@@ -103,7 +103,7 @@ class CandidateSource:
 
 
 def ranking_plan(
-    settings: PairsSettings, stored: Plan, taken_over: Iterable[str], files: Iterable[Path]
+    settings: PairsSettings, stored: StoredStage, taken_over: Iterable[str], files: Iterable[Path]
 ) -> Plan:
     """Of pairs from the candidates in `files`: how they are ranked, and what of the stage that gave
     them is `taken_over`.

@@ -32,7 +32,7 @@ from agentlite.stages.pairs.score import (
 )
 from agentlite.workspace import stage_folder
 from agentlite.workspace.model_source import Source, find_model, is_served, model_of_prep
-from agentlite.workspace.stage_folder import Plan, StageFolder
+from agentlite.workspace.stage_folder import StageFolder, StoredStage
 
 CANDIDATES = "candidates.jsonl"
 SAMPLED_BY = {name: stage.candidates for name, stage in STAGES.items() if stage.candidates}
@@ -42,12 +42,11 @@ TAKEN_OVER = ("model", "protocol", "data", "split", "max_length")
 
 
 class Stored(NamedTuple):
-    """The plan of the stage is that of the sampling."""
+    """What the stage that sampled left."""
 
-    folder: Path
+    stage: StoredStage
     candidates: list[Candidate]
     scores: dict[CandidateKey, Score]
-    plan: Plan
 
     @property
     def user_components(self) -> set[str]:
@@ -60,10 +59,10 @@ class Stored(NamedTuple):
         """The model that gave the candidates; behind a server, that of the prep, whose template
         they are written in.
         """
-        run, model = self.folder.parent, str(self.plan.settings["model"])
-        if is_served(self.plan.inputs.get("model", "")):
-            return model_of_prep(str(self.plan.settings["data"]), run)
-        return find_model(model, run, self.plan)
+        stage, run = self.stage, self.stage.folder.parent
+        if is_served(stage.inputs.get("model", "")):
+            return model_of_prep(str(stage.settings["data"]), run)
+        return find_model(str(stage.settings["model"]), run, stage.plan)
 
 
 class StoredCandidates(CandidateSource):
@@ -82,7 +81,7 @@ class StoredCandidates(CandidateSource):
         if not settings.grid:
             self.settle(settings.weights)
             files = [folder / name for name in (CANDIDATES, SCORES, "rollouts.jsonl")]
-            self.plan = ranking_plan(settings, self.stored.plan, TAKEN_OVER, files)
+            self.plan = ranking_plan(settings, self.stored.stage, TAKEN_OVER, files)
 
     def read(self) -> Figures:
         return {"candidates": len(self.stored.candidates)}
@@ -95,7 +94,7 @@ class StoredCandidates(CandidateSource):
         shutil.copyfile(self.folder / "records.jsonl", stage.folder / "records.jsonl")
 
     def score(self, folder: Path) -> Figures:
-        planned = self.stored.plan.settings
+        planned = self.stored.stage.settings
         if self.user_functions or not self.scores:
             rows = read_rows(self.folder / "records.jsonl")
             scorer = Scorer(
@@ -117,23 +116,24 @@ def rescore_hint(name: str) -> str:
 
 def find_stored(folder: Path) -> Stored:
     """Raises UserError where there are no candidates, or not the ones that were written."""
-    half = stage_folder.is_stage(folder) and not stage_folder.is_finished(folder)
+    stage = stage_folder.read(folder)
+    half = stage.plan and not stage.given_up and not stage_folder.is_finished(folder)
     if half and (folder / CANDIDATES).exists() and not stage_folder.holder(folder):
         candidates = list(read_candidates(folder / CANDIDATES))
         console.notice(f"{folder} is not finished: its {len(candidates)} candidates are taken")
-        return Stored(folder, candidates, {}, stage_folder.read_plan(folder))
-    file, plan = candidates_file(folder), stage_folder.read_plan(folder)
-    if plan.command in TRAINERS:  # candidates and their scores are in the same rows
+        return Stored(stage, candidates, {})
+    file = candidates_file(folder)
+    if stage.command in TRAINERS:  # candidates and their scores are in the same rows
         rollouts = list(read_rollouts(file))
         scores = {row.candidate.key: row.score for row in rollouts}
-        return Stored(folder, [row.candidate for row in rollouts], scores, plan)
+        return Stored(stage, [row.candidate for row in rollouts], scores)
     scores = {score.key: score for score in read_scores(folder / SCORES)}
-    return Stored(folder, list(read_candidates(file)), scores, plan)
+    return Stored(stage, list(read_candidates(file)), scores)
 
 
 def candidates_file(folder: Path) -> Path:
     """Where a finished stage has its candidates."""
-    command = stage_folder.read_plan(folder).command if stage_folder.is_stage(folder) else "pairs"
+    command = stage_folder.read(folder).command or "pairs"
     if command not in SAMPLED_BY:
         raise UserError(
             f"is a stage of `agentlite {command}`, which samples nothing.",
@@ -164,7 +164,7 @@ def scored(stored: Stored) -> list[Scored]:
     """Those of the model that have a score."""
     names = {name for score in stored.scores.values() for name in score.components}
     weights = settle_weights(
-        dict(stored.plan.settings.get("weights") or {}), stored.user_components
+        dict(stored.stage.settings.get("weights") or {}), stored.user_components
     )
     counted = {name: weight for name, weight in weights.items() if name in names}
     rows = []

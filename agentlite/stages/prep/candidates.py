@@ -38,7 +38,7 @@ class ChosenCandidates(NamedTuple):
 
 def inputs_of(folder: Path) -> str:
     """Of what else the rows depend on than the candidates: records, scores, the weights."""
-    stage = stage_folder.finished(folder, stage_folder.read_plan(folder).command)
+    stage = stage_folder.finished(folder)
     outputs = stage.outputs
     digests = [outputs[name][:16] for name in ("records.jsonl", "scores.jsonl") if name in outputs]
     weights = dict(stage.settings.get("weights") or {})
@@ -52,7 +52,7 @@ def chosen_candidates(name: str, keep: Keep, run: Path) -> ChosenCandidates:
     """
     folder = stage_folder.find_stage(name, run)
     stored = find_stored(folder)
-    if stored.plan.settings.get("split") == "test":
+    if stored.stage.settings.get("split") == "test":
         raise UserError(
             "its candidates answer the test records, which eval measures on.",
             "Run pairs on --split train.",
@@ -62,7 +62,7 @@ def chosen_candidates(name: str, keep: Keep, run: Path) -> ChosenCandidates:
     conditions = settle_conditions(keep.conditions, candidates, folder, "--keep")
     met = [candidate for candidate in candidates if candidate.meets(conditions)]
     records = {record.id: record for record in map(from_row, read_rows(folder / "records.jsonl"))}
-    protocols = reading(str(stored.plan.settings["protocol"]), stored.written_for.base)
+    protocols = reading(str(stored.stage.settings["protocol"]), stored.written_for.base)
     usable = [
         (candidate, record)
         for candidate in met

@@ -37,7 +37,7 @@ def earlier_file(folder: Path) -> tuple[str, bool]:
     """The rows of a finished stage that `--from` names, and whether they are candidates of pairs or
     grpo; else they are trajectories of a rollout, or dialogs of a make.
     """
-    command = stage_folder.read_plan(folder).command if stage_folder.is_stage(folder) else ""
+    command = stage_folder.read(folder).command
     if command == "make":
         stage_folder.finished(folder, command)
         return str(folder / DIALOGS), False
