@@ -20,11 +20,10 @@ from agentlite.rendering import Mixture, Prompt, prompts
 from agentlite.rendering.template import Template
 from agentlite.stages.frame import Figures, Work, go_on, plan_of, run_stage
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.model_source import Source, trained_files
+from agentlite.workspace.model_source import Source, adapter_shape, trained_files
 from agentlite.workspace.stage_folder import (
     Result,
     RunTarget,
-    adapter_shape,
     longer_rows,
     stored_settings,
 )

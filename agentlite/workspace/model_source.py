@@ -73,7 +73,7 @@ def find_learner(command: str, settings: Any, target: RunTarget) -> Source:
     """
     source = find_model(settings.model, target.run, target.begun)
     refuse_circle(source, target)
-    for key, value in stage_folder.adapter_shape(source.settings).items():
+    for key, value in adapter_shape(source.settings).items():
         wanted = plain(getattr(settings, key))
         if wanted != plain(value):
             raise UserError(
@@ -83,6 +83,12 @@ def find_learner(command: str, settings: Any, target: RunTarget) -> Source:
                 location=f"{command}.{key}",
             )
     return source
+
+
+def adapter_shape(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The `lora_*` settings of the stage that is trained further; {} if it trained all weights."""
+    shape = {key: value for key, value in settings.items() if key.startswith("lora_")}
+    return {} if settings.get("full") else shape
 
 
 def refuse_circle(source: Source, target: RunTarget) -> None:

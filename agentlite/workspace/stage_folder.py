@@ -490,7 +490,7 @@ def finished(folder: Path, command: str = "") -> StoredStage:
     command = command or stored.command
     again = RunTarget(folder.parent, "").next(f"agentlite {command}")
     if stored.given_up:
-        fix = f"Correct what its message named, and run the same `agentlite {command}` again."
+        fix = f"Correct what its message named, and run `{again}` as before."
         raise UserError("has failed.", fix, location=where)
     if not stored.plan:
         raise UserError(
@@ -580,12 +580,6 @@ def system_of(name: str, run: Path) -> str:
 def lineage(name: str, run: Path) -> list[str]:
     """From the base model to `name`: smollm2-135m, sft, dpo."""
     return [*made_from(name, run), name]
-
-
-def adapter_shape(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The `lora_*` settings of the stage that is trained further; {} if it trained all weights."""
-    shape = {key: value for key, value in settings.items() if key.startswith("lora_")}
-    return {} if settings.get("full") else shape
 
 
 def made_from(name: str, run: Path) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ MISTAKES = [
     Mistake("prep rows.jsonl --seed 7", 3, "prep.seed 0 -> 7"),
     Mistake("prep rows.jsonl --out mine", 3, "Give another --out"),
     Mistake("prep rows.jsonl --run rows.jsonl", 74, "Not a directory"),
-    Mistake("sft --run new", 2, "Run `agentlite prep --run new` first"),
+    Mistake("sft --run new", 2, "run `agentlite prep --run new` as before"),
     Mistake("sft --model prep", 2, "Name a stage that trains one"),
     Mistake("sft --load-in-4bit true --out bits", 2, "leave load_in_4bit and load_in_8bit off"),
     Mistake("eval", 2, "Run `agentlite sft` first"),

@@ -9,11 +9,10 @@ import pytest
 from agentlite.config.settings import default
 from agentlite.core.errors import UserError
 from agentlite.workspace import model_source
-from agentlite.workspace.model_source import Source, find_learner, refuse_circle
+from agentlite.workspace.model_source import Source, adapter_shape, find_learner, refuse_circle
 from agentlite.workspace.stage_folder import (
     Plan,
     RunTarget,
-    adapter_shape,
     lineage,
     longer_rows,
     open_stage,
