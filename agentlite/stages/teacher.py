@@ -19,11 +19,8 @@ REPLIES = "replies.jsonl"
 FENCE = "```"
 
 
-def question(text: str, system: str = "", **parameters: object) -> Question:
-    """Asked for the likeliest reply, unless `parameters` say otherwise."""
-    first = [{"role": "system", "content": system}] if system else []
-    usual = {"temperature": 0, "max_tokens": 2048}
-    return Question([*first, {"role": "user", "content": text}], {**usual, **parameters})
+def question(text: str, **parameters: object) -> Question:
+    return Question([{"role": "user", "content": text}], parameters)
 
 
 class TeacherReply(Struct, frozen=True):

@@ -141,18 +141,6 @@ def overall(parts: Mapping[str, float]) -> float:
     return sum(weight * parts[name] for name, weight in WEIGHTS.items())
 
 
-def planning(row: Row) -> float:
-    """How well the thought agrees with that of a gold which calls the same tool: the mean over the
-    prompts.
-    """
-    return _over_prompts(row, _thought)
-
-
-def tool_use(row: Row) -> float:
-    """How well the arguments agree with those of a gold which calls the same tool."""
-    return _over_prompts(row, _arguments)
-
-
 def reflection(row: Row) -> float:
     """Thought and arguments, .3 to .7; nothing for a gold that repeats the last task."""
     task = row.memory_last_task
@@ -173,21 +161,19 @@ def concluding(row: Row) -> float:
     return fmean([_nearest(row, answer) for answer in answers]) if answers else 0.0
 
 
-def profile(row: Row) -> float:
-    return _nearest(row, row.model_predict)
-
-
 PARTS: dict[str, tuple[Kind, Callable[[Row], float]]] = {
-    "planning": ("plantooluse", planning),
-    "tool_use": ("plantooluse", tool_use),
+    "planning": ("plantooluse", lambda row: _over_prompts(row, _thought)),
+    "tool_use": ("plantooluse", lambda row: _over_prompts(row, _arguments)),
     "reflection": ("reflextion", reflection),
     "concluding": ("conclusion", concluding),
-    "profile": ("profile", profile),
+    "profile": ("profile", lambda row: _nearest(row, row.model_predict)),
 }
 
 
 def _over_prompts(row: Row, agreement: Callable[[ParsedText, StepTask], float]) -> float:
-    """The mean over the prompts of the agreement with the nearest gold that calls the same tool."""
+    """The mean over the prompts of how well the answer agrees with the nearest gold that calls the
+    same tool.
+    """
     assert isinstance(row.model_predict, dict)
     best, last = [], ParsedText()
     for template, text in row.model_predict.items():
