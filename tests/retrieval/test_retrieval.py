@@ -14,7 +14,7 @@ from agentlite.retrieval.rankers import bm25
 from agentlite.retrieval.tool_pool import ToolPool, queries, read_pool
 from agentlite.scoring.metrics.ranking import QueryRanking
 from agentlite.scoring.metrics.summarize import RETRIEVED
-from agentlite.stages.retriever import evaluate
+from agentlite.stages import retriever as evaluate
 from agentlite.stages.tool_retrieval import ToolOffers
 
 TOWNS = ("Oslo", "Lima", "Rome", "Graz", "Bern", "Cork", "Bonn", "Riga", "Kyiv", "Gent")
