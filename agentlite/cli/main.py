@@ -137,12 +137,7 @@ def _print_error(error: UserError) -> None:
     from agentlite.cli.next_step import with_next_command
 
     error = with_next_command(error)
-    head = click.style("Error:", fg="red", bold=True)
-    click.echo(
-        f"{head} {printable(str(error))}",
-        err=True,
-        color=False if os.environ.get("NO_COLOR") else None,
-    )
+    click.echo(f"Error: {printable(str(error))}", err=True)
     _print_json(error)
 
 

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -183,14 +183,10 @@ def _limit_memory(gibibytes: float) -> None:
 
 
 def awaited(value: object) -> Any:
-    """The result of a function that may be `async`, or the items of a generator as a list. All that
-    is awaited runs in one loop, so that locks and clients serve from call to call.
+    """The result of a function that may be `async`. All that is awaited runs in one loop, so that
+    locks and clients serve from call to call.
     """
     global loop
-    if inspect.isgenerator(value):
-        return list(value)
-    if inspect.isasyncgen(value):
-        value = _items(value)
     if not inspect.isawaitable(value):
         return value
     if loop is None:
@@ -198,10 +194,6 @@ def awaited(value: object) -> Any:
 
         loop = asyncio.new_event_loop()
     return loop.run_until_complete(value)
-
-
-async def _items(generator: AsyncIterator[object]) -> list[object]:
-    return [one async for one in generator]
 
 
 def _end_with_parent() -> None:

@@ -111,13 +111,7 @@ class WorkspaceRun(Struct, frozen=True):
 
 
 def read_run(folder: Path) -> WorkspaceRun:
-    """Raises UserError where the folder does not exist, or where a finished stage left a file that
-    cannot be read.
-    """
-    if not folder.is_dir():
-        problem = "is a file, not a workspace." if folder.is_file() else "does not exist."
-        fix = "Name the folder that the stages wrote, with --run."
-        raise UserError(problem, fix, location=str(folder))
+    """Raises UserError where a finished stage left a file that cannot be read."""
     stored, members = (
         [
             stage

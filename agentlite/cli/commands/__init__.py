@@ -44,10 +44,10 @@ agentlite runs runs/* --json
         "list ls status",
     ),
     "report": OtherCommand(
-        "Say the result of a workspace, and open its report.",
+        "Say the result of a workspace, and write its report.",
         """
 agentlite report
-agentlite report --run runs/weather --no-browser
+agentlite report --run runs/weather
 agentlite report --json | jq -r '.sentences[][]'
 """,
         "open show view html",

@@ -1,13 +1,9 @@
-"""`agentlite report`: renews the report of a workspace, says the result, and opens the page."""
+"""`agentlite report`: renews the report of a workspace, and says the result."""
 
 import json
-import os
-import sys
-import webbrowser
 from pathlib import Path
-from typing import Annotated
 
-from agentlite.cli.options import OUTPUT, Command, RunOptions
+from agentlite.cli.options import Command, RunOptions
 from agentlite.cli.run_listing import stages_of
 from agentlite.report import write_report
 from agentlite.report.headline import headline
@@ -16,12 +12,7 @@ from agentlite.report.tables import NO_EVALUATION, differences
 from agentlite.workspace import stage_folder
 
 
-class ReportOptions(RunOptions, frozen=True, kw_only=True):
-    no_browser: Annotated[bool, OUTPUT] = False
-    """write the page and print its path, without opening it"""
-
-
-def report(options: ReportOptions) -> None:
+def report(options: RunOptions) -> None:
     """Writes report.html; prints the result of each evaluation, and the path."""
     folder = Path(options.run)
     stages_of(folder)
@@ -40,11 +31,7 @@ def report(options: ReportOptions) -> None:
         print(*title, *of_one, sep="\n")
     if not sentences:
         print(NO_EVALUATION)
-    # a browser needs a window; one in text mode would take the terminal
-    display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    has_screen = sys.stdout.isatty() and bool(display or sys.platform == "darwin")
-    opened = not options.no_browser and has_screen and webbrowser.open(page.resolve().as_uri())
-    print(f"report: {page}" if opened else f"report: {page} (one file: open it in any browser)")
+    print(f"report: {page} (one file: open it in any browser)")
 
 
-COMMAND = Command("report", ReportOptions, report)
+COMMAND = Command("report", RunOptions, report)
