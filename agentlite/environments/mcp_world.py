@@ -96,17 +96,14 @@ class McpClient:
         self._send({"method": "notifications/initialized"})
 
     def tools(self) -> list[dict[str, Any]]:
-        """In OpenAI's shape, from all pages. A tool that is none stays as it is, to be refused.
-        Raises LostWorldError for two of one name.
-        """
+        """In OpenAI's shape, from all pages. Raises LostWorldError for two of one name."""
         tools: list[dict[str, Any]] = []
         cursor: dict[str, Any] = {}
         while True:
             page = self._ask("tools/list", cursor)
             tools += map(openai_tool, page.get("tools") or ())
             if not page.get("nextCursor"):
-                functions = [tool["function"] for tool in tools]
-                names = Counter(str(one.get("name")) for one in functions if isinstance(one, dict))
+                names = Counter(str(tool["function"]["name"]) for tool in tools)
                 for name, number in names.most_common(1):
                     if number > 1:
                         raise LostWorldError(f"the server has {number} tools of the name {name}")
@@ -154,10 +151,8 @@ def is_url(server: str) -> bool:
     return server.startswith(("http://", "https://"))
 
 
-def openai_tool(tool: Any) -> dict[str, Any]:
+def openai_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     """A tool as MCP lists it, in OpenAI's shape."""
-    if not isinstance(tool, dict):
-        return {"function": tool}
     function = {"name": tool.get("name"), "description": tool.get("description") or ""}
     if schema := tool.get("inputSchema"):
         function["parameters"] = schema

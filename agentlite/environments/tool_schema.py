@@ -32,7 +32,7 @@ def tool_schema(method: Callable[..., object]) -> dict[str, Any]:
     if not (documented := inspect.getdoc(method)):
         raise SchemaError(f"{name} has no docstring")
     description, described, returned = _sections(documented)
-    hints = _hints(method)
+    hints = get_type_hints(method)
     properties: dict[str, Any] = {}
     required: list[str] = []
     for parameter in inspect.signature(method).parameters.values():
@@ -65,14 +65,6 @@ def tool_schema(method: Callable[..., object]) -> dict[str, Any]:
         if returned:
             function["return"]["description"] = returned
     return {"type": "function", "function": function}
-
-
-def _hints(method: Callable[..., object]) -> dict[str, Any]:
-    try:
-        return get_type_hints(method)
-    except NameError as error:
-        problem = f"a type hint of {method.__name__} cannot be resolved: {error}"
-        raise SchemaError(problem) from error
 
 
 def _sections(docstring: str) -> tuple[str, dict[str, str], str]:

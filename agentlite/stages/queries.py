@@ -21,7 +21,6 @@ from agentlite.data.curation.minhash import copies_among
 from agentlite.data.curation.stats import script_of
 from agentlite.data.curation.traits import Traits, normal, traits
 from agentlite.data.formats import files_of, raw_files, read_raw
-from agentlite.data.formats.json_decode import json_value
 from agentlite.engine import sentence_encoder
 from agentlite.stages.frame import Work, plan_of, run_stage
 from agentlite.stages.teacher import (
@@ -193,23 +192,13 @@ def find_seeds(settings: QueriesSettings, run: Path) -> tuple[list[SeedQuery], d
 
 
 def _seeds_of_file(path: Path) -> Iterator[SeedQuery]:
-    """A text, or an object with one under a usual key, in each line."""
-    if not path.is_file():
-        raise UserError("no such file.", "Name a JSONL file of texts.", location=str(path))
+    """An object with a text under a usual key in each line."""
     for raw in read_raw(str(path), io.BytesIO()):
-        value: Any = None
-        if not raw.error:
-            texts = (raw.value[key] for key in KEYS if isinstance(raw.value.get(key), str))
-            value = next(texts, "")
-        elif raw.error.code == "E201":  # JSON, but no object: a text stands alone
-            value = json_value(raw.content.decode("utf-8-sig"))
-        text = value.strip() if isinstance(value, str) else ""
-        if not text:
-            raise UserError(
-                "not a query.",
-                'Write "a text" or {"text": "..."} in each line.',
-                location=raw.location,
-            )
+        row = {} if raw.error else raw.value
+        texts = (row[key].strip() for key in KEYS if isinstance(row.get(key), str))
+        if not (text := next(texts, "")):
+            problem, fix = "not a query.", 'Write {"text": "..."} in each line.'
+            raise UserError(problem, fix, location=raw.location)
         yield SeedQuery(text)
 
 

@@ -20,7 +20,7 @@ from agentlite.core.openai_client import (
     refuse_unanswered,
 )
 from agentlite.core.records import GOLD, Candidate, Prediction, Record, canonical, digest, plain
-from agentlite.core.row_files import Appender, read_rows, write_rows
+from agentlite.core.row_files import Appender, read_rows
 from agentlite.rendering.protocol import json_object
 from agentlite.scoring.metrics.confidence import Summary, summary
 from agentlite.scoring.metrics.figures import JudgeRun
@@ -107,8 +107,8 @@ def judge(
     advance: Callable[[int], None] = lambda done: None,
 ) -> JudgeResult:
     """The verdict of every question, by its name; new ones are appended to the file `cache` one by
-    one, so that a killed run goes on. `begin` is called before the first question, with the rows
-    that the file will have.
+    one, so that a killed run goes on. `begin` is called before the first question, with the number
+    of verdicts that there will be.
 
     A verdict that cannot be read is kept and counted. An item about which the judge says nothing is
     counted and asked again next time, unless it is to be left out: then that is kept as well.
@@ -122,13 +122,10 @@ def judge(
     with Appender(cache):  # makes the file, or cuts a torn line
         pass
     rows = [msgspec.convert(row, JudgeVerdict) for row in read_rows(cache)]
-    if not leave_out and any(verdict.is_missing for verdict in rows):
-        rows = [verdict for verdict in rows if not verdict.is_missing]
-        write_rows(cache, map(msgspec.structs.asdict, rows))
-    known = {verdict.key: verdict for verdict in rows}
+    known = {verdict.key: verdict for verdict in rows if leave_out or not verdict.is_missing}
     missing = {keys[name]: request for name, request in requests.items() if keys[name] not in known}
     if missing:
-        begin(len(rows) + len(missing))
+        begin(len(known) + len(missing))
     asked = list(missing)
     questions = [Question(request, parameters) for request in missing.values()]
     with Appender(cache) as file:

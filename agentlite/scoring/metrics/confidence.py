@@ -103,8 +103,6 @@ def wilson(successes: int, count: int) -> tuple[float, float]:
     """Wilson's 95 % score interval of a share (JASA 22, 1927): honest for few cases, and near 0
     and 1.
     """
-    if not count:
-        return 0.0, 1.0
     z = NormalDist().inv_cdf(0.975)
     share, weight = successes / count, 1 + z * z / count
     centre = (share + z * z / (2 * count)) / weight
@@ -240,8 +238,6 @@ def redrawn_sums(
     """
     import numpy
 
-    if not rows:
-        raise ValueError("nothing to draw from")
     # How often each distinct row is in a resample is multinomial, so a resample costs as much as
     # there are distinct rows: few, as most metrics are 0 or 1. One matrix product, (resamples,
     # distinct rows) @ (distinct rows, columns), gives the sums of many resamples.
