@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.config.pipeline import TRAINERS
-from agentlite.core.errors import MODEL, OTHER_PLAN, USAGE, UserError, closest, nearest, need
+from agentlite.core.errors import MODEL, OTHER_PLAN, USAGE, UserError, nearest, need
 from agentlite.core.openai_client import Endpoint
 from agentlite.core.records import plain
 from agentlite.core.row_files import replacing, write_json
@@ -125,14 +125,11 @@ def find_model(name: str, run: Path, begun: Plan | None = None) -> Source:
         if (plan := stage_folder.read(folder).plan) and plan.command in TRAINERS
     ]
     command = RunTarget(run, "").next(f"agentlite {name}")
-    first = f"Run `{command}` first, or name another. " if name in TRAINERS else ""
-    if name.startswith((".", "/", "~")):
-        first = f"There is no folder {Path(name).resolve()}. "
-    elif not first and (near := closest(name, [*EMBEDDED, *trained])):
-        first = f"Did you mean '{near}'? "
+    fix = nearest(name, [*EMBEDDED, *trained], other="")
+    fix = f"Run `{command}` first, or name another." if name in TRAINERS else fix
     known = ", ".join([*EMBEDDED, "a hub id such as Qwen/Qwen2.5-1.5B-Instruct", "a folder"])
     stages = ", ".join(trained) or "none yet"
-    fix = f"{first}Known: {known}, or a trained stage of {run} ({stages})."
+    fix = f"{fix} Known: {known}, or a trained stage of {run} ({stages}).".lstrip()
     # a stage that is still to be run is no fault of a model: exit code 2, as for data
     code = USAGE if name in TRAINERS else MODEL
     raise UserError(f"there is no model '{name}'.", fix, location="--model", exit_code=code)

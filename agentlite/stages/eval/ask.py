@@ -1,8 +1,6 @@
 """A model's greedy completions at the steps of records, cached in answers.jsonl as they come."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -10,7 +8,7 @@ from agentlite.config.settings import EvalSettings
 from agentlite.core import console
 from agentlite.core.openai_client import refuse_unanswered
 from agentlite.core.records import Ending, GreedyAnswer, Step
-from agentlite.core.row_files import Appender, read_rows, whole_lines_end, write_rows
+from agentlite.core.row_files import Appender, read_rows, write_rows
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.remote import RemoteRequest, replies
 from agentlite.rendering import Prompt, Protocol
@@ -83,19 +81,6 @@ def ask(
         for answer in unanswered:
             keep(answer)
     return answers
-
-
-def answered_steps(folder: Path, unanswered: str = "ask") -> set[Step]:
-    """The steps of the whole lines: a torn last one is only cut by a run that writes. A question
-    that no server answered is asked again, unless it is to count as wrong.
-    """
-    path = folder / ANSWERS
-    whole = path.read_bytes()[: whole_lines_end(path)] if path.exists() else b""
-    return {
-        Step(row["record_id"], row["turn"])
-        for row in map(json.loads, whole.splitlines())
-        if unanswered == "wrong" or not row.get("problem")
-    }
 
 
 def ask_model(

@@ -84,11 +84,8 @@ class LiveEvaluation:
         self.scorer = RolloutScorer(agent.tasks, user_functions)  # all models have the same tasks
 
     def work(self, name: str) -> Work:
-        settings, (agent, _, target) = self.settings, self.models[name]
-        stored = () if target.force else read_trajectories(target.folder / TRAJECTORIES)
-        known = {rollout.key for rollout in stored}
-        missing = sum((task.id, 0) not in known for task in agent.tasks)
-        stage = yield {"tasks": len(agent.tasks), "missing": missing}
+        settings, agent = self.settings, self.models[name].agent
+        stage = yield {"tasks": len(agent.tasks)}
         folder = stage.folder
         done = act(agent, stage, f"eval {name}")
         sampled: list[Trajectory] = []

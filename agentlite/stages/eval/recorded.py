@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from agentlite.config.settings import EvalSettings, default
 from agentlite.core import console
-from agentlite.core.records import Prediction, Step, digest, plain
+from agentlite.core.records import Prediction, digest, plain
 from agentlite.core.row_files import Row, refuse_unwritable, write_json, write_rows
 from agentlite.engine import check_libraries
 from agentlite.engine.planning.choose import dry_run_memory
@@ -32,7 +32,7 @@ from agentlite.scoring.predictions import (
     read_scores,
     to_prediction_row,
 )
-from agentlite.stages.eval.ask import ANSWERS, answered_steps, ask
+from agentlite.stages.eval.ask import ANSWERS, ask
 from agentlite.stages.eval.contamination import learned_before
 from agentlite.stages.eval.probes import (
     SAMPLES,
@@ -96,30 +96,21 @@ class RecordedEvaluation:
     def learned(self) -> dict[str, LearnedBefore]:
         return learned_before(self.models.values(), self.data.records, self.target.run)
 
-    def _missing(self, subject: EvalSubject) -> Figures:
-        """What a model would still be asked, and the memory that it takes."""
+    def _forecast(self, subject: EvalSubject) -> Figures:
+        """What a model is asked, and the memory that it takes."""
         about_itself = self.about_itself if subject.source else []
-        steps = {
-            Step(record.id, turn)
-            for record in (*self.data.records, *about_itself)
-            for turn in record.prompted_turns
-        }
-        folder, is_new = subject.target.folder, self.target.force
-        known = set() if is_new else answered_steps(folder, self.settings.unanswered)
+        asked = (*self.data.records, *about_itself)
         memory = {}
         if subject.source and subject.is_local:
             longest = data_of(self.settings, self.target.run).longest
             memory = dry_run_memory("eval", self.settings, subject.source.base, longest)
-        return {
-            "prompts": len(steps),
-            "missing": len(steps - known) if subject.source else 0,
-            "memory_gib": memory,
-        }
+        prompts = sum(len(record.prompted_turns) for record in asked)
+        return {"prompts": prompts, "memory_gib": memory}
 
     def work(self, name: str) -> Work:
         """Asks what was not asked yet, reads and scores every answer, and summarizes."""
         settings, data, subject = self.settings, self.data, self.models[name]
-        stage = yield self._missing(subject) if self.target.dry_run else {}
+        stage = yield self._forecast(subject) if self.target.dry_run else {}
         source, about_itself = subject.source, list[IdentityAnswer]()
         template = load_template((source or data.model).base)
         mixture = mixture_of(data.protocol, template)
