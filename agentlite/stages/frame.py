@@ -54,7 +54,7 @@ def run_stage(
             figures = {"folder": status, **next(work)}
             work.close()
         return Result(plan.command, "dry run", str(target.folder), figures, [], 0.0)
-    if target.needs_run(plan):
+    if target.force or stage_folder.status_for(target.folder, plan) != "done":
         before_work()
     with (
         console.stdout_to_stderr(),

@@ -69,10 +69,6 @@ class RunTarget(NamedTuple):
         stored = read(self.folder)
         return None if self.force or stored.given_up else stored.plan
 
-    def needs_run(self, plan: "Plan") -> bool:
-        """Whether the folder is not up to date. Raises UserError 3 where it holds another plan."""
-        return self.force or status_for(self.folder, plan) != "done"
-
     def next(self, command: str) -> str:
         """A further command, in the same workspace."""
         if str(self.run) == DEFAULT_RUN:
@@ -429,24 +425,14 @@ def stages_in(run: Path, pattern: str = "*", *, given_up: bool = False) -> list[
 
 
 def stages_below(folder: Path) -> list[Path]:
-    """The folders at any depth that a stage of any version wrote, finished or not. There are none
-    for a folder that is a stage, or lies in one.
+    """The folders at any depth that a stage wrote, finished or not. There are none for a folder
+    that is a stage, or lies in one. A plan.json of another program is no stage's.
     """
     here = folder.resolve()
-    if any(_was_written(one) for one in (here, *here.parents)):
+    if any(read(one).plan for one in (here, *here.parents)):
         return []
     found = {path.parent for name in (PLAN, FAILED) for path in folder.rglob(name)}
-    return sorted(filter(_was_written, found))
-
-
-def _was_written(folder: Path) -> bool:
-    """Whether a plan is there, which names a command: a file of another program is none."""
-    for name in (PLAN, FAILED):
-        with suppress(OSError, ValueError, RecursionError):
-            plan = json.loads((folder / name).read_bytes())
-            if isinstance(plan, dict) and {"command", "settings", "inputs"} <= plan.keys():
-                return True
-    return False
+    return sorted(one for one in found if read(one).plan)
 
 
 def read(folder: Path) -> StoredStage:

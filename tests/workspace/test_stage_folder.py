@@ -15,7 +15,6 @@ from agentlite.workspace import stage_folder
 from agentlite.workspace.model_source import find_model
 from agentlite.workspace.stage_folder import (
     Plan,
-    RunTarget,
     find_stage,
     finished,
     open_stage,
@@ -40,7 +39,7 @@ def test_a_stage_of_another_command_is_named_and_stays(tmp_path, done):
             pass
     other = Plan("dpo", {"lora_r": 16}, {})
     for refuse in (
-        lambda: RunTarget(tmp_path, "one").needs_run(other),
+        lambda: stage_folder.status_for(folder, other),
         lambda: open_stage(folder, other, force=False).__enter__(),
     ):
         with pytest.raises(UserError, match="is a stage of `agentlite sft`, not of `dpo`") as told:

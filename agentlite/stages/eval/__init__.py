@@ -1,7 +1,7 @@
 """models + recorded dialogs, or an environment -> answers, metrics of each, and a comparison."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,14 @@ from msgspec.structs import replace
 
 from agentlite.config.settings import EvalSettings, default
 from agentlite.core import console
+from agentlite.core.conditions import Condition
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import write_json
+from agentlite.engine.refusals import Mistakes, refuse
 from agentlite.report import write_report
 from agentlite.report.headline import headline
+from agentlite.scoring.judge.human_ratings import read_ratings
+from agentlite.scoring.metrics import kagentbench
 from agentlite.scoring.metrics.figures import (
     HEADLINE,
     ModelDifference,
@@ -28,7 +32,6 @@ from agentlite.scoring.metrics.summarize import Scores, compare
 from agentlite.scoring.rewards.user_functions import UserFunctions
 from agentlite.stages.eval.live import LiveEvaluation
 from agentlite.stages.eval.recorded import RecordedEvaluation
-from agentlite.stages.eval.side_by_side import compare_ratings, score_kagent
 from agentlite.stages.frame import run_stage
 from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
@@ -57,10 +60,9 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
     stage_folder.refuse_other_command(target.folder, "eval")
     if not settings.env:
         settings = _with_figures(settings)
-        if settings.ratings:
-            return compare_ratings(settings, gate)
-        if settings.kagent:
-            return score_kagent(settings, gate)
+        if settings.ratings or settings.kagent:
+            refuse("eval", _mistakes(settings, gate))
+            return _compare_ratings(settings) if settings.ratings else _score_kagent(settings, gate)
     functions = UserFunctions(settings.rewards, settings.reward_seconds, settings.reward_memory)
     with console.stdout_to_stderr(), functions as user_functions:
         evaluation: Evaluation
@@ -108,6 +110,45 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
             msgspec.to_builtins(differences),
         ),
     )
+
+
+def _compare_ratings(settings: EvalSettings) -> Result:
+    """What people said of the models in a sheet."""
+    files = [Path(path) for path in settings.ratings]
+    found = read_ratings(Path(settings.sheet), files, settings.seed)
+    return Result("eval", "compared", settings.sheet, found, [], 0.0)
+
+
+def _score_kagent(settings: EvalSettings, gate: Sequence[Condition]) -> Result:
+    """KAgentBench's own scores."""
+    models: dict[str, dict[str, Any]] = {}
+    overall: dict[str, float | None] = {}
+    for file in dict.fromkeys(settings.predictions):
+        rows = kagentbench.read(Path(settings.kagent), Path(file))
+        scored = kagentbench.score(rows, settings.seed)
+        models[Path(file).stem] = {"prompts": len(rows), "metrics": msgspec.to_builtins(scored)}
+        # a gate looks at the last file
+        overall = {key: figure.mean if figure else None for key, figure in scored.items()}
+    figures = {"models": models, "differences": []}
+    failed = failures(gate, overall)
+    return Result("eval", "compared", settings.kagent, figures, [], 0.0, failed=failed)
+
+
+def _mistakes(settings: EvalSettings, gate: Sequence[Condition]) -> Mistakes:
+    if settings.ratings and gate:
+        yield "gate", "looks at what eval measures, not at sheets.", "Leave one of the two out."
+    if settings.ratings and not settings.sheet:
+        problem = "needs the sheet, whose key names the models."
+        yield "ratings", problem, "Add --sheet FILE, as it was written."
+    if settings.ratings:
+        return
+    if not settings.predictions:
+        fix = "Add --predictions FILE: its rows with model_predict."
+        yield "kagent", "there is nothing to score.", fix
+    stems = [Path(file).stem for file in dict.fromkeys(settings.predictions)]
+    if len({*stems}) < len(stems):
+        problem = f"two files are called {max(stems, key=stems.count)}."
+        yield "predictions", problem, "Score them one by one, or rename one."
 
 
 def key_figure(figures: Mapping[str, Any]) -> str:
