@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from agentlite.config.resolve import plan_settings
+from agentlite.config.resolve import plain_settings, plan_settings
 from agentlite.core import console, distributed
 from agentlite.core.errors import UserError
 from agentlite.workspace import stage_folder
@@ -19,12 +19,19 @@ Sent = TypeVar("Sent")
 Made = TypeVar("Made")
 
 
-def plan_of(command: str, settings: Struct, inputs: Mapping[str, str], **changed: object) -> Plan:
-    """The settings that decide what comes out, `changed` in place of or beside them, and a digest
-    of each input.
+def plan_of(
+    command: str,
+    settings: Struct,
+    inputs: Mapping[str, str],
+    only: Iterable[str] = (),
+    **changed: object,
+) -> Plan:
+    """The settings that decide what comes out, or `only` some; `changed` in place of or beside
+    them; and a digest of each input.
     """
-    planned = {**plan_settings(command, settings), **changed}
-    return Plan(command, planned, dict(inputs), stage_folder.versions())
+    own = plain_settings(settings)
+    planned = {key: own[key] for key in only} or plan_settings(command, settings)
+    return Plan(command, {**planned, **changed}, dict(inputs), stage_folder.versions())
 
 
 def run_stage(

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from agentlite.config import resolve
 from agentlite.config.pipeline import TRAINED
 from agentlite.config.settings import EvalSettings, default
 from agentlite.core import console
@@ -20,6 +19,7 @@ from agentlite.engine.remote import served
 from agentlite.rendering import choose
 from agentlite.scoring.predictions import ExternalAnswer
 from agentlite.stages.eval.predictions_file import read_predictions_file
+from agentlite.stages.frame import plan_of
 from agentlite.stages.tool_retrieval import digest_of, offers
 from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
@@ -118,9 +118,8 @@ def with_retrieved_tools(settings: EvalSettings, data: EvalData, run: Path) -> E
         with console.waiting(
             f"eval: retrieving {settings.retrieve} tools for each of {count} records"
         ):
-            records = [
-                *map(offers(retriever, settings.retrieve, by, "left out").offer, data.records)
-            ]
+            offer = offers(retriever, settings.retrieve, by, "left out").offer
+            records = [*map(offer, data.records)]
     return data._replace(
         records=records,
         every=data.every | {record.id: record for record in records},
@@ -133,9 +132,6 @@ def find_subjects(settings: EvalSettings, data: EvalData, target: RunTarget) -> 
     steps may be asked later.
     """
     run, inside = target.run, data_folder(settings)
-    own, versions = resolve.plain_settings(settings), stage_folder.versions()
-    planned = {key: own[key] for key in OF_THE_ANSWER} | {"protocol": data.protocol}
-    of_model = {key: own[key] for key in OF_A_MODEL}
     steps = [Step(record.id, turn) for record in data.records for turn in record.prompted_turns]
     subjects = []
     for file in dict.fromkeys(settings.predictions):
@@ -147,7 +143,7 @@ def find_subjects(settings: EvalSettings, data: EvalData, target: RunTarget) -> 
                 "they score 0"
             )
         inputs = {"data": data.digest, "predictions": file_digest(path)}
-        plan = Plan("eval", planned, inputs, versions)
+        plan = plan_of("eval", settings, inputs, OF_THE_ANSWER, protocol=data.protocol)
         place = target._replace(inside=f"{inside}/{slug(path.stem)}")
         subjects.append(EvalSubject(path.stem, plan, place, file=file, answers=answers))
     names = settings.model or (() if settings.predictions else (TRAINED,))
@@ -161,8 +157,9 @@ def find_subjects(settings: EvalSettings, data: EvalData, target: RunTarget) -> 
         else:
             begun = target._replace(inside=f"{inside}/{slug(name)}").begun
             source = find_checkpoint(name, run) or find_model(name, run, begun)
-        changed = {**planned, **of_model, "model": source.name}
-        plan = Plan("eval", changed, {"data": data.digest, "model": source.digest}, versions)
+        inputs = {"data": data.digest, "model": source.digest}
+        own = {"protocol": data.protocol, "model": source.name}
+        plan = plan_of("eval", settings, inputs, (*OF_THE_ANSWER, *OF_A_MODEL), **own)
         name = source.name if source.endpoints else name
         place = target._replace(inside=f"{inside}/{slug(name)}")
         subjects.append(EvalSubject(name, plan, place, source))

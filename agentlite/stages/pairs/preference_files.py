@@ -6,7 +6,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
-from agentlite.config import resolve
 from agentlite.config.settings import PairsSettings
 from agentlite.core import console
 from agentlite.core.errors import REJECTS, RowError, UserError
@@ -22,12 +21,12 @@ from agentlite.rendering import Mixture, check_reading, mixture_of, prompt_at, r
 from agentlite.rendering.protocol import without_thoughts
 from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import write_pairs
-from agentlite.stages.frame import Work, run_stage
+from agentlite.stages.frame import Work, plan_of, run_stage
 from agentlite.stages.pairs.score import refuse_long
 from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import find_model, load_template
-from agentlite.workspace.stage_folder import Plan, Result, RunTarget, StoredStage
+from agentlite.workspace.stage_folder import Result, RunTarget, StoredStage
 
 PREFERRED = "preferred"  # stands for a model's name: nobody knows which one answered
 SETTINGS = ("preferences", "model", "max_length", "max_rejects")
@@ -73,15 +72,10 @@ def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
     template = load_template(source.base)
     mixture = mixture_of(str(source.settings.get("protocol") or ""), template)
     files = [file for name in settings.preferences for file in files_of(name)]
-    own = resolve.plain_settings(settings)
     inputs = {name: file_digest(Path(name)) for name in files}
     inputs |= {f"held out {file.stem}": digest for file, digest in _held_out(prep).items()}
-    plan = Plan(
-        "pairs",
-        {**{key: own[key] for key in SETTINGS}, "protocol": mixture.name},
-        {**inputs, "model": source.digest},
-        stage_folder.versions(),
-    )
+    inputs["model"] = source.digest
+    plan = plan_of("pairs", settings, inputs, SETTINGS, protocol=mixture.name)
 
     def work() -> Work:
         with console.waiting("pairs: reading the preferences"):

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentlite.config import resolve
 from agentlite.config.settings import CPU_MODEL, PairsSettings
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
@@ -25,8 +24,7 @@ from agentlite.scoring.preference_pairs import read_scores
 from agentlite.scoring.rewards import JUDGE, settle_weights, total
 from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
 from agentlite.scoring.rewards.user_functions import function_files
-from agentlite.stages.frame import Figures
-from agentlite.workspace import stage_folder
+from agentlite.stages.frame import Figures, plan_of
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.stage_folder import Plan, StageFolder, StoredStage
 
@@ -108,12 +106,11 @@ def ranking_plan(
     """Of pairs from the candidates in `files`: how they are ranked, and what of the stage that gave
     them is `taken_over`.
     """
-    own = resolve.plain_settings(settings)
-    kept = {key: own[key] for key in (*RANKING, "candidates", "max_length")}
-    kept |= {key: stored.settings[key] for key in taken_over}
+    taken = {key: stored.settings[key] for key in taken_over}
     inputs = {path.stem: file_digest(path) for path in files if path.exists()}
     inputs |= function_files(settings.rewards)
-    return Plan("pairs", kept, inputs, stage_folder.versions())
+    own = (*RANKING, "candidates", "max_length")
+    return plan_of("pairs", settings, inputs, own, **taken)
 
 
 def score_candidates(
