@@ -181,8 +181,7 @@ def _as_begun(target: RunTarget) -> Origins:
     origin = f"profile {AUTO} (as {target.folder} was begun)"
     for folder in (target.folder, *stage_folder.stages_in(target.folder, "*/*")):
         stored = stage_folder.read(folder)
-        if stored.plan and not stored.given_up and "load_in_4bit" in stored.plan.settings:
-            chosen = stored.plan.settings
+        if not stored.given_up and "load_in_4bit" in (chosen := stored.settings):
             return {key: (chosen[key], origin) for key in CHOSEN if key in chosen}
     return {}
 

@@ -7,13 +7,12 @@ from functools import partial
 from agentlite.config.settings import DistillSettings
 from agentlite.core import console
 from agentlite.core.errors import MODEL, UserError
-from agentlite.data.curation.mix import sample
 from agentlite.data.prompt_records import Prompts, find_prompts
 from agentlite.engine import distill, trainer
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.distill import DistillPrompt
 from agentlite.engine.refusals import of_distillation, refuse
-from agentlite.rendering import encode_answer, mixture_of
+from agentlite.rendering import encode_answer
 from agentlite.rendering.template import Template
 from agentlite.stages.training import (
     Training,
@@ -116,12 +115,8 @@ def read_prompts(
     that have one of which all is known, and that is no longer than max_length lets it be. Raises
     UserError 2 if there is none.
     """
-    prompted = [record for record in prepared.records() if record.prompted_turns]
-    sampled = [prompted[index] for index in sample(prompted, settings.limit, settings.seed)]
-    mixture = mixture_of(prepared.protocol, template)
     room = settings.max_length - (settings.max_new_tokens if settings.samples else 1)
-    location = prepared.location
-    prompts, too_long = fitting_prompts("distill", sampled, mixture, template, room, location)
+    prompts, too_long, mixture = fitting_prompts("distill", settings, prepared, template, room)
     taught: list[DistillPrompt] = []
     for prompt in prompts:
         answer: list[int] = []
@@ -138,7 +133,7 @@ def read_prompts(
         raise UserError(
             f"holds no recorded answer of which all is known, in {settings.max_length} tokens.",
             "Raise --max-length, or add --lmbda 1.",
-            location=location,
+            location=prepared.location,
         )
     if len(taught) < len(prompts):
         console.notice(

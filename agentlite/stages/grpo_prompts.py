@@ -11,13 +11,12 @@ from agentlite.config.settings import GrpoSettings
 from agentlite.core.errors import UserError
 from agentlite.core.records import Candidate, Score, TrainedAnswer, to_row
 from agentlite.core.row_files import Appender, write_rows
-from agentlite.data.curation.mix import sample
 from agentlite.data.prompt_records import find_prompts
 from agentlite.engine import checkpoints, grpo, local_sampler
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded
 from agentlite.engine.remote import judge_component
-from agentlite.rendering import Prompt, mixture_of
+from agentlite.rendering import Prompt
 from agentlite.scoring.preference_pairs import gold_candidates, read_rollouts
 from agentlite.scoring.rewards import (
     Component,
@@ -63,20 +62,16 @@ class PromptSampling:
 
     def read(self, functions: Mapping[str, Component]) -> tuple[Figures, int]:
         """Raises UserError also where the weights need gold that is not there."""
-        settings, location = self.settings, self.prepared.location
-        prompted = [record for record in self.prepared.records() if record.prompted_turns]
-        refuse_without_gold(prompted, self.weights, location)
-        sampled = [prompted[index] for index in sample(prompted, settings.limit, settings.seed)]
-        template = load_template(self.source.base)
-        mixture = mixture_of(self.protocol, template)
+        settings, template = self.settings, load_template(self.source.base)
         room = settings.max_length - settings.max_new_tokens
-        self.prompts, self.too_long = fitting_prompts(
-            "grpo", sampled, mixture, template, room, location
+        self.prompts, self.too_long, _ = fitting_prompts(
+            "grpo", settings, self.prepared, template, room
         )
         self.decoding = Decoding(
             settings.max_new_tokens, temperature=settings.temperature, top_p=settings.top_p
         ).under(template)
         self.records = {prompt.record.id: prompt.record for prompt in self.prompts}
+        refuse_without_gold(self.records.values(), self.weights, self.prepared.location)
         components: dict[str, Component] = {**functions, **self.judge}
         self.scorer = Scorer(self.records, reading(self.protocol, self.source.base), components)
         if not self.scorer.has_gold:

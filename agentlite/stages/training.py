@@ -7,16 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from agentlite.config.resolve import Origins, find_file
-from agentlite.config.settings import TrainerSettings, default
+from agentlite.config.settings import (
+    DistillSettings,
+    GrpoSettings,
+    PairsSettings,
+    TrainerSettings,
+    default,
+)
 from agentlite.core import console, distributed
 from agentlite.core.errors import UserError
-from agentlite.core.records import Record
+from agentlite.data.curation.mix import sample
+from agentlite.data.prompt_records import Prompts
 from agentlite.engine import check_libraries, processes
 from agentlite.engine.load import loading_of, refuse_unusable
 from agentlite.engine.planning.choose import dry_run_memory
 from agentlite.engine.refusals import of_training, refuse
 from agentlite.engine.trainer import check_trackers
-from agentlite.rendering import Mixture, Prompt, prompts
+from agentlite.rendering import Mixture, Prompt, mixture_of, prompts
 from agentlite.rendering.template import Template
 from agentlite.stages.frame import Figures, Work, go_on, plan_of, run_stage
 from agentlite.workspace.digests import file_digest
@@ -135,15 +142,17 @@ def refuse_longer(
 
 def fitting_prompts(
     command: str,
-    records: Sequence[Record],
-    mixture: Mixture,
+    settings: PairsSettings | GrpoSettings | DistillSettings,
+    prepared: Prompts,
     template: Template,
     room: int,
-    location: str,
-) -> tuple[list[Prompt], int]:
-    """The prompts of at most `room` tokens, and how many are longer. Raises UserError if none
-    fits.
+) -> tuple[list[Prompt], int, Mixture]:
+    """The prompts of a sample of the records that are at most `room` tokens, how many are longer,
+    and their protocols. Raises UserError if none fits.
     """
+    asked = [record for record in prepared.records() if record.prompted_turns]
+    records = [asked[index] for index in sample(asked, settings.limit, settings.seed)]
+    mixture = mixture_of(prepared.protocol, template)
     with console.waiting(f"{command}: writing the prompts of {len(records)} records"):
         every = list(prompts(records, mixture.of, template))
     fitting = [prompt for prompt in every if len(prompt.ids) <= room]
@@ -153,7 +162,7 @@ def fitting_prompts(
     if not fitting:
         raise UserError(
             f"holds no prompt of {max(0, room)} tokens or fewer with tools.",
-            "Raise --max-length, or run prep on rows with tools.",
-            location=location,
+            "Raise --max-length, or run prep on rows with tools, or with a larger split.",
+            location=prepared.location,
         )
-    return fitting, too_long
+    return fitting, too_long, mixture

@@ -11,7 +11,6 @@ from agentlite.core.errors import UserError
 from agentlite.core.openai_client import refuse_unanswered
 from agentlite.core.records import GOLD, Candidate, CandidateKey, Step, to_row
 from agentlite.core.row_files import Appender, write_rows
-from agentlite.data.curation.mix import sample
 from agentlite.data.prompt_records import find_prompts
 from agentlite.engine import check_libraries
 from agentlite.engine.decoding import Decoding
@@ -19,7 +18,7 @@ from agentlite.engine.load import loading_of
 from agentlite.engine.planning.choose import dry_run_memory
 from agentlite.engine.remote import served
 from agentlite.engine.sampler import make_sampler, remote_samples
-from agentlite.rendering import Prompt, mixture_of
+from agentlite.rendering import Prompt
 from agentlite.scoring.preference_pairs import gold_candidates, read_candidates
 from agentlite.scoring.rewards import Component, have_gold, refuse_without_gold, settle_weights
 from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
@@ -70,28 +69,18 @@ class Sampling(CandidateSource):
 
     def read(self) -> Figures:
         """A sample of the records with a step to ask, their protocols, and the prompts that fit."""
-        settings, location = self.settings, self.prompts.location
-        records = [record for record in self.prompts.records() if record.prompted_turns]
-        if not records:
-            raise UserError(
-                "holds no record with tools.",
-                "There must be something to choose: run prep on rows with tools,"
-                " or with a smaller --test and --dev.",
-                location=location,
-            )
-        refuse_without_gold(records, self.weights, location)
-        if settings.gold and not have_gold(records):
+        settings, template = self.settings, load_template(self.source.base)
+        room = settings.max_length - settings.max_new_tokens
+        self.steps, self.too_long, mixture = fitting_prompts(
+            "pairs", settings, self.prompts, template, room
+        )
+        self.protocols = mixture.protocols
+        self.records = {step.record.id: step.record for step in self.steps}
+        refuse_without_gold(self.records.values(), self.weights, self.prompts.location)
+        if settings.gold and not have_gold(self.records.values()):
             raise UserError(
                 "prompts have no gold that could be chosen.", "Leave --gold out.", location="--gold"
             )
-        self.records = [records[index] for index in sample(records, settings.limit, settings.seed)]
-        template = load_template(self.source.base)
-        mixture = mixture_of(self.prompts.protocol, template)
-        self.protocols = mixture.protocols
-        room = settings.max_length - settings.max_new_tokens
-        self.steps, self.too_long = fitting_prompts(
-            "pairs", self.records, mixture, template, room, location
-        )
         longest = max(len(prompt.ids) for prompt in self.steps)
         tokens = longest + settings.max_new_tokens
         return {
@@ -106,7 +95,7 @@ class Sampling(CandidateSource):
         }
 
     def fill(self, stage: StageFolder) -> None:
-        write_rows(stage.folder / "records.jsonl", map(to_row, self.records))
+        write_rows(stage.folder / "records.jsonl", map(to_row, self.records.values()))
         for name in (CANDIDATES, SCORES):
             stage.set_aside_changed(name)
         self._sample(stage)
@@ -124,7 +113,7 @@ class Sampling(CandidateSource):
                     "candidate"
                 )
         scorer = Scorer(
-            {record.id: record for record in self.records},
+            self.records,
             reading(self.prompts.protocol, source.base),
             self.user_functions,
         )
