@@ -233,13 +233,15 @@ def of_prep(figures: Mapping[str, Any], limit: int | None) -> list[Line]:
         share = f"{figures['tokens']['trained_share']:.0%} of all tokens are the assistant's"
         shown.append(Line("learned", f"{figures['trained_tokens']:,}", f"tokens in train; {share}"))
     if tools := figures.get("tools"):
-        shown.append(Line("tools", f"{tools['offered']:,}", _tools(tools)))
+        called = [f"{name} {count:,}" for name, count in tools["most_called"].items()]
+        words = f"on offer; {tools['calls']:,} calls: {', '.join(called[:MOST_TOOLS])}"
+        shown.append(Line("tools", f"{tools['offered']:,}", words))
     shown += _variants(figures.get("made", {}))
     if any((train := figures.get("balance", {}).get("train", {})).values()):
         words = f"of {sum(train.values()):,} train rows with tools call none"
         shown.append(Line("no call", f"{train['no_call']:,}", words))
     if found := figures.get("personal"):
-        words = f"values that may be personal: {number(found)}; no names or addresses of people"
+        words = f"values that may be personal: {number(found)}; people's names are not looked for"
         shown.append(Line("personal", f"{sum(found.values()):,}", words))
     for name, value in figures.items():
         if name not in SHOWN:
@@ -312,11 +314,3 @@ def _splits(figures: Mapping[str, Any]) -> Iterator[Line]:
         if split == "test" and (new := figures.get("new_tools")):
             words += f"; {new:,} call only tools that train never calls"
         yield Line(split, f"{figures[split]:,}", words)
-
-
-def _tools(tools: Mapping[str, Any]) -> str:
-    at_once = tools["offered_at_once"]["50%"]
-    called = [f"{name} {count:,}" for name, count in tools["most_called"].items()][:MOST_TOOLS]
-    more = [f"{tools['called'] - MOST_TOOLS:,} more"] if tools["called"] > MOST_TOOLS else []
-    words = f"on offer, typically {at_once} at a time; {tools['calls']:,} calls"
-    return f"{words}: {', '.join([*called, *more])}" if called else words

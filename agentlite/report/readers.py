@@ -65,27 +65,20 @@ def _packed(contents: Json) -> str:
 
 
 def packed_message(message: Mapping[str, Any]) -> list[Any]:
-    """Its role; its words, also where they are a list of parts; and the name and the arguments, as
-    JSON, of each call.
-    """
-    content = message.get("content")
-    if isinstance(content, list):
-        parts = [part.get("text", "") if isinstance(part, dict) else part for part in content]
-        content = "\n".join(map(str, parts))
-    calls = []
-    stored = message.get("tool_calls")
-    for call in stored if isinstance(stored, list) else ():
-        function = call.get("function") if isinstance(call, dict) else None
-        if isinstance(function, dict):
-            arguments = function.get("arguments", {})
-            text = arguments if isinstance(arguments, str) else json.dumps(arguments)
-            calls.append([str(function.get("name", "")), text])
-    return [str(message.get("role", "")), "" if content is None else str(content), calls]
+    """Its role; its words; and the name and the arguments, as JSON, of each call."""
+    content = message.get("content") or ""
+    functions = [call["function"] for call in message.get("tool_calls") or ()]
+    calls = [[one["name"], _as_text(one.get("arguments", {}))] for one in functions]
+    return [str(message.get("role", "")), _as_text(content), calls]
+
+
+def _as_text(value: object) -> str:
+    """A text as it is; what a task's own messages hold in its place, as JSON."""
+    return value if isinstance(value, str) else compact(value)
 
 
 def packed_tool(schema: Mapping[str, Any]) -> Tool:
-    function = schema.get("function")
-    function = function if isinstance(function, dict) else {}
+    function = schema["function"]
     name, description = (str(function.get(key, "")) for key in ("name", "description"))
     return name, description, compact(function.get("parameters", {}))
 

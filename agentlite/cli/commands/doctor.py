@@ -161,21 +161,19 @@ def gpu(facts: Facts) -> Iterator[Finding]:
 
 
 def disk(facts: Facts) -> Iterator[Finding]:
-    """A finding for each disk."""
-    hub = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
-    places = {"workspace": facts.run, "cache": cache_folder(), "models of the hub": Path(hub)}
-    disks: dict[float, list[str]] = {}
-    for name, place in places.items():
+    """What is free for the workspace, for what is kept of models and data, and for the hub's."""
+    hub = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    free = {}
+    for name, place in {"workspace": facts.run, "cache": cache_folder(), "hub": hub}.items():
         above = (place.absolute(), *place.absolute().parents)
         folder = next(path for path in above if path.exists())
-        disks.setdefault(shutil.disk_usage(folder).free / 1e9, []).append(name)
-    for left, names in disks.items():
-        found = f"{left:.0f} GB free for {', '.join(names)}"
-        if left >= LITTLE_DISK:
-            yield Finding("disk", "ok", found)
-        else:
-            fix = "Free some: agentlite runs says how much finished stages can do without."
-            yield Finding("disk", "warning", found, fix)
+        free[name] = shutil.disk_usage(folder).free / 1e9
+    found = ", ".join(f"{left:.0f} GB free for {name}" for name, left in free.items())
+    if min(free.values()) >= LITTLE_DISK:
+        yield Finding("disk", "ok", found)
+    else:
+        fix = "Free some: agentlite runs says how much finished stages can do without."
+        yield Finding("disk", "warning", found, fix)
 
 
 def compiler(facts: Facts) -> Iterator[Finding]:
