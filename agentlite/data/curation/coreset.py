@@ -331,19 +331,18 @@ def _manifest(folder: Path) -> BufferManifest:
     try:
         if path.exists():
             return msgspec.json.decode(path.read_bytes(), type=BufferManifest)
-        problem = "it is not a folder" if folder.exists() and not folder.is_dir() else ""
-        if strangers := sorted(file.name for file in folder.glob("[!.]*")):
-            problem = f"it holds {strangers[0]} but no manifest.json"
+        strangers = sorted(file.name for file in folder.glob("[!.]*"))
+        if not strangers and (folder.is_dir() or not folder.exists()):
+            return BufferManifest()
+        problem = f"it holds {strangers[0]} but no manifest.json" if strangers else "it is a file"
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         problem = f"manifest.json: {error}"
-    if problem:
-        raise UserError(
-            f"is not a complete buffer: {problem}.",
-            "Give another --replay FOLDER, or remove this one: it is filled anew, and nothing is "
-            "replayed the first time.",
-            location=f"--replay {folder}",
-        )
-    return BufferManifest()
+    raise UserError(
+        f"is not a complete buffer: {problem}.",
+        "Give another --replay FOLDER, or remove this one: it is filled anew, and nothing is "
+        "replayed the first time.",
+        location=f"--replay {folder}",
+    )
 
 
 def _path(folder: Path, name: str) -> Path:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, get_args
 
 from agentlite.core.errors import UserError, nearest
@@ -69,27 +69,17 @@ def parse_mix(texts: Sequence[str]) -> dict[str, MixGroup]:
 
 def check_mix(mix: Mapping[str, MixGroup], sources: Sequence[str]) -> None:
     """Raises UserError for a group of a source that is not read, or is in another group."""
-    _homes(mix, sources, "which is not read", lambda given: name_it(given, sources))
-
-
-def _homes(
-    mix: Mapping[str, MixGroup], sources: Sequence[str], missing: str, fix: Callable[[str], str]
-) -> dict[str, str]:
-    """The group of each source that is in one. `missing`, `fix`: of the UserError for a source of
-    a group that is not there.
-    """
     homes: dict[str, str] = {}
     for name, group in mix.items():
         for given in group.sources:
             of_group = [source for source in sources if is_of(source, given)]
             if not of_group:
-                problem = f"the group '{name}' names {given}, {missing}."
-                raise UserError(problem, fix(given), location="--mix")
+                problem = f"the group '{name}' names {given}, which is not read."
+                raise UserError(problem, name_it(given, sources), location="--mix")
             for source in of_group:
                 if homes.setdefault(source, name) != name:
                     problem = f"{source} is in the groups '{homes[source]}' and '{name}'."
                     raise UserError(problem, "A source belongs to one group.", location="--mix")
-    return homes
 
 
 def full_task_weights(weights: Mapping[str, float]) -> dict[str, float]:
@@ -155,7 +145,7 @@ def draw(
     stay whole. A limit makes all of this smaller in proportion. Chosen by a hash of seed and id:
     the order does not matter, and of the other records only their number.
 
-    Raises UserError for a group of which no row is left, or for weights that are none.
+    Raises UserError for weights that are none.
     """
     notes: list[str] = []
     groups = parts(records, sources, mix, task_weights)
@@ -184,9 +174,12 @@ def parts(
     """The parts whose shares are set: the records of each group, the rest first, by their task if
     it has a weight, else under "".
     """
-    known = sorted({sources[index] for index in records})
-    fix = "Leave the group out: the same command without --mix shows where its rows go."
-    homes = _homes(mix, known, "of which no row is left", lambda _: fix)
+    homes = {
+        source: name
+        for source in {sources[index] for index in records}
+        for name, group in mix.items()
+        if any(is_of(source, given) for given in group.sources)
+    }
     groups: dict[str, dict[str, list[int]]] = {name: {} for name in (REST, *mix)}
     for index, record in records.items():
         task = record.task if record.task in task_weights else OTHERS

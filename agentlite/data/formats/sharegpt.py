@@ -259,7 +259,7 @@ def read_ms_bench(row: Row) -> Record:
 # --- ms-swift: messages with weights, query and response, or human and assistant ---
 
 OWN_ROLES = ("tool_call", "tool_response")
-KNOWN = frozenset(("role", "content", "tool_calls", "loss_scale", *LOSS, *THOUGHTS))
+KNOWN = frozenset(("role", "content", "tool_calls", *LOSS, *THOUGHTS))
 READ = frozenset(("from", "role", "content", *THOUGHTS))  # of a turn, by Dialog
 OTHER_DIALOGS = ("conversations", "conversation", "query", "response", "history")
 DIALOGS = ("messages", *OTHER_DIALOGS, "system", "tools")
@@ -296,14 +296,13 @@ def read_ms_swift(row: Row) -> Record:
 
 
 def _weighted(row: Row, system: str) -> tuple[tuple[Message, ...], dict[str, Any]]:
-    """`loss: false` and `loss_scale: 0` take a turn out, any other scale is kept as it is: in meta,
-    by the number of the message that a turn is in, as are keys that are not known.
+    """`loss: false` and `loss_scale: 0` take a turn out. Any other scale is kept in meta, as are
+    keys that are not known, by the number of the message that a turn is in.
     """
     turns = row["messages"]
     for other in OTHER_DIALOGS:
         openai.refuse_another(row, "messages", turns, other)
     collected = DialogBuilder(system)
-    weights: dict[int, float | None] = {}
     extra: dict[str, list[Row]] = {}
     for number, turn in enumerate(turns, 1):
         place, speaker = f"message {number}", speaker_of(turn, number)
@@ -314,21 +313,14 @@ def _weighted(row: Row, system: str) -> tuple[tuple[Message, ...], dict[str, Any
         content, scale = turn.get("content"), turn.get("loss_scale")
         if speaker not in ("tool", "call") and not isinstance(content, str | None):
             raise RowError("E216", f"content is {kind(content)}, not text ({place})")
-        weight = scale if has_loss(turn) else 0
+        if not isinstance(scale, int | float | None):
+            raise RowError("E201", f"loss_scale is {kind(scale)}, not a number ({place})")
         given = {key: turn[key] for key in turn if key in READ or speaker == "call"}
-        given["loss"] = weight != 0
+        given["loss"] = has_loss(turn) and scale != 0
         collected.add(given, number, is_alone=is_alone(turns, number))
-        message = len(collected.messages) - 1
-        if speaker in ("assistant", "call"):
-            if not isinstance(scale, int | float | None):
-                raise RowError("E201", f"loss_scale is {kind(scale)}, not a number ({place})")
-            if weights.setdefault(message, weight) != weight:
-                reason = f"what the assistant says and what it calls weigh differently ({place})"
-                raise RowError("E201", reason)
         if unknown := rest(turn, *KNOWN):
-            extra.setdefault(str(message), []).append(unknown)
-    scales = {str(message): weight for message, weight in weights.items() if weight}
-    return tuple(collected.messages), {"loss_scale": scales, "turns": extra}
+            extra.setdefault(str(len(collected.messages) - 1), []).append(unknown)
+    return tuple(collected.messages), {"turns": extra}
 
 
 def _preference(row: Row) -> str:

@@ -23,13 +23,9 @@ OWN = re.compile(
 NAMES_HINT = "Set who the model is: --set prep.model_name=[Dove] --set prep.model_author=[Ada]."
 # a key that describes a text: not a part of a dialog, a question or a label; `text` is one
 METADATA = re.compile(
-    r"text|(?:.*[_-])?(?:added|attributes|audience|authors?|book|bytes|category|chapter|chars|chunk"
-    r"|collection|corpus|count|country|crawl|created|at|dataset|date|day|description|domain|dump"
-    r"|edition|file|filename|filepath|format|genre|hash|headers|host|id|idx|index|isbn|keywords"
-    r"|lang|language|length|license|line|link|meta|metadata|month|name|number|origin|page|path"
-    r"|perplexity|probability|publication|published|quality|repo|revision|scores?|section|series"
-    r"|sha1|sha256|shard|size|source|split|subject|subset|tags?|time|timestamp|title|tokens|topics?"
-    r"|type|uid|uri|urls?|uuid|version|views|volume|warc|weight|words|year)",
+    r"text|(?:.*_)?(?:added|category|count|created|dataset|date|domain|dump|file|hash|id|index"
+    r"|lang|language|licen[cs]e|meta|metadata|name|number|path|quality|scores?|source|split|subset"
+    r"|tags?|time|timestamp|title|tokens|topics?|type|uri|url|uuid|version|views|words|year)",
     re.IGNORECASE,
 )
 
