@@ -26,6 +26,7 @@ from agentlite.data.curation.task_labels import classified
 from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import Raw, RawLine, decoded, samples, source_name, to_record
+from agentlite.data.formats.format import rest
 from agentlite.data.formats.format_setting import format_of
 from agentlite.data.formats.json_decode import REPAIRABLE, repair
 from agentlite.data.formats.sage import NO_CATALOGUE, is_id_alone
@@ -59,52 +60,7 @@ class IngestContext(NamedTuple):
     catalogue: Mapping[str, Tool] = NO_CATALOGUE
 
 
-class IngestedRecord(NamedTuple):
-    """A record as it goes to disk, where it is from, what ties it to others, what it measures, and
-    what was done to it.
-    """
-
-    row: bytes
-    location: str
-    traits: Traits
-    sized: Sized
-    done: Row
-
-
-class LeftOut(NamedTuple):
-    """`id`: of the record, where it came to be one; `done`: what was found in it."""
-
-    code: str
-    location: str
-    id: str
-    done: Row
-
-
-class IngestedRow(NamedTuple):
-    """What became of one raw row: the format it is of, what repaired it, and its samples."""
-
-    source: str
-    format: str
-    repaired: Sequence[str]
-    samples: Sequence[IngestedRecord | LeftOut | Reject]
-
-
 # --- one row ---
-
-
-def take(source: str, line: RawLine, context: IngestContext) -> IngestedRow:
-    """The samples of a raw row."""
-    raw, repaired = readable(line, context.settings.fix)
-    try:
-        name, parts = samples(raw.row, format_of(context.settings.format, source))
-    except RowError as error:
-        return IngestedRow(source, "", repaired, [reject_of(raw, error)])
-    several = len(parts) > 1
-    taken = [
-        _sample(source, name, raw, part, number if several else 0, context)
-        for number, part in enumerate(parts, 1)
-    ]
-    return IngestedRow(source, name, repaired, taken)
 
 
 def readable(line: RawLine, fix: bool) -> tuple[Raw, Sequence[str]]:
@@ -119,75 +75,72 @@ def readable(line: RawLine, fix: bool) -> tuple[Raw, Sequence[str]]:
     return raw._replace(value=value, error=None), used
 
 
-def _sample(
-    source: str, name: str, raw: Raw, part: Row, number: int, context: IngestContext
-) -> IngestedRecord | LeftOut | Reject:
-    """What became of one sample of a row; `number`: which one, 0 of a row with only one."""
-    settings, record_id, done = context.settings, "", Row()
-    try:
-        record = to_record(part, name, reader_options(settings, context.catalogue))
-        if (silent := without_thoughts(record)) != record:
-            if settings.thoughts == "drop":
-                record, done["thoughts"] = silent, "left out"
-            elif not context.template.holds_thoughts:
-                done["in_tags"] = "thoughts"
-        end = max(record.turns, default=len(record.messages)) + 1
-        if settings.unanswered == "cut" and end < len(record.messages):
-            done["unanswered"] = f"{len(record.messages) - end} messages cut"
-            record = replace(record, messages=record.messages[:end])
-        validate(record)
-        named = record.source or source_name(source)
-        record = replace(record, source=named)
-        if len(context.mixture.protocols) > 1:
-            protocol = context.mixture.of(record).name
-            record = replace(record, meta={**record.meta, "protocol": protocol})
-        keep = parse_keep(settings.keep)
-        if keep.conditions and "rollout" in record.meta:
-            done["scores"] = record.meta["rollout"]["scores"]
-        refuse_unmet(record, keep)
-        if settings.system and not record.is_text and record.messages[0].role != "system":
-            record, done["system"] = _with_system(record, settings.system), "added"
-        record_id = record.id
-        record, personal, rule = clean(record, settings)
-        if personal:
-            done["masked" if settings.personal == "mask" else "personal"] = dict(personal)
-        if is_dropped(personal, settings):
-            raise RowError("F311", f"holds {', '.join(personal)}")
-        doubtful = doubts(record)
-        if settings.personal != "mask" and (kinds := SECRETS & personal.keys()):
-            doubtful["secret"] = ", ".join(sorted(kinds))
-        if doubtful:
-            done["doubts"] = doubtful
-        called = {call.name for message in record.messages for call in message.calls}
-        offered = (tool for tool in record.tools if tool.name in called)
-        # of calls of a tool with such a schema, only the structure was checked
-        if invalid := [tool.name for tool in offered if schema_problem(tool.parameters)]:
-            done["invalid_schemas"] = invalid
-        if blocks := unknown_blocks(record):
-            done["blocks"] = blocks
-        if rule != "said":
-            done["task"] = f"{record.task}: {rule}"
-        if context.add_tools:
-            record, counts = context.add_tools(record)
-            done["retrieved"] = dict(+counts)
-        whole = measure(record, context)
-        kept, sized = _fitting(record, whole, context)
-    except RowError as error:
-        if error.code.startswith("F"):
-            return LeftOut(error.code, raw.location, record_id, done)
-        return reject_of(raw, error, number)
+def _checked(
+    source: str, name: str, part: Row, origin: Row, context: IngestContext
+) -> tuple[Record, Sized]:
+    """The record of one sample of a row, as it may be learned. `origin` gets its id, and what was
+    found in it and done to it. Raises RowError for one that is rejected or left out.
+    """
+    settings, done = context.settings, origin["done"]
+    record = to_record(part, name, reader_options(settings, context.catalogue))
+    if (silent := without_thoughts(record)) != record:
+        if settings.thoughts == "drop":
+            record, done["thoughts"] = silent, "left out"
+        elif not context.template.holds_thoughts:
+            done["in_tags"] = "thoughts"
+    end = max(record.turns, default=len(record.messages)) + 1
+    if settings.unanswered == "cut" and end < len(record.messages):
+        done["unanswered"] = f"{len(record.messages) - end} messages cut"
+        record = replace(record, messages=record.messages[:end])
+    validate(record)
+    named = record.source or source_name(source)
+    record = replace(record, source=named)
+    if len(context.mixture.protocols) > 1:
+        protocol = context.mixture.of(record).name
+        record = replace(record, meta={**record.meta, "protocol": protocol})
+    keep = parse_keep(settings.keep)
+    if keep.conditions and "rollout" in record.meta:
+        done["scores"] = record.meta["rollout"]["scores"]
+    refuse_unmet(record, keep)
+    if settings.system and not record.is_text and record.messages[0].role != "system":
+        record, done["system"] = _with_system(record, settings.system), "added"
+    origin["id"] = record.id
+    record, personal, rule = clean(record, settings)
+    if personal:
+        done["masked" if settings.personal == "mask" else "personal"] = dict(personal)
+    if is_dropped(personal, settings):
+        raise RowError("F311", f"holds {', '.join(personal)}")
+    doubtful = doubts(record)
+    if settings.personal != "mask" and (kinds := SECRETS & personal.keys()):
+        doubtful["secret"] = ", ".join(sorted(kinds))
+    if doubtful:
+        done["doubts"] = doubtful
+    called = {call.name for message in record.messages for call in message.calls}
+    offered = (tool for tool in record.tools if tool.name in called)
+    # of calls of a tool with such a schema, only the structure was checked
+    if invalid := [tool.name for tool in offered if schema_problem(tool.parameters)]:
+        done["invalid_schemas"] = invalid
+    if blocks := unknown_blocks(record):
+        done["blocks"] = blocks
+    if rule != "said":
+        done["task"] = f"{record.task}: {rule}"
+    if context.add_tools:
+        record, counts = context.add_tools(record)
+        done["retrieved"] = dict(+counts)
+    whole = measure(record, context)
+    kept, sized = _fitting(record, whole, context)
     if kept is not record:
         done["cut"] = (
             f"{len(kept.messages)} of {len(record.messages)} messages, {sized.longest} of "
             f"{whole.longest} tokens left"
         )
-    if kept.id != record_id:
-        done["was"] = record_id
+    if kept.id != origin["id"]:
+        done["was"], origin["id"] = origin["id"], kept.id
     if any(call.name == ANY_TOOL for gold in kept.gold.values() for call in gold.calls):
         done["for_tests"] = "any call is right"
     if names := [tool.name for tool in kept.tools if is_id_alone(tool)]:
         done["undescribed"] = names
-    return IngestedRecord(encode(to_row(kept)), raw.location, traits(kept), sized, done)
+    return kept, sized
 
 
 def reader_options(
@@ -353,7 +306,7 @@ class Spool:
 
 
 class Ingested:
-    """What was read, and what is known of it in memory: it grows by `add` alone, row by row. Lists
+    """What was read, and what is known of it in memory: it grows by `take` alone, row by row. Lists
     are by the index of a record that was taken.
 
     `rows`: of the records; `origins`: of each row that is not a reject, as they were read: where it
@@ -383,38 +336,45 @@ class Ingested:
         self.rows.file.close()
         self.origins.file.close()
 
-    def add(self, row: IngestedRow) -> None:
-        """Adds what became of one raw row, and counts it."""
-        for method in row.repaired:
-            self.repaired[method].append(row.samples[0].location)
-        if row.format:
-            self.formats[row.source][row.format] += 1
-        ended = self._ended[row.source]
-        for sample in row.samples:
+    def take(self, source: str, line: RawLine, context: IngestContext) -> None:
+        """Takes a raw row: adds its samples, or says why not, and counts them."""
+        raw, repaired = readable(line, context.settings.fix)
+        for method in repaired:
+            self.repaired[method].append(raw.location)
+        ended = self._ended[source]
+        try:
+            name, parts = samples(raw.row, format_of(context.settings.format, source))
+        except RowError as error:
+            ended.update(("read", "rejected"))
+            self.rejects.append(reject_of(raw, error))
+            return
+        self.formats[source][name] += 1
+        for number, part in enumerate(parts, 1):
             ended["read"] += 1
-            if isinstance(sample, Reject):
-                ended["rejected"] += 1
-                self.rejects.append(sample)
-                continue
-            for name, found in sample.done.items():
-                if name in COUNTED:
-                    self.done[name].update([found] if isinstance(found, str) else found)
-            done = {**({"repaired": [*row.repaired]} if row.repaired else {}), **sample.done}
-            origin: Row = {"location": sample.location, "format": row.format}
-            origin |= {"done": done} if done else {}
-            if isinstance(sample, LeftOut):
+            done = Row(repaired=[*repaired]) if repaired else Row()
+            origin: Row = {"id": "", "location": raw.location, "format": name, "done": done}
+            try:
+                record, sized = _checked(source, name, part, origin, context)
+            except RowError as error:
+                if not error.code.startswith("F"):
+                    ended["rejected"] += 1
+                    self.rejects.append(reject_of(raw, error, number if len(parts) > 1 else 0))
+                    continue
                 ended["filtered"] += 1
-                self.left_out[sample.code] += 1
-                self.origins.add(encode({"id": sample.id, **origin, "code": sample.code}))
+                self.left_out[error.code] += 1
+                origin["code"] = error.code
             else:
-                if doubtful := sample.done.get("doubts"):
-                    self.doubts[len(self.traits)] = sample.location, doubtful
-                self.sources.append(row.source)
-                self.blocks[row.source].update(sample.done.get("blocks") or ())
-                self.origins.add(encode({"id": sample.traits.id, **origin}))
-                self.rows.add(sample.row)
-                self.traits.append(sample.traits)
-                self.sizes.append(sample.sized)
+                if "doubts" in done:
+                    self.doubts[len(self.traits)] = raw.location, done["doubts"]
+                self.blocks[source].update(done.get("blocks", ()))
+                self.sources.append(source)
+                self.rows.add(encode(to_row(record)))
+                self.traits.append(traits(record))
+                self.sizes.append(sized)
+            for what in COUNTED & done.keys():
+                found = done[what]
+                self.done[what].update([found] if isinstance(found, str) else found)
+            self.origins.add(encode(origin if done else rest(origin, "done")))
 
     def record(self, index: int) -> Record:
         """Reads a record from disk."""

@@ -4,20 +4,12 @@ import json
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 from support.examples import cost
 
 from agentlite.config.settings import PrepSettings
-from agentlite.core.records import Message, Record, from_row
+from agentlite.core.records import Message, Record
 from agentlite.data.formats import FORMATS, RawLine
-from agentlite.data.ingest import (
-    IngestContext,
-    Ingested,
-    IngestedRecord,
-    LeftOut,
-    take,
-)
-from agentlite.data.rejects import Reject
+from agentlite.data.ingest import IngestContext, Ingested
 from agentlite.rendering import choose
 from agentlite.rendering.template import Template
 from agentlite.stages.prep.check import notes
@@ -41,30 +33,35 @@ def openai_row(*turns: str, **more: Any) -> dict[str, Any]:
     return {"messages": messages, **more}
 
 
+def taken(line: RawLine, context: IngestContext) -> tuple[Ingested, dict[str, Any]]:
+    """What is known of one row; of its first sample where it is from, what was done to it, and the
+    record.
+    """
+    with Ingested(None) as ingested:
+        ingested.take("dir/f", line, context)
+        origin = next(ingested.origins.read([0])) if len(ingested.origins) else {}
+        if ingested.traits:
+            origin["record"] = ingested.record(0)
+        return ingested, origin
+
+
 def test_a_row_may_have_as_many_tokens_as_max_length(smollm2: Template) -> None:
     (line,) = lines(openai_row("What is it?", "A fish.", "Which one?", "A herring. " * 9))
-    (sample,) = take("dir/f", line, context(smollm2)).samples
-    assert isinstance(sample, IngestedRecord)
-    length = sample.sized.longest
-    for room, expected in ((length, None), (length - 1, "E217")):
-        (found,) = take("dir/f", line, context(smollm2, max_length=room)).samples
-        assert isinstance(found, Reject if expected else IngestedRecord)
-        if isinstance(found, Reject):
-            assert (found.code, found.content) == (expected, line.content.rstrip())
-            assert f"{length} tokens" in found.reason
-    short = context(smollm2, max_length=length - 1, long_rows="filter")
-    (left,) = take("dir/f", line, short).samples
-    assert isinstance(left, LeftOut)
-    assert (left.code, left.location, left.id) == ("F302", "f:1", sample.traits.id)
-    (cut,) = take("dir/f", line, short._replace(settings=replace(short.settings, long_rows="cut")))[
-        3
-    ]
-    assert isinstance(cut, IngestedRecord)
-    again = context(smollm2, max_length=cut.sized.longest, long_rows="cut")
-    assert take("dir/f", line, again).samples == [cut]  # what is left may fill the length, too
-    assert cut.done["was"] == sample.traits.id
-    left = f"2 of 4 messages, {cut.sized.longest} of {length} tokens left"
-    assert (cut.done["cut"], cut.traits.parents) == (left, (cut.traits.id, sample.traits.id))
+    whole, origin = taken(line, context(smollm2))
+    length = whole.sizes[0].longest
+    assert len(taken(line, context(smollm2, max_length=length))[0].traits) == 1
+    (reject,) = taken(line, context(smollm2, max_length=length - 1))[0].rejects
+    assert (reject.code, reject.content) == ("E217", line.content.rstrip())
+    assert f"{length} tokens" in reject.reason
+    _, left = taken(line, context(smollm2, max_length=length - 1, long_rows="filter"))
+    assert (left["code"], left["location"], left["id"]) == ("F302", "f:1", origin["id"])
+    cut, done = taken(line, context(smollm2, max_length=length - 1, long_rows="cut"))
+    tokens = cut.sizes[0].longest
+    again, _ = taken(line, context(smollm2, max_length=tokens, long_rows="cut"))
+    assert again.traits == cut.traits  # what is left may fill the length, too
+    assert done["done"]["was"] == origin["id"]
+    assert done["done"]["cut"] == f"2 of 4 messages, {tokens} of {length} tokens left"
+    assert cut.traits[0].parents == (done["id"], origin["id"])
 
 
 @pytest.mark.parametrize("long_rows", ["reject", "cut"])
@@ -73,8 +70,8 @@ def test_a_dialog_of_hundreds_of_turns_that_is_too_long_costs_no_square(
 ) -> None:
     def read(turns: int) -> None:
         (line,) = lines(openai_row(*(f"Is it wet {n}?" for n in range(2 * turns))))
-        (sample,) = take("f", line, context(smollm2, max_length=200, long_rows=long_rows)).samples
-        assert isinstance(sample, Reject if long_rows == "reject" else IngestedRecord)
+        found, _ = taken(line, context(smollm2, max_length=200, long_rows=long_rows))
+        assert len(found.rejects if long_rows == "reject" else found.traits) == 1
 
     read(100)
     assert cost(lambda: read(400)) < 6 * cost(lambda: read(100))
@@ -93,16 +90,15 @@ def test_personal_data_stays_is_masked_or_leaves_the_row_out(
     how: str, done: dict[str, Any], smollm2: Template
 ) -> None:
     (line,) = lines(openai_row("Write to ann@mail.org!", "Done."))
-    (sample,) = take("f", line, context(smollm2, personal=how)).samples
+    _, origin = taken(line, context(smollm2, personal=how))
     if how == "drop":
-        assert isinstance(sample, LeftOut)
-        assert (sample.code, sample.done) == ("F311", done)
+        assert (origin["code"], origin["done"]) == ("F311", done)
         return
-    assert isinstance(sample, IngestedRecord)
-    text = from_row(json.loads(sample.row)).messages[0].content
+    text = origin["record"].messages[0].content
     assert text == ("Write to <MAIL_1>!" if how == "mask" else "Write to ann@mail.org!")
-    assert {key: sample.done[key] for key in sample.done if key in ("personal", "masked")} == done
-    assert ("was" in sample.done) == (how == "mask")
+    was_done = origin["done"]
+    assert {key: was_done[key] for key in was_done if key in ("personal", "masked")} == done
+    assert ("was" in was_done) == (how == "mask")
 
 
 # --- messages on the wire ---
@@ -118,11 +114,10 @@ def test_rows_of_every_format_get_the_system_text_unless_they_have_one(
         names = {"model_name": ("Dove",), "model_author": ("Ada",)}
         settings = PrepSettings(system=system, max_length=9999, **names)
         context = IngestContext(settings, smollm2, choose("auto", smollm2))
-        row = take("a.jsonl", RawLine("a:1", FORMATS[name].example.encode() + b"\n"), context)
-        (sample, *_) = row.samples
-        assert isinstance(sample, IngestedRecord)
-        done.append(sample.done.get("system", ""))
-        return from_row(json.loads(sample.row))
+        line = RawLine("a:1", FORMATS[name].example.encode() + b"\n")
+        _, origin = taken(line, context)
+        done.append(origin.get("done", {}).get("system", ""))
+        return origin["record"]
 
     done: list[str] = []
     plain, added = of(""), of(text)
@@ -145,18 +140,17 @@ def test_what_follows_the_last_answer_is_cut_where_the_user_wants_it(
     row = openai_row("q", "a")
     row["messages"] += [{"role": "user", "content": text} for text in behind]
     (line,) = lines(row)
-    (rejected,) = take("f", line, context(smollm2)).samples
-    assert isinstance(rejected, Reject) and rejected.code == "E203"
-    (sample,) = take("f", line, context(smollm2, unanswered="cut")).samples
-    assert isinstance(sample, IngestedRecord)
-    assert [m.content for m in from_row(json.loads(sample.row)).messages] == ["q", "a"]
-    assert sample.done["unanswered"] == f"{len(behind)} messages cut"
+    (rejected,) = taken(line, context(smollm2))[0].rejects
+    assert rejected.code == "E203"
+    _, origin = taken(line, context(smollm2, unanswered="cut"))
+    assert [m.content for m in origin["record"].messages] == ["q", "a"]
+    assert origin["done"]["unanswered"] == f"{len(behind)} messages cut"
     call = {"function": {"name": "f", "arguments": "{}"}}
     turns = [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": "4"}]
     (line,) = lines({"messages": [*row["messages"][:1], *turns], "tools": [{"name": "f"}]})
-    (sample,) = take("f", line, context(smollm2, unanswered="cut")).samples
-    assert isinstance(sample, IngestedRecord)  # the call is learned, and its result left out
-    assert [m.role for m in from_row(json.loads(sample.row)).messages] == ["user", "assistant"]
+    _, origin = taken(line, context(smollm2, unanswered="cut"))
+    # the call is learned, and its result left out
+    assert [m.role for m in origin["record"].messages] == ["user", "assistant"]
 
 
 def test_a_block_behind_another_in_most_rows_of_a_file_is_noticed(smollm2: Template) -> None:
@@ -164,10 +158,10 @@ def test_a_block_behind_another_in_most_rows_of_a_file_is_noticed(smollm2: Templ
     with Ingested(None) as ingested:
         for answer in answers:
             (line,) = lines(openai_row("q", answer))
-            ingested.add(take("a.jsonl", line, context(smollm2)))
+            ingested.take("a.jsonl", line, context(smollm2))
         (note,) = notes(ingested, 0)
         assert note.startswith("2 records of a.jsonl are trained on a block 'facts' right behind")
         for answer in answers[2:] * 2:
             (line,) = lines(openai_row("q", answer))
-            ingested.add(take("a.jsonl", line, context(smollm2)))
+            ingested.take("a.jsonl", line, context(smollm2))
         assert not [*notes(ingested, 0)]

@@ -27,7 +27,7 @@ from agentlite.data.curation.duplicates import HeldOut, read_held_out
 from agentlite.data.curation.keep import parse_keep, refuse_unknown
 from agentlite.data.formats import Raw, RawLine, raw_files, read_lines
 from agentlite.data.hub_data import licences
-from agentlite.data.ingest import IngestContext, Ingested, clean, readable, reader_options, take
+from agentlite.data.ingest import IngestContext, Ingested, clean, readable, reader_options
 from agentlite.data.rejects import reject_row
 from agentlite.data.tool_catalogue import may_declare, read_catalogue
 from agentlite.rendering import choose as choose_protocol
@@ -110,7 +110,7 @@ def _selected(job: Job, target: RunTarget) -> Iterator[Selection]:
         context = _with_tools(job, lines, target.run)
         with console.progress("prep: rows read:", None) as advance:
             for count, (source, line) in enumerate(_lines(job, lines), 1):
-                ingested.add(take(source, line, context))
+                ingested.take(source, line, context)
                 if count % LOOK_EVERY == 0:
                     advance(count)
         if folder:
