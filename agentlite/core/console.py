@@ -1,4 +1,4 @@
-"""Progress and notices on stderr, results on stdout: bars on a terminal, plain lines elsewhere."""
+"""Progress and notices on stderr, results on stdout."""
 
 import contextlib
 import io
@@ -79,27 +79,9 @@ class Forgiving:
 
 @contextmanager
 def progress(title: str, total: int | None) -> Iterator[Advance]:
-    """A bar when stderr is a terminal, else a line after two seconds, every 30 seconds, and at the
-    end. `total`: None where it is not known."""
-    if not (distributed.first() and sys.stderr.isatty()) or os.environ.get("TERM") == "dumb":
-        yield _lines(title, total)
-        return
-    from rich import progress as bars
-    from rich.console import Console
-
-    columns = [
-        bars.TextColumn("{task.description}"),
-        bars.BarColumn(),
-        bars.MofNCompleteColumn(),
-        bars.TimeRemainingColumn(),
-        bars.TextColumn("{task.fields[note]}"),
-    ]
-    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task(title, total=total, note="")
-        yield lambda done, note="": shown.update(task, completed=done, note=note)
-
-
-def _lines(title: str, total: int | None) -> Advance:
+    """A line after two seconds, every 30 seconds, and at the end. `total`: None where it is not
+    known.
+    """
     last = time.monotonic() + FIRST_SECONDS - EVERY_SECONDS
     # done, and when, as first told: what was before (loading, an earlier run) does not count
     first = begun = 0.0
@@ -116,7 +98,7 @@ def _lines(title: str, total: int | None) -> Advance:
             left = f", {(now - begun) / (done - first) * (total - done):.0f} s left"
         notice(f"{title} {done}{f'/{total}' if total else ''}{left}{'  ' + note if note else ''}")
 
-    return advance
+    yield advance
 
 
 @contextmanager

@@ -1,6 +1,4 @@
-"""Off a terminal a wait is told after two seconds and then every thirty; what is quick says
-nothing.
-"""
+"""A wait is told after two seconds and then every thirty; what is quick says nothing."""
 
 import io
 import os
