@@ -164,9 +164,7 @@ def _given_to_all(ablation: Ablation, cells: Sequence[Cell]) -> dict[str, Any]:
     return {
         name: value
         for command in (*ablation.commands, "eval")
-        for key, value in resolve.plan_settings(
-            command, resolve.resolve(command, ablation.given).settings
-        ).items()
+        for key, value in resolve.plan_settings(command, ablation.settings(command)).items()
         if (name := f"{command}.{key}") not in by_cell
     }
 

@@ -90,15 +90,19 @@ class Ablation(NamedTuple):
         """Those whose settings a grid can cross."""
         return [self.by, PAIRED] if self.is_paired else [self.by]
 
+    def settings(self, command: str) -> Any:
+        """Those of a command, but for what a cell changes."""
+        return resolve.resolve(command, self.given).settings
+
     def acts(self, command: str) -> bool:
         """Whether it lets a model act in an environment, and reads no records."""
-        return bool(getattr(resolve.resolve(command, self.given).settings, "env", ""))
+        return bool(getattr(self.settings(command), "env", ""))
 
     def world_files(self) -> dict[str, str]:
         """The digests of the files of these environments."""
         digests = {}
         for command in (self.by, "eval"):
-            settings = resolve.resolve(command, self.given).settings
+            settings = self.settings(command)
             for key in ("env", "tasks"):
                 path = Path(getattr(settings, key, "").partition(":")[0])  # shop.py:Shop
                 if path.is_file():
@@ -239,7 +243,7 @@ def _weightings(
             "Cross its settings in place of them: `settings:` with `command.setting: [...]`.",
             location=str(grid.path),
         )
-    base = resolve.resolve(command, ablation.given).settings
+    base = ablation.settings(command)
     functions = {text.rpartition(":")[2] for text in (*base.rewards, *stored)}
     functions |= {JUDGE} if base.judge else set()
     settle: Settle = partial(settle_weights, user_functions=functions)

@@ -83,7 +83,7 @@ def run(settings: PairsSettings, target: RunTarget) -> Result:
             source.plan,
             target,
             _pair(source, settings.weights, rule),
-            next_command=lambda figures: _next(figures, target.out, source.advice),
+            next_command=lambda figures: _next(figures, target.out),
             before_work=source.before_work,
             is_open=source.is_open,
             keep=source.keep,
@@ -141,12 +141,15 @@ def _compare_grid(source: CandidateSource, grid: tuple[str, ...], rule: PairRule
     return Result("pairs", "compared", str(source.folder), figures, [], 0.0)
 
 
-def _next(figures: Figures, out: str, advice: str) -> str:
-    """The command that learns from the pairs; without one, `advice` on how to get some."""
+def _next(figures: Figures, out: str) -> str:
+    """The command that learns from the pairs; without one, what helps to get some."""
     if not figures["pairs"]:
         reasons = ", ".join(f"{reason} {count}" for reason, count in figures["no_pair"].items())
         cause = f" ({reasons})" if reasons else ""
-        console.notice(f"pairs: no pair was made{cause}. To get some, {advice}")
+        console.notice(
+            f"pairs: no pair was made{cause}. To get some, sample more (-n, --temperature), lower "
+            "--margin, take other --weights, or add --gold"
+        )
         return ""
     names = [] if out == "pairs" else ["--data", out, "--out", f"dpo-{out}"]
     return shlex.join(["agentlite", "dpo", *names])

@@ -181,16 +181,14 @@ def _pair(
 
 def _refuse_rejects(recorded: RecordedPairs, allowed: float, file: Path) -> None:
     """Raises UserError 4 where there are too many rejects, or no pair is left."""
-    count, left, left_out = len(recorded.rejects), len(recorded.pairs), recorded.left_out
+    count, left = len(recorded.rejects), len(recorded.pairs)
     if count <= max(1, allowed * recorded.read) and left:
         return
     fix = "Correct the rows."
     if left:
         share = min(1.0, count / recorded.read + 0.005)
         fix = f"Correct the rows, or allow more: --max-rejects {share:.2f}."
-    elif left_out:
-        fix = "Ask what no dev or test record asks, or name another prep: --data."
-    leaking = f", {left_out} pairs left out ({LEAK})" if left_out else ""
+    leaking = f", {recorded.left_out} pairs left out ({LEAK})" if recorded.left_out else ""
     raise UserError(
         f"{count} of {recorded.read} rows rejected{leaking}, {left} pairs left.",
         fix,

@@ -47,7 +47,6 @@ class Rollouts(CandidateSource):
     """
 
     what = "rollouts"
-    advice = "take other --weights, lower --margin, or run `agentlite rollout` with a larger -n"
 
     def __init__(
         self, settings: PairsSettings, folder: Path, user_functions: Mapping[str, Component]

@@ -41,7 +41,6 @@ from agentlite.workspace.stage_folder import RunTarget, StageFolder
 class Sampling(CandidateSource):
     """A model, or servers that have it, at the steps of a prep or of a file of prompts."""
 
-    advice = "sample more answers (-n), raise --temperature, lower --margin, or add --gold"
     keep = (CANDIDATES,)
 
     def __init__(

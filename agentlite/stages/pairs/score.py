@@ -65,8 +65,7 @@ def score_response(
 
 class CandidateSource:
     """Gives candidates with their scores: a model that is sampled, or an earlier stage. `folder`:
-    where they lie; `what` they are; `advice`: what helps where no pair was made; `keep`: see
-    run_stage.
+    where they lie; `what` they are; `keep`: see run_stage.
     """
 
     folder: Path
@@ -74,7 +73,6 @@ class CandidateSource:
     candidates: Sequence[Candidate]
     scores: Mapping[CandidateKey, Score]
     what = "candidates"
-    advice = "take other --weights, lower --margin, add --gold, or sample more answers first"
     keep: Sequence[str] = ()
 
     def before_work(self) -> None:
