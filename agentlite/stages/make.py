@@ -83,7 +83,6 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
     new_world = partial(env.world, limits)
 
     def work() -> Work:
-        _check_tools(settings, new_world, tasks[0])
         stage = yield {"tasks": len(tasks), "wanted": wanted}
         stage.set_aside_changed(BLUEPRINTS)
         stage.expect(BLUEPRINTS, settings.num_dialogs)
@@ -138,28 +137,6 @@ def counts(shares: Mapping[str, float], number: int) -> dict[str, int]:
     for kind in left[: number - sum(rounded.values())]:
         rounded[kind] += 1
     return rounded
-
-
-def _check_tools(settings: MakeSettings, new_world: NewWorld, task: EnvironmentTask) -> None:
-    """Refuses tools that no dialog can be made from."""
-    location = f"--env {settings.env}"
-    with new_world() as first:
-        try:
-            first.reset(task.row)
-        except WorldError as error:
-            raise UserError(
-                f"its world cannot be built: {error}.",
-                "Correct it; or give --tasks FILE, with the columns that its reset takes.",
-                location=location,
-            ) from error
-        if not any(tool.description.strip() for tool in first.tools):
-            raise UserError(
-                f"none of its {len(first.tools)} tools has a description, and questions are made "
-                "from these.",
-                "Describe each tool in one sentence: in the docstring of its method, or as the "
-                "description of the MCP tool.",
-                location=location,
-            )
 
 
 def find(
