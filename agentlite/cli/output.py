@@ -33,7 +33,9 @@ def present(result: Result, *, as_json: bool, show: int, shape: str, every: bool
     taken = as_json or bool(shape)
     folder = Path(result.folder)
     if show and result.status != "dry run":
-        for text in _shown(result.command, folder, show):
+        from agentlite.stages.prep.write import rendered
+
+        for text in rendered(folder, show):
             print(text, file=sys.stderr if taken else sys.stdout)
     if shape and result.status != "dry run":
         _write_records(folder, shape)
@@ -41,17 +43,6 @@ def present(result: Result, *, as_json: bool, show: int, shape: str, every: bool
         print(msgspec.json.encode(result).decode())
     elif not as_json:
         _table(result, sys.stderr if taken else sys.stdout, every)
-
-
-def _shown(command: str, folder: Path, count: int) -> Iterator[str]:
-    """The first records of a prep, or the first dialogs of a make."""
-    if command == "make":
-        from agentlite.environments.synthesis.dialog import shown
-
-        return shown(folder, count)
-    from agentlite.stages.prep.write import rendered
-
-    return rendered(folder, count)
 
 
 def _write_records(folder: Path, shape: str) -> None:

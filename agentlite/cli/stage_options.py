@@ -19,7 +19,7 @@ from agentlite.cli.options import (
 from agentlite.config.fields import COMMON, REPEAT, Field, File, Flag, Metavar, Name, Whole
 from agentlite.config.gpu_profiles import AUTO, ProfileName
 from agentlite.config.pipeline import MADE
-from agentlite.config.settings import DIALOGS, READ, ROWS, SPLITS, fields
+from agentlite.config.settings import READ, ROWS, SPLITS, fields
 from agentlite.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -56,11 +56,6 @@ class StageOptions(GivenOptions, frozen=True, kw_only=True):
     """check everything, write nothing"""
     print_config: Annotated[bool, SETTINGS] = False
     """show every setting and where it came from"""
-
-
-class MakeOptions(StageOptions, frozen=True, kw_only=True):
-    show: Annotated[Whole, DIALOGS, COMMON] = 0
-    """number of dialogs to print"""
 
 
 class PrepOptions(StageOptions, frozen=True, kw_only=True):
@@ -124,13 +119,14 @@ def stage_command(name: str, text: str) -> StageCommand:
             settings.append(click.Argument([key], metavar=every, type=kind))
         elif field.has_flag:
             settings.append(SettingOption(key, field))
-    special: dict[str, type[StageOptions]] = {"prep": PrepOptions, "make": MakeOptions}
 
     def run(options: StageOptions, **flags: Any) -> None:
         if not (isinstance(options, PrepOptions) and _explain(options)):
             _run(name, options, flags)
 
-    return StageCommand(name, special.get(name, StageOptions), run, params=settings, help=text)
+    return StageCommand(
+        name, PrepOptions if name == "prep" else StageOptions, run, params=settings, help=text
+    )
 
 
 def _explain(options: PrepOptions) -> bool:

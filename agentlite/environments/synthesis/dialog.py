@@ -3,14 +3,12 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from pathlib import Path
 from random import Random
 from typing import Any
 
 from msgspec.structs import replace
 
 from agentlite.core.records import Call, Tool, plain, wire_calls
-from agentlite.core.row_files import read_rows
 from agentlite.core.tool_results import value_of_result
 from agentlite.data.formats.tool_calls import read_call
 from agentlite.environments.synthesis.blueprint import EMPTY, Blueprint, PlannedTurn, purpose
@@ -101,22 +99,6 @@ def gives_away(
         or (role == "assistant" and result_mark(words, offered))
         for role, words in said
     )
-
-
-def shown(folder: Path, number: int) -> Iterator[str]:
-    """The first dialogs of a finished make: a heading, the tools on offer, and a line for each
-    message and each call.
-    """
-    for _, row in zip(range(number), read_rows(folder / DIALOGS), strict=False):
-        meta = row["meta"]
-        yield f"── {row['id']}  {meta['kind']}  verified by {', '.join(meta['verified'])}"
-        yield f"   tools: {', '.join(tool['function']['name'] for tool in row['tools'])}"
-        for message in row["messages"]:
-            if words := message.get("content"):
-                yield f"{message['role']:>9}  {words}"
-            for call in map(read_call, message.get("tool_calls", ())):
-                yield f"{'calls':>9}  {call.name} {plain(call.arguments)}"
-        yield ""
 
 
 def in_plain_words(
