@@ -2,7 +2,7 @@
 
 All samples of a batch take one call of the model a token. Where the model obeys a mask over
 columns, a prompt is read once, however many answers it gets: all samples of a prompt share one row
-of the key-value cache (see `shared_cache`). Elsewhere (Unsloth's decoding on CUDA, sliding windows)
+of the key-value cache (see `caches`). Elsewhere (Unsloth's decoding on CUDA, sliding windows)
 every sample has a row of its own. Either way a sample is drawn by its own seed alone; in 16 bit its
 neighbours round its logits.
 """
@@ -28,7 +28,7 @@ from agentlite.engine.decoding import (
 from agentlite.engine.load import Loaded, does_not_fit, free_memory, is_out_of_memory
 from agentlite.engine.planning.memory import ROW_TOKENS, SMALL_CARD, rows_at_once
 from agentlite.engine.planning.model_shape import shape_of
-from agentlite.engine.shared_cache import SharedCache
+from agentlite.engine.caches import SharedCache
 
 SHORTLIST = 256  # top-p sorts this many of the likeliest tokens; all where they do not reach it
 
