@@ -1,11 +1,17 @@
-"""The key-value cache of a batch: each prompt once, then a column for each sample and step."""
+"""The key-value caches of a batch that is sampled: each prompt is read once, for all its answers.
+
+Both are used alike: the first tokens are drawn from `logits`, the others after `keep` and `step`.
+"""
 
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
 
+from agentlite.engine import on_gpu
+from agentlite.engine.decoding import left_padded
 from agentlite.engine.load import Loaded
 
+FEW_ROWS = 32  # with fewer a step takes a GPU as long: it waits for the launches of its kernels
 # The owner of a column of the cache: the number of a sample (0, 1, ...), or one of these.
 PADDING, PROMPT, NOBODY = -2, -1, -3
 Step = tuple[int, int, int]  # of a sample: its last id, its number, how many ids came before
@@ -91,3 +97,90 @@ class SharedCache:
             use_cache=True,
         )
         return [output.logits[row, : len(answers)] for row, answers in enumerate(active)]
+
+
+class RowCache:
+    """A row of the model's own cache for every sample: for models that obey no mask over columns.
+
+    `rows`: the prompt and the sample of each row; none before the first step, when there is one for
+    each prompt. `prompts`: the numbers of those with samples to extend.
+    """
+
+    def __init__(self, loaded: Loaded, prompts: Sequence[Sequence[int]], new_tokens: int):
+        """`logits`, (prompts, 1, vocabulary), follow the last ids; padding is on the left."""
+        self.model, device = loaded.model, loaded.model.device
+        ids, mask = left_padded(prompts, loaded.tokenizer.pad_token_id)
+        if by_unsloth(self.model):
+            from unsloth.models import _decode_graphs
+
+            _decode_graphs.start_generation(ids.shape[1] + new_tokens)  # more columns are not kept
+        self.mask = mask.to(device)
+        self.prompts: Sequence[int] = range(len(prompts))
+        self.rows: list[tuple[int, int]] = []
+        positions = (self.mask.cumsum(-1) - 1).clamp(min=0)
+        self.cache: Any = None
+        self.logits = self._read(ids.to(device), positions)
+
+    def _read(self, ids: Any, positions: Any) -> Any:
+        output = self.model(
+            input_ids=ids,
+            attention_mask=self.mask,
+            position_ids=positions,
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=1,
+            return_dict=True,
+        )
+        self.cache = output.past_key_values
+        return output.logits
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Of `prompts`. Their samples leave the cache in `step`, when enough are done."""
+        self.prompts = [self.prompts[row] for row in rows]
+
+    def step(self, active: Sequence[Sequence[Step]]) -> list[Any]:
+        """The logits that follow the last token of each answer, (samples, vocabulary), in one
+        tensor. Rows leave the cache, which is copied, when half of many are done.
+        """
+        import torch
+
+        answers = [
+            (prompt, *step)
+            for prompt, steps in zip(self.prompts, active, strict=True)
+            for step in steps
+        ]
+        going = [(prompt, sample) for prompt, _, sample, _ in answers]
+        is_first, many = not self.rows, len(self.rows) > FEW_ROWS
+        if is_first or (many and len(going) <= len(self.rows) / 2):
+            self._select([prompt for prompt, _ in going] if is_first else self._places(going))
+            self.rows = going
+        places, device = self._places(going), self.mask.device
+        ids = torch.zeros(len(self.rows), 1, dtype=torch.long, device=device)
+        ids[places, 0] = torch.tensor([last for _, last, _, _ in answers], device=device)
+        self.mask = torch.cat([self.mask, torch.ones_like(ids)], dim=1)
+        logits = self._read(ids, self.mask.sum(1, keepdim=True) - 1)[:, -1]
+        return [logits if len(places) == len(self.rows) else logits[places]]
+
+    def _places(self, samples: Sequence[tuple[int, int]]) -> list[int]:
+        place = {row: number for number, row in enumerate(self.rows)}
+        return [place[sample] for sample in samples]
+
+    def _select(self, rows: list[int]) -> None:
+        """Leaves these rows in the cache, each as often as it is named."""
+        import torch
+
+        index = torch.tensor(rows, device=self.mask.device)
+        self.mask = self.mask[index]
+        if hasattr(self.cache, "reorder_cache"):
+            self.cache.reorder_cache(index)
+            return
+        self.cache = [tuple(part[index] for part in layer) for layer in self.cache]
+        if self.rows:  # Unsloth's decoding goes on in buffers of its own, until they are taken away
+            from unsloth.models._decode_graphs import release_for_training
+
+            release_for_training(self.model)
+
+
+def by_unsloth(model: Any) -> bool:
+    """Whether Unsloth's own decoding samples."""
+    return on_gpu() and hasattr(model, "for_inference")

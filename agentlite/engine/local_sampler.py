@@ -1,36 +1,37 @@
 """Prompts -> the likeliest answer to each, or several sampled ones, by a model in memory.
 
-All samples of a batch take one call of the model a token. Where the model obeys a mask over
-columns, a prompt is read once, however many answers it gets: all samples of a prompt share one row
-of the key-value cache (see `caches`). Elsewhere (Unsloth's decoding on CUDA, sliding windows)
-every sample has a row of its own. Either way a sample is drawn by its own seed alone; in 16 bit its
-neighbours round its logits.
+All samples of a batch take one call of the model a token, and a prompt is read once, however many
+answers it gets. Where the model obeys a mask over columns, all samples of a prompt share one row of
+the key-value cache; elsewhere (Unsloth's decoding on CUDA, sliding windows) every sample has a row
+of its own (see `caches`). Either way a sample is drawn by its own seed alone; in 16 bit its
+neighbours round its logits, which may move a drawn token.
 """
 
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, nullcontext
 from itertools import groupby
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import Ending
-from agentlite.engine import on_gpu
+from agentlite.engine import load_dtype, on_gpu
+from agentlite.engine.caches import RowCache, SharedCache, by_unsloth
 from agentlite.engine.decoding import (
     Decoding,
     decode,
     ends_of,
-    left_padded,
     until_stop,
     window,
 )
 from agentlite.engine.load import Loaded, does_not_fit, free_memory, is_out_of_memory
 from agentlite.engine.planning.memory import ROW_TOKENS, SMALL_CARD, rows_at_once
 from agentlite.engine.planning.model_shape import shape_of
-from agentlite.engine.caches import SharedCache
 
 SHORTLIST = 256  # top-p sorts this many of the likeliest tokens; all where they do not reach it
+# by model, how many answers are drawn together since more did not fit
+_fitted: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
 class SampleRequest(NamedTuple):
@@ -76,32 +77,35 @@ class _Answer:
 def sample(
     loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decoding, rows: int = 0
 ) -> list[Sample]:
-    """One batch, in halves if it does not fit into memory: the samples are the same. The model is
-    left in the mode it was in. The requests say how many samples, which seeds and which stops, not
-    `decoding`. `rows`: at least so many are decoded together where every sample has one.
+    """As many at once as memory is planned for, and from then on half as many if it runs out: the
+    samples are the same. The model is left in the mode it was in. The requests say how many
+    samples, which seeds and which stops, not `decoding`. `rows`: at least so many are decoded
+    together where every sample has one.
 
     Raises UserError 7 if one sample of one prompt does not fit.
     """
-    import torch
-
     numbers = [(index, n) for index, one in enumerate(requests) for n in range(len(one.seeds))]
     ends = ends_of(loaded.model, decoding.turn_end)
-    waiting, samples = [numbers] if numbers else [], list[Sample]()
-    while waiting:
-        part = waiting.pop(0)
-        answers = [_Answer(index, n, requests[index]) for index, n in part]
+    prompts = [one.prompt for one in requests]
+    start, samples, size = 0, list[Sample](), len(numbers)
+    if numbers and not _shares(loaded.model):
+        length = max(map(len, prompts)) + decoding.max_new_tokens
+        size = max(rows, _rows_at_once(loaded, length))
+    size = min(size, _fitted.get(loaded.model, size))
+    while start < len(numbers):
+        answers = [_Answer(index, n, requests[index]) for index, n in numbers[start : start + size]]
         try:
-            with _in_eval_mode(loaded.model), torch.inference_mode():
-                draw = _shared if _shares(loaded.model) else partial(_rows, least=rows)
-                draw(loaded, answers, decoding, ends)
+            with _in_eval_mode(loaded.model):
+                _draw(loaded, answers, decoding, ends)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            if len(part) == 1:
+            if len(answers) == 1:
                 raise does_not_fit(
                     f"an answer to a prompt of {len(answers[0].request.prompt)} tokens",
                     "Lower --max-length, or add --load-in-4bit true.",
                 ) from error
+            size = _fitted[loaded.model] = len(answers) // 2
             answers = []
         for one in answers:
             read_back = read(
@@ -109,51 +113,54 @@ def sample(
             )
             likely = tuple(one.log_probabilities[: len(read_back.ids)])
             samples.append(read_back._replace(log_probabilities=likely))
+        start += len(answers)
         if not answers:
             free_memory()  # outside the except clause: the traceback held the tensors of the batch
-            middle = len(part) // 2
-            waiting[:0] = [part[:middle], part[middle:]]
     return samples
 
 
 @contextmanager
 def _in_eval_mode(model: Any) -> Iterator[None]:
-    """Unsloth's decoding turns gradient checkpointing off and leaves its key-value cache on the
-    layers. It takes both back only from a model that it found in training mode and only where it
-    ended well; left so, the backward pass would take several times the memory that is planned.
+    """Unsloth's decoding has a switch and types of its own, turns gradient checkpointing off and
+    leaves its key-value cache on the layers. Left so, the backward pass would take several times
+    the memory that is planned.
     """
-    was_training = model.training
+    import torch
+
+    was_training, is_unsloth = model.training, by_unsloth(model)
     modes = [getattr(module, "gradient_checkpointing", False) for module in model.modules()]
     model.eval()
+    if is_unsloth:
+        model.for_inference()
+    types = torch.autocast("cuda", dtype=load_dtype()) if is_unsloth else nullcontext()
     try:
-        yield
+        with torch.inference_mode(), types:
+            yield
     finally:
         model.train(was_training)
-        if was_training and _by_unsloth(model):
+        if was_training and is_unsloth:
             from unsloth.models._decode_graphs import release_for_training
 
             release_for_training(model)  # the key-value cache
             model.for_training(use_gradient_checkpointing=next(filter(None, modes), False))
 
 
-def _by_unsloth(model: Any) -> bool:
-    """Whether Unsloth's own decoding samples."""
-    return on_gpu() and hasattr(model, "for_inference")
-
-
 def _shares(model: Any) -> bool:
     """Whether the model obeys a mask over columns. Unsloth's own decoding on CUDA takes one token a
     row and no mask; layers with a sliding window keep only the last columns."""
     layers = getattr(model.config.get_text_config(), "layer_types", None) or ["full_attention"]
-    return not _by_unsloth(model) and set(layers) == {"full_attention"}
+    return not by_unsloth(model) and set(layers) == {"full_attention"}
 
 
-def _shared(loaded: Loaded, answers: Sequence[_Answer], decoding: Decoding, ends: set[int]) -> None:
-    """Every step of every sample of every prompt in one call; prompts that are done leave the
-    batch.
-    """
+def _draw(loaded: Loaded, answers: Sequence[_Answer], decoding: Decoding, ends: set[int]) -> None:
+    """Every step of every sample of every prompt in one call."""
     active = [list(row) for _, row in groupby(answers, key=lambda answer: answer.index)]
-    cache = SharedCache(loaded, [row[0].request.prompt for row in active])
+    prompts = [row[0].request.prompt for row in active]
+    cache: SharedCache | RowCache
+    if _shares(loaded.model):
+        cache = SharedCache(loaded, prompts)
+    else:
+        cache = RowCache(loaded, prompts, decoding.max_new_tokens)
     # the first token of every sample comes from the same logits: those at the end of its prompt
     logits = [cache.logits[index].expand(len(row), -1) for index, row in enumerate(active)]
     for left in reversed(range(decoding.max_new_tokens)):
@@ -171,65 +178,16 @@ def _shared(loaded: Loaded, answers: Sequence[_Answer], decoding: Decoding, ends
         )
 
 
-def _rows(
-    loaded: Loaded,
-    answers: Sequence[_Answer],
-    decoding: Decoding,
-    ends: set[int],
-    least: int = 0,
-) -> None:
-    """Every sample is a row of the model's own `generate`, its prompt padded on the left.
-
-    A prompt is read once for each of its samples. The tokens are still drawn here, each from its
-    sample's own random stream: in float32 a sample is the same as in `_shared`. In 16 bit another
-    batch rounds otherwise, which may move a drawn token.
-    """
+def _rows_at_once(loaded: Loaded, length: int) -> int:
+    """How many rows of `length` tokens, prompt and answer, are decoded together."""
     import torch
 
-    length = max(len(one.request.prompt) for one in answers) + decoding.max_new_tokens
     card = torch.cuda.mem_get_info()[1] if on_gpu() else SMALL_CARD
     try:
         shape = shape_of(loaded.model.config.to_dict(), loaded.model.name_or_path)
-        size = rows_at_once(shape, card, length, loaded.fixed())
+        return rows_at_once(shape, card, length, loaded.fixed())
     except UserError:  # its memory cannot be planned
-        size = max(1, ROW_TOKENS // length)
-    size = max(size, least)
-    for start in range(0, len(answers), size):
-        _generate(loaded, answers[start : start + size], decoding, ends)
-
-
-def _generate(
-    loaded: Loaded, answers: Sequence[_Answer], decoding: Decoding, ends: set[int]
-) -> None:
-    """One call of the model's own `generate`, in which each token is drawn here."""
-    import torch
-    from transformers import LogitsProcessorList, StoppingCriteriaList
-
-    pad, device = loaded.tokenizer.pad_token_id, loaded.model.device
-    ids, mask = left_padded([answer.request.prompt for answer in answers], pad)
-    done = [False] * len(answers)
-
-    def draw(_: Any, logits: Any) -> Any:
-        """Leaves one token possible in each row: the one drawn, or any where the row is done."""
-        going = [index for index, finished in enumerate(done) if not finished]
-        _extend([answers[index] for index in going], [logits[going]], decoding)
-        sampled = torch.tensor([[answer.ids[-1]] for answer in answers], device=logits.device)
-        return torch.full_like(logits, -torch.inf).scatter_(1, sampled, 0.0)
-
-    def are_done(_: Any, __: Any, **___: Any) -> Any:
-        for index, answer in enumerate(answers):
-            done[index] = done[index] or answer.is_done(loaded.tokenizer, ends)
-        return torch.tensor(done, device=device)
-
-    loaded.model.generate(
-        input_ids=ids.to(device),
-        attention_mask=mask.to(device),
-        max_new_tokens=decoding.max_new_tokens,
-        do_sample=False,  # takes the one token that `draw` leaves
-        pad_token_id=pad,
-        logits_processor=LogitsProcessorList([draw]),
-        stopping_criteria=StoppingCriteriaList([are_done]),
-    )
+        return max(1, ROW_TOKENS // length)
 
 
 def _extend(answers: Sequence[_Answer], logits: Sequence[Any], decoding: Decoding) -> None:

@@ -9,8 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
+from support.simulated_cuda import simulated
 
-from agentlite.engine import local_sampler
+from agentlite.engine import caches, local_sampler
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading, load
 from agentlite.workspace.model_source import Source
@@ -139,7 +140,7 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(logits, top_p, temperature
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_sample_is_the_same_with_a_row_of_its_own(loaded, temperature, monkeypatch):
     """Unsloth's decoding on CUDA and sliding windows obey no mask over columns: there every sample
-    is a row of `generate`.
+    has a row.
     """
     own = decoding(temperature=temperature, top_p=0.9)
     stop = local_sampler.sample(loaded, asked(), own)[0].text[3:6]
@@ -154,3 +155,46 @@ def test_a_sample_is_the_same_with_a_row_of_its_own(loaded, temperature, monkeyp
             assert len(one.log_probabilities) == len(one.ids)
         ended = {one.ended for one in rows}
         assert "stop" in ended if stops else "cut" in ended
+
+
+def drawn_by_unsloth(model):
+    """For rows that stay and for rows that leave: the ids of each answer, and the shape of every
+    call. Likewise what Unsloth's own `generate` says without temperature.
+    """
+    loaded = load(Source("tiny", model, None, ""), Loading("unsloth", 128), trainable=False)
+    with torch.no_grad():
+        loaded.model.lm_head.weight.mul_(8)
+    calls, found = [], {}
+    loaded.model.model.embed_tokens.register_forward_pre_hook(
+        lambda _, given: calls.append([*given[0].shape])
+    )
+    requests = asked()
+    requests[:2] = asked(PROMPTS[:2], stops=("u",))  # sooner done
+    for few in (32, 0):
+        caches.FEW_ROWS = few
+        calls.clear()
+        answers = local_sampler.sample(loaded, requests, decoding())
+        found[few] = [[one.ids for one in answers], [*calls]]
+    for name, sampled in {
+        "sampled": local_sampler.sample(loaded, asked(seeds=["d"]), decoding(temperature=0.0)),
+        "generated": [
+            loaded.model.generate(
+                input_ids=torch.tensor([prompt], device=loaded.model.device),
+                do_sample=False,
+                max_new_tokens=12,
+                pad_token_id=0,
+            )[0, len(prompt) :]
+            for prompt in PROMPTS
+        ],
+    }.items():
+        found[name] = [[*map(int, getattr(one, "ids", one))] for one in sampled]
+    return found
+
+
+def test_unsloth_reads_each_prompt_once_and_rows_that_are_done_leave(tiny_model):
+    """Simulated, not run on a GPU."""
+    found = simulated(drawn_by_unsloth, tiny_model)
+    (stayed, all_rows), (left, fewer) = found["32"], found["0"]
+    assert stayed == left and found["sampled"] == found["generated"]
+    assert all_rows[:2] == fewer[:2] == [[len(PROMPTS), max(map(len, PROMPTS))], [9, 1]]
+    assert {rows for rows, _ in all_rows[1:]} == {9} and fewer[-1] == [4, 1]
