@@ -26,8 +26,9 @@ from typing import Any, NamedTuple
 from agentlite.config.settings import GrpoSettings
 from agentlite.core import console
 from agentlite.core.errors import DIVERGED, OUT_OF_MEMORY, UserError
-from agentlite.engine import adapter, load_dtype, local_sampler, trainer, vllm_sampler
+from agentlite.engine import adapter, load_dtype, local_sampler, on_gpu, trainer, vllm_sampler
 from agentlite.engine.decoding import Decoding
+from agentlite.engine.grpo_reading import read_groups, trust_packing
 from agentlite.engine.load import Loaded, Loading, SharedEngine, load, loading_of, prepare
 from agentlite.engine.planning.estimate import kept_in_training, load_of, vllm_share
 from agentlite.engine.planning.model_shape import find_shape
@@ -257,7 +258,10 @@ def make_trainer(
     plan = schedule(settings, task.prompt_count)
     groups = plan.rows // settings.group_size
     order = prompt_order(task.prompt_count, groups, settings.seed)
-    trl_trainer = trainer.adjust_trainer(GRPOTrainer)(
+    trainer_class = read_groups(trainer.adjust_trainer(GRPOTrainer))
+    if on_gpu() and settings.engine == "unsloth":
+        trainer_class = trust_packing(trainer_class, MAX_GAP_IN_16_BIT)
+    trl_trainer = trainer_class(
         model=adapter.add_adapter(loaded, settings),
         reward_funcs=[_reward(name) for name in task.weights],
         args=arguments(settings, folder, task, micro),

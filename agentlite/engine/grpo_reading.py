@@ -1,0 +1,121 @@
+"""How the trainer of GRPO reads the answers of a step again: for the loss, and by the reference."""
+
+from typing import Any
+
+from agentlite.core import console
+
+CHECKED = 4  # answers that are read alone as well, where a micro-batch is longer than any before
+EVERY_LENGTH = 2**62
+
+
+def read_groups(trainer_class: Any) -> Any:
+    """TRL shuffles the answers of a step before it cuts them into micro-batches. Here those to one
+    prompt stay side by side, and Unsloth reads their prompt once (PrefixGrouper).
+
+    All answers of a step are learned from in one update, so their order changes nothing.
+    """
+    from trl.trainer.utils import split_tensor_dict
+
+    class Grouped(trainer_class):  # type: ignore[misc]  # trl is untyped here
+        _buffered_inputs: list[Any] | None
+
+        def _prepare_inputs(self, generation_batch: Any) -> Any:
+            micro_batches = self.args.steps_per_generation
+            if self._step % micro_batches == 0 or self._buffered_inputs is None:
+                answers = self._generate_and_score_completions(generation_batch)
+                self._buffered_inputs = split_tensor_dict(answers, micro_batches)
+            return self._buffered_inputs[self._step % micro_batches]
+
+    return Grouped
+
+
+def trust_packing(trainer_class: Any, allowed: float) -> Any:
+    """Unsloth puts the answers of a micro-batch into one row. It compares that with every answer
+    read alone, twice, where a batch is longer than any before: 512 passes for 256 answers.
+
+    Here CHECKED answers are compared, by the mean difference of their log-probabilities; where it
+    is more than `allowed`, answers are padded from then on. The reference reads the micro-batches
+    of the loss: Unsloth would have it read all answers at once, however many fit.
+    """
+    import torch
+
+    class Trusting(trainer_class):  # type: ignore[misc]  # trl is untyped here
+        def __init__(self, **arguments: Any):
+            super().__init__(**arguments)
+            self.checked = (0, 0)  # tokens of a micro-batch, and of an answer
+            size, rows = self.num_generations, self.args.per_device_train_batch_size
+            _trust(self.accelerator.unwrap_model(self.model), rows // size, size)
+
+        def _generate_and_score_completions(self, inputs: Any) -> Any:
+            answers = super()._generate_and_score_completions(inputs)
+            if "ref_per_token_logps" not in answers:  # then nothing was read yet
+                parts = [("prompt_ids", "completion_ids"), ("prompt_mask", "completion_mask")]
+                ids, mask = (torch.cat([answers[one] for one in part], dim=1) for part in parts)
+                if self._is_longest(mask):
+                    with torch.no_grad():
+                        self._get_per_token_logps_and_entropies(
+                            self.model, ids, mask, answers["completion_ids"].shape[1]
+                        )
+            return answers
+
+        def _get_per_token_logps_and_entropies(
+            self, model: Any, input_ids: Any, attention_mask: Any, *rest: Any, **named: Any
+        ) -> Any:
+            read = super()._get_per_token_logps_and_entropies
+            if torch.is_grad_enabled():  # the loss, which reads by itself
+                return read(model, input_ids, attention_mask, *rest, **named)
+
+            def read_in(size: int, rows: Any) -> Any:
+                """(rows, columns): aligned at the right, where each part has only what it needs."""
+                parts = [
+                    read(model, input_ids[part], attention_mask[part], *rest, **named)[0]
+                    for part in rows.split(size)
+                ]
+                width = max(part.shape[1] for part in parts)
+                pad = torch.nn.functional.pad
+                return torch.cat([pad(part, (width - part.shape[1], 0)) for part in parts])
+
+            every = torch.arange(len(input_ids), device=input_ids.device)
+            micro = self.args.per_device_train_batch_size
+            packed = read_in(micro, every)
+            if self._is_longest(attention_mask):
+                some = attention_mask.sum(1).topk(min(CHECKED, len(every))).indices
+                alone = read_in(1, some)
+                gaps = (packed[some, -alone.shape[1] :] - alone).abs()[alone != 0]
+                if not gaps.mean() <= allowed:  # a NaN does not agree either
+                    console.notice(
+                        f"answers in one row are read otherwise than alone (by {gaps.mean():.2g}): "
+                        "they are padded, which takes longer"
+                    )
+                    _distrust(self.accelerator.unwrap_model(self.model))
+                    packed = read_in(micro, every)
+                self.checked = self._lengths(attention_mask)
+            return packed, None, None
+
+        def _lengths(self, mask: Any) -> tuple[int, int]:
+            lengths = mask.sum(1)
+            parts = lengths.split(self.args.per_device_train_batch_size)
+            tokens = max(int(part.sum()) for part in parts)
+            return max(self.checked[0], tokens), max(self.checked[1], int(lengths.max()))
+
+        def _is_longest(self, mask: Any) -> bool:
+            return self._lengths(mask) != self.checked
+
+    return Trusting
+
+
+def _trust(model: Any, groups: int, size: int) -> None:
+    """Sets what Unsloth notes when it has compared; `groups` of `size` are in a micro-batch."""
+    for mode in ("nograd", "grad"):
+        packing = f"_unsloth_seq_packing_{mode}"
+        setattr(model, f"{packing}_ok", True)
+        setattr(model, f"{packing}_verified_T", EVERY_LENGTH)
+        setattr(model, f"{packing}_verified_seg", EVERY_LENGTH)
+        layouts = {(groups, (size,) * groups): (EVERY_LENGTH, EVERY_LENGTH)}
+        setattr(model, f"_unsloth_prefix_grouper_{mode}_verified", layouts)
+
+
+def _distrust(model: Any) -> None:
+    for mode in ("nograd", "grad"):
+        setattr(model, f"_unsloth_seq_packing_{mode}_ok", False)
+        setattr(model, f"_unsloth_prefix_grouper_{mode}_verified", {})
