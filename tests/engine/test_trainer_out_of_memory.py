@@ -121,7 +121,7 @@ def test_one_row_that_does_not_fit_is_exit_7(
     assert tried == [4, 2, 1]
 
 
-def test_a_batch_of_samples_is_halved_and_draws_the_same(
+def test_a_batch_of_samples_is_halved_for_good_and_draws_the_same(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = load_for_inference(source(tiny_model), Loading("unsloth", 128))
@@ -131,17 +131,23 @@ def test_a_batch_of_samples_is_halved_and_draws_the_same(
     ]
     decoding = Decoding(6, temperature=1.0, turn_end=2)
     expected = local_sampler.sample(loaded, asked, decoding)
-    draw, most = local_sampler._shared, 2
+    draw, most = local_sampler._draw, 2
+    tried = []
 
     def limited(loaded: Any, answers: Sequence[Any], *rest: Any) -> None:
+        tried.append(len(answers))
         if len(answers) > most:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         draw(loaded, answers, *rest)
 
-    monkeypatch.setattr(local_sampler, "_shared", limited)
+    monkeypatch.setattr(local_sampler, "_draw", limited)
     for one, whole in zip(local_sampler.sample(loaded, asked, decoding), expected, strict=True):
         assert one._replace(log_probabilities=()) == whole._replace(log_probabilities=())
         assert one.log_probabilities == pytest.approx(whole.log_probabilities, abs=1e-4)
+    assert tried == [15, 7, 3, *[1] * 15]
+    tried.clear()
+    assert local_sampler.sample(loaded, asked, decoding)
+    assert tried == [1] * 15, "the size that fitted is kept"
     most = 0
     with pytest.raises(UserError, match="a prompt of 4 tokens") as error:
         local_sampler.sample(loaded, asked, decoding)
