@@ -107,6 +107,8 @@ def _present(report: PlanReport) -> None:
     if planned.vllm:
         share, tokens = planned.vllm["share"], planned.vllm["cached_tokens"]
         print(f"vLLM on the same weights: {share:.0%} of the card, a cache of {tokens} tokens")
+    if planned.host_gib:
+        print(f"{planned.host_gib:g} GiB of activations wait in the host's memory")
     for title, parts in (("time, calculated", planned.time), ("disk, GB", planned.disk_gb)):
         if parts:
             figures = [f"{key.replace('_', ' ')} {value:g}" for key, value in parts.items()]

@@ -19,9 +19,11 @@ from agentlite.engine.planning.memory import (
     SMALL_CARD,
     Load,
     Memory,
+    cached_columns,
     fits,
     fixed_bytes,
     fixed_terms,
+    host_bytes,
     memory,
     rows_at_once,
     vllm_total,
@@ -69,6 +71,7 @@ class Planned(Struct, frozen=True):
     time: dict[str, float]
     disk_gb: dict[str, float]
     vllm: dict[str, float]  # of an engine that shares the weights: its share of the card, its cache
+    host_gib: float  # of activations that wait in host memory
 
 
 class Estimate(NamedTuple):
@@ -113,6 +116,7 @@ def plan(settings: Any, shape: Shape, machine: Machine, data: RowLengths) -> Pla
         _time(settings, load, machine, data),
         _disk(load) if load.rows else {},
         vllm if load.vllm else {},
+        round(host_bytes(load) / GIB, 2),
     )
 
 
@@ -154,22 +158,33 @@ def load_of(
         load = _cached(load, held.prompts, answers, new_tokens)
         return load._replace(vllm=True, cached=max(load.cached, settings.max_length + LEAST_CACHE))
     # as engine.local_sampler works: a prompt is in the cache once, however many answers it gets;
-    # but with Unsloth on a GPU every answer has a row, its prompt included
-    prompts = held.prompts
+    # but with Unsloth on a GPU every answer has a row
+    rows = 0
     if gpu and settings.engine == "unsloth":
         fixed = fixed_bytes(load) if load.rows else 0.0
-        prompts = answers = min(answers, rows_at_once(shape, card, load.length, fixed))
-    samples = _cached(load, prompts, answers, new_tokens)
+        prompt = max(1, load.length - new_tokens)
+        rows = rows_at_once(shape, card, prompt, new_tokens, fixed)
+    samples = _cached(load, held.prompts, answers, new_tokens, rows)
     if not held.greedy:
         return samples
-    greedy = _cached(load, held.prompts, held.prompts, new_tokens)
+    # a batch of answers without samples is decoded as it is
+    greedy = _cached(load, held.prompts, held.prompts, new_tokens, rows and held.prompts)
     return max(greedy, samples, key=lambda load: memory(load).total)
 
 
-def _cached(load: Load, prompts: int, answers: int, new_tokens: int) -> Load:
-    read = prompts * max(1, load.length - new_tokens)
+def _cached(load: Load, prompts: int, answers: int, new_tokens: int, rows: int = 0) -> Load:
+    """`rows`: at most so many answers are extended together, each in a row; 0: all, of which those
+    to a prompt share its columns.
+    """
+    prompt, new = max(1, load.length - new_tokens), min(load.length, new_tokens)
+    if not rows:
+        read = prompts * prompt
+        return load._replace(sampled=answers, prompted=read, cached=read + answers * new)
+    together = min(rows, answers)
+    # side by side those to a prompt are cut once at each end
+    read = min(prompts, together * prompts // answers + 2, together) * prompt
     return load._replace(
-        sampled=answers, prompted=read, cached=read + answers * min(load.length, new_tokens)
+        sampled=together, prompted=read, cached=together * cached_columns(prompt, new_tokens)
     )
 
 
@@ -284,10 +299,11 @@ def _speed(load: Load, card: GpuSpeed) -> float:
 
 def _sampling_seconds(load: Load, card: GpuSpeed, new_tokens: int) -> float:
     """For sampling all answers of a batch: reading its prompts, then for each token a pass over the
-    weights and the cache.
+    weights and the rows of the cache.
     """
     reading = load.prompted * _forward(load) / _speed(load, card)
-    passed = fixed_terms(load)["weights"] + load.shape.keys_and_values * load.width * load.cached
+    cached = min(load.cached, load.sampled * load.length)
+    passed = fixed_terms(load)["weights"] + load.shape.keys_and_values * load.width * cached
     return reading + new_tokens * max(HOST_SECONDS, passed / (card.bandwidth * 1e9))
 
 

@@ -17,11 +17,13 @@ OPTIMIZER = {"adamw_8bit": 2, "adamw_torch": 8}
 FUSED_LOGITS = 1024  # positions whose logits a fused loss holds at once, in float32
 # bytes per logit where the loss is not fused: bf16, its float32 copy, the softmax and the gradient
 LOGIT = 16
-# of a card, for the cache and the prompts of one call of Unsloth's `generate`: on 12 GiB 17,000
-# tokens of a 7B model, beside its weights in 4 bit
-SAMPLING = 0.25
+SAMPLING = 0.25  # of a card, for the rows that Unsloth's decoding extends together
 IN_TRAINING = 0.5  # likewise, of what training leaves of a card
-ROW_TOKENS = 16384  # of such a call by a model whose memory cannot be planned
+ROW_TOKENS = 16384  # of such rows by a model whose memory cannot be planned
+# columns by which Unsloth's decoding lets the cache of every row grow at once, and their multiples
+GROWTH, BUCKET = 512, 256
+# bytes per logit that a token is drawn from: 16 bit, float32, the probabilities, and two doubles
+DRAWN = 26
 SMALL_CARD = 12 * GIB
 PREFILL = 4096  # tokens that Unsloth lets vLLM read at once, with a cache of up to 12 GiB
 
@@ -50,7 +52,7 @@ REGIMES = {
 
 class Load(NamedTuple):
     """What is in memory. A micro-batch has `rows` of `length` tokens; the cache holds `sampled`
-    answers, `cached` tokens in all, after prompts of `prompted` tokens were read. 0: that does not
+    answers, `cached` columns in all, after prompts of `prompted` tokens were read. 0: that does not
     happen."""
 
     shape: Shape
@@ -136,7 +138,7 @@ def _vllm(load: Load, adapter: float) -> float:
 
 
 def _cache(load: Load) -> float:
-    """Keys and values of every token in the cache; of a vLLM engine a twentieth more, as Unsloth
+    """Keys and values of every column of the cache; of a vLLM engine a twentieth more, as Unsloth
     counts on 95 % of it."""
     per_token = load.shape.keys_and_values * load.width
     return load.cached * per_token * (1 / 0.95 if load.vllm else load.regime.cache_copies)
@@ -180,12 +182,23 @@ def moments(load: Load) -> dict[str, dict[str, float]]:
         happening["backward"] = {"activations": waiting + again}
         happening["loss"] = {"activations": waiting, "logits": logits}
     if load.cached and not load.vllm:
-        # a block over whole prompts without gradients, and two float32 copies of the last logits
-        # of every answer
+        # a block over whole prompts without gradients; then, larger or not, the whole cache
         reading = load.unpacked + load.prompted * load.width * shape.read
-        reading += 8 * load.sampled * shape.vocab
-        happening["sampling"] = {"activations": reading, "kv_cache": _cache(load)}
+        read = load.prompted * shape.keys_and_values * load.width
+        drawing = load.unpacked + DRAWN * load.sampled * shape.vocab
+        happening["sampling"] = max(
+            {"activations": reading, "kv_cache": read},
+            {"activations": drawing, "kv_cache": _cache(load)},
+            key=lambda terms: sum(terms.values()),
+        )
     return happening
+
+
+def host_bytes(load: Load) -> float:
+    """What waits in host memory for the backward pass: the input of every block."""
+    if load.regime.checkpoints != "offloaded":
+        return 0.0
+    return float(load.shape.layers * load.tokens * load.shape.hidden * load.width)
 
 
 class Memory(NamedTuple):
@@ -215,11 +228,27 @@ def fits(total: float, capacity: float, margin: float = MARGIN) -> bool:
     return total * (1 + margin) <= capacity
 
 
-def rows_at_once(shape: Shape, card: float, length: int, fixed: float = 0.0) -> int:
-    """How many rows of `length` tokens, prompt and answer, one call of Unsloth's `generate` samples
-    on a card of `card` bytes, of which training keeps `fixed`. It goes by the card, the model
-    and the settings alone, so that a run that is carried on has the batches of one that was not
-    stopped.
+def cached_columns(prompt: int, new_tokens: int) -> int:
+    """Columns of the cache that a row of Unsloth's decoding takes when it takes most: those that
+    are copied, of the prompt or of a row that stays when others leave, and the buffers that they
+    are copied into; or the buffers before they grow beside those after."""
+
+    def buffers(columns: int) -> int:
+        return -(-(columns + GROWTH + 1) // BUCKET) * BUCKET
+
+    if new_tokens > GROWTH:
+        return 2 * buffers(prompt + new_tokens) - GROWTH
+    return max(prompt, (prompt + new_tokens) // 2) + buffers(prompt)
+
+
+def rows_at_once(
+    shape: Shape, card: float, prompt: int, new_tokens: int, fixed: float = 0.0
+) -> int:
+    """How many rows Unsloth's decoding extends together by up to `new_tokens`, on a card of `card`
+    bytes, of which training keeps `fixed`. It goes by the card, the model and the settings alone,
+    so that a run that is carried on has the batches of one that was not stopped.
     """
     room = IN_TRAINING * (card - fixed) if fixed else SAMPLING * card
-    return max(1, int(room / (2 * (shape.keys_and_values + shape.read))) // length)
+    reading = 2 * prompt * (shape.read + shape.keys_and_values)
+    extending = 2 * cached_columns(prompt, new_tokens) * shape.keys_and_values
+    return max(1, int(room / max(reading, extending + DRAWN * shape.vocab)))

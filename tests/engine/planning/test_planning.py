@@ -4,6 +4,7 @@ is told.
 
 import csv
 import hashlib
+import itertools
 import json
 import statistics
 from pathlib import Path
@@ -24,6 +25,7 @@ from agentlite.engine.planning.memory import (
     Load,
     Regime,
     fits,
+    fixed_bytes,
     memory,
 )
 from agentlite.engine.planning.model_shape import Shape, base_of, find_shape
@@ -229,3 +231,47 @@ def test_a_7b_model_fits_the_card_that_a_profile_is_named_for(profile: str, comm
     settings = resolve.resolve(command, resolve.Given(profile=profile)).settings
     shape = find_shape("Qwen/Qwen2.5-7B-Instruct")
     assert plan(settings, shape, machine_of(profile), RowLengths()).gib.fits
+
+
+CACHED = (*(f"Qwen2.5-{size}B-Instruct" for size in (0.5, 1.5, 3, 7)), "Qwen3-8B")
+
+
+@pytest.mark.parametrize("name", CACHED)
+def test_what_a_plan_says_fits_has_room_for_unsloths_buffers_as_well(name: str) -> None:
+    """While the prompts' columns are copied, buffers of prompt + 513 columns, in steps of 256, are
+    there for every row, and a token of all rows is drawn: 480 settings of five models.
+    """
+    shape, fitted = find_shape(f"Qwen/{name}"), 0
+    for gib, in_4bit, (prompt, new), answers, micro in itertools.product(
+        (12, 24),
+        (True, False),
+        ((300, 64), (300, 256), (1000, 256), (2000, 512)),
+        (16, 64, 256),
+        (1, 4),
+    ):
+        settings = settings_of(
+            "grpo",
+            load_in_4bit=in_4bit,
+            max_length=prompt + new,
+            max_new_tokens=new,
+            batch_size=micro,
+            gradient_accumulation=answers // micro,
+        )
+        load = load_of(settings, shape, True, card=gib * GIB)
+        assert load.sampled <= answers
+        buffers = -(-(prompt + 513) // 256) * 256
+        per_token = 2 * shape.layers * shape.kv_heads * shape.head_dim * 2
+        need = fixed_bytes(load) + load.sampled * ((prompt + buffers) * per_token + 2 * shape.vocab)
+        if plan(settings, shape, with_memory(gib), RowLengths()).gib.fits:
+            fitted += 1
+            assert need <= gib * GIB, (gib, in_4bit, prompt, new, answers)
+    assert fitted
+
+
+def test_what_unsloth_keeps_in_host_memory_is_planned() -> None:
+    """The input of every block, of every token of a micro-batch, in 16 bit."""
+    long = settings_of("sft", max_length=32768, batch_size=1)
+    kept = plan(long, SEVEN, with_memory(24), RowLengths()).host_gib
+    assert kept == round(28 * 32768 * 3584 * 2 / GIB, 2)
+    plain = settings_of("sft", max_length=32768, batch_size=1, engine="hf")
+    assert plan(plain, SEVEN, with_memory(24), RowLengths()).host_gib == 0
