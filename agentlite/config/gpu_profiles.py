@@ -21,6 +21,8 @@ FILES = ("/dev/nvidiactl", "/dev/dxg")  # there with a driver, also where nvidia
 # no library reports what is done here; who wants to be counted says so in the environment
 PRIVATE = {"HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1", "UNSLOTH_DISABLE_STATISTICS": "1"}
 QUIET = {"HF_HUB_VERBOSITY": "error"}  # it would print each try of a request
+# CUDA would count the fastest card first, and the driver, which is asked, does not
+ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 class Gpu(NamedTuple):
@@ -39,12 +41,13 @@ class Gpu(NamedTuple):
 
 def keep_private() -> None:
     """To be called before a library is imported that would tell others, or the screen."""
-    for name, value in {**PRIVATE, **QUIET}.items():
+    for name, value in {**PRIVATE, **QUIET, **ORDER}.items():
         os.environ.setdefault(name, value)
 
 
 def _ask_driver(query: str) -> str | None:
-    """The first line that nvidia-smi answers; "" where it fails, None where it is not there."""
+    """What nvidia-smi answers, a line for each GPU; "" where it fails, None where it is not
+    there."""
     command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
@@ -52,7 +55,7 @@ def _ask_driver(query: str) -> str | None:
         return None
     except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout.partition("\n")[0]
+    return done.stdout
 
 
 def driver() -> str | None:
@@ -79,13 +82,31 @@ def is_hidden() -> bool:
 
 @functools.cache
 def card() -> Gpu | None:
-    """The first NVIDIA GPU, or None; asked of its driver, since torch takes seconds to load."""
+    """The NVIDIA GPU that CUDA_VISIBLE_DEVICES names first, by its number or UUID, else the first;
+    or None. Asked of its driver, since torch takes seconds to load.
+    """
     if is_hidden():
         return None
-    answer = _ask_driver("name,memory.total,memory.free,compute_cap") or ""
+    wanted = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0].strip()
+    for line in (
+        _ask_driver("index,uuid,name,memory.total,memory.free,compute_cap") or ""
+    ).splitlines():
+        number, uuid, rest = (*line.split(",", 2), "", "")[:3]
+        name, *facts = map(str.strip, rest.rsplit(",", 3))
+        if wanted == number or uuid.strip().startswith(wanted):
+            return _gpu(name, *facts) if len(facts) == 3 else None
+    return None
+
+
+def _gpu(name: str, total: str, free: str, capability: str) -> Gpu | None:
+    """Of the driver's MiB. A GPU that shares the memory of the machine names none."""
     try:
-        name, total, free, capability = answer.rsplit(",", 3)
-        return Gpu(name.strip(), float(total) / 1024, float(free) / 1024, float(capability))
+        if "N/A" in total:
+            mib = os.sysconf("SC_PAGE_SIZE") / 2**20
+            total, free = (
+                str(os.sysconf(f"SC_{pages}_PAGES") * mib) for pages in ("PHYS", "AVPHYS")
+            )
+        return Gpu(name, float(total) / 1024, float(free) / 1024, float(capability))
     except ValueError:
         return None
 

@@ -75,7 +75,7 @@ def test_one_json_object_and_a_table_and_torch_is_not_imported(tmp_path):
 
 @pytest.mark.long
 def test_a_gpu_that_torch_cannot_use_is_a_problem_and_exit_1(tmp_path):
-    card = "NVIDIA GeForce RTX 4090, 24564, 23500, 8.9"
+    card = "0, GPU-a, NVIDIA GeForce RTX 4090, 24564, 23500, 8.9"
     smi = f"case $1 in *driver_version*) echo 550.54.14;; *) echo '{card}';; esac"
     done = doctor("--json", PATH=driver(tmp_path, smi), CUDA_VISIBLE_DEVICES="0")
     found = {one["name"]: one for one in json.loads(done.stdout)["findings"]}

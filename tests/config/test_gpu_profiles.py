@@ -1,6 +1,8 @@
 """agentlite.config.gpu_profiles: what nvidia-smi says of a card, and the profile for its memory."""
 
 import os
+import subprocess
+import sys
 from itertools import pairwise
 
 import pytest
@@ -39,3 +41,36 @@ def test_no_library_reports_unless_the_environment_says_so(monkeypatch):
     keep_private()
     assert {name: os.environ[name] for name in PRIVATE} == {**PRIVATE, "DO_NOT_TRACK": "0"}
     assert {*PRIVATE.values()} == {"1"}
+
+
+@pytest.mark.parametrize(
+    ("visible", "name"),
+    [
+        (None, "NVIDIA GeForce RTX 4090"),
+        ("1", "NVIDIA GeForce RTX 3060"),
+        ("1,0", "NVIDIA GeForce RTX 3060"),
+        ("GPU-bb", "NVIDIA GeForce RTX 3060"),
+        ("2", "NVIDIA GB10"),
+        ("7", None),
+        ("-1", None),
+    ],
+)
+def test_of_several_cards_the_one_that_is_visible_is_planned_for(visible, name, tmp_path):
+    """The last one shares the memory of the machine, and names none of its own."""
+    (tmp_path / "nvidia-smi").write_text(
+        "#!/bin/sh\n"
+        "echo '0, GPU-aa11, NVIDIA GeForce RTX 4090, 24564, 24000, 8.9'\n"
+        "echo '1, GPU-bb22, NVIDIA GeForce RTX 3060, 12288, 11900, 8.6'\n"
+        "echo '2, GPU-cc33, NVIDIA GB10, [N/A], [N/A], 12.1'\n",
+    )
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    environment.pop("CUDA_VISIBLE_DEVICES", None)
+    if visible is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = visible
+    program = "from agentlite.engine.planning.gpus import machine_of; print(machine_of('auto'))"
+    command = [sys.executable, "-c", program]
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert f"gpu={name is not None}" in told.stdout and f"name={name or ''!r}" in told.stdout
+    if name == "NVIDIA GB10":
+        assert "capacity=0" not in told.stdout

@@ -73,7 +73,7 @@ def test_every_setting_is_described_and_every_shipped_file_is_valid():
 )
 def test_a_command_says_by_which_free_memory_it_chose(driver_line, bits, tmp_path):
     driver = tmp_path / "nvidia-smi"
-    driver.write_text(f"#!/bin/sh\necho '{driver_line}'\n")
+    driver.write_text(f"#!/bin/sh\necho '0, GPU-a, {driver_line}'\n")
     driver.chmod(0o755)
     environment = {
         **os.environ,

@@ -83,7 +83,7 @@ def _driver(scratch: Path, card: SimulatedCard) -> str:
         'case "$*" in\n'
         f"*driver_version*) echo '{DRIVER}' ;;\n"
         f"-L) echo 'GPU 0: {card.name} (UUID: simulated)' ;;\n"
-        f"*) echo '{card.name}, {mib}, {mib - 512}, {capability}' ;;\n"
+        f"*) echo '0, GPU-simulated, {card.name}, {mib}, {mib - 512}, {capability}' ;;\n"
         "esac\n",
         encoding="utf-8",
     )
