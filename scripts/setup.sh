@@ -147,6 +147,12 @@ fi
 "$python" -m compileall -q agentlite
 "$python" -c 'from agentlite.engine.load import weights_folder; weights_folder("smollm2-135m")' >/dev/null
 echo "$all $(wanted "$cuda")" >"$stamp"
+if [[ $cuda == cuda ]]; then # Triton compiles a small C file for each kernel
+  headers=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
+  { type -P cc gcc clang >/dev/null && [[ -e $headers/Python.h ]]; } ||
+    fail "all is installed but a C compiler with Python.h, and training on the GPU needs it." \
+      "On Debian and Ubuntu: apt install gcc python3-dev; then run this again."
+fi
 if [[ -z ${news:-} ]]; then
   say "up to date"
   exit

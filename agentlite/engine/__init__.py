@@ -6,6 +6,7 @@ import shutil
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 from agentlite.config.gpu_profiles import SWITCHES, has_gpu, keep_private
@@ -21,6 +22,8 @@ QUIET = {
     "TRL_EXPERIMENTAL_SILENCE": "1",  # grpo's rollout function is called experimental
     "DEEPSPEED_LOG_LEVEL": "warning",
 }
+# in /tmp it would be gone after a restart: the first step on a GPU compiles for a minute or more
+COMPILED = Path.home() / ".cache/agentlite/torchinductor"
 # they would make torch run what a pickle holds, or refuse what it may hold
 UNPICKLING = ("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_WEIGHTS_ONLY_LOAD")
 PACKAGES = ("torch", "transformers", "trl", "peft")
@@ -40,7 +43,7 @@ def be_quiet() -> None:
     pickle holds.
     """
     keep_private()
-    for name, value in QUIET.items():
+    for name, value in {**QUIET, "TORCHINDUCTOR_CACHE_DIR": str(COMPILED)}.items():
         os.environ.setdefault(name, value)
     for name in UNPICKLING:
         os.environ.pop(name, None)

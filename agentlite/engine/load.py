@@ -127,13 +127,13 @@ def _needs_gpu() -> UserError:
     )
 
 
-def weights_folder(base: str) -> Path:
+def weights_folder(base: str, in_4bit: bool = False) -> Path:
     """The folder that a whole model is loaded from: a name would be loaded at its newest commit,
-    and by Unsloth from another repository. Raises UserError 5, 8 or 74.
+    and by Unsloth from another repository. `in_4bit`: see hub. Raises UserError 5, 8 or 74.
     """
     if base in EMBEDDED:
         return _embedded_weights(base)
-    return Path(base) if Path(base).is_dir() else hub.model_snapshot(base)
+    return Path(base) if Path(base).is_dir() else hub.model_snapshot(base, in_4bit)
 
 
 def _refuse_not_finite(model: Any, folder: Path) -> None:
@@ -189,7 +189,7 @@ def load(source: Source, loading: Loading, *, trainable: bool) -> Loaded:
         _kept.clear()
         free_memory()
     with console.waiting(f"loading {source.name}"):
-        folder = weights_folder(source.base)
+        folder = weights_folder(source.base, loading.load_in_4bit)
         try:
             loaded = (_unsloth if loading.engine == "unsloth" else _transformers)(folder, loading)
             _refuse_not_finite(loaded.model, folder)

@@ -347,6 +347,8 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
         stage_folder.expect(folder, "metrics.jsonl", plan.steps)
     processes.barrier()
     checkpoint = next(reversed(checkpoints.manifests(folder)), None)
+    if on_gpu() and not Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).exists():
+        console.notice("the first step compiles kernels, once per machine: a minute or more")
     if checkpoint:
         step = checkpoints.step_of(checkpoint)
         console.notice(f"{folder.name}: carrying on after step {step} of {plan.steps}")

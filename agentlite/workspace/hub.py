@@ -60,17 +60,43 @@ def pinned(name: str, commit: str = "") -> str:
     return f"{hub_id(name)}@{commit}"
 
 
-def model_snapshot(base: str) -> Path:
+def model_snapshot(base: str, in_4bit: bool = False) -> Path:
     """The folder with all that a pinned model is loaded from: configuration, tokenizer, and weights
-    as safetensors. The hub is asked for nothing that the cache has. Raises UserError 5, 8 or 74.
+    as safetensors. The hub is asked for nothing that the cache has. `in_4bit`: how it is to be
+    loaded. Raises UserError 5, 8 or 74.
     """
     folder = hub_file(base, CONFIG).parent
     if _missing_weights(folder):
+        if in_4bit:
+            _name_smaller(base)
         for file in (*OPTIONAL, INDEX):
             hub_file(base, file, required=False)
         for file in _missing_weights(folder):
             hub_file(base, file)
     return folder
+
+
+def _name_smaller(base: str) -> None:
+    """Says so where Unsloth's mirror in 4 bit is less than half of what is to be fetched."""
+    from huggingface_hub import HfApi, errors
+
+    mirror = f"unsloth/{hub_id(base).partition('/')[2]}-bnb-4bit"
+    try:
+        whole, small = (
+            sum(
+                (file.size or 0) / 1e9
+                for file in HfApi().model_info(name, files_metadata=True).siblings or ()
+                if re.fullmatch(r"model.*\.safetensors", file.rfilename)
+            )
+            for name in (hub_id(base), mirror)
+        )
+    except (errors.HfHubHTTPError, errors.OfflineModeIsEnabled, OSError):
+        return
+    if 0 < small < whole / 2:
+        console.notice(
+            f"{base}: fetching {whole:.1f} GB in 16 bit, to load them in 4 bit; "
+            f"{mirror} is such a model and has {small:.1f} GB"
+        )
 
 
 def _missing_weights(folder: Path) -> list[str]:

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.hub_cache import cache_model, commit, served, use_cache
@@ -176,3 +177,22 @@ def test_the_newest_commit_is_asked_for_once_and_then_pinned(online):
     online.clear()
     hub.model_snapshot(source.base)
     assert online and not any("/main/" in path for path in online)
+
+
+@pytest.mark.parametrize(("small", "told"), [(5_500, True), (9_000, False), (None, False)])
+def test_a_mirror_in_4_bit_is_named_where_it_is_less_than_half(small, told, monkeypatch, capsys):
+    """Of weights alone: Mistral's have a second copy in one file."""
+
+    def model_info(self: object, name: str, files_metadata: bool) -> SimpleNamespace:
+        if name != NAME and small is None:
+            raise OSError("not there")
+        assert name in (NAME, "unsloth/Qwen2.5-1.5B-Instruct-bnb-4bit")
+        size = {NAME: 7_600}.get(name, (small or 0) / 2)
+        names = ("model-1-of-2.safetensors", "model-2-of-2.safetensors", "consolidated.safetensors")
+        files = [SimpleNamespace(rfilename=file, size=size * 1e6) for file in names]
+        return SimpleNamespace(siblings=files)
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", model_info)
+    hub._name_smaller(f"{NAME}@{NEW}")
+    said = capsys.readouterr().err
+    assert ("15.2 GB" in said and "5.5 GB" in said) == told and bool(said) == told
