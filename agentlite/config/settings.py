@@ -39,6 +39,7 @@ Scheduler = Literal[
     "cosine", "linear", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"
 ]
 Tracker = Literal["trackio", "wandb", "tensorboard"]
+VllmLever = Literal["standby", "suffix", "sampled-as-old"]
 # TRL's others are left out: aot and aot_unpaired sort the pairs of a micro-batch, so that how a
 # step is cut would change what is learned; sft is sft_weight.
 PreferenceLoss = Literal[
@@ -564,6 +565,9 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     """steps in a row without any reward difference before training ends; 0 never ends it"""
     vllm: Annotated[bool, SAMPLING] = False
     """sample with vLLM (needs CUDA and vLLM); with Unsloth it shares the weights"""
+    vllm_levers: Annotated[tuple[VllmLever, ...], SAMPLING] = ()
+    """of Unsloth with --vllm: standby (its cache leaves the GPU while it trains), suffix (guesses
+    tokens from earlier answers), sampled-as-old (no pass over the answers before the update)"""
 
     @property
     def rested_epochs(self) -> float:

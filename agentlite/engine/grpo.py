@@ -17,6 +17,7 @@ What is simpler here than in general GRPO, since settings that would break it ar
   out of its group's mean.
 """
 
+import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -71,6 +72,11 @@ LOSSES: dict[str, dict[str, object]] = {
 # vLLM's tokens weigh at most this: truncated importance sampling with C = 2. TRL's default, 3 over
 # whole answers, leaves out a long one for a single token.
 MAX_IMPORTANCE = 2.0
+LEVERS = {
+    "standby": "UNSLOTH_VLLM_STANDBY",
+    "suffix": "UNSLOTH_VLLM_SUFFIX_DECODING",
+    "sampled-as-old": "UNSLOTH_GRPO_ROLLOUT_LOGPROBS_AS_OLD",
+}
 LOOK_EVERY = 5  # steps between two looks at what may be wrong
 GAP_TOKENS = 1024  # the last of a row, since a long one's logits would fill the memory
 GAP_CHUNK = 64  # tokens whose probabilities over the vocabulary are in memory together, in float32
@@ -169,7 +175,8 @@ def _measures_kl(settings: GrpoSettings) -> bool:
 
 
 def check(settings: GrpoSettings) -> None:
-    """See trainer.check."""
+    """See trainer.check. Unsloth reads the levers of vLLM as it is imported."""
+    os.environ.update({LEVERS[name]: "1" for name in settings.vllm_levers})
     config = "SFTConfig" if settings.advantage == "value" else "GRPOConfig"
     trainer.check("grpo", settings, config, TAKEN)
 

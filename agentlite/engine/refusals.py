@@ -160,8 +160,13 @@ def of_environments(settings: GrpoSettings) -> Mistakes:
 
 
 def of_vllm(settings: GrpoSettings) -> Mistakes:
+    if settings.vllm_levers and not (settings.vllm and settings.engine == "unsloth"):
+        yield "vllm_levers", "is for --vllm with Unsloth.", "Leave it out, or add --vllm."
     if not settings.vllm:
         return
+    if "suffix" in settings.vllm_levers and importlib.util.find_spec("arctic_inference") is None:
+        fix = "pip install arctic-inference, or leave suffix out."
+        yield "vllm_levers", "suffix needs the package arctic-inference.", fix
     if importlib.util.find_spec("vllm") is None:
         fix = "VLLM=1 bash scripts/setup.sh, with a driver from 580 on; or leave --vllm out."
         yield "vllm", "vLLM is not installed.", fix

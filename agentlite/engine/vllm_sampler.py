@@ -81,6 +81,8 @@ def of_engine(llm: Any, model: Any) -> Answers:
                 use_tqdm=False,
                 **handed,
             )
+            if handed and llm.llm_engine.vllm_config.model_config.enable_sleep_mode:
+                llm.sleep(1)  # the next call wakes it
         found = []
         for output in outputs:
             ids, likely = output.outputs[0].token_ids, output.outputs[0].logprobs

@@ -79,8 +79,8 @@ def settle(
     shape: Shape | None = None,
 ) -> Resolved:
     """Resolves the settings: what an earlier stage fixed stands in for the defaults, and on a GPU
-    `--profile auto` chooses by memory what nobody set. Says so, and which file of the current
-    folder is read.
+    `--profile auto` chooses by memory what nobody set, as any profile does for --vllm, which reads
+    4 bit with a package more. Says so, and which file of the current folder is read.
 
     `machine`, `shape`: in place of this machine and of the model's own shape.
     """
@@ -91,7 +91,7 @@ def settle(
         given = given._replace(profile=GPU)
     inherited = inherited_by(command, resolve(command, given).settings, target.run)
     resolved = resolve(command, given, inherited)
-    if not is_auto or not machine.gpu:
+    if not machine.gpu or not (is_auto or getattr(resolved.settings, "vllm", False)):
         return resolved
     planned = by_memory(command, resolved, target, machine, shape)
     return resolve(command, given, inherited, planned)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agentlite.config import gpu_profiles
-from agentlite.config.resolve import Given, plan_settings
+from agentlite.config.resolve import Given, plan_settings, resolve
 from agentlite.core.row_files import write_json
 from agentlite.engine.planning.estimate import RowLengths, plan
 from agentlite.engine.planning.gpus import machine_of
@@ -97,3 +97,23 @@ def test_any_card_of_the_driver_gets_settings_that_fit_and_keep_a_step(
     if command in ("sft", "dpo", "grpo", "distill"):
         assert settings.batch_size * settings.gradient_accumulation == 16
     assert name in origin and ("float16" in origin) == (capability < 8)
+
+
+def test_with_vllm_a_named_profile_takes_16_bit_where_it_fits(free, tmp_path):
+    """For 4 bit vLLM needs a package more."""
+    small, target = "Qwen/Qwen2.5-1.5B-Instruct", RunTarget(tmp_path, "grpo", False)
+    for vllm in (False, True):
+        given = Given({"model": small, "vllm": vllm}, profile="rtx4090")
+        assert api.settle("grpo", given, target).settings.load_in_4bit != vllm
+
+
+def test_on_standby_the_cache_of_vllm_is_not_there_while_it_trains(tmp_path):
+    shape, machine = find_shape("Qwen/Qwen2.5-1.5B-Instruct"), machine_of("rtx3060")
+    needed = {}
+    for levers in ((), ("standby",)):
+        flags = {"vllm": True, "vllm_levers": levers, "load_in_4bit": False}
+        settings = resolve("grpo", Given(flags, profile="rtx3060")).settings
+        needed[levers] = plan(settings, shape, machine, RowLengths()).gib
+    (always, standby) = needed.values()
+    assert standby.total < always.total - always.terms["kv_cache"] / 2
+    assert standby.moments["sampling"] < always.total

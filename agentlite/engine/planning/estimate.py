@@ -115,7 +115,7 @@ def plan(settings: Any, shape: Shape, machine: Machine, data: RowLengths) -> Pla
         estimated.needed(),
         _time(settings, load, machine, data),
         _disk(load) if load.rows else {},
-        vllm if load.vllm else {},
+        vllm if load.vllm and not load.standby else {},  # with standby Unsloth chooses the share
         round(host_bytes(load) / GIB, 2),
     )
 
@@ -156,7 +156,9 @@ def load_of(
         # the cache of an engine that shares the weights holds all answers of a step, each prompt
         # once, and one row of max_length in any case: a shorter one Unsloth would not let it read
         load = _cached(load, held.prompts, answers, new_tokens)
-        return load._replace(vllm=True, cached=max(load.cached, settings.max_length + LEAST_CACHE))
+        cached = max(load.cached, settings.max_length + LEAST_CACHE)
+        standby = "standby" in settings.vllm_levers
+        return load._replace(vllm=True, cached=cached, standby=standby)
     # as engine.local_sampler works: a prompt is in the cache once, however many answers it gets;
     # but with Unsloth on a GPU every answer has a row
     rows = 0

@@ -69,6 +69,7 @@ class Load(NamedTuple):
     cached: int = 0
     prompted: int = 0
     vllm: bool = False  # the cache is that of a vLLM engine, which shares the weights and stays
+    standby: bool = False  # that engine's cache and graphs are there only while it samples
     in_share: bool = False  # the weights lie in a share of the card that is taken for vLLM
 
     @property
@@ -123,18 +124,23 @@ def fixed_terms(load: Load) -> dict[str, float]:
         "teacher": shape.teacher * WEIGHT[load.bits],  # it is loaded as the student is
         # the CUDA context and workspaces; on a CPU, Python and its libraries
         "overhead": load.regime.overhead,
-        "vllm": _vllm(load, adapter) if load.vllm else 0.0,
-        "kv_cache": _cache(load) if load.vllm else 0.0,
+        **({} if load.standby else _engine(load)),
     }
 
 
-def _vllm(load: Load, adapter: float) -> float:
-    """The memory of an engine beyond weights and cache: a forward pass over PREFILL tokens, its
-    graphs as Unsloth estimates them, and the adapter once more, in 16 bit.
+def _engine(load: Load) -> dict[str, float]:
+    """The memory of a vLLM engine beyond its weights: a forward pass over PREFILL tokens, its
+    graphs as Unsloth estimates them, the adapter once more, in 16 bit, and its cache.
     """
+    if not load.vllm:
+        return {}
     prefill = PREFILL * load.width * load.shape.read
     graphs = min(GIB, max(0.15 * GIB, 172 * 4 * load.shape.hidden * load.shape.layers))
-    return load.unpacked + prefill + graphs + adapter / 2
+    adapter = 0 if load.full or not load.rows else 2.0 * load.trained
+    return {
+        "vllm": load.unpacked + prefill + graphs + adapter,
+        "kv_cache": _cache(load),
+    }
 
 
 def _cache(load: Load) -> float:
@@ -147,7 +153,7 @@ def _cache(load: Load) -> float:
 def vllm_total(load: Load) -> float:
     """The share of the card that an engine is given, in bytes: its weights are the trainer's."""
     fixed = fixed_terms(load)
-    return fixed["weights"] + fixed["overhead"] + fixed["vllm"] + fixed["kv_cache"]
+    return fixed["weights"] + fixed["overhead"] + sum(_engine(load).values())
 
 
 def fixed_bytes(load: Load) -> float:
@@ -181,7 +187,9 @@ def moments(load: Load) -> dict[str, dict[str, float]]:
             logits = float(4 * tokens * shape.hidden + 4 * positions * shape.vocab)
         happening["backward"] = {"activations": waiting + again}
         happening["loss"] = {"activations": waiting, "logits": logits}
-    if load.cached and not load.vllm:
+    if load.standby:
+        happening["sampling"] = _engine(load)
+    elif load.cached and not load.vllm:
         # a block over whole prompts without gradients; then, larger or not, the whole cache
         reading = load.unpacked + load.prompted * load.width * shape.read
         read = load.prompted * shape.keys_and_values * load.width
