@@ -14,7 +14,8 @@ ProfileName = Literal["auto", "cpu", "gpu", "rtx3060", "t4", "rtx4090", "a100"]
 PROFILES = {"a100": 70, "rtx4090": 20, "t4": 12.5, "rtx3060": 0}
 # of Unsloth on CUDA, without loss, and off unless asked for: a decoding step is launched as a whole
 SWITCHES = {"UNSLOTH_DECODE_CUDA_GRAPHS": "1"}
-GRAPHED = ("llama", "qwen3")  # the model_type of those whose decoding has such graphs
+# the model_type of those whose decoding has such graphs; qwen2 where a trial at its start succeeds
+GRAPHED = ("llama", "qwen2", "qwen3")
 DRIVERS = {11: 450, 12: 525, 13: 580}  # the oldest that runs a torch which is built for this CUDA
 FILES = ("/dev/nvidiactl", "/dev/dxg")  # there with a driver, also where nvidia-smi is not
 

@@ -198,3 +198,40 @@ def test_unsloth_reads_each_prompt_once_and_rows_that_are_done_leave(tiny_model)
     assert stayed == left and found["sampled"] == found["generated"]
     assert all_rows[:2] == fewer[:2] == [[len(PROMPTS), max(map(len, PROMPTS))], [9, 1]]
     assert {rows for rows, _ in all_rows[1:]} == {9} and fewer[-1] == [4, 1]
+
+
+def tried_with_qwen2(model, folder):
+    """Whether a step of Qwen2 is launched as a whole after a trial that goes well, and after one
+    in which the second reading gives other logits; and the answers of both.
+    """
+    import shutil
+
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+    from unsloth.models import _decode_graphs
+
+    torch.manual_seed(0)
+    shutil.copytree(model, folder)
+    known = Qwen2Config.from_pretrained(model).to_dict() | {"model_type": "qwen2"}
+    Qwen2ForCausalLM(Qwen2Config(**known)).save_pretrained(folder)
+    loaded = load(Source("qwen2", folder, None, ""), Loading("unsloth", 128), trainable=False)
+    step, found = caches.RowCache.step, []
+
+    def noisy(self, active):
+        return [part + ("qwen2" in types) for part in step(self, active)]
+
+    types = _decode_graphs._SUPPORTED_MODEL_TYPES
+    for used in (step, noisy):
+        caches._tried.clear()
+        types.discard("qwen2")
+        caches.RowCache.step = used
+        answers = local_sampler.sample(loaded, asked(), decoding())
+        found.append(["qwen2" in types, [one.ids for one in answers]])
+    return found
+
+
+def test_a_step_of_qwen2_is_launched_as_a_whole_where_its_logits_stay_the_same(
+    tiny_model, tmp_path
+):
+    """Simulated, not run on a GPU: there are no graphs, and so the logits stay the same."""
+    (well, answers), (ill, others) = simulated(tried_with_qwen2, tiny_model, tmp_path / "qwen2")
+    assert well and not ill and answers == others

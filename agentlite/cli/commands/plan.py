@@ -107,6 +107,9 @@ def _present(report: PlanReport) -> None:
     if planned.vllm:
         share, tokens = planned.vllm["share"], planned.vllm["cached_tokens"]
         print(f"vLLM on the same weights: {share:.0%} of the card, a cache of {tokens} tokens")
+    if planned.sampled:
+        together, room = planned.sampled["together"], planned.sampled["room"]
+        print(f"answers sampled together: {together}, with room on the card for {room}")
     if planned.host_gib:
         print(f"{planned.host_gib:g} GiB of activations wait in the host's memory")
     for title, parts in (("time, calculated", planned.time), ("disk, GB", planned.disk_gb)):

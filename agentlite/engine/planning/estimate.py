@@ -72,6 +72,7 @@ class Planned(Struct, frozen=True):
     disk_gb: dict[str, float]
     vllm: dict[str, float]  # of an engine that shares the weights: its share of the card, its cache
     host_gib: float  # of activations that wait in host memory
+    sampled: dict[str, int]  # answers that are sampled together, and how many the card has room for
 
 
 class Estimate(NamedTuple):
@@ -105,6 +106,9 @@ def estimate(settings: Any, shape: Shape, machine: Machine, longest: int = 0) ->
 def plan(settings: Any, shape: Shape, machine: Machine, data: RowLengths) -> Planned:
     estimated = estimate(settings, shape, machine, data.longest)
     load = estimated.load
+    sampled: dict[str, int] = {}
+    if machine.gpu and load.sampled and not load.vllm and settings.engine == "unsloth":
+        sampled = {"together": load.sampled, "room": _room(settings, load, machine.whole)}
     of_data = data.longest and load.length < settings.max_length
     vllm = {"share": vllm_share(load, machine.whole), "cached_tokens": load.cached}
     return Planned(
@@ -117,6 +121,7 @@ def plan(settings: Any, shape: Shape, machine: Machine, data: RowLengths) -> Pla
         _disk(load) if load.rows else {},
         vllm if load.vllm and not load.standby else {},  # with standby Unsloth chooses the share
         round(host_bytes(load) / GIB, 2),
+        sampled,
     )
 
 
@@ -161,17 +166,20 @@ def load_of(
         return load._replace(vllm=True, cached=cached, standby=standby)
     # as engine.local_sampler works: a prompt is in the cache once, however many answers it gets;
     # but with Unsloth on a GPU every answer has a row
-    rows = 0
-    if gpu and settings.engine == "unsloth":
-        fixed = fixed_bytes(load) if load.rows else 0.0
-        prompt = max(1, load.length - new_tokens)
-        rows = rows_at_once(shape, card, prompt, new_tokens, fixed)
+    rows = _room(settings, load, card) if gpu and settings.engine == "unsloth" else 0
     samples = _cached(load, held.prompts, answers, new_tokens, rows)
     if not held.greedy:
         return samples
     # a batch of answers without samples is decoded as it is
     greedy = _cached(load, held.prompts, held.prompts, new_tokens, rows and held.prompts)
     return max(greedy, samples, key=lambda load: memory(load).total)
+
+
+def _room(settings: Any, load: Load, card: float) -> int:
+    """For how many answers Unsloth's decoding has room at once."""
+    fixed = fixed_bytes(load) if load.rows else 0.0
+    prompt = max(1, load.length - settings.max_new_tokens)
+    return rows_at_once(load.shape, card, prompt, settings.max_new_tokens, fixed)
 
 
 def _cached(load: Load, prompts: int, answers: int, new_tokens: int, rows: int = 0) -> Load:
