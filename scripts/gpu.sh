@@ -14,8 +14,8 @@ out=$(realpath "$out") model=$(realpath "$out")/model
 export HF_HUB_OFFLINE=1 NO_COLOR=1 PYTHONPATH=$PWD:$PWD/scripts/bench${PYTHONPATH:+:$PYTHONPATH}
 
 stage() { "$python" -m agentlite "$@" --run "$out/run" --json; }
-short=(--max-steps 4 --save-steps 2) answers=(--max-new-tokens 64)
-[[ ${TOY:-} ]] && short=(--max-steps 1 -b 1 --gradient-accumulation 1) answers=(--max-new-tokens 4)
+short=(--max-steps 4 --save-steps 2) answers=(--max-new-tokens 64) rows=(--rows 256)
+[[ ${TOY:-} ]] && short=(--max-steps 1 -b 1 --gradient-accumulation 1) answers=(--max-new-tokens 4) rows=(--rows 4 --group 2 --prompt 40 --new-tokens 4 --steps 3)
 model() {
   if [[ ${TOY:-} ]]; then "$python" -c 'import sys, pathlib, tiny; tiny.make_model(pathlib.Path(sys.argv[1]))' "$model"; else
     "$python" -c 'import json, sys, gpu, gpu_parts
@@ -30,11 +30,12 @@ grpo() { stage grpo "${short[@]}" -b 4 --group-size 2 "${answers[@]}"; }
 evaluate() { stage eval --model "$model" --model sft "${answers[@]}"; }
 export_() { stage export sft --merged "$out/merged" --force; }
 sampling() { for engine in hf unsloth; do "$python" scripts/bench/sampling.py --model "$model" --engine $engine || return; done; }
+grpo_step() { "$python" scripts/bench/grpo_step.py --model "$model" "${rows[@]}"; }
 tests() { "$python" -m pytest -q -rs -p no:cacheprovider tests/gpu; }
 cells() { "$python" scripts/bench/gpu.py --json "$out/cells.json" --models "$out/models"; }
 
 steps=("$@")
-((${#steps[@]})) || steps=(model prep sft pairs dpo grpo evaluate export_ sampling tests cells)
+((${#steps[@]})) || steps=(model prep sft pairs dpo grpo evaluate export_ sampling grpo_step tests cells)
 for step in "${steps[@]}"; do
   [[ -e $out/$step.done ]] && continue
   if ((SECONDS > end)); then left=1; continue; fi

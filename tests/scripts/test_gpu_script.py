@@ -12,8 +12,8 @@ from support.samples import ROOT
 @pytest.mark.torch
 def test_the_stages_run_on_a_toy_and_once(tmp_path: Path) -> None:
     environment = {"USE_PYTHON": sys.executable, "TOY": "1", "OUT": str(tmp_path / "out")}
-    command = ["bash", str(ROOT / "scripts/gpu.sh"), "model", "prep", "sft"]
-    for said in ("sft: passed", ""):
+    command = ["bash", str(ROOT / "scripts/gpu.sh"), "model", "prep", "sft", "grpo_step"]
+    for said in ("grpo_step: passed", ""):
         done = subprocess.run(
             command,
             env={**processes.environment(), **environment},

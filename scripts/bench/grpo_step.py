@@ -1,0 +1,135 @@
+"""Where a step of `grpo` goes: seconds and peak memory of sampling, the reference and the loss.
+
+    .venv/bin/python scripts/bench/grpo_step.py [--model NAME] [--engine unsloth|hf] [--rows 64]
+    [--group 8] [--prompt 300] [--new-tokens 64] [--steps 6]
+
+Prompts are random ids, of half the length to the whole. The last line has the medians of the steps
+after the first two, and how many times the sum of its parts a step takes.
+"""
+
+import argparse
+import json
+import random
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PARTS = ("sampling", "reference", "loss")
+WARM = 2  # steps that compile and compare
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", default="smollm2-135m", help="an alias or a folder")
+    parser.add_argument("--engine", choices=("unsloth", "hf"), default="unsloth")
+    for name, usual in {"rows": 64, "group": 8, "prompt": 300, "new-tokens": 64}.items():
+        parser.add_argument(f"--{name}", type=int, default=usual)
+    parser.add_argument("--steps", type=int, default=6)
+    options = parser.parse_args()
+    steps: list[dict[str, float]] = []
+    _run(options, steps)
+    for step in steps:
+        print(json.dumps({key: round(value, 3) for key, value in step.items()}))
+    steady = {key: statistics.median(step[key] for step in steps[WARM:]) for key in steps[0]}
+    steady["times the parts"] = steady["step"] / sum(steady[part] for part in PARTS)
+    print(json.dumps({key: round(value, 3) for key, value in steady.items()}))
+
+
+def _run(options: argparse.Namespace, steps: list[dict[str, float]]) -> None:
+    """Appends the figures of each step."""
+    from agentlite.config.settings import GrpoSettings
+    from agentlite.engine import grpo, load_libraries, local_sampler, on_gpu
+    from agentlite.workspace.model_source import find_model
+
+    load_libraries(options.engine)
+    import torch
+
+    spent: defaultdict[str, float] = defaultdict(float)
+    clock = [time.perf_counter()]
+
+    def timed(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def inner(*arguments: Any, **named: Any) -> Any:
+            if part == "reference" and torch.is_grad_enabled():  # the loss asks for nothing here
+                return function(*arguments, **named)
+            if on_gpu():
+                torch.cuda.synchronize()
+                torch.cuda.reset_peak_memory_stats()
+            began = time.perf_counter()
+            result = function(*arguments, **named)
+            if on_gpu():
+                torch.cuda.synchronize()
+                peak = torch.cuda.max_memory_allocated() / 2**30
+                spent[f"{part} GiB"] = max(peak, spent[f"{part} GiB"])
+            spent[part] += time.perf_counter() - began
+            return result
+
+        return inner
+
+    def end_step(*_: Any) -> None:
+        if spent:  # not after the last step
+            steps.append({**spent, "step": time.perf_counter() - clock[0]})
+        clock[0] = time.perf_counter()
+        spent.clear()
+
+    make = grpo.make_trainer
+
+    def make_trainer(*arguments: Any) -> Any:
+        trainer = make(*arguments)
+        read = "_get_per_token_logps_and_entropies"
+        setattr(trainer, read, timed("reference", getattr(trainer, read)))
+        trainer.compute_loss = timed("loss", trainer.compute_loss)
+        trainer.accelerator.backward = timed("loss", trainer.accelerator.backward)
+        trainer.log = lambda *given, log=trainer.log: end_step(log(*given))
+        clock[0] = time.perf_counter()
+        return trainer
+
+    grpo.make_trainer = make_trainer
+    chance = random.Random(0)
+    prompts = [
+        [
+            chance.randrange(100, 40000)
+            for _ in range(chance.randrange(options.prompt // 2, options.prompt))
+        ]
+        for _ in range(64)
+    ]
+    settings = GrpoSettings(
+        model=options.model,
+        engine=options.engine,
+        batch_size=options.rows,
+        gradient_accumulation=1,
+        group_size=options.group,
+        max_new_tokens=options.new_tokens,
+        max_length=options.prompt + options.new_tokens,
+        max_steps=options.steps,
+        save_steps=10**6,
+        learning_rate=1e-5,
+    )
+    decoding = grpo.Decoding(options.new_tokens, 1.0)
+
+    def sample(draw: grpo.Draw, groups: Any, step: int) -> list[grpo.LearnedRow]:
+        requests = [
+            local_sampler.SampleRequest(
+                prompts[group], tuple(f"{step} {group} {n}" for n in range(options.group))
+            )
+            for group in groups
+        ]
+        answers = timed("sampling", draw)(requests, decoding)
+        return [
+            grpo.answer_row(requests[one.prompt].prompt, one, {"even": one.sample % 2.0})
+            for one in answers
+        ]
+
+    task = grpo.GrpoTask(len(prompts), sample, {"even": 1.0}, [])
+    with tempfile.TemporaryDirectory() as folder:
+        source = find_model(options.model, Path(folder))
+        grpo.train(source, settings, Path(folder), lambda loaded: task)
+
+
+if __name__ == "__main__":
+    main()
