@@ -84,7 +84,6 @@ Strict.add_implicit_resolver(f"{TAG}float", NUMBER, [*"-+.0123456789"])
 
 # arguments of TRL or PEFT that plan.json must not keep
 SECRETS = {"hub_token", "push_to_hub_token", "token", "use_auth_token"}
-EXAMPLES = (("int", "100"), ("float", "0.1"), ("bool", "true"), ("array", "a,b"))
 OWN_FILE = "agentlite.yaml"  # in the current folder: the settings of what is done there
 
 
@@ -305,13 +304,9 @@ def _misfit(value: object, kind: Any, error: msgspec.ValidationError, place: Pla
         problem = f"{json.dumps(wrong, ensure_ascii=False)} is not one of {', '.join(known)}."
         fix = nearest(str(wrong), known, other=place.fix(example or known[0]))
         return UserError(problem, fix, location=place.location)
-    wanted = str(error).partition(", got")[0]
-    example = example or next(
-        (one for name, one in EXAMPLES if f"`{name}" in wanted), metavar(kind)
-    )
     shown = json.dumps(value, ensure_ascii=False)
     problem = f"{shown} does not fit {metavar(kind)}: {error}."
-    return UserError(problem, place.fix(example), location=place.location)
+    return UserError(problem, place.fix(example or metavar(kind)), location=place.location)
 
 
 def _listed(value: object, kind: Any, location: str) -> object:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from agentlite.core import console
-from agentlite.core.errors import DISK, OTHER_PLAN, UserError
-from agentlite.core.row_files import fix_for, sync_all, sync_folder, write_json
+from agentlite.core.errors import OTHER_PLAN, UserError
+from agentlite.core.row_files import disk_errors, sync_all, sync_folder, write_json
 from agentlite.deploy.export.exported_model import find_subject
 from agentlite.deploy.export.model_card import card, digests
 from agentlite.deploy.export.targets import GGUF, KINDS, SERVER, ExportRequest, program
@@ -103,16 +103,10 @@ def writing(target: Path) -> Iterator[Path]:
     """
     aside = target.with_name(f".{target.name}.partial")
     try:
-        shutil.rmtree(aside, ignore_errors=True)  # of a run that was killed
-        aside.mkdir(parents=True)
-        yield aside
-    except OSError as error:
-        raise UserError(
-            f"cannot write: {error.strerror or error}.",
-            fix_for(error),
-            location=str(target),
-            exit_code=DISK,
-        ) from error
+        with disk_errors(target):
+            shutil.rmtree(aside, ignore_errors=True)  # of a run that was killed
+            aside.mkdir(parents=True)
+            yield aside
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
