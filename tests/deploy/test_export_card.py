@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from support.generated_run import stage
 
-from agentlite.deploy.export import model_card
-from agentlite.deploy.export.exported_model import ExportedModel, licence
+from agentlite.deploy.export.exported_model import ExportedModel
 from agentlite.deploy.export.model_card import card
 from agentlite.deploy.export.proof import Proof
 from agentlite.rendering import choose
@@ -20,12 +19,7 @@ BASE = Source("sft", "org/base", None, "d")
 
 
 @pytest.fixture
-def written(templates: dict[str, Template], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The base on the hub has no card at hand."""
-    monkeypatch.setattr(
-        model_card, "licence", lambda base: "" if base == BASE.base else licence(base)
-    )
-
+def written(templates: dict[str, Template]) -> Any:
     def write(
         kind: str = "merged",
         template: str = "smollm2",

@@ -1,4 +1,4 @@
-"""An export without a model: folders that appear whole, llama.cpp, licences."""
+"""An export without a model: folders that appear whole."""
 
 import hashlib
 import json

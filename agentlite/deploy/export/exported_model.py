@@ -13,14 +13,12 @@ from agentlite.workspace import hub
 from agentlite.workspace.model_source import (
     EMBEDDED,
     Source,
-    embedded_folder,
     find_model,
     load_template,
 )
 from agentlite.workspace.stage_folder import find_stage, is_stage, read
 
 ORIGINS = {"smollm2-135m": "HuggingFaceTB/SmolLM2-135M-Instruct"}  # on the hub
-LICENCES = {"smollm2-135m": "apache-2.0"}
 CONTEXT = 4096  # where no stage says for how many tokens it was trained
 
 
@@ -115,18 +113,13 @@ def find_subject(name: str, run: Path) -> ExportedModel:
     )
 
 
-def _base_folder(base: str) -> Path:
-    """Where the base's files are, as far as they are on this machine."""
-    if base in EMBEDDED:
-        return embedded_folder(base)
-    return Path(base) if Path(base).is_dir() else hub.hub_file(base, hub.CONFIG).parent
-
-
 def refuse_quantized(source: Source) -> None:
     """Raises UserError 5: what is rounded to 4 bits has no place for an adapter."""
     if source.base in EMBEDDED:  # it is converted to plain weights
         return
-    config = json.loads((_base_folder(source.base) / hub.CONFIG).read_bytes())
+    own = Path(source.base) / hub.CONFIG
+    file = own if own.parent.is_dir() else hub.hub_file(source.base, hub.CONFIG)
+    config = json.loads(file.read_bytes())
     if config.get("quantization_config"):
         raise UserError(
             "its weights are quantized: an adapter cannot be merged into them.",
@@ -135,16 +128,3 @@ def refuse_quantized(source: Source) -> None:
             location=source.base,
             exit_code=MODEL,
         )
-
-
-def licence(base: str) -> str:
-    """As the base model's own card says, if it is at hand; else ""."""
-    if base in LICENCES:
-        return LICENCES[base]
-    card = _base_folder(base) / "README.md"
-    if not card.exists():
-        return ""
-    from huggingface_hub import ModelCard
-
-    text = card.read_text(encoding="utf-8", errors="replace")
-    return str(ModelCard(text, ignore_metadata_errors=True).data.get("license") or "")

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agentlite.deploy.export.exported_model import ORIGINS, ExportedModel, licence
+from agentlite.deploy.export.exported_model import ORIGINS, ExportedModel
 from agentlite.deploy.export.proof import Proof, dialogs
 from agentlite.rendering import Protocol, render
 from agentlite.rendering.protocols import hermes
@@ -38,7 +38,6 @@ def card(title: str, kind: str, weights: str, subject: ExportedModel, proof: Pro
     environment.filters["bare"] = _bare
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         head={
-            "license": licence(base),
             "base_model": subject.origin if on_hub else "",
             "base_model_relation": RELATIONS[kind] if on_hub else "",
             "library_name": LIBRARIES[kind],
