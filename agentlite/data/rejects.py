@@ -13,7 +13,7 @@ from agentlite.data.formats import Raw
 from agentlite.data.formats.json_decode import REPAIRABLE, repair
 
 MOST_KINDS, MOST_LINES = 40, 12  # of kinds, of line numbers
-MOST_SHOWN, MOST_REASONS = 3, 8  # of the reasons of a kind: with a piece of a row, and at all
+MOST_SHOWN = 3  # of the reasons of a kind, with a piece of a row
 MOST_TRIED = 50  # rows for which it is looked whether a repair helps
 LISTS = ('"messages"', '"conversations"')  # where the messages of a row begin
 
@@ -66,24 +66,17 @@ def report(rejects: Sequence[Reject], file: str, *, repairs: bool = True) -> Ite
     elsewhere = f" ({file})" if file else ""
     for (code, hint), reasons in [*kinds.items()][:MOST_KINDS]:
         for reason, same in [*reasons.items()][:MOST_SHOWN]:
-            words = in_one_line(reason)
+            words = " ".join(printable(reason).split("\n"))
             yield f"{same[0].location}: {code} {words}"
             yield from (f"  | {line}" for line in excerpt(same[0].content, same[0].at))
             if more := list(dict.fromkeys(reject.location for reject in same[1:])):
                 yield f"  = also {places(more)}{elsewhere if len(more) > MOST_LINES else ''}"
-        for reason, same in [*reasons.items()][MOST_SHOWN:MOST_REASONS]:
-            locations = [reject.location for reject in same]
-            yield f"  = {places(locations)}: {in_one_line(reason)}"
-        if others := [*reasons.values()][MOST_REASONS:]:
+        if others := [*reasons.values()][MOST_SHOWN:]:
             locations = [reject.location for same in others for reject in same]
             yield f"  = alike: {places(locations)}{elsewhere}"
         yield f"  = help: {hint} See `agentlite prep --explain {code}`."
     if len(kinds) > MOST_KINDS:
         yield f"{len(kinds) - MOST_KINDS} more kinds of rejects{elsewhere}"
-
-
-def in_one_line(text: str) -> str:
-    return " ".join(printable(text).split("\n"))
 
 
 def places(locations: Sequence[str]) -> str:

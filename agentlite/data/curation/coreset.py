@@ -267,33 +267,27 @@ def replayed(
 
 
 def add_to_buffer(
-    buffer: BufferState, ids: Sequence[str], read: Callable[[int], Row], *, capacity: int, seed: int
+    buffer: BufferState, new: Iterable[Row], *, capacity: int, seed: int
 ) -> ReplayRun:
     """Puts the new train rows into the buffer; beyond `capacity` the hybrid coreset of old and new
     stays. For a run that was added before nothing changes.
 
-    `ids`: of the new rows; `read`: the row of an index of theirs, asked several times. Raises
-    UserError if another run has changed the buffer since it was found.
+    Raises UserError if another run has changed the buffer since it was found.
     """
     if buffer.done:
         return buffer.done
-    old = {row["id"]: row for row in buffer_rows(buffer)}
-    places = {record_id: index for index, record_id in enumerate(ids)}
-    # by id, whatever the order they came in
-    known = dict(enumerate(sorted(old.keys() | places)))
-
-    def row_of(index: int) -> Row:
-        return old.get(known[index]) or read(places[known[index]])
-
+    by_id = {row["id"]: row for row in (*new, *buffer_rows(buffer))}
+    rows = [by_id[name] for name in sorted(by_id)]  # whatever the order they came in
+    records = [from_row(row) for row in rows]
     chosen, _ = coreset(
-        known,
+        dict(enumerate(sorted(by_id))),
         strategy="hybrid",
         target=capacity,
         seed=seed,
-        loss=lambda index: wording(from_row(row_of(index))).proxy_loss,
-        text=lambda index: dialog_text(from_row(row_of(index))),
+        loss=lambda index: wording(records[index]).proxy_loss,
+        text=lambda index: dialog_text(records[index]),
     )
-    content = b"".join(encode(row_of(index)) for index in chosen)
+    content = b"".join(encode(rows[index]) for index in chosen)
     name = hashlib.sha256(content).hexdigest()
     run = ReplayRun(buffer.key, buffer.rows, name, len(chosen))
     _write(buffer, run, content)

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
-from statistics import fmean
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -32,7 +31,7 @@ class ChosenCandidates(NamedTuple):
     """Rows as prep reads them, how many candidates ended how, and that in words."""
 
     lines: list[RawLine]
-    figures: dict[str, float]
+    figures: dict[str, int]
     note: str
 
 
@@ -86,14 +85,11 @@ def chosen_candidates(name: str, keep: Keep, run: Path) -> ChosenCandidates:
         "unusable": len(met) - len(usable),
         "surpassed": len(usable) - len(kept),
         "kept": len(kept),
-        "steps": len({one.candidate.step for one in candidates}),
-        "steps_kept": len({one.candidate.step for one, _ in kept}),
-        "mean_reward": round(fmean([one.scores[REWARD] for one, _ in kept] or [0.0]), 4),
     }
     note = (
-        f"{figures['kept']} of {figures['read']} candidates are learned, at "
-        f"{figures['steps_kept']} of {figures['steps']} steps; {figures['below']} do not meet "
-        f"--keep, {figures['unusable']} cannot be learned, {figures['surpassed']} are not the best"
+        f"{figures['kept']} of {figures['read']} candidates are learned; "
+        f"{figures['below']} do not meet --keep, {figures['unusable']} cannot be learned, "
+        f"{figures['surpassed']} are not the best"
     )
     return ChosenCandidates(lines, figures, note)
 

@@ -52,11 +52,9 @@ def write_all(folder: Path, selection: Selection) -> tuple[list[str], dict[str, 
         console.notice(f"prep: {note}")
         selection.notes.append(note)
     if selection.buffer:
-        train = selection.in_split("train")
         figures["buffer"] = add_to_buffer(
             selection.buffer,
-            [ingested.traits[index].id for index in train],
-            lambda at: next(ingested.rows.read([train[at]])),
+            ingested.rows.read(selection.in_split("train")),
             capacity=selection.settings.continual_buffer_size,
             seed=selection.settings.seed,
         ).rows

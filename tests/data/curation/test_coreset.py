@@ -140,9 +140,7 @@ def rows(*numbers: int) -> list[Row]:
 
 
 def add(found: BufferState, new: Sequence[Row], capacity: int = 100) -> ReplayRun:
-    return add_to_buffer(
-        found, [row["id"] for row in new], new.__getitem__, capacity=capacity, seed=0
-    )
+    return add_to_buffer(found, new, capacity=capacity, seed=0)
 
 
 def ids(rows: Sequence[Row]) -> set[str]:

@@ -119,13 +119,7 @@ def test_a_group_that_is_too_small_is_repeated_in_train_alone() -> None:
 
 
 def buffer_of(earlier: Sequence[Record], folder: Path) -> BufferState:
-    add_to_buffer(
-        find_buffer(folder, "before"),
-        [record.id for record in earlier],
-        lambda index: to_row(earlier[index]),
-        capacity=9,
-        seed=0,
-    )
+    add_to_buffer(find_buffer(folder, "before"), map(to_row, earlier), capacity=9, seed=0)
     return find_buffer(folder, "now")
 
 
