@@ -21,7 +21,6 @@ SLICES = {
     "task": "By task",
     "source": "By source",
     "protocol": "By protocol",
-    "user_turn": "By turn of the user's",
     "ended": "By what ended the rollout",
     "difficulty": "By difficulty: as the records say, or by the expected calls",
 }

@@ -1,6 +1,5 @@
 """models + recorded dialogs, or an environment -> answers, metrics of each, and a comparison."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from agentlite.scoring.metrics.figures import (
     parse_gate,
     read_metrics,
 )
-from agentlite.scoring.metrics.summarize import Scores, compare
+from agentlite.scoring.metrics.summarize import compare
 from agentlite.scoring.rewards.user_functions import UserFunctions
 from agentlite.stages.eval.live import LiveEvaluation
 from agentlite.stages.eval.recorded import RecordedEvaluation
@@ -160,26 +159,14 @@ def key_figure(figures: Mapping[str, Any]) -> str:
 
 
 def _compare(evaluation: Evaluation, base: Path, seed: int) -> list[ModelDifference]:
-    """Writes compare.json: these models and those that were evaluated before, as far as they have
-    answered all that these have, in the order they first came in. One alone has none beside it.
-    """
-    models = evaluation.models.items()
-    now = {model.target.folder.name: evaluation.scores[name] for name, model in models}
-    asked = set().union(*now.values())
-    by_model: dict[str, Scores] = {}
-    for stored in map(stage_folder.read, stage_folder.stages_in(base)):
-        if stored.folder.name not in now and stored.done and not stored.changed():
-            scores = evaluation.scores_of(stored)
-            by_model |= {stored.folder.name: scores} if asked <= scores.keys() else {}
-    by_model |= now
-    if len(by_model) < 2:
+    """Writes compare.json, of the models side by side; one alone has none beside it."""
+    if len(evaluation.models) < 2:
         return []
-    path = base / "compare.json"
-    before = json.loads(path.read_bytes())["models"] if path.exists() else []
-    order = sorted(by_model, key=lambda name: before.index(name) if name in before else len(before))
-    comparison = compare({name: by_model[name] for name in order}, seed)
-    digests = {name: file_digest(base / name / evaluation.scored) for name in order}
-    write_json(path, replace(comparison, predictions=digests))
+    folders = {name: model.target.folder for name, model in evaluation.models.items()}
+    scores = {folder.name: evaluation.scores[name] for name, folder in folders.items()}
+    comparison = compare(scores, seed)
+    digests = {one.name: file_digest(one / evaluation.scored) for one in folders.values()}
+    write_json(base / "compare.json", replace(comparison, predictions=digests))
     return comparison.differences
 
 

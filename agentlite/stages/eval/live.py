@@ -1,8 +1,7 @@
 """Models that act in an environment: each does every task, and is measured by what it did."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +18,6 @@ from agentlite.environments.rollout_rewards import RolloutScorer
 from agentlite.environments.trajectories import (
     TRAJECTORIES,
     Trajectory,
-    read_trajectories,
 )
 from agentlite.scoring.metrics.confidence import summary
 from agentlite.scoring.metrics.dialogs import Dialog
@@ -31,7 +29,7 @@ from agentlite.stages.agent import Agent, act, find_acting, prepare, rollout_set
 from agentlite.stages.eval.subjects import slug
 from agentlite.stages.frame import Work
 from agentlite.workspace import stage_folder
-from agentlite.workspace.stage_folder import Plan, RunTarget, StoredStage
+from agentlite.workspace.stage_folder import Plan, RunTarget
 
 SAMPLES = "samples.jsonl"
 LONGEST_NAME = 100  # characters of a folder's
@@ -40,8 +38,6 @@ OF_THE_SAMPLES = ("limit", "num_samples", "temperature")  # no part of the plan
 # what every rollout is measured by, beside what its world says
 MEASURED = ("tool_errors", "repeated_calls", "timeout", "extra_calls", "progress")
 OF_CALLS = ("tool_errors", "repeated_calls")  # shares, of a rollout with a call
-# with the files of the environment they say in which worlds a model acts
-OF_A_WORLD = ("env", "split", "extra_tools", "max_turns")
 # options of evaluations on recorded dialogs
 OF_RECORDS = ("predictions", "retrieve", "protocol", "general", "judge", "sheet", "kagent")
 
@@ -113,23 +109,6 @@ class LiveEvaluation:
         outputs = [TRAJECTORIES, "metrics.json", *([SAMPLES] if sampled else [])]
         return outputs, {"tasks": len(done), **means}
 
-    def scores_of(self, stored: StoredStage) -> Scores:
-        """Of a model that was evaluated before; {} if it acted in other worlds."""
-        first, plan = next(iter(self.models.values())).plan, stored.plan
-        if plan is None or any(
-            mine.get(name) != other.get(name)
-            for mine, other, names in (
-                (first.inputs, plan.inputs, ("env", "tasks")),
-                (first.settings, plan.settings, OF_A_WORLD),
-            )
-            for name in names
-        ):
-            return {}
-        return {
-            Step(rollout.task, rollout.sample): score_rollout(rollout, self.scorer)[0].metrics
-            for rollout in read_trajectories(stored.folder / TRAJECTORIES)
-        }
-
     def conclude(self) -> None:
         """Nothing is left to say."""
 
@@ -155,7 +134,6 @@ def live_metrics(
         if (name := next((name for name in DONE if name in one.scores), None)) is not None:
             right.setdefault(Step(one.task, 0), []).append(one.scores[name] >= 1)
     problems = Counter(turn.problem for one in done for turn in one.turns if turn.problem)
-    by_turn = [turn for one in done for turn in _turn_scores(one)]
     ended = {name: [float(one.ended == name) for one in done] for name in ENDINGS}
     return Metrics(
         prompts=len(done),
@@ -165,7 +143,7 @@ def live_metrics(
         endings={
             f"ended_by_{name}": summary(values, settings.seed) for name, values in ended.items()
         },
-        by=by_slice([*scored, *by_turn], [], settings.seed),
+        by=by_slice(scored, [], settings.seed),
         problems=dict(sorted(problems.items())),
         passes=passes(right, settings.seed) if right else UNSET,
         passes_are={"temperature": settings.temperature} if right else UNSET,
@@ -183,18 +161,3 @@ def score_rollout(one: Trajectory, scorer: RolloutScorer) -> tuple[Dialog, str]:
         name: components[name] for name in names if name in components and name not in missing
     }
     return Dialog(one.task, figures, {"ended": one.ended}), error
-
-
-def _turn_scores(rollout: Trajectory) -> Iterator[Dialog]:
-    """Of each turn of the user's: what the world says of it, its calls, and the share of them that
-    failed. A turn that a rollout did not reach has what the world says, and no calls.
-    """
-    turns = zip_longest(rollout.by_turn, rollout.user_turns, fillvalue=())
-    for number, (scores, followed) in enumerate(turns, 1):
-        figures = dict(scores)
-        failed = [failed for turn in followed for _, failed in turn.results]
-        if failed:
-            figures["tool_errors"] = sum(failed) / len(failed)
-        if followed:
-            figures["calls_made"] = float(len(failed))
-        yield Dialog(rollout.task, figures, {"user_turn": str(number)})

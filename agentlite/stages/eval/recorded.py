@@ -29,7 +29,6 @@ from agentlite.scoring.predictions import (
     answered,
     external_prediction,
     read_predictions,
-    read_scores,
     to_prediction_row,
 )
 from agentlite.stages.eval.ask import ANSWERS, ask
@@ -53,7 +52,7 @@ from agentlite.stages.eval.subjects import (
 )
 from agentlite.stages.frame import Figures, Files, Work
 from agentlite.workspace.model_source import load_template
-from agentlite.workspace.stage_folder import RunTarget, StageFolder, StoredStage
+from agentlite.workspace.stage_folder import RunTarget, StageFolder
 
 COGNITION = "self_cognition.jsonl"
 
@@ -194,11 +193,6 @@ class RecordedEvaluation:
         if not about_itself and (folder / COGNITION).exists():  # of an earlier run, as its figures
             outputs.append(COGNITION)
         return outputs, {"steps": key, "prompt_set": prompt_set, **means}
-
-    def scores_of(self, stored: StoredStage) -> Scores:
-        """Of a model that was evaluated before; {} if it was asked something else."""
-        is_alike = stored.plan and stored.plan.inputs.get("data") == self.data.digest
-        return read_scores(stored.folder) if is_alike else {}
 
     def conclude(self) -> None:
         """Says and writes what can only be told when all models are evaluated."""

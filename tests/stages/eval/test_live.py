@@ -96,15 +96,13 @@ def broken(attempt):
 """
     (models / "own.py").write_text(text, encoding="utf-8")
     own = (f"{models / 'own.py'}:quiet",)
-    evaluate(models, TALKER)
-    result = evaluate(models, GOOD, rewards=own, gate="quiet>=0.3")
+    result = evaluate(models, TALKER, GOOD, rewards=own, gate="quiet>=0.3")
     assert not result.failed
     assert result.figures[GOOD]["metrics"]["quiet"]["mean"] == pytest.approx(1 / 3)
-    # the other model's rollouts, done before, are scored by it as well
     rows = json.loads((models / BASE / "compare.json").read_bytes())["differences"]
     assert "quiet" in {row["metric"] for row in rows}
     assert evaluate(models, GOOD, rewards=own, gate="quiet>=0.5").failed
-    assert evaluate(models, GOOD, rewards=own).status == "up to date"
+    assert evaluate(models, TALKER, GOOD, rewards=own).status == "up to date"
     with pytest.raises(UserError) as found:
         evaluate(models, GOOD, rewards=(f"{models / 'own.py'}:broken",))
     assert found.value.exit_code == 4 and "no wish" in found.value.problem
@@ -133,7 +131,8 @@ def test_bfcls_verdict_is_a_figure_and_holds_for_the_gate(models):
     assert figures["metrics"]["bfcl"]["mean"] == 0
     assert len(result.failed) == 1 and "bfcl" in result.failed[0]
     # a talker calls nothing: the first turn is wrong, and so are all behind it
-    assert figures["by"]["user_turn"]["1"]["metrics"]["turn_right"]["mean"] == 0
+    [row] = read_rows(models / "run/eval/bfcl-multi_turn_base" / TALKER / "trajectories.jsonl")
+    assert {turn["turn_right"] for turn in row["by_turn"]} == {0}
 
 
 @pytest.mark.parametrize(
