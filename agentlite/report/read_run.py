@@ -13,7 +13,7 @@ from agentlite.config.resolve import plain_defaults
 from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.core.row_files import Row, read_rows
 from agentlite.workspace import stage_folder
-from agentlite.workspace.stage_folder import Plan, StoredStage, holder
+from agentlite.workspace.stage_folder import Plan, StoredStage
 
 Json = dict[str, Any]
 
@@ -163,12 +163,6 @@ def read_json(path: Path) -> Json:
 
 def _why_unread(stage: StoredStage, names: Iterable[str] | None = None) -> str:
     """A sentence, or "" for a finished stage whose files `names` are as it left them."""
+    why = stage.problem(names) or ("" if stage.done else "not finished")
     name = stage.folder.name
-    command = f"`agentlite {stage.plan.command}`" if stage.plan else "its command"
-    if problem := stage.problem(names):
-        return f"{problem}, so not read: {name}. Run {command} again with --force."
-    if stage.done:
-        return ""
-    if who := holder(stage.folder):
-        return f"Running, so not read: {name} ({who})."
-    return f"Not finished, so not read: {name}. Run {command} again to finish it."
+    return f"Not read: {name} ({why}). `agentlite runs` says how far each stage is." if why else ""

@@ -37,4 +37,4 @@ def test_an_evaluation_of_which_nothing_was_read_is_named_with_its_reason_alone(
     (folder / "done.json").unlink()
     text = page(read_run(tmp_path))
     assert NO_EVALUATION in text and "<section" not in text
-    assert "Not finished, so not read: m." in text
+    assert "Not read: m (not finished)." in text
