@@ -29,21 +29,15 @@ def read_predictions_file(
     that are asked.
     """
     answers: dict[Step, ExternalAnswer] = {}
-    locations: dict[Step, str] = {}
     not_asked = 0
     for raw in read_raw(str(path), BytesIO()):
         if raw.error:
             raise UserError(f"{raw.error.reason}.", SHAPE, location=raw.location)
         location, row = raw.location, raw.value
-        name = next((row[key] for key in ID if isinstance(row.get(key), str)), None)
-        if name is None:
-            raise UserError("names no record.", SHAPE, location=location)
+        name = next((row[key] for key in ID if isinstance(row.get(key), str)), "")
         if name not in records:
-            raise UserError(
-                f"is about record {name}, which the data does not have.",
-                "Was it made on other data, or another --split? The ids are in the rows of prep.",
-                location=location,
-            )
+            problem = f"names no record of the data ('{name}'): other data, or another --split?"
+            raise UserError(problem, SHAPE, location=location)
         turns = records[name].prompted_turns
         if not turns:
             not_asked += 1
@@ -56,14 +50,9 @@ def read_predictions_file(
                 location=location,
             )
         step = Step(name, int(turn))
-        if step in locations:
-            raise UserError(
-                f"record {name}, turn {turn} appears twice, first in line "
-                f"{locations[step].rpartition(':')[2]}.",
-                "Keep one of the two.",
-                location=location,
-            )
-        locations[step] = location
+        if step in answers:
+            problem = f"record {name}, turn {turn} appears twice."
+            raise UserError(problem, "Keep one of the two.", location=location)
         answers[step] = _external_answer(row, location)
     if not_asked:
         console.notice(
