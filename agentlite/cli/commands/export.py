@@ -29,7 +29,6 @@ ONLY_FOR = {
     "merge_base": ("merged", "gguf", "ollama"),
     "outtype": ("gguf", "ollama"),
     "quantize": ("gguf", "ollama"),
-    "tools": ("ollama",),
 }
 
 
@@ -49,8 +48,6 @@ class ExportOptions(RunOptions, frozen=True, kw_only=True):
     """number format of the weights in GGUF"""
     quantize: Annotated[str, Metavar("TYPE"), GGUF_OPTIONS, COMMON] = ""
     """quantization by llama.cpp's llama-quantize, such as Q4_K_M"""
-    tools: Annotated[File, GGUF_OPTIONS] = ""
-    """JSON list of tools, for the SYSTEM of the Modelfile"""
     merge_base: Annotated[Literal["trained", "plain"], FORMS] = "trained"
     """an adapter trained on 4-bit weights is merged into those, or into the base's plain ones"""
     check: Annotated[Count, FORMS] = 40

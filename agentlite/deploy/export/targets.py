@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 from agentlite.core import console
 from agentlite.core.errors import MODEL, UserError, need
-from agentlite.core.records import Message, Record, Tool
-from agentlite.deploy.chat_session import read_toolbox
 from agentlite.deploy.export.exported_model import CONTEXT, ExportedModel, refuse_quantized
 from agentlite.deploy.export.proof import (
     Proof,
@@ -23,7 +21,6 @@ from agentlite.deploy.export.proof import (
 )
 from agentlite.engine.load import weight_files
 from agentlite.engine.merge import TransformersWriter, merge
-from agentlite.rendering import Protocol, first_messages
 from agentlite.workspace import hub
 from agentlite.workspace.model_source import copy_tokenizer, load_template
 
@@ -46,7 +43,6 @@ class ExportRequest(NamedTuple):
     llama_cpp: str = ""
     outtype: str = "f16"
     quantize: str = ""
-    tools: str = ""
     force: bool = False
     check: int = 0
     merge_base: str = "trained"
@@ -156,12 +152,7 @@ def _gguf(request: ExportRequest, subject: ExportedModel) -> Write:
 
 
 def _ollama(request: ExportRequest, subject: ExportedModel) -> Write:
-    """SYSTEM lists the tools of --tools."""
     subject = subject._replace(mention=mention(subject.written.chat_template))
-    system = ""
-    if request.tools:
-        protocol = next(iter(subject.mixture.protocols.values()))
-        system = system_text(read_toolbox(request.tools), protocol)
     if not subject.takes_tools:
         console.notice("export: Ollama does not read this model's calls: they come as text")
     write_gguf = _gguf(request, subject)
@@ -169,7 +160,7 @@ def _ollama(request: ExportRequest, subject: ExportedModel) -> Write:
     def write(folder: Path) -> Exported:
         made = write_gguf(folder)
         refuse_own_code(made.facts["architecture"])
-        text = modelfile(GGUF, subject.stops, system, subject.max_length or CONTEXT)
+        text = modelfile(GGUF, subject.stops, subject.max_length or CONTEXT)
         (folder / MODELFILE).write_text(text, encoding="utf-8")
         return made
 
@@ -299,7 +290,6 @@ def read_facts(path: Path) -> GgufFacts:
     return GgufFacts(fact("general.architecture"), fact("tokenizer.chat_template"))
 
 
-FENCE = '"""'
 REQUIRES = "0.30.0"  # the first Ollama that takes a file's own chat template
 # architectures of GGUF whose dialogs Ollama 0.33 writes and reads by code of its own
 OWN_CODE = ("gemma4", "laguna", "nemotron_h", "nemotron_h_moe", "nemotron_h_omni")
@@ -325,29 +315,7 @@ def refuse_own_code(architecture: str) -> None:
         )
 
 
-def system_text(tools: Sequence[Tool], protocol: Protocol) -> str:
-    """The system turn of a dialog with these tools. Raises UserError 5 if there is none."""
-    record = Record(messages=(Message("user", "x"), Message("assistant", "x")), tools=tuple(tools))
-    first = {} if protocol.native else first_messages(record, 1, protocol)[0]
-    if first.get("role") != "system":
-        raise UserError(
-            f"protocol {protocol.name} does not list its tools in a system turn.",
-            "Leave --tools out, and let the client send the tools or write the prompts.",
-            location="--tools",
-            exit_code=MODEL,
-        )
-    return first["content"]
-
-
-def modelfile(weights: str, stops: Sequence[str], system: str, context: int) -> str:
-    """Raises UserError 5 for a text that a Modelfile cannot hold."""
-    if FENCE in system:  # Ollama ends a text there
-        raise UserError(
-            f"a Modelfile cannot hold {FENCE}.",
-            "Take it out of the descriptions of the tools.",
-            location="--tools",
-            exit_code=MODEL,
-        )
+def modelfile(weights: str, stops: Sequence[str], context: int) -> str:
     lines = [
         f"FROM ./{weights}",
         f"REQUIRES {REQUIRES}",
@@ -356,6 +324,5 @@ def modelfile(weights: str, stops: Sequence[str], system: str, context: int) -> 
         "PARAMETER temperature 0",
         # 1.1 in Ollama 0.30: a name that stands in the prompt would be less likely in the call
         "PARAMETER repeat_penalty 1",
-        *([f"SYSTEM {FENCE}{system}{FENCE}"] if system else []),
     ]
     return "\n".join(lines) + "\n"

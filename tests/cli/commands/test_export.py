@@ -10,7 +10,7 @@ from agentlite.cli.main import group
 from agentlite.core.errors import UserError
 from agentlite.deploy.export.targets import KINDS
 
-VALUES = {"merge_base": "plain", "outtype": "bf16", "quantize": "Q4_K_M", "tools": "nowhere.json"}
+VALUES = {"merge_base": "plain", "outtype": "bf16", "quantize": "Q4_K_M"}
 
 
 def refusal(*words: str) -> UserError:
@@ -20,11 +20,10 @@ def refusal(*words: str) -> UserError:
     return error.value
 
 
-def test_a_file_of_gguf_is_made_with_or_without_ollama_and_only_ollama_is_given_tools() -> None:
+def test_a_file_of_gguf_is_made_with_or_without_ollama() -> None:
     taken = {kind: {key for key, kinds in ONLY_FOR.items() if kind in kinds} for kind in KINDS}
     merged, of_gguf = {"merge_base"}, {"merge_base", "outtype", "quantize"}
-    ollama = {*of_gguf, "tools"}
-    assert taken == {"merged": merged, "adapter": set(), "gguf": of_gguf, "ollama": ollama}
+    assert taken == {"merged": merged, "adapter": set(), "gguf": of_gguf, "ollama": of_gguf}
 
 
 @pytest.mark.parametrize("key", VALUES)
