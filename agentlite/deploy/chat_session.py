@@ -23,6 +23,7 @@ from agentlite.deploy.chat_model import ChatModel
 from agentlite.engine.decoding import Decoding
 
 Observe = Callable[[Call], str]
+CALL_SECONDS = 10.0  # that one call may take
 MOST_STEPS = 8  # of one turn of the person's: a model may call for ever
 
 
@@ -128,9 +129,9 @@ def read_toolbox(path: str) -> tuple[Tool, ...]:
 
 
 @contextmanager
-def executed(path: str, tools: Sequence[Tool], seconds: float, memory: float) -> Iterator[Observe]:
+def executed(path: str, tools: Sequence[Tool]) -> Iterator[Observe]:
     """Results of the user's functions, which have the names of the tools; run in a child process
-    with limits of time (s) and memory (GiB).
+    with limits of time and memory.
 
     An error in one is its result. Raises UserError 2 where the file has no such function.
     """
@@ -140,7 +141,7 @@ def executed(path: str, tools: Sequence[Tool], seconds: float, memory: float) ->
             "Name a file of functions with the names of the tools.",
             location=path,
         )
-    code = UserCode([Named(path, tool.name) for tool in tools], _call, seconds, memory)
+    code = UserCode([Named(path, tool.name) for tool in tools], _call, CALL_SECONDS)
     known = {tool.name for tool in tools}
 
     def observe(call: Call) -> str:

@@ -64,7 +64,7 @@ def test_a_call_goes_out_and_its_result_comes_back(client):
 
 @pytest.mark.skipif(not LLAMA_SERVER, reason="needs --all, and LLAMA_CPP with a llama-server")
 def test_llama_cpp_makes_the_same_call(caller, client, tmp_path):
-    words = ["export", "sft", "--run", caller, "--no-check", "--gguf", tmp_path / "m.gguf"]
+    words = ["export", "sft", "--run", caller, "--check", "0", "--gguf", tmp_path / "m.gguf"]
     group.main([*map(str, words)], standalone_mode=False)
     with running(LLAMA_SERVER, tmp_path / "m.gguf", 512) as address:
         theirs = client.with_options(base_url=f"{address}/v1").chat.completions

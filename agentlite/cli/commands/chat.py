@@ -18,7 +18,6 @@ from agentlite.config.fields import (
     Flag,
     Metavar,
     NonNegative,
-    Positive,
     Section,
     Seed,
 )
@@ -36,10 +35,6 @@ class ChatOptions(DecodingOptions, frozen=True, kw_only=True):
     """tools that the model may call: a JSON list of OpenAI tools"""
     execute: Annotated[str, Flag(name="--exec"), Metavar("FILE.py"), TOOLS, COMMON] = ""
     """Python functions with the names of the tools; calls run them"""
-    seconds: Annotated[Positive, TOOLS] = 10.0
-    """seconds that one call of --exec may take"""
-    memory: Annotated[Positive, TOOLS] = 16.0
-    """GiB of memory that each process of --exec may take (Linux)"""
     temperature: Annotated[NonNegative, SAMPLING, COMMON] = 0.0
     """sampling temperature; 0 always takes the likeliest token"""
     seed: Annotated[Seed, SAMPLING] = 0
@@ -62,7 +57,7 @@ def chat(options: ChatOptions) -> None:
     model = options.chat_model()
     functions: Any = nullcontext()
     if options.execute:
-        functions = executed(options.execute, offered, options.seconds, options.memory)
+        functions = executed(options.execute, offered)
     with functions as run:
         model.load()
         stream = sys.stderr if options.as_json else sys.stdout
@@ -123,11 +118,7 @@ def _save(talk: "ChatSession", path: str) -> None:
 
     with Appender(Path(path)) as file:
         file.append(talk.row)
-    answers = [message for message in talk.messages if message["role"] == "assistant"]
-    reads = f"`agentlite prep {shlex.quote(path)}` reads it"
-    if answers and all(message.get("loss") is False for message in answers):
-        reads = "prep learns nothing of it: every turn of the model failed or invents a result"
-    _note(f"saved: {path}; {reads}")
+    _note(f"saved: {path}; `agentlite prep {shlex.quote(path)}` reads it")
 
 
 COMMAND = Command("chat", ChatOptions, chat)

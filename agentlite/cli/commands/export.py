@@ -10,13 +10,13 @@ from agentlite.cli.options import WORKSPACE, Command, RunOptions
 from agentlite.config.fields import (
     ARGUMENT,
     COMMON,
-    Count,
     File,
     Flag,
     Folder,
     Metavar,
     Model,
     Section,
+    Whole,
     fields_of,
 )
 from agentlite.core.console import notice
@@ -50,11 +50,9 @@ class ExportOptions(RunOptions, frozen=True, kw_only=True):
     """quantization by llama.cpp's llama-quantize, such as Q4_K_M"""
     merge_base: Annotated[Literal["trained", "plain"], FORMS] = "trained"
     """an adapter trained on 4-bit weights is merged into those, or into the base's plain ones"""
-    check: Annotated[Count, FORMS] = 40
+    check: Annotated[Whole, FORMS, COMMON] = 40
     """test records that are asked of the model and of what was written; the exit code is 9 if that
-    is worse beyond noise"""
-    no_check: Annotated[bool, FORMS, COMMON] = False
-    """leave this comparison of answers out"""
+    is worse beyond noise; 0 asks none"""
     force: Annotated[bool, WORKSPACE, COMMON] = False
     """replace an earlier export"""
 
@@ -82,7 +80,7 @@ def _run(options: ExportOptions) -> None:
         kind=named[0],
         target=Path(targets[named[0]]),
         run=Path(options.run),
-        check=0 if options.no_check else options.check,
+        check=options.check,
         **{key: getattr(options, key) for key in (*SAME, *ONLY_FOR)},
     )
     summary = export(request, measure)
@@ -93,7 +91,7 @@ def _run(options: ExportOptions) -> None:
     for form, cause in summary["measured"].get("causes", {}).items():
         raise UserError(
             f"{form} answers worse than the model that was evaluated: {cause}.",
-            "It is written all the same. --no-check leaves the comparison out.",
+            "It is written all the same. --check 0 leaves the comparison out.",
             location=summary["target"],
             exit_code=GATE,
         )
