@@ -15,14 +15,14 @@ def test_a_wide_table_is_turned_and_a_cell_stays_a_cell():
 def test_a_count_is_a_number_also_where_it_lies_between_0_and_1():
     figure = {"mean": 0.5, "low": 0.25, "high": 0.75, "count": 8, "interval": "bootstrap"}
     always = {"mean": 1.0, "low": 0.7, "high": 1.0, "count": 8, "interval": "wilson"}
-    metrics = {"calls_made": figure, "tool_errors": figure}
+    metrics = {"extra_calls": figure, "tool_errors": figure}
     head, row = tables.models({"m": {"metrics": metrics}}).cells
     cells = dict(zip(head, row, strict=True))
     assert cells["tool_errors"] == "50.0 % [25.0, 75.0] n=8"
-    assert cells["calls_made"] == "0.5 [0.25, 0.75] n=8"
-    head, row = tables.models({"m": {"metrics": {"calls_made": always}}}).cells
-    assert dict(zip(head, row, strict=True))["calls_made"] == "1 n=8"
-    row = {"metric": "calls_made", "mean": 0.5, "low": -0.25, "high": 1.25}
+    assert cells["extra_calls"] == "0.5 [0.25, 0.75] n=8"
+    head, row = tables.models({"m": {"metrics": {"extra_calls": always}}}).cells
+    assert dict(zip(head, row, strict=True))["extra_calls"] == "1 n=8"
+    row = {"metric": "extra_calls", "mean": 0.5, "low": -0.25, "high": 1.25}
     assert (tables.gain(row), tables.reach(row)) == ("+0.50", "[-0.25, +1.25]")
     assert tables.gain({**row, "metric": "tool_errors"}) == "+50.0 points"
 

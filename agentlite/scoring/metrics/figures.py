@@ -34,8 +34,6 @@ LIVE = {
     "gold_calls": "Of the right calls of a task, the share that was made.",
     "progress": "The share of the user's turns before the first that went wrong.",
     "state": "The world ends as it does by the right calls.",
-    "turn_right": ("This turn of the user's and all before it went right, by the world's verdict."),
-    "calls_made": "The number of calls that followed on a turn of the user's.",
     "tool_errors": "Of the calls of a rollout, the share that failed.",
     "timeout": "Calls that ran out of time; one more if the last text was cut off.",
     "extra_calls": "Calls beyond the fewest with which the task can be done.",
@@ -43,7 +41,7 @@ LIVE = {
 # the score that says whether a task is done: the first that an environment has
 DONE = (BFCL, "env", "gold_calls")
 # figures that are not shares, also where they lie between 0 and 1
-COUNTS = ("calls_made", "timeout", "extra_calls")
+COUNTS = ("timeout", "extra_calls")
 # what can end a rollout; the figure of how often it did is ended_by_...
 ENDINGS = {
     "user": "The user had nothing more to say.",
