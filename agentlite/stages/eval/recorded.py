@@ -188,11 +188,10 @@ class RecordedEvaluation:
             for name, figure in {**metrics.metrics, **metrics.dialogs}.items()
             if figure
         }
-        prompt_set = {"limit": self.settings.limit, "seed": seed, "predictions": subject.file}
         outputs = [*([ANSWERS] if subject.source else []), *rows, "metrics.json"]
         if not about_itself and (folder / COGNITION).exists():  # of an earlier run, as its figures
             outputs.append(COGNITION)
-        return outputs, {"steps": key, "prompt_set": prompt_set, **means}
+        return outputs, {"steps": key, **means}
 
     def conclude(self) -> None:
         """Says and writes what can only be told when all models are evaluated."""

@@ -64,7 +64,6 @@ class EvalSubject(NamedTuple):
     plan: Plan
     target: RunTarget
     source: Source | None = None
-    file: str = ""
     answers: Mapping[Step, ExternalAnswer] = {}
 
     @property
@@ -145,7 +144,7 @@ def find_subjects(settings: EvalSettings, data: EvalData, target: RunTarget) -> 
         inputs = {"data": data.digest, "predictions": file_digest(path)}
         plan = plan_of("eval", settings, inputs, OF_THE_ANSWER, protocol=data.protocol)
         place = target._replace(inside=f"{inside}/{slug(path.stem)}")
-        subjects.append(EvalSubject(path.stem, plan, place, file=file, answers=answers))
+        subjects.append(EvalSubject(path.stem, plan, place, answers=answers))
     names = settings.model or (() if settings.predictions else (TRAINED,))
     if not settings.endpoint and not (run / "base").exists():  # the model that prep was run for
         names = tuple(
