@@ -311,14 +311,15 @@ def model_of_prep(data: str, run: Path) -> Source:
     """The model that prep was run for, whose template the records of servers are written in. Raises
     UserError 2, 5 or 8.
     """
-    name = stage_folder.stored_settings(data, run).get("model")
+    prep = stage_folder.read(stage_folder.find_stage(data, run))
+    name = prep.settings.get("model")
     if not name:
         raise UserError(
             "needs a finished prep.",
             "Run prep on those rows, and name it: --data.",
             location=data,
         )
-    return find_model(str(name), run, stage_folder.read(stage_folder.find_stage(data, run)).plan)
+    return find_model(str(name), run, prep.plan)
 
 
 # --- the embedded model: its GGUF file -> the files of its tokenizer in the cache, once
