@@ -101,10 +101,6 @@ def _contents(run: WorkspaceRun) -> Json:
         for evaluation in run.evaluations
         for name, model in evaluation.models.items()
     ]
-    ran_under: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for name, stage in stages:
-        if versions := stage.plan.versions:
-            ran_under.setdefault(tuple(versions.items()), []).append(name)
     sections = {
         "Sampled": rollouts,
         "Ablation": ablation.ablations(run),
@@ -116,15 +112,14 @@ def _contents(run: WorkspaceRun) -> Json:
     links = [
         (f"{title.lower()}-{number}", f"{title}{evaluation['on']}")
         for number, evaluation in enumerate(evaluations, 1)
-        for title in ("Models", "Differences", "Slices", "Tools", "Predictions", "Rollouts")
-        if evaluation["models" if title == "Slices" else title.lower()]
+        for title in ("Models", "Differences", "Predictions", "Rollouts")
+        if evaluation[title.lower()]
     ]
     links += [(title.lower(), title) for title, content in sections.items() if content]
     return {
         "run": run,
         "evaluations": evaluations,
         "sections": sections,
-        "versions": ran_under,
         "links": links,
     }
 
