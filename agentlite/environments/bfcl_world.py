@@ -136,11 +136,8 @@ class BfclWorld:
         return result
 
     def next_user(self, answer: str) -> str | None:
-        """Ends the user's turn: it is judged. The next question, or None behind the last, also
-        where a user that a model plays goes on.
-        """
-        if self.turn < len(self.gold_turns):
-            self._judge_turn()
+        """Ends the user's turn: it is judged. The next question, or None behind the last."""
+        self._judge_turn()
         if self.turn == len(self.gold_turns):
             return None
         self.offered += self.row["held_back"].get(str(self.turn), [])

@@ -58,7 +58,6 @@ class World:
         self.named = named
         self.code = UserCode([named], world_process.answer, *limits)
         self.tools: tuple[Tool, ...] = ()
-        self.slow: set[str] = set()  # tools that hung
 
     def __enter__(self) -> "World":
         return self
@@ -91,9 +90,7 @@ class World:
         except WorldError as error:
             if not str(error).startswith(f"call {TOOK_LONGER}"):
                 raise
-            if call.name not in self.slow:
-                self.slow.add(call.name)
-                console.notice(f"{call.name}: the {error}; its world is stopped")
+            console.notice(f"{call.name}: the {error}; its world is stopped")
             return CallResult(f"Error: TimeoutError: the {error}", failed=True, hung=True)
         return CallResult(shortened(text), failed, done)
 
