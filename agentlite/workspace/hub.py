@@ -121,7 +121,7 @@ def hub_file(name: str, file: str, required: bool = True, *, of: str = "--model"
             path = hf_hub_download(model, file, revision=revision or None, repo_type=repo_type)
             return Path(path)
     except _unknown() as error:
-        raise _no_repository(name, of, error) from error
+        raise _no_repository(name, of) from error
     except errors.EntryNotFoundError as error:  # LocalEntryNotFoundError is one as well
         if not required:
             return Path()
@@ -153,7 +153,7 @@ def data_set_info(name: str, revision: str) -> Any:
         with console.waiting(f"asking the hub for the files of {name}"):
             return HfApi().dataset_info(name, revision=revision or None, files_metadata=True)
     except _unknown() as error:
-        raise _no_repository(f"{name}#{revision}".rstrip("#"), of, error) from error
+        raise _no_repository(f"{name}#{revision}".rstrip("#"), of) from error
     except (errors.HfHubHTTPError, OSError) as error:
         problem = f"the hub cannot be reached, and what it said is not in the cache: {error}"
         raise _refused(problem, "Try again, or name a file.", NETWORK, of) from error
@@ -165,14 +165,11 @@ def _unknown() -> tuple[type[Exception], ...]:
     return errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.HFValidationError
 
 
-def _no_repository(name: str, of: str, error: Exception) -> UserError:
-    from huggingface_hub.errors import GatedRepoError
-
-    if isinstance(error, GatedRepoError):
-        page = hub_id(name) if of == "--model" else f"datasets/{hub_id(name)}"
-        fix = f"Ask for access on https://huggingface.co/{page}, then `hf auth login`."
-        return _refused(f"{name} is gated.", fix, MODEL, of)
-    fix = "Check the name, and its commit, tag or branch; `hf auth login` for a private one."
+def _no_repository(name: str, of: str) -> UserError:
+    fix = (
+        "Check the name, and its commit, tag or branch; for a private or a gated one, ask for "
+        "access on its page, then `hf auth login`."
+    )
     return _refused(f"the hub has no {name}, or it is gated.", fix, MODEL, of)
 
 
