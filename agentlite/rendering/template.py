@@ -387,14 +387,32 @@ class Template:
         return int(index)
 
     @cached_property
-    def encoder(self) -> "Encoder":
-        return Encoder(self.tokenizer)
+    def _added(self) -> frozenset[int]:
+        return frozenset(self.tokenizer.get_added_tokens_decoder())
+
+    @cached_property
+    def _inside(self) -> tuple["Tokenizer", bool]:
+        return without_prefix(self.tokenizer)
+
+    def _encoded(self, text: str, before: Sequence[int]) -> Any:
+        """SentencePiece's tokenizers and some others put a prefix (`▁`, a blank) before a text,
+        which does not stand behind other text; or only before the very first one, where it does not
+        stand behind an added token either. Of `before`, only the last token counts.
+        """
+        without, only_first = self._inside
+        is_inside = bool(before) and (only_first or before[-1] not in self._added)
+        tokenizer = without if is_inside else self.tokenizer
+        return tokenizer.encode(text, add_special_tokens=False)
+
+    def offsets(self, text: str, before: Sequence[int] = ()) -> list[tuple[int, int]]:
+        """Where in the text each of its tokens begins and ends."""
+        return list(self._encoded(text, before).offsets)
 
     def encode(self, text: str, before: Sequence[int] = ()) -> list[int]:
         """Text to token ids, none added, behind the ids `before`. Raises UserError 5 for a token
         that the model has no embedding of.
         """
-        ids = self.encoder.encode(text, before)
+        ids = list(self._encoded(text, before).ids)
         if self.rows and (last := max(ids, default=0)) >= self.rows:
             raise self.refusal(
                 f"the tokenizer has {self.tokenizer.get_vocab_size()} tokens, and the model has "
@@ -492,39 +510,13 @@ PREFIXES = {
 }
 
 
-class Encoder:
-    """The ids of texts, none added, each in its place: SentencePiece's tokenizers and some others
-    put a prefix (`▁`, a blank) before a text, which does not stand behind other text.
-    """
-
-    def __init__(self, tokenizer: "Tokenizer"):
-        self.added = frozenset(tokenizer.get_added_tokens_decoder())
-        self.tokenizer = tokenizer
-        self.without_prefix, self.only_first = without_prefix(tokenizer)
-
-    def encode(self, text: str, before: Sequence[int] = ()) -> list[int]:
-        """`before`: the ids of what stands before the text, of which only the last one counts."""
-        return list(self._encoded(text, before).ids)
-
-    def offsets(self, text: str, before: Sequence[int] = ()) -> list[tuple[int, int]]:
-        """Where in the text each of its tokens begins and ends."""
-        return list(self._encoded(text, before).offsets)
-
-    def _encoded(self, text: str, before: Sequence[int]) -> Any:
-        # behind other text, or behind an added token if only the very first text has a prefix
-        is_inside = bool(before) and (self.only_first or before[-1] not in self.added)
-        tokenizer = self.without_prefix if is_inside else self.tokenizer
-        return tokenizer.encode(text, add_special_tokens=False)
-
-
 def without_prefix(tokenizer: "Tokenizer") -> tuple["Tokenizer", bool]:
     """The same tokenizer but for its prefix, and whether only the very first text has that."""
     from tokenizers import Tokenizer
 
-    parts = {
-        "normalizer": described(tokenizer.normalizer),
-        "pre_tokenizer": described(tokenizer.pre_tokenizer),
-    }
+    own = {"normalizer": tokenizer.normalizer, "pre_tokenizer": tokenizer.pre_tokenizer}
+    # as tokenizer.json describes them
+    parts = {key: json.loads(part.__getstate__()) if part else {} for key, part in own.items()}
     changed = {key: _part_without_prefix(part) or None for key, part in parts.items()}
     if changed == {key: part or None for key, part in parts.items()}:
         return tokenizer, False
@@ -542,9 +534,3 @@ def _part_without_prefix(part: Any) -> Any:
         return part
     change = PREFIXES[part["type"]]
     return None if change is None else {**part, **change}
-
-
-def described(component: Any) -> dict[str, Any]:
-    """As tokenizer.json describes it."""
-    description: dict[str, Any] = json.loads(component.__getstate__()) if component else {}
-    return description
