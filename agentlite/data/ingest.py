@@ -26,8 +26,7 @@ from agentlite.data.curation.task_labels import classified
 from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import Raw, RawLine, decoded, samples, source_name, to_record
-from agentlite.data.formats.format import rest
-from agentlite.data.formats.format_setting import format_of
+from agentlite.data.formats.format import format_of, rest
 from agentlite.data.formats.json_decode import REPAIRABLE, repair
 from agentlite.data.formats.sage import NO_CATALOGUE, is_id_alone
 from agentlite.data.rejects import Reject, reject_of

@@ -8,7 +8,7 @@ from typing import NamedTuple, get_args
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import Record, Task, digest
 from agentlite.data.curation.traits import Traits
-from agentlite.data.formats.format_setting import is_of, name_it
+from agentlite.data.formats.format import is_of, name_it
 
 TASKS: tuple[str, ...] = get_args(Task)
 REST = "the rest"  # the group of the sources that are in no group

@@ -16,7 +16,7 @@ from agentlite.data.curation.doubts import CHECKS
 from agentlite.data.curation.keep import parse_keep
 from agentlite.data.curation.mix import check_mix, full_task_weights, parse_mix
 from agentlite.data.formats import FORMATS, files_of
-from agentlite.data.formats.format_setting import check_formats
+from agentlite.data.formats.format import check_formats
 from agentlite.data.formats.json_decode import shortened
 from agentlite.data.ingest import Ingested
 from agentlite.data.rejects import places, report

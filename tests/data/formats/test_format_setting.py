@@ -1,10 +1,10 @@
-"""agentlite.data.formats.format_setting: a format for each source."""
+"""agentlite.data.formats.format: a format for each source."""
 
 import pytest
 
 from agentlite.core.errors import UserError
 from agentlite.data.formats import FORMATS
-from agentlite.data.formats.format_setting import check_formats, format_of
+from agentlite.data.formats.format import check_formats, format_of
 
 
 @pytest.mark.parametrize(
