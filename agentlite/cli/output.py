@@ -197,7 +197,7 @@ MOST_TOOLS = 5  # that are named, the most called first
 # in stats.json for whoever looks closer; of the last, the table says more
 DETAILS = {
     *("groups", "by_source", "train_rows", "turns", "longest_answer"),
-    *("rejected", "duplicates", "filtered", "split_missed", "new_tools"),
+    *("rejected", "duplicates", "filtered", "new_tools"),
 }
 # of prep, with a line of its own
 SHOWN = {
@@ -300,8 +300,6 @@ def _splits(figures: Mapping[str, Any]) -> Iterator[Line]:
     total = sum(figures.get(split, 0) for split in SPLITS)
     for split in SPLITS if total else ():
         words = f"{figures[split] / total:.0%} of the records"
-        if missed := figures.get("split_missed", {}).get(split):
-            words += f"; {missed['wanted']:,} were asked for"
         if split == "test" and (new := figures.get("new_tools")):
             words += f"; {new:,} call only tools that train never calls"
         yield Line(split, f"{figures[split]:,}", words)

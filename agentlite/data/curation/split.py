@@ -1,7 +1,7 @@
 """Records -> train, dev and test, with records that ask the same kept on one side."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from math import sqrt
 from typing import NamedTuple
 
@@ -16,15 +16,13 @@ class Split(NamedTuple):
     user. Records are named by their index.
 
     `crossing`: with a record of the same group that stays, on another side. `torn`: they call tools
-    of two sides. `missed`: the splits whose share is not what was asked for, by half of it and
-    beyond chance: how many records were `wanted`, and how many it `got`.
+    of two sides.
     """
 
     splits: dict[int, str]
     crossing: dict[int, int]
     torn: list[int]
     groups: int
-    missed: dict[str, dict[str, int]]
     notes: list[str]
 
 
@@ -70,15 +68,9 @@ def assign_splits(
     groups = _groups(whole, by)
     crossing = _crossing(groups, records, splits)
     counts = Counter(splits[index] for index in whole if index not in crossing)
-    missed = _missed(counts, shares)
     empty = [side for side in SPLITS if shares[side] > 0 and not counts[side]]
     parts = [f"no record fell on {' and '.join(empty)}"] if empty and records else []
-    parts += [
-        f"{side} has {of_side['got']} of {counts.total()} records, and {of_side['wanted']} were "
-        "asked for"
-        for side, of_side in missed.items()
-        if side not in empty
-    ]
+    parts += _missed(counts, shares)
     notes = []
     if parts:
         own = "tools" if "tools" in by else "query"
@@ -88,7 +80,7 @@ def assign_splits(
             "of their own, or another --seed)"
         )
     torn = [index for index in records if index not in whole]
-    return Split(splits, crossing, torn, len(groups), missed, notes)
+    return Split(splits, crossing, torn, len(groups), notes)
 
 
 def _side(record: Traits, shares: Mapping[str, float], seed: int, by_tools: bool) -> str:
@@ -98,17 +90,15 @@ def _side(record: Traits, shares: Mapping[str, float], seed: int, by_tools: bool
     return sides.pop() if len(sides) == 1 else ""
 
 
-def _missed(counts: Counter[str], shares: Mapping[str, float]) -> dict[str, dict[str, int]]:
+def _missed(counts: Counter[str], shares: Mapping[str, float]) -> Iterator[str]:
     """The splits that are smaller or larger by more than half of what was asked for, and by more
     than chance makes them: two standard deviations of a binomial count.
     """
-    total, missed = counts.total(), {}
+    total = counts.total()
     for side in SPLITS:
-        share, got = shares[side], counts[side]
-        slack = max(share * total / 2, 2 * sqrt(share * (1 - share) * total))
-        if share > 0 and abs(got - share * total) > slack:
-            missed[side] = {"wanted": round(share * total), "got": got}
-    return missed
+        share, wanted, got = shares[side], shares[side] * total, counts[side]
+        if got and share and abs(got - wanted) > max(wanted / 2, 2 * sqrt(wanted * (1 - share))):
+            yield f"{side} has {got} of {total} records, and {wanted:.0f} were asked for"
 
 
 def split_of(key: str, fractions: Mapping[str, float], seed: int) -> str:

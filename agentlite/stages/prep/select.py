@@ -170,8 +170,6 @@ def _split(selection: Selection) -> None:
     selection.drop("F333", dict.fromkeys(split.torn, ""))
     selection.notes += split.notes
     selection.figures["groups"] = split.groups
-    if split.missed:
-        selection.figures["split_missed"] = split.missed
 
 
 def _take_coreset(selection: Selection) -> None:
