@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from agentlite.report import tables
 from agentlite.report.read_run import Json, WorkspaceRun
-from agentlite.scoring.metrics.figures import HEADLINE
+from agentlite.scoring.metrics.figures import TITLES
 
 
 class ReportedAblation(NamedTuple):
@@ -34,7 +34,7 @@ def rows(table: Json, costs: Json, *, differs: bool = True) -> list[list[str]]:
     grid.
     """
     metrics, first = table["metrics"], table["cells"][0]["name"]
-    titles = [HEADLINE.get(metric, metric) for metric in metrics]
+    titles = [TITLES.get(metric, metric) for metric in metrics]
     head = ["cell", *(["what differs"] if differs else []), *titles]
     head += [f"{title}, points over {first}" for title in titles]
     body = []

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from agentlite.report.ablation import HEADLINE, rows
+from agentlite.report.ablation import rows
+from agentlite.scoring.metrics.figures import HEADLINE, TITLES
 
 TOOL, EXACT = HEADLINE
 
@@ -55,7 +56,7 @@ def test_a_row_has_the_figures_of_a_cell_what_it_gained_and_what_it_cost():
         "near": {"seconds": 5400, "gib": 2.25},
     }
     head, before, first, good, near, torn = rows(made, costs)
-    words = [HEADLINE[TOOL], HEADLINE[EXACT]]
+    words = [TITLES[TOOL], TITLES[EXACT]]
     over = [f"{one}, points over first" for one in words]
     assert head == ["cell", "what differs", *words, *over, "time", "GiB"]
     assert first[:2] == ["first", "the first"] and good[:2] == ["good", "good=1"]

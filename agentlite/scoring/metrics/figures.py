@@ -53,8 +53,7 @@ ENDINGS = {
     "world": "The world died. Such a rollout has no score.",
     "unanswered": "The model's server gave no answer. Such a rollout has no score.",
 }
-# the metrics of one figure in a listing, and the words for them
-HEADLINE = {"tool_selection_accuracy": "right tool", "exact_call": "exact"}
+HEADLINE = ("tool_selection_accuracy", "exact_call")  # in a listing
 # of recorded dialogs, those that the screen shows unless it is asked for all
 TITLES = {
     "tool_selection_accuracy": "right tool",

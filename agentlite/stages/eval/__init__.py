@@ -19,6 +19,7 @@ from agentlite.scoring.judge.human_ratings import read_ratings
 from agentlite.scoring.metrics import kagentbench
 from agentlite.scoring.metrics.figures import (
     HEADLINE,
+    TITLES,
     ModelDifference,
     as_printed,
     failures,
@@ -152,9 +153,7 @@ def _mistakes(settings: EvalSettings, gate: Sequence[Condition]) -> Mistakes:
 
 def key_figure(figures: Mapping[str, Any]) -> str:
     return ", ".join(
-        f"{words} {100 * figures[name]:.0f} %"
-        for name, words in HEADLINE.items()
-        if name in figures
+        f"{TITLES[name]} {100 * figures[name]:.0f} %" for name in HEADLINE if name in figures
     )
 
 

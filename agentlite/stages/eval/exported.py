@@ -108,7 +108,7 @@ def _compare(read: Mapping[str, Read], few_bits: bool) -> dict[str, Any]:
         for form, of in read.items()
     }
     first, (_, *forms) = read[EVALUATED], read
-    differences = differences_of([(EVALUATED, form) for form in forms], scores, 0, [*HEADLINE])
+    differences = differences_of([(EVALUATED, form) for form in forms], scores, 0, HEADLINE)
     rows = msgspec.to_builtins(differences)
     sentences, causes = [in_words(row) for row in rows], dict[str, str]()
     worse = {row["second"] for row in rows if row["beyond_noise"] and row["mean"] < 0}
