@@ -176,11 +176,28 @@ class RowCache:
         if hasattr(self.cache, "reorder_cache"):
             self.cache.reorder_cache(index)
             return
-        self.cache = [tuple(part[index] for part in layer) for layer in self.cache]
+        self.cache = _SelectedRows(list(self.cache), index)
         if self.rows:  # Unsloth's decoding goes on in buffers of its own, until they are taken away
             from unsloth.models._decode_graphs import release_for_training
 
             release_for_training(self.model)
+
+
+class _SelectedRows(Sequence[Any]):
+    """Some rows of a cache, for Unsloth's decoding: it copies them into its buffers layer by layer.
+    A layer is let go when the next one is read, so that no second cache is ever whole.
+    """
+
+    def __init__(self, layers: list[Any], rows: Any):
+        self.layers, self.rows = layers, rows
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __getitem__(self, number: Any) -> Any:
+        if number:
+            self.layers[number - 1] = None
+        return tuple(part[self.rows] for part in self.layers[number])
 
 
 def by_unsloth(model: Any) -> bool:

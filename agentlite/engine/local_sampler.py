@@ -89,8 +89,9 @@ def sample(
     prompts = [one.prompt for one in requests]
     start, samples, size = 0, list[Sample](), len(numbers)
     if numbers and not _shares(loaded.model):
+        fewest = min(len(one.seeds) for one in requests)
         longest = max(map(len, prompts))
-        size = max(rows, _rows_at_once(loaded, longest, decoding.max_new_tokens))
+        size = max(rows, _rows_at_once(loaded, longest, decoding.max_new_tokens, fewest))
     size = min(size, _fitted.get(loaded.model, size))
     while start < len(numbers):
         answers = [_Answer(index, n, requests[index]) for index, n in numbers[start : start + size]]
@@ -178,14 +179,14 @@ def _draw(loaded: Loaded, answers: Sequence[_Answer], decoding: Decoding, ends: 
         )
 
 
-def _rows_at_once(loaded: Loaded, prompt: int, new_tokens: int) -> int:
-    """How many rows are extended together, after prompts of `prompt` tokens."""
+def _rows_at_once(loaded: Loaded, prompt: int, new_tokens: int, samples: int) -> int:
+    """How many rows are extended together, `samples` after each prompt of `prompt` tokens."""
     import torch
 
     card = torch.cuda.mem_get_info()[1] if on_gpu() else SMALL_CARD
     try:
         shape = shape_of(loaded.model.config.to_dict(), loaded.model.name_or_path)
-        return rows_at_once(shape, card, prompt, new_tokens, loaded.fixed())
+        return rows_at_once(shape, card, prompt, new_tokens, samples, loaded.fixed())
     except UserError:  # its memory cannot be planned
         return max(1, ROW_TOKENS // (prompt + new_tokens))
 

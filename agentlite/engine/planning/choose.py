@@ -15,9 +15,6 @@ from agentlite.engine.planning.gpus import Machine, machine_of
 from agentlite.engine.planning.memory import GIB, MARGIN
 from agentlite.engine.planning.model_shape import Shape, find_shape, with_teacher
 
-# 16 bit is taken only with this share to spare, for one row: no published run needed 20 % more than
-# is planned for it. A micro-batch that is too large is halved; a precision stays.
-CAUTION = 0.2
 CHOSEN = ("load_in_4bit", "batch_size", "gradient_accumulation", "batch_tokens")
 
 
@@ -71,7 +68,7 @@ def auto_settings(
     is_set = "load_in_4bit" in fixed or settings.load_in_8bit
     candidates = options(settings.load_in_4bit if is_set else trained_in_4bit)
     most_precise = candidates[-1][1]
-    if not (is_set or trained_in_4bit or most_precise.fits(CAUTION)):
+    if not (is_set or trained_in_4bit or most_precise.fits_for_good()):
         candidates = options(True)
     # where sampling alone is too much, a smaller micro-batch would not help
     least = candidates[-1][1].memory.total

@@ -36,6 +36,9 @@ LEAST_CACHE = 512  # tokens beside the longest row: Unsloth rounds a cache down 
 LEAST_OFFLOADED = 512  # of max_length: below, Unsloth leaves checkpoints on the GPU
 # per token, with transformers' generate on an A100, for any size (Qwen2.5's speed benchmark)
 HOST_SECONDS = 0.025
+# 16 bit is taken only with this share to spare, for one row: no published run needed 20 % more than
+# is planned for it. A micro-batch that is too large is halved; a precision stays.
+CAUTION = 0.2
 CHECKPOINTS = 3  # the newest two, and the best
 
 
@@ -85,6 +88,12 @@ class Estimate(NamedTuple):
     def fits(self, margin: float = MARGIN) -> bool:
         return fits(self.memory.total, self.capacity, margin)
 
+    def fits_for_good(self) -> bool:
+        """With `CAUTION` to spare in training. What is sampled together shrinks if it must."""
+        trained = [total for name, total in self.memory.moments.items() if name != "sampling"]
+        most = max(trained or self.memory.moments.values())
+        return self.fits() and fits(most, self.capacity, CAUTION)
+
     def needed(self) -> Needed:
         def in_gib(terms: Mapping[str, float]) -> dict[str, float]:
             return {name: round(value / GIB, 2) for name, value in terms.items()}
@@ -108,7 +117,9 @@ def plan(settings: Any, shape: Shape, machine: Machine, data: RowLengths) -> Pla
     load = estimated.load
     sampled: dict[str, int] = {}
     if machine.gpu and load.sampled and not load.vllm and settings.engine == "unsloth":
-        sampled = {"together": load.sampled, "room": _room(settings, load, machine.whole)}
+        samples = settings.in_memory(True).samples
+        room = _room(settings, load, samples, machine.whole)
+        sampled = {"together": load.sampled, "room": room}
     of_data = data.longest and load.length < settings.max_length
     vllm = {"share": vllm_share(load, machine.whole), "cached_tokens": load.cached}
     return Planned(
@@ -166,7 +177,8 @@ def load_of(
         return load._replace(vllm=True, cached=cached, standby=standby)
     # as engine.local_sampler works: a prompt is in the cache once, however many answers it gets;
     # but with Unsloth on a GPU every answer has a row
-    rows = _room(settings, load, card) if gpu and settings.engine == "unsloth" else 0
+    unsloth = gpu and settings.engine == "unsloth"
+    rows = _room(settings, load, held.samples, card) if unsloth else 0
     samples = _cached(load, held.prompts, answers, new_tokens, rows)
     if not held.greedy:
         return samples
@@ -175,11 +187,11 @@ def load_of(
     return max(greedy, samples, key=lambda load: memory(load).total)
 
 
-def _room(settings: Any, load: Load, card: float) -> int:
-    """For how many answers Unsloth's decoding has room at once."""
+def _room(settings: Any, load: Load, samples: int, card: float) -> int:
+    """For how many answers Unsloth's decoding has room at once, `samples` to each prompt."""
     fixed = fixed_bytes(load) if load.rows else 0.0
     prompt = max(1, load.length - settings.max_new_tokens)
-    return rows_at_once(load.shape, card, prompt, settings.max_new_tokens, fixed)
+    return rows_at_once(load.shape, card, prompt, settings.max_new_tokens, samples, fixed)
 
 
 def _cached(load: Load, prompts: int, answers: int, new_tokens: int, rows: int = 0) -> Load:
@@ -193,9 +205,8 @@ def _cached(load: Load, prompts: int, answers: int, new_tokens: int, rows: int =
     together = min(rows, answers)
     # side by side those to a prompt are cut once at each end
     read = min(prompts, together * prompts // answers + 2, together) * prompt
-    return load._replace(
-        sampled=together, prompted=read, cached=together * cached_columns(prompt, new_tokens)
-    )
+    cached = read + together * cached_columns(prompt, new_tokens)
+    return load._replace(sampled=together, prompted=read, cached=cached)
 
 
 def _share_set(settings: Any) -> float | None:

@@ -237,26 +237,28 @@ def fits(total: float, capacity: float, margin: float = MARGIN) -> bool:
 
 
 def cached_columns(prompt: int, new_tokens: int) -> int:
-    """Columns of the cache that a row of Unsloth's decoding takes when it takes most: those that
-    are copied, of the prompt or of a row that stays when others leave, and the buffers that they
-    are copied into; or the buffers before they grow beside those after."""
+    """Columns of the cache that a row of Unsloth's decoding takes when it takes most: those of its
+    buffers; where they grow, before beside after.
+    """
 
     def buffers(columns: int) -> int:
         return -(-(columns + GROWTH + 1) // BUCKET) * BUCKET
 
     if new_tokens > GROWTH:
         return 2 * buffers(prompt + new_tokens) - GROWTH
-    return max(prompt, (prompt + new_tokens) // 2) + buffers(prompt)
+    return buffers(prompt)
 
 
 def rows_at_once(
-    shape: Shape, card: float, prompt: int, new_tokens: int, fixed: float = 0.0
+    shape: Shape, card: float, prompt: int, new_tokens: int, samples: int, fixed: float = 0.0
 ) -> int:
-    """How many rows Unsloth's decoding extends together by up to `new_tokens`, on a card of `card`
-    bytes, of which training keeps `fixed`. It goes by the card, the model and the settings alone,
-    so that a run that is carried on has the batches of one that was not stopped.
+    """How many rows Unsloth's decoding extends together by up to `new_tokens`, `samples` of each
+    prompt, on a card of `card` bytes, of which training keeps `fixed`. It goes by the card, the
+    model and the settings alone, so that a run that is carried on has the batches of one that was
+    not stopped.
     """
     room = IN_TRAINING * (card - fixed) if fixed else SAMPLING * card
-    reading = 2 * prompt * (shape.read + shape.keys_and_values)
-    extending = 2 * cached_columns(prompt, new_tokens) * shape.keys_and_values
+    reading = 2 * prompt / samples * (shape.read + shape.keys_and_values)
+    columns = prompt / samples + cached_columns(prompt, new_tokens)
+    extending = 2 * columns * shape.keys_and_values
     return max(1, int(room / max(reading, extending + DRAWN * shape.vocab)))
