@@ -91,4 +91,4 @@ class ChatModel:
         )
         answer = stream(self.loaded, dialog.ids, decoding, listener)
         parsed = self.protocol.read(answer.text, dialog.record.tools)
-        return Turn(answer.text, answer.ended, parsed, len(dialog.ids), answer.new_tokens)
+        return Turn(answer.text, answer.ended, parsed, len(dialog.ids), len(answer.ids))

@@ -8,7 +8,7 @@ neighbours round its logits, which may move a drawn token.
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -29,6 +29,7 @@ from agentlite.engine.load import Loaded, does_not_fit, free_memory, is_out_of_m
 from agentlite.engine.planning.memory import ROW_TOKENS, SMALL_CARD, rows_at_once
 from agentlite.engine.planning.model_shape import shape_of
 
+GoesOn = Callable[[Sequence[int]], bool]  # whether an answer of these ids is still wanted
 SHORTLIST = 256  # top-p sorts this many of the likeliest tokens; all where they do not reach it
 # by model, how many answers are drawn together since more did not fit
 _fitted: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
@@ -75,12 +76,16 @@ class _Answer:
 
 
 def sample(
-    loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decoding, rows: int = 0
+    loaded: Loaded,
+    requests: Sequence[SampleRequest],
+    decoding: Decoding,
+    rows: int = 0,
+    goes_on: GoesOn = lambda ids: True,
 ) -> list[Sample]:
     """As many at once as memory is planned for, and from then on half as many if it runs out: the
     samples are the same. The model is left in the mode it was in. The requests say how many
     samples, which seeds and which stops, not `decoding`. `rows`: at least so many are decoded
-    together where every sample has one.
+    together where every sample has one. `goes_on`: gets the ids of an answer after each token.
 
     Raises UserError 7 if one sample of one prompt does not fit.
     """
@@ -97,7 +102,7 @@ def sample(
         answers = [_Answer(index, n, requests[index]) for index, n in numbers[start : start + size]]
         try:
             with _in_eval_mode(loaded.model):
-                _draw(loaded, answers, decoding, ends)
+                _draw(loaded, answers, decoding, ends, goes_on)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -153,7 +158,13 @@ def _shares(model: Any) -> bool:
     return not by_unsloth(model) and set(layers) == {"full_attention"}
 
 
-def _draw(loaded: Loaded, answers: Sequence[_Answer], decoding: Decoding, ends: set[int]) -> None:
+def _draw(
+    loaded: Loaded,
+    answers: Sequence[_Answer],
+    decoding: Decoding,
+    ends: set[int],
+    goes_on: GoesOn,
+) -> None:
     """Every step of every sample of every prompt in one call."""
     active = [list(row) for _, row in groupby(answers, key=lambda answer: answer.index)]
     prompts = [row[0].request.prompt for row in active]
@@ -167,7 +178,11 @@ def _draw(loaded: Loaded, answers: Sequence[_Answer], decoding: Decoding, ends: 
     for left in reversed(range(decoding.max_new_tokens)):
         _extend([answer for row in active for answer in row], logits, decoding)
         going = [
-            [one for one in row if left and not one.is_done(loaded.tokenizer, ends)]
+            [
+                one
+                for one in row
+                if left and not one.is_done(loaded.tokenizer, ends) and goes_on(one.ids)
+            ]
             for row in active
         ]
         cache.keep([index for index, row in enumerate(going) if row])

@@ -1,17 +1,18 @@
 """An answer as it comes: what is passed on when, and where it ends, by a model with a script."""
 
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from agentlite.engine.decoding import Decoding
-from agentlite.engine.load import Loaded
-from agentlite.engine.stream import StreamedAnswer, stream
+from agentlite.engine import local_sampler
+from agentlite.engine.decoding import Decoding, until_stop
+from agentlite.engine.load import Loaded, Loading, load
+from agentlite.engine.local_sampler import Sample
+from agentlite.engine.stream import stream
+from agentlite.workspace.model_source import Source
 
 END = 9
-PROMPT = [5, 5, 5]
 PIECES = {
     1: b"It ",
     2: b"rains",
@@ -24,52 +25,43 @@ PIECES = {
 
 
 class Tokenizer:
-    pad_token_id = 0
-
     def decode(self, ids: list[int], **_: Any) -> str:
-        return b"".join(PIECES[token] for token in ids).decode("utf-8", "replace")
+        pieces = (PIECES.get(token, b"") for token in ids)
+        return b"".join(pieces).decode("utf-8", "replace")
 
 
-class Model:
-    """Says `script`, a token at a time, as `generate` of transformers does."""
-
-    device = "cpu"
-    generation_config = SimpleNamespace(eos_token_id=None)
-
-    def __init__(self, *script: int):
-        self.script, self.asked = script, dict[str, Any]()
-
-    def generate(self, *, input_ids: Any, stopping_criteria: Any, **asked: Any) -> Any:
-        self.asked = asked
-        ids = input_ids
-        for token in self.script[: asked["max_new_tokens"]]:
-            ids = torch.cat([ids, torch.tensor([[token]])], dim=1)
-            if stopping_criteria(ids, None).all() or token in asked["eos_token_id"]:
-                break
-        return ids
+TOKENIZER = Tokenizer()
 
 
 def answered(
-    *script: int, stops: tuple[str, ...] = (), limit: int = 99, hangs_up: int = 99, **decoding: Any
-) -> tuple[StreamedAnswer, list[str], Model]:
-    """`hangs_up`: after how many pieces nobody listens any more."""
+    *script: int, stops: tuple[str, ...] = (), monkeypatch: pytest.MonkeyPatch
+) -> tuple[Sample, list[str]]:
+    """What a model that says `script` is heard to say."""
     heard: list[str] = []
 
     def listener(text: str) -> bool:
         heard.append(text)
-        return len(heard) < hangs_up
+        return True
 
-    model = Model(*script)
-    asked = Decoding(limit, **{"temperature": 0.0, "turn_end": END, "stops": stops, **decoding})
-    return stream(Loaded(model, Tokenizer()), PROMPT, asked, listener), heard, model
+    def sample(loaded: Loaded, requests: Any, decoding: Decoding, goes_on: Any) -> list[Sample]:
+        ids: list[int] = []
+        for token in script:
+            ids.append(token)
+            if token == END or until_stop(TOKENIZER.decode(ids), stops) or not goes_on(ids):
+                break
+        return [local_sampler.read(TOKENIZER, ids, {END}, stops, (0, 0))]
+
+    monkeypatch.setattr("agentlite.engine.stream.sample", sample)
+    decoding = Decoding(99, turn_end=END, stops=stops)
+    return stream(Loaded(None, TOKENIZER), [5, 5, 5], decoding, listener), heard
 
 
-def test_each_piece_is_passed_on_as_it_comes_and_the_end_of_the_turn_is_no_text() -> None:
-    answer, heard, model = answered(1, 2, END, 5)
-    assert answer == StreamedAnswer("It rains", "turn", 3, (1, 2, END))
+def test_each_piece_is_passed_on_as_it_comes_and_the_end_of_the_turn_is_no_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answer, heard = answered(1, 2, END, 5, monkeypatch=monkeypatch)
+    assert (answer.text, answer.ended, answer.ids) == ("It rains", "turn", [1, 2, END])
     assert heard[:2] == ["It ", "rains"] and "".join(heard) == "It rains"
-    assert model.asked["eos_token_id"] == [END] and model.asked["max_new_tokens"] == 99
-    assert model.asked["attention_mask"].tolist() == [[1, 1, 1]]
 
 
 @pytest.mark.parametrize("at", range(1, len("\nObservation:")))
@@ -79,18 +71,22 @@ def test_wherever_a_stop_string_is_cut_into_tokens_its_beginning_waits(
     stop = "\nObservation:"
     monkeypatch.setitem(PIECES, 3, stop[:at].encode())
     monkeypatch.setitem(PIECES, 4, stop[at:].encode())
-    _, heard, _ = answered(1, 3, 4, stops=(stop,))
+    _, heard = answered(1, 3, 4, stops=(stop,), monkeypatch=monkeypatch)
     assert heard == ["It ", "", stop]
 
 
-def test_without_temperature_nothing_is_drawn_and_with_it_the_seed_decides() -> None:
-    *_, model = answered(END)
-    sampling = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
-    assert {name: model.asked[name] for name in sampling} == sampling
-    drawn = []
-    for seed in (3, 3, 4):
-        *_, model = answered(END, temperature=0.5, top_p=0.75, seed=seed)
-        sampling = {"do_sample": True, "temperature": 0.5, "top_p": 0.75, "top_k": 0}
-        assert {name: model.asked[name] for name in sampling} == sampling
-        drawn.append(torch.rand(1).item())
-    assert drawn[0] == drawn[1] != drawn[2]
+def test_an_answer_is_drawn_by_its_seed_and_ends_when_nobody_listens(tiny_model: Path) -> None:
+    loaded = load(Source("tiny", str(tiny_model), None, ""), Loading("hf", 128), trainable=False)
+    decoding = Decoding(8, temperature=1.0)
+
+    def ids(seed: int, pieces: int = 99) -> list[int]:
+        heard: list[str] = []
+
+        def listener(text: str) -> bool:
+            heard.append(text)
+            return len(heard) < pieces
+
+        return stream(loaded, [60, 61, 62], decoding._replace(seed=seed), listener).ids
+
+    assert ids(3) == ids(3) != ids(4)
+    assert ids(3, pieces=2) == ids(3)[:2]
