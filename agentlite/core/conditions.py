@@ -2,10 +2,10 @@
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
-from agentlite.core.errors import UserError
+from agentlite.core.errors import UserError, nearest
 
 COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -43,3 +43,11 @@ def parse_condition(text: str, location: str, example: str) -> Condition:
         )
     name, sign, bound, percent = match.groups()
     return Condition(name, sign, float(bound) / (100 if percent else 1))
+
+
+def refuse_unknown(conditions: Iterable[Condition], known: Collection[str], location: str) -> None:
+    """Raises UserError 2 for a condition on a score that is not there."""
+    for condition in conditions:
+        if condition.name not in known:
+            problem = f"there is no score {condition.name}."
+            raise UserError(problem, nearest(condition.name, known), location=location)

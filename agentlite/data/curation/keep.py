@@ -1,13 +1,13 @@
 """Which rollouts are learned: those whose scores meet `--keep`, and the best one of each task."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from functools import cache
 from statistics import fmean
 from typing import NamedTuple
 
 from agentlite.core.conditions import Condition, parse_condition
-from agentlite.core.errors import RowError, UserError, nearest
+from agentlite.core.errors import RowError
 from agentlite.core.records import Record
 
 BEST = "best"
@@ -46,21 +46,6 @@ def refuse_unmet(record: Record, keep: Keep) -> None:
             raise RowError("F314", f"has no score {condition.name}; its scores: {known}")
         if not condition.holds(score):
             raise RowError("F314", f"{condition.name} is {score:g}, --keep asks for {condition}")
-
-
-def refuse_unknown(keep: Keep, known: Collection[str]) -> None:
-    """Raises UserError 2 for a condition on a score that none of the rollouts has. `known`: the
-    scores that they have.
-    """
-    for condition in keep.conditions:
-        if condition.name not in known:
-            raise UserError(
-                f"no rollout has a score {condition.name}.",
-                nearest(condition.name, sorted(known))
-                if known
-                else "The rollouts have no scores: without a condition they are all kept.",
-                location="--keep",
-            )
 
 
 def surpassed(records: Iterable[tuple[int, Record]]) -> dict[int, str]:

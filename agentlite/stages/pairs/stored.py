@@ -9,8 +9,8 @@ from typing import NamedTuple
 from agentlite.config.pipeline import STAGES, TRAINERS
 from agentlite.config.settings import PairsSettings
 from agentlite.core import console
-from agentlite.core.conditions import Condition
-from agentlite.core.errors import UserError, nearest
+from agentlite.core.conditions import Condition, refuse_unknown
+from agentlite.core.errors import UserError
 from agentlite.core.records import GOLD, Candidate, CandidateKey, Score, from_row
 from agentlite.core.row_files import read_rows
 from agentlite.scoring.preference_pairs import read_candidates, read_rollouts, read_scores
@@ -187,11 +187,5 @@ def settle_conditions(
             f"Say which are good enough: {option} '{REWARD}>=0.8'.",
             location=str(folder),
         )
-    for condition in conditions:
-        if condition.name not in names:
-            raise UserError(
-                f"its candidates have no score {condition.name}.",
-                nearest(condition.name, names),
-                location=option,
-            )
+    refuse_unknown(conditions, names, option)
     return conditions or (RIGHT,)

@@ -20,11 +20,12 @@ from msgspec.structs import replace
 from agentlite.config import gpu_profiles
 from agentlite.config.settings import CPU_MODEL, GPU_MODEL, PrepSettings
 from agentlite.core import console
+from agentlite.core.conditions import refuse_unknown
 from agentlite.core.records import Record, canonical, digest
 from agentlite.core.row_files import disk_errors, write_rows
 from agentlite.data.curation.coreset import BufferState, find_buffer
 from agentlite.data.curation.duplicates import HeldOut, read_held_out
-from agentlite.data.curation.keep import parse_keep, refuse_unknown
+from agentlite.data.curation.keep import parse_keep
 from agentlite.data.formats import Raw, RawLine, raw_files, read_lines
 from agentlite.data.hub_data import licences
 from agentlite.data.ingest import IngestContext, Ingested, clean, readable, reader_options
@@ -116,8 +117,8 @@ def _selected(job: Job, target: RunTarget) -> Iterator[Selection]:
         if folder:
             write_rows(rejects, map(reject_row, ingested.rejects))
         check.refuse_rejects(settings, ingested, rejects)
-        if scores := ingested.done["scores"]:
-            refuse_unknown(keep, scores)
+        if "scores" in ingested.done:  # of a rollout
+            refuse_unknown(keep.conditions, ingested.done["scores"], "--keep")
         for note in check.notes(ingested, len(context.catalogue)):
             console.notice(f"prep: {note}")
         selection = select(Selection(ingested, context, _held_out(context), job.buffer))
