@@ -159,7 +159,13 @@ def _ollama(request: ExportRequest, subject: ExportedModel) -> Write:
 
     def write(folder: Path) -> Exported:
         made = write_gguf(folder)
-        refuse_own_code(made.facts["architecture"])
+        if (architecture := made.facts["architecture"]) in OWN_CODE:
+            raise UserError(
+                f"Ollama writes the dialogs of {architecture} models by code of its own.",
+                "Export --gguf instead, for `llama-server --jinja`.",
+                location="--ollama",
+                exit_code=MODEL,
+            )
         text = modelfile(GGUF, subject.stops, subject.max_length or CONTEXT)
         (folder / MODELFILE).write_text(text, encoding="utf-8")
         return made
@@ -302,17 +308,6 @@ MENTION = "{# tools #}"
 def mention(chat_template: str) -> str:
     """What has to stand before a chat template, so that Ollama takes it."""
     return "" if any(word in chat_template for word in TOOL_WORDS) else MENTION
-
-
-def refuse_own_code(architecture: str) -> None:
-    """Raises UserError 5: no Modelfile can have such a model prompted as in training."""
-    if architecture in OWN_CODE:
-        raise UserError(
-            f"Ollama writes the dialogs of {architecture} models by code of its own.",
-            "Export --gguf instead, for `llama-server --jinja`.",
-            location="--ollama",
-            exit_code=MODEL,
-        )
 
 
 def modelfile(weights: str, stops: Sequence[str], context: int) -> str:
