@@ -50,4 +50,4 @@ def refuse_unknown(conditions: Iterable[Condition], known: Collection[str], loca
     for condition in conditions:
         if condition.name not in known:
             problem = f"there is no score {condition.name}."
-            raise UserError(problem, nearest(condition.name, known), location=location)
+            raise UserError(problem, nearest(condition.name, known or ["none"]), location=location)
