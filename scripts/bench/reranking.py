@@ -57,7 +57,13 @@ def ranking(run: Path, runs: int) -> dict[str, Any]:
 def comparing(run: Path, runs: int) -> dict[str, Any]:
     grid = run / "grid.yaml"
     grid.write_text(
-        json.dumps({f"accuracy {n}": {"tool_accuracy": n / WEIGHTINGS} for n in range(WEIGHTINGS)})
+        json.dumps(
+            {
+                "weights": {
+                    f"accuracy {n}": {"tool_accuracy": n / WEIGHTINGS} for n in range(WEIGHTINGS)
+                }
+            }
+        )
     )
     command = [
         "-m",
