@@ -134,7 +134,8 @@ def to_record(
         record = replace(record, split=known)
     if split and "rollout" not in record.meta:  # its turns are known
         if not record.is_text:
-            record = chains.untagged(chains.split(task_prompts.split(record), SYNTAXES))
+            record = task_prompts.split(inline_calls.retagged(record))
+            record = chains.untagged(chains.split(record, SYNTAXES))
         check_trained(record)
     if len({tool.name for tool in record.tools}) < len(record.tools):  # equal tools are one
         tools = [tool for n, tool in enumerate(record.tools) if tool not in record.tools[:n]]

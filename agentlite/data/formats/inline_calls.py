@@ -34,6 +34,14 @@ from agentlite.rendering.foreign_text import OWN_NAME, RESULT_NAME
 
 # --- Hermes: <tools>, <tool_call> and <tool_response> ---
 
+# tags that others write in place of these: BUTTON, When2Call and Nemotron, OLMo
+TAGS = {"tool": "tools", **dict.fromkeys(("call", "TOOLCALL", "function_calls"), "tool_call")}
+TAGGED = re.compile(
+    rf"<({'|'.join(TAGS)})>(\s*(?:[\[{{\s]+[\"'](?:name|arguments|type)\b|\[?[\w.-]+\()"
+    r"(?:(?!<\1>).)*?)</\1>",
+    re.DOTALL,
+)
+FINAL = re.compile(r"<final>(.*)</final>", re.DOTALL)  # BUTTON's answer
 # also as AmanPriyanshu's rows and Kimi's template list them
 TOOLS = re.compile(
     r"(?:(?P<tag><tools>)|^## Tools|<\|im_system\|>tool_declare<\|im_middle\|>)\s*(?=[\[{])",
@@ -62,6 +70,8 @@ HERMES_FRAME = sentences(
         r"make:.{0,3000}?\n</tool_call>"
     ),
     r"For each function call,? return a json object.{0,3000}?\n</tool_call>",
+    r"You are an expert in using functions.{0,200}?are detailed below:",
+    r"In your response, you need first provide.{0,3000}?<final></final>\"?\.?",
     r"## Tool-Use Protocol\b.{0,3000}\Z",
 )
 
@@ -93,6 +103,18 @@ def read_hermes(row: Row) -> Record:
         if [*read_tools(row.get("tools"), json_or_literal)] == tools:
             known.append("tools")
     return Record(messages=tuple(messages), tools=tuple(tools), meta=meta_of(row, *known))
+
+
+def retagged(record: Record) -> Record:
+    """The record, with the tags of others in what it is told and says as those of Hermes."""
+    messages = list[Message]()
+    for message in record.messages:
+        text = message.content
+        if message.role in ("system", "assistant") and TAGGED.search(text):
+            text = TAGGED.sub(lambda tag: f"<{TAGS[tag[1]]}>{tag[2]}</{TAGS[tag[1]]}>", text)
+            message = replace(message, content=text)
+        messages.append(message)
+    return replace(record, messages=tuple(messages))
 
 
 def _hermes_prompt(system: str) -> PromptParts:
@@ -134,7 +156,7 @@ def _hermes_chain(
             made.append(replace(call, id=f"call_{len(calls)}"))
             calls[made[-1].id] = {}
     if not end:
-        yield Message("assistant", text, loss=loss)
+        yield Message("assistant", FINAL.sub(r"\1", text), loss=loss)
     elif (content := _joined([*texts, text[end:]])) or made:
         yield Message("assistant", content, tuple(made), loss=loss)
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from agentlite.core.errors import RowError, nearest
 from agentlite.core.plain_words import kind
 from agentlite.core.records import Call, Gold, Message, Record, Role, Task, Tool, plain
+from agentlite.data.formats.chains import written_calls
 from agentlite.data.formats.format import (
     Format,
     Row,
@@ -29,6 +30,7 @@ ROLES: dict[str, Role] = {
     "assistant": "assistant",
     "tool": "tool",
     "function": "tool",
+    "environment": "tool",  # of Dolci
     **{"System": "system", "User": "user", "Chatbot": "assistant"},  # of Cohere
 }
 # what a thinking model thought before it spoke, as servers and data sets name it; some write two
@@ -41,7 +43,7 @@ PART_TYPES = ("thinking", "reasoning")  # of a content
 LOSS = ("loss", "weight", "train")
 PARTS_LEARNED = ("train_detail",)  # with Axolotl
 BEGUN = ("partial", "prefix")  # of an answer to go on with: with Kimi; DeepSeek and Mistral
-CALLS = ("tool_calls", "function_call")
+CALLS = ("tool_calls", "function_call", "function_calls")
 SENT_TO = ("recipient", "to", "tool_name")  # keys that name the tool a message is sent to
 CHANNELS = ("analysis", "commentary", "final")  # of gpt-oss
 WORDS = frozenset(("role", "content", "tool_call_id", "name", "tool_name", *LOSS))
@@ -179,6 +181,8 @@ def _answered(message: Row, waiting: list[Call], are_in_order: bool) -> str:
 def _calls(message: Row) -> list[Row]:
     calls, single = message.get("tool_calls") or [], message.get("function_call")
     calls = [json_value(call) if isinstance(call, str) else call for call in calls]
+    if isinstance(written := message.get("function_calls"), str):  # one a line, with Dolci
+        calls = calls or [*written_calls(written.replace(")\n", "),"))]
     if not single:
         return calls
     if calls and [replace(read_call(call), id="") for call in calls] != [read_call(single)]:

@@ -42,6 +42,8 @@ SPEAKERS: dict[str, Speaker] = {
     "tool_call": "call",
     "observation": "tool",
     "tool_response": "tool",
+    # of AmanPriyanshu's rows
+    **{"reasoning": "assistant", "answer": "assistant", "tool_output": "tool"},
 }
 TURN = frozenset(("from", "role", "value", "content", *LOSS, *THOUGHTS))
 CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
@@ -142,6 +144,11 @@ class DialogBuilder:
 
     def add(self, turn: Any, number: int, is_alone: bool) -> None:
         speaker, text = speaker_of(turn, number), text_of(turn, number)
+        role = turn.get("from", turn.get("role"))
+        if role == "reasoning":
+            text = with_thought(text, "")
+        elif role in ("tool_call", "answer"):  # which may stand in tags of the same name
+            text = text.strip().removeprefix(f"<{role}>").removesuffix(f"</{role}>")
         if speaker == "call":  # its name and arguments may be keys of the turn
             self._call(text or plain(rest(turn, *TURN)), has_loss(turn))
         elif speaker == "assistant":
@@ -258,7 +265,7 @@ def read_ms_bench(row: Row) -> Record:
 
 # --- ms-swift: messages with weights, query and response, or human and assistant ---
 
-OWN_ROLES = ("tool_call", "tool_response")
+OWN_ROLES = ("tool_call", "tool_response", "reasoning", "answer", "tool_output")
 KNOWN = frozenset(("role", "content", "tool_calls", *LOSS, *THOUGHTS))
 READ = frozenset(("from", "role", "content", *THOUGHTS))  # of a turn, by Dialog
 OTHER_DIALOGS = ("conversations", "conversation", "query", "response", "history")

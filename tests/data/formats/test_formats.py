@@ -245,7 +245,7 @@ def test_what_is_thought_is_there_once_and_learned_as_its_turn_is() -> None:
     alone = to_record({"messages": [TURNS[0], answer, TURNS[0], analysis("c")]})
     assert alone.messages[-1].content == "<think>\nc\n</think>\n\n"
     apart = to_record({"messages": [TURNS[0], analysis("a", weight=0), answer]})
-    with pytest.raises(RowError, match="behind one of the assistant"):
+    with pytest.raises(RowError, match=r"E203 .*two assistant turns|E203.*two assistant turns"):
         validate(apart)
     twice = {**answer, "content": "<think>a</think>Yes.", "reasoning_content": "a"}
     once = to_record({"messages": [TURNS[0], twice]}).messages[-1].content
