@@ -12,11 +12,26 @@ from agentlite.core.records import Call, Gold, Message, Record, Tool, to_row
 from agentlite.data.formats.check_call import check_arguments, gold_problem, tool_of
 
 NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")  # an escape that is one
-# a role that may not stand behind another one, "" before the first
+TOO_EARLY = (
+    "the assistant speaks before a user",
+    "Add the question before it, or take the turn out.",
+)
+# what is wrong with a role after another one, "" before the first, and what helps
 MISPLACED = {
-    *(("user", "user"), ("tool", "user"), ("assistant", "assistant")),
-    *(("", "assistant"), ("system", "assistant")),
+    ("user", "user"): ("two user turns in a row", "Join them into one turn."),
+    ("tool", "user"): (
+        "the user speaks where the assistant should go on from a result",
+        "Add what the assistant said to the result, or take the user's turn out.",
+    ),
+    ("", "assistant"): TOO_EARLY,
+    ("system", "assistant"): TOO_EARLY,
+    ("assistant", "assistant"): (
+        "two assistant turns in a row",
+        "Join them into one turn, or add what the user said between them.",
+    ),
 }
+LATE_SYSTEM = ("a system turn that is not the first", "Join its text to the first system turn.")
+EARLY_RESULT = ("a result before its call", "Put it behind its call, which follows.")
 NO_END = "Add the answer; --unanswered cut leaves out what follows the last one."
 
 
@@ -89,12 +104,22 @@ def _check_turns(record: Record) -> None:
 def _check_order(record: Record) -> None:
     roles = ["", *(message.role for message in record.messages)]
     for number, (before, role) in enumerate(pairwise(roles), 1):
-        if (before, role) in MISPLACED or (role == "system" and number > 1):
-            place = f"behind one of the {before}" if before else "at the beginning"
-            raise RowError("E203", f"a turn of the {role} {place} (message {number})")
+        problem, hint = MISPLACED.get((before, role), ("", ""))
+        if role == "system" and number > 1:
+            problem, hint = LATE_SYSTEM
+        if role == "tool" and before == "user" and _is_called(record.messages[number - 1 :]):
+            problem, hint = EARLY_RESULT
+        if problem:
+            raise RowError("E203", f"{problem} (message {number})", hint)
     if roles[-1] != "assistant":
         reason = f"the last turn is a {roles[-1]} turn, not the assistant's"
         raise RowError("E203", reason, NO_END)
+
+
+def _is_called(messages: Sequence[Message]) -> bool:
+    """Whether the first of these messages is the result of a call that follows."""
+    result, *later = messages
+    return any(call.id == result.call_id for message in later for call in message.calls)
 
 
 def _check_results(messages: Sequence[Message], asks_on: bool) -> None:

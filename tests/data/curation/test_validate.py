@@ -168,6 +168,12 @@ MESSAGES = {
 }
 
 
+def test_a_result_before_its_call_is_not_called_a_turn_too_many() -> None:
+    with pytest.raises(RowError, match="a result before its call") as refused:
+        validate(replace(GOOD, messages=(ASK, RESULT, CALL, ANSWER)))
+    assert refused.value.code == "E203"
+
+
 @pytest.mark.parametrize("length", range(1, 6))
 def test_a_dialog_is_questions_each_with_calls_and_their_results_and_an_answer(length: int) -> None:
     """All orders of a system turn, questions, answers, calls and results."""
