@@ -68,7 +68,7 @@ def encode(row: Rendered, template: Template) -> Encoded:
         else:
             # the tokens' edges are offsets in this text; the span's are in the row's
             left_out = [(start - span.start, end - span.start) for start, end in span.left_out]
-            edges = template.offsets(text, before)
+            edges = template.encoder.offsets(text, before)
             labels += [
                 IGNORED if any(start < last and end > first for first, last in left_out) else token
                 for token, (start, end) in zip(new, edges, strict=True)

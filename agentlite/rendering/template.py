@@ -20,6 +20,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from agentlite.core.errors import MODEL, UserError
 from agentlite.core.records import Tool
 from agentlite.rendering.protocol import THINK_END, THINK_TAG, THOUGHT, thought_and_words
+from agentlite.rendering.token_cache import Encoder
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -387,32 +388,14 @@ class Template:
         return int(index)
 
     @cached_property
-    def _added(self) -> frozenset[int]:
-        return frozenset(self.tokenizer.get_added_tokens_decoder())
-
-    @cached_property
-    def _inside(self) -> tuple["Tokenizer", bool]:
-        return without_prefix(self.tokenizer)
-
-    def _encoded(self, text: str, before: Sequence[int]) -> Any:
-        """SentencePiece's tokenizers and some others put a prefix (`▁`, a blank) before a text,
-        which does not stand behind other text; or only before the very first one, where it does not
-        stand behind an added token either. Of `before`, only the last token counts.
-        """
-        without, only_first = self._inside
-        is_inside = bool(before) and (only_first or before[-1] not in self._added)
-        tokenizer = without if is_inside else self.tokenizer
-        return tokenizer.encode(text, add_special_tokens=False)
-
-    def offsets(self, text: str, before: Sequence[int] = ()) -> list[tuple[int, int]]:
-        """Where in the text each of its tokens begins and ends."""
-        return list(self._encoded(text, before).offsets)
+    def encoder(self) -> "Encoder":
+        return Encoder(self.tokenizer)
 
     def encode(self, text: str, before: Sequence[int] = ()) -> list[int]:
         """Text to token ids, none added, behind the ids `before`. Raises UserError 5 for a token
         that the model has no embedding of.
         """
-        ids = list(self._encoded(text, before).ids)
+        ids = self.encoder.encode(text, before)
         if self.rows and (last := max(ids, default=0)) >= self.rows:
             raise self.refusal(
                 f"the tokenizer has {self.tokenizer.get_vocab_size()} tokens, and the model has "
@@ -500,37 +483,3 @@ def calling(
         for number, name in enumerate(names)
     ]
     return {"role": "assistant", "content": words, "tool_calls": calls}
-
-
-# What a tokenizer puts before a text that does not begin with a blank.
-PREFIXES = {
-    "Prepend": None,
-    "Metaspace": {"prepend_scheme": "never"},
-    "ByteLevel": {"add_prefix_space": False},
-}
-
-
-def without_prefix(tokenizer: "Tokenizer") -> tuple["Tokenizer", bool]:
-    """The same tokenizer but for its prefix, and whether only the very first text has that."""
-    from tokenizers import Tokenizer
-
-    own = {"normalizer": tokenizer.normalizer, "pre_tokenizer": tokenizer.pre_tokenizer}
-    # as tokenizer.json describes them
-    parts = {key: json.loads(part.__getstate__()) if part else {} for key, part in own.items()}
-    changed = {key: _part_without_prefix(part) or None for key, part in parts.items()}
-    if changed == {key: part or None for key, part in parts.items()}:
-        return tokenizer, False
-    only_first = '"prepend_scheme": "first"' in json.dumps(parts)
-    other = json.loads(tokenizer.to_str()) | changed
-    return Tokenizer.from_str(json.dumps(other)), only_first
-
-
-def _part_without_prefix(part: Any) -> Any:
-    """A normalizer or pre-tokenizer as tokenizer.json describes it; None if nothing is left."""
-    for key in ("normalizers", "pretokenizers"):
-        if key in part:
-            return {**part, key: list(filter(None, map(_part_without_prefix, part[key])))}
-    if part.get("type") not in PREFIXES:
-        return part
-    change = PREFIXES[part["type"]]
-    return None if change is None else {**part, **change}

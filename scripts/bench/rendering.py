@@ -68,7 +68,7 @@ def write_model(folder: Path) -> None:
 
 
 def ours(folder: Path, rows: list[dict[str, Any]]) -> Callable[[], Rows]:
-    """What prep and sft call; each time with a new template."""
+    """What prep and sft call; each time with a template that remembers nothing yet."""
     from agentlite.data.formats import to_record
     from agentlite.rendering import choose, training_rows
     from agentlite.rendering.template import Template

@@ -64,7 +64,7 @@ def test_only_turns_that_are_learned_are_asked_and_a_protocol_that_cannot_hold_a
 def test_a_token_is_left_out_exactly_where_it_has_part_of_what_is_left_out(written_text, smollm2):
     before = "Rain?\n"
     whole = before + written_text
-    tokens = smollm2.offsets(written_text, smollm2.encode(before))
+    tokens = smollm2.encoder.offsets(written_text, smollm2.encode(before))
     for first in range(len(written_text)):
         for last in range(first + 1, len(written_text) + 1):
             out = (len(before) + first, len(before) + last)

@@ -1,0 +1,156 @@
+"""Text -> token ids where it stands, remembering chunks: most words of a data set repeat.
+
+A chunk ends after an ASCII letter or digit that stands before another ASCII character, and after
+ASCII punctuation before a blank. No rule below lets a match run across such a place or look beyond
+it, so that the ids of the chunks are those of the whole text. Tokenizers with other rules are left
+to themselves.
+"""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+MARKS = r"!-/:-@\[-`{-~"
+BREAK = rf"{MARKS} \t\n\r"
+CHUNK = re.compile(
+    # what the next line finds as well, faster
+    rf" ?[{MARKS}]*+[A-Za-z0-9]++(?![^{BREAK}])|[{MARKS}]++(?![^ ])"
+    rf"|.+?(?:(?<=[A-Za-z0-9])(?![^{BREAK}])|(?<=[{MARKS}])(?![^ ])|\Z)",
+    re.DOTALL,
+)
+LETTERS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+OTHERS = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+KNOWN = {
+    LETTERS + numbers + OTHERS for numbers in (r"\p{N}", r"\p{N}{1,3}")
+}  # Qwen's and Llama 3's
+LONGEST, MOST = 32, 50_000
+# What a tokenizer puts before a text that does not begin with a blank.
+PREFIXES = {
+    "Prepend": None,
+    "Metaspace": {"prepend_scheme": "never"},
+    "ByteLevel": {"add_prefix_space": False},
+}
+
+
+class TokenCache(dict[str, list[int]]):
+    """The ids of each chunk; one that is not here is asked of the tokenizer."""
+
+    def __init__(self, tokenizer: "Tokenizer"):
+        added = {
+            token.content: [number]
+            for number, token in tokenizer.get_added_tokens_decoder().items()
+        }
+        super().__init__(added)
+        self.tokenizer = tokenizer
+        longest_first = sorted(added, key=len, reverse=True)
+        self.added = re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
+
+    def __missing__(self, chunk: str) -> list[int]:
+        ids = list(self.tokenizer.encode(chunk, add_special_tokens=False).ids)
+        if len(chunk) <= LONGEST and len(self) < MOST:
+            self[chunk] = ids
+        return ids
+
+    def encode(self, text: str) -> list[int]:
+        between = self.added.split(text)  # every second one is an added token
+        chunks = (
+            CHUNK.findall(part) if index % 2 == 0 else (part,) for index, part in enumerate(between)
+        )
+        return list(chain.from_iterable(map(self.__getitem__, chain.from_iterable(chunks))))
+
+
+class Encoder:
+    """The ids of texts, none added, each in its place: SentencePiece's tokenizers and some others
+    put a prefix (`▁`, a blank) before a text, which does not stand behind other text.
+    """
+
+    def __init__(self, tokenizer: "Tokenizer"):
+        self.added = frozenset(tokenizer.get_added_tokens_decoder())
+        self.tokenizer = tokenizer
+        self.without_prefix, self.only_first = without_prefix(tokenizer)
+        self.at_start = self.inside = encoder(tokenizer)
+        if self.without_prefix is not tokenizer:
+            self.inside = encoder(self.without_prefix)
+
+    def encode(self, text: str, before: Sequence[int] = ()) -> list[int]:
+        """`before`: the ids of what stands before the text, of which only the last one counts."""
+        return self.inside(text) if self._is_inside(before) else self.at_start(text)
+
+    def offsets(self, text: str, before: Sequence[int] = ()) -> list[tuple[int, int]]:
+        """Where in the text each of its tokens begins and ends."""
+        tokenizer = self.without_prefix if self._is_inside(before) else self.tokenizer
+        return list(tokenizer.encode(text, add_special_tokens=False).offsets)
+
+    def _is_inside(self, before: Sequence[int]) -> bool:
+        """Behind other text, or behind an added token if only the very first text has it."""
+        return bool(before) and (self.only_first or before[-1] not in self.added)
+
+
+def without_prefix(tokenizer: "Tokenizer") -> tuple["Tokenizer", bool]:
+    """The same tokenizer but for its prefix, and whether only the very first text has that."""
+    from tokenizers import Tokenizer
+
+    parts = {
+        "normalizer": described(tokenizer.normalizer),
+        "pre_tokenizer": described(tokenizer.pre_tokenizer),
+    }
+    changed = {key: _part_without_prefix(part) or None for key, part in parts.items()}
+    if changed == {key: part or None for key, part in parts.items()}:
+        return tokenizer, False
+    only_first = '"prepend_scheme": "first"' in json.dumps(parts)
+    other = json.loads(tokenizer.to_str()) | changed
+    return Tokenizer.from_str(json.dumps(other)), only_first
+
+
+def _part_without_prefix(part: Any) -> Any:
+    """A normalizer or pre-tokenizer as tokenizer.json describes it; None if nothing is left."""
+    for key in ("normalizers", "pretokenizers"):
+        if key in part:
+            return {**part, key: list(filter(None, map(_part_without_prefix, part[key])))}
+    if part.get("type") not in PREFIXES:
+        return part
+    change = PREFIXES[part["type"]]
+    return None if change is None else {**part, **change}
+
+
+def encoder(tokenizer: "Tokenizer") -> Callable[[str], list[int]]:
+    """What gives the ids that `tokenizer.encode` gives, without those it would add."""
+    if _keeps_chunks_apart(tokenizer):
+        return TokenCache(tokenizer).encode
+    return lambda text: list(tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+def _keeps_chunks_apart(tokenizer: "Tokenizer") -> bool:
+    steps = [described(tokenizer.pre_tokenizer)]
+    if steps[0].get("type") == "Sequence":
+        steps = steps[0]["pretokenizers"]
+    *before, last = steps
+    added = tokenizer.get_added_tokens_decoder().values()
+    if any(
+        token.lstrip or token.rstrip or token.single_word or token.normalized for token in added
+    ):
+        return False
+    splits = [
+        step["type"] == "Split"
+        and (step["behavior"], step["invert"]) == ("Isolated", False)
+        and step["pattern"].get("Regex") in KNOWN
+        for step in before
+    ]
+    return (
+        described(tokenizer.normalizer).get("type") in (None, "NFC")
+        and last.get("type") == "ByteLevel"
+        and not last["add_prefix_space"]
+        and all(step["type"] == "Digits" or it for step, it in zip(before, splits, strict=True))
+        and (last["use_regex"] or any(splits))
+    )
+
+
+def described(component: Any) -> dict[str, Any]:
+    """As tokenizer.json describes it."""
+    description: dict[str, Any] = json.loads(component.__getstate__()) if component else {}
+    return description
