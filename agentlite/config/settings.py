@@ -566,8 +566,8 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     vllm: Annotated[bool, SAMPLING] = False
     """sample with vLLM (needs CUDA and vLLM); with Unsloth it shares the weights"""
     vllm_levers: Annotated[tuple[VllmLever, ...], SAMPLING] = ()
-    """of Unsloth with --vllm: standby (its cache leaves the GPU while it trains), suffix (guesses
-    tokens from earlier answers), sampled-as-old (no pass over the answers before the update)"""
+    """with --vllm: standby (no cache on the GPU while it trains), suffix (guesses from earlier
+    answers), sampled-as-old (no pass over the answers before the update)"""
 
     @property
     def rested_epochs(self) -> float:
