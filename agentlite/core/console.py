@@ -1,4 +1,4 @@
-"""Progress and notices on stderr, results on stdout."""
+"""Progress and notices on stderr, results on stdout: bars on a terminal, plain lines elsewhere."""
 
 import contextlib
 import io
@@ -21,7 +21,8 @@ HIDDEN = re.compile(
 EVERY_SECONDS = 30.0
 FIRST_SECONDS = 2.0  # a longer wait is reported
 ROOM, BEFORE = 84, 40  # characters of a line that are shown, and how many stand before the place
-COLOURS = {
+# of a line about a row, by what is matched: its place, its code, what is wrong in it, what helps
+ROW_COLOURS = {
     r"^\S.*?:\d+(?=: )": "bold",
     r"(?<=\d: )[A-Z]\d{3}\b|\^+$": "bold red",
     r"^  = help:": "bold cyan",
@@ -47,6 +48,17 @@ class Advance(Protocol):
 def notice(text: str) -> None:
     if distributed.first():
         print(printable(text), file=sys.stderr, flush=True)
+
+
+def row_notice(line: str) -> None:
+    """A line about a row, coloured where stderr is a terminal that shows colours."""
+    from rich.console import Console
+    from rich.text import Text
+
+    text = Text(printable(line))
+    for pattern, style in ROW_COLOURS.items():
+        text.highlight_regex(pattern, style)
+    Console(stderr=True).print(text, soft_wrap=True)
 
 
 def hidden(text: str) -> str:
@@ -79,9 +91,27 @@ class Forgiving:
 
 @contextmanager
 def progress(title: str, total: int | None) -> Iterator[Advance]:
-    """A line after two seconds, every 30 seconds, and at the end. `total`: None where it is not
-    known.
-    """
+    """A bar when stderr is a terminal, else a line after two seconds, every 30 seconds, and at the
+    end. `total`: None where it is not known."""
+    if not (distributed.first() and sys.stderr.isatty()) or os.environ.get("TERM") == "dumb":
+        yield _lines(title, total)
+        return
+    from rich import progress as bars
+    from rich.console import Console
+
+    columns = [
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(),
+        bars.MofNCompleteColumn(),
+        bars.TimeRemainingColumn(),
+        bars.TextColumn("{task.fields[note]}"),
+    ]
+    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(title, total=total, note="")
+        yield lambda done, note="": shown.update(task, completed=done, note=note)
+
+
+def _lines(title: str, total: int | None) -> Advance:
     last = time.monotonic() + FIRST_SECONDS - EVERY_SECONDS
     # done, and when, as first told: what was before (loading, an earlier run) does not count
     first = begun = 0.0
@@ -98,7 +128,7 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
             left = f", {(now - begun) / (done - first) * (total - done):.0f} s left"
         notice(f"{title} {done}{f'/{total}' if total else ''}{left}{'  ' + note if note else ''}")
 
-    yield advance
+    return advance
 
 
 @contextmanager

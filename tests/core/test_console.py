@@ -1,8 +1,12 @@
-"""A wait is told after two seconds and then every thirty; what is quick says nothing."""
+"""Off a terminal a wait is told after two seconds and then every thirty; what is quick says
+nothing.
+"""
 
 import io
 import os
+import re
 import subprocess
+import sys
 
 import pytest
 
@@ -91,6 +95,24 @@ def test_stderr_hides_secrets_and_may_be_closed(monkeypatch):
     closed = console.Forgiving(Gone())
     assert closed.write("abc") == 3
     closed.flush()
+
+
+@pytest.mark.parametrize(
+    ("terminal", "no_color", "codes"), [(True, "", "1 31 36"), (True, "1", "1"), (False, "", "")]
+)
+def test_rows_are_coloured_on_a_terminal_that_wants_it(terminal, no_color, codes, monkeypatch):
+    stream = io.StringIO()
+    stream.isatty = lambda: terminal  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stderr", console.Forgiving(stream))
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setenv("TERM", "xterm")
+    lines = ["my rows.jsonl:3: E206 [bold]no", '  | {"a": 1' + " " * 200, "  |  ^^^", "  = help: x"]
+    for line in lines:
+        console.row_notice(line)
+    written = stream.getvalue()
+    seen = {code for codes in re.findall(r"\x1b\[([\d;]+)m", written) for code in codes.split(";")}
+    assert seen - {"0"} == set(codes.split())
+    assert re.sub(r"\x1b\[[\d;]+m", "", written).splitlines() == lines
 
 
 def test_what_a_library_prints_ends_on_stderr_and_stdout_is_itself_again(capfd):

@@ -84,7 +84,7 @@ def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
         rejects = stage.folder / "rejects.jsonl"
         write_rows(rejects, map(reject_row, recorded.rejects))
         for line in report(recorded.rejects, str(rejects), repairs=False):
-            console.notice(line)
+            console.row_notice(line)
         _refuse_rejects(recorded, settings.max_rejects, rejects)
         if recorded.left_out:
             console.notice(

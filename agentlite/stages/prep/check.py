@@ -102,7 +102,7 @@ def refuse_rejects(settings: PrepSettings, ingested: Ingested, file: Path) -> No
     """
     rejects, read = ingested.rejects, ingested.read
     for line in report(rejects, str(file) if file.exists() else ""):
-        console.notice(line)
+        console.row_notice(line)
     unknown = [reject for reject in rejects if reject.code in UNKNOWN]
     if unknown and settings.max_rejects < 1:
         raise UserError(
