@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 
 from agentlite.cli.main import COMMANDS, group  # noqa: E402  (of this checkout, whatever is installed)
 from agentlite.config import gpu_profiles  # noqa: E402  (the same)
-from agentlite.config.pipeline import typed  # noqa: E402  (the same)
+from agentlite.config.pipeline import full_command  # noqa: E402  (the same)
 
 
 def page(name: str) -> str:
@@ -25,13 +25,13 @@ def page(name: str) -> str:
         gpu_profiles.card.cache_clear()
         shown = CliRunner(env={"CUDA_VISIBLE_DEVICES": "-1", "AGENTLITE_RUN": None}).invoke(
             group,
-            [*typed(name).split(), "--help-all"],
+            [*full_command(name).split(), "--help-all"],
             prog_name="agentlite",
             terminal_width=100,
             catch_exceptions=False,
         )
     gpu_profiles.card.cache_clear()
-    command = f"agentlite {typed(name)}"
+    command = f"agentlite {full_command(name)}"
     return f"# {command}\n\n```text\n$ {command} --help-all\n{shown.output}```\n"
 
 

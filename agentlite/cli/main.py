@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 import click
 
 from agentlite.cli.commands import OTHERS, OtherCommand
-from agentlite.config.pipeline import MADE, STAGES, USUAL, Stage, typed
-from agentlite.core.console import hidden, printable
+from agentlite.config.pipeline import MADE, STAGES, USUAL, Stage, full_command
+from agentlite.core.console import printable, redact
 from agentlite.core.errors import DISK, GATE, NAMES, OTHER_NAMES, UserError, nearest
 from agentlite.core.version import VERSION
 
@@ -32,7 +32,7 @@ class Commands(click.Group):
         advanced = [name for name in STAGES if name not in USUAL]
         for title, names in (("Stages", USUAL), ("Advanced", advanced), ("Other commands", OTHERS)):
             with formatter.section(title):
-                formatter.write_dl([(typed(name), COMMANDS[name].help) for name in names])
+                formatter.write_dl([(full_command(name), COMMANDS[name].help) for name in names])
         with formatter.section("More help"):
             formatter.write_dl(
                 [
@@ -44,7 +44,7 @@ class Commands(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args[:1] == ["make"] and len(args) > 1 and args[1] in MADE:
-            return typed(args[1]), self.get_command(ctx, args[1]), args[2:]
+            return full_command(args[1]), self.get_command(ctx, args[1]), args[2:]
         if not ctx.resilient_parsing:  # a shell that completes a line would print the error into it
             _refuse_unknown(args)
         return super().resolve_command(ctx, args)
@@ -53,7 +53,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:  # click would end with 1
-            _reader_gone()
+            _exit_broken_pipe()
 
 
 @click.group(
@@ -109,12 +109,12 @@ def main() -> None:
         _print_error(error)
         sys.exit(error.exit_code)
     except BrokenPipeError:
-        _reader_gone()
+        _exit_broken_pipe()
     except (KeyboardInterrupt, click.Abort):
-        _stopped(130)
+        _exit_interrupted(130)
     except Exception as error:
         if code := getattr(error, "exit_code", 0):  # engine.watch.Stopped, without importing it
-            _stopped(code)
+            _exit_interrupted(code)
         if debug:
             raise
         if isinstance(error, OSError) and (error.filename or error.errno == errno.ENOSPC):
@@ -149,9 +149,9 @@ def _print_json(error: UserError) -> None:
         return
     report = {
         "code": NAMES.get(error.exit_code, "stopped" if error.exit_code > 128 else "fault"),
-        "location": hidden(error.location),
-        "problem": hidden(error.problem),
-        "fix": hidden(error.fix),
+        "location": redact(error.location),
+        "problem": redact(error.problem),
+        "fix": redact(error.fix),
         "exit_code": error.exit_code,
     }
     click.echo(json.dumps({"error": report}, ensure_ascii=False))
@@ -170,7 +170,7 @@ def _refuse_unknown(words: list[str]) -> None:
 
 def _with_nearest(error: click.ClickException) -> click.ClickException:
     """With the option that is meant, by the names that other tools have for it as well."""
-    from agentlite.config.fields import as_typed
+    from agentlite.config.fields import as_text
     from agentlite.config.settings import fields
 
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:
@@ -179,7 +179,7 @@ def _with_nearest(error: click.ClickException) -> click.ClickException:
     for key, field in fields(command).items() if command in STAGES else ():
         others = OTHER_NAMES.get(key, "").replace("-", "_").split()
         if not field.has_flag and name in (key, *others):
-            example = as_typed(field.default) or "VALUE"
+            example = as_text(field.default) or "VALUE"
             return click.UsageError(f"Write it as --set {command}.{key}={example}", error.ctx)
     options = [name for one in error.ctx.command.get_params(error.ctx) for name in one.opts]
     names = [name for name in options if name.startswith("--")]
@@ -188,13 +188,13 @@ def _with_nearest(error: click.ClickException) -> click.ClickException:
     return click.UsageError(f"No such option '{error.option_name}'. {fix}", error.ctx)
 
 
-def _reader_gone() -> NoReturn:
+def _exit_broken_pipe() -> NoReturn:
     """`| head`: what is on disk is whole. Python would fail at its end, and change the code."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(141)
 
 
-def _stopped(code: int) -> None:
+def _exit_interrupted(code: int) -> None:
     fix = "The same command again carries on; prep begins anew."
     click.echo(f"Stopped. {fix}", err=True)
     _print_json(UserError("stopped.", fix, exit_code=code))

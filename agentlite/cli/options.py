@@ -21,7 +21,7 @@ from agentlite.config.fields import (
     Metavar,
     Model,
     Section,
-    as_typed,
+    as_text,
     fields_of,
     metavar,
     without_marks,
@@ -76,7 +76,7 @@ class Option(click.Option):
         )
         self.section, self.common = field.section, field.is_common
         # in words, or as it is typed; "" for none
-        self.default_shown = "" if rest.get("is_flag") else field.words or as_typed(field.default)
+        self.default_shown = "" if rest.get("is_flag") else field.words or as_text(field.default)
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         names, _ = join_options(self.opts)
@@ -185,13 +185,13 @@ def _common(options: Sequence[click.Option]) -> list[click.Option]:
 def _write(formatter: click.HelpFormatter, rows: list[tuple[str, str]]) -> None:
     """Names that are wider than the page go on below; Click would leave them to the terminal."""
     width = formatter.width - formatter.current_indent
-    names = [_broken(name, width, " " * (formatter.current_indent + 4)) for name, _ in rows]
+    names = [_wrap_names(name, width, " " * (formatter.current_indent + 4)) for name, _ in rows]
     column = NAMES if formatter.width >= 60 else max(8, formatter.width // 3)
     helps = [text for _, text in rows]
     formatter.write_dl(list(zip(names, helps, strict=True)), col_max=column)
 
 
-def _broken(names: str, width: int, indent: str) -> str:
+def _wrap_names(names: str, width: int, indent: str) -> str:
     if len(names) <= width:
         return names
     import textwrap

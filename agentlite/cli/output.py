@@ -33,9 +33,9 @@ def present(result: Result, *, as_json: bool, show: int, shape: str, every: bool
     taken = as_json or bool(shape)
     folder = Path(result.folder)
     if show and result.status != "dry run":
-        from agentlite.stages.prep.write import rendered
+        from agentlite.stages.prep.write import render_first
 
-        for text in rendered(folder, show):
+        for text in render_first(folder, show):
             print(text, file=sys.stderr if taken else sys.stdout)
     if shape and result.status != "dry run":
         _write_records(folder, shape)
@@ -46,9 +46,9 @@ def present(result: Result, *, as_json: bool, show: int, shape: str, every: bool
 
 
 def _write_records(folder: Path, shape: str) -> None:
-    from agentlite.stages.prep.write import openai_row, written_rows
+    from agentlite.stages.prep.write import openai_row, read_splits
 
-    rows = written_rows(folder)
+    rows = read_splits(folder)
     if shape != OWN:
         rows = map(openai_row, map(from_row, rows))
     sys.stdout.buffer.writelines(map(encode, rows))
@@ -216,7 +216,7 @@ def of_prep(figures: Mapping[str, Any], limit: int | None) -> list[Line]:
     """What was kept, what was left out and why, and the size of the rest. A dry run has fewer
     figures, and so fewer lines. `limit`: the maximum tokens of a row.
     """
-    shown = [*_rows(figures), *_left_out(figures), *_splits(figures)]
+    shown = [*_rows(figures), *_reasons(figures), *_splits(figures)]
     if length := figures.get("length"):
         of = f" of at most {limit:,}" if limit else ""
         words = f"tokens in a typical row; the longest has {length['100%']:,}{of}"
@@ -285,7 +285,7 @@ def _rows(figures: Mapping[str, Any]) -> Iterator[Line]:
     yield Line("kept", f"{kept:,}", share)
 
 
-def _left_out(figures: Mapping[str, Any]) -> Iterator[Line]:
+def _reasons(figures: Mapping[str, Any]) -> Iterator[Line]:
     """A line for each reason, with what its code means."""
     for name, title in (("rejects", "rejected"), ("left_out", "left out")):
         for code, count in figures.get(name, {}).items():

@@ -114,7 +114,7 @@ def inventory(run: Path) -> list[ListedStage]:
     """What `runs` lists, the stage that was begun first at the top. Raises UserError 2 for
     a workspace without one.
     """
-    return [_listed(run, stage) for stage in stages_of(run)]
+    return [_listed_stage(run, stage) for stage in stages_of(run)]
 
 
 def stages_of(run: Path) -> list[StoredStage]:
@@ -135,7 +135,7 @@ def size(folder: Path) -> int:
     return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
 
 
-def _listed(run: Path, stage: StoredStage) -> ListedStage:
+def _listed_stage(run: Path, stage: StoredStage) -> ListedStage:
     folder = stage.folder
     command = stage.plan.command if stage.plan else "?"
     written = max((path.stat().st_mtime for path in folder.glob("*.json*")), default=0.0)

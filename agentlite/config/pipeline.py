@@ -156,7 +156,7 @@ TRAINERS = tuple(name for name, stage in STAGES.items() if stage.trains)
 TRAINED = "sft"  # the stage whose model is meant where the user names none
 
 
-def typed(name: str) -> str:
+def full_command(name: str) -> str:
     """A command as it is typed: `make templates`."""
     under = STAGES[name].under if name in STAGES else ""
     return f"{under} {name}" if under else name

@@ -11,7 +11,7 @@ import yaml
 from msgspec import Struct
 from yaml.constructor import ConstructorError
 
-from agentlite.config.fields import as_typed, choices, is_struct, metavar, without_marks
+from agentlite.config.fields import as_text, choices, is_struct, metavar, without_marks
 from agentlite.config.gpu_profiles import AUTO, CPU, GPU, has_gpu
 from agentlite.config.settings import COMMANDS, default, fields
 from agentlite.core.console import HIDDEN
@@ -200,7 +200,7 @@ def _section(path: Path, command: str) -> dict[str, Any]:
     """The settings of one command in a YAML file of sections; every section's keys are checked."""
     sections = read_sections(path)
     for section, part in sections.items():
-        _known_command(section, str(path))
+        _check_command(section, str(path))
         for key in part:
             check_key(section, str(key), str(path))
     return dict(sections.get(command, {}))
@@ -229,7 +229,7 @@ def _assignment(text: str, command: str) -> tuple[dict[str, Any], str] | None:
         raise UserError(
             f"'{text}' is not a setting.", "Write it as --set command.key=value.", location="--set"
         )
-    _known_command(section, "--set")
+    _check_command(section, "--set")
     key, *inner = key.split(".")
     check_key(section, key, "--set")
     try:
@@ -242,7 +242,7 @@ def _assignment(text: str, command: str) -> tuple[dict[str, Any], str] | None:
     return ({key: parsed}, f"--set {name}") if section == command else None
 
 
-def _known_command(section: object, where: str) -> None:
+def _check_command(section: object, where: str) -> None:
     if section not in COMMANDS:
         fix = nearest(str(section), COMMANDS)
         raise UserError(f"no command '{section}'. {fix}", location=where)
@@ -282,7 +282,7 @@ class Place(NamedTuple):
 
 def read_value(value: object, kind: Any, place: Place) -> Any:
     """A value as its type has it: "3" -> 3. Raises UserError 2 that names the type."""
-    listed = _listed(value, kind, place.location)
+    listed = _parse_text(value, kind, place.location)
     try:  # a plan could not hold infinity, a number of more than 64 bits or half a character
         json.dumps(listed, allow_nan=False)
         msgspec.json.encode(listed)
@@ -297,7 +297,7 @@ def read_value(value: object, kind: Any, place: Place) -> Any:
 
 def _misfit(value: object, kind: Any, error: msgspec.ValidationError, place: Place) -> UserError:
     """Says why the value of a setting is wrong, which values are allowed, and how to write them."""
-    example = as_typed(place.example) if place.example is not msgspec.NODEFAULT else ""
+    example = as_text(place.example) if place.example is not msgspec.NODEFAULT else ""
     if known := choices(kind):
         given = value if isinstance(value, list) else [value]
         wrong = next((one for one in given if one not in known), value)
@@ -309,7 +309,7 @@ def _misfit(value: object, kind: Any, error: msgspec.ValidationError, place: Pla
     return UserError(problem, place.fix(example or metavar(kind)), location=place.location)
 
 
-def _listed(value: object, kind: Any, location: str) -> object:
+def _parse_text(value: object, kind: Any, location: str) -> object:
     """`q_proj,v_proj` for a setting that takes several."""
     plain = without_marks(kind)
     if isinstance(value, str) and get_origin(plain) is tuple:

@@ -28,7 +28,7 @@ from agentlite.config.fields import (
     Url,
     Variable,
     Whole,
-    as_typed,
+    as_text,
     fields_of,
 )
 from agentlite.config.pipeline import TRAINED, TRAINERS
@@ -870,4 +870,4 @@ def option_words(command: str, key: str, value: Any) -> list[str]:
     commas = isinstance(value, list) and any(isinstance(one, str) and "," in one for one in value)
     if not field.has_flag or commas or value in (None, [], {}):
         return ["--set", f"{command}.{key}={json.dumps(value, ensure_ascii=False)}"]  # JSON is YAML
-    return [name, *([] if value is True else [as_typed(value)])]
+    return [name, *([] if value is True else [as_text(value)])]

@@ -61,7 +61,7 @@ def row_notice(line: str) -> None:
     Console(stderr=True).print(text, soft_wrap=True)
 
 
-def hidden(text: str) -> str:
+def redact(text: str) -> str:
     """Without the keys of the environment, what looks like one, and the password in an address."""
     named = {value.strip() for name, value in os.environ.items() if name.endswith(SECRET)}
     for value in sorted(named, key=len, reverse=True):  # one may hold another
@@ -81,7 +81,7 @@ class Forgiving:
 
     def write(self, text: str) -> int:
         with contextlib.suppress(OSError, ValueError):
-            self._stream.write(hidden(text))
+            self._stream.write(redact(text))
         return len(text)
 
     def flush(self) -> None:
@@ -198,7 +198,7 @@ def stdout_to_stderr() -> Iterator[None]:
         os.close(kept)
 
 
-def pointed(text: str, start: int, end: int) -> list[str]:
+def caret_lines(text: str, start: int, end: int) -> list[str]:
     """Two lines for a screen: what stands around text[start:end], and carets under that."""
     first = text.rfind("\n", 0, start) + 1
     last = len(text) if (line_end := text.find("\n", start)) < 0 else line_end

@@ -78,18 +78,18 @@ def fits(value: object, schema: Schema) -> bool:
     `call_problem`, refuses it. Nothing fits that has more than DEEPEST levels of objects and lists:
     deeper ones cannot be read back.
     """
-    return _compiled(schema).validator.is_valid(value) and not is_too_deep(value)
+    return _compile_schema(schema).validator.is_valid(value) and not is_too_deep(value)
 
 
 def schema_error(value: object, schema: Schema) -> str:
     """The first reason why a value does not fit its schema, with the path to it; "" if it fits."""
     if is_too_deep(value):
         return f"is nested deeper than {DEEPEST}"
-    error = next(iter(_compiled(schema).validator.iter_errors(value)), None)
-    return "" if error is None else _located(error)
+    error = next(iter(_compile_schema(schema).validator.iter_errors(value)), None)
+    return "" if error is None else _describe_error(error)
 
 
-def _located(error: "jsonschema_rs.ValidationError") -> str:
+def _describe_error(error: "jsonschema_rs.ValidationError") -> str:
     """The path to what is wrong, and why, with a quote of it."""
     text = json.dumps(error.instance, ensure_ascii=False)
     quoted = text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}…"
@@ -99,7 +99,7 @@ def _located(error: "jsonschema_rs.ValidationError") -> str:
 
 def schema_problem(schema: Schema) -> str:
     """Why a schema is not valid JSON Schema, so that only its structure is checked; "" if it is."""
-    return _compiled(schema).problem
+    return _compile_schema(schema).problem
 
 
 def is_too_deep(value: object, deepest: int = DEEPEST) -> bool:
@@ -154,7 +154,7 @@ def is_one_of(value: object, types: set[type]) -> bool:
     return type(value) in types or (type(value) is int and float in types)
 
 
-def _compiled(schema: Schema) -> CompiledSchema:
+def _compile_schema(schema: Schema) -> CompiledSchema:
     return _compile(json.dumps(schema))
 
 
@@ -170,7 +170,7 @@ def _compile(text: str) -> CompiledSchema:
         jsonschema_rs.Draft4Validator,
     )
     for kept in (KEYWORDS, STRUCTURE):
-        meant = as_meant(schema, kept)
+        meant = normalize(schema, kept)
         for draft in drafts:
             try:
                 validator = draft(
@@ -181,7 +181,7 @@ def _compile(text: str) -> CompiledSchema:
                     offline=True,
                 )
             except jsonschema_rs.ValidationError as error:
-                problem = problem or _located(error)
+                problem = problem or _describe_error(error)
                 continue
             except (jsonschema_rs.ReferencingError, ValueError) as error:
                 problem = problem or str(error).partition("\n")[0]
@@ -190,7 +190,7 @@ def _compile(text: str) -> CompiledSchema:
     raise AssertionError(f"the structure of a schema is not a schema: {meant}")
 
 
-def as_meant(schema: object, kept: frozenset[str] = KEYWORDS, is_closed: bool = True) -> Any:
+def normalize(schema: object, kept: frozenset[str] = KEYWORDS, is_closed: bool = True) -> Any:
     """The keywords `kept` of a schema, as they are meant. `is_closed`: an object takes no others
     than its listed properties.
     """
@@ -207,13 +207,15 @@ def as_meant(schema: object, kept: frozenset[str] = KEYWORDS, is_closed: bool = 
         meant["required"] = sorted({name for name in required if isinstance(name, str)})
     for key in meant.keys() & BY_NAME:
         inner = meant[key] if isinstance(meant[key], dict) else {}
-        meant[key] = {name: as_meant(one, kept, key == "properties") for name, one in inner.items()}
+        meant[key] = {
+            name: normalize(one, kept, key == "properties") for name, one in inner.items()
+        }
     for key in meant.keys() & NESTED:
         inner, closed = meant[key], key in ("items", "prefixItems", "additionalProperties")
         meant[key] = (
-            [as_meant(one, kept, closed) for one in inner]
+            [normalize(one, kept, closed) for one in inner]
             if isinstance(inner, list) and key in LISTS and (inner or key in COMBINING)
-            else as_meant(inner, kept, closed)
+            else normalize(inner, kept, closed)
         )
     # data sets write empty enumerations, and numbers in them as texts
     allowed, enum = types_of(meant), meant.get("enum")

@@ -162,14 +162,14 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict
 
 def gold_call(call: Call) -> GoldCall:
     """The gold that a call itself is: its values are the only ones accepted."""
-    return GoldCall(call.name, {key: [accepted(value)] for key, value in call.arguments.items()})
+    return GoldCall(call.name, {key: [gold_value(value)] for key, value in call.arguments.items()})
 
 
-def accepted(value: object) -> Any:
+def gold_value(value: object) -> Any:
     """A value as the only accepted one, in BFCL's form: a key of an object has a list of them."""
     if isinstance(value, dict):
-        return {key: [accepted(inner)] for key, inner in value.items()}
-    return [accepted(inner) for inner in value] if isinstance(value, list) else value
+        return {key: [gold_value(inner)] for key, inner in value.items()}
+    return [gold_value(inner) for inner in value] if isinstance(value, list) else value
 
 
 def choices_of(answer: dict[str, Any]) -> dict[str, list[Any]]:
@@ -178,7 +178,7 @@ def choices_of(answer: dict[str, Any]) -> dict[str, list[Any]]:
     """
     if all(isinstance(choices, list) for choices in answer.values()):
         return answer
-    return {key: [accepted(value)] for key, value in answer.items()}
+    return {key: [gold_value(value)] for key, value in answer.items()}
 
 
 class Step(NamedTuple):

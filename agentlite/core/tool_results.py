@@ -21,13 +21,13 @@ def as_text(result: object) -> str:
     if isinstance(result, str):
         return str(_jsonable(result)) if isinstance(result, Enum) else result
     try:
-        value = json.loads(_dumped(result), parse_constant=lambda _: None)
+        value = json.loads(_dump(result), parse_constant=lambda _: None)
         return value if isinstance(value, str) else plain(value)
     except (TypeError, ValueError, RecursionError):
-        return _written(result)
+        return _to_text(result)
 
 
-def _dumped(value: object) -> str:
+def _dump(value: object) -> str:
     return json.dumps(value, default=_jsonable)
 
 
@@ -42,11 +42,11 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, set | frozenset):  # its own order is another in each process
-        return sorted(value, key=_dumped)
-    return _written(value)
+        return sorted(value, key=_dump)
+    return _to_text(value)
 
 
-def _written(value: object) -> str:
+def _to_text(value: object) -> str:
     return ADDRESS.sub("", str(value))
 
 

@@ -145,9 +145,9 @@ def _serve(
     try:
         functions = _load(named)
     except UserError as error:
-        theirs.send_bytes(_encoded([error.problem, error.fix, error.location], ""))
+        theirs.send_bytes(_encode([error.problem, error.fix, error.location], ""))
         return
-    theirs.send_bytes(_encoded(None, ""))
+    theirs.send_bytes(_encode(None, ""))
     files = {name.function: name.file for name in named}
     while True:
         try:
@@ -155,14 +155,14 @@ def _serve(
         except EOFError:
             return
         try:
-            reply = _encoded(*use(functions[function], payload))
+            reply = _encode(*use(functions[function], payload))
         except BaseException as error:
             place = f"{files[function]}{_last_line(error, files[function])}"
-            reply = _encoded(None, f"raised {_described(error)} ({place})")
+            reply = _encode(None, f"raised {_describe(error)} ({place})")
         theirs.send_bytes(reply)
 
 
-def _encoded(value: object, problem: str) -> bytes:
+def _encode(value: object, problem: str) -> bytes:
     """JSON. Half a character, as `'\\ud83d'` is, becomes U+FFFD: nothing could store it or send it
     to a model.
     """
@@ -182,7 +182,7 @@ def _limit_memory(gibibytes: float) -> None:
             resource.setrlimit(resource.RLIMIT_DATA, (size, size))
 
 
-def awaited(value: object) -> Any:
+def await_result(value: object) -> Any:
     """The result of a function that may be `async`. All that is awaited runs in one loop, so that
     locks and clients serve from call to call.
     """
@@ -215,10 +215,10 @@ def _load(named: Iterable[Named]) -> dict[str, Callable[..., Any]]:
     for file, function, define in named:
         if file not in modules:
             try:
-                modules[file] = _imported(Path(file).resolve())
+                modules[file] = _import_file(Path(file).resolve())
             except BaseException as error:
                 location = f"{file}{_last_line(error, file)}"
-                problem = f"cannot be imported: {_described(error)}."
+                problem = f"cannot be imported: {_describe(error)}."
                 raise UserError(problem, "Fix the file.", location=location) from error
         candidate = getattr(modules[file], function, None)
         if not callable(candidate):
@@ -228,7 +228,7 @@ def _load(named: Iterable[Named]) -> dict[str, Callable[..., Any]]:
     return functions
 
 
-def _imported(path: Path) -> object:
+def _import_file(path: Path) -> object:
     name = f"user_code_in_{path.stem}"
     while name in sys.modules:  # of another folder: its classes look for their names there
         name += "_"
@@ -242,7 +242,7 @@ def _imported(path: Path) -> object:
     return module
 
 
-def _described(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     text = str(error)
     return one_line(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 

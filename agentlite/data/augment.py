@@ -258,13 +258,13 @@ def with_masked_names(record: Record, seed: int) -> Record | str:
         """Gold may name a tool that is not on offer: that stays as it is."""
         arguments = call.arguments
         if arguments is not ANY_ARGUMENTS:
-            arguments = _renamed(arguments, inner.get(call.name, {}))
+            arguments = _rename_keys(arguments, inner.get(call.name, {}))
         return replace(call, name=new_names.get(call.name, call.name), arguments=arguments)
 
     def rename_tool(tool: Tool) -> Tool:
         parameters, new = dict(tool.parameters), inner[tool.name]
         if "properties" in parameters:
-            parameters["properties"] = _renamed(parameters["properties"], new)
+            parameters["properties"] = _rename_keys(parameters["properties"], new)
         if "required" in parameters:
             parameters["required"] = [new.get(name, name) for name in parameters["required"]]
         return replace(tool, name=new_names[tool.name], parameters=parameters)
@@ -312,7 +312,7 @@ def _words(text: str) -> set[str]:
     return {word.removesuffix("s") for word in words if not COMMON.fullmatch(word)}
 
 
-def _renamed(arguments: Mapping[str, object], names: Mapping[str, str]) -> dict[str, Any]:
+def _rename_keys(arguments: Mapping[str, object], names: Mapping[str, str]) -> dict[str, Any]:
     return {names.get(name, name): value for name, value in arguments.items()}
 
 

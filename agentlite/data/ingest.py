@@ -22,10 +22,10 @@ from agentlite.data.curation.doubts import SECRETS, doubts
 from agentlite.data.curation.keep import parse_keep, refuse_unmet
 from agentlite.data.curation.pii import find, mask
 from agentlite.data.curation.stats import Sized
-from agentlite.data.curation.task_labels import classified
+from agentlite.data.curation.task_labels import classify
 from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import Raw, RawLine, decoded, samples, source_name, to_record
+from agentlite.data.formats import Raw, RawLine, decode, samples, source_name, to_record
 from agentlite.data.formats.format import format_of, rest
 from agentlite.data.formats.json_decode import REPAIRABLE, repair
 from agentlite.data.formats.sage import NO_CATALOGUE, is_id_alone
@@ -66,7 +66,7 @@ def readable(line: RawLine, fix: bool) -> tuple[Raw, Sequence[str]]:
     """The row as it was meant, if the user wants it repaired, and what read it. A reject keeps the
     bytes that were read.
     """
-    raw = decoded(line)
+    raw = decode(line)
     may_help = raw.error is None or raw.error.code in REPAIRABLE
     if not fix or not may_help or (repaired := repair(raw.content)) is None:
         return raw, ()
@@ -74,7 +74,7 @@ def readable(line: RawLine, fix: bool) -> tuple[Raw, Sequence[str]]:
     return raw._replace(value=value, error=None), used
 
 
-def _checked(
+def _check_sample(
     source: str, name: str, part: Row, origin: Row, context: IngestContext
 ) -> tuple[Record, Sized]:
     """The record of one sample of a row, as it may be learned. `origin` gets its id, and what was
@@ -127,7 +127,7 @@ def _checked(
         record, counts = context.add_tools(record)
         done["retrieved"] = dict(+counts)
     whole = measure(record, context)
-    kept, sized = _fitting(record, whole, context)
+    kept, sized = _cut_to_fit(record, whole, context)
     if kept is not record:
         done["cut"] = (
             f"{len(kept.messages)} of {len(record.messages)} messages, {sized.longest} of "
@@ -171,7 +171,7 @@ def clean(record: Record, settings: PrepSettings) -> tuple[Record, Counter[str],
         record, personal = mask(record)
     elif settings.personal != "off":
         personal = find(record)
-    record, rule = classified(record)
+    record, rule = classify(record)
     return record, personal, rule
 
 
@@ -224,7 +224,7 @@ def _lengths(record: Record, context: IngestContext) -> tuple[list[int], list[in
     return [len(row.input_ids) for row in encoded], answers
 
 
-def _fitting(record: Record, sized: Sized, context: IngestContext) -> tuple[Record, Sized]:
+def _cut_to_fit(record: Record, sized: Sized, context: IngestContext) -> tuple[Record, Sized]:
     """The record, or its beginning where it is too long and may be cut; and its size."""
     settings = context.settings
     if sized.longest <= settings.max_length:
@@ -353,7 +353,7 @@ class Ingested:
             done = Row(repaired=[*repaired]) if repaired else Row()
             origin: Row = {"id": "", "location": raw.location, "format": name, "done": done}
             try:
-                record, sized = _checked(source, name, part, origin, context)
+                record, sized = _check_sample(source, name, part, origin, context)
             except RowError as error:
                 if not error.code.startswith("F"):
                     ended["rejected"] += 1

@@ -38,7 +38,7 @@ class Turn(NamedTuple):
     thought: str = ""
 
 
-def opened(
+def open_dialog(
     messages: Sequence[object], tools: Sequence[object], protocol: Protocol, template: Template
 ) -> Opened:
     """Raises RowError for a dialog or tools that are none, or that the protocol cannot hold."""

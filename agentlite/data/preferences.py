@@ -11,7 +11,7 @@ from agentlite.core.records import Message, Record
 from agentlite.core.row_files import Row
 from agentlite.data.curation.validate import check_dialog, validate
 from agentlite.data.formats import samples, to_record
-from agentlite.data.formats.other_products import reshaped
+from agentlite.data.formats.other_products import reshape
 
 # how OpenAI's rows and When2Call's name what TRL's have
 PLACES = {
@@ -113,20 +113,20 @@ def _record(row: Row, side: str, *, split: bool = True) -> Record:
 
 def _answer_rows(row: Row) -> tuple[Row, list[Row]]:
     """The row with the chosen answer, and with each rejected one, as rows of other formats."""
-    row = reshaped(row, PLACES)
+    row = reshape(row, PLACES)
     rest = {key: value for key, value in row.items() if key not in ANSWERS}
     if (answers := row.get("rejected_messages")) is not None:
         return rest, [{**rest, "messages": answers}]
     if (answers := row.get("rejected_response")) is not None:
         several = isinstance(answers, list) and all(isinstance(one, str) for one in answers)
-        return rest, [_answered(rest, one) for one in (answers if several else [answers])]
+        return rest, [_replace_answer(rest, one) for one in (answers if several else [answers])]
     if row.get("chosen") is None or row.get("rejected") is None:
         keys = ", ".join(map(str, row)) or "none"
         raise RowError("E202", f"is not a preference: keys {keys}", HINT)
     return _with_prompt(rest, row["chosen"]), [_with_prompt(rest, row["rejected"])]
 
 
-def _answered(row: Row, answer: Any) -> Row:
+def _replace_answer(row: Row, answer: Any) -> Row:
     """ms-swift's row with another answer in place of its last one."""
     if "response" in row and "messages" not in row:
         return {**row, "response": answer}

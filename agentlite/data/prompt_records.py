@@ -14,7 +14,7 @@ from agentlite.core.records import Gold, Message, Record, from_row
 from agentlite.core.row_files import Row, find_rows, read_rows
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import FORMATS, raw_files, read_raw, samples, source_name, to_record
-from agentlite.data.formats.other_products import reshaped
+from agentlite.data.formats.other_products import reshape
 from agentlite.rendering import choose
 from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
@@ -64,8 +64,8 @@ def find_prompts(data: str, split: str, source: Source, run: Path) -> Prompts:
 def _read(source: str, content: bytes) -> Iterator[Record]:
     for raw in read_raw(source, io.BytesIO(content)):
         try:
-            name, parts = samples(_as_messages(reshaped(raw.row)))
-            records = [_unanswered(to_record(part, name)) for part in parts]
+            name, parts = samples(_as_messages(reshape(raw.row)))
+            records = [_add_stand_in(to_record(part, name)) for part in parts]
             for record in records:
                 validate(record, answered=False)
         except RowError as error:
@@ -91,7 +91,7 @@ def _as_messages(row: Row) -> Row:
     return {**{key: row[key] for key in row if key != "prompt"}, "messages": messages}
 
 
-def _unanswered(record: Record) -> Record:
+def _add_stand_in(record: Record) -> Record:
     """A dialog that waits for the assistant, with a stand-in for its answer, which is not trained
     and no gold; any other as it is.
     """

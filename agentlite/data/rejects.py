@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from agentlite.core.console import pointed, printable
+from agentlite.core.console import caret_lines, printable
 from agentlite.core.errors import RowError
 from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import Row
@@ -104,7 +104,7 @@ def excerpt(content: bytes, at: str | int) -> list[str]:
     span = (at, at + 1) if isinstance(at, int) else next(filter(None, spans), None)
     if span is None or not 0 <= span[0] <= len(text):
         return []
-    return pointed(text, *span)
+    return caret_lines(text, *span)
 
 
 def _first(text: str, at: str, start: int) -> tuple[int, int] | None:

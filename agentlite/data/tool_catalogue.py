@@ -39,7 +39,7 @@ def declared_tools(file: str) -> Iterator[DeclaredTool]:
     for raw in read_raw(file, io.BytesIO()):
         value = raw.value.get("tools", raw.value) if isinstance(raw.value, dict) else raw.value
         for tool in value if isinstance(value, list) else [value]:
-            yield _declared(raw.location, tool, raw.error)
+            yield _declared_tool(raw.location, tool, raw.error)
 
 
 def read_catalogue(files: Sequence[str], rows: Iterable[Raw]) -> dict[str, Tool]:
@@ -63,7 +63,7 @@ def read_catalogue(files: Sequence[str], rows: Iterable[Raw]) -> dict[str, Tool]
             console.notice(f"{location}: {reason}  [{count}]")
         declared += tools
     declared += [
-        _declared(row.location, row.value, row.error)
+        _declared_tool(row.location, row.value, row.error)
         for row in rows
         if isinstance(row.value, dict) and sage.TOOLS.fits(row.value)
     ]
@@ -83,12 +83,12 @@ def may_declare(content: bytes) -> bool:
     return all(sign in content for sign in SIGNS)
 
 
-def _declared(location: str, value: Any, error: RowError | None) -> DeclaredTool:
+def _declared_tool(location: str, value: Any, error: RowError | None) -> DeclaredTool:
     try:
         if error:
             raise error
         is_sage = isinstance(value, dict) and sage.TOOLS.fits(value)
-        tool = sage.declared(value) if is_sage else read_tool(value)
+        tool = sage.resolve_tool(value) if is_sage else read_tool(value)
     except RowError as found:
         return DeclaredTool(location, value, None, error=found)
     return DeclaredTool(location, value, tool)

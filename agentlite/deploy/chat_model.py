@@ -6,7 +6,7 @@ from pathlib import Path
 from agentlite.config.settings import Engine
 from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.data.openai_messages import Opened, Turn, opened
+from agentlite.data.openai_messages import Opened, Turn, open_dialog
 from agentlite.engine import check_libraries
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading, load_for_inference
@@ -63,9 +63,9 @@ class ChatModel:
         with console.stdout_to_stderr():
             self.loaded = load_for_inference(self.source, self.loading)
 
-    def opened(self, messages: Sequence[object], tools: Sequence[object]) -> Opened:
+    def open_dialog(self, messages: Sequence[object], tools: Sequence[object]) -> Opened:
         """Raises RowError for anything but a dialog that waits for the assistant."""
-        return opened(self.with_system(messages), tools, self.protocol, self.template)
+        return open_dialog(self.with_system(messages), tools, self.protocol, self.template)
 
     def with_system(self, messages: Sequence[object]) -> Sequence[object]:
         """The messages with the model's system text, where they have no system turn."""

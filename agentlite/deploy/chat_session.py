@@ -15,7 +15,7 @@ from agentlite.core.errors import RowError, UserError
 from agentlite.core.plain_words import utf8_text
 from agentlite.core.records import Call, Message, Tool, plain, wire_message
 from agentlite.core.tool_results import as_text, says_error
-from agentlite.core.user_code import Named, UserCode, awaited
+from agentlite.core.user_code import Named, UserCode, await_result
 from agentlite.data.formats.own_rows import is_to_learn
 from agentlite.data.formats.tool_calls import read_tools
 from agentlite.data.tool_catalogue import SHAPE
@@ -77,7 +77,7 @@ class ChatSession:
 
     def _step(self, decoding: Decoding) -> bool:
         """One turn of the model's, and the results of its calls. Whether it is to go on."""
-        dialog = self.chat_model.opened(self.messages, self.tools)
+        dialog = self.chat_model.open_dialog(self.messages, self.tools)
         length, longest = len(dialog.ids), self.chat_model.max_length
         if length >= longest:
             raise RowError("E217", f"the dialog has {length} tokens, --max-length is {longest}")
@@ -129,7 +129,7 @@ def read_toolbox(path: str) -> tuple[Tool, ...]:
 
 
 @contextmanager
-def executed(path: str, tools: Sequence[Tool]) -> Iterator[Observe]:
+def executor(path: str, tools: Sequence[Tool]) -> Iterator[Observe]:
     """Results of the user's functions, which have the names of the tools; run in a child process
     with limits of time and memory.
 
@@ -159,4 +159,4 @@ def executed(path: str, tools: Sequence[Tool]) -> Iterator[Observe]:
 
 def _call(function: Callable[..., object], arguments: dict[str, object]) -> tuple[str, str]:
     """Done by the child: the result as text, as a model is shown it."""
-    return as_text(awaited(function(**arguments))), ""
+    return as_text(await_result(function(**arguments))), ""

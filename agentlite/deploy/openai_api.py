@@ -54,7 +54,7 @@ class Refused(Exception):
         self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def unsupported(param: str, why: str) -> Refused:
+def unsupported_error(param: str, why: str) -> Refused:
     message = f"`{param}` is not supported as given: {why}."
     return Refused(400, message, param=param, code="unsupported_value")
 
@@ -99,7 +99,7 @@ def read_request(body: bytes, model: str) -> Request:
         known = {name for name in given if name in Request.__struct_fields__}
         for name in sorted(given.keys() - known - {*PASSED_OVER}):
             if given[name] and given[name] not in OFF.get(name, ()):
-                raise unsupported(name, "this server does not know it, or cannot do it")
+                raise unsupported_error(name, "this server does not know it, or cannot do it")
         request = msgspec.convert({name: given[name] for name in known}, Request)
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `$")
@@ -117,7 +117,7 @@ def read_request(body: bytes, model: str) -> Request:
             kind="not_found_error",
         )
     if request.stream_options and not request.stream:
-        raise unsupported("stream_options", "it needs `stream`")
+        raise unsupported_error("stream_options", "it needs `stream`")
     return request
 
 
@@ -257,7 +257,7 @@ class ServeJob(NamedTuple):
 def chat_job(body: bytes, chat_model: ChatModel) -> ServeJob:
     """Raises Refused 400 or 404, or RowError for messages that are not a dialog."""
     request = read_request(body, chat_model.name)
-    dialog = chat_model.opened(request.messages, request.offered)
+    dialog = chat_model.open_dialog(request.messages, request.offered)
     if len(dialog.ids) >= chat_model.max_length:
         raise Refused(
             400,

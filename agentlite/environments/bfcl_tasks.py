@@ -30,7 +30,7 @@ def _task(
     row: dict[str, Any], ground_truth: list[list[str]], documents: Path, extra_tools: int | None
 ) -> EnvironmentTask:
     """Functions that are held back come on offer at a turn of the user's."""
-    offered = [one for name in row["involved_classes"] for one in _documented(documents, name)]
+    offered = [one for name in row["involved_classes"] for one in _class_tools(documents, name)]
     functions = {_name(one): one for one in offered}
     gold = tuple(
         tuple(_call(read_call(text), functions) for text in calls) for calls in ground_truth
@@ -68,7 +68,7 @@ def _call(call: PythonCall, functions: dict[str, dict[str, Any]]) -> Call:
 
 
 @cache
-def _documented(folder: Path, class_name: str) -> tuple[dict[str, Any], ...]:
+def _class_tools(folder: Path, class_name: str) -> tuple[dict[str, Any], ...]:
     """The functions of a class in OpenAI's shape."""
     tools = []
     for line in (folder / f"{MODULES[class_name]}.json").read_text(encoding="utf-8").splitlines():

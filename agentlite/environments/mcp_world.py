@@ -213,14 +213,14 @@ class Stdio:
             self.process.stdin.write(json.dumps(message).encode() + b"\n")
             self.process.stdin.flush()
         except OSError as error:
-            raise self._lost() from error
+            raise self._lost_error() from error
 
     def ask(self, message: JsonRpc) -> Iterator[JsonRpc]:
         assert self.process.stdout
         self.send(message)
         while line := self.process.stdout.readline():
             yield from _messages(line)
-        raise self._lost()
+        raise self._lost_error()
 
     def close(self) -> None:
         """Most servers end with their input. The guard of the world ends the others."""
@@ -231,7 +231,7 @@ class Stdio:
             self.process.wait(ENDING)
         self.log.close()
 
-    def _lost(self) -> LostWorldError:
+    def _lost_error(self) -> LostWorldError:
         try:
             ended = f"ended with exit code {self.process.wait(ENDING)}"
         except subprocess.TimeoutExpired:

@@ -14,7 +14,7 @@ from agentlite.core.records import (
     wire_calls,
     wire_message,
 )
-from agentlite.data.openai_messages import Opened, opened
+from agentlite.data.openai_messages import Opened, open_dialog
 from agentlite.environments.registry import Environment
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import LOST, EndedBy, ModelTurn, RolloutKey, Trajectory
@@ -217,7 +217,9 @@ class _Rollout:
             on_offer = self.world.tools
             offered = {tool.name: tool.schema for tool in on_offer}
             try:
-                dialog = opened(self.messages, [*offered.values()], setup.protocol, setup.template)
+                dialog = open_dialog(
+                    self.messages, [*offered.values()], setup.protocol, setup.template
+                )
             except RowError as error:
                 return "unwritten", f"{error.code} {error.reason}"
             ids, new = self._prompt_ids(dialog)

@@ -29,7 +29,7 @@ from agentlite.scoring.rewards import (
     without_comparisons,
 )
 from agentlite.scoring.rewards.attempt import trace_step
-from agentlite.scoring.rewards.call_matching import ordered, uses
+from agentlite.scoring.rewards.call_matching import sort_calls, uses
 
 # their weights are 0 or less
 COUNTED = ("turns", "calls", "failed_calls", "tool_errors", "repeated_calls")
@@ -66,10 +66,10 @@ class RolloutScorer:
             components[PROGRESS] = _progress(rollout, task, attempt)
         if self.has_fewest:
             components[EXTRA_CALLS] = float(max(0, rollout.calls - (task.fewest_calls or 0)))
-        components |= {**_counted(rollout), **rollout.rewards, **rollout.scores}
+        components |= {**_count_calls(rollout), **rollout.rewards, **rollout.scores}
         return RewardResult(components, feedback, error or rollout.reward_problem)
 
-    def rewarded(self, rollout: Trajectory) -> Trajectory:
+    def add_rewards(self, rollout: Trajectory) -> Trajectory:
         """With what the user's functions give."""
         components, _, error = self(rollout)
         own = {name: components[name] for name in self.user_functions if name in components}
@@ -139,7 +139,7 @@ def _trace_by_user(rollout: Trajectory) -> list[list[TraceStep]]:
     ]
 
 
-def _counted(rollout: Trajectory) -> dict[str, float]:
+def _count_calls(rollout: Trajectory) -> dict[str, float]:
     repeated = 0  # within a turn of the user's: another one may well ask for the same again
     for steps in _trace_by_user(rollout):
         repeated += len(steps) - len({call_key(step.call) for step in steps})
@@ -162,8 +162,8 @@ def _progress(rollout: Trajectory, task: EnvironmentTask, attempt: Attempt) -> f
     for steps, calls in zip(_trace_by_user(rollout), gold, strict=False):
         done += [step.call for step in steps if step.ok]
         due += map(gold_call, calls)
-        matched = uses(ordered(due), ordered(done), attempt.tools).values()
-        if sum(use.served() for use in matched) < len(due):
+        matched = uses(sort_calls(due), sort_calls(done), attempt.tools).values()
+        if sum(use.hits() for use in matched) < len(due):
             break
         satisfied += 1
     return satisfied / len(gold) if gold else 1.0

@@ -37,7 +37,7 @@ class CallResult(NamedTuple):
     hung: bool = False
 
 
-def shortened(result: str) -> str:
+def truncate(result: str) -> str:
     """As much of a result as a model is shown."""
     if len(result) <= MOST_TEXT:
         return result
@@ -92,7 +92,7 @@ class World:
                 raise
             console.notice(f"{call.name}: the {error}; its world is stopped")
             return CallResult(f"Error: TimeoutError: the {error}", failed=True, hung=True)
-        return CallResult(shortened(text), failed, done)
+        return CallResult(truncate(text), failed, done)
 
     def next_user(self, answer: str) -> str | None:
         """What the user says to a turn without a call; None: the dialog is over."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from agentlite.core.records import plain
 from agentlite.core.tool_results import as_text, no_tool, says_error
-from agentlite.core.user_code import awaited, one_line
+from agentlite.core.user_code import await_result, one_line
 from agentlite.environments.tool_schema import SchemaError, tool_schema
 
 # methods that are not tools: the first two are TRL's
@@ -46,7 +46,7 @@ def _answer(make: Callable[[], Any], what: str, *arguments: Any) -> Any:
         world = make()
         return None
     if what == "reset":
-        first = awaited(world.reset(**arguments[0]))
+        first = await_result(world.reset(**arguments[0]))
         return first if isinstance(first, str) else None
     if what == "tools":
         return _tools()
@@ -71,7 +71,7 @@ def _answer(make: Callable[[], Any], what: str, *arguments: Any) -> Any:
 
 def _hook(name: str, *arguments: Any) -> Any:
     """What a method returns; None where the world does not have it."""
-    return awaited(getattr(world, name)(*arguments)) if hasattr(world, name) else None
+    return await_result(getattr(world, name)(*arguments)) if hasattr(world, name) else None
 
 
 def _tools() -> list[dict[str, Any]]:
@@ -93,7 +93,7 @@ def _call(name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
         if hasattr(world, "call"):
             result = _hook("call", name, arguments)
         elif name in (known := dict(methods(type(world)))):
-            result = awaited(getattr(world, name)(**arguments))
+            result = await_result(getattr(world, name)(**arguments))
         else:
             return no_tool(name, known), True
     except (MemoryError, SchemaError, LostWorldError):

@@ -137,7 +137,7 @@ def check_trained(record: Record) -> None:
             if goes_on and (says_result or _is_introduced(block, record)):
                 reason = f"messages[{turn}] is trained and holds a result: the block {block!r}"
                 raise RowError("E218", reason, at=block)
-    described = names or _described(record)
+    described = names or _described_tools(record)
     for turn, message in trained if described else ():
         call = call_mark(message.content)
         if not call and not message.calls:
@@ -192,7 +192,7 @@ def blocks_behind(text: str) -> Iterator[tuple[str, bool, bool]]:
             yield name, end + len(close) < len(text), is_near
 
 
-def _described(record: Record) -> set[str]:
+def _described_tools(record: Record) -> set[str]:
     """The names of the tools whose schemas stand in a prompt's text."""
     prompts = (m.content for m in record.messages if m.role in ("system", "user"))
     return {

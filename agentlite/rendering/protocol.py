@@ -167,7 +167,7 @@ def is_unclosed(words: str) -> bool:
     return words.lstrip().startswith(THINK)
 
 
-def joined(contents: Iterable[str]) -> str:
+def join_texts(contents: Iterable[str]) -> str:
     """Contents as that of one turn, what is thought in any of them first, equal thoughts once."""
     parts = [thought_and_words(content) for content in contents]
     thoughts, said = zip(*parts, strict=True)
@@ -185,7 +185,7 @@ def without_thoughts(record: Record) -> Record:
     return msgspec.structs.replace(record, messages=tuple(messages))
 
 
-def named_call(name: Any, arguments: Any) -> tuple[Call | None, str]:
+def to_call(name: Any, arguments: Any) -> tuple[Call | None, str]:
     """A call as a model's JSON has it, and what is wrong with it. Arguments that are empty, or
     JSON in a text, as OpenAI's servers write them, are as good.
     """

@@ -125,7 +125,7 @@ def protocols_of(setting: str, seed: int = 0, auto: str = "") -> Mixture:
     protocols: dict[str, Protocol] = {}
     weights: dict[str, float] = {}
     for name, text in _parts(setting):
-        for protocol in _named(auto if name == "auto" and auto else name):
+        for protocol in _find_protocols(auto if name == "auto" and auto else name):
             if protocol.name in protocols:
                 fix = "Name each protocol once: hermes=2,react=1."
                 raise _invalid(f"'{protocol.name}' appears twice.", fix)
@@ -160,7 +160,7 @@ def _parts(setting: str) -> Iterator[tuple[str, str]]:
         yield template or name, weight
 
 
-def _named(name: str) -> list[Protocol]:
+def _find_protocols(name: str) -> list[Protocol]:
     """Several for a folder of prompt templates."""
     if name in PROTOCOLS:
         return [PROTOCOLS[name]]

@@ -135,7 +135,7 @@ def render(record: Record, protocol: Protocol, template: Template) -> list[Rende
     """The training rows of a record. Raises RowError for what the protocol or the chat template
     cannot hold: that the template works at all, check() has seen before.
     """
-    with _checked(record, protocol, template):
+    with _row_errors(record, protocol, template):
         rows = _rows(record, protocol, template)
         # Arguments that are not known stand in the text as `{}`, which must not be learned. Where
         # they stand is seen in the same row with other arguments: no protocol or template is asked.
@@ -157,9 +157,9 @@ def render_last(record: Record, protocol: Protocol, template: Template) -> Rende
     the dialog is. Raises RowError as render() does, though not for a text of an earlier turn that
     the template drops.
     """
-    with _checked(record, protocol, template):
+    with _row_errors(record, protocol, template):
         if protocol.exchanges and record.tools:
-            rows = _exchanged(record, record.turns[-1], protocol, template)
+            rows = _exchanges(record, record.turns[-1], protocol, template)
             return next(row for row in rows if any(span.prompted for span in row.spans))
         dialog = _dialog(record, protocol, template)
         *earlier, last = dialog.answers
@@ -169,7 +169,7 @@ def render_last(record: Record, protocol: Protocol, template: Template) -> Rende
 
 
 @contextmanager
-def _checked(record: Record, protocol: Protocol, template: Template) -> Iterator[None]:
+def _row_errors(record: Record, protocol: Protocol, template: Template) -> Iterator[None]:
     """What the template refuses is the row's fault, and so is a control token inside a text: the
     model would read it as a mark of its own, though a reader of the data would not.
     """
@@ -212,7 +212,7 @@ def _rows(record: Record, protocol: Protocol, template: Template) -> list[Render
         return [Rendered(whole, (Span(0, 0, len(whole), message.loss, prompted=False),))]
     if protocol.exchanges and record.tools:
         return [
-            row for turn in record.turns for row in _exchanged(record, turn, protocol, template)
+            row for turn in record.turns for row in _exchanges(record, turn, protocol, template)
         ]
     dialog = _dialog(record, protocol, template)
     last = len(dialog.turns) - 1
@@ -226,7 +226,7 @@ def _rows(record: Record, protocol: Protocol, template: Template) -> list[Render
     return rows
 
 
-def _exchanged(
+def _exchanges(
     record: Record, turn: int, protocol: Protocol, template: Template
 ) -> Iterator[Rendered]:
     """A row for each prompt of a turn."""
@@ -284,14 +284,14 @@ def _without_arguments(row: Rendered, other: Rendered, turn: int) -> Rendered:
     for span, altered in zip(row.spans, other.spans, strict=True):
         if span.turn == turn:
             text = row.text[span.start : span.end]
-            start, end = _differing(text, other.text[altered.start : altered.end])
+            start, end = _find_difference(text, other.text[altered.start : altered.end])
             left_out = (*span.left_out, (span.start + start, span.start + end))
             span = span._replace(left_out=left_out)
         spans.append(span)
     return Rendered(row.text, tuple(spans))
 
 
-def _differing(text: str, other: str) -> tuple[int, int]:
+def _find_difference(text: str, other: str) -> tuple[int, int]:
     """The start and end in the text of an empty object that is not empty in the other one, with the
     blanks before it.
 

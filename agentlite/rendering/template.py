@@ -68,19 +68,19 @@ class Generation(Extension):
 
 
 @lru_cache(maxsize=64)
-def _compiled(source: str) -> jinja2.Template:
+def _compile(source: str) -> jinja2.Template:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
     )
     environment.filters["tojson"] = to_json
-    environment.globals |= {"raise_exception": refused, "strftime_now": today}
+    environment.globals |= {"raise_exception": raise_exception, "strftime_now": today}
     return environment.from_string(source)
 
 
 def render_source(source: str, **values: Any) -> str:
     """Raises jinja2.TemplateError, whatever is wrong in the template."""
     try:
-        text = _compiled(source).render(**values)
+        text = _compile(source).render(**values)
         text.encode()  # a lone surrogate is half a character
     except TemplateError:
         raise
@@ -94,7 +94,7 @@ def to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, *
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **how)
 
 
-def refused(message: str) -> None:
+def raise_exception(message: str) -> None:
     raise TemplateError(message)
 
 
@@ -125,7 +125,7 @@ class Template:
     ) -> str:
         """The text of `messages`; with `prompt`, up to where the model goes on."""
         try:
-            return self._run(self.chat_template, self.as_taken(messages), tools, prompt)
+            return self._run(self.chat_template, self.adapt_messages(messages), tools, prompt)
         except TemplateError as error:
             raise self.refusal(
                 f"the chat template fails: {error}",
@@ -160,8 +160,8 @@ class Template:
         """Whether the model's own template refuses a system turn, or leaves it out."""
         system = {"role": "system", "content": "probe system"}
         return ASKED in self._own_prompt(
-            self.as_taken([USER])
-        ) and "probe system" not in self._own_prompt(self.as_taken([system, USER]))
+            self.adapt_messages([USER])
+        ) and "probe system" not in self._own_prompt(self.adapt_messages([system, USER]))
 
     @cached_property
     def takes_parts(self) -> bool:
@@ -169,7 +169,7 @@ class Template:
         as_parts = self._own_prompt(_in_parts([USER]))
         return ASKED not in self._own_prompt([USER]) and ASKED in as_parts
 
-    def as_taken(self, messages: Messages) -> Messages:
+    def adapt_messages(self, messages: Messages) -> Messages:
         """The messages as the template takes them: it may want a thought under a key of its own,
         and each text as a list of parts.
         """
@@ -194,7 +194,7 @@ class Template:
 
         answer, called = (
             next((key for key in THOUGHT_KEYS if prints(message, key)), "")
-            for message in (ANSWER, calling("probe_call"))
+            for message in (ANSWER, call_turn("probe_call"))
         )
         return answer, called
 
@@ -238,18 +238,18 @@ class Template:
 
     @cached_property
     def prints_calls(self) -> bool:
-        return "probe_call" in self.probe([USER, calling("probe_call")], TOOLS)
+        return "probe_call" in self.probe([USER, call_turn("probe_call")], TOOLS)
 
     @cached_property
     def takes_several_calls(self) -> bool:
         """Whether the template prints several calls of one turn."""
-        text = self.probe([USER, calling("probe_call_1", "probe_call_2")], TOOLS)
+        text = self.probe([USER, call_turn("probe_call_1", "probe_call_2")], TOOLS)
         return "probe_call_1" in text and "probe_call_2" in text
 
     @cached_property
     def keeps_text_with_calls(self) -> bool:
         """Whether the template prints the words of a turn before its call."""
-        text = self.probe([USER, calling("probe_call", words="probe words")], TOOLS)
+        text = self.probe([USER, call_turn("probe_call", words="probe words")], TOOLS)
         return 0 <= text.find("probe words") < text.find("probe_call")
 
     @cached_property
@@ -285,7 +285,7 @@ class Template:
         """The special token that ends a turn with calls, where it is another one than `turn_end`,
         as in gpt-oss, Gemma 4 and GLM; else "".
         """
-        called = [USER, calling("probe_call")]
+        called = [USER, call_turn("probe_call")]
         text, whole = self.probe(called, TOOLS), self.probe([*called, RESULT], TOOLS)
         written = whole[: shared_length(text, whole)].rstrip()
         end = next(filter(written.endswith, self.control_tokens), "")
@@ -355,7 +355,7 @@ class Template:
         other added tokens, as DeepSeek's and Kimi's do.
         """
         added = self.tokenizer.get_added_tokens_decoder().values()
-        called = [USER, calling("probe_call"), RESULT]
+        called = [USER, call_turn("probe_call"), RESULT]
         written = self.probe([USER, ANSWER]) + self.probe(called, TOOLS)
         return [
             token.content
@@ -470,7 +470,7 @@ def _in_parts(messages: Messages) -> Messages:
     ]
 
 
-def calling(
+def call_turn(
     *names: str, words: str = "", arguments: Mapping[str, Any] = {"a": "b"}
 ) -> dict[str, Any]:
     """A turn of the assistant that calls tools of these names."""

@@ -138,7 +138,7 @@ def _evaluation(run: WorkspaceRun, evaluation: ReportedEvaluation, budget: int) 
         "headline": headline(metrics, differences),
         "learned_before": tables.learned_before(metrics),
         "differences": differences,
-        "outdated": tables.outdated(evaluation),
+        "outdated": tables.is_outdated(evaluation),
         "slices": tables.slices(metrics),
         "groups": [*tables.groups(metrics).values()],
         "wrong": tables.wrong_answers(metrics),

@@ -22,17 +22,17 @@ def headline(metrics: Mapping[str, Json], differences: Iterable[Json]) -> list[s
 
     `metrics`: of each model, as in metrics.json; `differences`: those of compare.json.
     """
-    name = next((name for name in PHRASES if _measured(metrics, name)), None)
+    name = next((name for name in PHRASES if _model_figures(metrics, name)), None)
     if not name:
         return []
     verb, questions = PHRASES[name]
-    measured = _measured(metrics, name)
+    measured = _model_figures(metrics, name)
     paired = [
         row
         for row in differences
         if row["metric"] == name and {row["first"], row["second"]} <= measured.keys()
     ]
-    best, *others = ranked = _ranked(measured, paired)
+    best, *others = ranked = _rank_models(measured, paired)
     count = measured[best]["count"]
     same = all(figure["count"] == count for figure in measured.values())
 
@@ -51,24 +51,24 @@ def headline(metrics: Mapping[str, Json], differences: Iterable[Json]) -> list[s
     if len(ranked) > MANY:
         paired = [row for row in paired if best in (row["first"], row["second"])]
     sentences += _noise(measured, ranked, paired, questions.split()[0].rstrip(","))
-    whole = _measured(metrics, EXACT)
+    whole = _model_figures(metrics, EXACT)
     if name == TOOL and whole.keys() == measured.keys():
         counts = [f"{_right(whole[model], not same)} ({model})" for model in ranked]
         subject = "The whole call, with its arguments, is right for"
-        sentences.append(f"{subject} {listed(counts) if others else _right(whole[best])}.")
+        sentences.append(f"{subject} {join_names(counts) if others else _right(whole[best])}.")
     timing = {model: {"metrics": of.get("timing") or {}} for model, of in metrics.items()}
     needless = [
         f"{count:.0f} of {figure['count']} ({model})"
-        for model, figure in _measured(timing, "specificity").items()
+        for model, figure in _model_figures(timing, "specificity").items()
         if (count := figure["count"] * (1 - figure["mean"])) >= 1
     ]
     if needless:
         subject = "Where no tool is needed, one is called, or the answer cannot be read, for"
-        sentences.append(f"{subject} {listed(needless)}.")
+        sentences.append(f"{subject} {join_names(needless)}.")
     return sentences
 
 
-def _ranked(measured: Mapping[str, Json], paired: Sequence[Json]) -> list[str]:
+def _rank_models(measured: Mapping[str, Json], paired: Sequence[Json]) -> list[str]:
     """The models, the best first: by their gains over each other on the questions that all of them
     answered, since some may have answered more; by their own means if not all were compared.
     """
@@ -80,7 +80,7 @@ def _ranked(measured: Mapping[str, Json], paired: Sequence[Json]) -> list[str]:
     return sorted(measured, key=lambda model: (-round(gains[model], 9), -measured[model]["mean"]))
 
 
-def _measured(metrics: Mapping[str, Json], name: str) -> dict[str, Any]:
+def _model_figures(metrics: Mapping[str, Json], name: str) -> dict[str, Any]:
     """The figure of each model that has it."""
     figures = {model: of.get("metrics", {}).get(name) for model, of in metrics.items()}
     return {model: figure for model, figure in figures.items() if figure and figure.get("count")}
@@ -116,16 +116,16 @@ def _noise(
             return ["The difference is beyond noise."]
         return ["The difference is within noise: it may be chance."] if alike else []
     sentences = [
-        f"{model} is better than {listed(better[model])}{on}, beyond noise."
+        f"{model} is better than {join_names(better[model])}{on}, beyond noise."
         for model in ranked
         if model in better
     ]
     if alike:
-        sentences.append(f"Too few questions to tell {listed(alike, ', or ')} apart{on}.")
+        sentences.append(f"Too few questions to tell {join_names(alike, ', or ')} apart{on}.")
     return sentences
 
 
-def listed(names: Sequence[str], last: str = " and ") -> str:
+def join_names(names: Sequence[str], last: str = " and ") -> str:
     """`a, b and c`"""
     *before, end = names
     return last.join([", ".join(before), end]) if before else end

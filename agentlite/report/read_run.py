@@ -125,8 +125,8 @@ def read_run(folder: Path) -> WorkspaceRun:
     stages = [ReportedStage(**structs.asdict(stage)) for stage in stored if stage.plan]
     stages = [stage for stage in stages if stage.plan.command in {*STAGES} - {"eval"}]
     stages.sort(key=lambda stage: (stage.begun, stage.name))
-    unread = [_why_unread(stage) for stage in stored if stage.plan is None]
-    unread += [_why_unread(stage, SHOWN) for stage in stages]
+    unread = [_unread_reason(stage) for stage in stored if stage.plan is None]
+    unread += [_unread_reason(stage, SHOWN) for stage in stages]
     evaluated: dict[Path, list[StoredStage]] = {}
     for member in members:
         if member.plan is None or member.plan.command == "eval":  # others are of workspaces inside
@@ -144,7 +144,7 @@ def _evaluation(folder: Path, members: list[StoredStage]) -> ReportedEvaluation:
     rank = {model: number for number, model in enumerate(compared.get("models", []))}
     models, unread = {}, []
     for member in sorted(members, key=lambda one: rank.get(one.folder.name, len(rank))):
-        if reason := _why_unread(member):
+        if reason := _unread_reason(member):
             unread.append(reason)
         elif member.plan:
             models[member.folder.name] = ReportedStage(**structs.asdict(member))
@@ -161,7 +161,7 @@ def read_json(path: Path) -> Json:
         raise UserError(problem, fix, location=str(path), exit_code=OTHER_PLAN) from error
 
 
-def _why_unread(stage: StoredStage, names: Iterable[str] | None = None) -> str:
+def _unread_reason(stage: StoredStage, names: Iterable[str] | None = None) -> str:
     """A sentence, or "" for a finished stage whose files `names` are as it left them."""
     why = stage.problem(names) or ("" if stage.done else "not finished")
     name = stage.folder.name

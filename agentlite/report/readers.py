@@ -42,15 +42,15 @@ def pack_within(
     """At most `budget` characters: the last rows are left out if that is needed. `contents`: of so
     many rows; `total`: of all that there are.
     """
-    text = _packed(contents(count))
+    text = _pack(contents(count))
     while len(text) > budget and count:
         count = int(0.95 * count * budget / len(text))
-        text = _packed(contents(count))
+        text = _pack(contents(count))
     left_out = f"The first {count:,} of {total:,} {noun}: with the others this page would be too "
     return Packed(text, count, [f"{left_out}large."] if count < total else [])
 
 
-def _packed(contents: Json) -> str:
+def _pack(contents: Json) -> str:
     def cut(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: cut(inner) for key, inner in value.items()}
@@ -64,7 +64,7 @@ def _packed(contents: Json) -> str:
     return base64.b64encode(zlib.compress(whole)).decode("ascii")
 
 
-def packed_message(message: Mapping[str, Any]) -> list[Any]:
+def pack_message(message: Mapping[str, Any]) -> list[Any]:
     """Its role; its words; and the name and the arguments, as JSON, of each call."""
     content = message.get("content") or ""
     functions = [call["function"] for call in message.get("tool_calls") or ()]
@@ -77,7 +77,7 @@ def _as_text(value: object) -> str:
     return value if isinstance(value, str) else compact(value)
 
 
-def packed_tool(schema: Mapping[str, Any]) -> Tool:
+def pack_tool(schema: Mapping[str, Any]) -> Tool:
     function = schema["function"]
     name, description = (str(function.get(key, "")) for key in ("name", "description"))
     return name, description, compact(function.get("parameters", {}))
@@ -139,11 +139,11 @@ def confusion(answers: PredictionRows, models: Sequence[str]) -> Table:
         for name, by in tools.items()
     }
     order = sorted(tools, key=lambda name: (-wrong[name], name))
-    rows = [[name, *(_called(name, tools[name][model]) for model in models)] for name in order]
+    rows = [[name, *(_tool_counts(name, tools[name][model]) for model in models)] for name in order]
     return Table("", ["right tool", *models], rows)
 
 
-def _called(name: str, counts: Counter[str]) -> str:
+def _tool_counts(name: str, counts: Counter[str]) -> str:
     """With the three tools that were called most often in its place."""
     others = [(other, count) for other, count in counts.most_common(4) if other != name][:3]
     instead = [f"{other} × {count}" if count > 1 else other for other, count in others]
@@ -157,12 +157,12 @@ def pack_predictions(
     steps = list(answers.by_step)
 
     def contents(count: int) -> Json:
-        return _packed_steps(answers, steps[:count], models, metrics)
+        return _pack_steps(answers, steps[:count], models, metrics)
 
     return pack_within(budget, len(steps), len(steps), "prompts", contents)
 
 
-def _packed_steps(
+def _pack_steps(
     answers: PredictionRows, steps: Sequence[Step], models: Sequence[str], metrics: Sequence[str]
 ) -> Json:
     """Every record and every tool once: a step refers to its record, and a record to its tools.
@@ -177,9 +177,9 @@ def _packed_steps(
     records = []
     for name, turn in turns.items():
         row: Json = to_row(answers.records[name])
-        offered = [packed_tool(tool.schema) for tool in answers.records[name].tools]
+        offered = [pack_tool(tool.schema) for tool in answers.records[name].tools]
         numbered = [tools.setdefault(tool, len(tools)) for tool in offered]
-        messages = [packed_message(message) for message in row["messages"][: turn + 1]]
+        messages = [pack_message(message) for message in row["messages"][: turn + 1]]
         records.append([messages, numbered])
     packed = []
     for step in steps:
@@ -331,12 +331,12 @@ def pack_rollouts(rollouts: RankedRollouts, budget: int) -> Packed:
     """At most `budget` characters; the best rollouts are left out if that is needed."""
 
     def contents(count: int) -> Json:
-        return _packed_rollouts(rollouts, count)
+        return _pack_rollouts(rollouts, count)
 
     return pack_within(budget, len(rollouts.shown), rollouts.total, "rollouts", contents)
 
 
-def _packed_rollouts(rollouts: RankedRollouts, count: int) -> Json:
+def _pack_rollouts(rollouts: RankedRollouts, count: int) -> Json:
     """Every prompt and every tool once: rollouts of a task share them."""
     shown = rollouts.shown[:count]
     models = list(dict.fromkeys(file.model for file, _ in shown))
@@ -345,8 +345,8 @@ def _packed_rollouts(rollouts: RankedRollouts, count: int) -> Json:
     rows = []
     for file, rollout in shown:
         begins = (rollout.answered_at or [len(rollout.messages)])[0]
-        prompt = compact([packed_message(message) for message in rollout.messages[:begins]])
-        offered = [packed_tool(tool) for tool in rollout.tools]
+        prompt = compact([pack_message(message) for message in rollout.messages[:begins]])
+        offered = [pack_tool(tool) for tool in rollout.tools]
         rows.append(
             [
                 rollout.task,
@@ -375,7 +375,7 @@ def _packed_rollouts(rollouts: RankedRollouts, count: int) -> Json:
 def _turns(rollout: ReportedRollout) -> list[list[Any]]:
     turns = []
     for turn, at in zip(rollout.turns, rollout.answered_at, strict=True):
-        _, words, calls = packed_message(rollout.messages[at])
+        _, words, calls = pack_message(rollout.messages[at])
         said = [words, calls, turn.results, turn.user]
         turns.append([*said, turn.problem, turn.text, turn.ended, turn.new_tokens])
     return turns

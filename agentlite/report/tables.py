@@ -57,13 +57,13 @@ class Table(NamedTuple):
 def table_of(title: str, labels: list[str], rows: Rows, names: list[str]) -> Table:
     """The named figures of each row."""
     body = [
-        [*label, *(_counted(name, figures.get(name, ABSENT)) for name in names)]
+        [*label, *(_mark_count(name, figures.get(name, ABSENT)) for name in names)]
         for label, figures in rows
     ]
     return Table(title, [*labels, *names], body, len(labels))
 
 
-def _counted(name: str, figure: Any) -> Any:
+def _mark_count(name: str, figure: Any) -> Any:
     """Marks a count. Wilson's interval is of shares: a count that was always 0 or 1 has none."""
     if name not in COUNTS or not is_summary(figure):
         return figure
@@ -232,7 +232,7 @@ def short(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
 
 
-def listed(values: Json) -> str:
+def list_values(values: Json) -> str:
     """One line with all values but those that have tables; a lineage as a chain."""
     chain = {"lineage": " -> ".join(values["lineage"])} if values.get("lineage") else {}
     return ", ".join(
@@ -254,7 +254,7 @@ def differences(evaluation: ReportedEvaluation) -> list[Json]:
     return sorted(rows, key=lambda row: rank.get(row["metric"], len(rank)))
 
 
-def outdated(evaluation: ReportedEvaluation) -> bool:
+def is_outdated(evaluation: ReportedEvaluation) -> bool:
     """Whether the models were compared, but not as they are now."""
     return not evaluation.is_current and bool(evaluation.compared.get("differences"))
 

@@ -91,19 +91,19 @@ def verdict(cells: Sequence[CellRow], metric: str) -> list[str]:
     if not gains:
         sentences.append(f"No cell can be compared with the first, {first.name}.")
     elif better:
-        sentences.append(f"Better than {first.name} beyond noise ({metric}): {_listed(better)}.")
+        sentences.append(f"Better than {first.name} beyond noise ({metric}): {_gains(better)}.")
     else:
         is_higher = gains[0][1].mean > 0
-        best = f"the highest is {_listed(gains[:1])}" if is_higher else "none is higher at all"
+        best = f"the highest is {_gains(gains[:1])}" if is_higher else "none is higher at all"
         sentences.append(f"No cell is better than {first.name} beyond noise ({metric}); {best}.")
     if worse:
-        sentences.append(f"Worse beyond noise: {_listed(worse)}.")
+        sentences.append(f"Worse beyond noise: {_gains(worse)}.")
     if failed := sum(cell.state == "failed" for cell in cells):
         sentences.append(f"{failed} {'cell' if failed == 1 else 'cells'} failed.")
     return sentences
 
 
-def _listed(gains: Sequence[tuple[str, ModelDifference]]) -> str:
+def _gains(gains: Sequence[tuple[str, ModelDifference]]) -> str:
     """The first three cells, with their gains in points."""
     named = [
         f"{name} ({100 * gain.mean:+.1f} points [{100 * gain.low:+.1f}, {100 * gain.high:+.1f}])"

@@ -55,17 +55,17 @@ def prompt_key(prompt: Prompt) -> str:
     return digest(",".join(map(str, prompt.ids)))
 
 
-def answered(prompt: Prompt, answer: GreedyAnswer, protocol: Protocol) -> Prediction:
+def to_prediction(prompt: Prompt, answer: GreedyAnswer, protocol: Protocol) -> Prediction:
     """The answer as the protocol reads it. One that was not finished cannot be read."""
     if not answer.prompt or answer.problem:
         problem = UNANSWERED if answer.problem else TOO_LONG
-        return predicted(prompt, Parsed("", (), problem), finished=False)
+        return score_reading(prompt, Parsed("", (), problem), finished=False)
     parsed = read_turn(answer.text, protocol, prompt.record, prompt.turn)
     finished = answer.ended != "cut"
     if not finished and not parsed.problem:
         parsed = Parsed(parsed.content, parsed.calls, CUT)
     reference = reference_of(protocol, prompt.record, prompt.turn)
-    return predicted(prompt, parsed, answer.text, answer.new_tokens, finished, reference)
+    return score_reading(prompt, parsed, answer.text, answer.new_tokens, finished, reference)
 
 
 def external_prediction(
@@ -76,7 +76,7 @@ def external_prediction(
     what is behind it, in the template of the data.
     """
     if answer is None:
-        return predicted(prompt, Parsed("", (), NOTHING))
+        return score_reading(prompt, Parsed("", (), NOTHING))
     any_end = re.compile(rf"(?:{'|'.join([TURN_END, *map(re.escape, ends)])})\Z")
     while end := any_end.search(answer.text.rstrip()):  # decoded with its special tokens
         answer = answer._replace(text=answer.text[: end.start()])
@@ -86,10 +86,10 @@ def external_prediction(
         if answer.calls is None
         else Parsed(answer.text or reference, answer.calls)
     )
-    return predicted(prompt, parsed, answer.text, reference=reference)
+    return score_reading(prompt, parsed, answer.text, reference=reference)
 
 
-def predicted(
+def score_reading(
     prompt: Prompt,
     parsed: Parsed,
     text: str = "",

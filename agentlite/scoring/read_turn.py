@@ -52,7 +52,7 @@ def read_turn(text: str, protocol: Protocol, record: Record, turn: int) -> Parse
             problem = f"invents a result behind {mark.strip()!r}"
         elif not problem and not parsed.calls and not says_something(parsed.content):
             problem = "says nothing"
-        elif not problem and (name := _called_otherwise(parsed, record, turn)):
+        elif not problem and (name := _find_foreign_call(parsed, record, turn)):
             problem = f"call of {name} in another syntax"
     return msgspec.structs.replace(parsed, problem=problem)
 
@@ -83,7 +83,7 @@ def says_something(text: str) -> bool:
     return any(character.isalnum() for character in text)
 
 
-def _called_otherwise(parsed: Parsed, record: Record, turn: int) -> str:
+def _find_foreign_call(parsed: Parsed, record: Record, turn: int) -> str:
     """The tool that the words call in the syntax of another protocol, or with an argument behind
     its name, as no message before has it; "" if they call none.
     """

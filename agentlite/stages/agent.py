@@ -88,9 +88,9 @@ def rollout_settings(settings: Struct, **changed: object) -> RolloutSettings:
     return RolloutSettings(**{**shared, **changed})
 
 
-def find_acting(settings: RolloutSettings, run: Path, begun: Plan | None) -> Source:
+def find_actor(settings: RolloutSettings, run: Path, begun: Plan | None) -> Source:
     """The model that acts, or that servers have; of the gold, the one whose template it takes."""
-    name = written_for(settings.model, behind_servers=bool(settings.endpoint))
+    name = protocol_model(settings.model, behind_servers=bool(settings.endpoint))
     if settings.endpoint:
         of_server = "" if settings.model in (GOLD, TRAINED) else settings.model
         return served(of_server, settings, find_model(name, run))
@@ -119,7 +119,7 @@ def prepare(settings: RolloutSettings, source: Source, run: Path) -> Agent:
     return Agent(settings, tasks, source, setup)
 
 
-def written_for(model: str, *, behind_servers: bool = False) -> str:
+def protocol_model(model: str, *, behind_servers: bool = False) -> str:
     """The model in whose protocol the dialogs of another are written: its own, unless that is the
     gold, or known to servers alone.
     """
@@ -128,7 +128,7 @@ def written_for(model: str, *, behind_servers: bool = False) -> str:
     return GPU_MODEL if gpu_profiles.has_gpu() else CPU_MODEL
 
 
-def acted_by(model: str, run: Path) -> list[str]:
+def actor_lineage(model: str, run: Path) -> list[str]:
     """The lineage of a model that acts. The gold has none, also where a stage is called so."""
     return [GOLD] if model == GOLD else lineage(model, run)
 

@@ -89,7 +89,7 @@ def settle(
     is_auto, machine = given.profile == AUTO, machine or machine_of(given.profile)
     if is_auto and machine.gpu:
         given = given._replace(profile=GPU)
-    inherited = inherited_by(command, resolve(command, given).settings, target.run)
+    inherited = inherited_origins(command, resolve(command, given).settings, target.run)
     resolved = resolve(command, given, inherited)
     if not machine.gpu or not (is_auto or getattr(resolved.settings, "vllm", False)):
         return resolved
@@ -97,7 +97,7 @@ def settle(
     return resolve(command, given, inherited, planned)
 
 
-def inherited_by(command: str, settings: object, run: Path) -> Origins:
+def inherited_origins(command: str, settings: object, run: Path) -> Origins:
     """What earlier stages fix for a command with these settings."""
     inherit = getattr(importlib.import_module(f"agentlite.stages.{command}"), "inherit", None)
     found: Origins = inherit(settings, run) if inherit else {}
@@ -150,7 +150,7 @@ def by_memory(
     loads_no_model = any(getattr(settings, key, None) for key in NO_MODEL_HERE)
     if loads_no_model or not hasattr(settings, "load_in_4bit"):
         return {}
-    begun = _as_begun(target)
+    begun = _plan_origins(target)
     if "batch_size" in begun:  # as in the plan of a trainer, which has all of it
         return begun
     fixed = set_already(resolved)
@@ -172,7 +172,7 @@ def by_memory(
     return {**{key: (value, origin) for key, value in values.items()}, **begun}
 
 
-def _as_begun(target: RunTarget) -> Origins:
+def _plan_origins(target: RunTarget) -> Origins:
     """From the plan of a stage that was begun: it is carried on as it is, however much memory is
     free now. The models of an eval each have a folder and a plan, and one choice.
     """

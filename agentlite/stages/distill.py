@@ -16,7 +16,7 @@ from agentlite.rendering import encode_answer
 from agentlite.rendering.template import Template
 from agentlite.stages.training import (
     Training,
-    evaluated_on,
+    data_option,
     fitting_prompts,
     inherit_settings,
     train_stage,
@@ -40,7 +40,7 @@ def run(settings: DistillSettings, target: RunTarget) -> Result:
     teacher = find_model(settings.teacher, target.run, target.begun)
     refuse_circle(teacher, target)
     template = load_template(source.base)
-    width = _shared_vocabulary(source, template, teacher)
+    width = _vocabulary_size(source, template, teacher)
     prepared = find_prompts(settings.data, settings.split, source, target.run)
 
     def train() -> Training:
@@ -72,7 +72,7 @@ def run(settings: DistillSettings, target: RunTarget) -> Result:
         protocol=prepared.protocol,
         inputs={"data": prepared.digest, "teacher": teacher.digest},
         check=distill.check,
-        evaluate=f" --model {shlex.quote(teacher.name)}{evaluated_on(settings.data)}",
+        evaluate=f" --model {shlex.quote(teacher.name)}{data_option(settings.data)}",
     )
 
 
@@ -80,7 +80,7 @@ def key_figure(figures: Mapping[str, object]) -> str:
     return f"divergence {figures['first_divergence']:.3f} -> {figures['last_divergence']:.3f}"
 
 
-def _shared_vocabulary(source: Source, template: Template, teacher: Source) -> int:
+def _vocabulary_size(source: Source, template: Template, teacher: Source) -> int:
     """How many ids the tokenizers of student and teacher have, which must be the same. Raises
     UserError 5 where they are not, or where both are one model.
     """

@@ -66,7 +66,7 @@ def run_stage(
     with (
         console.stdout_to_stderr(),
         stage_folder.open_stage(
-            target.folder, plan, force=target.force, typed=target.typed(plan.command)
+            target.folder, plan, force=target.force, typed=target.command_line(plan.command)
         ) as stage,
     ):
         if stage.status == "done" and is_open(stage.done.figures):

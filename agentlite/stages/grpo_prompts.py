@@ -25,9 +25,9 @@ from agentlite.scoring.rewards import (
     total,
     without_comparisons,
 )
-from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
+from agentlite.scoring.rewards.scorer import Scorer, Tally, protocols_by_name
 from agentlite.stages.frame import Figures
-from agentlite.stages.training import evaluated_on, fitting_prompts
+from agentlite.stages.training import data_option, fitting_prompts
 from agentlite.workspace.model_source import find_learner, load_template
 from agentlite.workspace.stage_folder import RunTarget
 
@@ -56,7 +56,7 @@ class PromptSampling:
         self.source = find_learner("grpo", settings, target)
         self.prepared = find_prompts(settings.data, settings.split, self.source, target.run)
         self.protocol, self.inputs = self.prepared.protocol, {"data": self.prepared.digest}
-        self.evaluate = evaluated_on(settings.data)
+        self.evaluate = data_option(settings.data)
         self.halt: list[Exception] = []
         self.tally = Tally(settings.max_failures, self.folder, HOW_TO_GO_ON)
 
@@ -73,7 +73,9 @@ class PromptSampling:
         self.records = {prompt.record.id: prompt.record for prompt in self.prompts}
         refuse_without_gold(self.records.values(), self.weights, self.prepared.location)
         components: dict[str, Component] = {**functions, **self.judge}
-        self.scorer = Scorer(self.records, reading(self.protocol, self.source.base), components)
+        self.scorer = Scorer(
+            self.records, protocols_by_name(self.protocol, self.source.base), components
+        )
         if not self.scorer.has_gold:
             self.weights = without_comparisons(self.weights)
         longest = max(len(prompt.ids) for prompt in self.prompts)
@@ -168,7 +170,7 @@ class PromptSampling:
         ]
 
     def _visit(self, rows: Iterable[TrainedAnswer]) -> None:
-        self.schedule.visited(
+        self.schedule.add_visits(
             (
                 row.candidate.step,
                 row.trained,
@@ -222,7 +224,7 @@ class PromptSchedule:
         groups = settings.batch_size * settings.gradient_accumulation / settings.group_size
         return cls(keys, settings.rested_epochs, groups)
 
-    def visited(self, answers: Iterable[tuple[Hashable, int, float | None]]) -> None:
+    def add_visits(self, answers: Iterable[tuple[Hashable, int, float | None]]) -> None:
         """`answers`: of whole groups, each with the key of its prompt, its step, and its total,
         which is None without a score.
         """

@@ -98,7 +98,7 @@ class TaskSampling:
         self.schedule = PromptSchedule.of(self.settings, [task.id for task in self.agent.tasks])
         self.lost = ""
         for start in range(0, len(rows), self.size):
-            self._count(self._scored(rows[start : start + self.size]))
+            self._count(self._score(rows[start : start + self.size]))
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -139,11 +139,11 @@ class TaskSampling:
             if isinstance(event, Trajectory)
         }
         done = [
-            self.scorer.rewarded(ended[RolloutKey(task.id, number)]) for task, number in waiting
+            self.scorer.add_rewards(ended[RolloutKey(task.id, number)]) for task, number in waiting
         ]
         for rollout in done:
             self.file.append(msgspec.to_builtins(rollout))
-        scored = self._scored(done)
+        scored = self._score(done)
         self._count(scored)
         rows = [self._row(rollout, logprobs) for rollout in scored]
         if not any(any(row.mask) for row in rows):
@@ -153,7 +153,7 @@ class TaskSampling:
             raise UserError(problem, HOW_TO_GO_ON, location=self.settings.env, exit_code=REJECTS)
         return _of_one_prompt_length(rows)
 
-    def _scored(self, rollouts: Sequence[Trajectory]) -> list[ScoredRollout]:
+    def _score(self, rollouts: Sequence[Trajectory]) -> list[ScoredRollout]:
         """With their components: all those that have a weight, 0 where a world does not give
         one.
         """
@@ -192,7 +192,7 @@ class TaskSampling:
         """Notes what later steps need to know of the rollouts of a step, and what is wrong with
         them.
         """
-        self.schedule.visited(
+        self.schedule.add_visits(
             (
                 rollout.task,
                 rollout.sample // self.size,

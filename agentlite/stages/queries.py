@@ -27,7 +27,7 @@ from agentlite.stages.teacher import (
     REPLIES,
     TeacherReply,
     answers,
-    nothing_kept,
+    no_rows_error,
     question,
     reply_fault,
     teacher_of,
@@ -131,7 +131,7 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
         }
         write_json(stage.folder / "stats.json", figures)
         if not kept:
-            raise nothing_kept(
+            raise no_rows_error(
                 "agentlite make queries",
                 "no query could be kept",
                 figures["dropped"],

@@ -12,14 +12,14 @@ from agentlite.config.settings import RolloutSettings
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.environments.tasks import TASKS, write_tasks
 from agentlite.environments.trajectories import TRAJECTORIES, Trajectory
-from agentlite.stages.agent import act, acted_by, find_acting, prepare
+from agentlite.stages.agent import act, actor_lineage, find_actor, prepare
 from agentlite.stages.frame import Work, plan_of, run_stage
 from agentlite.workspace.stage_folder import Result, RunTarget
 
 
 def run(settings: RolloutSettings, target: RunTarget) -> Result:
     """Every task is done `num_samples` times; the turns that were done are kept."""
-    source = find_acting(settings, target.run, target.begun)
+    source = find_actor(settings, target.run, target.begun)
     agent = prepare(settings, source, target.run)
 
     def work() -> Work:
@@ -29,7 +29,7 @@ def run(settings: RolloutSettings, target: RunTarget) -> Result:
         done = act(agent, stage, "rollout")
         write_rows(stage.folder / TRAJECTORIES, map(msgspec.to_builtins, done))
         write_json(stage.folder / "stats.json", figures := _figures(done))
-        models = {"lineage": acted_by(settings.model, target.run)}
+        models = {"lineage": actor_lineage(settings.model, target.run)}
         return [TASKS, TRAJECTORIES, "stats.json"], {**figures, **models}
 
     best = ["--keep", "best"] if settings.num_samples > 1 else []

@@ -13,7 +13,7 @@ from agentlite.rendering import Encoded, mixture_of, training_rows
 from agentlite.rendering.template import Template
 from agentlite.stages.training import (
     Training,
-    evaluated_on,
+    data_option,
     inherit_settings,
     refuse_longer,
     train_stage,
@@ -39,7 +39,7 @@ def run(settings: SftSettings, target: RunTarget) -> Result:
         protocol=prep.settings["protocol"],
         inputs={"data": ",".join(prep.outputs[name][:16] for name in files)},
         check=sft.check,
-        evaluate=evaluated_on(settings.data),
+        evaluate=data_option(settings.data),
     )
 
 

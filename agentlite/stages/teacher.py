@@ -103,7 +103,7 @@ def reply_fault(reply: TeacherReply) -> tuple[str, str]:
     return ("cut off", "the limit of tokens ended it") if reply.cut else ("", "")
 
 
-def nothing_kept(location: str, problem: str, dropped: Mapping[str, int], fix: str) -> UserError:
+def no_rows_error(location: str, problem: str, dropped: Mapping[str, int], fix: str) -> UserError:
     """`dropped`: how many for which reason."""
     reasons = ", ".join(f"{kind} {count}" for kind, count in dropped.items())
     return UserError(f"{problem}: {reasons}.", fix, location=location, exit_code=REJECTS)

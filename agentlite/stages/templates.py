@@ -49,7 +49,7 @@ from agentlite.stages.teacher import (
     REPLIES,
     TeacherReply,
     answers,
-    nothing_kept,
+    no_rows_error,
     question,
     reply_fault,
     teacher_of,
@@ -223,7 +223,7 @@ def _keep(
     write_json(folder / "stats.json", figures)
     if not kept:
         better = "no template is good enough"
-        raise nothing_kept(
+        raise no_rows_error(
             "agentlite make templates",
             better if differences else "every template has a fault",
             figures["dropped"],

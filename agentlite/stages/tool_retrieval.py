@@ -79,7 +79,7 @@ class ToolOffers(NamedTuple):
         )
 
 
-def counted(record: Record) -> Counter[str]:
+def count_record(record: Record) -> Counter[str]:
     """Counts of one record, to be summed over all."""
     meta = record.meta.get(RETRIEVED)
     if meta is None:

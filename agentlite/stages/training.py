@@ -116,7 +116,7 @@ def inherit_settings(command: str, settings: TrainerSettings, run: Path) -> Orig
     return origins
 
 
-def evaluated_on(data: str) -> str:
+def data_option(data: str) -> str:
     """The option of eval that names the prep a stage was trained on."""
     return "" if data == "prep" else f" --data {shlex.quote(data)}"
 

@@ -52,7 +52,7 @@ def name_of(snapshot: str) -> tuple[str, str]:
     return model.removeprefix("models--").replace("--", "/", 1), commit
 
 
-def pinned(name: str, commit: str = "") -> str:
+def pin_commit(name: str, commit: str = "") -> str:
     """`org/model@commit`: at `commit`, or else at the one that the name stands for now, as the hub
     says or, offline, its cache. Raises UserError 5 or 8.
     """
@@ -127,7 +127,7 @@ def hub_file(name: str, file: str, required: bool = True, *, of: str = "--model"
             return Path()
         if isinstance(error, errors.LocalEntryNotFoundError):
             here = "a folder, the embedded smollm2-135m" if of == "--model" else "files"
-            raise _refused(
+            raise _hub_error(
                 f"{file} of {name} is not in the cache, and the hub cannot be reached (or "
                 "HF_HUB_OFFLINE is set).",
                 f"Name {here}, or set HF_ENDPOINT to a mirror.",
@@ -135,12 +135,12 @@ def hub_file(name: str, file: str, required: bool = True, *, of: str = "--model"
                 of,
             ) from error
         fix = "Choose a model whose weights are safetensors." if file == WEIGHTS else ""
-        raise _refused(f"{name} has no {file}.", fix, MODEL, of) from error
+        raise _hub_error(f"{name} has no {file}.", fix, MODEL, of) from error
     except (errors.HfHubHTTPError, OSError) as error:
         if error.errno in DISK:
             raise cannot_write(Path(HF_HUB_CACHE), error) from error
         problem = f"the hub does not answer: {error}"
-        raise _refused(problem, "Try again, or name a folder.", NETWORK, of) from error
+        raise _hub_error(problem, "Try again, or name a folder.", NETWORK, of) from error
 
 
 def data_set_info(name: str, revision: str) -> Any:
@@ -156,7 +156,7 @@ def data_set_info(name: str, revision: str) -> Any:
         raise _no_repository(f"{name}#{revision}".rstrip("#"), of) from error
     except (errors.HfHubHTTPError, OSError) as error:
         problem = f"the hub cannot be reached, and what it said is not in the cache: {error}"
-        raise _refused(problem, "Try again, or name a file.", NETWORK, of) from error
+        raise _hub_error(problem, "Try again, or name a file.", NETWORK, of) from error
 
 
 def _unknown() -> tuple[type[Exception], ...]:
@@ -170,8 +170,8 @@ def _no_repository(name: str, of: str) -> UserError:
         "Check the name, and its commit, tag or branch; for a private or a gated one, ask for "
         "access on its page, then `hf auth login`."
     )
-    return _refused(f"the hub has no {name}, or it is gated.", fix, MODEL, of)
+    return _hub_error(f"the hub has no {name}, or it is gated.", fix, MODEL, of)
 
 
-def _refused(problem: str, fix: str, exit_code: int, location: str = "--model") -> UserError:
+def _hub_error(problem: str, fix: str, exit_code: int, location: str = "--model") -> UserError:
     return UserError(problem, fix, location=location, exit_code=exit_code)

@@ -154,7 +154,7 @@ def _hub_source(name: str, begun: Plan | None) -> Source | None:
         commit = next((digest for digest in digests if hub.COMMIT.fullmatch(digest)), "")
     if not hub.is_hub_id(name):
         return None
-    base = hub.pinned(name, commit)
+    base = hub.pin_commit(name, commit)
     refuse_own_code(hub.hub_file(base, hub.CONFIG))
     return Source(name, base, None, hub.commit_of(base))
 
@@ -280,7 +280,7 @@ def _tokenizer_folder(name: str) -> Path:
         return embedded_tokenizer(name)
     if Path(name).is_dir():
         return Path(name)
-    base = hub.pinned(name)
+    base = hub.pin_commit(name)
     hub.hub_file(base, "chat_template.jinja", required=False)
     hub.hub_file(base, hub.CONFIG)
     hub.hub_file(base, "tokenizer_config.json")

@@ -20,7 +20,7 @@ from agentlite.config.gpu_profiles import AUTO, SWITCHES, has_gpu
 from agentlite.config.resolve import Given, plain_defaults
 from agentlite.config.settings import default, option_words
 from agentlite.core import distributed
-from agentlite.core.console import hidden, notice
+from agentlite.core.console import notice, redact
 from agentlite.core.errors import LOCKED, OTHER_PLAN, UserError
 from agentlite.core.row_files import cannot_write, count_rows, disk_errors, sync_all, write_json
 from agentlite.core.version import VERSION
@@ -75,11 +75,11 @@ class RunTarget(NamedTuple):
             return command
         return f"{command} --run {shlex.quote(str(self.run))}"
 
-    def typed(self, command: str) -> str:
+    def command_line(self, command: str) -> str:
         """The command line that the user gave, or that says the same."""
         flags = {**self.given.flags}
         sources = flags.pop("sources", ())
-        words = ["agentlite", *pipeline.typed(command).split()]
+        words = ["agentlite", *pipeline.full_command(command).split()]
         words += [sources] if isinstance(sources, str) else sources
         words += [flags.pop("what")] if "what" in flags else []
         words += ["--out", self.out] if self.out != command else []
@@ -88,7 +88,7 @@ class RunTarget(NamedTuple):
         words += [word for text in self.given.sets for word in ("--set", text)]
         words += [word for file in self.given.files for word in ("--config", file)]
         words += ["--profile", self.given.profile] if self.given.profile != AUTO else []
-        return hidden(self.next(shlex.join(words)))
+        return redact(self.next(shlex.join(words)))
 
 
 class Plan(Struct, frozen=True, forbid_unknown_fields=True):
@@ -215,7 +215,7 @@ class StageFolder:
         self.outcome: Outcome = "up to date" if status == "done" else "done"
         self.started = time.monotonic()
         if status == "half" and (folder / SPENT).exists():
-            self.started -= _decoded(folder / SPENT, float)
+            self.started -= _decode(folder / SPENT, float)
 
     @property
     def seconds(self) -> float:
@@ -224,7 +224,7 @@ class StageFolder:
 
     @property
     def done(self) -> Done:
-        return _decoded(self.folder / DONE, Done)
+        return _decode(self.folder / DONE, Done)
 
     def finish(self, outputs: Iterable[str], figures: dict[str, object]) -> Done:
         """Writes done.json, with the digests of the outputs, once these are safe on the disk; not
@@ -293,7 +293,7 @@ def open_stage(folder: Path, plan: Plan, *, force: bool, typed: str = "") -> Ite
         return
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with held(folder):
+    with hold(folder):
         if force or (folder / FAILED).exists():
             clear(folder)
         status = status_for(folder, plan)
@@ -441,9 +441,9 @@ def read(folder: Path) -> StoredStage:
     plan = done = refusal = None
     try:
         if given_up or is_stage(folder):
-            plan = _decoded(folder / (FAILED if given_up else PLAN), Plan)
+            plan = _decode(folder / (FAILED if given_up else PLAN), Plan)
         if is_finished(folder):
-            done = _decoded(folder / DONE, Done)
+            done = _decode(folder / DONE, Done)
         if done and not plan:
             refusal = UserError(
                 "is missing, and without it nobody knows how the stage was made.",
@@ -460,7 +460,7 @@ def read(folder: Path) -> StoredStage:
 
 def read_plan(folder: Path) -> Plan:
     """Raises UserError 3 for a plan that cannot be read."""
-    return _decoded(folder / PLAN, Plan)
+    return _decode(folder / PLAN, Plan)
 
 
 def find_finished(name: str, run: Path, command: str = "") -> StoredStage:
@@ -528,7 +528,7 @@ def look(name: str, run: Path, command: str = "") -> NamedStage:
     if not name or not (is_stage(folder) or read(folder).given_up):
         return NamedStage(folder, None, stored_settings(name, run))
     stage = finished(folder, command)
-    return NamedStage(folder, stage, stage.settings, made_from(name, run))
+    return NamedStage(folder, stage, stage.settings, earlier_models(name, run))
 
 
 def stored_settings(name: str, run: Path) -> dict[str, Any]:
@@ -565,16 +565,16 @@ def system_of(name: str, run: Path) -> str:
 
 def lineage(name: str, run: Path) -> list[str]:
     """From the base model to `name`: smollm2-135m, sft, dpo."""
-    return [*made_from(name, run), name]
+    return [*earlier_models(name, run), name]
 
 
-def made_from(name: str, run: Path) -> tuple[str, ...]:
+def earlier_models(name: str, run: Path) -> tuple[str, ...]:
     """The models that a stage was made from, which may be gone: the base model, then the stages."""
     earlier = stored_settings(name, run).get("model")
-    return (*made_from(str(earlier), run), str(earlier)) if earlier and earlier != name else ()
+    return (*earlier_models(str(earlier), run), str(earlier)) if earlier and earlier != name else ()
 
 
-def _decoded(path: Path, kind: type[Content]) -> Content:
+def _decode(path: Path, kind: type[Content]) -> Content:
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -613,11 +613,11 @@ def versions() -> dict[str, str]:
     by_name = (
         {name: os.environ.get(name, value) for name, value in SWITCHES.items()} if has_gpu() else {}
     )
-    return by_name | _installed()
+    return by_name | _installed_versions()
 
 
 @cache
-def _installed() -> dict[str, str]:
+def _installed_versions() -> dict[str, str]:
     found = {"agentlite": VERSION}
     for name in VERSIONED:
         with suppress(importlib.metadata.PackageNotFoundError):
@@ -626,7 +626,7 @@ def _installed() -> dict[str, str]:
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
+def hold(folder: Path) -> Iterator[None]:
     """Holds a stage's folder. Raises UserError 75 while another process does."""
     from filelock import FileLock, Timeout
 

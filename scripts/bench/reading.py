@@ -91,11 +91,11 @@ def text(count: int, words: list[str], chance: random.Random) -> str:
 def reading(path: Path) -> dict[str, Any]:
     """In turns, some rows each: a machine is not always equally fast."""
     from agentlite.data.curation.validate import validate
-    from agentlite.data.formats import decoded, read_lines, to_record
+    from agentlite.data.formats import decode, read_lines, to_record
 
     def ours(rows: Path) -> None:
         for line in read_lines(str(rows), io.BytesIO()):
-            validate(to_record(decoded(line).value))
+            validate(to_record(decode(line).value))
 
     def bare(rows: Path) -> None:
         with open(rows, "rb") as file:

@@ -93,11 +93,11 @@ def test_a_gpu_that_torch_cannot_use_is_a_problem_and_exit_1(tmp_path):
 def test_without_the_extra_is_a_warning_and_with_half_of_it_a_problem(installed):
     train = {name.replace("-", "_"): "" for name in checks.requirements("agentlite")}
     installed(**train)
-    (found,) = checks.installed(BARE)
+    (found,) = checks.packages(BARE)
     assert found.state == "warning"
     assert "agentlite[train]" in found.fix
     installed(trl="")
-    (found,) = checks.installed(BARE)
+    (found,) = checks.packages(BARE)
     assert (found.state, found.detail) == ("problem", "not installed: trl")
 
 

@@ -35,7 +35,7 @@ def stage(command: str, name: str = "", state: str = "done", run: Path = RUN, **
     """A stage as it is left on disk."""
     settings = plain_settings(resolve(command, Given(given)).settings)
     name = name or command
-    target, typed = run / name, RunTarget(run, name, given=Given(given)).typed(command)
+    target, typed = run / name, RunTarget(run, name, given=Given(given)).command_line(command)
     with open_stage(target, Plan(command, settings, {}), force=False, typed=typed) as one:
         (target / "out").write_bytes(b"x")
         if state == "failed":

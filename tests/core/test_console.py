@@ -83,7 +83,7 @@ def test_secrets_are_hidden_and_other_words_are_not(text, shown, monkeypatch):
         "TOKEN_NAME": "not-a-secret-here",
     }.items():
         monkeypatch.setenv(name, value)
-    assert console.hidden(text) == shown
+    assert console.redact(text) == shown
 
 
 def test_stderr_hides_secrets_and_may_be_closed(monkeypatch):

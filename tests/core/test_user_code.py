@@ -129,7 +129,7 @@ OUTCOMES = {
 
 
 def awaited_too(function: Callable[[Any], Any], payload: Any) -> tuple[Any, str]:
-    return user_code.awaited(function(payload)), ""
+    return user_code.await_result(function(payload)), ""
 
 
 @pytest.mark.long

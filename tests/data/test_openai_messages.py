@@ -7,7 +7,7 @@ from support.samples import WEATHER_TOOL
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Message, read_message, wire_message
-from agentlite.data.openai_messages import opened
+from agentlite.data.openai_messages import open_dialog
 from agentlite.rendering import PROTOCOLS
 from agentlite.workspace.model_source import load_template
 
@@ -35,7 +35,7 @@ template = cache(lambda: load_template("smollm2-135m"))
 )
 def test_what_is_no_dialog_is_refused_before_a_model_is_prompted(messages, code):
     with pytest.raises(RowError) as refused:
-        opened(messages, [WEATHER_TOOL], PROTOCOLS["hermes"], template())
+        open_dialog(messages, [WEATHER_TOOL], PROTOCOLS["hermes"], template())
     assert refused.value.code == code
 
 
@@ -46,12 +46,12 @@ def test_what_looks_like_a_chain_stays_one_turn_of_the_dialog_that_goes_on(role)
     turns = [{"role": role, "content": text}, ROUND[0]]
     messages = turns if role == "assistant" else [turns[0], ROUND[3], ROUND[0]]
     messages = [ROUND[0], *messages] if role == "assistant" else messages
-    record = opened(messages, [WEATHER_TOOL], PROTOCOLS["hermes"], template()).record
+    record = open_dialog(messages, [WEATHER_TOOL], PROTOCOLS["hermes"], template()).record
     assert [one.content for one in record.messages[:-1]] == [one["content"] for one in messages]
 
 
 def test_a_turn_comes_back_from_the_wire():
-    record = opened([*ROUND[:3]], [WEATHER_TOOL], PROTOCOLS["hermes"], template()).record
+    record = open_dialog([*ROUND[:3]], [WEATHER_TOOL], PROTOCOLS["hermes"], template()).record
     both = Message("assistant", "I look.", record.messages[1].calls)
     for message in (*record.messages, both):
         assert read_message(wire_message(message)) == message

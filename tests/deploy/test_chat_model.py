@@ -53,7 +53,7 @@ def test_a_dialog_without_a_system_turn_gets_the_one_that_is_named_or_that_of_th
 
     def shown(name, messages, **options):
         made = ChatModel(name, tmp_path, **options)
-        return made.template.decode(made.opened(messages, []).ids)
+        return made.template.decode(made.open_dialog(messages, []).ids)
 
     assert "You are Xiaozhi." in shown("dpo", question)
     assert "Be brief." in shown("dpo", own) and "Xiaozhi" not in shown("dpo", own)

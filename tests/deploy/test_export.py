@@ -32,7 +32,7 @@ from agentlite.rendering.template import (
     TOOLS,
     USER,
     Template,
-    calling,
+    call_turn,
     render_source,
 )
 from agentlite.workspace.model_source import Source, find_model
@@ -273,7 +273,7 @@ def test_tools_given_to_the_exported_template_are_written_as_in_training(name, s
     assert exported.prints_tools and exported.prints_calls
     if "endgeneration" not in source:  # a tag for trainers, which servers do not know
         prove_tools(template, exported, goldens(mixture), {"minijinja": minijinja_writer(exported)})
-    as_text, bare = (calling("look", arguments={"at": "é"}) for _ in range(2))
+    as_text, bare = (call_turn("look", arguments={"at": "é"}) for _ in range(2))
     as_text["tool_calls"][0]["function"]["arguments"] = '{"at": "é"}'
     bare["tool_calls"][0] = bare["tool_calls"][0]["function"]
     part = [{"type": "text", "text": ""}]

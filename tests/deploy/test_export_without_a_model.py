@@ -6,7 +6,7 @@ import json
 import pytest
 
 from agentlite.core.errors import DISK, MODEL, UserError
-from agentlite.deploy.export import put_folder, writing
+from agentlite.deploy.export import partial_folder, put_folder
 from agentlite.deploy.export.exported_model import refuse_quantized
 from agentlite.workspace.model_source import Source
 
@@ -19,13 +19,13 @@ def test_a_folder_is_made_beside_the_target_and_gone_when_it_is_left(tmp_path):
     target = tmp_path / "a/b/model"
     (tmp_path / "a/b/.model.partial").mkdir(parents=True)
     (tmp_path / "a/b/.model.partial/old").write_bytes(b"of a run that was killed")
-    with writing(target) as aside:
+    with partial_folder(target) as aside:
         assert aside.parent == target.parent and list(aside.iterdir()) == []
     assert list(target.parent.iterdir()) == []
-    with pytest.raises(UserError, match="no more room") as refused, writing(target):
+    with pytest.raises(UserError, match="no more room") as refused, partial_folder(target):
         raise OSError(28, "no more room")
     assert refused.value.exit_code == DISK and list(target.parent.iterdir()) == []
-    with pytest.raises(KeyboardInterrupt), writing(target):
+    with pytest.raises(KeyboardInterrupt), partial_folder(target):
         raise KeyboardInterrupt
     assert list(target.parent.iterdir()) == []
 
@@ -36,7 +36,7 @@ def test_an_export_is_put_whole_into_the_place_of_the_one_before(tmp_path, earli
     if earlier:
         target.mkdir()
         (target / "gone").write_bytes(b"of before")
-    with writing(target) as aside:
+    with partial_folder(target) as aside:
         (aside / "b").write_bytes(b"B")
         (aside / "a").write_bytes(b"A")
         (aside / "b").chmod(0o600)

@@ -10,7 +10,7 @@ import pytest
 
 from agentlite.core.openai_client import Endpoint
 from agentlite.core.records import Record
-from agentlite.data.openai_messages import opened
+from agentlite.data.openai_messages import open_dialog
 from agentlite.engine import load, local_sampler
 from agentlite.engine import sampler as module
 from agentlite.engine.decoding import Decoding
@@ -87,7 +87,7 @@ def loaded(tiny_model):
 def test_an_answer_of_a_rollout_is_the_same_in_any_batch(loaded, smollm2):
     protocol = choose("hermes", smollm2).protocols["hermes"]
     dialogs = {
-        name: opened([{"role": "user", "content": f"Buy {name}."}], [], protocol, smollm2)
+        name: open_dialog([{"role": "user", "content": f"Buy {name}."}], [], protocol, smollm2)
         for name in ("figs", "ripe plums and some pears")
     }
     turns = [

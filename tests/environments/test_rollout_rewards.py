@@ -204,7 +204,7 @@ def test_a_function_that_fails_is_the_error_and_a_stored_value_is_not_asked_for_
         return attempt.scores["env"]
 
     scorer = RolloutScorer([EnvironmentTask("t")], {"own": own})
-    right, wrong = (scorer.rewarded(rollout("No.", env=env)) for env in (0.5, 2.0))
+    right, wrong = (scorer.add_rewards(rollout("No.", env=env)) for env in (0.5, 2.0))
     assert (right.rewards, right.reward_problem) == ({"own": 0.5}, "")
     assert (wrong.rewards, wrong.reward_problem) == ({}, "own raised")
     stored = RolloutScorer([EnvironmentTask("t")], {"own": lambda _: 1 / 0})

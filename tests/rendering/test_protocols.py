@@ -18,7 +18,7 @@ from support.samples import DATA, PROMPT_TEMPLATES, TIME, WEATHER
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Call, Gold, Message, Parsed, Record
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import FORMATS, detected, read_raw, to_record
+from agentlite.data.formats import FORMATS, detect_format, read_raw, to_record
 from agentlite.rendering import (
     PROTOCOLS,
     Protocol,
@@ -159,7 +159,7 @@ def records_of_all_data() -> list[Record]:
     for path in sorted(DATA.rglob("*.jsonl")):
         for raw in read_raw(str(path), io.BytesIO()):
             try:
-                for part in FORMATS[detected(raw.value)].parts(raw.value):
+                for part in FORMATS[detect_format(raw.value)].parts(raw.value):
                     record = to_record(part)
                     validate(record)
                     found.append(record)

@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer, normalizers
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.openai_client import Reply
 from agentlite.core.records import Call, Message, Record, Tool, wire_message
-from agentlite.data.openai_messages import opened
+from agentlite.data.openai_messages import open_dialog
 from agentlite.deploy.export.proof import Golden, prove
 from agentlite.deploy.export.proof import dialogs as proving_dialogs
 from agentlite.engine.remote import RemoteRequest, written
@@ -154,7 +154,7 @@ def control_ids(record, protocol, template):
     rows = [*render(record, protocol, template), render_last(record, protocol, template)]
     ids = [encoding.encode(row, template).input_ids for row in rows]
     messages = [wire_message(message) for message in record.messages[:-1]]
-    ids.append(opened(messages, [t.schema for t in record.tools], protocol, template).ids)
+    ids.append(open_dialog(messages, [t.schema for t in record.tools], protocol, template).ids)
     marks = set(map(template.token_id, template.control_tokens))
     return [[token for token in row if token in marks] for row in ids]
 
@@ -324,7 +324,7 @@ def test_the_trained_tokens_are_those_of_transformers_masks(name, smollm2):
     theirs = of_transformers(template.tokenizer)
     for kind in ("no system", "a system turn", "three turns"):
         record = RECORDS[kind]
-        messages = template.as_taken(
+        messages = template.adapt_messages(
             [{"role": m.role, "content": m.content} for m in record.messages]
         )
         found = theirs.apply_chat_template(

@@ -11,7 +11,7 @@ from agentlite.data.formats.sage import OPEN
 from agentlite.retrieval import rankers
 from agentlite.retrieval.tool_pool import read_pool, text_of
 from agentlite.scoring.metrics.summarize import RETRIEVED
-from agentlite.stages.tool_retrieval import ToolOffers, counted
+from agentlite.stages.tool_retrieval import ToolOffers, count_record
 
 TEXTS = ["wet rain in a town", "train to a town", "rain rain rain"]
 ASKED = ["rain in town", "town", "snow", "train rain rain"]
@@ -100,8 +100,8 @@ def test_where_no_call_is_expected_the_rest_are_of_the_less_likely_half(k, decla
     assert names(found) >= {one.name for one in own} and len(found.tools) == count
     assert {int(name[1:]) for name in names(found) if name[0] == "t"} <= {*range(10, 20)}
     assert found.meta[RETRIEVED] == {"k": k, "by": "bm25", "expected": 0}
-    assert counted(found)["without_call"] == 1 and offers(k).offer(asked) == found
-    assert not counted(asked)
+    assert count_record(found)["without_call"] == 1 and offers(k).offer(asked) == found
+    assert not count_record(asked)
 
 
 # --- files of tools ---

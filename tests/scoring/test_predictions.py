@@ -21,10 +21,10 @@ from agentlite.rendering import PROTOCOLS, Prompt
 from agentlite.scoring.metrics.call_shares import AnsweredStep, count
 from agentlite.scoring.metrics.step_metrics import calls_right
 from agentlite.scoring.predictions import (
-    answered,
-    predicted,
     prompt_key,
     read_answers,
+    score_reading,
+    to_prediction,
 )
 from agentlite.scoring.rewards import COMPONENTS, Attempt
 
@@ -54,7 +54,7 @@ def answer(text, ended="turn", key="key"):
 def test_an_answer_that_was_cut_or_never_asked_is_no_right_one(
     given, problem, calls, exact, tool_n1, new_tokens, dialog
 ):
-    found = answered(prompt(dialog), given, HERMES)
+    found = to_prediction(prompt(dialog), given, HERMES)
     assert (found.problem, len(found.calls), found.new_tokens) == (problem, calls, new_tokens)
     assert (found.metrics["exact_call"], found.metrics["tool_n1"]) == (exact, tool_n1)
     assert found.metrics["expected"] == 1.0 and found.text == (given.text if given.prompt else "")
@@ -100,7 +100,7 @@ def test_to_bfcl_a_text_that_cannot_be_read_has_made_no_calls(category, count, p
     record = replace(
         with_calls(count), tools=(WEATHER,), meta={"category": category, "bfcl_id": "1"}
     )
-    assert predicted(prompt(record, 1), parsed, "", 0).metrics["bfcl"] == right
+    assert score_reading(prompt(record, 1), parsed, "", 0).metrics["bfcl"] == right
 
 
 def test_a_call_with_known_arguments_is_matched_before_one_with_unknown_ones():

@@ -43,7 +43,7 @@ from agentlite.scoring.metrics.dialogs import (
     plan_success_rate,
 )
 from agentlite.scoring.metrics.dialogs import step_efficiency as efficiency
-from agentlite.scoring.predictions import predicted
+from agentlite.scoring.predictions import score_reading
 
 TOOLS = tuple(Tool(name, "", {"type": "object"}) for name in ("find", "book", "pay"))
 NAMES = st.lists(
@@ -126,7 +126,7 @@ def test_a_plan_is_measured_where_calls_of_named_tools_are_due(
 ) -> None:
     record = replace(booked(), gold=due)
     steps = [
-        predicted(Prompt(record, turn, "hermes", [], "", "turn"), Parsed("", ()), "", 0)
+        score_reading(Prompt(record, turn, "hermes", [], "", "turn"), Parsed("", ()), "", 0)
         for turn in (1, 3, 5)
     ]
     (whole,) = dialogs(steps, {record.id: record})

@@ -158,7 +158,7 @@ histories = st.lists(st.tuples(indexes, st.lists(st.sampled_from([0.0, 0.5, 1.0]
 def after(history: list[tuple[int, list[float]]], rest: float) -> PromptSchedule:
     schedule = PromptSchedule(range(COUNT), rest, COUNT)
     for step, (index, totals) in enumerate(history):
-        schedule.visited((index, step, total) for total in totals or [None])
+        schedule.add_visits((index, step, total) for total in totals or [None])
     return schedule
 
 
@@ -186,7 +186,7 @@ def test_who_rests_is_passed_over_while_others_are_there(history, groups, rest):
 def test_in_its_place_comes_the_one_that_was_learned_from_least_and_longest_ago():
     schedule = PromptSchedule(range(4), 9, 4)
     for step, index in enumerate([1, 2, 3, 3, 0]):
-        schedule.visited((index, step, total) for total in ((0.0, 1.0) if index else (1.0, 1.0)))
+        schedule.add_visits((index, step, total) for total in ((0.0, 1.0) if index else (1.0, 1.0)))
     assert schedule.select([0], 5) == [1]
     assert schedule.select([0, 1], 5) == [2, 1]
     assert schedule.visits == {

@@ -6,7 +6,7 @@ import pytest
 from support.examples import sample
 
 from agentlite.cli.main import group
-from agentlite.config.pipeline import STAGES, typed
+from agentlite.config.pipeline import STAGES, full_command
 from agentlite.config.resolve import Given
 from agentlite.core.errors import UserError
 from agentlite.stages.api import TAKEN, call, target_of
@@ -25,7 +25,7 @@ def test_no_stage_has_an_odd_name_or_that_of_another_command(
     argument = {"prep": ["rows.jsonl"], "make": ["dialogs"]}.get(command, [])
     ways = ([], ["--dry-run"], ["--print-config"])
     for way in ways if name else ():  # an empty option is one that is not given
-        arguments = [*typed(command).split(), *argument, f"--out={name}", *way]
+        arguments = [*full_command(command).split(), *argument, f"--out={name}", *way]
         with pytest.raises(UserError) as error:
             group.main(arguments, "agentlite", standalone_mode=False)
         assert error.value.location == "--out" and error.value.problem.isprintable()

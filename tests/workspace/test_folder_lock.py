@@ -10,7 +10,7 @@ import time
 import pytest
 
 from agentlite.core.errors import UserError
-from agentlite.workspace.stage_folder import Plan, held, holder, in_turn, open_stage
+from agentlite.workspace.stage_folder import Plan, hold, holder, in_turn, open_stage
 
 
 def test_a_second_process_is_told_who_holds_the_folder_and_a_killed_one_holds_nothing(tmp_path):
@@ -56,18 +56,18 @@ def test_two_processes_write_into_a_workspace_in_turn(tmp_path):
 
 def test_who_holds_a_folder_is_known_while_it_is_held_and_no_longer(tmp_path):
     assert holder(tmp_path / "none") == "" == holder(tmp_path)
-    with held(tmp_path):
+    with hold(tmp_path):
         who = holder(tmp_path)
         assert re.fullmatch(rf"process {os.getpid()} since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d", who)
         assert sorted(os.listdir(tmp_path)) == [".holder", ".lock"]
-        with pytest.raises(UserError, match="is in use by process") as refused, held(tmp_path):
+        with pytest.raises(UserError, match="is in use by process") as refused, hold(tmp_path):
             pass
         assert refused.value.exit_code == 75 and refused.value.location == str(tmp_path)
         assert holder(tmp_path) == who
     assert holder(tmp_path) == "" and not (tmp_path / ".holder").exists()
     (tmp_path / ".holder").write_text("process 1, which was killed", encoding="utf-8")
     assert holder(tmp_path) == ""
-    with pytest.raises(KeyboardInterrupt), held(tmp_path):
+    with pytest.raises(KeyboardInterrupt), hold(tmp_path):
         raise KeyboardInterrupt
-    with held(tmp_path), in_turn(tmp_path.parent):
+    with hold(tmp_path), in_turn(tmp_path.parent):
         pass

@@ -46,7 +46,7 @@ class ChatOptions(DecodingOptions, frozen=True, kw_only=True):
 def chat(options: ChatOptions) -> None:
     """Prints the model's answers, or with --json the whole dialog."""
     from agentlite.core.errors import UserError
-    from agentlite.deploy.chat_session import ChatSession, executed, read_toolbox
+    from agentlite.deploy.chat_session import ChatSession, executor, read_toolbox
     from agentlite.engine.decoding import Decoding
 
     offered = read_toolbox(options.tools) if options.tools else ()
@@ -57,7 +57,7 @@ def chat(options: ChatOptions) -> None:
     model = options.chat_model()
     functions: Any = nullcontext()
     if options.execute:
-        functions = executed(options.execute, offered)
+        functions = executor(options.execute, offered)
     with functions as run:
         model.load()
         stream = sys.stderr if options.as_json else sys.stdout

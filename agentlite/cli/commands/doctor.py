@@ -23,7 +23,7 @@ from agentlite.config import gpu_profiles, resolve
 from agentlite.config.gpu_profiles import AUTO, CPU, DRIVERS, GPU, is_hidden, is_too_old
 from agentlite.config.pipeline import TRAINERS
 from agentlite.config.torch_builds import best_for
-from agentlite.core.console import hidden, print_table
+from agentlite.core.console import print_table, redact
 from agentlite.core.errors import for_this_python
 from agentlite.engine.planning.choose import auto_settings, set_already
 from agentlite.engine.planning.estimate import RowLengths, plan
@@ -63,7 +63,7 @@ def findings(run: Path) -> list[Finding]:
             name = check.__name__.replace("_", " ")
             detail = f"this check failed: {error}"
             found.append(Finding(name, "warning", detail, "Please report it."))
-    return [replace(one, detail=hidden(one.detail), fix=hidden(one.fix)) for one in found]
+    return [replace(one, detail=redact(one.detail), fix=redact(one.fix)) for one in found]
 
 
 # --- packages; none is imported
@@ -74,7 +74,7 @@ def python(facts: Facts) -> Iterator[Finding]:
     yield Finding("python", "ok", found)
 
 
-def installed(facts: Facts) -> Iterator[Finding]:
+def packages(facts: Facts) -> Iterator[Finding]:
     """Without the extra `train` much works; with half of it, training does not."""
     needed = [name for name in requirements("agentlite") if facts.card or name not in WITH_CUDA]
     missing = [name for name in needed if not version(name)]
@@ -218,7 +218,7 @@ def trains(facts: Facts) -> Iterator[Finding]:
 
 CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     python,
-    installed,
+    packages,
     torch,
     gpu,
     disk,

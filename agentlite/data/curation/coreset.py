@@ -24,9 +24,9 @@ from msgspec import Struct
 from agentlite.core.errors import LOCKED, UserError
 from agentlite.core.records import Record, digest, from_row
 from agentlite.core.row_files import Row, disk_errors, encode, replacing, write_json
-from agentlite.data.curation.mix import scaled
+from agentlite.data.curation.mix import scale_counts
 from agentlite.data.curation.traits import dialog_text
-from agentlite.data.formats.format import stated_in
+from agentlite.data.formats.format import stated_value
 
 # the share of a coreset that is chosen by loss; the rest is chosen by diversity
 BY_LOSS = {"loss_topk": 1.0, "diversity": 0.0, "hybrid": 0.6}
@@ -66,7 +66,7 @@ def coreset(
     pools: dict[str, list[int]] = {}
     for index in sorted(ids, key=lambda index: digest(f"{seed} coreset {ids[index]}")):
         pools.setdefault(part(index), []).append(index)
-    sizes = scaled({name: len(pool) for name, pool in pools.items()}, target)
+    sizes = scale_counts({name: len(pool) for name, pool in pools.items()}, target)
     chosen: list[int] = []
     counts: Counter[str] = Counter()
     for name, pool in pools.items():
@@ -117,7 +117,7 @@ def wording(record: Record) -> Wording:
     counts = Counter(tokens(dialog_text(record)))
     total = counts.total()
     diversity = len(counts) / total if total else 0.0
-    own = stated_in(record.meta, "loss")
+    own = stated_value(record.meta, "loss")
     if isinstance(own, int | float) and not isinstance(own, bool) and math.isfinite(own):
         return Wording(float(own), diversity)
     entropy = -sum(
@@ -250,7 +250,7 @@ def buffer_rows(buffer: BufferState) -> list[Row]:
     return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
 
 
-def replayed(
+def replay_rows(
     rows: Iterable[Row], new: Container[str], count: int, *, ratio: float, seed: int, buffer: str
 ) -> list[Row]:
     """The buffer's rows to learn again beside `count` new ones: a share of `ratio` of those, one at

@@ -14,7 +14,7 @@ from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import SPLITS, Record, digest
 from agentlite.data.curation.minhash import NEAR, copies_among, nearest
 from agentlite.data.curation.traits import TELLING, Traits, traits
-from agentlite.data.formats import decoded, read_lines, samples, to_record
+from agentlite.data.formats import decode, read_lines, samples, to_record
 
 Copies = dict[int, int]  # a copy -> the record that is kept
 Key = TypeVar("Key", int, str)
@@ -140,7 +140,7 @@ def read_held_out(
         before = len(held_out.traits)
         for line in read_lines(source, io.BytesIO()):
             try:
-                name, parts = samples(decoded(line).row)
+                name, parts = samples(decode(line).row)
                 found = [traits(change(to_record(part, name, options))) for part in parts]
                 held_out.traits.extend(found)
                 held_out.locations.extend([line.location] * len(found))

@@ -48,7 +48,7 @@ def refuse_unmet(record: Record, keep: Keep) -> None:
             raise RowError("F314", f"{condition.name} is {score:g}, --keep asks for {condition}")
 
 
-def surpassed(records: Iterable[tuple[int, Record]]) -> dict[int, str]:
+def find_surpassed(records: Iterable[tuple[int, Record]]) -> dict[int, str]:
     """Index -> the id of the better rollout of its task. The best has the highest mean of its
     scores; of equal ones the one with the fewest turns, then the first.
     """

@@ -51,12 +51,12 @@ def sketches(texts: Iterable[str]) -> Iterator[bytes]:
         batch.append(text)
         size += len(text) + SHINGLE
         if size >= AT_ONCE:
-            yield from _sketched(batch)
+            yield from _sketch(batch)
             batch, size = [], 0
-    yield from _sketched(batch)
+    yield from _sketch(batch)
 
 
-def _sketched(texts: Sequence[str]) -> Iterator[bytes]:
+def _sketch(texts: Sequence[str]) -> Iterator[bytes]:
     import numpy
     from rensa import RMinHash
 

@@ -151,12 +151,12 @@ def draw(
     groups = parts(records, sources, mix, task_weights)
     drawable = {name: _drawable(name, tasks, task_weights, notes) for name, tasks in groups.items()}
     sizes = _sizes({name: sum(counts.values()) for name, counts in drawable.items()}, mix, notes)
-    sizes = scaled(sizes, sum(sizes.values()) if limit is None else limit)
+    sizes = scale_counts(sizes, sum(sizes.values()) if limit is None else limit)
     drawn: set[int] = set()
     factors: dict[int, float] = {}
     for name, tasks in groups.items():
         of_group: list[int] = []
-        for task, count in scaled(drawable[name], sizes[name]).items():
+        for task, count in scale_counts(drawable[name], sizes[name]).items():
             of_task = [records[index] for index in tasks[task]]
             of_group += [tasks[task][place] for place in sample(of_task, count, seed)]
         if len(of_group) < sizes[name]:  # only of a group whose rows are repeated
@@ -204,7 +204,7 @@ def repetitions(
     return times
 
 
-def scaled(counts: Mapping[str, int], total: int) -> dict[str, int]:
+def scale_counts(counts: Mapping[str, int], total: int) -> dict[str, int]:
     """The counts, made smaller in proportion so that they sum to `total`, by largest remainders."""
     whole = max(1, sum(counts.values()))
     total = min(total, sum(counts.values()))

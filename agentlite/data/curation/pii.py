@@ -171,7 +171,7 @@ def mask(record: Record) -> tuple[Record, Counter[str]]:
     while values := _values(contents := _contents(record)):
         counts.update(kind for kind, _ in values)
         plain = msgspec.to_builtins(contents)
-        masked = msgspec.convert(_masked(plain, _masks(values, plain)), Contents)
+        masked = msgspec.convert(_mask(plain, _masks(values, plain)), Contents)
         if masked == contents:
             break
         changed = dict(zip(("messages", "tools", "gold", "meta"), masked, strict=True))
@@ -335,7 +335,7 @@ def _masks(values: Values, contents: object) -> dict[str, str]:
     return masks
 
 
-def _masked(contents: object, masks: Mapping[str, str]) -> object:
+def _mask(contents: object, masks: Mapping[str, str]) -> object:
     spellings = sorted(masks, key=len, reverse=True)
     ended = (re.escape(one) + (MAIL_END if "@" in one else END) for one in spellings)
     pattern = re.compile(f"{START}(?:{'|'.join(ended)})")

@@ -66,11 +66,11 @@ def assign_splits(
     # a record whose tools fall on two sides is left out before any tie: it would tie both together
     whole = {index: record for index, record in records.items() if splits[index]}
     groups = _groups(whole, by)
-    crossing = _crossing(groups, records, splits)
+    crossing = _crossing_records(groups, records, splits)
     counts = Counter(splits[index] for index in whole if index not in crossing)
     empty = [side for side in SPLITS if shares[side] > 0 and not counts[side]]
     parts = [f"no record fell on {' and '.join(empty)}"] if empty and records else []
-    parts += _missed(counts, shares)
+    parts += _missed_splits(counts, shares)
     notes = []
     if parts:
         own = "tools" if "tools" in by else "query"
@@ -90,7 +90,7 @@ def _side(record: Traits, shares: Mapping[str, float], seed: int, by_tools: bool
     return sides.pop() if len(sides) == 1 else ""
 
 
-def _missed(counts: Counter[str], shares: Mapping[str, float]) -> Iterator[str]:
+def _missed_splits(counts: Counter[str], shares: Mapping[str, float]) -> Iterator[str]:
     """The splits that are smaller or larger by more than half of what was asked for, and by more
     than chance makes them: two standard deviations of a binomial count.
     """
@@ -125,7 +125,7 @@ def _groups(records: Mapping[int, Traits], by: Sequence[str]) -> list[list[int]]
     return groups.members()
 
 
-def _crossing(
+def _crossing_records(
     groups: Iterable[Sequence[int]], records: Mapping[int, Traits], splits: Mapping[int, str]
 ) -> dict[int, int]:
     """The records of each group that do not stay, each with the first of its group that does."""

@@ -46,8 +46,8 @@ def statistics(records: Sequence[Traits], sizes: Sequence[Sized]) -> dict[str, o
     called = Counter(name for size in sizes for name in size.called)
     tokens, trained = sum(size.tokens for size in sizes), sum(size.trained for size in sizes)
     return {
-        "by_source": _counted(record.source for record in records),
-        "by_task": _counted(record.task for record in records),
+        "by_source": _count(record.source for record in records),
+        "by_task": _count(record.task for record in records),
         "turns": quantiles([size.turns for size in sizes]),
         "length": quantiles([size.longest for size in sizes]),
         "longest_answer": max((size.longest_answer for size in sizes), default=0),
@@ -88,5 +88,5 @@ def quantiles(values: Sequence[Number]) -> dict[str, Number]:
     }
 
 
-def _counted(names: Iterable[str]) -> dict[str, int]:
+def _count(names: Iterable[str]) -> dict[str, int]:
     return dict(Counter(names).most_common())

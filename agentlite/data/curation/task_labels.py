@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from agentlite.core.records import Record, Task
 from agentlite.data.formats import sage
-from agentlite.data.formats.format import stated_in
+from agentlite.data.formats.format import stated_value
 
 MANY_DUE = 3  # different tools in answer to one question: SAGE's number
 MANY_OFFERED = 20  # more than a prompt lists at ease: the tool has to be found
@@ -33,13 +33,13 @@ RULES: dict[str, Task] = {
 }
 
 
-def classified(record: Record) -> tuple[Record, str]:
+def classify(record: Record) -> tuple[Record, str]:
     """The record with its task, and the name of the rule it has it by: "said" if the record names
     one itself, or its row does as `task_type`, by its own name or SAGE's.
 
     A record that says nothing is `general`, so one that says `general` is looked at too.
     """
-    stated = stated_in(record.meta, "task_type")
+    stated = stated_value(record.meta, "task_type")
     if isinstance(stated, str) and (task := NAMES.get(stated, "general")) != "general":
         return replace(record, task=task), "said"
     if record.task != "general":

@@ -140,7 +140,7 @@ def keys(record: Record) -> Keys:
     learned = next(
         (turn for turn in record.turns if record.messages[turn].loss), len(record.messages)
     )
-    schemas = sorted((tool.name, _encoded(tool.parameters)) for tool in record.tools)
+    schemas = sorted((tool.name, _encode(tool.parameters)) for tool in record.tools)
     before = [
         (message.role, comparable(message.content).rstrip(".?!。"), _comparable(message.calls))
         for message in record.messages[:learned]
@@ -172,7 +172,7 @@ def comparable(value: object) -> Any:
 
 def _comparable(calls: Sequence[Call]) -> list[tuple[str, dict[str, Any]]]:
     """Without ids, and sorted: the calls of one turn have no order."""
-    return sorted(((call.name, comparable(call.arguments)) for call in calls), key=_encoded)
+    return sorted(((call.name, comparable(call.arguments)) for call in calls), key=_encode)
 
 
 def _size(value: object) -> int:
@@ -185,9 +185,9 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _encoded(value: object) -> bytes:
+def _encode(value: object) -> bytes:
     return msgspec.json.encode(value, order="sorted")
 
 
 def _hash(value: object) -> int:
-    return int(digest(_encoded(value).decode()), 16)
+    return int(digest(_encode(value).decode()), 16)

@@ -27,13 +27,13 @@ from agentlite.data.formats import (
     task_prompts,
     texts,
 )
-from agentlite.data.formats.format import Format, Row, stated_in
-from agentlite.data.formats.json_decode import shortened
-from agentlite.data.formats.other_products import PREFERENCE, reshaped
+from agentlite.data.formats.format import Format, Row, stated_value
+from agentlite.data.formats.json_decode import quote
+from agentlite.data.formats.other_products import PREFERENCE, reshape
 from agentlite.data.formats.raw_rows import (
     Raw,
     RawLine,
-    decoded,
+    decode,
     files_of,
     raw_files,
     read_lines,
@@ -106,7 +106,7 @@ def to_record(
     `split`: calls and results that texts hold become turns, and no result may be trained; a dialog
     that is only to be continued stays as it is.
     """
-    name = format or detected(value)
+    name = format or detect_format(value)
     if name not in FORMATS:
         raise UserError(f"unknown format {name!r}.", nearest(name, FORMATS), location="--format")
     read = partial(FORMATS[name].read, **(options or {}).get(name, {}))
@@ -129,13 +129,13 @@ def to_record(
         raise RowError("E201", f"not as {name} has it: {error}") from error
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise RowError("E201", f"not as {name} has it: {misread(error)}") from error
-    stated = "" if record.split else stated_in(record.meta, "split")
+    stated = "" if record.split else stated_value(record.meta, "split")
     if isinstance(stated, str) and (known := SPLIT_NAMES.get(stated.strip().lower())):
         record = replace(record, split=known)
     if split and "rollout" not in record.meta:  # its turns are known
         if not record.is_text:
             record = task_prompts.split(inline_calls.retagged(record))
-            record = chains.untagged(chains.split(record, SYNTAXES))
+            record = chains.untag_results(chains.split(record, SYNTAXES))
         check_trained(record)
     if len({tool.name for tool in record.tools}) < len(record.tools):  # equal tools are one
         tools = [tool for n, tool in enumerate(record.tools) if tool not in record.tools[:n]]
@@ -174,7 +174,7 @@ def _in_order(messages: Sequence[Message]) -> Iterator[Message]:
 
 def samples(value: Row, format: str | None = None) -> tuple[str, list[Row]]:
     """A row's format, and the rows that it stands for."""
-    given, value = value, _unpacked(value)
+    given, value = value, _unpack(value)
     name = format or _first_that_fits(value)
     if not name:
         raise _unknown_row(given)
@@ -184,9 +184,9 @@ def samples(value: Row, format: str | None = None) -> tuple[str, list[Row]]:
     return name, parts
 
 
-def _unpacked(value: Row) -> Row:
+def _unpack(value: Row) -> Row:
     """The row as a format has it, with a dialog that is the JSON of a list as that list."""
-    value = reshaped(value)
+    value = reshape(value)
     for key in DIALOG_KEYS:
         text = value.get(key)
         if not isinstance(text, str) or not LISTED.match(text):
@@ -196,14 +196,14 @@ def _unpacked(value: Row) -> Row:
         except RowError as error:
             if key in TEXT_KEYS:
                 continue
-            reason = f"{key} are a text, and not JSON: {shortened(text)}"
+            reason = f"{key} are a text, and not JSON: {quote(text)}"
             raise RowError("E201", reason, "Write them as a list.", key) from error
         if key not in TEXT_KEYS or openai.fits({"messages": turns}):
             value = {**value, key: turns}
     return value
 
 
-def detected(value: Row) -> str:
+def detect_format(value: Row) -> str:
     """The first format that fits. Raises RowError E202 if none does."""
     if name := _first_that_fits(value):
         return name
@@ -240,8 +240,8 @@ __all__ = [
     "Format",
     "Raw",
     "RawLine",
-    "decoded",
-    "detected",
+    "decode",
+    "detect_format",
     "files_of",
     "raw_files",
     "read_lines",

@@ -21,7 +21,7 @@ from agentlite.core.records import (
     plain,
 )
 from agentlite.core.row_files import read_rows
-from agentlite.data.formats.check_call import argument_of, first_accepted, parameters_of
+from agentlite.data.formats.check_call import argument_of, gold_arguments, parameters_of
 from agentlite.data.formats.format import Format, Row
 from agentlite.data.formats.openai import ROLES
 from agentlite.data.formats.tool_calls import json_schema
@@ -100,11 +100,13 @@ def read(row: Row, no_call_answer: str = NO_CALL_ANSWER) -> Record:
             _refuse_impossible(GoldCall(name, arguments), schema)
             if category in LANGUAGES:
                 arguments = {
-                    key: [written(value, schema_at(schema, "properties", key)) for value in values]
+                    key: [
+                        literal_of(value, schema_at(schema, "properties", key)) for value in values
+                    ]
                     for key, values in arguments.items()
                 }
             call = GoldCall(name, arguments)
-            values = first_accepted(call, tools)
+            values = gold_arguments(call, tools)
             calls.append(Call(name, values, f"call_{len(calls)}"))
             expected = (*expected, call)
             fit = fit and fits(values, schema)
@@ -170,7 +172,7 @@ def as_text(parameter: Row, language: str) -> Row:
     return {**kept, "type": "string", "format": literal, "description": description}
 
 
-def written(accepted: object, schema: Row) -> str:
+def literal_of(accepted: object, schema: Row) -> str:
     """The text of an accepted value, in the language that its `format` names. Text stays as it is:
     it is one, or it names a variable.
     """

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Gold, Message, Record, Tool, plain
 from agentlite.data.formats.format import Row
-from agentlite.data.formats.json_decode import shortened
+from agentlite.data.formats.json_decode import quote
 from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tools
 
 # quoted text that nothing ends goes on to the end: it is looked at once
@@ -116,7 +116,7 @@ def take_apart(record: Record, syntax: Syntax) -> Record:
             messages.append(Message("tool", result, call_id=waiting.pop(0).id))
         else:
             messages.append(message)
-    undeclared = _undeclared(tools, listed, messages)
+    undeclared = _undeclared_parameters(tools, listed, messages)
     for place, tool in enumerate(tools):
         if tool.name in undeclared:  # a call shows that the list of parameters is not whole
             parameters = {**tool.parameters, "additionalProperties": True}
@@ -128,7 +128,7 @@ def take_apart(record: Record, syntax: Syntax) -> Record:
     return replace(record, messages=tuple(messages), tools=tuple(tools), gold=gold, meta=meta)
 
 
-def _undeclared(
+def _undeclared_parameters(
     tools: Sequence[Tool], listed: frozenset[str], messages: Iterable[Message]
 ) -> dict[str, list[str]]:
     """The parameters that calls have and the lists lack, by tool."""
@@ -141,7 +141,7 @@ def _undeclared(
     return lacking
 
 
-def untagged(record: Record) -> Record:
+def untag_results(record: Record) -> Record:
     """The record with the results that a user's turn or a tool's holds in tags, as the templates of
     Hermes and Qwen write them, as turns of a tool.
     """
@@ -178,7 +178,7 @@ def end_of(text: str, start: int, code: str) -> int:
         depth += LEVEL.get(token[0], 0)
         if depth == 0:
             return token.end()
-    raise RowError(code, f"a bracket that is not closed: {shortened(text[start:])}")
+    raise RowError(code, f"a bracket that is not closed: {quote(text[start:])}")
 
 
 def split_at(separator: str, text: str) -> list[str]:
@@ -222,7 +222,7 @@ def calls_in(text: str) -> list[Call]:
     """The call that a text is, or those of a list or of objects in a row, as JSON or as Python."""
     value: object = text
     try:
-        value = [*written_calls(text)] if WRITTEN.match(text) else json_or_literal(text)
+        value = [*parse_calls(text)] if WRITTEN.match(text) else json_or_literal(text)
     except RowError:
         written, end = objects_at(text, 0, "E206")
         value = written if len(written) > 1 and not text[end:].strip() else text
@@ -230,18 +230,18 @@ def calls_in(text: str) -> list[Call]:
     return [read_call(call, json_or_literal) for call in calls]
 
 
-def written_calls(text: str) -> Iterator[Row]:
+def parse_calls(text: str) -> Iterator[Row]:
     """The calls of `[f(x=1), g()]`. Names may hold blanks and slashes, so this is not Python."""
     for call in split_at(",", text.strip().removeprefix("[").removesuffix("]")):
         name, opened, _ = call.partition("(")
         if not opened or not name.strip() or end_of(call, len(name), "E206") != len(call.rstrip()):
-            raise RowError("E206", f"no call: {shortened(call)}")
+            raise RowError("E206", f"no call: {quote(call)}")
         given = call.rstrip()[len(name) + 1 : -1]
         arguments: dict[str, Any] = {}
         for argument in split_at(",", given) if given.strip() else []:
             key, _, value = argument.partition("=")
             if not PARAMETER.fullmatch(key) or key.strip() in arguments:
-                raise RowError("E206", f"no argument, or one given twice: {shortened(argument)}")
+                raise RowError("E206", f"no argument, or one given twice: {quote(argument)}")
             arguments[key.strip()] = json_or_literal(value.strip())
         yield {"name": name.strip(), "arguments": arguments}
 

@@ -41,7 +41,7 @@ def check_arguments(call: Call, tool: Tool, is_typed: bool = True) -> None:
         raise RowError("E210", f"{call.name}: {problem}", at=problem.partition(":")[0])
 
 
-def first_accepted(call: GoldCall, tools: tuple[Tool, ...]) -> dict[str, Any]:
+def gold_arguments(call: GoldCall, tools: tuple[Tool, ...]) -> dict[str, Any]:
     """Arguments that satisfy a gold call, the first accepted values that fit its schema; none
     where any arguments do.
     """

@@ -74,7 +74,7 @@ def extra_by_turn(messages: Iterable[Row], known: Set[str]) -> dict[str, Row]:
     }
 
 
-def stated_in(meta: Mapping[str, Any], key: str) -> object:
+def stated_value(meta: Mapping[str, Any], key: str) -> object:
     """What a row states under a key of its own, or of its `metadata` or `meta`; None if nothing."""
     own = meta.get("extra")
     extra: Mapping[str, Any] = own if isinstance(own, dict) else {}

@@ -14,16 +14,16 @@ from agentlite.data.formats.chains import (
     Syntax,
     calls_in,
     end_of,
+    parse_calls,
     result_of,
     sentences,
     take_apart,
     tools_at,
     value_of,
-    written_calls,
 )
 from agentlite.data.formats.format import Format, Row, meta_of, text_at
-from agentlite.data.formats.json_decode import shortened
-from agentlite.data.formats.openai import merged
+from agentlite.data.formats.json_decode import quote
+from agentlite.data.formats.openai import merge_turns
 from agentlite.data.formats.tool_calls import (
     json_or_literal,
     read_arguments,
@@ -143,10 +143,10 @@ def _hermes_chain(
         end = block.end()
         if block["call"] is None:
             if made:
-                yield Message("assistant", _joined([*texts, before]), tuple(made), loss=loss)
+                yield Message("assistant", _join_texts([*texts, before]), tuple(made), loss=loss)
                 texts, waiting, made = [], made, []
             elif before or not waiting:
-                raise RowError("E214", f"a result without a call: {shortened(block[0])}")
+                raise RowError("E214", f"a result without a call: {quote(block[0])}")
             result = (block["result"] or block["named"] or block["fenced"] or "").strip()
             yield result_of(value_of(result), result, "content", waiting)
             continue
@@ -157,11 +157,11 @@ def _hermes_chain(
             calls[made[-1].id] = {}
     if not end:
         yield Message("assistant", FINAL.sub(r"\1", text), loss=loss)
-    elif (content := _joined([*texts, text[end:]])) or made:
+    elif (content := _join_texts([*texts, text[end:]])) or made:
         yield Message("assistant", content, tuple(made), loss=loss)
 
 
-def _joined(texts: list[str]) -> str:
+def _join_texts(texts: list[str]) -> str:
     return "\n".join(filter(None, (THOUGHT.sub("", text).strip() for text in texts)))
 
 
@@ -215,7 +215,7 @@ def _toolace_answer(
     try:
         end = end_of(text, text.index("["), "E206") if first else 0
         if first and (begins_as_call or end == len(text.rstrip())):
-            written = enumerate(written_calls(text[:end]), len(calls))
+            written = enumerate(parse_calls(text[:end]), len(calls))
             called = [read_call({**call, "id": f"call_{number}"}) for number, call in written]
     except RowError:
         if begins_as_call:
@@ -242,14 +242,14 @@ QUOTED = re.compile(r"""\s*\{\s*"name":\s*"([^"\\]*)",\s*"arguments":\s*'(.*)'\s
 def read_glaive(row: Row) -> Record:
     before, *pieces = SPEAKER.split(text_at(row, "chat"))
     if before.strip() or not pieces:
-        raise RowError("E201", f"the chat does not begin with who speaks: {shortened(before)}")
+        raise RowError("E201", f"the chat does not begin with who speaks: {quote(before)}")
     system = text_at(row, "system").strip().removeprefix("SYSTEM:").strip()
     messages = [Message("system", system)] if system else []
     for speaker, text in zip(pieces[::2], map(str.strip, pieces[1::2]), strict=True):
         messages.append(Message(SPEAKERS[speaker], text))
     record = Record(messages=tuple(messages), meta=meta_of(row, "system", "chat"))
     record = take_apart(record, GLAIVE_SYNTAX)
-    return replace(record, messages=merged(record.messages))
+    return replace(record, messages=merge_turns(record.messages))
 
 
 def _glaive_prompt(system: str) -> PromptParts:
@@ -283,7 +283,7 @@ def _glaive_call(text: str) -> tuple[Call, str]:
         return call, text[quoted.end() :].strip()
     written = text.lstrip()
     if not written.startswith("{"):
-        raise RowError("E206", f"a call that is not an object: {shortened(written)}")
+        raise RowError("E206", f"a call that is not an object: {quote(written)}")
     end = end_of(written, 0, "E206")
     return read_call(written[:end], json_or_literal), written[end:].strip()
 

@@ -59,14 +59,14 @@ def literal_value(text: str) -> object:
             value = ast.literal_eval(tree)
         plain = json.dumps(value, allow_nan=False, ensure_ascii=False)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
-        raise RowError("E206", f"not JSON, and not a Python literal: {shortened(text)}") from error
+        raise RowError("E206", f"not JSON, and not a Python literal: {quote(text)}") from error
     for node in ast.walk(tree):
         if isinstance(node, ast.Dict):
             _object([(str(key.value), None) for key in node.keys if isinstance(key, ast.Constant)])
     return json_value(plain)
 
 
-def shortened(value: object) -> str:
+def quote(value: object) -> str:
     """A value as an error quotes it: its beginning, on one line; a text in quotes, others as
     JSON.
     """
@@ -145,7 +145,7 @@ def repair(content: bytes) -> tuple[dict[str, Any], list[str]] | None:
         return None
     if not isinstance(value, dict):
         return None
-    repaired = _with_texts_read(value, used)
+    repaired = _decode_texts(value, used)
     return (repaired, list(dict.fromkeys(used))) if used else None
 
 
@@ -167,17 +167,17 @@ def _read(text: str, used: list[str]) -> Any:
         raise
 
 
-def _with_texts_read(value: Any, used: list[str], key: str = "") -> Any:
+def _decode_texts(value: Any, used: list[str], key: str = "") -> Any:
     """The same value; texts that should be JSON are. A text that cannot be read stays, and is
     refused later.
     """
     if isinstance(value, list):
-        return [_with_texts_read(inner, used) for inner in value]
+        return [_decode_texts(inner, used) for inner in value]
     if isinstance(value, dict):
         return {
             name: inner
             if name in USERS and not isinstance(inner, str)
-            else _with_texts_read(inner, used, name)
+            else _decode_texts(inner, used, name)
             for name, inner in value.items()
         }
     if key in HOLD_JSON and isinstance(value, str) and value.lstrip().startswith(("{", "[")):
@@ -205,7 +205,7 @@ def _character(escape: re.Match[str]) -> str:
     return chr(number) if number <= sys.maxunicode else ""
 
 
-def _guessed(text: str) -> object:
+def _repair(text: str) -> object:
     """By json-repair; an empty result does not count as a repair."""
     import json_repair
 
@@ -217,4 +217,4 @@ def _guessed(text: str) -> object:
     return value
 
 
-READERS: dict[str, Callable[[str], Any]] = {"literal": literal_value, "json": _guessed}
+READERS: dict[str, Callable[[str], Any]] = {"literal": literal_value, "json": _repair}

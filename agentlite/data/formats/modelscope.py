@@ -41,7 +41,7 @@ def _is_chain(text: str, tools: bool = False) -> bool:
 
 def _prompt(text: str) -> PromptParts:
     """A prompt's plugins and the words around them."""
-    plugins, words = _listed(text)
+    plugins, words = _extract_plugins(text)
     tools: list[Tool] = []
     listed: set[str] = set()  # whose parameters are a list
     for api in (api for plugin in plugins for api in _apis(plugin)):
@@ -51,7 +51,7 @@ def _prompt(text: str) -> PromptParts:
     return PromptParts(tools, words, frozenset(listed), {"plugins": more})
 
 
-def _listed(system: str) -> tuple[list[Row], str]:
+def _extract_plugins(system: str) -> tuple[list[Row], str]:
     """The plugins or tools that the text lists as JSON, numbered or one a line; and the text
     without them.
     """
@@ -104,14 +104,14 @@ def _chain(
     """
     end = 0
     for step in STEP.finditer(text):
-        value: Any = json_or_literal(_unfenced(step["call"]))
+        value: Any = json_or_literal(_strip_fence(step["call"]))
         named = {"name": value.get("api_name"), **rest(value, "api_name", "name", "function")}
         given = read_call(named, json_or_literal)
         call = Call(given.name, given.arguments, f"call_{len(calls)}")
         calls[call.id] = rest(value, "api_name", *ARGUMENTS)
         yield Message("assistant", _without_marks(text[end : step.start()]), (call,), loss=loss)
         if step["result"] is not None:
-            yield Message("tool", _unfenced(step["result"]), call_id=call.id)
+            yield Message("tool", _strip_fence(step["result"]), call_id=call.id)
         end = step.end()
     if (kept := _without_marks(text[end:])) or not end:
         yield Message("assistant", kept, loss=loss)
@@ -123,7 +123,7 @@ def _without_marks(text: str) -> str:
     return text.strip()
 
 
-def _unfenced(text: str) -> str:
+def _strip_fence(text: str) -> str:
     fenced = FENCED.fullmatch(text.strip())
     return (fenced[1] if fenced else text).strip()
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from agentlite.core.errors import RowError, nearest
 from agentlite.core.plain_words import kind
 from agentlite.core.records import Call, Gold, Message, Record, Role, Task, Tool, plain
-from agentlite.data.formats.chains import written_calls
+from agentlite.data.formats.chains import parse_calls
 from agentlite.data.formats.format import (
     Format,
     Row,
@@ -19,9 +19,9 @@ from agentlite.data.formats.format import (
     refuse_unread,
     rest,
 )
-from agentlite.data.formats.json_decode import json_value, shortened
+from agentlite.data.formats.json_decode import json_value, quote
 from agentlite.data.formats.tool_calls import call_of, read_call, read_tools
-from agentlite.rendering.protocol import joined, thought_and_words, with_thought
+from agentlite.rendering.protocol import join_texts, thought_and_words, with_thought
 
 ROLES: dict[str, Role] = {
     "system": "system",
@@ -61,7 +61,9 @@ def read(row: Row) -> Record:
     messages, gold = read_messages(row["messages"], tools), read_gold(row.get("gold"))
     extra = extra_by_turn(row["messages"], KNOWN)
     return Record(
-        messages=tuple(messages) if gold else merged(messages),  # gold counts them as they stand
+        messages=tuple(messages)
+        if gold
+        else merge_turns(messages),  # gold counts them as they stand
         tools=tools,
         gold=gold,
         task=row["task"] if row.get("task") in TASKS else "general",
@@ -86,7 +88,7 @@ def read_gold(value: object) -> dict[int, Gold]:
         raise RowError("E201", f"gold: {error}") from error
 
 
-def merged(messages: Iterable[Message]) -> tuple[Message, ...]:
+def merge_turns(messages: Iterable[Message]) -> tuple[Message, ...]:
     """The messages; what the assistant thinks or says and then the calls it makes, or what it
     thinks and then says, written as two turns, become one.
     """
@@ -96,7 +98,7 @@ def merged(messages: Iterable[Message]) -> tuple[Message, ...]:
         goes_on = bool(message.calls) or (message.role == "assistant" and only_thinks(before))
         only_says = before.role == "assistant" and not before.calls
         if only_says and goes_on and turns and before.loss == message.loss:
-            message = replace(message, content=joined((turns.pop().content, message.content)))
+            message = replace(message, content=join_texts((turns.pop().content, message.content)))
         turns.append(message)
     return tuple(turns)
 
@@ -118,7 +120,7 @@ def read_messages(given: list[Any], tools: Iterable[Tool]) -> list[Message]:
         if role is None:
             raise unknown_role(message.get("role"), ROLES, place)
         if role == "assistant" and not _calls(message):
-            message = _addressed(message, offered)
+            message = _convert_recipient(message, offered)
         content, thoughts = message.get("content"), list[str]()
         if message.get("channel") == "analysis" and not message.get("recipient"):
             content = with_thought(content or "", "")  # with gpt-oss, a message of its own
@@ -128,7 +130,7 @@ def read_messages(given: list[Any], tools: Iterable[Tool]) -> list[Message]:
         calls: tuple[Call, ...] = ()
         if role == "assistant":
             if thought := thought_of(message, thoughts):
-                content = joined((with_thought(thought, ""), content))
+                content = join_texts((with_thought(thought, ""), content))
             try:
                 calls = tuple([call_of(call, offered) for call in _calls(message)])
             except RowError as error:
@@ -146,7 +148,7 @@ def read_messages(given: list[Any], tools: Iterable[Tool]) -> list[Message]:
                 refuse_unread(message, read, place, has_calls=bool(calls))
         elif not message.keys() <= WORDS:
             refuse_unread(message, WORDS, place)
-        call_id = _answered(message, waiting, are_in_order) if role == "tool" else ""
+        call_id = _pop_call_id(message, waiting, are_in_order) if role == "tool" else ""
         messages.append(Message(role, content, calls, call_id, loss))
     return messages
 
@@ -162,7 +164,7 @@ def _new_ids(messages: Sequence[Any]) -> Iterator[str]:
     yield from (name for n in count() if (name := f"call_{n}") not in given)
 
 
-def _answered(message: Row, waiting: list[Call], are_in_order: bool) -> str:
+def _pop_call_id(message: Row, waiting: list[Call], are_in_order: bool) -> str:
     """The id of the call a result answers, which then waits no longer: its own, or that of the only
     call it can be; "" if that is not clear.
     """
@@ -182,7 +184,7 @@ def _calls(message: Row) -> list[Row]:
     calls, single = message.get("tool_calls") or [], message.get("function_call")
     calls = [json_value(call) if isinstance(call, str) else call for call in calls]
     if isinstance(written := message.get("function_calls"), str):  # one a line, with Dolci
-        calls = calls or [*written_calls(written.replace(")\n", "),"))]
+        calls = calls or [*parse_calls(written.replace(")\n", "),"))]
     if not single:
         return calls
     if calls and [replace(read_call(call), id="") for call in calls] != [read_call(single)]:
@@ -190,7 +192,7 @@ def _calls(message: Row) -> list[Row]:
     return calls or [single]
 
 
-def _addressed(message: Row, offered: Container[str]) -> Row:
+def _convert_recipient(message: Row, offered: Container[str]) -> Row:
     """The message; one that is sent to a tool, as gpt-oss has it, as a call."""
     for key in SENT_TO:
         value = message.get(key)
@@ -213,7 +215,7 @@ def has_loss(message: Mapping[str, object]) -> bool:
     given = {key: message[key] for key in keys if message.get(key) is not None}
     for key, value in given.items():
         if key in PARTS_LEARNED or not isinstance(value, int | float) or value not in (0, 1):
-            reason = f"{key} of a turn is {shortened(value)}, not true, false, 1 or 0"
+            reason = f"{key} of a turn is {quote(value)}, not true, false, 1 or 0"
             hint = "A turn is learned as a whole, or not at all."
             raise RowError("E201", reason, hint, key)
     return all(given.values())
@@ -264,7 +266,7 @@ def text_of_parts(parts: Iterable[Any], types: Sequence[str], place: str) -> str
                 "E216", f"a part of the content is {kind(part)}, not an object ({place})"
             )
         if part.get("type") not in types:
-            what = shortened(part.get("type"))
+            what = quote(part.get("type"))
             raise RowError("E216", f"content of type {what}: only text can be learned ({place})")
     return "".join(part["text"] for part in parts)
 
@@ -277,7 +279,7 @@ def is_parts(content: object) -> bool:
 
 def unknown_role(role: object, known: Iterable[str], place: str) -> RowError:
     """E202 for a turn of somebody who is not known, with the role that is spelt most like it."""
-    reason = f"unknown role {shortened(role)} ({place}); known: {', '.join(known)}"
+    reason = f"unknown role {quote(role)} ({place}); known: {', '.join(known)}"
     return RowError("E202", reason, nearest(str(role), known, other=""), str(role))
 
 

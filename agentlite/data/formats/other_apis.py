@@ -10,7 +10,7 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Record, plain
 from agentlite.data.formats import openai
 from agentlite.data.formats.format import Format, Row, rest
-from agentlite.data.formats.json_decode import shortened
+from agentlite.data.formats.json_decode import quote
 from agentlite.data.formats.openai import CALLS, THOUGHTS, unknown_role
 from agentlite.data.formats.other_products import at
 
@@ -71,11 +71,11 @@ def read_parts(row: Row) -> Record:
     messages: list[Row] = []
     for given in filter(None, (row.get(name) for name in SYSTEM)):
         parts = given.get("parts") if isinstance(given, dict) else given
-        messages.append({"role": "system", "content": _returned(parts, "\n\n", "system")})
+        messages.append({"role": "system", "content": _join_parts(parts, "\n\n", "system")})
     failed: list[str] = []
     messages += _turns(row[key], failed)
     openai.refuse_another(row, key, messages, "messages" if key == "contents" else "contents")
-    tools = _declared(at(row, "toolConfig.tools") or row.get("tools"))
+    tools = _declared_functions(at(row, "toolConfig.tools") or row.get("tools"))
     others = rest(row, key, "tools", "toolConfig", *SYSTEM)
     record = openai.read({**others, "tools": tools, "messages": messages})
     return replace(record, meta={**record.meta, "is_error": failed}) if failed else record
@@ -110,7 +110,7 @@ def _turns(turns: Iterable[Any], failed: list[str]) -> Iterator[Row]:
             is_call = kind in CALL and role == "assistant"
             if is_call:
                 if held is not part and isinstance(part.get("text"), str):
-                    said.append(_said(part, "text", said))
+                    said.append(_openai_part(part, "text", said))
                 name = _first(held, NAMES)
                 if not name and "state" in held:
                     name = part["type"].removeprefix("tool-")
@@ -126,7 +126,7 @@ def _turns(turns: Iterable[Any], failed: list[str]) -> Iterator[Row]:
                     yield from ({**message, "content": said, "tool_calls": calls}, *results)
                     said, calls, results = [], [], []
                 if kind != "step-start":
-                    said.append(_said(part, kind, said and (calls or role == "user")))
+                    said.append(_openai_part(part, kind, said and (calls or role == "user")))
         if role == "assistant":
             yield from ({**message, "content": said, "tool_calls": calls}, *results)
         else:
@@ -135,7 +135,7 @@ def _turns(turns: Iterable[Any], failed: list[str]) -> Iterator[Row]:
                 yield {**message, "content": said}
 
 
-def _said(part: Row, kind: str, is_apart: object) -> Row:
+def _openai_part(part: Row, kind: str, is_apart: object) -> Row:
     """A part that says or thinks something, as OpenAI's messages have it."""
     words = _first(part, WORDS)
     if kind in openai.PART_TYPES or part.get("thought") is True:
@@ -155,11 +155,11 @@ def _result(held: Row, waiting: list[Row], failed: list[str], place: str) -> Row
         failed.append(call_id)
     if held.get("parts"):
         raise RowError("E216", f"a result with parts, which are not read ({place})")
-    content = _returned(_first(held, RETURNED), "\n", place)
+    content = _join_parts(_first(held, RETURNED), "\n", place)
     return {"role": "tool", "tool_call_id": call_id, "content": content}
 
 
-def _returned(value: Any, between: str, place: str) -> Any:
+def _join_parts(value: Any, between: str, place: str) -> Any:
     """A value, or the texts of its parts."""
     if isinstance(value, dict) and value.keys() == {"type", "value"} and value["type"] in OUTPUTS:
         return value["value"]
@@ -181,7 +181,7 @@ def _first(fields: Row, keys: Iterable[str]) -> Any:
     return next((fields[key] for key in keys if fields.get(key) is not None), "")
 
 
-def _declared(value: object) -> object:
+def _declared_functions(value: object) -> object:
     """The declared functions; a tool that declares none stays as it is, to be read or refused."""
     tools: list[Any] = []
     for tool in value if isinstance(value, list) else [value]:
@@ -265,7 +265,7 @@ def read_responses(row: Row) -> Record:
             result = {"tool_call_id": item.get("call_id"), "content": content}
             messages.append({"role": "tool", **result})
         else:
-            reason = f"an item of type {shortened(kind)}: it cannot be learned ({place})"
+            reason = f"an item of type {quote(kind)}: it cannot be learned ({place})"
             raise RowError("E216", reason, at=str(kind))
         if unread := rest(item, *ITEM_KEYS):
             extra.append({"item": number, **unread})

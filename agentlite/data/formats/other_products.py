@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentlite.data.formats.format import Row
-from agentlite.data.formats.tool_calls import parsed
+from agentlite.data.formats.tool_calls import parse_json
 
 GYM = "responses_create_params"  # of NeMo Gym
 ASKED = {"tools": f"{GYM}.tools"}
@@ -33,7 +33,7 @@ PREFERENCE = (
 )
 
 
-def reshaped(row: Row, known: Mapping[tuple[str, ...], Mapping[str, str]] = PLACES) -> Row:
+def reshape(row: Row, known: Mapping[tuple[str, ...], Mapping[str, str]] = PLACES) -> Row:
     """The row, with what it keeps elsewhere under the keys of our formats."""
     for paths, places in known.items():
         if row.get("messages") and "messages" not in paths:
@@ -53,7 +53,7 @@ def at(row: Row, path: str) -> Any:
         if isinstance(value, list):
             value = value[int(key)] if key.isdigit() and int(key) < len(value) else None
         else:
-            value = parsed(value.get(key)) if isinstance(value, dict) else None
+            value = parse_json(value.get(key)) if isinstance(value, dict) else None
     return value
 
 

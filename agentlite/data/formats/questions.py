@@ -17,11 +17,11 @@ from agentlite.core.records import (
     Message,
     Record,
     Tool,
-    accepted,
+    gold_value,
 )
 from agentlite.data.formats import openai
 from agentlite.data.formats.bfcl import NO_CALL_ANSWER
-from agentlite.data.formats.check_call import first_accepted
+from agentlite.data.formats.check_call import gold_arguments
 from agentlite.data.formats.format import Format, Row, meta_of, text_at
 from agentlite.data.formats.tool_calls import (
     TYPES,
@@ -49,7 +49,7 @@ def read_prompt(row: Row) -> Record:
         raise RowError("E201", reason)
     expected = tuple(_gold_call(call) for call in row["gold"])
     calls = tuple(
-        Call(call.name, first_accepted(call, tools), f"call_{i}") for i, call in enumerate(expected)
+        Call(call.name, gold_arguments(call, tools), f"call_{i}") for i, call in enumerate(expected)
     )
     return Record(
         messages=(*question, Message("assistant", "" if calls else NO_CALL_ANSWER, calls)),
@@ -68,13 +68,13 @@ def _gold_call(value: object) -> GoldCall:
         return GoldCall(text_at(value, "name"), ANY_ARGUMENTS)
     if isinstance(value, dict) and isinstance(value.get("arguments"), str):  # as a call has them
         call = read_call(value)
-        return GoldCall(call.name, {key: [accepted(v)] for key, v in call.arguments.items()})
+        return GoldCall(call.name, {key: [gold_value(v)] for key, v in call.arguments.items()})
     try:
         given = msgspec.convert(value, Call)
     except msgspec.ValidationError as error:
         raise RowError("E201", f"gold: {error}") from error
     choices = {
-        key: values if isinstance(values, list) else [accepted(values)]
+        key: values if isinstance(values, list) else [gold_value(values)]
         for key, values in given.arguments.items()
     }
     return GoldCall(given.name, choices)
@@ -82,8 +82,8 @@ def _gold_call(value: object) -> GoldCall:
 
 def read_xlam(row: Row) -> Record:
     """{"id", "query", "tools", "answers"}. No answers: no call is expected."""
-    tools = tuple(_tool(tool) for tool in _listed(row, "tools", "E124"))
-    answers = [read_call(answer, json_or_literal) for answer in _listed(row, "answers", "E206")]
+    tools = tuple(_tool(tool) for tool in _read_list(row, "tools", "E124"))
+    answers = [read_call(answer, json_or_literal) for answer in _read_list(row, "answers", "E206")]
     calls = tuple(replace(call, id=f"call_{i}") for i, call in enumerate(answers))
     question = Message("user", text_at(row, "query"))
     return Record(
@@ -95,7 +95,7 @@ def read_xlam(row: Row) -> Record:
     )
 
 
-def _listed(row: Row, key: str, code: str) -> list[object]:
+def _read_list(row: Row, key: str, code: str) -> list[object]:
     value = row.get(key)
     if isinstance(value, str):
         value = text_value(value, json_or_literal, code, f"{key} are")

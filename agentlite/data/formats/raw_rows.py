@@ -16,7 +16,7 @@ from agentlite.core.errors import REJECTS, RowError, UserError, closest
 from agentlite.core.plain_words import BOM, conversion, kind, utf8_text, wide_encoding
 from agentlite.core.row_files import check_parquet, read_parquet
 from agentlite.data.formats import bfcl
-from agentlite.data.formats.json_decode import json_value, shortened
+from agentlite.data.formats.json_decode import json_value, quote
 from agentlite.data.hub_data import SCHEME, files_of_hub, hub_file
 from agentlite.workspace.hub import is_hub_id
 from agentlite.workspace.stage_folder import stages_below
@@ -127,7 +127,7 @@ def _refuse_unreadable(path: Path) -> None:
 
 def read_raw(source: str, stdin: BinaryIO) -> Iterator[Raw]:
     """The rows of a source, decoded."""
-    return map(decoded, read_lines(source, stdin))
+    return map(decode, read_lines(source, stdin))
 
 
 def read_lines(source: str, stdin: BinaryIO) -> Iterator[RawLine]:
@@ -151,7 +151,7 @@ def read_lines(source: str, stdin: BinaryIO) -> Iterator[RawLine]:
 
 def _lines_of(source: str, paths: list[Path], stdin: BinaryIO) -> Iterator[RawLine]:
     if source == "-":
-        yield from _packed_or_plain(stdin, "stdin")
+        yield from _file_lines(stdin, "stdin")
         return
     if source.startswith("bfcl:"):
         yield from _values(source, bfcl.rows(paths))
@@ -160,7 +160,7 @@ def _lines_of(source: str, paths: list[Path], stdin: BinaryIO) -> Iterator[RawLi
         if paths[0].suffix.lower() == ".parquet" or file.peek(4).startswith(b"PAR1"):
             yield from _parquet(paths[0])
         else:
-            yield from _packed_or_plain(file, source)
+            yield from _file_lines(file, source)
 
 
 def _parquet(path: Path) -> Iterator[RawLine]:
@@ -224,7 +224,7 @@ class Unpacked(io.RawIOBase):
         return len(taken)
 
 
-def _packed_or_plain(file: BinaryIO, name: str) -> Iterator[RawLine]:
+def _file_lines(file: BinaryIO, name: str) -> Iterator[RawLine]:
     """The rows of a file; of a packed one that is torn, the last one says so."""
     head = file.read(HEAD)
     file.seek(0)
@@ -240,7 +240,7 @@ def _packed_or_plain(file: BinaryIO, name: str) -> Iterator[RawLine]:
     for line in _content(cast(BinaryIO, content), content.peek(HEAD)[:HEAD], name):
         number = int(line.location.rpartition(":")[2])
         is_last = bool(line.error) or not line.content.endswith(b"\n")
-        if unpacked.is_torn and is_last and decoded(line).error:
+        if unpacked.is_torn and is_last and decode(line).error:
             yield line._replace(error=torn)
             return
         yield line
@@ -254,7 +254,7 @@ def refuse_foreign(head: bytes, name: str) -> None:
         fix = f"Convert it: {conversion(wide, name)}"
         raise UserError(f"this is text in {wide}, not rows of JSON.", fix, location=name)
     if name.endswith(".py") or (head.replace(BOM, b"").strip() and not VALUE.search(head)):
-        begins = shortened(head.decode("utf-8", "replace"))
+        begins = quote(head.decode("utf-8", "replace"))
         problem = f"this is not rows of JSON: it begins with {begins}."
         fix = "`agentlite prep --formats` shows rows. Unpack an archive, export a table as JSON."
         raise UserError(problem, fix, location=name)
@@ -337,7 +337,7 @@ def _too_long(file: BinaryIO, line: bytes, location: str) -> RawLine:
     return RawLine(location, kept, RowError("E120", reason))
 
 
-def decoded(line: RawLine) -> Raw:
+def decode(line: RawLine) -> Raw:
     content, error = line.content.removesuffix(b"\n"), line.error
     if error is None:
         try:

@@ -161,7 +161,7 @@ def _chain(
             calls[call.id] = {}
             for value in call.arguments.values() if loss else ():
                 check_input(value)
-            yield Message("assistant", _joined(texts), (call,), loss=loss)
+            yield Message("assistant", _join_thoughts(texts), (call,), loss=loss)
             texts, action, waiting = [], "", call.id
         elif label == "Observation" and waiting:
             if not piece and number == len(labels) and not final:
@@ -172,7 +172,7 @@ def _chain(
             raise RowError("E214", f"{label} out of its place in a chain: {piece[:60]!r}")
     if action:
         raise RowError("E214", f"the action {action!r} has no input")
-    content = _joined([*texts, answer])
+    content = _join_thoughts([*texts, answer])
     if content or not calls or final:
         yield Message("assistant", content, loss=loss)
 
@@ -191,7 +191,7 @@ def _arguments(action: str, text: str, tools: Sequence[Tool]) -> dict[str, Any]:
         raise RowError(error.code, f"{error.reason}; {action} {what}") from error
 
 
-def _joined(thoughts: list[str]) -> str:
+def _join_thoughts(thoughts: list[str]) -> str:
     return "\n".join(filter(None, (KNOWN.sub("", thought).strip() for thought in thoughts)))
 
 

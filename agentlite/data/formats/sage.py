@@ -25,15 +25,15 @@ from agentlite.core.records import (
 from agentlite.data.formats import sharegpt
 from agentlite.data.formats.bfcl import ANY_CALL_ANSWER, NO_CALL_ANSWER
 from agentlite.data.formats.format import Format, Row, meta_of, rest, text_at
-from agentlite.data.formats.json_decode import shortened
+from agentlite.data.formats.json_decode import quote
 from agentlite.data.formats.openai import LOSS, has_loss
 from agentlite.data.formats.tool_calls import (
     ARGUMENTS,
     arguments_of,
+    drop_nulls,
     from_list,
     json_schema,
     read_arguments,
-    without_filled,
 )
 
 NO_CATALOGUE: Mapping[str, Tool] = MappingProxyType({})
@@ -45,14 +45,14 @@ KNOWN = frozenset((*TURN, *sharegpt.TURN))
 # --- what the three share ---
 
 
-def declared(value: object, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Tool:
+def resolve_tool(value: object, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Tool:
     """A tool by its id, as SAGE's dialogs and tasks name it: the one of the catalogue, unless its
     inputs stand here. Of one that is only an id, any argument is taken.
     """
     given: Row = value if isinstance(value, dict) else {"tool_id": value}
     tool_id, name, can = (given.get(key) for key in ("tool_id", "name", "capabilities"))
     if not isinstance(tool_id, str) or not tool_id.strip():
-        raise RowError("E212", f"a tool without an id: {shortened(value)}")
+        raise RowError("E212", f"a tool without an id: {quote(value)}")
     # the schema has no description: the name and what the tool can do stand in for it
     able = ", ".join(text for text in can if isinstance(text, str)) if isinstance(can, list) else ""
     description = ": ".join(filter(None, (name if isinstance(name, str) else "", able)))
@@ -108,11 +108,11 @@ def read_tool_row(row: Row) -> Record:
             "a tool without examples of its use: there is nothing to learn from (to describe tools "
             "alone, give the file as --tools)",
         )
-    example, tool = examples[0], declared(row)
+    example, tool = examples[0], resolve_tool(row)
     if not isinstance(example, dict):
         raise RowError("E201", f"an example is {example!r:.60}, not an object")
     given = arguments_of({"name": tool.name, **rest(example, "instruction", "expected_output")})
-    call = Call(tool.name, without_filled(example, given, tool), "call_0")
+    call = Call(tool.name, drop_nulls(example, given, tool), "call_0")
     extra = rest(example, "instruction", *ARGUMENTS)
     meta = meta_of({**row, "id": tool.name}, EXAMPLES, "tool_id", "inputs")
     question = Message("user", text_at(example, "instruction"))
@@ -130,7 +130,7 @@ def read_dialog(row: Row, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Recor
     """`catalogue`: the tools that the row names by their ids. A result that comes without the
     arguments of its call leaves them unknown.
     """
-    tools = tuple(declared(tool, catalogue) for tool in _offered(row))
+    tools = tuple(resolve_tool(tool, catalogue) for tool in _offered_tools(row))
     messages: list[Message] = []
     speaks = -1  # the last turn that is no result
     made, unknown = 0, set[str]()  # calls, and the ids of those whose arguments are not known
@@ -177,7 +177,7 @@ def read_dialog(row: Row, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Recor
     )
 
 
-def _offered(row: Row) -> list[object]:
+def _offered_tools(row: Row) -> list[object]:
     """The targets; among candidates, where the row names such, in an order that does not tell which
     are which.
     """
@@ -187,10 +187,10 @@ def _offered(row: Row) -> list[object]:
         candidates = metadata.get(CANDIDATES)
     if not candidates:
         return [*targets]
-    names = {declared(tool).name for tool in candidates}
+    names = {resolve_tool(tool).name for tool in candidates}
     tools = [*candidates, *(tool for tool in targets if tool not in names)]
     dialog = row.get("dialog_id")
-    return sorted(tools, key=lambda tool: digest(f"{dialog} {declared(tool).name}"))
+    return sorted(tools, key=lambda tool: digest(f"{dialog} {resolve_tool(tool).name}"))
 
 
 def _call(turn: Row, number: int, call_id: str) -> tuple[Call, bool]:
@@ -219,7 +219,7 @@ def read_task(row: Row, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Record:
     if not isinstance(kind, str) or kind not in TASKS:
         raise RowError("E202", f"unknown task_type {kind!r}; known: {', '.join(TASKS)}")
     task, answer = TASKS[kind]
-    tools = tuple(declared(tool, catalogue) for tool in given)
+    tools = tuple(resolve_tool(tool, catalogue) for tool in given)
     content, called = answer(truth, tools)
     is_any = called is None
     calls = [Call(name, {}, f"call_{i}") for i, name in enumerate(called or [])]

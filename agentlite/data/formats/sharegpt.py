@@ -26,11 +26,11 @@ from agentlite.data.formats.format import (
     text_at,
 )
 from agentlite.data.formats.json_decode import json_value
-from agentlite.data.formats.openai import CALLS, LOSS, THOUGHTS, has_loss, merged
+from agentlite.data.formats.openai import CALLS, LOSS, THOUGHTS, has_loss, merge_turns
 from agentlite.data.formats.other_products import PREFERENCE
 from agentlite.data.formats.texts import history
 from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tools
-from agentlite.rendering.protocol import joined, thought_and_words, with_thought
+from agentlite.rendering.protocol import join_texts, thought_and_words, with_thought
 
 Speaker = Literal["system", "user", "assistant", "tool", "call"]
 SPEAKERS: dict[str, Speaker] = {
@@ -78,7 +78,7 @@ def read(row: Row) -> Record:
     tools = read_tools(row.get("tools"), json_or_literal)
     extra = extra_by_turn(turns, TURN)
     meta = meta_of(row, "conversations", "conversation", "system", "tools", turns=extra)
-    return Record(messages=merged(collected.messages), tools=tools, meta=meta)
+    return Record(messages=merge_turns(collected.messages), tools=tools, meta=meta)
 
 
 def turns_of(row: Row) -> Any:
@@ -122,7 +122,7 @@ def text_of(turn: Row, number: int, read: Set[str] = TURN) -> str:
     if not isinstance(value, str | None):
         raise RowError("E216", f"{kind(value)} where text is said ({place})")
     thought = openai.thought_of(turn) if speaker_of(turn, number) in ("assistant", "call") else ""
-    return joined((with_thought(thought, ""), value or "")) if thought else value or ""
+    return join_texts((with_thought(thought, ""), value or "")) if thought else value or ""
 
 
 def is_alone(turns: list[object], number: int) -> bool:
@@ -159,10 +159,10 @@ class DialogBuilder:
                     raise RowError("E206", "a <tool_call> that is not closed")
                 written = CALL.findall(text)
             calls = [call for block in written for call in calls_in(block)]
-            self.waiting = [self._numbered(call) for call in calls]
+            self.waiting = [self._number(call) for call in calls]
             said = CALL.sub("", text).strip() if calls else text
             if self.messages and openai.only_thinks(self.messages[-1]):
-                said = joined((self.messages.pop().content, said))
+                said = join_texts((self.messages.pop().content, said))
             self.messages.append(
                 Message("assistant", said, tuple(self.waiting), loss=has_loss(turn))
             )
@@ -192,7 +192,7 @@ class DialogBuilder:
         thought, text = thought_and_words(text)  # as LLaMA-Factory has it
         value, said = json_or_literal(text), with_thought(thought, "")
         values = value if isinstance(value, list) else [value]
-        calls = [self._numbered(read_call(call, json_or_literal)) for call in values]
+        calls = [self._number(read_call(call, json_or_literal)) for call in values]
         if self.messages and self.messages[-1].role == "assistant":
             before = self.messages.pop()
             if before.loss != loss:
@@ -201,11 +201,11 @@ class DialogBuilder:
                 )
                 raise RowError("E201", reason, "Give all of them the same loss.")
             calls = [*before.calls, *calls]
-            said = joined((before.content, said))
+            said = join_texts((before.content, said))
         self.waiting = calls
         self.messages.append(Message("assistant", said, tuple(calls), loss=loss))
 
-    def _numbered(self, call: Call) -> Call:
+    def _number(self, call: Call) -> Call:
         self.made += 1
         return replace(call, id=f"call_{self.made - 1}")
 
@@ -293,7 +293,7 @@ def read_ms_swift(row: Row) -> Record:
         raise RowError("E201", reason, PREFERENCE.format("the better answer"), refused)
     system, tools = text_at(row, "system"), read_tools(row.get("tools"), json_or_literal)
     if isinstance(row.get("messages"), list):
-        messages, named = _weighted(row, system)
+        messages, named = _read_turns(row, system)
         return Record(messages=messages, tools=tools, meta=meta_of(row, *DIALOGS, **named))
     if _has_exchanges(row):
         exchanges = [(text_at(turn, "human"), text_at(turn, "assistant")) for turn in turns_of(row)]
@@ -302,7 +302,7 @@ def read_ms_swift(row: Row) -> Record:
     return Record(messages=dialog(system, exchanges), tools=tools, meta=meta_of(row, *DIALOGS))
 
 
-def _weighted(row: Row, system: str) -> tuple[tuple[Message, ...], dict[str, Any]]:
+def _read_turns(row: Row, system: str) -> tuple[tuple[Message, ...], dict[str, Any]]:
     """`loss: false` and `loss_scale: 0` take a turn out. Any other scale is kept in meta, as are
     keys that are not known, by the number of the message that a turn is in.
     """

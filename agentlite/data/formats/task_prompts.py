@@ -14,7 +14,7 @@ from agentlite.core.records import Call, Message, Record, Role, Tool, plain
 from agentlite.data.formats import modelscope, react
 from agentlite.data.formats.chains import with_text_behind
 from agentlite.data.formats.format import Format, Row, dialog, meta_of, rest, text_at
-from agentlite.data.formats.json_decode import json_value, shortened
+from agentlite.data.formats.json_decode import json_value, quote
 from agentlite.data.formats.tool_calls import json_or_literal, read_tool, read_tools
 from agentlite.rendering.protocols import autogpt, kuaiagent
 
@@ -222,7 +222,7 @@ def _steps(text: str) -> tuple[Message, ...]:
     if text.strip() in NONE:
         return ()
     messages: list[Message] = []
-    for number, task in enumerate(_listed(text)):
+    for number, task in enumerate(_parse_objects(text)):
         command = task["command"]
         if not isinstance(command["name"], str) or not isinstance(command["args"], dict):
             raise TypeError("no call")
@@ -244,7 +244,7 @@ def _history(text: str) -> list[Message]:
         speakers, texts = map(str.lower, pieces[::2]), map(str.strip, pieces[1::2])
         turns = [*zip(speakers, texts, strict=True)]
     elif text not in NONE:
-        turns = [turn for exchange in _listed(text) for turn in exchange.items()]
+        turns = [turn for exchange in _parse_objects(text) for turn in exchange.items()]
     history = []
     for speaker, words in turns:
         role = HISTORY_ROLES[speaker]
@@ -254,7 +254,7 @@ def _history(text: str) -> list[Message]:
     return history
 
 
-def _listed(text: str) -> list[Row]:
+def _parse_objects(text: str) -> list[Row]:
     try:
         values = json_or_literal(text.strip())
     except RowError as error:
@@ -271,18 +271,18 @@ def _command(text: str, conclusion: str, prompt: TaskPrompt) -> Message | None:
     tasks = _tasks(text)
     if not tasks or any("command" not in task for task in tasks):
         if '"command"' in text:
-            raise RowError("E206", f"a command is not JSON: {shortened(text)}")
+            raise RowError("E206", f"a command is not JSON: {quote(text)}")
         return None
     words, calls = list[str](), list[Call]()
     for number, task in enumerate(tasks, len(prompt.steps) // 2):
         read = (autogpt if "thoughts" in task else kuaiagent).parse(plain(task))
         if read.problem:
-            raise RowError("E206", f"{read.problem}: {shortened(text)}")
+            raise RowError("E206", f"{read.problem}: {quote(text)}")
         words.append(read.content)
         calls += [replace(call, id=f"call_{number}") for call in read.calls]
     ends = [call.arguments.get("response", "") for call in calls if call.name == kuaiagent.DONE]
     if ends and len(calls) > 1:
-        raise RowError("E206", f"the end of a task beside other tasks: {shortened(text)}")
+        raise RowError("E206", f"the end of a task beside other tasks: {quote(text)}")
     closing = conclusion or next((end for end in ends if isinstance(end, str)), "")
     if ends and closing.strip():
         return Message("assistant", closing.strip())

@@ -12,7 +12,7 @@ from agentlite.core.errors import RowError
 from agentlite.core.json_schema import COMBINING, KEYWORDS, fits
 from agentlite.core.plain_words import kind
 from agentlite.core.records import Call, Tool
-from agentlite.data.formats.json_decode import json_value, literal_value, shortened
+from agentlite.data.formats.json_decode import json_value, literal_value, quote
 
 TYPES = {
     **dict.fromkeys(("string", "str", "char", "text"), "string"),
@@ -60,7 +60,7 @@ def read_arguments(value: object, reader: Reader = json_value) -> dict[str, obje
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise RowError("E208", f"arguments are {kind(value)}, not an object: {shortened(value)}")
+        raise RowError("E208", f"arguments are {kind(value)}, not an object: {quote(value)}")
     return value
 
 
@@ -72,7 +72,7 @@ def text_value(text: str, reader: Reader, code: str, what: str) -> object:
         if error.code not in ("E121", "E206"):
             raise
         hint = 'Write an object: {"city": "Oslo"}.' if what.startswith("arguments") else ""
-        raise RowError(code, f"{what} not JSON: {shortened(text)}", hint, text) from error
+        raise RowError(code, f"{what} not JSON: {quote(text)}", hint, text) from error
 
 
 def read_call(value: Any, reader: Reader = json_value) -> Call:
@@ -87,7 +87,7 @@ def read_call(value: Any, reader: Reader = json_value) -> Call:
     name = function.get("name")
     if not isinstance(name, str) or not name:
         hint = 'Write a call as {"name": "weather", "arguments": {"city": "Oslo"}}.'
-        raise RowError("E206", f"a call without a name: {shortened(value)}", hint)
+        raise RowError("E206", f"a call without a name: {quote(value)}", hint)
     given = value.get("id")
     call_id = str(given) if isinstance(given, str | int) else ""
     return Call(name, arguments_of({**value, **function}, reader), call_id)
@@ -98,7 +98,7 @@ def call_of(value: Any, offered: Mapping[str, Tool], call_id: str = "") -> Call:
     its own id.
     """
     call = read_call(value)
-    arguments = without_filled(value, call.arguments, offered.get(call.name, Tool(call.name)))
+    arguments = drop_nulls(value, call.arguments, offered.get(call.name, Tool(call.name)))
     return Call(call.name, arguments, call_id or call.id)
 
 
@@ -135,31 +135,31 @@ def _says_something(value: dict[str, object]) -> bool:
     return any(inner is not None for inner in value.values())
 
 
-def without_filled(call: dict[str, Any], arguments: dict[str, Any], tool: Tool) -> dict[str, Any]:
+def drop_nulls(call: dict[str, Any], arguments: dict[str, Any], tool: Tool) -> dict[str, Any]:
     """The arguments of a call without the nulls that Arrow fills in for other calls: of a parameter
     that the tool lacks, or that is optional and takes no null. In a text there are none.
     """
     function = call.get("function") or call
     if any(isinstance(function.get(key), str) for key in ARGUMENTS):
         return arguments
-    return _without_filled(arguments, tool.parameters)
+    return _drop_nulls(arguments, tool.parameters)
 
 
-def _without_filled(value: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+def _drop_nulls(value: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     properties, required = schema.get("properties") or {}, schema.get("required") or []
     return {
-        key: _inner_without_filled(inner, properties.get(key))
+        key: _drop_inner_nulls(inner, properties.get(key))
         for key, inner in value.items()
         if inner is not None
         or (key in properties and (key in required or fits(None, properties[key])))
     }
 
 
-def _inner_without_filled(value: Any, schema: object) -> Any:
+def _drop_inner_nulls(value: Any, schema: object) -> Any:
     if isinstance(value, dict) and isinstance(schema, dict) and schema.get("properties"):
-        return _without_filled(value, schema)
+        return _drop_nulls(value, schema)
     if isinstance(value, list) and isinstance(schema, dict):
-        return [_inner_without_filled(inner, schema.get("items")) for inner in value]
+        return [_drop_inner_nulls(inner, schema.get("items")) for inner in value]
     return value
 
 
@@ -179,8 +179,8 @@ def tools_elsewhere(fields: dict[str, Any], depth: int = 3) -> Iterator[tuple[st
     key.
     """
     for key, given in fields.items():
-        value = parsed(given)
-        values = [parsed(item) for item in value] if isinstance(value, list) else [value]
+        value = parse_json(given)
+        values = [parse_json(item) for item in value] if isinstance(value, list) else [value]
         if isinstance(value, list) and value and all(map(_is_tool, values)):
             yield key, values
         elif depth > 1:
@@ -194,7 +194,7 @@ def _is_tool(value: Any) -> bool:
     function = value.get("function", value) if isinstance(value, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         return False
-    schema = parsed(next((function[key] for key in PARAMETERS if key in function), None))
+    schema = parse_json(next((function[key] for key in PARAMETERS if key in function), None))
     if isinstance(schema, dict) and schema:
         return _is_object(schema) or all(
             isinstance(inner, dict) and not {"description", *KEYWORDS}.isdisjoint(inner)
@@ -226,7 +226,7 @@ def _tool(value: object, reader: Reader) -> Tool:
     function = given.get("function") or given
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(name, str) or not name.strip():
-        raise RowError("E212", f"a tool without a name: {shortened(value)}")
+        raise RowError("E212", f"a tool without a name: {quote(value)}")
     keys = (*PARAMETERS, "arguments")  # the last is ToolMind's
     parameters: Any = next((function[key] for key in keys if function.get(key)), None)
     for key, value in {**given, **function}.items() if not parameters else ():
@@ -260,10 +260,10 @@ def _schema(given: dict[str, Any], tool: str) -> dict[str, Any]:
     """
     if not given or not {"properties", "$ref", *COMBINING}.isdisjoint(given):
         return given
-    inner = {key: value for key, value in given.items() if isinstance(parsed(value), dict)}
-    objects = [key for key in inner if key not in KEYWORDS and _is_object(parsed(inner[key]))]
+    inner = {key: value for key, value in given.items() if isinstance(parse_json(value), dict)}
+    objects = [key for key in inner if key not in KEYWORDS and _is_object(parse_json(inner[key]))]
     if len(inner) == 1 and objects and WRAPPER.search(objects[0]):
-        return _schema(parsed(inner[objects[0]]), tool)
+        return _schema(parse_json(inner[objects[0]]), tool)
     if not KEYWORDS.isdisjoint(given) or len(inner) < len(given):
         return given
     if len(inner) == 1 and objects:
@@ -279,7 +279,7 @@ def _is_object(schema: dict[str, Any]) -> bool:
     return schema.get("type") == "object" or "properties" in schema
 
 
-def parsed(given: object) -> Any:
+def parse_json(given: object) -> Any:
     """The value that a text of JSON stands for; any other value as it is."""
     if isinstance(given, str) and given.lstrip().startswith(("{", "[")):
         with contextlib.suppress(RowError):
@@ -307,7 +307,7 @@ def json_schema(schema: object, tool: str) -> dict[str, Any]:
     if isinstance(schema, bool):
         return {} if schema else {"not": {}}  # the same as objects, which templates can write
     if not isinstance(schema, dict):
-        reason = f"parameters of {tool}: {shortened(schema)} is not a schema"
+        reason = f"parameters of {tool}: {quote(schema)} is not a schema"
         raise RowError("E211", reason, at=tool)
     padded = any(value is None for key, value in schema.items() if key != "default")
     kept: dict[str, Any] = {

@@ -29,7 +29,7 @@ def export(request: ExportRequest, measure: Callable[..., dict[str, Any]]) -> di
     _refuse_taken(target, request.force)
     subject = find_subject(request.model, request.run)
     write = KINDS[request.kind](request, subject)
-    with console.stdout_to_stderr(), writing(target) as aside:
+    with console.stdout_to_stderr(), partial_folder(target) as aside:
         made, measured = write(aside), dict[str, Any]()
         if request.check and made.forms:
             server, of = program(request.llama_cpp, SERVER), (subject.stages, subject.evaluations)
@@ -97,7 +97,7 @@ def _refuse_taken(target: Path, force: bool) -> None:
 
 
 @contextmanager
-def writing(target: Path) -> Iterator[Path]:
+def partial_folder(target: Path) -> Iterator[Path]:
     """A folder beside the target, gone when it is left. Raises UserError 74 if it cannot be
     made.
     """

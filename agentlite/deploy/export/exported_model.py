@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentlite.core.errors import MODEL, UserError
-from agentlite.deploy.export.proof import differing, goldens
+from agentlite.deploy.export.proof import first_difference, goldens
 from agentlite.rendering import Mixture, mixture_of
 from agentlite.rendering.template import Template
 from agentlite.report.read_run import ReportedEvaluation, ReportedStage, read_run
@@ -52,7 +52,7 @@ class ExportedModel(NamedTuple):
         lines = protocols[0].in_template if len(protocols) == 1 else ""
         served = Template(plain.name, plain.tokenizer, lines + plain.chat_template, plain.special)
         is_own = plain.prints_tools or any(plain.thought_keys)
-        return None if is_own or differing(plain, served, goldens(self.mixture)) else served
+        return None if is_own or first_difference(plain, served, goldens(self.mixture)) else served
 
     @property
     def written(self) -> Template:

@@ -55,7 +55,7 @@ def card(title: str, kind: str, weights: str, subject: ExportedModel, proof: Pro
         examples=[_example(protocol, subject) for protocol in protocols],
         proof=proof,
         evaluations=[_figures(evaluation) for evaluation in subject.evaluations],
-        stages=[block for stage in subject.stages for block in _made_by(stage)],
+        stages=[block for stage in subject.stages for block in _provenance(stage)],
     )
 
 
@@ -87,7 +87,7 @@ def _figures(evaluation: ReportedEvaluation) -> dict[str, Any]:
     }
 
 
-def _made_by(stage: ReportedStage) -> Iterator[str]:
+def _provenance(stage: ReportedStage) -> Iterator[str]:
     """A stage with its settings, inputs, versions and single figures; of the data, the digest of
     each file.
     """
@@ -101,7 +101,7 @@ def _made_by(stage: ReportedStage) -> Iterator[str]:
     }
     done = replace(stage.done, figures=figures) if stage.done else None
     plan = replace(stage.plan, settings=settings, inputs=inputs)
-    yield _described(replace(stage, plan=plan, done=done))
+    yield _describe_stage(replace(stage, plan=plan, done=done))
     if files := digests([stage]).get(stage.name):
         yield _as_table([["file", "sha256"], *map(list, files.items())])
 
@@ -114,16 +114,16 @@ def digests(stages: list[ReportedStage]) -> dict[str, dict[str, str]]:
 
 
 def _as_table(rows: Iterable[list[str]]) -> str:
-    head, *body = ([_escaped(text) for text in row] for row in rows)
+    head, *body = ([_escape(text) for text in row] for row in rows)
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body))
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Text on one line, escaped, so that a table shows it as it is."""
     return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
 
 
-def _described(stage: ReportedStage) -> str:
+def _describe_stage(stage: ReportedStage) -> str:
     """A stage in a few lines: settings, digests of its inputs (its lineage), versions, figures."""
     values = {
         "settings": stage.plan.settings,
@@ -131,6 +131,6 @@ def _described(stage: ReportedStage) -> str:
         "versions": stage.plan.versions,
         "figures": stage.figures,
     }
-    lines = [f"- {key}: {_escaped(tables.listed(one))}" for key, one in values.items() if one]
+    lines = [f"- {key}: {_escape(tables.list_values(one))}" for key, one in values.items() if one]
     seconds = [f"- seconds: {stage.done.seconds:.0f}"] if stage.done else []
-    return "\n".join([f"**{_escaped(stage.name)}**", "", *lines, *seconds])
+    return "\n".join([f"**{_escape(stage.name)}**", "", *lines, *seconds])

@@ -11,7 +11,7 @@ from agentlite.core.errors import MODEL, RowError, UserError
 from agentlite.core.records import Call, Message, Record, Tool, digest, plain
 from agentlite.rendering import Mixture, Protocol, Rendered, render
 from agentlite.rendering.protocols.hermes import CHAT
-from agentlite.rendering.template import Messages, Template, refused, to_json, today
+from agentlite.rendering.template import Messages, Template, raise_exception, to_json, today
 
 Write = Callable[[Messages, Sequence[Mapping[str, Any]], bool], str]
 
@@ -46,7 +46,7 @@ class Rewritten(Template):
     def render(
         self, messages: Messages, tools: Sequence[Mapping[str, Any]] = (), prompt: bool = False
     ) -> str:
-        return self.write(self.as_taken(messages), list(tools), prompt)
+        return self.write(self.adapt_messages(messages), list(tools), prompt)
 
 
 def prove(template: Template, goldens: Sequence[Golden], writers: Mapping[str, Write]) -> Proof:
@@ -75,13 +75,13 @@ def prove(template: Template, goldens: Sequence[Golden], writers: Mapping[str, W
             except Exception as error:  # whatever another renderer raises, it wrote no dialog
                 problem = f": it fails ({' '.join(str(error).split())[:200]})."
             if problem:
-                raise _unproved(
+                raise _proof_error(
                     template, f"{by} writes the dialog '{golden.name}' differently{problem}"
                 )
     return Proof(len(expected), list(writers), left_out)
 
 
-def differing(template: Template, served: Template, goldens: Sequence[Golden]) -> str:
+def first_difference(template: Template, served: Template, goldens: Sequence[Golden]) -> str:
     """The first dialog that `served`, given its tools, calls and results as such, writes otherwise
     than training; "" if there is none.
     """
@@ -104,8 +104,10 @@ def prove_tools(
 ) -> None:
     """Raises UserError 5 where a renderer writes tools otherwise than training."""
     for by, write in writers.items():
-        if name := differing(template, Rewritten(exported, write), goldens):
-            raise _unproved(template, f"{by} writes the tools of the dialog '{name}' differently.")
+        if name := first_difference(template, Rewritten(exported, write), goldens):
+            raise _proof_error(
+                template, f"{by} writes the tools of the dialog '{name}' differently."
+            )
 
 
 def prove_tokens(
@@ -116,10 +118,10 @@ def prove_tokens(
         for message in golden.record.messages:
             if ids(message.content) != template.encode(message.content):
                 problem = f"its tokenizer cuts a text of '{golden.name}' differently."
-                raise _unproved(template, problem)
+                raise _proof_error(template, problem)
 
 
-def _unproved(template: Template, problem: str) -> UserError:
+def _proof_error(template: Template, problem: str) -> UserError:
     fix = (
         "Nothing was exported: a server would prompt the model differently from its training. "
         "Please report it."
@@ -139,7 +141,7 @@ def minijinja_writer(template: Template) -> Write | None:
         lstrip_blocks=True,
         pycompat=True,
         filters={"tojson": to_json},
-        globals={"raise_exception": refused, "strftime_now": today},
+        globals={"raise_exception": raise_exception, "strftime_now": today},
     )
 
     def write(messages: Messages, tools: Sequence[Mapping[str, Any]], prompt: bool) -> str:
@@ -206,7 +208,7 @@ def dialogs(several: bool) -> dict[str, Record]:
         return Record(messages=tuple(chain.from_iterable(messages)), tools=tools)
 
     def called(thought: str, *calls: Called) -> list[Message]:
-        return _called(several, thought, *calls)
+        return _call_messages(several, thought, *calls)
 
     brief = Message("system", "Be brief.")
     wet, yes = _talk("Is it wet in Oslo?", "Yes, about 4 mm.")
@@ -271,7 +273,7 @@ def _talk(*texts: str) -> list[Message]:
     ]
 
 
-def _called(several: bool, thought: str, *called: Called) -> list[Message]:
+def _call_messages(several: bool, thought: str, *called: Called) -> list[Message]:
     """A thought, calls and their results. An id has the nine letters that some templates ask
     for.
     """

@@ -129,7 +129,7 @@ class Search:
         # what a task says about its world; of BFCL's rows, that part
         about = self.task.row.get("initial_config", self.task.row)
         state = self.world.state()
-        place, known = _digest(state), values.known(about, state)
+        place, known = _digest(state), values.known_values(about, state)
         for _ in range(TRIES * length):
             pool = [*outputs, *known]
             names = [planned.call.name for planned in made]
@@ -162,7 +162,7 @@ class Search:
                 if len(made) == length:
                     return made
             if is_changed:
-                place, known = _digest(state), values.known(about, state)
+                place, known = _digest(state), values.known_values(about, state)
         return []
 
     def results(self, calls: Sequence[Call]) -> tuple[list[CallResult], str]:
@@ -254,16 +254,16 @@ def several_turns(search: Search) -> Turns:
 def missing_function(search: Search) -> Turns:
     """The last of a few turns asks for what no tool on offer does."""
     walked = search.walk(search.rng.choice((2, 3)))
-    return (*_each_in_a_turn(walked[:-1]), *_refused(walked[-1:]))
+    return (*_each_in_a_turn(walked[:-1]), *_refused_turns(walked[-1:]))
 
 
 def no_tool(search: Search) -> Turns:
-    return _refused(search.walk(1))
+    return _refused_turns(search.walk(1))
 
 
 def missing_parameter(search: Search) -> Turns:
     walked = search.walk(search.rng.choice((1, 1, 2)))
-    if not walked or not (names := _required(search, walked[0])):
+    if not walked or not (names := _required_arguments(search, walked[0])):
         return ()
     first = PlannedTurn((walked[0],), missing=search.rng.choice(names))
     return (first, *_each_in_a_turn(walked[1:]))
@@ -282,7 +282,7 @@ def blueprint(kind: str, search: Search, extra_tools: int) -> Blueprint | None:
     turns = KINDS[kind](search)
     if not turns:
         return None
-    tools = _offered(search, turns, extra_tools)
+    tools = _choose_tools(search, turns, extra_tools)
     made = [call for turn in turns for call in turn.made]
     results, state = search.results([planned.call for planned in made])
     # a world that draws by chance says something else each time
@@ -295,19 +295,19 @@ def _each_in_a_turn(calls: Sequence[PlannedCall]) -> Turns:
     return tuple(PlannedTurn((planned,)) for planned in calls)
 
 
-def _refused(calls: Sequence[PlannedCall]) -> Turns:
+def _refused_turns(calls: Sequence[PlannedCall]) -> Turns:
     """Without results: nobody will make the calls."""
     return tuple(PlannedTurn((replace(planned, result=""),), refused=True) for planned in calls)
 
 
-def _required(search: Search, planned: PlannedCall) -> list[str]:
+def _required_arguments(search: Search, planned: PlannedCall) -> list[str]:
     """The arguments that the user has to say."""
     tool = next(tool for tool in search.tools if tool.name == planned.call.name)
     required = tool.parameters.get("required", ())
     return [name for name in planned.facts if name in required]
 
 
-def _offered(search: Search, turns: Turns, extra: int) -> tuple[str, ...]:
+def _choose_tools(search: Search, turns: Turns, extra: int) -> tuple[str, ...]:
     """The tools that are called, and some that could do nothing of what is wanted, in an order that
     says nothing. None where a tool that is called could do what is to be refused.
     """

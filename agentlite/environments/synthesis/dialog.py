@@ -182,7 +182,7 @@ def _in_words(result: str) -> str:
     if result.strip() in EMPTY:
         return ""
     if (read := value_of_result(result)) is None:
-        return _shortened(" ".join(result.split()))
+        return _truncate(" ".join(result.split()))
     pairs = [*_pairs(read)]
     listed = [f"{label(name)}: {value}" if name else value for name, value in pairs[:MOST_NAMED]]
     more = f" and {len(pairs) - MOST_NAMED} more" if len(pairs) > MOST_NAMED else ""
@@ -197,8 +197,8 @@ def _pairs(read: Any, name: str = "") -> Iterator[tuple[str, str]]:
         for inner in read:
             yield from _pairs(inner, name)
     elif read not in (None, "", []):
-        yield name, _shortened(value_text(read))
+        yield name, _truncate(value_text(read))
 
 
-def _shortened(text: str) -> str:
+def _truncate(text: str) -> str:
     return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}..."

@@ -94,12 +94,12 @@ def leaves(state: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 def outputs(result: str, call: int) -> list[KnownValue]:
     """The values in a result. A result that is a text has none that could be named."""
-    values = known(value_of_result(result))
+    values = known_values(value_of_result(result))
     times = Counter(value.name for value in values)
     return [value._replace(call=call if times[value.name] == 1 else None) for value in values]
 
 
-def known(*states: Any) -> list[KnownValue]:
+def known_values(*states: Any) -> list[KnownValue]:
     """The values of a task and of a world's state."""
     return [
         KnownValue(value, name)

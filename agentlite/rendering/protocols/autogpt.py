@@ -89,7 +89,7 @@ def exchanges(record: Record, turn: int) -> list[PromptExchange]:
     message, thoughts = record.messages[turn], {"text": FINISHED}
     if message.calls:
         thoughts = _thoughts(message.content)
-        thoughts["text"] = thoughts["text"] or kuaiagent.described(record, turn)
+        thoughts["text"] = thoughts["text"] or kuaiagent.describe_call(record, turn)
     return kuaiagent.step_exchanges(record, turn, (PLAN, CONCLUDE), texts, {"thoughts": thoughts})
 
 

@@ -10,7 +10,7 @@ Also `chat`, the model's own protocol: its chat template prints tools and calls.
 from collections.abc import Sequence
 
 from agentlite.core.records import Call, Message, Parsed, Tool, plain
-from agentlite.rendering.protocol import Protocol, json_object, named_call
+from agentlite.rendering.protocol import Protocol, json_object, to_call
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 HEAD = """# Tools
@@ -104,7 +104,7 @@ def parse(text: str) -> Parsed:
             closed = CLOSE in text[start:]
             position, problem = len(text), "call is not JSON" if closed else "call not closed"
             break
-        call, problem = named_call(value.get("name"), value.get("arguments", {}))
+        call, problem = to_call(value.get("name"), value.get("arguments", {}))
         calls += [call] if call else []
         close = text.find(CLOSE, end)
         if not problem and (close < 0 or text[end:close].strip()):
@@ -124,7 +124,7 @@ def parse_json(text: str) -> Parsed:
         except ValueError:
             return Parsed("", tuple(calls), "call is not JSON")
         arguments = value.get("parameters", value.get("arguments", {}))
-        call, problem = named_call(value.get("name"), arguments)
+        call, problem = to_call(value.get("name"), arguments)
         if call is None:
             return Parsed("", tuple(calls), problem)
         calls.append(call)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, Parsed, Record, Tool, plain
-from agentlite.rendering.protocol import PromptExchange, Protocol, json_object, named_call
+from agentlite.rendering.protocol import PromptExchange, Protocol, json_object, to_call
 
 DONE = "task_complete"
 BUDGET = 5  # steps: the seed's limit, and the unit in which a longer dialog gets more
@@ -170,9 +170,9 @@ def step_exchanges(
         raise RowError("E212", f"a tool is named {DONE}: in kuaiagent and autogpt that ends a task")
     call = message.calls[0] if message.calls else Call(DONE)
     command = {"name": call.name, "args": call.arguments}
-    steps = [PromptExchange(_filled(plan, texts), plain({**thought, "command": command}))]
+    steps = [PromptExchange(_fill(plan, texts), plain({**thought, "command": command}))]
     if not message.calls:
-        steps.append(PromptExchange(_filled(conclude, texts), message.content, prompted=False))
+        steps.append(PromptExchange(_fill(conclude, texts), message.content, prompted=False))
     return steps
 
 
@@ -181,7 +181,7 @@ def with_end(tools: Sequence[Tool], end: Tool) -> list[Tool]:
     return [*tools, *([] if any(tool.name == end.name for tool in tools) else [end])]
 
 
-def _filled(frame: str, texts: dict[str, str]) -> str:
+def _fill(frame: str, texts: dict[str, str]) -> str:
     """Each text at its name; what stands in a text is not looked at again."""
     return PLACE.sub(lambda place: texts.get(place[1], ""), frame)
 
@@ -226,10 +226,10 @@ def prompt_texts(record: Record, turn: int, tools: Sequence[Tool], line: str) ->
 
 def task_name(record: Record, turn: int) -> str:
     """What a turn's call does, in words: its thought or, where it has none, its description."""
-    return record.messages[turn].content.strip() or described(record, turn)
+    return record.messages[turn].content.strip() or describe_call(record, turn)
 
 
-def described(record: Record, turn: int) -> str:
+def describe_call(record: Record, turn: int) -> str:
     """A call in words: the first sentence that describes the tool, or the tool's name, and the
     values of the call as far as they are known.
     """
@@ -267,7 +267,7 @@ def parse(text: str, thought: Callable[[dict[str, Any]], str] = _task_name) -> P
     arguments = command.get("args", {})
     if command["name"] == DONE and not isinstance(arguments, dict):
         arguments = {}
-    call, problem = named_call(command["name"], arguments)
+    call, problem = to_call(command["name"], arguments)
     return Parsed(content, (call,) if call else (), problem or outside)
 
 

@@ -11,7 +11,7 @@ Yes, about 4 mm.
 from collections.abc import Sequence
 
 from agentlite.core.records import Message, Parsed, Tool, plain
-from agentlite.rendering.protocol import Protocol, json_object, named_call
+from agentlite.rendering.protocol import Protocol, json_object, to_call
 
 OPEN, CLOSE = "<|startofthink|>", "<|endofthink|>"
 EXEC, EXEC_END = "<|startofexec|>", "<|endofexec|>"
@@ -54,7 +54,7 @@ def parse(text: str) -> Parsed:
     except ValueError:
         return Parsed(content, (), "call is not JSON" if CLOSE in rest else "call not closed")
     after = body[end:].strip().removeprefix(FENCE).strip()
-    call, problem = named_call(value.get("api_name"), value.get("parameters", {}))
+    call, problem = to_call(value.get("api_name"), value.get("parameters", {}))
     if not problem and after != CLOSE:
         problem = "text after a call" if CLOSE in after else "call not closed"
     return Parsed(content, (call,) if call else (), problem)

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from agentlite.core.errors import UserError
 from agentlite.core.json_schema import Schema, fits, schema_at, types_of
 from agentlite.core.records import Call, Parsed, Tool
-from agentlite.rendering.protocol import DECODER, THINK_END, named_call
+from agentlite.rendering.protocol import DECODER, THINK_END, to_call
 from agentlite.rendering.protocols.react import plain_value
-from agentlite.rendering.template import TOOLS, USER, Template, calling, shared_length
+from agentlite.rendering.template import TOOLS, USER, Template, call_turn, shared_length
 
 WORDS = "probe words"
 NAMES = ("probe_call_1", "probe_call_2")
@@ -58,9 +58,9 @@ class NativeCalls(NamedTuple):
                 arguments = value
             else:
                 schema = schema_at(schemas.get(name, {}), "properties", key)
-                arguments[key] = _as_meant(value, schema) if part == "plain" else value
+                arguments[key] = _coerce(value, schema) if part == "plain" else value
             if following in ("name", "end"):
-                call, problem = named_call(name, arguments)
+                call, problem = to_call(name, arguments)
                 calls += [call] if call else []
             part = following
         trailing = "" if problem else rest[at:].strip()
@@ -128,7 +128,7 @@ def _past(text: str, at: int, mark: str) -> int:
     return match.end()
 
 
-def _as_meant(text: str, schema: Schema) -> Any:
+def _coerce(text: str, schema: Schema) -> Any:
     """A plain value by the schema of its argument: text, where a type says so or nothing else
     fits.
     """
@@ -158,12 +158,12 @@ def native_calls(template: Template) -> NativeCalls | None:
 
 def _opening(template: Template) -> str:
     """What stands before a name, behind the words or the thoughts of a turn."""
-    whole = _written(template, {KEYS[0]: TEXTS[0]})
+    whole = _probe_calls(template, {KEYS[0]: TEXTS[0]})
     before = _split(whole, NAMES[0])[0]
     prompt = template.probe([USER], TOOLS, prompt=True)
     alone = before[shared_length(before, prompt) :]
     alone = alone.rpartition(THINK_END)[2]
-    spoken = _written(template, {KEYS[0]: TEXTS[0]}, words=WORDS)
+    spoken = _probe_calls(template, {KEYS[0]: TEXTS[0]}, words=WORDS)
     behind_words = spoken.rpartition(WORDS)[2].partition(NAMES[0])[0]
     # gpt-oss writes words and a call as two messages, each with a head
     behind_words = behind_words.rpartition(template.prompt_head or WORDS)[2].lstrip()
@@ -213,14 +213,14 @@ def _of_arguments(template: Template) -> dict[str, dict[str, str]]:
 def _behind_names(template: Template, arguments: Mapping[str, Any]) -> list[str]:
     """The text behind the name of each call, to the next one or to the end of the turn."""
     count = 2 if template.takes_several_calls else 1
-    _, *texts = _split(_written(template, *[arguments] * count), *NAMES[:count])
+    _, *texts = _split(_probe_calls(template, *[arguments] * count), *NAMES[:count])
     end = template.call_end or template.turn_end
     return [*texts[:-1], texts[-1].partition(end)[0].rstrip()]
 
 
-def _written(template: Template, *arguments: Mapping[str, Any], words: str = "") -> str:
+def _probe_calls(template: Template, *arguments: Mapping[str, Any], words: str = "") -> str:
     """The text with a turn that calls NAMES with these arguments."""
-    turn = calling(*NAMES[: len(arguments)], words=words, arguments=arguments[0])
+    turn = call_turn(*NAMES[: len(arguments)], words=words, arguments=arguments[0])
     return template.probe([USER, turn], TOOLS)
 
 

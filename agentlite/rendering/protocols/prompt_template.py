@@ -100,7 +100,7 @@ def _as_json(tools: Sequence[Tool]) -> str:
     return "\n".join(plain(tool.function) for tool in tools)
 
 
-def _numbered(tools: Sequence[Tool]) -> str:
+def _number_tools(tools: Sequence[Tool]) -> str:
     lines = (
         f"{number}. {tool.name}: {tool.description} Parameters: {plain(tool.parameters)}"
         for number, tool in enumerate(tools, 1)
@@ -108,7 +108,7 @@ def _numbered(tools: Sequence[Tool]) -> str:
     return "\n".join(lines)
 
 
-LISTINGS: dict[str, Callable[[Sequence[Tool]], str]] = {"json": _as_json, "numbered": _numbered}
+LISTINGS: dict[str, Callable[[Sequence[Tool]], str]] = {"json": _as_json, "numbered": _number_tools}
 
 
 class PromptTemplate(Struct, frozen=True, forbid_unknown_fields=True):
@@ -121,7 +121,7 @@ class PromptTemplate(Struct, frozen=True, forbid_unknown_fields=True):
     calls: str = "hermes"
     tools: str = "json"
 
-    def checked(self) -> "PromptTemplate":
+    def check(self) -> "PromptTemplate":
         """Raises ValueError for one that cannot be used."""
         if not NAME.fullmatch(self.name):
             raise ValueError(f"{self.name!r} is not a name of letters, digits, '_', '-' and '.'")
@@ -201,7 +201,7 @@ def from_text(name: str, text: str) -> PromptTemplate:
         if not setting or setting[1] not in ("calls", "tools") or setting[1] in settings:
             raise ValueError(f"{line[:60]!r} is not a line of its head (calls: NAME, tools: NAME)")
         settings[setting[1]] = setting[2]
-    return PromptTemplate(name, (first + rest)[:LONGEST].strip(), **settings).checked()
+    return PromptTemplate(name, (first + rest)[:LONGEST].strip(), **settings).check()
 
 
 def to_text(template: PromptTemplate) -> str:
@@ -211,14 +211,14 @@ def to_text(template: PromptTemplate) -> str:
 
 def from_setting(text: str) -> PromptTemplate:
     """One that a plan holds. Raises ValueError."""
-    return msgspec.json.decode(text, type=PromptTemplate).checked()
+    return msgspec.json.decode(text, type=PromptTemplate).check()
 
 
 def prompt(template: PromptTemplate, record: Record, turn: int) -> str:
     """The prompt before a turn. The system text of a record comes before the profile."""
     form, before = FORMATS[template.calls], record.messages[:turn]
     goal = max((at for at, message in enumerate(before) if message.role == "user"), default=-1)
-    offered = toolllama.offered(record.tools) if form.protocol.answer_tool else record.tools
+    offered = toolllama.add_finish(record.tools) if form.protocol.answer_tool else record.tools
     texts = {
         "tools": LISTINGS[template.tools](offered),
         "goal": before[goal].content if goal >= 0 else "",

@@ -102,7 +102,7 @@ def system(tools: Sequence[Tool], language: ReactTexts) -> str:
     lines = [
         language.tool.format(
             name=tool.name,
-            description=described(tool.name, tool.description, language),
+            description=describe_tool(tool.name, tool.description, language),
             parameters=plain(tool.parameters),
         )
         for tool in tools
@@ -111,7 +111,7 @@ def system(tools: Sequence[Tool], language: ReactTexts) -> str:
     return language.frame.format(tools="\n\n".join(lines), names=names)
 
 
-def described(name: str, description: str, language: ReactTexts) -> str:
+def describe_tool(name: str, description: str, language: ReactTexts) -> str:
     """A description behind the words that many data sets begin one with themselves."""
     known = description.startswith(CALL_THIS)
     return description if known else language.about.format(name=name) + description
@@ -120,15 +120,15 @@ def described(name: str, description: str, language: ReactTexts) -> str:
 def ms_agent_system(tools: Sequence[Tool]) -> str:
     apis = []
     for number, tool in enumerate(tools, 1):
-        properties = _flagged(tool.parameters).get("properties", {})
+        properties = _flag_required(tool.parameters).get("properties", {})
         parameters = [{"name": name, **schema} for name, schema in properties.items()]
-        about = described(tool.name, tool.description.strip(), ENGLISH)
+        about = describe_tool(tool.name, tool.description.strip(), ENGLISH)
         apis.append(f"{number}. {tool.name}: {about} Parameters: {plain(parameters)}")
     names = ", ".join(tool.name for tool in tools)
     return MS_AGENT_FRAME.format(apis="\n\n".join(apis), names=names)
 
 
-def _flagged(schema: Any) -> dict[str, Any]:
+def _flag_required(schema: Any) -> dict[str, Any]:
     """A schema whose properties say themselves whether they are required, at every depth."""
     if not isinstance(schema, dict):
         return {}
@@ -136,11 +136,11 @@ def _flagged(schema: Any) -> dict[str, Any]:
     flagged = {key: value for key, value in schema.items() if key != "required"}
     if isinstance(schema.get("properties"), dict):
         flagged["properties"] = {
-            name: {**_flagged(inner), "required": str(name in required)}
+            name: {**_flag_required(inner), "required": str(name in required)}
             for name, inner in schema["properties"].items()
         }
     if isinstance(schema.get("items"), dict):
-        flagged["items"] = _flagged(schema["items"])
+        flagged["items"] = _flag_required(schema["items"])
     return flagged
 
 

@@ -37,13 +37,13 @@ End every task with a call of Finish; its final_answer holds all that the user n
 Specifically, you have access to the following APIs: """  # noqa: E501  (a paragraph of the prompt is one line)
 
 
-def offered(tools: Sequence[Tool]) -> list[Tool]:
+def add_finish(tools: Sequence[Tool]) -> list[Tool]:
     """The tools, and Finish, unless they have one of that name."""
     return [*tools, *(() if any(tool.name == FINISH.name for tool in tools) else (FINISH,))]
 
 
 def system(tools: Sequence[Tool]) -> str:
-    return HEAD + plain([tool.function for tool in offered(tools)])
+    return HEAD + plain([tool.function for tool in add_finish(tools)])
 
 
 def assistant(message: Message) -> str:

@@ -18,7 +18,7 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import Prediction, Record, canonical, digest
 from agentlite.core.row_files import replacing, write_json
 from agentlite.scoring.judge.llm_judge import RUBRIC, USABLE, Item, items
-from agentlite.scoring.metrics.confidence import Summary, bootstrapped, redrawn, summary
+from agentlite.scoring.metrics.confidence import Summary, bootstrap, draw_resamples, summary
 
 COLUMNS = ["row", "question", "reference", "answer", "score", "remark"]
 LONGEST = 30_000  # a cell of the usual programs holds 32,767 characters
@@ -155,10 +155,10 @@ def agreement(units: Sequence[Sequence[float]], seed: int) -> dict[str, Summary 
     value = alpha(rated)
     if value is None:
         return {"ordinal": None}
-    resampled = [alpha(units) for units in redrawn(rated, seed)]
+    resampled = [alpha(units) for units in draw_resamples(rated, seed)]
     known = [estimate for estimate in resampled if estimate is not None]
     estimates = known if len(known) > 1 else [value] * 2
-    return {"ordinal": bootstrapped(value, estimates, len(rated))}
+    return {"ordinal": bootstrap(value, estimates, len(rated))}
 
 
 def alpha(units: Sequence[Sequence[float]]) -> float | None:

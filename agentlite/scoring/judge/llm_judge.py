@@ -159,7 +159,7 @@ def _verdict(key: str, reply: Reply, read: Callable[[str], VerdictRead]) -> Judg
 def messages(item: Item) -> list[Message]:
     """The question put to the judge."""
     texts = {"question": item.question, "reference": item.reference, "answer": item.answer}
-    shown = {name: _shown(text) for name, text in texts.items() if text or name != "reference"}
+    shown = {name: _truncate(text) for name, text in texts.items() if text or name != "reference"}
     rubric = "\n".join(f"{score}: {meaning}" for score, meaning in RUBRIC.items())
     return [
         {"role": "system", "content": SYSTEM.format(rubric=rubric)},
@@ -167,7 +167,7 @@ def messages(item: Item) -> list[Message]:
     ]
 
 
-def _shown(text: str) -> str:
+def _truncate(text: str) -> str:
     """As much as a judge is shown, in characters that any endpoint takes."""
     text = text.encode("utf-8", "replace").decode()
     if len(text) <= LONGEST:
@@ -356,7 +356,7 @@ def _ranking_messages(record: Record, turn: int, texts: Sequence[str]) -> list[M
         **({"reference": reference} if reference else {}),
         **{f"answer_{number}": text for number, text in enumerate(texts, 1)},
     }
-    content = between_marks({name: _shown(text) for name, text in shown.items()})
+    content = between_marks({name: _truncate(text) for name, text in shown.items()})
     return [{"role": "system", "content": RANK}, {"role": "user", "content": content}]
 
 

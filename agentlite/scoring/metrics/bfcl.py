@@ -78,7 +78,7 @@ def _is_accepted(value: object, accepted: Sequence[object], schema: Schema) -> b
     """A schema without a type is one of text."""
     if type(value) is tuple and schema.get("format") == "Python tuple":
         value = list(value)
-    declared, elements = _declared(schema), _declared(schema_at(schema, "items"))
+    declared, elements = _python_type(schema), _python_type(schema_at(schema, "items"))
     if declared is float and type(value) is int:
         try:
             value = float(value)
@@ -99,7 +99,7 @@ def _is_accepted(value: object, accepted: Sequence[object], schema: Schema) -> b
     return value in accepted
 
 
-def _declared(schema: Schema) -> type:
+def _python_type(schema: Schema) -> type:
     """The Python type of a schema; any text where it is silent, as BFCL has it for "any"."""
     return TYPES.get(str(schema.get("type")), str)
 

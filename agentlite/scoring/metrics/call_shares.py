@@ -73,7 +73,7 @@ def timing(answers: Sequence[AnsweredStep], seed: int) -> dict[str, Summary | in
         silent = not expected and not called and not parsed.problem
         rows.append(Decisions(expected, called, expected and called, silent, True))
     shares = {
-        "balanced_accuracy": _balanced,
+        "balanced_accuracy": _balanced_accuracy,
         "f1": lambda c: (2 * c.both, c.expected + c.called),
     }
     resampled = ratios(rows, shares, seed, len(rows))
@@ -92,7 +92,7 @@ def timing(answers: Sequence[AnsweredStep], seed: int) -> dict[str, Summary | in
     }
 
 
-def _balanced(counts: Decisions) -> Ratio:
+def _balanced_accuracy(counts: Decisions) -> Ratio:
     """Nothing, not a number, where one of the two kinds of steps is missing."""
     unexpected = counts.steps - counts.expected
     both_kinds = (counts.expected > 0) * (unexpected > 0)
@@ -160,11 +160,11 @@ def count(answer: AnsweredStep) -> CallCounts:
         called=len(calls),
         offered=len(offered),
         valid=sum(is_valid(call, answer.gold, by_name[call.name]) for call in offered),
-        repeated=_repeated(answer),
+        repeated=_count_repeated(answer),
     )
     if expected and not answer.gold.names_tools:
         return counts
-    pairs = _paired(calls, expected)
+    pairs = _pair_calls(calls, expected)
     supplied = sum(len(call.arguments) for call in calls)
     for gold, call in pairs:
         if call and gold.arguments is ANY_ARGUMENTS:
@@ -180,11 +180,11 @@ def count(answer: AnsweredStep) -> CallCounts:
             for gold, call in pairs
             for name, values in (gold.arguments or {}).items()
         ),
-        agreeing=sum(_agreeing(call, gold) for gold, call in pairs if call),
+        agreeing=sum(_count_matching(call, gold) for gold, call in pairs if call),
     )
 
 
-def _paired(
+def _pair_calls(
     calls: Sequence[Call], expected: Sequence[GoldCall]
 ) -> list[tuple[GoldCall, Call | None]]:
     """Each expected call with a call of the same tool, so that most parameters agree; expected
@@ -192,7 +192,7 @@ def _paired(
     """
     worth = [
         [
-            _agreeing(call, gold) + PAIRED / (1 + (gold.arguments is ANY_ARGUMENTS))
+            _count_matching(call, gold) + PAIRED / (1 + (gold.arguments is ANY_ARGUMENTS))
             if call.name == gold.name
             else 0.0
             for call in calls
@@ -205,7 +205,7 @@ def _paired(
     ]
 
 
-def _agreeing(call: Call, gold: GoldCall) -> int:
+def _count_matching(call: Call, gold: GoldCall) -> int:
     """How many parameters have a value that is accepted, compared as text (Hammer's rule)."""
     accepted_values = gold.arguments or {}
     return sum(
@@ -234,7 +234,7 @@ def _same(value: object, accepted: object) -> bool:
     return texts[0] == texts[1]
 
 
-def _repeated(answer: AnsweredStep) -> int:
+def _count_repeated(answer: AnsweredStep) -> int:
     """Calls made again, in this turn or since an earlier one; but an expected call may be made as
     often as it is expected.
     """

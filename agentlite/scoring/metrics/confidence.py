@@ -57,11 +57,11 @@ def summary(values: Sequence[float], seed: int) -> Summary:
     if set(values) <= {0, 1}:
         low, high = wilson(round(sum(values)), count)
         return Summary(mean=mean, std=std, count=count, low=low, high=high, interval="wilson")
-    sums = redrawn_sums([(value,) for value in values], seed)
-    return bootstrapped(mean, (sums[:, 0] / count).tolist(), count, std)
+    sums = resample_sums([(value,) for value in values], seed)
+    return bootstrap(mean, (sums[:, 0] / count).tolist(), count, std)
 
 
-def bootstrapped(
+def bootstrap(
     mean: float, estimates: Iterable[float], count: int, std: float | None = None
 ) -> Summary:
     """With the middle 95 % of the estimates that resamples gave."""
@@ -85,7 +85,7 @@ def ratios(
         return dict.fromkeys(shares)
     of_counts = type(rows[0])
     sums = of_counts(*numpy.array(rows, int).sum(axis=0))
-    resampled = of_counts(*redrawn_sums(rows, seed).T)
+    resampled = of_counts(*resample_sums(rows, seed).T)
     figures: dict[str, Summary | None] = {}
     for name, share in shares.items():
         with numpy.errstate(all="ignore"):
@@ -95,7 +95,7 @@ def ratios(
         if whole:
             estimates = (parts[some] / wholes[some]).tolist()
             of = int(whole) if count is None else count
-            figures[name] = bootstrapped(float(part / whole), estimates, of)
+            figures[name] = bootstrap(float(part / whole), estimates, of)
     return figures
 
 
@@ -147,7 +147,7 @@ def paired_differences(
     ps = [sign_flip_p([total for total, _ in sums], seed) for sums in measured]
     differences = []
     for sums, p, adjusted in zip(measured, ps, holm(ps), strict=True):
-        totals, steps = redrawn_sums(sums, seed).T
+        totals, steps = resample_sums(sums, seed).T
         low, high = middle((totals / steps).tolist())
         count = sum(steps for _, steps in sums)
         differences.append(
@@ -224,13 +224,13 @@ def holm(ps: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def redrawn(values: Sequence[T], seed: int, resamples: int = RESAMPLES) -> Iterator[list[T]]:
+def draw_resamples(values: Sequence[T], seed: int, resamples: int = RESAMPLES) -> Iterator[list[T]]:
     """Resamples of the values, with replacement, for an estimate that is not a ratio of sums."""
     generator = random.Random(seed)
     return (generator.choices(values, k=len(values)) for _ in range(resamples))
 
 
-def redrawn_sums(
+def resample_sums(
     rows: Sequence[tuple[float, ...]], seed: int, resamples: int = RESAMPLES
 ) -> "NDArray[numpy.float64]":
     """The sum of each column over resamples of the rows: (resamples, columns). The order of the

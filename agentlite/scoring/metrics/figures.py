@@ -19,7 +19,7 @@ from agentlite.scoring.metrics import (
     step_metrics,
 )
 from agentlite.scoring.metrics.confidence import Difference, Summary
-from agentlite.scoring.metrics.step_metrics import explained
+from agentlite.scoring.metrics.step_metrics import describe
 
 BFCL = "bfcl"  # the metric of a step that says whether BFCL's own rules accept it
 # figures of a step beside those of tool_calls
@@ -174,13 +174,13 @@ class FigureGroup(NamedTuple):
 
 # pass^k has as many figures as there were samples
 GROUPS: dict[str, FigureGroup] = {
-    "metrics": FigureGroup("Models", {**explained(step_metrics.METRICS), **OF_STEPS, **LIVE}),
+    "metrics": FigureGroup("Models", {**describe(step_metrics.METRICS), **OF_STEPS, **LIVE}),
     "endings": FigureGroup(
         "What ended the rollouts", {f"ended_by_{name}": says for name, says in ENDINGS.items()}
     ),
     "timing": FigureGroup("Call or no call", call_shares.TIMING),
     "tools": FigureGroup("Names and parameters of calls", call_shares.TOOLS),
-    "dialogs": FigureGroup("Whole dialogs, teacher-forced", explained(dialogs.METRICS)),
+    "dialogs": FigureGroup("Whole dialogs, teacher-forced", describe(dialogs.METRICS)),
     "bfcl": FigureGroup("BFCL-style subset, by groups and categories", bfcl.FIGURES),
     "forgetting": FigureGroup("What was forgotten of general talk", general_talk.FORGETTING),
     "self_cognition": FigureGroup("Who the model says it is", general_talk.SELF_COGNITION),
@@ -208,7 +208,7 @@ def means(metrics: Metrics) -> dict[str, float | None]:
     return {name: figure and figure["mean"] for name, figure in figures_by_name(metrics).items()}
 
 
-def as_printed(metrics: Metrics, names: Sequence[str]) -> dict[str, Any]:
+def select_figures(metrics: Metrics, names: Sequence[str]) -> dict[str, Any]:
     """metrics.json as plain data: whole, or the named figures alone, in the order of the names.
     Those that were not measured are left out.
     """

@@ -16,7 +16,7 @@ from msgspec import Struct
 from agentlite.core.errors import UserError, need
 from agentlite.core.records import plain
 from agentlite.core.row_files import read_rows
-from agentlite.scoring.metrics.confidence import Summary, bootstrapped, redrawn, summary
+from agentlite.scoring.metrics.confidence import Summary, bootstrap, draw_resamples, summary
 from agentlite.scoring.metrics.kagentbench_texts import (
     ANSWERS,
     NONE,
@@ -130,10 +130,10 @@ def score(rows: Sequence[Row], seed: int) -> dict[str, Summary | None]:
         before = weighted.get(kind, [0.0] * len(values[name]))
         each = zip(before, values[name], strict=True)
         weighted[kind] = [sofar + WEIGHTS[name] * value for sofar, value in each]
-    draws = (redrawn(sorted(kind), seed + n) for n, kind in enumerate(weighted.values()))
+    draws = (draw_resamples(sorted(kind), seed + n) for n, kind in enumerate(weighted.values()))
     estimates = (sum(map(fmean, resample)) for resample in zip(*draws, strict=True))
     mean = overall({name: fmean(values[name]) for name in PARTS})
-    return {**parts, "overall": bootstrapped(mean, estimates, sum(map(len, weighted.values())))}
+    return {**parts, "overall": bootstrap(mean, estimates, sum(map(len, weighted.values())))}
 
 
 def overall(parts: Mapping[str, float]) -> float:

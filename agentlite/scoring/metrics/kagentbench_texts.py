@@ -125,13 +125,13 @@ def _object(text: str) -> dict[str, object] | None:
     escapes dropped.
     """
     try:
-        value = json.loads(_mended(_braced(text)))
+        value = json.loads(_repair_json(_close_braces(text)))
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
 
-def _braced(text: str) -> str:
+def _close_braces(text: str) -> str:
     """Braces that are left open are closed; with fewer than five of them, from the first brace to
     the last pair.
     """
@@ -142,7 +142,7 @@ def _braced(text: str) -> str:
     return text if open_ones >= 5 or first < 0 or last < 0 else text[first : last + 3].strip()
 
 
-def _mended(text: str) -> str:
+def _repair_json(text: str) -> str:
     """Raises ValueError where quoting the keys does not help, as the script gives up there."""
     problem = _json_problem(text)
     if not problem:

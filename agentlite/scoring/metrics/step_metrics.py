@@ -116,7 +116,7 @@ def identity(call: Call | GoldCall) -> tuple[str, str]:
     return call.name, canonical(call.arguments)
 
 
-def explained(metrics: Mapping[str, Callable[..., object]]) -> dict[str, str]:
+def describe(metrics: Mapping[str, Callable[..., object]]) -> dict[str, str]:
     """What each of them says, for a report: the first paragraph of its docstring."""
     documented = {name: inspect.getdoc(metric) or "" for name, metric in metrics.items()}
     return {name: " ".join(says.split("\n\n")[0].split()) for name, says in documented.items()}
@@ -158,7 +158,7 @@ def satisfies(call: Call, gold: GoldCall, tool: Tool | None) -> bool:
         return False
     if gold.arguments is ANY_ARGUMENTS:
         return not schema_error(call.arguments, schema)
-    return all(name in call.arguments for name in needed(gold, schema)) and not any(
+    return all(name in call.arguments for name in required_names(gold, schema)) and not any(
         argument_problem(name, value, gold, schema) for name, value in call.arguments.items()
     )
 
@@ -183,7 +183,7 @@ def is_named(name: str, gold: GoldCall, schema: Schema) -> bool:
     return takes(schema, name) if gold.arguments is ANY_ARGUMENTS else name in gold.arguments
 
 
-def needed(gold: GoldCall, schema: Schema) -> list[str]:
+def required_names(gold: GoldCall, schema: Schema) -> list[str]:
     """The parameters that may not be left out: by the gold, or by the schema alone."""
     accepted_values = gold.arguments or {}
     named = [name for name, accepted in accepted_values.items() if "" not in accepted]
@@ -332,7 +332,7 @@ def _argument_kinds(call: Call, gold: GoldCall, tool: Tool | None) -> list[str] 
     required = schema.get("required") or ()
     kinds = [
         "missing_required" if name in required else "missing_optional"
-        for name in needed(gold, schema)
+        for name in required_names(gold, schema)
         if name not in call.arguments
     ]
     for name, value in call.arguments.items():

@@ -151,7 +151,7 @@ def _of_step(attempt: Attempt) -> Iterator[str]:
     if not attempt.gold.known:
         yield "not compared: the prompt has no gold"
     if not attempt.gold.calls:
-        yield _unexpected(attempt)
+        yield _describe_unexpected(attempt)
         if not attempt.answers:
             yield attempt.fault or "says nothing"
         if not attempt.is_related:
@@ -170,7 +170,7 @@ def _of_step(attempt: Attempt) -> Iterator[str]:
         yield "right once its values are cast"
 
 
-def _unexpected(attempt: Attempt) -> str:
+def _describe_unexpected(attempt: Attempt) -> str:
     return f"calls {', '.join(attempt.uses)} where no call is expected" if attempt.made else ""
 
 
@@ -192,7 +192,7 @@ def _of_tools(tools: Mapping[str, CallUse]) -> str:
 def _of_trace(attempt: Attempt) -> Iterator[str]:
     expected, steps, optimal = len(attempt.gold.calls), len(attempt.made), attempt.optimal_steps
     if not expected:
-        yield _unexpected(attempt)
+        yield _describe_unexpected(attempt)
     if attempt.carried_out < expected:
         yield f"{attempt.carried_out} of {expected} expected calls carried out"
     if attempt.failed_steps:

@@ -12,7 +12,7 @@ from agentlite.core.records import Call, CandidateKey, Gold, GoldCall, Message, 
 from agentlite.core.tool_results import says_error
 from agentlite.rendering.foreign_text import ANY_RESULT_LINE, END, IS_OWN, IS_RESULT, START
 from agentlite.scoring.read_turn import says_something
-from agentlite.scoring.rewards.call_matching import CallMatch, CallUse, ordered, uses
+from agentlite.scoring.rewards.call_matching import CallMatch, CallUse, sort_calls, uses
 
 # in the words of a call that failed: TimeoutError, ReadTimeout, timed out
 TIMED_OUT = re.compile(r"time[ -]?out|timed[ -]?out", re.IGNORECASE)
@@ -172,14 +172,14 @@ class Attempt(Struct, frozen=True, dict=True):
     @cached_property
     def made(self) -> Sequence[Call]:
         """The calls, sorted: the order in which they were made changes no component."""
-        return ordered(
+        return sort_calls(
             self.parsed.calls if self.trace is None else [step.call for step in self.trace]
         )
 
     @cached_property
     def uses(self) -> Mapping[str, CallUse]:
         """The expected calls and those made, by tool."""
-        return uses(ordered(self.gold.calls), self.made, self.tools)
+        return uses(sort_calls(self.gold.calls), self.made, self.tools)
 
     @cached_property
     def matches(self) -> list[tuple[GoldCall, CallMatch | None]]:
@@ -189,9 +189,9 @@ class Attempt(Struct, frozen=True, dict=True):
     @cached_property
     def carried_out(self) -> int:
         """How many expected calls of a whole dialog succeeded, each at another step."""
-        succeeded = ordered([step.call for step in self.trace or () if step.ok])
+        succeeded = sort_calls([step.call for step in self.trace or () if step.ok])
         return sum(
-            use.served() for use in uses(ordered(self.gold.calls), succeeded, self.tools).values()
+            use.hits() for use in uses(sort_calls(self.gold.calls), succeeded, self.tools).values()
         )
 
     @property

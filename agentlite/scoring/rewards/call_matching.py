@@ -16,7 +16,12 @@ from agentlite.core.records import (
     plain,
 )
 from agentlite.scoring.assignment import assign
-from agentlite.scoring.metrics.step_metrics import argument_problem, identity, is_named, needed
+from agentlite.scoring.metrics.step_metrics import (
+    argument_problem,
+    identity,
+    is_named,
+    required_names,
+)
 
 ASSIGNED = 1e-9  # what the mere assignment of a call is worth
 AnyCall = TypeVar("AnyCall", Call, GoldCall)
@@ -85,7 +90,7 @@ class CallUse(NamedTuple):
             repeated.update(equal[max(1, accepting) :])
         return repeated
 
-    def served(self, strict: bool = False) -> int:
+    def hits(self, strict: bool = False) -> int:
         """How many expected calls are satisfied, each by another call."""
         satisfied = [
             [fit.strict if strict else not fit.problem for fit in row] for row in self.fits
@@ -133,7 +138,7 @@ def fit(call: Call, expected: GoldCall, schema: Schema) -> CallMatch:
             right += 1
         elif not problem:
             problem = f"{name} {wrong}"
-    missing = [name for name in needed(expected, schema) if name not in call.arguments]
+    missing = [name for name in required_names(expected, schema) if name not in call.arguments]
     if missing and not problem:
         problem = f"{missing[0]} is missing"
     if expected.arguments is ANY_ARGUMENTS and not (problem or casts):
@@ -149,7 +154,7 @@ def cast(value: object, schema: Schema) -> object:
     """
     types = types_of(schema)
     if types and not is_one_of(value, types):
-        value = _retyped(value, types)
+        value = _convert(value, types)
     if isinstance(value, list):
         return [cast(element, schema_at(schema, "items")) for element in value]
     if isinstance(value, dict):
@@ -159,7 +164,7 @@ def cast(value: object, schema: Schema) -> object:
     return value
 
 
-def _retyped(value: object, types: set[type]) -> object:
+def _convert(value: object, types: set[type]) -> object:
     """The value itself where no cast leads to one of the types."""
     read = value
     try:
@@ -174,5 +179,5 @@ def _retyped(value: object, types: set[type]) -> object:
     return read if is_one_of(read, types) else value
 
 
-def ordered(calls: Sequence[AnyCall]) -> Sequence[AnyCall]:
+def sort_calls(calls: Sequence[AnyCall]) -> Sequence[AnyCall]:
     return calls if len(calls) < 2 else sorted(calls, key=identity)

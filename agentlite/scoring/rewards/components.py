@@ -81,7 +81,9 @@ def arguments(attempt: Attempt) -> float:
     earned = sum([min(pair) for pair in numbers]) / sum([max(pair) for pair in numbers])
     most = 1
     for expected, fit in attempt.matches:
-        most += 1 + (fit.named + fit.missing if fit else len(step_metrics.needed(expected, {})))
+        most += 1 + (
+            fit.named + fit.missing if fit else len(step_metrics.required_names(expected, {}))
+        )
         if fit:
             every = fit.supplied + fit.missing
             earned += fit.right + (fit.named / every if every else 1.0)
@@ -98,9 +100,7 @@ def exact(attempt: Attempt) -> float:
         return 0.0
     if not attempt.gold.calls and attempt.trace is None:
         return float(attempt.answers and attempt.is_related)
-    return float(
-        sum([use.served(strict=True) for use in attempt.uses.values()]) == len(attempt.made)
-    )
+    return float(sum([use.hits(strict=True) for use in attempt.uses.values()]) == len(attempt.made))
 
 
 def wrong_tool(attempt: Attempt) -> int:

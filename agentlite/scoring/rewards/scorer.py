@@ -79,7 +79,7 @@ class Scorer(NamedTuple):
         return record
 
 
-def reading(setting: str, base: str) -> Mapping[str, Protocol]:
+def protocols_by_name(setting: str, base: str) -> Mapping[str, Protocol]:
     """The protocols of a setting, by name; only the model's native one needs the template of the
     base model.
     """

@@ -7,7 +7,7 @@ from numbers import Real
 from pathlib import Path
 
 from agentlite.core.errors import UserError
-from agentlite.core.user_code import MEMORY, Named, UserCode, awaited, one_line
+from agentlite.core.user_code import MEMORY, Named, UserCode, await_result, one_line
 from agentlite.scoring.rewards import JUDGE, WEIGHTS, Attempt, Component, ComponentError
 from agentlite.workspace.digests import file_digest
 
@@ -16,14 +16,14 @@ def function_files(texts: Iterable[str]) -> dict[str, str]:
     """The files of some functions, with their digests. Raises UserError 2 for text that names no
     file or function.
     """
-    return {named.file: file_digest(Path(named.file)) for named in _named(texts)}
+    return {named.file: file_digest(Path(named.file)) for named in _parse_functions(texts)}
 
 
 class UserFunctions:
     """The user's functions as components, by name, inside a `with`."""
 
     def __init__(self, texts: Sequence[str], seconds: float = 10.0, memory: float = MEMORY):
-        self.code = UserCode(_named(texts), _value, seconds, memory)
+        self.code = UserCode(_parse_functions(texts), _value, seconds, memory)
 
     def __enter__(self) -> dict[str, Component]:
         """Raises UserError 2 where a file cannot be imported or has no such function."""
@@ -41,7 +41,7 @@ class UserFunctions:
         return float(value)
 
 
-def _named(texts: Iterable[str]) -> list[Named]:
+def _parse_functions(texts: Iterable[str]) -> list[Named]:
     by_name: dict[str, Named] = {}
     for text in texts:
         file, _, function = text.rpartition(":")
@@ -60,7 +60,7 @@ def _named(texts: Iterable[str]) -> list[Named]:
 
 def _value(function: Callable[..., object], attempt: Attempt) -> tuple[float, str]:
     """The value that a function returned, and a problem unless it is a number from 0 to 1."""
-    value = awaited(function(attempt))
+    value = await_result(function(attempt))
     if isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 1:
         return float(value), ""
     return 0.0, f"returned {one_line(reprlib.repr(value))}, not a number from 0 to 1"

@@ -57,7 +57,7 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
         {"data": ",".join(splits), "model": model, **ablation.world_files()},
         by=ablation.by,
         model=ablation.model,
-        **_given_to_all(ablation, cells),
+        **_common_settings(ablation, cells),
     )
     # the cells stand in the figures, not in the plan, so that a grid can grow
     grid = digest(plain([[cell.name, cell.sets] for cell in cells]))
@@ -104,13 +104,13 @@ def _work(
     with note_signals() as caught:
         journal = CommandJournal(stage.folder, caught, retry=settings.retry)
         chains = [once[:1], *(cell.commands for cell in cells)]
-        left = {one.folder for chain in chains for one in chain[len(journal.ended(chain)) :]}
+        left = {one.folder for chain in chains for one in chain[len(journal.results(chain)) :]}
         stage.expect(JOURNAL, len(journal.rows) + len(left))
         for command in once:
             _run_shared(journal, command)
         start = Cell(f"{ablation.model} (start)", "the model that the cells start from", {}, {})
         asked = ablation.path_to(ablation.model)
-        first = _evaluated(start, stage.folder / once[0].folder, asked, scores)
+        first = _read_evaluation(start, stage.folder / once[0].folder, asked, scores)
         metric = settings.metric
         if ablation.acts("eval"):
             metric = _of_the_world(metric, sorted(set().union(*scores[start.name].values())))
@@ -158,7 +158,7 @@ def key_figure(figures: Mapping[str, Any]) -> str:
     return f"{figures['done']} of {figures['cells']} cells{best}"
 
 
-def _given_to_all(ablation: Ablation, cells: Sequence[Cell]) -> dict[str, Any]:
+def _common_settings(ablation: Ablation, cells: Sequence[Cell]) -> dict[str, Any]:
     """The settings of the stages of every cell, by `command.setting`."""
     by_cell = {name for cell in cells for name in cell.sets}
     return {
@@ -171,7 +171,7 @@ def _given_to_all(ablation: Ablation, cells: Sequence[Cell]) -> dict[str, Any]:
 
 def _run_shared(journal: CommandJournal, command: CellCommand) -> None:
     """Runs what all cells need. Raises UserError where it fails."""
-    [row] = journal.ended([command]) or [journal.run(command)]
+    [row] = journal.results([command]) or [journal.run(command)]
     if row.exit_code:
         raise UserError(
             row.problem,
@@ -185,7 +185,7 @@ def _run_cell(
     ablation: Ablation, journal: CommandJournal, cell: Cell, scores: dict[str, Scores]
 ) -> CellRow:
     """Runs what is not done of a cell, and adds its scores."""
-    ended = iter(journal.ended(cell.commands))
+    ended = iter(journal.results(cell.commands))
     for command in cell.commands:
         row = next(ended, None) or journal.run(command)
         if row.exit_code:
@@ -199,10 +199,10 @@ def _run_cell(
             )
         # a finished stage carries nothing on: its checkpoints are much, and are of no use
         shutil.rmtree(journal.folder / command.folder / "checkpoints", ignore_errors=True)
-    return _evaluated(cell, journal.folder / command.folder, ablation.by, scores)
+    return _read_evaluation(cell, journal.folder / command.folder, ablation.by, scores)
 
 
-def _evaluated(cell: Cell, folder: Path, model: str, scores: dict[str, Scores]) -> CellRow:
+def _read_evaluation(cell: Cell, folder: Path, model: str, scores: dict[str, Scores]) -> CellRow:
     """What eval left in a folder of models, of the one that it was called with; its scores are
     added, of rollouts those of the environment.
     """

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.config import resolve
-from agentlite.config.fields import as_typed
+from agentlite.config.fields import as_text
 from agentlite.config.gpu_profiles import AUTO
 from agentlite.config.pipeline import TRAINERS
 from agentlite.config.resolve import Given
@@ -258,7 +258,7 @@ def _weightings(
             for key in dict.fromkeys([*changed, *first])
             if changed.get(key) != first.get(key)
         }
-        differs = f"weights {as_typed(differing) if differing else 'the same'}" if values else ""
+        differs = f"weights {as_text(differing) if differing else 'the same'}" if values else ""
         values.append(Value(changed, name, differs))
     return {f"{command}.weights": values}
 
@@ -287,7 +287,7 @@ def _values(ablation: Ablation, grid: GridFile) -> dict[str, list[Value]]:
         # `beta` for `dpo.beta`, where no other command's has that name too
         short = key if keys[key] < 2 else name
         texts = [
-            plain(value) if isinstance(value, dict | list) else as_typed(value) for value in values
+            plain(value) if isinstance(value, dict | list) else as_text(value) for value in values
         ]
         crossed[name] = [
             Value(value, f"{short}={text}", f"{short} {text}" if text != texts[0] else "")

@@ -132,7 +132,7 @@ class CommandJournal:
             pass
         self.rows = [msgspec.convert(row, EndedCommand) for row in read_rows(folder / JOURNAL)]
 
-    def ended(self, commands: Sequence[CellCommand]) -> list[EndedCommand]:
+    def results(self, commands: Sequence[CellCommand]) -> list[EndedCommand]:
         """Of commands that build on each other, the rows of the first ones that are not to be run
         again; one that failed is the last. Such a row is the last one of its stage, of the same
         command, and younger than the rows before it.

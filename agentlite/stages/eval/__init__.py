@@ -21,12 +21,12 @@ from agentlite.scoring.metrics.figures import (
     HEADLINE,
     TITLES,
     ModelDifference,
-    as_printed,
     failures,
     figure_name,
     means,
     parse_gate,
     read_metrics,
+    select_figures,
 )
 from agentlite.scoring.metrics.summarize import compare
 from agentlite.scoring.rewards.user_functions import UserFunctions
@@ -100,7 +100,7 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
         command="eval",
         status="done" if is_done else "up to date",
         folder=str(target.folder),
-        figures={name: as_printed(one, settings.metrics) for name, one in metrics.items()},
+        figures={name: select_figures(one, settings.metrics) for name, one in metrics.items()},
         outputs=[f"{one.relative_to(target.folder)}/metrics.json" for one in folders.values()],
         seconds=round(sum(result.seconds for result in results.values()), 1),
         next=target.next("agentlite report"),

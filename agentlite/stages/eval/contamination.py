@@ -33,7 +33,7 @@ def learned_before(
             stages = list(_trained_stages(subject.name, run))
             for folder in stages:
                 if folder not in counts:
-                    counts[folder] = _learned(folder, by_tie)
+                    counts[folder] = _count_learned(folder, by_tie)
             by_stage = {folder.name: counts[folder] for folder in stages if counts[folder] != 0}
             if by_stage:
                 found[subject.name] = LearnedBefore(len(records), by_stage)
@@ -53,7 +53,7 @@ def _trained_stages(name: str, run: Path) -> Iterator[Path]:
         name, run = str(stage.settings.get("model") or ""), folder.parent
 
 
-def _learned(folder: Path, by_tie: Mapping[str, set[int]]) -> int | None:
+def _count_learned(folder: Path, by_tie: Mapping[str, set[int]]) -> int | None:
     """How many of the records a stage was trained on; None where its rows are not known."""
     path = _rows_of(folder)
     if path is None:

@@ -17,7 +17,7 @@ from agentlite.report.read_run import ReportedEvaluation, ReportedStage
 from agentlite.report.tables import in_words
 from agentlite.scoring.metrics.figures import HEADLINE
 from agentlite.scoring.metrics.summarize import differences_of
-from agentlite.scoring.predictions import answered, prompt_key, read_answers
+from agentlite.scoring.predictions import prompt_key, read_answers, to_prediction
 from agentlite.stages.eval.ask import ANSWERS, ask_model
 from agentlite.stages.eval.subjects import OF_A_MODEL, load_data
 from agentlite.workspace.model_source import Source, find_model, load_template
@@ -96,7 +96,10 @@ def _read(
     for answer in replies if waiting else ():
         answers[answer.step] = replace(answer, prompt=keys[answer.step])
     return {
-        step: (answers[step], answered(prompt, answers[step], mixture.protocols[prompt.protocol]))
+        step: (
+            answers[step],
+            to_prediction(prompt, answers[step], mixture.protocols[prompt.protocol]),
+        )
         for step, prompt in asked.items()
     }
 

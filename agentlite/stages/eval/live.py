@@ -25,7 +25,7 @@ from agentlite.scoring.metrics.figures import DONE, ENDINGS, Metrics
 from agentlite.scoring.metrics.summarize import Scores, by_slice, passes, summaries
 from agentlite.scoring.rewards import Component
 from agentlite.scoring.rewards.scorer import Tally
-from agentlite.stages.agent import Agent, act, find_acting, prepare, rollout_settings
+from agentlite.stages.agent import Agent, act, find_actor, prepare, rollout_settings
 from agentlite.stages.eval.subjects import slug
 from agentlite.stages.frame import Work
 from agentlite.workspace import stage_folder
@@ -75,7 +75,7 @@ class LiveEvaluation:
         for name in dict.fromkeys(settings.model or (TRAINED,)):
             own = rollout_settings(settings, model=name, num_samples=1, temperature=0.0)
             place = target._replace(inside=f"{self.inside}/{slug(name)}")
-            agent = prepare(own, find_acting(own, target.run, place.begun), target.run)
+            agent = prepare(own, find_actor(own, target.run, place.begun), target.run)
             self.models[name] = ActingModel(agent, _plan(agent), place)
         self.scorer = RolloutScorer(agent.tasks, user_functions)  # all models have the same tasks
 

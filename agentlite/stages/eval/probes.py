@@ -41,7 +41,7 @@ from agentlite.scoring.metrics.general_talk import (
     is_right,
 )
 from agentlite.scoring.metrics.summarize import passes
-from agentlite.scoring.predictions import answered, prompt_key
+from agentlite.scoring.predictions import prompt_key, to_prediction
 from agentlite.scoring.read_turn import read_turn
 from agentlite.workspace.model_source import Source, load_template
 from agentlite.workspace.stage_folder import StageFolder
@@ -66,7 +66,7 @@ def general_records(file: str) -> list[Record]:
     return records
 
 
-def judged(
+def judge_figures(
     settings: EvalSettings,
     predictions: Sequence[Prediction],
     records: Mapping[str, Record],
@@ -156,7 +156,7 @@ def pass_metrics(
 
 def _is_right(prompt: Prompt, sample: Candidate, protocol: Protocol) -> bool:
     answer = GreedyAnswer(*prompt.step, "drawn", sample.text, sample.ended, sample.new_tokens)
-    metrics = answered(prompt, answer, protocol).metrics
+    metrics = to_prediction(prompt, answer, protocol).metrics
     return metrics.get("exact_call", metrics["call_decision"]) == 1
 
 

@@ -26,9 +26,9 @@ from agentlite.scoring.metrics.general_talk import IdentityAnswer, self_cognitio
 from agentlite.scoring.metrics.step_metrics import UNANSWERED
 from agentlite.scoring.metrics.summarize import Scores, figures, scores
 from agentlite.scoring.predictions import (
-    answered,
     external_prediction,
     read_predictions,
+    to_prediction,
     to_prediction_row,
 )
 from agentlite.stages.eval.ask import ANSWERS, ask
@@ -40,7 +40,7 @@ from agentlite.stages.eval.probes import (
     identity_answers,
     identity_of,
     identity_records,
-    judged,
+    judge_figures,
     pass_metrics,
 )
 from agentlite.stages.eval.subjects import (
@@ -120,7 +120,7 @@ class RecordedEvaluation:
             every_prompt = [*prompts, *prompts_of(self.about_itself, mixture.of, template)]
             answers = ask(settings, source, every_prompt, protocols, stage)
             predictions = [
-                answered(prompt, answers[prompt.step], protocols[prompt.protocol])
+                to_prediction(prompt, answers[prompt.step], protocols[prompt.protocol])
                 for prompt in prompts
             ]
             if self.identity:
@@ -142,7 +142,7 @@ class RecordedEvaluation:
         extra = {
             "learned_before": self.learned.get(name, UNSET),
             "unanswered": unanswered or UNSET,
-            **judged(settings, predictions, data.every, stage),
+            **judge_figures(settings, predictions, data.every, stage),
         }
         if source:
             first = next(one.source for one in self.models.values() if one.source)

@@ -105,7 +105,7 @@ def _pair(source: CandidateSource, changed: Mapping[str, float], rule: PairRule)
         pairs, reasons = build_pairs(steps, weights, rule)
     counts = {"steps": len(steps), "candidates": count}
     if isinstance(source, Rollouts):
-        parted, reasons = source.parted(pairs, reasons)
+        parted, reasons = source.turn_pairs(pairs, reasons)
         records = {record.id: record for record, _ in parted}
         write_rows(folder / "records.jsonl", map(to_row, records.values()))
         pairs = [pair for _, pair in parted]

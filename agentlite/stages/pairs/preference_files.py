@@ -73,7 +73,7 @@ def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
     mixture = mixture_of(str(source.settings.get("protocol") or ""), template)
     files = [file for name in settings.preferences for file in files_of(name)]
     inputs = {name: file_digest(Path(name)) for name in files}
-    inputs |= {f"held out {file.stem}": digest for file, digest in _held_out(prep).items()}
+    inputs |= {f"held out {file.stem}": digest for file, digest in _held_out_files(prep).items()}
     inputs["model"] = source.digest
     plan = plan_of("pairs", settings, inputs, SETTINGS, protocol=mixture.name)
 
@@ -112,7 +112,7 @@ def _prep_of(data: str, run: Path) -> StoredStage | None:
     return None if is_none else stage_folder.finished(folder, "prep")
 
 
-def _held_out(prep: StoredStage | None) -> dict[Path, str]:
+def _held_out_files(prep: StoredStage | None) -> dict[Path, str]:
     """The files of its dev and test records, with their digests."""
     files = [find_rows(prep.folder, split) for split in ("dev", "test")] if prep else []
     return {file: prep.outputs[file.name] for file in files if prep}
@@ -150,7 +150,7 @@ def _read(
         record_id: traits(mask(record)[0] if planned.get("personal") == "mask" else record)
         for record_id, record in records.items()
     }
-    held_out = [row for file in _held_out(prep) for row in read_rows(file)]
+    held_out = [row for file in _held_out_files(prep) for row in read_rows(file)]
     leaking = leaks(compared, [traits(from_row(row)) for row in held_out])
     kept = [pair for pair in pairs.values() if pair.record_id not in leaking]
     records = {key: record for key, record in records.items() if key not in leaking}

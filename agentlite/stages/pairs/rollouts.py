@@ -23,7 +23,7 @@ from agentlite.rendering import Protocol, mixture_of, prompt_at, render
 from agentlite.rendering.template import Template
 from agentlite.scoring.rewards import Component
 from agentlite.scoring.rewards.scorer import Tally
-from agentlite.stages.agent import acted_by, written_for
+from agentlite.stages.agent import actor_lineage, protocol_model
 from agentlite.stages.frame import Figures
 from agentlite.stages.pairs.score import (
     CandidateSource,
@@ -86,7 +86,7 @@ class Rollouts(CandidateSource):
         another model.
         """
         model, behind_servers = self.model, is_served(self.stored.inputs.get("model", ""))
-        name = written_for(model, behind_servers=behind_servers)
+        name = protocol_model(model, behind_servers=behind_servers)
         self.template = load_template(find_model(name, self.folder.parent, self.stored.plan).base)
         [self.only] = mixture_of(self.protocol, self.template).protocols.values()
 
@@ -101,10 +101,10 @@ class Rollouts(CandidateSource):
             for (task, sample), rollout in self.by_key.items()
         ]
         self.scores = score_candidates(folder, self.candidates, self._scores, self.tally)
-        models = acted_by(self.model, self.folder.parent)
+        models = actor_lineage(self.model, self.folder.parent)
         return {"failed_rewards": self.tally.failed, "lineage": models}
 
-    def parted(
+    def turn_pairs(
         self, pairs: Iterable[PreferencePair], reasons: Mapping[str, int]
     ) -> tuple[list[tuple[Record, PreferencePair]], dict[str, int]]:
         """Each pair of whole dialogs as the turn at which the two part, with its record; and why

@@ -21,7 +21,7 @@ from agentlite.engine.sampler import make_sampler, remote_samples
 from agentlite.rendering import Prompt
 from agentlite.scoring.preference_pairs import gold_candidates, read_candidates
 from agentlite.scoring.rewards import Component, have_gold, refuse_without_gold, settle_weights
-from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
+from agentlite.scoring.rewards.scorer import Scorer, Tally, protocols_by_name
 from agentlite.scoring.rewards.user_functions import function_files
 from agentlite.stages.frame import Figures, plan_of
 from agentlite.stages.pairs.score import (
@@ -113,7 +113,7 @@ class Sampling(CandidateSource):
                 )
         scorer = Scorer(
             self.records,
-            reading(self.prompts.protocol, source.base),
+            protocols_by_name(self.prompts.protocol, source.base),
             self.user_functions,
         )
         tally = Tally(settings.max_failures, folder, rescore_hint(folder.name))

@@ -22,7 +22,7 @@ from agentlite.rendering.template import Template
 from agentlite.scoring.judge.llm_judge import GroupJudge
 from agentlite.scoring.preference_pairs import read_scores
 from agentlite.scoring.rewards import JUDGE, settle_weights, total
-from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
+from agentlite.scoring.rewards.scorer import Scorer, Tally, protocols_by_name
 from agentlite.scoring.rewards.user_functions import function_files
 from agentlite.stages.frame import Figures, plan_of
 from agentlite.workspace.digests import file_digest
@@ -54,7 +54,7 @@ def score_response(
     if not record.turns:
         fix = "End the dialog with the right answer, or give the expected calls as `gold`."
         raise UserError("has no step to answer at.", fix, location="row")
-    protocols = reading(protocol, CPU_MODEL)
+    protocols = protocols_by_name(protocol, CPU_MODEL)
     name = next(iter(protocols))
     candidate = Candidate(record.id, record.turns[-1], name, "", 0, response, "turn", 0)
     scored = next(Scorer({record.id: record}, protocols, {})([candidate]))

@@ -22,7 +22,7 @@ from agentlite.scoring.rewards import (
     settle_weights,
     total,
 )
-from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
+from agentlite.scoring.rewards.scorer import Scorer, Tally, protocols_by_name
 from agentlite.stages.frame import Figures
 from agentlite.stages.pairs.score import (
     SCORES,
@@ -99,7 +99,7 @@ class StoredCandidates(CandidateSource):
             rows = read_rows(self.folder / "records.jsonl")
             scorer = Scorer(
                 {record.id: record for record in map(from_row, rows)},
-                reading(planned["protocol"], self.stored.written_for.base),
+                protocols_by_name(planned["protocol"], self.stored.written_for.base),
                 self.user_functions,
             )
             self.scores = score_candidates(folder, self.candidates, scorer, self.tally)
@@ -160,7 +160,7 @@ class Scored(NamedTuple):
         return all(condition.holds(self.scores[condition.name]) for condition in conditions)
 
 
-def scored(stored: Stored) -> list[Scored]:
+def scored_candidates(stored: Stored) -> list[Scored]:
     """Those of the model that have a score."""
     names = {name for score in stored.scores.values() for name in score.components}
     weights = settle_weights(

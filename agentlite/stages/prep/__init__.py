@@ -35,10 +35,10 @@ from agentlite.rendering import choose as choose_protocol
 from agentlite.rendering import native_problem
 from agentlite.stages.frame import Work, plan_of, run_stage
 from agentlite.stages.prep import check
-from agentlite.stages.prep.candidates import chosen_candidates, inputs_of
+from agentlite.stages.prep.candidates import choose_candidates, inputs_of
 from agentlite.stages.prep.select import Selection, select
 from agentlite.stages.prep.write import figures_of_rows, write_all
-from agentlite.stages.tool_retrieval import counted, digest_of, offers
+from agentlite.stages.tool_retrieval import count_record, digest_of, offers
 from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import find_model, load_template
@@ -71,12 +71,12 @@ def run(settings: PrepSettings, target: RunTarget) -> Result:
     ]
     candidates = {file: name for name, file, is_sampled in earlier if is_sampled}
     sources = (*settings.sources, *(file for _, file, _ in earlier))
-    settings = check.checked(replace(settings, sources=sources), target.begun)
-    with _kept_stdin(settings.sources) as stdin:
+    settings = check.check_settings(replace(settings, sources=sources), target.begun)
+    with _stdin_copy(settings.sources) as stdin:
         job = _plan(settings, candidates, target, stdin)
 
         def work() -> Work:
-            with _selected(job, target) as selection:
+            with _selection(job, target) as selection:
                 stage = yield figures_of_rows(selection)
                 return write_all(stage.folder, selection)
 
@@ -96,7 +96,7 @@ def key_figure(figures: Mapping[str, object]) -> str:
 
 
 @contextmanager
-def _selected(job: Job, target: RunTarget) -> Iterator[Selection]:
+def _selection(job: Job, target: RunTarget) -> Iterator[Selection]:
     """Reads, checks and selects. The rows are on disk until the context ends: in the folder, where
     the rejects are written too; of a dry run in the system's folder for temporary files.
     """
@@ -104,7 +104,7 @@ def _selected(job: Job, target: RunTarget) -> Iterator[Selection]:
     settings, rejects = job.context.settings, target.folder / "rejects.jsonl"
     keep = parse_keep(settings.keep)
     chosen = {
-        file: chosen_candidates(name, keep, target.run) for file, name in job.candidates.items()
+        file: choose_candidates(name, keep, target.run) for file, name in job.candidates.items()
     }
     lines = {file: candidates.lines for file, candidates in chosen.items()}
     with Ingested(folder) as ingested:
@@ -121,7 +121,7 @@ def _selected(job: Job, target: RunTarget) -> Iterator[Selection]:
             refuse_unknown(keep.conditions, ingested.done["scores"], "--keep")
         for note in check.notes(ingested, len(context.catalogue)):
             console.notice(f"prep: {note}")
-        selection = select(Selection(ingested, context, _held_out(context), job.buffer))
+        selection = select(Selection(ingested, context, _read_held_out(context), job.buffer))
         for file, candidates in chosen.items():
             selection.notes.append(f"{file}: {candidates.note}")
             selection.figures.setdefault("candidates", {})[file] = candidates.figures
@@ -197,7 +197,7 @@ def _digests(settings: PrepSettings, stdin: Stdin) -> dict[str, str]:
 
 
 @contextmanager
-def _kept_stdin(sources: Sequence[str]) -> Iterator[Stdin]:
+def _stdin_copy(sources: Sequence[str]) -> Iterator[Stdin]:
     """A copy of stdin, so that it can be hashed and then read; empty where it is not a source."""
     if "-" not in sources:
         yield io.BytesIO()
@@ -238,13 +238,13 @@ def _with_tools(job: Job, candidates: Mapping[str, list[RawLine]], run: Path) ->
 
         def add_tools(record: Record) -> tuple[Record, Counter[str]]:
             record = retriever.offer(record)
-            return record, counted(record)
+            return record, count_record(record)
 
         context = context._replace(add_tools=add_tools)
     return context
 
 
-def _held_out(context: IngestContext) -> HeldOut:
+def _read_held_out(context: IngestContext) -> HeldOut:
     settings = context.settings
     with console.waiting("prep: reading the held-out files"):
         # masked as the others are, so that the same question stays the same

@@ -15,13 +15,13 @@ from agentlite.data.curation.validate import validate
 from agentlite.data.formats import RawLine
 from agentlite.rendering import Protocol
 from agentlite.scoring.read_turn import read_turn
-from agentlite.scoring.rewards.scorer import reading
+from agentlite.scoring.rewards.scorer import protocols_by_name
 from agentlite.stages.pairs.stored import (
     REWARD,
     Scored,
     candidates_file,
     find_stored,
-    scored,
+    scored_candidates,
     settle_conditions,
 )
 from agentlite.workspace import stage_folder
@@ -44,7 +44,7 @@ def inputs_of(folder: Path) -> str:
     return ",".join([*digests, *(f"{name}={value:g}" for name, value in sorted(weights.items()))])
 
 
-def chosen_candidates(name: str, keep: Keep, run: Path) -> ChosenCandidates:
+def choose_candidates(name: str, keep: Keep, run: Path) -> ChosenCandidates:
     """The candidates that meet `keep`, each as the last turn of its dialog, the only one to be
     learned. Raises UserError 2 or 3 where there are none to choose from, or nothing says which are
     right.
@@ -57,11 +57,11 @@ def chosen_candidates(name: str, keep: Keep, run: Path) -> ChosenCandidates:
             "Run pairs on --split train.",
             location=str(folder),
         )
-    candidates = scored(stored)
+    candidates = scored_candidates(stored)
     conditions = settle_conditions(keep.conditions, candidates, folder, "--keep")
     met = [candidate for candidate in candidates if candidate.meets(conditions)]
     records = {record.id: record for record in map(from_row, read_rows(folder / "records.jsonl"))}
-    protocols = reading(str(stored.stage.settings["protocol"]), stored.written_for.base)
+    protocols = protocols_by_name(str(stored.stage.settings["protocol"]), stored.written_for.base)
     usable = [
         (candidate, record)
         for candidate in met

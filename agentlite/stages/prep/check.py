@@ -17,7 +17,7 @@ from agentlite.data.curation.keep import parse_keep
 from agentlite.data.curation.mix import check_mix, full_task_weights, parse_mix
 from agentlite.data.formats import FORMATS, files_of
 from agentlite.data.formats.format import check_formats
-from agentlite.data.formats.json_decode import shortened
+from agentlite.data.formats.json_decode import quote
 from agentlite.data.ingest import Ingested
 from agentlite.data.rejects import places, report
 from agentlite.environments.synthesis.dialog import DIALOGS
@@ -46,7 +46,7 @@ def earlier_file(folder: Path) -> tuple[str, bool]:
     return str(finished_rollout(folder)), False
 
 
-def checked(settings: PrepSettings, begun: Plan | None = None) -> PrepSettings:
+def check_settings(settings: PrepSettings, begun: Plan | None = None) -> PrepSettings:
     """The settings with every file of rows by its own name. `begun`: the plan that is carried on.
     Raises UserError for a mistake in them.
     """
@@ -186,7 +186,7 @@ def look(selection: Selection) -> Iterator[str]:
         (location, piece), *others = rows[name]
         also = f" (also {places([other for other, _ in others])})" if others else ""
         check = CHECKS[name]
-        yield f"{location}: {check['problem']}: {shortened(piece)}; {check['cure']}{also}"
+        yield f"{location}: {check['problem']}: {quote(piece)}; {check['cure']}{also}"
 
 
 def refuse_nothing_left(selection: Selection, file: Path) -> None:

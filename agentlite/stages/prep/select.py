@@ -11,7 +11,7 @@ from agentlite.core import console
 from agentlite.core.records import from_row, to_row
 from agentlite.core.row_files import Row
 from agentlite.data.augment import learnable
-from agentlite.data.curation.coreset import BufferState, buffer_rows, coreset, replayed
+from agentlite.data.curation.coreset import BufferState, buffer_rows, coreset, replay_rows
 from agentlite.data.curation.duplicates import (
     Copies,
     HeldOut,
@@ -22,7 +22,7 @@ from agentlite.data.curation.duplicates import (
     near_copies,
     splits_of_copies,
 )
-from agentlite.data.curation.keep import parse_keep, surpassed
+from agentlite.data.curation.keep import find_surpassed, parse_keep
 from agentlite.data.curation.mix import draw, parse_mix, parts, repetitions
 from agentlite.data.curation.split import assign_splits
 from agentlite.data.curation.traits import dialog_text, near_text, traits
@@ -93,7 +93,7 @@ def _keep_best(selection: Selection) -> None:
     """Of the rollouts of a task one, where the user wants the best."""
     if parse_keep(selection.settings.keep).best:
         rollouts = ((index, selection.ingested.record(index)) for index in selection.kept)
-        selection.drop("F315", surpassed(rollouts))
+        selection.drop("F315", find_surpassed(rollouts))
 
 
 def _drop_copies(selection: Selection) -> None:
@@ -230,7 +230,7 @@ def _replay(selection: Selection) -> None:
         threshold=settings.near,
     )
     count = len(selection.in_split("train"))
-    selection.replayed = replayed(
+    selection.replayed = replay_rows(
         [to_row(record) for number, record in enumerate(earlier) if number not in leaking],
         {record.id for record in selection.ingested.traits},
         count,

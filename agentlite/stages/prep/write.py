@@ -202,7 +202,7 @@ def _new_tools(selection: Selection) -> int:
 # --- a finished prep, for `--rows -` and `--show N` ---
 
 
-def written_rows(folder: Path) -> Iterator[Row]:
+def read_splits(folder: Path) -> Iterator[Row]:
     """The rows of all splits."""
     for split in SPLITS:
         yield from read_rows(find_rows(folder, split))
@@ -224,12 +224,12 @@ def openai_row(record: Record) -> Row:
     return {"messages": messages, **tools}
 
 
-def rendered(folder: Path, count: int) -> Iterator[str]:
+def render_first(folder: Path, count: int) -> Iterator[str]:
     """The first records as text, with trained tokens between ⟦ and ⟧; a heading before each."""
     plan = stage_folder.read_plan(folder)
     template = load_template(find_model(plan.settings["model"], folder.parent, plan).base)
     mixture = mixture_of(plan.settings["protocol"], template)
-    for _, row in zip(range(count), written_rows(folder), strict=False):
+    for _, row in zip(range(count), read_splits(folder), strict=False):
         record = from_row(row)
         protocol = mixture.of(record)
         yield f"── {record.id}  {record.source}  {record.task}  {record.split}  {protocol.name}"

@@ -26,7 +26,7 @@ from agentlite.data.curation.coreset import (
     buffer_rows,
     coreset,
     find_buffer,
-    replayed,
+    replay_rows,
     wording,
 )
 
@@ -150,12 +150,12 @@ def ids(rows: Sequence[Row]) -> set[str]:
 def test_the_first_run_fills_the_buffer_and_the_next_one_replays_from_it(tmp_path: Path) -> None:
     first, second = rows(*range(20)), rows(*range(15, 35))
     empty = find_buffer(tmp_path / "b", "one")
-    assert replayed(buffer_rows(empty), ids(first), 20, ratio=0.25, seed=0, buffer="") == []
+    assert replay_rows(buffer_rows(empty), ids(first), 20, ratio=0.25, seed=0, buffer="") == []
     assert not (tmp_path / "b").exists()
     run = add(empty, first)
     assert run.rows == 20
     found = find_buffer(tmp_path / "b", "two")
-    drawn = replayed(buffer_rows(found), ids(second), 20, ratio=0.25, seed=0, buffer=found.rows)
+    drawn = replay_rows(buffer_rows(found), ids(second), 20, ratio=0.25, seed=0, buffer=found.rows)
     assert len(drawn) == 5
     assert ids(drawn) < ids(rows(*range(15)))
     run = add(found, second)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Message, Record
-from agentlite.data.curation.keep import parse_keep, refuse_unmet, surpassed
+from agentlite.data.curation.keep import find_surpassed, parse_keep, refuse_unmet
 
 USER = Message("user", "Buy it.")
 
@@ -53,14 +53,14 @@ def test_the_best_has_the_highest_mean_then_the_fewest_turns_then_comes_first():
         rollout("c", 1, env=1.0),
         rollout("c", 0, env=1.0),
     ]
-    found = surpassed(enumerate(records))
+    found = find_surpassed(enumerate(records))
     assert found == {0: records[1].id, 3: records[4].id, 5: records[6].id}
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.integers(0, 4))))
 def test_one_rollout_of_each_task_stays_and_none_is_better(drawn):
     records = [rollout(task, n, turns, env=n_env) for n, (task, turns, n_env) in enumerate(drawn)]
-    left = surpassed(enumerate(records))
+    left = find_surpassed(enumerate(records))
     best = {drawn[n][0]: drawn[n][2] for n in range(len(drawn)) if n not in left}
     assert sorted(best) == sorted({task for task, *_ in drawn})
     assert len(drawn) - len(left) == len(best)

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from agentlite.core.records import Call, Gold, Message, Record, Tool
-from agentlite.data.curation.task_labels import NAMES, RULES, classified
+from agentlite.data.curation.task_labels import NAMES, RULES, classify
 
 TOOLS = tuple(Tool(name, f"Does {name}.") for name in ("weather", "book", "mail", "search_tools"))
 
@@ -68,7 +68,7 @@ TABLE = [
 
 def test_a_record_has_the_task_of_what_is_due_in_it() -> None:
     for record, task, rule in TABLE:
-        named, why = classified(record)
+        named, why = classify(record)
         assert (named.task, why) == (task, rule)
         assert (named.messages, named.id) == (record.messages, record.id)
     assert {rule for _, _, rule in TABLE} | {"many tools on offer"} == set(RULES)
@@ -76,23 +76,23 @@ def test_a_record_has_the_task_of_what_is_due_in_it() -> None:
 
 def test_gold_says_what_is_due_where_it_differs_from_the_turn() -> None:
     record = replace(dialog("?Weather in Oslo?", "!weather", ".Wet."), gold={1: Gold()})
-    assert classified(record)[0].task == "timing_decision"
+    assert classify(record)[0].task == "timing_decision"
 
 
 def test_from_20_tools_on_there_are_many_and_from_3_that_are_due_at_once_it_is_a_plan() -> None:
     for count, rule in ((19, "a call"), (20, "many tools on offer")):
         tools = (TOOLS[0], *(Tool(f"tool_{number}") for number in range(count - 1)))
         asked = replace(dialog("?Weather?", "!weather", ".Wet."), tools=tools)
-        assert classified(asked)[1] == rule
+        assert classify(asked)[1] == rule
     for due, rule in (("weather,book", "a call"), ("weather,book,mail", "many tools expected")):
-        assert classified(dialog("?Please.", f"!{due}", ".Done."))[1] == rule
-    assert classified(dialog("?Please.", "!mail,mail,mail", ".Done."))[1] == "a call"
+        assert classify(dialog("?Please.", f"!{due}", ".Done."))[1] == rule
+    assert classify(dialog("?Please.", "!mail,mail,mail", ".Done."))[1] == "a call"
 
 
 def test_the_task_that_a_row_names_in_its_own_words_or_in_sages_comes_before_all_rules() -> None:
     for stated in NAMES:
         record = replace(dialog("?Weather?", "!weather", ".Wet."), meta={"task_type": stated})
-        named, why = classified(record)
+        named, why = classify(record)
         general = NAMES[stated] == "general"
         assert (named.task, why) == (
             ("tool_selection", "a call") if general else (NAMES[stated], "said")

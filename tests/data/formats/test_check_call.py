@@ -8,8 +8,8 @@ import pytest
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, GoldCall, Tool
-from agentlite.data.formats.bfcl import written
-from agentlite.data.formats.check_call import check_arguments, first_accepted, gold_problem
+from agentlite.data.formats.bfcl import literal_of
+from agentlite.data.formats.check_call import check_arguments, gold_arguments, gold_problem
 
 PROPERTIES = {
     "city": {"type": "string"},
@@ -76,7 +76,7 @@ TOOLS = (Tool("other"), Tool("f", "", PARAMETERS))
 def test_the_first_accepted_values_that_fit_are_the_arguments(
     accepted: dict[str, Any], arguments: dict[str, Any]
 ) -> None:
-    assert first_accepted(GoldCall("f", accepted), TOOLS) == arguments
+    assert gold_arguments(GoldCall("f", accepted), TOOLS) == arguments
 
 
 @pytest.mark.parametrize(
@@ -118,4 +118,4 @@ def test_gold_that_no_call_satisfies_has_a_problem(accepted: dict[str, Any], pro
 def test_a_value_is_written_as_a_literal_of_its_language(
     value: object, declared: str, text: str
 ) -> None:
-    assert written(value, {"format": declared}) == text
+    assert literal_of(value, {"format": declared}) == text

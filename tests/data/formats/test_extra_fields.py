@@ -14,9 +14,9 @@ from support.examples import sample
 from agentlite.core.errors import RowError
 from agentlite.core.records import Record
 from agentlite.data.curation.coreset import wording
-from agentlite.data.curation.task_labels import classified
+from agentlite.data.curation.task_labels import classify
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import FORMATS, detected, samples, to_record
+from agentlite.data.formats import FORMATS, detect_format, samples, to_record
 from agentlite.data.formats.openai import THOUGHT_PARTS, THOUGHTS
 
 # rows of these hold what agentlite or BFCL wrote, and nothing else
@@ -59,10 +59,10 @@ def test_the_task_type_of_a_row_is_its_task_in_every_format(name: str, location:
         return
     names = {"tool_retrieval": "tool_retrieval", "timing_judgment": "timing_decision"}
     for said, task in names.items():
-        record, rule = classified(read(name, LOCATIONS[location]({"task_type": said})))
+        record, rule = classify(read(name, LOCATIONS[location]({"task_type": said})))
         assert (record.task, rule) == (task, "said")
     unknown = read(name, LOCATIONS[location]({"task_type": "a task of nobody"}))
-    assert classified(unknown)[0].task == classified(read(name, {}))[0].task
+    assert classify(unknown)[0].task == classify(read(name, {}))[0].task
 
 
 @pytest.mark.parametrize(("name", "location"), sample(26, PAIRS))
@@ -144,7 +144,7 @@ def valid(row: Row) -> Record:
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_the_rows_written_here_are_of_their_formats(name: str) -> None:
-    assert detected(WRITERS[name](content="Hello.")) == name
+    assert detect_format(WRITERS[name](content="Hello.")) == name
     assert valid(WRITERS[name](content="Hello.")).messages[-1].content == "Hello."
 
 

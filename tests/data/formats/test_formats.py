@@ -13,7 +13,7 @@ from support.samples import DATA
 from agentlite.core.errors import RowError
 from agentlite.core.records import Message, Record
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import DIALOG_KEYS, FORMATS, detected, samples, to_record
+from agentlite.data.formats import DIALOG_KEYS, FORMATS, detect_format, samples, to_record
 from agentlite.data.formats.tool_calls import read_tools
 
 TURNS = json.loads(FORMATS["openai"].example)["messages"]
@@ -100,7 +100,7 @@ def test_a_system_text_beside_the_turns_comes_first_in_every_format_that_has_one
         record = to_record(row)
         if row.get("system") or record.messages[0].role == "system":
             continue
-        with_system = to_record({**row, "system": "Be kind."}, detected(row))
+        with_system = to_record({**row, "system": "Be kind."}, detect_format(row))
         expected = (Message("system", "Be kind."), *record.messages)
         assert with_system.messages == expected, (name, row)
         tested.add(name)
@@ -116,7 +116,7 @@ def test_a_second_dialog_in_a_row_is_kept_or_refused_and_not_lost(name: str, key
     own = json.loads(FORMATS[name].example)
     turns = [{"role": "user", "content": "Say 317."}, {"role": "assistant", "content": "317."}]
     row = {**own, key: turns}
-    if key in own or not FORMATS[name].fits(row) or detected(row) != name:
+    if key in own or not FORMATS[name].fits(row) or detect_format(row) != name:
         return
     try:
         record = to_record(row, name)

@@ -10,7 +10,7 @@ from support.damaged_rows import FILES, READ_AS, Row, damaged, mangled, rows, st
 from agentlite.core.errors import RowError
 from agentlite.core.records import from_row, to_row
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import FORMATS, detected, samples, to_record
+from agentlite.data.formats import FORMATS, detect_format, samples, to_record
 
 # (a format, another one whose rows fit it too): why
 ALSO_FITS = {
@@ -44,7 +44,7 @@ def test_a_row_is_found_to_be_of_its_format_and_is_valid(file: str) -> None:
     name = READ_AS.get(file, file)
     assert len(rows(file)) >= 5
     for row in [*rows(file), json.loads(FORMATS[name].example)]:
-        assert detected(row) == BY_NAME.get(name, name)
+        assert detect_format(row) == BY_NAME.get(name, name)
         _, parts = samples(row, name)
         for part in parts:
             validate(to_record(part, name))
@@ -65,9 +65,9 @@ def test_nulls_under_the_keys_of_all_other_formats_change_nothing(file: str) -> 
     keys = {key for other in FILES for row in rows(other) for key in row}
     for row in rows(file):
         filled = {**dict.fromkeys(sorted(keys - row.keys())), **row}
-        assert detected(filled) == BY_NAME.get(name, name)
+        assert detect_format(filled) == BY_NAME.get(name, name)
         for key in keys - row.keys():
-            assert detected({**row, key: None}) == BY_NAME.get(name, name)
+            assert detect_format({**row, key: None}) == BY_NAME.get(name, name)
 
 
 @pytest.mark.parametrize("file", FILES)

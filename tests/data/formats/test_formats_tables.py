@@ -16,7 +16,7 @@ from support.samples import ROOT
 from agentlite.core.errors import RowError
 from agentlite.core.records import Record, to_row
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import FORMATS, detected, to_record
+from agentlite.data.formats import FORMATS, detect_format, to_record
 
 FOLDER = ROOT / "tests/support/records"
 TABLES = sorted(path.stem for path in FOLDER.glob("*.jsonl"))
@@ -53,6 +53,6 @@ def test_each_row_becomes_its_records_or_its_reject(file: str) -> None:
         row = rows(file)[case["row"]] if isinstance(case["row"], int) else case["row"]
         name = case.get("as", READ_AS.get(file, file))
         if "as" not in case:
-            assert detected(row) == name, case["why"]
+            assert detect_format(row) == name, case["why"]
         expected = {key: case[key] for key in RESULT if key in case}
         assert outcome(row, name) == expected, case["why"]

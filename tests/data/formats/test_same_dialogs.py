@@ -13,7 +13,7 @@ from support.read_rows import openai_dialogs
 
 from agentlite.core.records import Record, plain
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import detected, other_apis, to_record
+from agentlite.data.formats import detect_format, other_apis, to_record
 
 TYPES = {"system": "system", "user": "human", "assistant": "ai", "tool": "tool"}
 CLASSES = {"system": "System", "human": "Human", "ai": "AI", "tool": "Tool"}
@@ -25,7 +25,7 @@ def pairs(format: str, written: Callable[[Row], Row]) -> Iterator[tuple[Record, 
     assert len(dialogs) > 20
     for row in dialogs:
         made = written(row)
-        assert detected(made) == format
+        assert detect_format(made) == format
         yield to_record(row, "openai"), to_record(made)
 
 
@@ -274,7 +274,7 @@ def expected(calls: Pairs, form: str) -> list[tuple[int, str]]:
 def test_results_without_ids_answer_the_calls_in_their_order(form: str, count: int) -> None:
     calls = CALLS[-count:]
     row = (UNNAMED | NAMED)[form](parallel(calls, calls))
-    assert detected(row) == {"ollama": "openai"}.get(form, form.partition(",")[0])
+    assert detect_format(row) == {"ollama": "openai"}.get(form, form.partition(",")[0])
     assert results_of(row) == expected(calls, form)
 
 

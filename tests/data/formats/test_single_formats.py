@@ -11,7 +11,7 @@ from agentlite.core.errors import RowError
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import (
     FORMATS,
-    detected,
+    detect_format,
     sage,
     texts,
     to_record,
@@ -105,7 +105,7 @@ def test_a_placeholder_in_code_or_in_what_the_user_says_is_no_name() -> None:
 def test_a_text_is_plain_text_beside_metadata_alone(more: Row, named: str) -> None:
     row = {"text": "x", **more}
     if not named:
-        assert detected(row) == "text"
+        assert detect_format(row) == "text"
         return
     with pytest.raises(RowError, match=named) as caught:
         samples_of(row)

@@ -26,7 +26,7 @@ from agentlite.data.formats import read_raw, to_record
 from agentlite.rendering import PROTOCOLS, Prompt
 from agentlite.rendering.protocol import Protocol
 from agentlite.rendering.protocols import hermes
-from agentlite.scoring.predictions import answered
+from agentlite.scoring.predictions import to_prediction
 from agentlite.scoring.rewards import WEIGHTS, total
 from agentlite.scoring.rewards.attempt import Attempt
 from agentlite.scoring.rewards.scorer import Scorer
@@ -343,7 +343,9 @@ def judged(name, text, record, ended="turn"):
     scorer = Scorer({record.id: record}, {name: READERS[name]}, {})
     (score,) = scorer([Candidate(record.id, turn, name, "sft", 0, text, ended, 5)])
     prompt = Prompt(record, turn, name, [], "", "turn")
-    return score, answered(prompt, GreedyAnswer(record.id, turn, "k", text, ended), READERS[name])
+    return score, to_prediction(
+        prompt, GreedyAnswer(record.id, turn, "k", text, ended), READERS[name]
+    )
 
 
 def earned(score):

@@ -90,11 +90,11 @@ def test_a_torn_line_of_the_journal_is_left_out(tmp_path: Path) -> None:
     path.write_text(f"{row}\n{row[:40]}", encoding="utf-8")
     journal = CommandJournal(tmp_path, [], retry=False)
     assert journal.costs({"a": "cells/a", "b": "cells/b"}) == {"a": {"seconds": 2.0, "gib": 0}}
-    assert journal.ended([DPO]) == journal.rows == [failed]
-    assert journal.ended([DPO._replace(words=["dpo", "--set", "dpo.beta=1"])]) == []
-    assert CommandJournal(tmp_path, [], retry=True).ended([DPO]) == []
+    assert journal.results([DPO]) == journal.rows == [failed]
+    assert journal.results([DPO._replace(words=["dpo", "--set", "dpo.beta=1"])]) == []
+    assert CommandJournal(tmp_path, [], retry=True).results([DPO]) == []
     path.write_text(row.replace("7", "0") + "\n", encoding="utf-8")
-    assert CommandJournal(tmp_path, [], retry=False).ended([DPO]) == []  # its folder is gone
+    assert CommandJournal(tmp_path, [], retry=False).results([DPO]) == []  # its folder is gone
 
 
 ERROR = {"error": {"location": "rows.jsonl:3", "problem": "is broken.", "fix": "Correct it."}}
