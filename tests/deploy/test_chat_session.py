@@ -37,7 +37,7 @@ class Model:
         self.turns, self.dialogs, self.max_length = list(turns), list[list[Any]](), max_length
         self.template = SimpleNamespace(decode=lambda ids: f"{len(ids)} tokens")
 
-    def opened(self, messages: list[Any], tools: list[Any]) -> Any:
+    def open_dialog(self, messages: list[Any], tools: list[Any]) -> Any:
         self.dialogs.append([dict(message) for message in messages])
         return SimpleNamespace(ids=[0] * len(messages))
 

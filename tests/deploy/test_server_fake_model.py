@@ -38,7 +38,7 @@ class Model:
         self.free = threading.Event()  # an answer waits for it, and looks whether it is listened to
         self.free.set()
 
-    def opened(self, messages: Any, tools: Any) -> Any:
+    def open_dialog(self, messages: Any, tools: Any) -> Any:
         if messages[0]["role"] == "robot":
             raise RowError("E203", "unknown role")
         return SimpleNamespace(ids=[0] * 50, text="")
