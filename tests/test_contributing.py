@@ -68,10 +68,10 @@ def run(checkout: Path, *words: str) -> str:
 def test_a_format_reads_its_rows(checkout):
     follow("Add a format", checkout)
     program = """
-from agentlite.data.formats import detected, to_record
+from agentlite.data.formats import detect_format, to_record
 row = {"q": "When?", "a": "At nine.", "shop": "Oslo"}
 record = to_record(row)
-print(detected(row), *(message.content for message in record.messages), record.meta)
+print(detect_format(row), *(message.content for message in record.messages), record.meta)
 """
     output = run(checkout, "-c", program)
     assert output.startswith("faq When? At nine. {") and "Oslo" in output
