@@ -14,8 +14,6 @@ ProfileName = Literal["auto", "cpu", "gpu", "rtx3060", "t4", "rtx4090", "a100"]
 PROFILES = {"a100": 70, "rtx4090": 20, "t4": 12.5, "rtx3060": 0}
 # of Unsloth on CUDA, without loss, and off unless asked for: a decoding step is launched as a whole
 SWITCHES = {"UNSLOTH_DECODE_CUDA_GRAPHS": "1"}
-# the model_type of those whose decoding has such graphs; qwen2 where a trial at its start succeeds
-GRAPHED = ("llama", "qwen2", "qwen3")
 DRIVERS = {11: 450, 12: 525, 13: 580}  # the oldest that runs a torch which is built for this CUDA
 FILES = ("/dev/nvidiactl", "/dev/dxg")  # there with a driver, also where nvidia-smi is not
 
@@ -83,18 +81,18 @@ def is_hidden() -> bool:
 
 @functools.cache
 def card() -> Gpu | None:
-    """The NVIDIA GPU that CUDA_VISIBLE_DEVICES names first, by its number or UUID, else the first;
-    or None. Asked of its driver, since torch takes seconds to load.
+    """The NVIDIA GPU that CUDA_VISIBLE_DEVICES names first, by its number or UUID; the first if it
+    names none, or a slice of one (MIG). None without one. Asked of its driver, since torch takes
+    seconds to load.
     """
     if is_hidden():
         return None
     wanted = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0].strip()
-    for line in (
-        _ask_driver("index,uuid,name,memory.total,memory.free,compute_cap") or ""
-    ).splitlines():
+    listed = _ask_driver("index,uuid,name,memory.total,memory.free,compute_cap") or ""
+    for line in listed.splitlines():
         number, uuid, rest = (*line.split(",", 2), "", "")[:3]
         name, *facts = map(str.strip, rest.rsplit(",", 3))
-        if wanted == number or uuid.strip().startswith(wanted):
+        if wanted == number or uuid.strip().startswith(wanted) or wanted.startswith("MIG"):
             return _gpu(name, *facts) if len(facts) == 3 else None
     return None
 

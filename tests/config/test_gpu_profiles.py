@@ -50,6 +50,7 @@ def test_no_library_reports_unless_the_environment_says_so(monkeypatch):
         ("1", "NVIDIA GeForce RTX 3060"),
         ("1,0", "NVIDIA GeForce RTX 3060"),
         ("GPU-bb", "NVIDIA GeForce RTX 3060"),
+        ("MIG-dd44", "NVIDIA GeForce RTX 4090"),
         ("2", "NVIDIA GB10"),
         ("7", None),
         ("-1", None),
