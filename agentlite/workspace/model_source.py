@@ -108,13 +108,14 @@ def find_model(name: str, run: Path, begun: Plan | None = None) -> Source:
     A hub id stands for its newest commit; in the plan of a stage that was begun, for the commit it
     was begun with: `begun`, the plan of the one that asks.
     """
-    found = stage_folder.look(name, run)
-    if found.stage:
-        source = _stage_model(name, found.stage)
-        return source._replace(made_from=found.made_from, settings=found.settings)
-    if found.folder.is_dir() and name:
-        place, digest = str(found.folder.resolve()), _folder_digest(found.folder)
-        return Source(name, place, None, digest, settings=found.settings)
+    folder = stage_folder.find_stage(name, run)
+    settings = stage_folder.stored_settings(name, run)
+    if name and stage_folder.is_stage(folder, given_up=True):
+        source = _stage_model(name, stage_folder.finished(folder))
+        return source._replace(made_from=stage_folder.earlier_models(name, run), settings=settings)
+    if name and folder.is_dir():
+        digest = _folder_digest(folder)
+        return Source(name, str(folder.resolve()), None, digest, settings=settings)
     if name in EMBEDDED:
         return Source(name, name, None, file_digest(embedded_file(name)))
     if of_hub := _hub_source(name, begun):
@@ -408,10 +409,10 @@ def find_encoder(name: str, run: Path, begun: Plan | None = None) -> Source:
     """A stage of `agentlite retriever`, a folder, the embedded alias or a hub id, in this order.
     Raises UserError. `begun`: as for `find_model`.
     """
-    folder, stage, *_ = stage_folder.look(name, run, "retriever")
-    if stage:
-        return stage_encoder(name, stage, run)
-    if folder.is_dir() and name:
+    folder = stage_folder.find_stage(name, run)
+    if name and stage_folder.is_stage(folder, given_up=True):
+        return stage_encoder(name, stage_folder.finished(folder, "retriever"), run)
+    if name and folder.is_dir():
         return Source(name, str(folder.resolve()), None, _encoder_digest(folder))
     if name in ENCODERS:
         package = ENCODERS[name]

@@ -6,7 +6,7 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -255,9 +255,16 @@ class StageFolder:
         expect(self.folder, name, rows)
 
     def set_aside_changed(self, name: str) -> None:
-        """Sets an output aside that was changed since the stage was finished: it is made again."""
-        if read(self.folder).trusted().changed([name]):
-            set_aside(self.folder / name)
+        """Renames an output that was changed since the stage was finished: its content is kept, and
+        the output made again.
+        """
+        path = self.folder / name
+        if path.exists() and read(self.folder).trusted().changed([name]):
+            path.replace(self.folder / f"{name}.broken")
+            notice(
+                f"{path}: has changed since the stage wrote it; set aside as {name}.broken, and "
+                "made again"
+            )
 
     def fail(self) -> None:
         """Gives the folder up, since nothing in it is worth keeping: the next run starts over,
@@ -395,9 +402,9 @@ def read_expected(folder: Path) -> Expected | None:
         return None
 
 
-def is_stage(folder: Path) -> bool:
-    """Whether a stage was begun there, and not given up."""
-    return (folder / PLAN).exists()
+def is_stage(folder: Path, *, given_up: bool = False) -> bool:
+    """Whether a stage was begun there; only on request one that was given up."""
+    return (folder / PLAN).exists() or (given_up and (folder / FAILED).exists())
 
 
 def is_finished(folder: Path) -> bool:
@@ -511,26 +518,6 @@ def finished(folder: Path, command: str = "") -> StoredStage:
     return stored
 
 
-class NamedStage(NamedTuple):
-    """What a name stands for: a folder; the stage in it, if there is one; the settings of that
-    stage, or of one that was exported to it; and the models that it was made from.
-    """
-
-    folder: Path
-    stage: StoredStage | None
-    settings: Mapping[str, Any] = {}
-    made_from: tuple[str, ...] = ()
-
-
-def look(name: str, run: Path, command: str = "") -> NamedStage:
-    """Raises what `finished` raises, for a stage."""
-    folder = find_stage(name, run)
-    if not name or not (is_stage(folder) or read(folder).given_up):
-        return NamedStage(folder, None, stored_settings(name, run))
-    stage = finished(folder, command)
-    return NamedStage(folder, stage, stage.settings, earlier_models(name, run))
-
-
 def stored_settings(name: str, run: Path) -> dict[str, Any]:
     """The settings in the plan of a stage or of its export; {} if `name` is neither."""
     folder = find_stage(name, run)
@@ -584,17 +571,6 @@ def _decode(path: Path, kind: type[Content]) -> Content:
             location=str(path),
             exit_code=OTHER_PLAN,
         ) from error
-
-
-def set_aside(path: Path) -> None:
-    """Renames a file that was changed, so that its content is kept."""
-    if path.exists():
-        aside = path.with_name(f"{path.name}.broken")
-        path.replace(aside)
-        notice(
-            f"{path}: has changed since the stage wrote it; set aside as {aside.name}, "
-            "and made again"
-        )
 
 
 def clear(folder: Path) -> None:
