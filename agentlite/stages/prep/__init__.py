@@ -162,7 +162,7 @@ def _plan(
     buffer = None
     if settings.replay:
         buffer = find_buffer(Path(settings.replay), _run_key(plan))
-        plan.inputs["replay"] = buffer.rows
+        plan.inputs["replay"] = buffer.before
     if settings.retrieve:
         plan.inputs["retriever"] = digest_of(
             stage_folder.find_finished(settings.retriever, target.run, "retriever")

@@ -236,7 +236,7 @@ def _replay(selection: Selection) -> None:
         count,
         ratio=settings.continual_replay_ratio,
         seed=settings.seed,
-        buffer=buffer.rows,
+        buffer=buffer.before,
     )
     selection.figures["replayed"] = len(selection.replayed)
     wanted = math.floor(count * settings.continual_replay_ratio)

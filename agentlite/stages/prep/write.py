@@ -57,7 +57,7 @@ def write_all(folder: Path, selection: Selection) -> tuple[list[str], dict[str, 
             ingested.rows.read(selection.in_split("train")),
             capacity=selection.settings.continual_buffer_size,
             seed=selection.settings.seed,
-        ).rows
+        )
     write_json(folder / "stats.json", {**figures, "notes": selection.notes})
     return [*files, "provenance.jsonl", "measures.jsonl", "stats.json", "rejects.jsonl"], figures
 

@@ -17,11 +17,9 @@ from support.examples import examples
 from agentlite.core.errors import UserError
 from agentlite.core.records import Message, Record, to_row
 from agentlite.core.row_files import Row
-from agentlite.data.curation import coreset as coreset_module
 from agentlite.data.curation.coreset import (
     BY_LOSS,
     BufferState,
-    ReplayRun,
     add_to_buffer,
     buffer_rows,
     coreset,
@@ -134,12 +132,14 @@ def said(*texts: str, **fields: Any) -> Record:
 
 # --- replay ---
 
+ONE, TWO, THREE = "1" * 16, "2" * 16, "3" * 16  # keys of runs
+
 
 def rows(*numbers: int) -> list[Row]:
     return [to_row(said(f"question {n} of {n % 7}", f"answer {n}", split="train")) for n in numbers]
 
 
-def add(found: BufferState, new: Sequence[Row], capacity: int = 100) -> ReplayRun:
+def add(found: BufferState, new: Sequence[Row], capacity: int = 100) -> int:
     return add_to_buffer(found, new, capacity=capacity, seed=0)
 
 
@@ -149,18 +149,18 @@ def ids(rows: Sequence[Row]) -> set[str]:
 
 def test_the_first_run_fills_the_buffer_and_the_next_one_replays_from_it(tmp_path: Path) -> None:
     first, second = rows(*range(20)), rows(*range(15, 35))
-    empty = find_buffer(tmp_path / "b", "one")
+    empty = find_buffer(tmp_path / "b", ONE)
     assert replay_rows(buffer_rows(empty), ids(first), 20, ratio=0.25, seed=0, buffer="") == []
     assert not (tmp_path / "b").exists()
-    run = add(empty, first)
-    assert run.rows == 20
-    found = find_buffer(tmp_path / "b", "two")
-    drawn = replay_rows(buffer_rows(found), ids(second), 20, ratio=0.25, seed=0, buffer=found.rows)
+    assert add(empty, first) == 20
+    found = find_buffer(tmp_path / "b", TWO)
+    drawn = replay_rows(
+        buffer_rows(found), ids(second), 20, ratio=0.25, seed=0, buffer=found.before
+    )
     assert len(drawn) == 5
     assert ids(drawn) < ids(rows(*range(15)))
-    run = add(found, second)
-    assert run.rows == 35
-    assert ids(buffer_rows(find_buffer(tmp_path / "b", "three"))) == ids(rows(*range(35)))
+    assert add(found, second) == 35
+    assert ids(buffer_rows(find_buffer(tmp_path / "b", THREE))) == ids(rows(*range(35)))
 
 
 def test_beyond_its_capacity_the_buffer_keeps_a_choice_of_old_and_new_whatever_their_order(
@@ -169,51 +169,48 @@ def test_beyond_its_capacity_the_buffer_keeps_a_choice_of_old_and_new_whatever_t
     contents = []
     for number in range(2):
         folder = tmp_path / str(number)
-        add(find_buffer(folder, "one"), rows(*range(20)), 24)
+        add(find_buffer(folder, ONE), rows(*range(20)), 24)
         new = random.Random(number).sample(rows(*range(20, 60)), 40)
-        kept = add(find_buffer(folder, "two"), new, 24)
-        contents.append(buffer_rows(find_buffer(folder, "three")))
+        kept = add(find_buffer(folder, TWO), new, 24)
+        contents.append(buffer_rows(find_buffer(folder, THREE)))
         new_ids = ids(contents[-1]) - ids(rows(*range(20)))
-        assert kept.rows == 24
+        assert kept == 24
         assert 0 < len(new_ids) < 24
     assert contents[0] == contents[1]
 
 
-@pytest.mark.parametrize("failing", [1, 2, 3])
+def test_the_same_run_again_draws_the_same_and_adds_nothing(tmp_path: Path) -> None:
+    for number in range(3):
+        assert add(find_buffer(tmp_path, f"{number:016x}"), rows(number)) == number + 1
+    again = find_buffer(tmp_path, f"{1:016x}")
+    assert ids(buffer_rows(again)) == ids(rows(0)) and add(again, rows(1)) == 2
+    assert len(list(tmp_path.glob("*.jsonl"))) == 3
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(UserError, match=r"it holds notes\.txt"):
+        find_buffer(tmp_path, "new")
+
+
 def test_killed_while_it_is_written_the_buffer_is_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of the three writes fails in turn: of an empty manifest, of the rows, of the
-    manifest.
-    """
-    steps = iter(range(1, 9))
-
-    def dying(write: Any) -> Any:
-        def step(*arguments: Any) -> Any:
-            if next(steps) == failing:
-                raise KeyboardInterrupt
-            return write(*arguments)
-
-        return step
+    def dying(*_: object) -> None:
+        raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(coreset_module, "write_json", dying(coreset_module.write_json))
-        patch.setattr(coreset_module, "replacing", dying(coreset_module.replacing))
+        patch.setattr("agentlite.core.row_files.os.replace", dying)
         with pytest.raises(KeyboardInterrupt):
-            add(find_buffer(tmp_path, "one"), rows(*range(5)))
-    found = find_buffer(tmp_path, "one")
-    # the first write fails before anything is there; after that the folder is one of ours
-    assert (found.rows, found.done) == ("", None)
-    assert add(found, rows(*range(5))).rows == 5
-    assert len(list(tmp_path.glob("rows-*"))) == 1
+            add(find_buffer(tmp_path, ONE), rows(*range(5)))
+    found = find_buffer(tmp_path, ONE)
+    assert (found.before, found.own) == ("", "")
+    assert add(found, rows(*range(5))) == 5
 
 
 def test_a_buffer_that_another_run_has_changed_meanwhile_is_left_as_it_is(tmp_path: Path) -> None:
-    mine, other = find_buffer(tmp_path, "mine"), find_buffer(tmp_path, "other")
+    mine, other = find_buffer(tmp_path, ONE), find_buffer(tmp_path, TWO)
     add(other, rows(1))
     with pytest.raises(UserError, match="another run"):
         add(mine, rows(2))
-    assert ids(buffer_rows(find_buffer(tmp_path, "mine"))) == ids(rows(1))
+    assert ids(buffer_rows(find_buffer(tmp_path, ONE))) == ids(rows(1))
 
 
 def test_the_proxy_loss_by_hand():

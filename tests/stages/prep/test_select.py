@@ -119,8 +119,8 @@ def test_a_group_that_is_too_small_is_repeated_in_train_alone() -> None:
 
 
 def buffer_of(earlier: Sequence[Record], folder: Path) -> BufferState:
-    add_to_buffer(find_buffer(folder, "before"), map(to_row, earlier), capacity=9, seed=0)
-    return find_buffer(folder, "now")
+    add_to_buffer(find_buffer(folder, "0" * 16), map(to_row, earlier), capacity=9, seed=0)
+    return find_buffer(folder, "1" * 16)
 
 
 @pytest.mark.parametrize("barred", ["held_out", "dev", "test", "read", "left_out", "unlearnable"])
