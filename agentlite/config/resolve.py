@@ -19,7 +19,6 @@ from agentlite.core.errors import UserError, nearest
 from agentlite.core.plain_words import utf8_text
 
 TAG = "tag:yaml.org,2002:"
-UNKNOWN_TO_JSON = {f"{TAG}{name}" for name in ("binary", "omap", "pairs", "set", "timestamp")}
 # as JSON has them; YAML 1.1 reads 010 as 8, 1:30 as 90 and 1e-4 as a text
 WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)$")
 NUMBER = re.compile(
@@ -57,12 +56,7 @@ def problem_of(error: Exception) -> str:
 
 
 class Strict(yaml.SafeLoader):
-    yaml_constructors = {  # noqa: RUF012  (PyYAML declares it so)
-        tag: construct
-        for tag, construct in yaml.SafeLoader.yaml_constructors.items()
-        if tag not in UNKNOWN_TO_JSON
-    }
-    yaml_implicit_resolvers = {  # noqa: RUF012
+    yaml_implicit_resolvers = {  # noqa: RUF012  (PyYAML declares it so)
         first: [(tag, form) for tag, form in known if not tag.endswith(("int", "float", "stamp"))]
         for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
@@ -198,27 +192,19 @@ def find_file(name: str) -> Path:
 
 def _section(path: Path, command: str) -> dict[str, Any]:
     """The settings of one command in a YAML file of sections; every section's keys are checked."""
-    sections = read_sections(path)
-    for section, part in sections.items():
-        _check_command(section, str(path))
-        for key in part:
-            check_key(section, str(key), str(path))
-    return dict(sections.get(command, {}))
-
-
-def read_sections(path: Path) -> dict[str, dict[str, Any]]:
-    """The sections of a YAML file; one without a setting is empty. Raises UserError 2."""
-    content = read_yaml(path)
-    content = {} if content is None else content
-    if not isinstance(content, dict) or not all(
-        isinstance(part, dict | None) for part in content.values()
-    ):
+    try:
+        sections = msgspec.convert(read_yaml(path) or {}, dict[str, dict[str, Any] | None])
+    except msgspec.ValidationError as error:
         raise UserError(
             "must hold one section per command.",
             "Put the settings under the name of a command, indented:\n  sft:\n    lora_r: 16",
             location=str(path),
-        )
-    return {section: part or {} for section, part in content.items()}
+        ) from error
+    for section, part in sections.items():
+        _check_command(section, str(path))
+        for key in part or {}:
+            check_key(section, key, str(path))
+    return dict(sections.get(command) or {})
 
 
 def _assignment(text: str, command: str) -> tuple[dict[str, Any], str] | None:
@@ -286,7 +272,7 @@ def read_value(value: object, kind: Any, place: Place) -> Any:
     try:  # a plan could not hold infinity, a number of more than 64 bits or half a character
         json.dumps(listed, allow_nan=False)
         msgspec.json.encode(listed)
-    except (ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         problem = f"holds what cannot be kept: {error}."
         raise UserError(problem, place.description, location=place.location) from error
     try:

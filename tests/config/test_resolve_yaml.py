@@ -14,7 +14,6 @@ from agentlite.core.errors import USAGE, UserError
 MISTAKES = {  # the text of a section -> its line, the column, and what is said
     "  seed: 1\n  seed: 2\n": (3, 2, "the key 'seed' appears twice"),
     "  trl: {a: 1, b: 2, a: 1}\n": (2, 20, "the key 'a' appears twice"),
-    "  data: !!binary aGk=\n": (2, 8, "could not determine a constructor"),
     "  data: !!python/object/apply:os.getcwd []\n": (2, 8, "could not determine a constructor"),
     "  data: a: b\n": (2, 9, "mapping values are not allowed here"),
     "  seed: 1\n   data: a\n": (3, 7, "mapping values are not allowed here"),
