@@ -112,15 +112,19 @@ def farthest(texts: Iterable[str], target: int, chosen: Sequence[int]) -> list[i
     weights = (1 + numpy.log(entries)) * rarity[features]
     # unit length: each entry by the root of the sum of squares of its text
     weights /= numpy.sqrt(numpy.bincount(owners, weights**2, minlength=size))[owners]
+    # by token, so that a cosine reads only the texts that share one
+    by_feature = numpy.argsort(features, kind="stable")
+    sharers, shares, ends = owners[by_feature], weights[by_feature], numpy.cumsum(spread)
     # By place: the cosine to the nearest of the chosen. At -inf none is chosen yet, and argmin
     # takes the first place; at inf it is chosen itself, and never taken again.
     nearest = numpy.full(size, -numpy.inf)
 
     def take(place: int) -> None:
         own = slice(starts[place], starts[place + 1])
-        vector = numpy.zeros(len(spread))
-        vector[features[own]] = weights[own]
-        cosines = numpy.bincount(owners, weights * vector[features], minlength=size)
+        parts = [slice(ends[one] - spread[one], ends[one]) for one in features[own]]
+        products = [shares[part] * weight for part, weight in zip(parts, weights[own], strict=True)]
+        sharing = numpy.concatenate([sharers[part] for part in parts])
+        cosines = numpy.bincount(sharing, numpy.concatenate(products), minlength=size)
         numpy.maximum(nearest, cosines, out=nearest)
         nearest[place] = numpy.inf
 
