@@ -7,13 +7,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import (
-    Call,
-    Ending,
-    Message,
-    wire_calls,
-    wire_message,
-)
+from agentlite.core.records import Call, Ending, Message, wire_calls, wire_message
 from agentlite.data.openai_messages import Opened, open_dialog
 from agentlite.environments.registry import Environment
 from agentlite.environments.tasks import EnvironmentTask
@@ -79,99 +73,57 @@ class UnansweredError(Exception):
 def roll(
     setup: RolloutSetup,
     waiting: Iterable[tuple[EnvironmentTask, int]],
-    earlier: Mapping[RolloutKey, Sequence[ModelTurn]],
     answers: Answers,
     batch_size: int,
-) -> Iterator[ModelTurn | Trajectory]:
-    """Every turn as it is done, and every trajectory as it ends; `batch_size` rollouts go on
-    together. `waiting`: tasks with the numbers of their rollouts. `earlier`: the turns of rollouts
-    that were stopped; their worlds are built again by the same calls.
+) -> Iterator[Trajectory]:
+    """Every trajectory as it ends; `batch_size` rollouts go on together. `waiting`: tasks with the
+    numbers of their rollouts. A prompt that gets no answer is asked again with the next ones.
     """
     left = iter(waiting)
     live: list[_Rollout] = []
     try:
         while True:
             while len(live) < batch_size and (following := next(left, None)):
-                task, sample = following
-                stored = earlier.get(RolloutKey(task.id, sample), ())
-                live.append(_Rollout(setup, task, sample, stored))
+                live.append(_Rollout(setup, *following))
             if not live:
                 return
-            asking: dict[RolloutKey, _Rollout] = {}
-            prompts: list[RolloutPrompt] = []
-            for rollout in live:
-                while stored_answer := rollout.stored_answer():
-                    yield from rollout.hear(stored_answer)
-                if rollout.request:
-                    asking[rollout.key] = rollout
-                    prompts.append(rollout.request)
+            asking = [rollout for rollout in live if isinstance(rollout.at, RolloutPrompt)]
+            prompts = [rollout.at for rollout in asking if isinstance(rollout.at, RolloutPrompt)]
             for answer in answers(prompts) if prompts else ():
-                yield from asking[prompts[answer.prompt].key].hear(answer)
+                asking[answer.prompt].hear(answer)
             for rollout in [*live]:
-                if rollout.trajectory:
+                if isinstance(rollout.at, Trajectory):
                     live.remove(rollout)
-                    yield rollout.trajectory
+                    yield rollout.at
     finally:
         for rollout in live:
             rollout.steps.close()  # ends its world
 
 
 class _Rollout:
-    """One that is under way: what it waits for is its `request`; at its end it has a `trajectory`
-    instead. `stored`: its turns, of a run that was stopped.
-    """
+    """One that is under way. `at`: what it asks the model, or at its end its trajectory."""
 
-    def __init__(
-        self, setup: RolloutSetup, task: EnvironmentTask, sample: int, stored: Sequence[ModelTurn]
-    ):
-        self.setup, self.task, self.stored = setup, task, [*stored]
-        self.key = RolloutKey(task.id, sample)
+    def __init__(self, setup: RolloutSetup, task: EnvironmentTask, sample: int):
+        self.setup, self.task, self.key = setup, task, RolloutKey(task.id, sample)
         self.world = setup.environment.world(setup.limits)
         self.messages: list[dict[str, Any]] = []
         self.turns: list[ModelTurn] = []
         self.tools: dict[str, dict[str, Any]] = {}  # by name: all that were ever on offer
-        self.offered: list[tuple[str, ...]] = []  # their names, by turn
         # what the model has read and written up to the end of its last answer, as text and as ids
         self.seen: tuple[str, list[int]] | None = None
-        self.request: RolloutPrompt | None = None
-        self.trajectory: Trajectory | None = None
         self.steps = self._roll()
-        self._go_on(None)
+        self.at = next(self.steps)
 
-    def stored_answer(self) -> RolloutAnswer | None:
-        """What the model has said to this prompt before the run was stopped."""
-        if not self.request or len(self.stored) <= self.request.turn:
-            return None
-        turn = self.stored[self.request.turn]
-        if turn.ids and tuple(self.request.ids[-len(turn.prompt_ids) :]) != turn.prompt_ids:
-            # the world says something else than it did: this prompt was never answered
-            del self.stored[turn.turn :]
-            return None
-        return RolloutAnswer(0, turn.text, turn.ended, turn.new_tokens, turn.ids)
-
-    def hear(self, answer: RolloutAnswer) -> Iterator[ModelTurn]:
-        """Goes on with what was asked for. Gives a turn that is now whole, unless it is stored."""
-        self._go_on(answer)
+    def hear(self, answer: RolloutAnswer) -> None:
+        """Goes on with what was asked for."""
         if answer.problem:
-            return
-        turn = self.turns[-1]
-        if self.stored[turn.turn : turn.turn + 1] != [turn]:
-            # those behind it were said to something else
-            del self.stored[turn.turn :]
-            yield turn
+            self.at = self.steps.throw(UnansweredError(answer.problem))
+        else:
+            self.at = self.steps.send(answer)
 
-    def _go_on(self, answer: RolloutAnswer | None) -> None:
-        try:
-            if answer and answer.problem:
-                self.request = self.steps.throw(UnansweredError(answer.problem))
-            else:
-                self.request = self.steps.send(answer)
-        except StopIteration as end:
-            self.request, self.trajectory = None, end.value
-
-    def _roll(self) -> Generator[RolloutPrompt, Any, Trajectory]:
-        """The dialog and its scores. Those of a rollout that was lost are not known; one whose call
-        hung has done nothing that counts.
+    def _roll(self) -> Generator[RolloutPrompt | Trajectory, Any, None]:
+        """Requests to the model, and last the dialog with its scores. Those of a rollout that was
+        lost are not known; one whose call hung has done nothing that counts.
         """
         problem, scores, by_turn = "", dict[str, float](), list[dict[str, float]]()
         with self.world:
@@ -189,11 +141,10 @@ class _Rollout:
             except UnansweredError as error:
                 ended, problem = "unanswered", str(error)
         turns = self.turns
-        if len({*self.offered}) > 1:
-            both = zip(turns, self.offered, strict=True)
-            turns = [replace(turn, offered=names) for turn, names in both]
+        if len({turn.offered for turn in turns}) == 1:
+            turns = [replace(turn, offered=None) for turn in turns]
         tools = self.tools or {tool.name: tool.schema for tool in self.world.tools}
-        return Trajectory(
+        yield Trajectory(
             *self.key,
             self.task.split,
             self.messages,
@@ -232,13 +183,13 @@ class _Rollout:
                 answer.text,
                 answer.ended,
                 answer.new_tokens,
+                offered=tuple(offered),
                 opens=new is ids,
                 prompt_ids=tuple(new) if answer.ids else (),
                 ids=answer.ids,
             )
             self.turns.append(turn)
             self.tools |= offered
-            self.offered.append(tuple(offered))
             end = setup.template.turn_end if answer.ended == "turn" else ""
             is_whole = not end or answer.ids[-1:] == (setup.template.token_id(end),)
             # ids of an end that are not those of its text: the next prompt begins a row

@@ -1,4 +1,4 @@
-"""What a rollout leaves on disk: a row for each turn while it goes on, and one at its end."""
+"""What a rollout leaves on disk: its dialog, turn by turn, and its scores."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,10 +52,6 @@ class ModelTurn(Struct, frozen=True, forbid_unknown_fields=True):
     opens: bool = True
     prompt_ids: tuple[int, ...] = ()
     ids: tuple[int, ...] = ()
-
-    @property
-    def key(self) -> RolloutKey:
-        return RolloutKey(self.task, self.sample)
 
 
 class TokenRow(NamedTuple):
@@ -155,15 +151,3 @@ def finished_rollout(folder: Path) -> Path:
 def read_trajectories(path: Path) -> Iterator[Trajectory]:
     for row in read_rows(path) if path.exists() else ():
         yield msgspec.convert(row, Trajectory)
-
-
-def read_turns(path: Path) -> dict[RolloutKey, list[ModelTurn]]:
-    """The turns of each rollout, in order. A turn that comes again stands for that one and all
-    behind it: from there the rollout went on otherwise.
-    """
-    turns: dict[RolloutKey, list[ModelTurn]] = {}
-    for row in read_rows(path) if path.exists() else ():
-        one = msgspec.convert(row, ModelTurn)
-        earlier = turns.setdefault(one.key, [])
-        turns[one.key] = [*earlier[: one.turn], one]
-    return turns

@@ -1,8 +1,9 @@
 """A model that acts in an environment: its tasks and setup, and what it does in their worlds."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from agentlite.config.settings import CPU_MODEL, GPU_MODEL, MakeSettings, Rollou
 from agentlite.core import console
 from agentlite.core.errors import NETWORK, REJECTS, UserError
 from agentlite.core.records import digest
-from agentlite.core.row_files import Appender
+from agentlite.core.row_files import Appender, read_rows
 from agentlite.data.curation.split import split_of
 from agentlite.engine import check_libraries
 from agentlite.engine.decoding import Decoding
@@ -26,6 +27,8 @@ from agentlite.environments.registry import Environment, environment
 from agentlite.environments.rollout import (
     GOLD,
     Answers,
+    RolloutAnswer,
+    RolloutPrompt,
     RolloutSetup,
     gold_answers,
     gold_turns,
@@ -38,7 +41,6 @@ from agentlite.environments.trajectories import (
     RolloutKey,
     Trajectory,
     read_trajectories,
-    read_turns,
 )
 from agentlite.environments.world import WorldLimits
 from agentlite.rendering import mixture_of
@@ -68,14 +70,6 @@ class Agent(NamedTuple):
     def name_of(self, task: str) -> str:
         """The name of a task, by its id."""
         return next((known.name for known in self.tasks if known.id == task), task)
-
-    @property
-    def turns_file(self) -> str:
-        """Each turn, until all are in trajectories."""
-        return f"{self.file.removesuffix('.jsonl')}.turns.jsonl"
-
-    def forget_turns(self, folder: Path) -> None:
-        (folder / self.turns_file).unlink(missing_ok=True)
 
 
 def rollout_settings(settings: Struct, **changed: object) -> RolloutSettings:
@@ -179,12 +173,11 @@ def split_of_task(settings: RolloutSettings | MakeSettings, task: EnvironmentTas
 
 def act(agent: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
     """All trajectories, in the order of the tasks: those that are stored and those that are
-    missing, which are appended turn by turn. Raises UserError where no prompt fits, and where
-    too many worlds are lost.
+    missing. The answers of rollouts that have not ended are kept aside, until all have. Raises
+    UserError where no prompt fits, and where too many worlds are lost.
     """
-    settings = agent.settings
-    path, turns_path = stage.folder / agent.file, stage.folder / agent.turns_file
-    concurrency = settings.requests.concurrency * len(settings.endpoint)
+    settings, path = agent.settings, stage.folder / agent.file
+    answers_path = path.with_suffix(".answers.jsonl")
     stage.set_aside_changed(agent.file)
     order = [
         (task, RolloutKey(task.id, number))
@@ -193,11 +186,11 @@ def act(agent: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
     ]
     with (
         Appender(path) as ended,
-        Appender(turns_path) as turns,
+        Appender(answers_path) as kept,
         console.progress(command, len(order)) as advance,
     ):
         stored = {rollout.key: rollout for rollout in read_trajectories(path)}
-        # those without an answer go on where they were: their turns are kept
+        # those without an answer go on where they were: their answers are kept
         done = {
             key: stored[key]
             for _, key in order
@@ -210,22 +203,16 @@ def act(agent: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
             console.notice(
                 f"{command}: {len(order)} rollouts of {settings.model} in {settings.env}{already}"
             )
-            taken = 0
-            for event in roll(
-                agent.setup,
-                waiting,
-                read_turns(turns_path),
-                _model(agent),
-                max(settings.batch_size, concurrency),
-            ):
-                if isinstance(event, Trajectory):
-                    ended.append(msgspec.to_builtins(event))
-                    done[event.key] = event
-                    _refuse_lost(agent, done, len(order))
-                else:
-                    turns.append(msgspec.to_builtins(event))
-                    taken += 1
-                advance(len(done), f"{taken:,} turns")
+            turns = count(1)
+            answers = keep_answers(
+                _model(agent), kept, lambda: advance(len(done), f"{next(turns):,} turns")
+            )
+            servers = settings.requests.concurrency * len(settings.endpoint)
+            for rollout in roll(agent.setup, waiting, answers, max(settings.batch_size, servers)):
+                ended.append(msgspec.to_builtins(rollout))
+                done[rollout.key] = rollout
+                _refuse_lost(agent, done, len(order))
+            advance(len(done))
     if all(rollout.ended == "length" and not rollout.turns for rollout in done.values()):
         room, longer = settings.max_length - settings.max_new_tokens, 4 * settings.max_length
         raise UserError(
@@ -233,7 +220,32 @@ def act(agent: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
             f"Raise --max-length, as in --max-length {longer} --force; or offer fewer tools.",
             location=settings.env,
         )
+    answers_path.unlink()
     return [done[key] for _, key in order]
+
+
+def keep_answers(answers: Answers, kept: Appender, heard: Callable[[], None]) -> Answers:
+    """Writes each answer down with a digest of what it answers, and says that it is `heard`. Those
+    that are there already are given first, and nobody is asked for them: a run that was stopped
+    goes on.
+    """
+    stored = {
+        row["to"]: msgspec.convert(row["answer"], RolloutAnswer) for row in read_rows(kept.path)
+    }
+
+    def answered(prompts: Sequence[RolloutPrompt]) -> Iterator[RolloutAnswer]:
+        to = [digest(f"{prompt.key} {prompt.turn} {prompt.ids}") for prompt in prompts]
+        if known := [index for index, one in enumerate(to) if one in stored]:
+            yield from (stored[to[index]]._replace(prompt=index) for index in known)
+            return
+        for answer in answers(prompts):
+            if not answer.problem:
+                row = answer._replace(log_probabilities=())
+                kept.append({"to": to[answer.prompt], "answer": row})
+            yield answer
+            heard()
+
+    return answered
 
 
 def _model(agent: Agent) -> Answers:

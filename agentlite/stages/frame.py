@@ -44,7 +44,6 @@ def run_stage(
     is_open: Callable[[Figures], bool] = lambda _: False,
     again: bool = False,
     keep: Sequence[str] = (),
-    forget: Sequence[str] = (),
 ) -> Result:
     """Says what there is to do, or does what is left of it.
 
@@ -53,7 +52,7 @@ def run_stage(
     figures of a finished stage say that something is left to do after all. `again`: the work is
     done also where the folder is up to date, and may find nothing new. `keep`: patterns of
     files for which a folder is kept after a mistake of the user; without one, the corrected command
-    starts over and needs no --force. `forget`: files that nothing needs once the stage is finished.
+    starts over and needs no --force.
     """
     if target.dry_run:
         with console.stdout_to_stderr():
@@ -81,8 +80,6 @@ def run_stage(
                 if distributed.first() and not kept and not stage_folder.is_finished(stage.folder):
                     stage.fail()
                 raise
-        for name in forget:
-            (stage.folder / name).unlink(missing_ok=True)
         if callable(next_command):
             next_command = next_command(stage.done.figures)
         return stage.result(target.next(next_command) if next_command else "")

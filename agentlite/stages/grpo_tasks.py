@@ -133,11 +133,7 @@ class TaskSampling:
                 logprobs[prompt.key, prompt.turn] = answer.log_probabilities
                 yield answer
 
-        ended = {
-            event.key: event
-            for event in roll(setup, waiting, {}, answering, self.size)
-            if isinstance(event, Trajectory)
-        }
+        ended = {rollout.key: rollout for rollout in roll(setup, waiting, answering, self.size)}
         done = [
             self.scorer.add_rewards(ended[RolloutKey(task.id, number)]) for task, number in waiting
         ]

@@ -40,7 +40,6 @@ def run(settings: RolloutSettings, target: RunTarget) -> Result:
         work(),
         next_command=shlex.join(prep),
         keep=["*.jsonl"],
-        forget=[agent.turns_file],
     )
 
 

@@ -10,7 +10,6 @@ from agentlite.environments.rollout import (
     gold_turns,
     roll,
 )
-from agentlite.environments.trajectories import Trajectory
 from agentlite.environments.world import WorldLimits
 from agentlite.rendering import choose
 from agentlite.scoring.metrics.bfcl import MULTI_TURN
@@ -29,17 +28,14 @@ def test_the_gold_of_bfcl_is_right_by_its_own_verdict(category):
     tasks = list(acting.tasks())[::EVERY]
     turns = {task.id: gold_turns(task) for task in tasks}
     setup = RolloutSetup(acting, protocol, template, 10**6, 20, WorldLimits(60.0))
-    done = [
-        one
-        for one in roll(
+    done = list(
+        roll(
             setup,
             [(task, 0) for task in tasks],
-            {},
             lambda prompts: gold_answers(turns, prompts, protocol, template),
             8,
         )
-        if isinstance(one, Trajectory)
-    ]
+    )
     assert len(done) == len(tasks)
     assert not [one.task for one in done if one.scores["bfcl"] != 1.0]
     # functions that are held back come later, and each turn says what was on offer

@@ -12,7 +12,6 @@ from support.processes import is_running, waits_until
 from agentlite.core.records import Call
 from agentlite.environments.registry import environment
 from agentlite.environments.rollout import RolloutSetup, gold_answers, gold_turns, roll
-from agentlite.environments.trajectories import Trajectory
 from agentlite.environments.world import WorldError, WorldLimits
 from agentlite.rendering import choose
 
@@ -47,8 +46,8 @@ def test_a_rollout_is_done_on_a_server_of_the_package(tmp_path, smollm2, over):
         tasks = list(made.tasks())
         turns = {task.id: gold_turns(task) for task in tasks}
         answers = partial(gold_answers, turns, protocol=setup.protocol, template=smollm2)
-        rows = list(roll(setup, [(task, 0) for task in tasks], {}, answers, 2))
-    found = {one.task: one for one in rows if isinstance(one, Trajectory)}
+        done = list(roll(setup, [(task, 0) for task in tasks], answers, 2))
+    found = {one.task: one for one in done}
     assert [one.scores for one in found.values()] == [{"gold_calls": 1.0}] * 2
     assert {(one.ended, one.failed_calls, one.problem) for one in found.values()} == {
         ("user", 0, "")

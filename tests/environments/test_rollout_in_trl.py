@@ -81,8 +81,7 @@ def here(shop: Path, template) -> dict[tuple[int, int], Trajectory]:
             yield RolloutAnswer(index, text, "turn", len(ids), ids)
 
     waiting = [(task, sample) for task in acting.tasks() for sample in range(3)]
-    done = [one for one in roll(setup, waiting, {}, answers, 6) if isinstance(one, Trajectory)]
-    return {(places[one.task], one.sample): one for one in done}
+    return {(places[one.task], one.sample): one for one in roll(setup, waiting, answers, 6)}
 
 
 def in_trl(shop: Path, template, source: str, tiny_model: Path, monkeypatch) -> dict[str, object]:

@@ -6,15 +6,12 @@ import pytest
 from support.shop import call
 
 from agentlite.core.records import Call, Message, Tool
-from agentlite.environments.rollout import (
-    RolloutAnswer,
-    RolloutSetup,
-    roll,
-)
+from agentlite.core.row_files import Appender
+from agentlite.environments.rollout import RolloutAnswer, RolloutSetup, roll
 from agentlite.environments.tasks import EnvironmentTask
-from agentlite.environments.trajectories import RolloutKey, Trajectory
 from agentlite.environments.world import CallResult, WorldError, WorldLimits
 from agentlite.rendering import choose, encode_answer
+from agentlite.stages.agent import keep_answers
 
 TOOLS = tuple(
     Tool(name, "", {"type": "object", "properties": {"item": {"type": "string"}}})
@@ -117,35 +114,35 @@ def saying(*texts):
     return answers
 
 
-def rolled(setup, answers, *waiting, earlier=(), batch_size=3):
-    return list(roll(setup, waiting or [(task(), 0)], dict(earlier), answers, batch_size))
+def ended(setup, answers, *waiting, batch_size=3):
+    return list(roll(setup, waiting or [(task(), 0)], answers, batch_size))
 
 
-def ended(setup, answers, *waiting, **more):
-    return [one for one in rolled(setup, answers, *waiting, **more) if type(one) is Trajectory]
-
-
-def test_a_stored_answer_is_given_to_the_prompt_that_it_answered_and_to_no_other(setup):
+def test_a_kept_answer_is_given_to_the_prompt_that_it_answered_and_to_no_other(setup, tmp_path):
     asked = []
 
     def answers(prompts):
         for index, prompt in enumerate(prompts):
-            asked.append(prompt.turn)
+            asked.append((prompt.key.sample, prompt.turn))
             text = BUY if prompt.turn == 0 else f"Yes,{FakeWorld.says}."
             ids = tuple(encode_answer(text, "turn", setup.template, prompt.ids))
-            yield RolloutAnswer(index, text, "turn", len(ids), ids)
+            yield RolloutAnswer(index, text, "turn", len(ids), ids, (-1.0,) * len(ids))
 
-    def again(says):
+    def again(says, *samples):
         FakeWorld.says = says
         asked.clear()
-        return rolled(setup, answers, earlier={RolloutKey("t", 0): turns})
+        with Appender(tmp_path / "answers.jsonl") as kept:
+            keeping = keep_answers(answers, kept, lambda: None)
+            return ended(setup, keeping, *[(task(), number) for number in samples])
 
-    turns = []
-    *turns, first = again(" It is Monday")
-    assert asked == [0, 1] and again(" It is Monday") == [first] and asked == []
-    *others, second = again(" It is Tuesday")
-    assert asked == [0, 1] and second.messages[-1]["content"] == "Yes, It is Tuesday."
-    assert others == second.turns and second.turns[0].prompt_ids != first.turns[0].prompt_ids
+    (first,) = again(" It is Monday", 0)
+    assert asked == [(0, 0), (0, 1)] and first.turns[0].ids
+    assert again(" It is Monday", 0) == [first] and asked == []
+    (second,) = again(" It is Tuesday", 0)
+    assert asked == [(0, 0), (0, 1)] and second.messages[-1]["content"] == "Yes, It is Tuesday."
+    # one of two goes on where it was, and is then asked for together with the other
+    both = again(" It is Monday", 0, 1)
+    assert asked == [(1, 0), (1, 1)] and first in both and len(both) == 2
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 5])

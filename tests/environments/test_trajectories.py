@@ -1,39 +1,11 @@
-"""Turns come back by rollout, and a turn that comes again stands for those behind it."""
+"""The ids of a rollout as rows: what was read, and what was sampled at which turn."""
 
-import msgspec
-
-from agentlite.core.row_files import write_rows
-from agentlite.environments.trajectories import (
-    READ,
-    ModelTurn,
-    RolloutKey,
-    Trajectory,
-    read_turns,
-)
-
-
-def turn(number, text, task="a", sample=0):
-    return ModelTurn(task, sample, number, text, "turn", 3, ((text, number == 1),), None)
-
-
-def test_turns_come_back_by_rollout_and_the_last_of_a_number_counts(tmp_path):
-    path = tmp_path / "turns.jsonl"
-    assert read_turns(path) == {}
-    stored = [turn(0, "x"), turn(0, "y", "b"), turn(1, "x"), turn(2, "x"), turn(0, "z", sample=1)]
-    write_rows(path, map(msgspec.to_builtins, stored))
-    assert read_turns(path) == {
-        RolloutKey("a", 0): [stored[0], stored[2], stored[3]],
-        RolloutKey("b", 0): [stored[1]],
-        RolloutKey("a", 1): [stored[4]],
-    }
-    anew = [*stored, turn(0, "new"), turn(1, "new")]
-    write_rows(path, map(msgspec.to_builtins, anew))
-    assert read_turns(path)[RolloutKey("a", 0)] == anew[-2:]
+from agentlite.environments.trajectories import READ, ModelTurn, Trajectory
 
 
 def sampled(number, opens, prompt, ids):
-    more = {"opens": opens, "prompt_ids": tuple(prompt), "ids": tuple(ids)}
-    return msgspec.structs.replace(turn(number, "x"), **more)
+    read = {"opens": opens, "prompt_ids": tuple(prompt)}
+    return ModelTurn("a", 0, number, "x", "turn", 3, ids=tuple(ids), **read)
 
 
 def test_a_row_has_what_was_read_and_sampled_in_order_and_whose_turn_each_id_is():

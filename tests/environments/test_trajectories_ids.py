@@ -11,7 +11,6 @@ from support.shop import call, scripted, shop, tasks
 from agentlite.core.errors import RowError, UserError
 from agentlite.data.formats import own_rows, to_record
 from agentlite.environments.rollout import RolloutAnswer, RolloutSetup, roll
-from agentlite.environments.trajectories import Trajectory
 from agentlite.environments.world import WorldLimits
 from agentlite.rendering import (
     PROTOCOLS,
@@ -41,7 +40,7 @@ def setup_of(made, protocol, template):
 
 def played_by(setup, answers):
     task = next(setup.environment.tasks())
-    (done,) = [one for one in roll(setup, [(task, 0)], {}, answers, 1) if type(one) is Trajectory]
+    (done,) = roll(setup, [(task, 0)], answers, 1)
     return done
 
 

@@ -11,7 +11,6 @@ from agentlite.environments.registry import environment
 from agentlite.environments.rollout import RolloutAnswer, RolloutSetup, roll
 from agentlite.environments.rollout_rewards import RolloutScorer
 from agentlite.environments.tasks import EnvironmentTask
-from agentlite.environments.trajectories import Trajectory
 from agentlite.environments.world import World, WorldError, WorldLimits
 from agentlite.rendering import choose
 from agentlite.scoring.rewards import total
@@ -211,8 +210,7 @@ def test_a_call_that_hangs_costs_the_timeout_penalty_and_the_score_of_its_rollou
             yield RolloutAnswer(index, text, "turn", 3)
 
     waiting = [(task, 0) for task in tasks]
-    events = roll(setup, waiting, {}, answers, 2)
-    ended = {one.task: one for one in events if isinstance(one, Trajectory)}
+    ended = {one.task: one for one in roll(setup, waiting, answers, 2)}
     problem = "Error: TimeoutError: the call took longer than 1 s"
     hung, well = ended["a"], ended["b"]
     assert (hung.ended, hung.problem, hung.scores) == ("hung", problem, {"env": 0.0})

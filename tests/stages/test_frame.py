@@ -15,15 +15,13 @@ def frame(tmp_path: Path, worked: list[str], **target: bool) -> Result:
     def work() -> Work:
         stage = yield {"rows": 7}
         worked.append(stage.status)
-        for name in ("rows.jsonl", "turns.jsonl"):
-            (stage.folder / name).write_text("{}\n")
+        (stage.folder / "rows.jsonl").write_text("{}\n")
         return ["rows.jsonl"], {"rows": 1}
 
     return run_stage(
         PLAN,
         RunTarget(tmp_path, "sft", **target),
         work(),
-        forget=["turns.jsonl"],
         next_command=lambda figures: f"agentlite eval --rows {figures['rows']}",
     )
 
@@ -36,7 +34,6 @@ def test_a_stage_works_once_and_says_what_comes_next(tmp_path: Path) -> None:
     assert (first.status, second.status, worked) == ("done", "up to date", ["new"])
     assert first.figures == second.figures == {"rows": 1} and first.outputs == ["rows.jsonl"]
     assert second.next == f"agentlite eval --rows 1 --run {tmp_path}"
-    assert not (tmp_path / "sft/turns.jsonl").exists()
     assert frame(tmp_path, worked, force=True).status == "done" and worked == ["new", "new"]
 
 

@@ -60,7 +60,7 @@ def test_every_task_is_done_and_counted(tmp_path):
     assert {(row["task"], row["sample"]) for row in rows} == {
         (item, number) for item in ITEMS for number in (0, 1)
     }
-    assert not (tmp_path / "run/rollout/trajectories.turns.jsonl").exists()
+    assert not (tmp_path / "run/rollout/trajectories.answers.jsonl").exists()
     assert rollout(tmp_path).status == "up to date"
     # what it did is a dialog that can be learned from
     template = load_template("smollm2-135m")

@@ -89,8 +89,6 @@ class LiveEvaluation:
             often = replace(agent.settings, num_samples=count, temperature=settings.temperature)
             sampling = agent._replace(settings=often, file=SAMPLES)
             sampled = act(sampling, stage, f"eval {name}, {count} samples")
-            sampling.forget_turns(folder)
-        agent.forget_turns(folder)
         fix = "The rollouts are kept. Fix the function; the same command scores them again."
         tally = Tally(settings.max_failures, folder, fix, "rollouts")
         scored = []
