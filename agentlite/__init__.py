@@ -1,13 +1,14 @@
 """agentlite tunes a language model to use tools, on one GPU, from the shell or from Python.
 
-The stages are functions with the names and settings of the commands; `evaluate` is `eval`. Each
-also takes `run` (the workspace) and, as its command does: out, force, dry_run, config (files), set
-(assignments) and profile.
+The stages are functions with the names and settings of the commands; `evaluate` is `eval`, and
+`candidates` is `--from`. Each also takes `run` (the workspace) and, as its command does: out,
+force, dry_run, config (files), set (assignments) and profile.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from agentlite.config.pipeline import STAGES
 from agentlite.core import version
 
 if TYPE_CHECKING:
@@ -34,42 +35,37 @@ __all__ = [
 ]
 
 
-def make(*, run: "Text | None" = None, **options: object) -> "Result":
-    """Makes training dialogs from tools alone: calls that were carried out, with words for them."""
-    return _call("make", run, options)
+def _stage(command: str) -> "Callable[..., Result]":
+    """The function of a stage, with the first line of its help."""
+
+    def run_stage(*, run: "Text | None" = None, **options: object) -> "Result":
+        from agentlite.stages.api import call
+
+        return call(command, run, options)
+
+    run_stage.__doc__ = STAGES[command].help
+    return run_stage
 
 
-def make_queries(*, run: "Text | None" = None, **options: object) -> "Result":
-    """Lets a model write new queries like those that there are, without copies and leaks."""
-    return _call("queries", run, options)
-
-
-def make_templates(*, run: "Text | None" = None, **options: object) -> "Result":
-    """Lets a model write prompt templates, and keeps those that are better than known protocols."""
-    return _call("templates", run, options)
+make = _stage("make")
+make_queries = _stage("queries")
+make_templates = _stage("templates")
+retriever = _stage("retriever")
+sft = _stage("sft")
+pairs = _stage("pairs")
+dpo = _stage("dpo")
+grpo = _stage("grpo")
+distill = _stage("distill")
+rollout = _stage("rollout")
+evaluate = _stage("eval")
+ablate = _stage("ablate")
 
 
 def prep(*sources: "Text", run: "Text | None" = None, **options: object) -> "Result":
-    """Checks dialogs, leaves out duplicates, and splits the rest into train, dev and test."""
+    """Check dialogs and split them into train, dev and test."""
     if sources and "sources" in options:
         raise TypeError("prep() has sources as arguments and by name: leave out one of the two")
-    return _call("prep", run, {"sources": sources or None, **options})
-
-
-def retriever(*, run: "Text | None" = None, **options: object) -> "Result":
-    """Trains a model that finds the right tools among many, and builds its index."""
-    return _call("retriever", run, options)
-
-
-def sft(*, run: "Text | None" = None, **options: object) -> "Result":
-    """Trains an adapter on the assistant's answers and calls in the records of prep."""
-    return _call("sft", run, options)
-
-
-def pairs(*, run: "Text | None" = None, **options: object) -> "Result":
-    """Samples several answers at every step, scores them, and pairs the best with the worst.
-    `candidates` is `--from`."""
-    return _call("pairs", run, options)
+    return _stage("prep")(run=run, **{"sources": sources or None, **options})
 
 
 def score(
@@ -87,40 +83,3 @@ def score(
     from agentlite.stages.pairs.score import score_response
 
     return score_response(response, row, protocol, weights or {})
-
-
-def dpo(*, run: "Text | None" = None, **options: object) -> "Result":
-    """Trains an adapter to prefer the chosen answers of pairs to the rejected ones."""
-    return _call("dpo", run, options)
-
-
-def grpo(*, run: "Text | None" = None, **options: object) -> "Result":
-    """Trains an adapter on its own answers, each scored against the others of its group."""
-    return _call("grpo", run, options)
-
-
-def distill(*, run: "Text | None" = None, **options: object) -> "Result":
-    """Trains an adapter to go on as a teacher does, at every token of its own answers."""
-    return _call("distill", run, options)
-
-
-def rollout(*, run: "Text | None" = None, **options: object) -> "Result":
-    """Lets a model act in an environment, and keeps what it did: its trajectories."""
-    return _call("rollout", run, options)
-
-
-def evaluate(*, run: "Text | None" = None, **options: object) -> "Result":
-    """Asks models at every step of the test records, scores their answers, and compares them."""
-    return _call("eval", run, options)
-
-
-def ablate(*, run: "Text | None" = None, **options: object) -> "Result":
-    """Trains and evaluates every cell of a grid, and compares each with the first.
-    `candidates` is `--from`."""
-    return _call("ablate", run, options)
-
-
-def _call(command: str, run: "Text | None", options: dict[str, object]) -> "Result":
-    from agentlite.stages.api import call
-
-    return call(command, run, options)
