@@ -22,7 +22,6 @@ from agentlite.deploy.export.proof import (
     goldens,
     minijinja_writer,
     prove,
-    prove_tools,
 )
 from agentlite.deploy.export.targets import MENTION, mention
 from agentlite.engine.load import Loading, load
@@ -272,7 +271,7 @@ def test_tools_given_to_the_exported_template_are_written_as_in_training(name, s
         return
     assert exported.prints_tools and exported.prints_calls
     if "endgeneration" not in source:  # a tag for trainers, which servers do not know
-        prove_tools(template, exported, goldens(mixture), {"minijinja": minijinja_writer(exported)})
+        prove(template, goldens(mixture), {"minijinja": minijinja_writer(exported)}, exported)
     as_text, bare = (call_turn("look", arguments={"at": "é"}) for _ in range(2))
     as_text["tool_calls"][0]["function"]["arguments"] = '{"at": "é"}'
     bare["tool_calls"][0] = bare["tool_calls"][0]["function"]

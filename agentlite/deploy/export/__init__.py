@@ -14,7 +14,14 @@ from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.core.row_files import disk_errors, sync_all, sync_folder, write_json
 from agentlite.deploy.export.exported_model import find_subject
 from agentlite.deploy.export.model_card import card, digests
-from agentlite.deploy.export.targets import GGUF, KINDS, SERVER, ExportRequest, program
+from agentlite.deploy.export.targets import (
+    SERVER,
+    ExportRequest,
+    converted,
+    program,
+    refuse,
+    write,
+)
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.stage_folder import EXPORTED, system_of, versions
 
@@ -25,19 +32,20 @@ def export(request: ExportRequest, measure: Callable[..., dict[str, Any]]) -> di
     """The one JSON object of `--json`. `measure`: see stages.eval.exported. Raises UserError 2, 3,
     5, 7, 8 or 74: then nothing is left at the target.
     """
-    started, target = time.monotonic(), request.target
+    started, target, is_file = time.monotonic(), request.target, request.kind == "gguf"
+    mark, card_name = (f"{target.name}.json", f"{target.name}.md") if is_file else (EXPORTED, CARD)
     _refuse_taken(target, request.force)
     subject = find_subject(request.model, request.run)
-    write = KINDS[request.kind](request, subject)
+    refuse(request, subject)
     with console.stdout_to_stderr(), partial_folder(target) as aside:
-        made, measured = write(aside), dict[str, Any]()
+        made, measured = write(request, subject, aside), dict[str, Any]()
         if request.check and made.forms:
             server, of = program(request.llama_cpp, SERVER), (subject.stages, subject.evaluations)
             measured = measure(subject.source, *of, made.forms, server, request.check)
             made = made._replace(proof=made.proof._replace(answers=measured.pop("sentences", ())))
-        shutil.rmtree(aside / target.stem, ignore_errors=True)  # what was converted
+        shutil.rmtree(converted(aside, target), ignore_errors=True)
         text = card(target.name, request.kind, made.weights, subject, made.proof)
-        (aside / CARD).write_text(text, encoding="utf-8")
+        (aside / card_name).write_text(text, encoding="utf-8")
         facts = {
             "model": subject.name,
             "kind": request.kind,
@@ -55,7 +63,7 @@ def export(request: ExportRequest, measure: Callable[..., dict[str, Any]]) -> di
             "data": digests(subject.stages),
             "versions": versions(),
         }
-        written = (put_file if request.kind == "gguf" else put_folder)(aside, target, facts)
+        written = put(aside, target, aside / mark, facts)
     path = shlex.quote(str(target))
     following = {
         "merged": f"agentlite serve {path}",
@@ -73,21 +81,16 @@ def export(request: ExportRequest, measure: Callable[..., dict[str, Any]]) -> di
     }
 
 
-def _beside(target: Path, name: str) -> Path:
-    """A file that belongs to a target that is a file: weather.gguf, weather.gguf.json."""
-    return target.with_name(f"{target.name}.{name}")
-
-
 def _refuse_taken(target: Path, force: bool) -> None:
     """Only what export made itself is replaced, and only with --force. Raises UserError 3."""
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
-    mark = target / EXPORTED if target.is_dir() else _beside(target, "json")
+    mark = target / EXPORTED if target.is_dir() else target.with_name(f"{target.name}.json")
+    names = sorted(path.name for path in target.iterdir()) if target.is_dir() else [target.name]
     try:
         known = {mark.name, *json.loads(mark.read_bytes())["outputs"]}
     except (OSError, ValueError, KeyError, TypeError):
         known = set()
-    names = sorted(path.name for path in target.iterdir()) if target.is_dir() else [target.name]
     problem, fix = "exists already, from an earlier export.", "Name another place, or add --force."
     if strangers := [name for name in names if name not in known]:
         problem = f"exists already, and {strangers[0]} in it was not written by export."
@@ -111,14 +114,17 @@ def partial_folder(target: Path) -> Iterator[Path]:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def put_folder(aside: Path, target: Path, facts: dict[str, Any]) -> list[Path]:
-    """The folder, with its mark, in the place of whatever export was there. Returns its files."""
+def put(aside: Path, target: Path, mark: Path, facts: dict[str, Any]) -> list[Path]:
+    """What is in the folder `aside`, with its mark, in the place of whatever export was there: a
+    folder, or a file and those beside it. Returns all files.
+    """
     files = sorted(aside.iterdir())
     sync_all(files)  # what is renamed must not be empty after a power cut
-    mark = aside / EXPORTED
     write_json(mark, {**facts, "outputs": {path.name: file_digest(path) for path in files}})
     for path in files:  # safetensors lets nobody else read its files
         path.chmod(mark.stat().st_mode)
+    if mark.name != EXPORTED:
+        return [path.replace(target.with_name(path.name)) for path in (*files, mark)]
     earlier = aside.with_name(f"{aside.name}.earlier")
     shutil.rmtree(earlier, ignore_errors=True)  # of a run that was killed
     if target.exists():
@@ -127,15 +133,3 @@ def put_folder(aside: Path, target: Path, facts: dict[str, Any]) -> list[Path]:
     sync_folder(target.parent)
     shutil.rmtree(earlier, ignore_errors=True)
     return sorted(target.iterdir())
-
-
-def put_file(aside: Path, target: Path, facts: dict[str, Any]) -> list[Path]:
-    """A GGUF file, its card and its mark last. Returns them."""
-    files = {aside / GGUF: target, aside / CARD: _beside(target, "md")}
-    sync_all(files)
-    digests = {place.name: file_digest(path) for path, place in files.items()}
-    for path, place in files.items():
-        path.replace(place)
-    mark = _beside(target, "json")
-    write_json(mark, {**facts, "outputs": digests})
-    return [target, _beside(target, "md"), mark]

@@ -2,10 +2,10 @@
 
 import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from agentlite.core.errors import MODEL, UserError
-from agentlite.deploy.export.proof import first_difference, goldens
+from agentlite.deploy.export.proof import first_difference, goldens, trained_rows
 from agentlite.rendering import Mixture, mixture_of
 from agentlite.rendering.template import Template
 from agentlite.report.read_run import ReportedEvaluation, ReportedStage, read_run
@@ -39,6 +39,11 @@ class ExportedModel(NamedTuple):
     mention: str = ""
 
     @property
+    def trained(self) -> dict[str, Any]:
+        """The settings of its training; {} for a model as it was found."""
+        return self.stages[-1].plan.settings if self.stages else {}
+
+    @property
     def origin(self) -> str:
         """The base as others know it: a hub id, or a folder."""
         return ORIGINS.get(self.source.base, hub.hub_id(self.source.base))
@@ -52,7 +57,8 @@ class ExportedModel(NamedTuple):
         lines = protocols[0].in_template if len(protocols) == 1 else ""
         served = Template(plain.name, plain.tokenizer, lines + plain.chat_template, plain.special)
         is_own = plain.prints_tools or any(plain.thought_keys)
-        return None if is_own or first_difference(plain, served, goldens(self.mixture)) else served
+        rows = [] if is_own else trained_rows(plain, goldens(self.mixture))
+        return None if is_own or first_difference(rows, served, as_tools=True) else served
 
     @property
     def written(self) -> Template:

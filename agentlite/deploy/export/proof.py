@@ -2,6 +2,7 @@
 dialogs of every shape for each protocol, written by transformers and by minijinja.
 """
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
@@ -49,17 +50,16 @@ class Rewritten(Template):
         return self.write(self.adapt_messages(messages), list(tools), prompt)
 
 
-def prove(template: Template, goldens: Sequence[Golden], writers: Mapping[str, Write]) -> Proof:
+def prove(
+    template: Template,
+    goldens: Sequence[Golden],
+    writers: Mapping[str, Write],
+    served: Template | None = None,
+) -> Proof:
     """Raises UserError 5, naming the first dialog that differs: in a text, or in where a prompt
-    ends.
+    ends. `served`: the exported template, where that is given tools, calls and results as such.
     """
-    expected: list[tuple[Golden, list[Rendered]]] = []
-    left_out: list[str] = []
-    for golden in goldens:
-        try:
-            expected.append((golden, render(golden.record, golden.protocol, template)))
-        except (RowError, UserError):  # a row like it was never trained
-            left_out.append(golden.name)
+    expected = trained_rows(template, goldens)
     if not expected:
         raise UserError(
             "can write none of the dialogs that prove an export.",
@@ -68,46 +68,43 @@ def prove(template: Template, goldens: Sequence[Golden], writers: Mapping[str, W
             exit_code=MODEL,
         )
     for by, write in writers.items():
-        other = Rewritten(template, write)
-        for golden, rows in expected:
-            try:
-                problem = "" if render(golden.record, golden.protocol, other) == rows else "."
-            except Exception as error:  # whatever another renderer raises, it wrote no dialog
-                problem = f": it fails ({' '.join(str(error).split())[:200]})."
-            if problem:
-                raise _proof_error(
-                    template, f"{by} writes the dialog '{golden.name}' differently{problem}"
-                )
+        difference = first_difference(expected, Rewritten(template, write))
+        if served and not difference:
+            tools = first_difference(expected, Rewritten(served, write), as_tools=True)
+            difference = tools and f"tools of the {tools}"
+        if difference:
+            raise _proof_error(template, f"{by} writes the {difference}")
+    written = [golden.name for golden, _ in expected]
+    left_out = [golden.name for golden in goldens if golden.name not in written]
     return Proof(len(expected), list(writers), left_out)
 
 
-def first_difference(template: Template, served: Template, goldens: Sequence[Golden]) -> str:
-    """The first dialog that `served`, given its tools, calls and results as such, writes otherwise
-    than training; "" if there is none.
-    """
+def trained_rows(
+    template: Template, goldens: Sequence[Golden]
+) -> list[tuple[Golden, list[Rendered]]]:
+    """The dialogs that training can write, and how it writes them."""
+    rows = []
     for golden in goldens:
+        with contextlib.suppress(RowError, UserError):  # a row like it was never trained
+            rows.append((golden, render(golden.record, golden.protocol, template)))
+    return rows
+
+
+def first_difference(
+    expected: Sequence[tuple[Golden, list[Rendered]]], other: Template, as_tools: bool = False
+) -> str:
+    """The first dialog that another template writes otherwise than training; "" if there is none.
+    `as_tools`: it is given tools, calls and results as such.
+    """
+    for golden, rows in expected:
         try:
-            expected = [row.text for row in render(golden.record, golden.protocol, template)]
-        except (RowError, UserError):  # a row like it was never trained
-            continue
-        try:
-            written = [row.text for row in render(golden.record, CHAT, served)]
-        except Exception:  # whatever another renderer raises, it wrote no dialog
-            return golden.name
-        if written != expected:
-            return golden.name
+            written = render(golden.record, CHAT if as_tools else golden.protocol, other)
+            failure = "" if written == rows else "."
+        except Exception as error:  # whatever another renderer raises, it wrote no dialog
+            failure = f": it fails ({' '.join(str(error).split())[:200]})."
+        if failure:
+            return f"dialog '{golden.name}' differently{failure}"
     return ""
-
-
-def prove_tools(
-    template: Template, exported: Template, goldens: Sequence[Golden], writers: Mapping[str, Write]
-) -> None:
-    """Raises UserError 5 where a renderer writes tools otherwise than training."""
-    for by, write in writers.items():
-        if name := first_difference(template, Rewritten(exported, write), goldens):
-            raise _proof_error(
-                template, f"{by} writes the tools of the dialog '{name}' differently."
-            )
 
 
 def prove_tokens(

@@ -4,26 +4,21 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.core import console
 from agentlite.core.errors import MODEL, UserError, need
+from agentlite.core.row_files import write_json
 from agentlite.deploy.export.exported_model import CONTEXT, ExportedModel, refuse_quantized
-from agentlite.deploy.export.proof import (
-    Proof,
-    goldens,
-    minijinja_writer,
-    prove,
-    prove_tokens,
-    prove_tools,
-)
+from agentlite.deploy.export.proof import Proof, goldens, minijinja_writer, prove, prove_tokens
 from agentlite.engine.load import weight_files
 from agentlite.engine.merge import TransformersWriter, merge
 from agentlite.workspace import hub
 from agentlite.workspace.model_source import copy_tokenizer, load_template
 
+KINDS = ("merged", "adapter", "gguf", "ollama")
 # beside the tokenizer's own files, those that a converter may look for
 ALSO = [f"{name}.json" for name in ("special_tokens_map", "added_tokens", "vocab")]
 ALSO += ["tokenizer.model", "merges.txt"]
@@ -59,127 +54,110 @@ class Exported(NamedTuple):
     forms: dict[str, Path]
 
 
-Write = Callable[[Path], Exported]  # fills an empty folder
-
-
-def _merged(request: ExportRequest, subject: ExportedModel) -> Write:
+def refuse(request: ExportRequest, subject: ExportedModel) -> None:
+    """Raises UserError 2 or 5 for what can be refused before there is work."""
+    if request.kind == "adapter":
+        if subject.source.adapter is None:
+            raise UserError(
+                "has no adapter: it is a whole model.",
+                "Export it with --merged FOLDER.",
+                location=request.model,
+            )
+        return
     refuse_quantized(subject.source)
-    trained = subject.stages[-1].plan.settings if subject.stages else {}
-    rounded = trained.get("load_in_4bit") and request.merge_base == "trained"
-    rounded_by = trained["engine"] if rounded else None
-    if rounded:
+    if request.merge_base == "trained" and subject.trained.get("load_in_4bit"):
         what = "merging into weights of 4 bits (or else --merge-base plain)"
         need(what, ["bitsandbytes"], "pip install bitsandbytes", in_set=False)
-
-    def write(folder: Path) -> Exported:
-        source, whole = subject.source, Path(subject.source.base)
-        if source.adapter is None and any(whole.glob("*.safetensors")):
-            for path in weight_files(whole)[1]:
-                shutil.copyfile(path, folder / path.name)
-            weights = "all its weights, as they are."
-        else:
-            precision = merge(source, folder, rounded_by)
-            merged = "the adapter merged into " if source.adapter else ""
-            weights = f"{merged}the base's weights, in their own {precision}."
-        if rounded_by:
-            weights += " They were rounded to 4 bits and back before, as training had them."
-        elif trained.get("load_in_4bit") or trained.get("load_in_8bit"):
-            weights += " Training had them rounded to fewer bits."
-        # an answer ends with the end of a turn, and with what else the model says ends one
-        end = subject.template.token_id(subject.template.turn_end)
-        for path in (folder / "generation_config.json", folder / "config.json"):
-            content = json.loads(path.read_bytes()) if path.exists() else {}
-            own = content.get("eos_token_id")
-            ends = [end, *(own if isinstance(own, list) else [own])]
-            ends = [token for token in dict.fromkeys(ends) if token is not None]
-            content["eos_token_id"] = ends if len(ends) > 1 else end
-            _write_json(path, content)
-        return Exported(weights, _put_tokenizer(subject, folder), {}, {"merged": folder})
-
-    return write
+    if request.kind in ("gguf", "ollama"):
+        _refuse_llama_cpp(request.llama_cpp, request.quantize)
+    if request.kind == "ollama" and not subject.takes_tools:
+        console.notice("export: Ollama does not read this model's calls: they come as text")
 
 
-def _adapter(request: ExportRequest, subject: ExportedModel) -> Write:
+def write(request: ExportRequest, subject: ExportedModel, folder: Path) -> Exported:
+    """Fills an empty folder."""
+    if request.kind == "adapter":
+        return _write_adapter(subject, folder)
+    if request.kind == "merged":
+        return _write_merged(request, subject, folder)
+    if request.kind == "gguf":
+        return _write_gguf(request, subject, folder / request.target.name)
+    subject = subject._replace(mention=mention(subject.written.chat_template))
+    made = _write_gguf(request, subject, folder / GGUF)
+    if (architecture := made.facts["architecture"]) in OWN_CODE:
+        raise UserError(
+            f"Ollama writes the dialogs of {architecture} models by code of its own.",
+            "Export --gguf instead, for `llama-server --jinja`.",
+            location="--ollama",
+            exit_code=MODEL,
+        )
+    text = modelfile(GGUF, subject.stops, subject.max_length or CONTEXT)
+    (folder / MODELFILE).write_text(text, encoding="utf-8")
+    return made
+
+
+def _write_merged(request: ExportRequest, subject: ExportedModel, folder: Path) -> Exported:
+    source, whole, trained = subject.source, Path(subject.source.base), subject.trained
+    rounded = trained.get("load_in_4bit") and request.merge_base == "trained"
+    if source.adapter is None and any(whole.glob("*.safetensors")):
+        for path in weight_files(whole)[1]:
+            shutil.copyfile(path, folder / path.name)
+        weights = "all its weights, as they are."
+    else:
+        precision = merge(source, folder, trained["engine"] if rounded else None)
+        merged = "the adapter merged into " if source.adapter else ""
+        weights = f"{merged}the base's weights, in their own {precision}."
+    if rounded:
+        weights += " They were rounded to 4 bits and back before, as training had them."
+    elif trained.get("load_in_4bit") or trained.get("load_in_8bit"):
+        weights += " Training had them rounded to fewer bits."
+    # an answer ends with the end of a turn, and with what else the model says ends one
+    end = subject.template.token_id(subject.template.turn_end)
+    for path in (folder / "generation_config.json", folder / "config.json"):
+        content = json.loads(path.read_bytes()) if path.exists() else {}
+        own = content.get("eos_token_id")
+        ends = [end, *(own if isinstance(own, list) else [own])]
+        ends = [token for token in dict.fromkeys(ends) if token is not None]
+        content["eos_token_id"] = ends if len(ends) > 1 else end
+        write_json(path, content)
+    return Exported(weights, _put_tokenizer(subject, folder), {}, {"merged": folder})
+
+
+def _write_adapter(subject: ExportedModel, folder: Path) -> Exported:
     """With its base named as others know it: in the stage's folder it may be a path of this
     machine's cache.
     """
-    adapter = subject.source.adapter
-    if adapter is None:
-        raise UserError(
-            "has no adapter: it is a whole model.",
-            "Export it with --merged FOLDER.",
-            location=request.model,
-        )
-
-    def write(folder: Path) -> Exported:
-        for path in weight_files(adapter)[1]:
-            shutil.copyfile(path, folder / path.name)
-        config = json.loads((folder / "adapter_config.json").read_bytes())
-        config["base_model_name_or_path"] = subject.origin
-        if commit := hub.commit_of(subject.source.base):
-            config["revision"] = commit
-        _write_json(folder / "adapter_config.json", config)
-        weights = f"an adapter (LoRA) on `{subject.origin}`."
-        return Exported(weights, _put_tokenizer(subject, folder), {"base": subject.origin}, {})
-
-    return write
+    assert subject.source.adapter
+    for path in weight_files(subject.source.adapter)[1]:
+        shutil.copyfile(path, folder / path.name)
+    config = json.loads((folder / "adapter_config.json").read_bytes())
+    config["base_model_name_or_path"] = subject.origin
+    if commit := hub.commit_of(subject.source.base):
+        config["revision"] = commit
+    write_json(folder / "adapter_config.json", config)
+    weights = f"an adapter (LoRA) on `{subject.origin}`."
+    return Exported(weights, _put_tokenizer(subject, folder), {"base": subject.origin}, {})
 
 
-def _gguf(request: ExportRequest, subject: ExportedModel) -> Write:
+def _write_gguf(request: ExportRequest, subject: ExportedModel, file: Path) -> Exported:
     """The file must hold the very template that was proved: by it llama.cpp writes the dialogs."""
-    write_merged, template = _merged(request, subject), subject.written
-    llama = _find_llama_cpp(request.llama_cpp, request.quantize)
-
-    def write(folder: Path) -> Exported:
-        aside = folder / request.target.stem  # llama.cpp takes the folder's name as the model's
-        aside.mkdir()
-        made = write_merged(aside)
-        _convert(llama, aside, folder / GGUF, request.outtype, request.quantize)
-        facts = read_facts(folder / GGUF)
-        if facts.chat_template != template.chat_template:
-            raise UserError(
-                "its chat template is not the one of training.",
-                "Nothing was exported. Another llama.cpp may do better.",
-                location=GGUF,
-                exit_code=MODEL,
-            )
-        kind = request.quantize or request.outtype
-        weights = f"{made.weights.removesuffix('.')}; then written as {kind} by llama.cpp."
-        told = {"type": kind, "architecture": facts.architecture}
-        return Exported(weights, made.proof, told, {**made.forms, kind: folder / GGUF})
-
-    return write
-
-
-def _ollama(request: ExportRequest, subject: ExportedModel) -> Write:
-    subject = subject._replace(mention=mention(subject.written.chat_template))
-    if not subject.takes_tools:
-        console.notice("export: Ollama does not read this model's calls: they come as text")
-    write_gguf = _gguf(request, subject)
-
-    def write(folder: Path) -> Exported:
-        made = write_gguf(folder)
-        if (architecture := made.facts["architecture"]) in OWN_CODE:
-            raise UserError(
-                f"Ollama writes the dialogs of {architecture} models by code of its own.",
-                "Export --gguf instead, for `llama-server --jinja`.",
-                location="--ollama",
-                exit_code=MODEL,
-            )
-        text = modelfile(GGUF, subject.stops, subject.max_length or CONTEXT)
-        (folder / MODELFILE).write_text(text, encoding="utf-8")
-        return made
-
-    return write
-
-
-# each refuses what it can before there is work
-KINDS: dict[str, Callable[[ExportRequest, ExportedModel], Write]] = {
-    "merged": _merged,
-    "adapter": _adapter,
-    "gguf": _gguf,
-    "ollama": _ollama,
-}
+    # llama.cpp takes the folder's name as the model's
+    aside = converted(file.parent, request.target) / request.target.stem
+    aside.mkdir(parents=True)
+    made = _write_merged(request, subject, aside)
+    _convert(request, aside, file)
+    architecture, chat_template = read_facts(file)
+    if chat_template != subject.written.chat_template:
+        raise UserError(
+            "its chat template is not the one of training.",
+            "Nothing was exported. Another llama.cpp may do better.",
+            location=file.name,
+            exit_code=MODEL,
+        )
+    kind = request.quantize or request.outtype
+    weights = f"{made.weights.removesuffix('.')}; then written as {kind} by llama.cpp."
+    facts = {"type": kind, "architecture": architecture}
+    return Exported(weights, made.proof, facts, {**made.forms, kind: file})
 
 
 def _put_tokenizer(subject: ExportedModel, folder: Path) -> Proof:
@@ -193,7 +171,7 @@ def _put_tokenizer(subject: ExportedModel, folder: Path) -> Proof:
     jinja.write_text(written.chat_template, encoding="utf-8", newline="")
     settings = json.loads(config.read_bytes())
     if "chat_template" in settings:  # it may hold several: training takes one
-        _write_json(config, {**settings, "chat_template": written.chat_template})
+        write_json(config, {**settings, "chat_template": written.chat_template})
     transformers = TransformersWriter(folder)
     writers: dict[str, Any] = {"transformers": transformers}
     if second := minijinja_writer(load_template(str(folder))):
@@ -202,32 +180,23 @@ def _put_tokenizer(subject: ExportedModel, folder: Path) -> Proof:
         console.notice("export: only one renderer was tried: pip install minijinja")
     dialogs = goldens(subject.mixture)
     prove_tokens(template, dialogs, transformers.ids)
-    proof = prove(template, dialogs, writers)
-    if subject.with_tools:
-        prove_tools(template, written, dialogs, writers)
-    return proof
-
-
-def _write_json(path: Path, content: object) -> None:
-    """As transformers writes it."""
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return prove(template, dialogs, writers, written if subject.with_tools else None)
 
 
 # --- llama.cpp: the user's own writes the GGUF file
 
 
-class GgufFacts(NamedTuple):
-    """The metadata of a GGUF file about its prompts."""
-
-    architecture: str
-    chat_template: str
+def converted(folder: Path, target: Path) -> Path:
+    """Where what is converted stands for a while."""
+    return folder / f"{target.name}.merged"
 
 
-def _find_llama_cpp(named: str, quantize: str) -> Path:
-    """The folder of --llama-cpp, or of the variable LLAMA_CPP. Raises UserError 2."""
+def _refuse_llama_cpp(named: str, quantize: str) -> None:
+    """Raises UserError 2 where the folder of --llama-cpp, or of the variable LLAMA_CPP, lacks what
+    is needed.
+    """
     need("looking into a GGUF file", ["gguf"], "pip install gguf")
-    folder = Path(named).expanduser().resolve()
-    if not named or not (folder / SCRIPT).is_file():
+    if not named or not (Path(named).expanduser() / SCRIPT).is_file():
         raise UserError(
             f"there is no {SCRIPT}: a GGUF file is made by llama.cpp.",
             f"Get it, and name its folder; agentlite installs nothing:\n  {GET}\n"
@@ -237,10 +206,9 @@ def _find_llama_cpp(named: str, quantize: str) -> Path:
     if quantize and not program(named, QUANTIZE):
         raise UserError(
             f"holds no {QUANTIZE}, and none is on the PATH.",
-            f"Build it, or leave --quantize out:\n  {BUILD.format(folder)}",
+            f"Build it, or leave --quantize out:\n  {BUILD.format(named)}",
             location=named,
         )
-    return folder
 
 
 def program(named: str, name: str) -> Path | None:
@@ -252,13 +220,14 @@ def program(named: str, name: str) -> Path | None:
     return next(filter(Path.is_file, paths), Path(installed) if installed else None)
 
 
-def _convert(llama: Path, model: Path, target: Path, outtype: str, quantize: str) -> None:
+def _convert(request: ExportRequest, model: Path, target: Path) -> None:
     """Writes `target`. Raises UserError 5 with the last words of the program that failed."""
-    plain = target.with_name(f"{outtype}.gguf") if quantize else target
-    options = ["--outfile", str(plain), "--outtype", outtype]
-    _run(llama / SCRIPT, [sys.executable, str(llama / SCRIPT), str(model), *options], plain)
-    if quantize and (quantizer := program(str(llama), QUANTIZE)):
-        _run(quantizer, [str(quantizer), str(plain), str(target), quantize], target)
+    script = Path(request.llama_cpp).expanduser().resolve() / SCRIPT
+    plain = model.with_name(f"{request.outtype}.gguf") if request.quantize else target
+    options = ["--outfile", str(plain), "--outtype", request.outtype]
+    _run(script, [sys.executable, str(script), str(model), *options], plain)
+    if request.quantize and (quantizer := program(request.llama_cpp, QUANTIZE)):
+        _run(quantizer, [str(quantizer), str(plain), str(target), request.quantize], target)
         plain.unlink()
 
 
@@ -276,8 +245,10 @@ def _run(program: Path, command: list[str], written: Path) -> None:
         )
 
 
-def read_facts(path: Path) -> GgufFacts:
-    """Raises UserError 5 for a file that is not GGUF."""
+def read_facts(path: Path) -> tuple[str, str]:
+    """The architecture that a GGUF file names, and its chat template. Raises UserError 5 for a file
+    that is not GGUF.
+    """
     from gguf import GGUFReader
 
     try:
@@ -289,11 +260,11 @@ def read_facts(path: Path) -> GgufFacts:
             location=path.name,
             exit_code=MODEL,
         ) from error
-
-    def fact(name: str) -> str:
-        return str(fields[name].contents()) if name in fields else ""
-
-    return GgufFacts(fact("general.architecture"), fact("tokenizer.chat_template"))
+    names = ("general.architecture", "tokenizer.chat_template")
+    architecture, chat_template = (
+        str(fields[name].contents()) if name in fields else "" for name in names
+    )
+    return architecture, chat_template
 
 
 REQUIRES = "0.30.0"  # the first Ollama that takes a file's own chat template
