@@ -13,24 +13,26 @@ from typing import Any, NamedTuple
 
 from agentlite.config.settings import QueriesSettings
 from agentlite.core.errors import UserError
+from agentlite.core.kept_replies import KeptReply
 from agentlite.core.openai_client import Question
 from agentlite.core.records import Message, Record, Tool, from_row
-from agentlite.core.row_files import find_rows, read_rows, write_json, write_rows
+from agentlite.core.row_files import find_rows, read_rows, write_rows
 from agentlite.data.curation.duplicates import leaks, read_held_out
 from agentlite.data.curation.minhash import copies_among
 from agentlite.data.curation.stats import script_of
 from agentlite.data.curation.traits import Traits, normal, traits
 from agentlite.data.formats import files_of, raw_files, read_raw
 from agentlite.engine import sentence_encoder
-from agentlite.stages.frame import Work, plan_of, run_stage
+from agentlite.stages.frame import Figures, Files, Work, plan_of, run_stage
 from agentlite.stages.teacher import (
     REPLIES,
-    TeacherReply,
+    STATS,
     answers,
-    no_rows_error,
+    fault_of,
     question,
-    reply_fault,
     teacher_of,
+    tell,
+    words_of,
 )
 from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
@@ -73,6 +75,36 @@ class NewQuery(NamedTuple):
     fault: str = ""
 
 
+class Clusters:
+    """Seeds that are alike: `labels` has the cluster of each, the largest first. Equal seeds share
+    one, so that there may be fewer than are wanted.
+    """
+
+    def __init__(self, settings: QueriesSettings, seeds: Sequence[SeedQuery], encoder: Any):
+        import numpy
+        from sklearn.cluster import KMeans
+
+        self.settings, self.seeds = settings, seeds
+        self.vectors = sentence_encoder.embed(encoder, [seed.text for seed in seeds])
+        wanted = settings.clusters or max(1, isqrt(len(seeds) // 2))
+        count = min(wanted, len(numpy.unique(self.vectors, axis=0)))
+        means = KMeans(count, n_init=10, random_state=settings.seed)
+        found = means.fit(self.vectors).labels_.tolist()
+        rank = {label: place for place, (label, _) in enumerate(Counter(found).most_common())}
+        self.labels = [rank[label] for label in found]
+
+    def near(self, number: int) -> tuple[int, list[SeedQuery]]:
+        """What request `number` shows: a cluster, in turn, and the seeds next to an anchor in
+        it.
+        """
+        cluster = number % (max(self.labels) + 1)
+        members = [place for place, label in enumerate(self.labels) if label == cluster]
+        anchor = Random(f"{self.settings.seed} queries {number}").choice(members)
+        likeness = self.vectors @ self.vectors[anchor]
+        members.sort(key=lambda place: (place != anchor, -likeness[place], place))
+        return cluster, [self.seeds[place] for place in members[: self.settings.near]]
+
+
 def run(settings: QueriesSettings, target: RunTarget) -> Result:
     """What was answered is kept, whatever ends it."""
     teacher = teacher_of(settings, "make queries")
@@ -85,10 +117,7 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
     def work() -> Work:
         stage = yield {"seeds": len(seeds), "wanted": settings.num_queries}
         held_out = read_held_out(held).traits if held else []
-        encoder = sentence_encoder.load(source, LONGEST_READ)
-        vectors = sentence_encoder.embed(encoder, [seed.text for seed in seeds])
-        count = settings.clusters or max(1, isqrt(len(seeds) // 2))
-        labels = _clusters(vectors, count, settings.seed)
+        clusters = Clusters(settings, seeds, sentence_encoder.load(source, LONGEST_READ))
         made: list[NewQuery] = []
         requests = 0
         for _ in range(ROUNDS):
@@ -96,58 +125,19 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
             if missing <= 0:
                 break
             numbers = range(requests, requests + -(-missing // settings.per_request))
-            requests = numbers.stop
-            near = [_near_seeds(settings, labels, vectors, number) for number in numbers]
+            near = [clusters.near(number) for number in numbers]
             asked = [
-                _request(settings, [seeds[place] for place in places], number)
-                for places, number in zip(near, numbers, strict=True)
+                _request(settings, shown, number)
+                for number, (_, shown) in zip(numbers, near, strict=True)
             ]
-            file = stage.folder / REPLIES
-            replies = answers(teacher, asked, settings, file, "queries: requests")
-            for reply, places in zip(replies, near, strict=True):
-                shown, cluster = [seeds[place] for place in places], labels[places[0]]
+            replies = answers(teacher, asked, settings, stage.folder, "queries: requests")
+            for reply, (cluster, shown) in zip(replies, near, strict=True):
                 scripts = {script_of(seed.text) for seed in shown}
                 read = _read_reply(reply, scripts)
                 made += [NewQuery(text, cluster, shown, fault) for text, fault in read]
             made = _compare(made, seeds, held_out)
-        kept = [query for query in made if not query.fault][: settings.num_queries]
-        dropped = [{"text": query.text, "fault": query.fault} for query in made if query.fault]
-        write_rows(stage.folder / DROPPED, dropped)
-        of_seeds, of_new = Counter(labels), Counter(query.cluster for query in kept)
-        figures: dict[str, Any] = {
-            "wanted": settings.num_queries,
-            "kept": len(kept),
-            "requests": requests,
-            "seeds": len(seeds),
-            "dropped": dict(Counter(row["fault"] for row in dropped).most_common()),
-            "clusters": [
-                {
-                    "example": seeds[labels.index(number)].text[:80],
-                    "seeds": of_seeds[number],
-                    "new": of_new[number],
-                }
-                for number in sorted(of_seeds)
-            ],
-        }
-        write_json(stage.folder / "stats.json", figures)
-        if not kept:
-            raise no_rows_error(
-                "agentlite make queries",
-                "no query could be kept",
-                figures["dropped"],
-                f"Read {DROPPED} in the stage's folder; take a stronger model, with --force.",
-            )
-        # prompts as `pairs --data` reads them: with the tools of the seed that each was made near
-        rows = (
-            {
-                "prompt": query.text,
-                "tools": [tool.schema for tool in query.near[0].tools],
-                "meta": {"cluster": query.cluster, "near": [seed.text for seed in query.near]},
-            }
-            for query in kept
-        )
-        write_rows(stage.folder / QUERIES, rows)
-        return [QUERIES, DROPPED, REPLIES, "stats.json"], figures
+            requests = numbers.stop
+        return _write(settings, stage.folder, clusters, made, requests)
 
     path = shlex.quote(str(target.folder / QUERIES))
     return run_stage(
@@ -157,6 +147,49 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
         next_command=f"agentlite pairs --data {path} --endpoint URL --model NAME",
         keep=[REPLIES],
     )
+
+
+def _write(
+    settings: QueriesSettings,
+    folder: Path,
+    clusters: Clusters,
+    made: Sequence[NewQuery],
+    requests: int,
+) -> tuple[Files, Figures]:
+    """The queries that are kept are prompts as `pairs --data` reads them, with the tools of the
+    seed that each was made near.
+    """
+    kept = [query for query in made if not query.fault][: settings.num_queries]
+    dropped = [{"text": query.text, "fault": query.fault} for query in made if query.fault]
+    write_rows(folder / DROPPED, dropped)
+    of_seeds = Counter(clusters.labels)
+    of_new = Counter(query.cluster for query in kept)
+    figures = {
+        "wanted": settings.num_queries,
+        "kept": len(kept),
+        "requests": requests,
+        "seeds": len(clusters.seeds),
+        "dropped": dict(Counter(row["fault"] for row in dropped).most_common()),
+        "clusters": [
+            {
+                "example": clusters.seeds[clusters.labels.index(number)].text[:80],
+                "seeds": of_seeds[number],
+                "new": of_new[number],
+            }
+            for number in sorted(of_seeds)
+        ],
+    }
+    tell(folder, figures, "no query could be kept", "a stronger model")
+    rows = (
+        {
+            "prompt": query.text,
+            "tools": [tool.schema for tool in query.near[0].tools],
+            "meta": {"cluster": query.cluster, "near": [seed.text for seed in query.near]},
+        }
+        for query in kept
+    )
+    write_rows(folder / QUERIES, rows)
+    return [QUERIES, DROPPED, REPLIES, STATS], figures
 
 
 def key_figure(figures: Mapping[str, Any]) -> str:
@@ -202,59 +235,31 @@ def _seeds_of_file(path: Path) -> Iterator[SeedQuery]:
         yield SeedQuery(text)
 
 
-def _clusters(vectors: Any, count: int, seed: int) -> list[int]:
-    """The cluster of each query, the largest first. Equal queries share one, so that there may be
-    fewer than `count`.
-    """
-    import numpy
-    from sklearn.cluster import KMeans
-
-    count = min(count, len(numpy.unique(vectors, axis=0)))
-    found = KMeans(count, n_init=10, random_state=seed).fit(vectors).labels_.tolist()
-    rank = {label: place for place, (label, _) in enumerate(Counter(found).most_common())}
-    return [rank[label] for label in found]
-
-
-def _near_seeds(
-    settings: QueriesSettings, labels: Sequence[int], vectors: Any, number: int
-) -> list[int]:
-    """Those of request `number`: the clusters take turns, each with another anchor."""
-    cluster = number % (max(labels) + 1)
-    members = [place for place, label in enumerate(labels) if label == cluster]
-    anchor = Random(f"{settings.seed} queries {number}").choice(members)
-    likeness = dict(zip(members, vectors[members] @ vectors[anchor], strict=True))
-    order = sorted(members, key=lambda place: (place != anchor, -likeness[place], place))
-    return order[: settings.near]
-
-
 def _request(settings: QueriesSettings, near: Sequence[SeedQuery], number: int) -> Question:
     shown = "\n".join(f"- {_line(seed.text)}" for seed in near)
     tools = [f"- {tool.name}: {_line(tool.description)}" for tool in near[0].tools]
     about = "\nThe tools:\n" + "\n".join(tools[:MOST_TOOLS]) + "\n" if tools else ""
-    return question(
-        ASK.format(near=shown, tools=about, count=settings.per_request),
-        temperature=settings.temperature,
-        max_tokens=settings.max_new_tokens,
-        seed=settings.seed * 100_000 + number,
-    )
+    text = ASK.format(near=shown, tools=about, count=settings.per_request)
+    return question(settings, text, settings.seed * 100_000 + number)
 
 
 def _line(text: str) -> str:
     return " ".join(text.split())[:LONGEST_SHOWN]
 
 
-def _read_reply(reply: TeacherReply, scripts: set[str]) -> Iterator[tuple[str, str]]:
+def _read_reply(reply: KeptReply, scripts: set[str]) -> Iterator[tuple[str, str]]:
     """The queries of a reply, with what is wrong with each by itself; one with a fault for a reply
     that is not a list.
     """
-    fault, _ = reply_fault(reply)
+    fault, _ = fault_of(reply)
+    written = words_of(reply)
     if fault:
-        yield reply.problem or reply.words, fault
+        yield reply.problem or written, fault
         return
     try:
-        values = json.JSONDecoder().raw_decode(reply.words, reply.words.index("["))[0]
+        values = json.JSONDecoder().raw_decode(written, written.index("["))[0]
     except (ValueError, RecursionError):
-        yield reply.words, "not a list"
+        yield written, "not a list"
         return
     for value in values:
         if not isinstance(value, str):

@@ -1,46 +1,20 @@
 """A model behind `--endpoint` that makes data: questions -> replies, each asked once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-
-import msgspec
-from msgspec import Struct
 
 from agentlite.config.settings import QueriesSettings, TemplatesSettings
 from agentlite.core import console
 from agentlite.core.errors import REJECTS, UserError
-from agentlite.core.openai_client import Endpoint, Question, ask_all, refuse_unanswered
-from agentlite.core.records import canonical, digest
-from agentlite.core.row_files import Appender, read_rows
+from agentlite.core.kept_replies import KeptReply, ask_kept
+from agentlite.core.openai_client import Endpoint, Question, refuse_unanswered
+from agentlite.core.row_files import write_json
 from agentlite.engine.remote import behind
 from agentlite.rendering.protocol import THINK_END
+from agentlite.stages.frame import Figures
 
-REPLIES = "replies.jsonl"
+REPLIES, STATS = "replies.jsonl", "stats.json"
 FENCE = "```"
-
-
-def question(text: str, **parameters: object) -> Question:
-    return Question([{"role": "user", "content": text}], parameters)
-
-
-class TeacherReply(Struct, frozen=True):
-    """`key` names the question. `cut`: whether the limit of tokens ended it. `problem`: why there
-    is none; such a reply is not cached.
-    """
-
-    key: str
-    text: str
-    cut: bool = False
-    problem: str = ""
-
-    @property
-    def words(self) -> str:
-        """Without the thoughts before it, and without the fence of a block of code around it."""
-        text = self.text.rpartition(THINK_END)[2].strip()
-        lines = text.splitlines()
-        if len(lines) > 2 and lines[0].startswith(FENCE) and lines[-1].strip() == FENCE:
-            return "\n".join(lines[1:-1]).strip()
-        return text
 
 
 def teacher_of(settings: QueriesSettings | TemplatesSettings, command: str) -> tuple[Endpoint, ...]:
@@ -55,46 +29,39 @@ def teacher_of(settings: QueriesSettings | TemplatesSettings, command: str) -> t
     return behind(settings.endpoint, settings.model, key, "--endpoint", settings.requests)
 
 
+def question(settings: QueriesSettings | TemplatesSettings, text: str, seed: int) -> Question:
+    sampled = {"temperature": settings.temperature, "max_tokens": settings.max_new_tokens}
+    return Question([{"role": "user", "content": text}], {**sampled, "seed": seed})
+
+
 def answers(
     endpoints: Sequence[Endpoint],
     questions: Sequence[Question],
     settings: QueriesSettings | TemplatesSettings,
-    file: Path,
+    folder: Path,
     title: str,
-) -> list[TeacherReply]:
-    """One to each question, in order. Equal questions have the same reply; those in `file` are not
-    asked again, and each is there before the next one is read. Raises UserError 8 where no server
-    answers any more, or more than a share of `max_failures` stays without an answer.
+) -> list[KeptReply]:
+    """One to each question, in order; see ask_kept. Raises UserError 8 where more than a share of
+    `max_failures` stays without an answer.
     """
-    model = endpoints[0].model
-    keys = [digest(canonical([model, one.parameters, one.messages])) for one in questions]
-    asked = dict(zip(keys, questions, strict=True))
-    with Appender(file) as kept, console.progress(title, len(asked)) as advance:
-        stored = (msgspec.convert(row, TeacherReply) for row in read_rows(file))
-        replies = {reply.key: reply for reply in stored}
-        missing = [key for key in asked if key not in replies]
-        for done, (place, answer) in enumerate(
-            ask_all(endpoints, [asked[key] for key in missing]), 1
-        ):
-            key = missing[place]
-            if answer.problem:
-                replies[key] = TeacherReply(key, "", problem=f"the model {answer.why}")
-            else:
-                # half a character becomes U+FFFD, as on disk: a resumed run has the same text
-                code_units = answer.text.encode("utf-16-le", "surrogatepass")
-                text = code_units.decode("utf-16-le", "replace")
-                reply = TeacherReply(key, text, answer.finish == "length")
-                kept.append(msgspec.to_builtins(reply))
-                replies[key] = reply
-            advance(len(asked) - len(missing) + done)
-    found = [replies[key] for key in keys]
-    problems = [reply.problem for reply in found if reply.problem]
+    with console.progress(title, len(questions)) as advance:
+        replies = ask_kept(endpoints, questions, folder / REPLIES, advance=advance)
+    problems = [reply.problem for reply in replies if reply.problem]
     if len(problems) > settings.max_failures * len(questions):
         refuse_unanswered(problems, len(questions), "--endpoint", "")
-    return found
+    return replies
 
 
-def reply_fault(reply: TeacherReply) -> tuple[str, str]:
+def words_of(reply: KeptReply) -> str:
+    """Without the thoughts before it, and without the fence of a block of code around it."""
+    text = reply.text.rpartition(THINK_END)[2].strip()
+    lines = text.splitlines()
+    if len(lines) > 2 and lines[0].startswith(FENCE) and lines[-1].strip() == FENCE:
+        return "\n".join(lines[1:-1]).strip()
+    return text
+
+
+def fault_of(reply: KeptReply) -> tuple[str, str]:
     """The kind of what is wrong with any reply, whatever was asked for, and its detail; two ""
     where there is nothing.
     """
@@ -103,7 +70,16 @@ def reply_fault(reply: TeacherReply) -> tuple[str, str]:
     return ("cut off", "the limit of tokens ended it") if reply.cut else ("", "")
 
 
-def no_rows_error(location: str, problem: str, dropped: Mapping[str, int], fix: str) -> UserError:
-    """`dropped`: how many for which reason."""
-    reasons = ", ".join(f"{kind} {count}" for kind, count in dropped.items())
-    return UserError(f"{problem}: {reasons}.", fix, location=location, exit_code=REJECTS)
+def tell(folder: Path, figures: Figures, problem: str, fix: str) -> None:
+    """Writes what was made and `dropped`, by the reason. Raises UserError 4 where nothing is
+    `kept`.
+    """
+    write_json(folder / STATS, figures)
+    if not figures["kept"]:
+        reasons = ", ".join(f"{kind} {count}" for kind, count in figures["dropped"].items())
+        raise UserError(
+            f"{problem}: {reasons}.",
+            f"Read what was dropped in the stage's folder; take {fix}, with --force.",
+            location=str(folder),
+            exit_code=REJECTS,
+        )

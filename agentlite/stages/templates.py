@@ -19,9 +19,10 @@ from msgspec.structs import replace
 from agentlite.config.settings import TemplatesSettings
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
+from agentlite.core.kept_replies import KeptReply
 from agentlite.core.openai_client import Endpoint, Question, refuse_unanswered
 from agentlite.core.records import Message, Parsed, Record, from_row, to_row
-from agentlite.core.row_files import find_rows, read_rows, replacing, write_json, write_rows
+from agentlite.core.row_files import find_rows, read_rows, replacing, write_rows
 from agentlite.data.curation.mix import sample
 from agentlite.data.curation.validate import validate
 from agentlite.engine.remote import behind
@@ -42,17 +43,18 @@ from agentlite.rendering.protocols.prompt_template import (
 )
 from agentlite.rendering.template import Template
 from agentlite.retrieval.rankers import words
-from agentlite.scoring.judge.llm_judge import VERDICTS, item_at, score_items
+from agentlite.scoring.judge.llm_judge import VERDICTS, JudgeResult, item_at, score_items
 from agentlite.scoring.metrics.confidence import Summary, summary
 from agentlite.stages.frame import Figures, Files, Work, plan_of, run_stage
 from agentlite.stages.teacher import (
     REPLIES,
-    TeacherReply,
+    STATS,
     answers,
-    no_rows_error,
+    fault_of,
     question,
-    reply_fault,
     teacher_of,
+    tell,
+    words_of,
 )
 from agentlite.workspace import stage_folder
 from agentlite.workspace.model_source import load_template, model_of_prep
@@ -88,40 +90,29 @@ Write the template and nothing else."""  # noqa: E501  (a paragraph of the promp
 FIRST, LAST = re.compile(rf"<({'|'.join(SLOTS)})>"), re.compile(rf"</({'|'.join(SLOTS)})>")
 
 
-class WrittenTemplate(NamedTuple):
-    """`fault`: why the candidate cannot be used, as a kind, and its `detail`; "" if it can."""
+class Draft(NamedTuple):
+    """A template that was written. `fault`: why it is not kept, with a `detail`; "" if it is.
+
+    On the requests where it and every benchmark have a score: how many `points`, of 5, it is above
+    the mean of the benchmarks. `score`: its own mean; `readable`: the share of its answers that
+    read; `instances`: those that read and are more than epsilon above the benchmarks, as records,
+    each with its points.
+    """
 
     number: int
     template: PromptTemplate
     fault: str = ""
     detail: str = ""
-
-
-class TemplateDifference(NamedTuple):
-    """Of a template, on the requests where it and every benchmark have a score: how many points, of
-    5, it is above the mean of the benchmarks; its own mean; the share of its answers that read.
-    `instances`: the answers that read and are more than epsilon above the benchmarks, as records,
-    each with its points.
-    """
-
-    points: Summary | None
-    score: float | None
-    readable: float
-    instances: list[tuple[float, Record]]
+    points: Summary | None = None
+    score: float | None = None
+    readable: float = 0.0
+    instances: Sequence[tuple[float, Record]] = ()
 
     @property
-    def figures(self) -> dict[str, Any]:
-        return dict(to_builtins(self._asdict() | {"instances": len(self.instances)}))
-
-    def shortfall(self, settings: TemplatesSettings) -> str:
-        """Why the template is not kept; "" if it is."""
-        if not self.points or self.score is None:
-            return "no score"
-        if self.points.mean <= settings.epsilon:
-            return "not better"
-        if self.score <= settings.threshold:
-            return "below the threshold"
-        return "" if self.readable >= READABLE else "answers that do not read"
+    def row(self) -> dict[str, Any]:
+        row = {**self._asdict(), "instances": len(self.instances), "kept": not self.fault}
+        template = row.pop("template")
+        return {**to_builtins(template), **to_builtins(row)}
 
 
 def run(settings: TemplatesSettings, target: RunTarget) -> Result:
@@ -158,19 +149,31 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
         planned = {"requests": len(records), "templates": settings.num_templates}
         stage = yield {**planned, "answers": wanted, "scores": wanted}
         asked = _questions(settings, usable)
-        texts = answers(teacher, asked, settings, stage.folder / REPLIES, "templates: written")
+        replies = answers(teacher, asked, settings, stage.folder, "templates: written")
         template = load_template(model_of_prep(str(prep.folder), target.run).base)
-        written = [_read(number, reply, template) for number, reply in enumerate(texts)]
-        fitting = {
-            draft.template.name: draft.template.protocol for draft in written if not draft.fault
-        }
-        differences: dict[str, TemplateDifference] = {}
-        figures: dict[str, Any] = {}
-        if fitting:
-            differences, figures = _measure(
-                settings, teacher, judge, benchmark, fitting, records, stage.folder
-            )
-        return _keep(settings, stage.folder, written, differences, figures)
+        drafts = [_read(number, reply, template) for number, reply in enumerate(replies)]
+        whole = [draft for draft in drafts if not draft.fault]
+        measured: dict[str, Any] = {}
+        if whole:
+            protocols = {**benchmark, **{one.template.name: one.template.protocol for one in whole}}
+            texts, judged = _answer(settings, teacher, judge, protocols, records, stage.folder)
+            levels = {
+                record.id: fmean(judged.scores[place] for place in places)
+                for record in records
+                if {*(places := [f"{name} {record.id}" for name in benchmark])} <= {*judged.scores}
+            }
+            drafts = [
+                draft
+                if draft.fault
+                else _measure(settings, draft, records, texts, judged.scores, levels)
+                for draft in drafts
+            ]
+            measured = {
+                "benchmark": fmean(levels.values()) if levels else None,
+                "judge_problems": judged.run.problems,
+                "judge_tokens": judged.run.prompt_tokens + judged.run.completion_tokens,
+            }
+        return _keep(stage.folder, drafts, measured)
 
     def next_command(figures: Figures) -> str:
         # the rows that the prep has read
@@ -190,51 +193,31 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
 
 
 def _keep(
-    settings: TemplatesSettings,
-    folder: Path,
-    written: Sequence[WrittenTemplate],
-    differences: Mapping[str, TemplateDifference],
-    measured: Mapping[str, Any],
+    folder: Path, drafts: Sequence[Draft], measured: Mapping[str, Any]
 ) -> tuple[Files, Figures]:
     """Writes the templates that are good enough, and their best answers as records."""
-    shortfalls = {name: of.shortfall(settings) for name, of in differences.items()}
-    kept = [name for name, shortfall in shortfalls.items() if not shortfall]
-    templates = {draft.template.name: draft.template for draft in written}
-    rows: list[dict[str, Any]] = []
-    for draft in written:
-        name = draft.template.name
-        row = {"number": draft.number, **to_builtins(draft.template), "kept": name in kept}
-        fault = {"fault": draft.fault, "detail": draft.detail}
-        rows.append(row | (differences[name].figures if name in differences else fault))
-    write_rows(folder / TEMPLATES, rows)
-    instances = [instance for name in kept for instance in differences[name].instances]
+    kept = [draft for draft in drafts if not draft.fault]
+    write_rows(folder / TEMPLATES, (draft.row for draft in drafts))
+    instances = [instance for draft in kept for instance in draft.instances]
     best: dict[str, Record] = {}  # of each request: prep takes copies out
     for _, record in sorted(instances, key=lambda instance: -instance[0]):
         best.setdefault(record.meta["instance"]["record"], record)
     write_rows(folder / INSTANCES, map(to_row, best.values()))
-    dropped = Counter(draft.fault for draft in written) + Counter(shortfalls.values())
+    dropped = Counter(draft.fault for draft in drafts if draft.fault)
     figures = {
-        "written": len(written),
+        "written": len(drafts),
         "kept": len(kept),
-        "dropped": {reason: count for reason, count in dropped.most_common() if reason},
+        "dropped": dict(dropped.most_common()),
         "instances": len(best),
         **measured,
     }
-    write_json(folder / "stats.json", figures)
-    if not kept:
-        better = "no template is good enough"
-        raise no_rows_error(
-            "agentlite make templates",
-            better if differences else "every template has a fault",
-            figures["dropped"],
-            f"Read {TEMPLATES} in the stage's folder; take a stronger model, more templates "
-            "(-n), another --epsilon or --threshold, with --force.",
-        )
-    files = {f"{name}{SUFFIX}": to_text(templates[name]) for name in kept}
+    fix = "a stronger model, more templates (-n), another --epsilon or --threshold"
+    tell(folder, figures, "no template is good enough", fix)
+    files = {f"{draft.template.name}{SUFFIX}": to_text(draft.template) for draft in kept}
     for name, text in files.items():
         with replacing(folder / name) as file:
             file.write(text.encode())
-    return [TEMPLATES, INSTANCES, REPLIES, VERDICTS, "stats.json", *files], figures
+    return [TEMPLATES, INSTANCES, REPLIES, VERDICTS, STATS, *files], figures
 
 
 def key_figure(figures: Mapping[str, Any]) -> str:
@@ -294,108 +277,96 @@ def _questions(settings: TemplatesSettings, records: Sequence[Record]) -> list[Q
         lines = [
             f"- {' '.join(request.split())[:LONGEST_REQUEST]}" for request in alike[: settings.near]
         ]
-        asked.append(
-            question(
-                META.format(requests="\n".join(lines), style=STYLES[number % len(STYLES)]),
-                temperature=settings.temperature,
-                max_tokens=settings.max_new_tokens,
-                seed=settings.seed * 1000 + number,
-            )
-        )
+        text = META.format(requests="\n".join(lines), style=STYLES[number % len(STYLES)])
+        asked.append(question(settings, text, settings.seed * 1000 + number))
     return asked
 
 
-def _read(number: int, reply: TeacherReply, template: Template) -> WrittenTemplate:
+def _read(number: int, reply: KeptReply, template: Template) -> Draft:
     formats, listings = [*FORMATS], [*LISTINGS]
-    text = reply.words
+    text = words_of(reply)
     first, last = FIRST.search(text), [*LAST.finditer(text)]
+    fault, detail = fault_of(reply)
+    if not fault and not first:
+        fault, detail = "no template", f"{text[:60]!r}"
     if first and last and last[-1].end() > first.start():
         text = text[first.start() : last[-1].end()]  # without what it says around the template
-    draft = PromptTemplate(
+    written = PromptTemplate(
         f"meta-{number + 1:02d}",
         text,
         formats[number % len(formats)],
         listings[number // len(formats) % len(listings)],
     )
-    fault, detail = reply_fault(reply)
-    if not fault and not first:
-        fault, detail = "no template", f"{reply.words[:60]!r}"
     if not fault:
         fault, detail = slot_problem(text)
-    if not fault and (detail := reading_problem(draft.protocol, template)):
+    if not fault and (detail := reading_problem(written.protocol, template)):
         fault = "not read back"
-    return WrittenTemplate(number, draft, fault, detail)
+    return Draft(number, written, fault, detail)
 
 
-def _measure(
+def _answer(
     settings: TemplatesSettings,
     teacher: Sequence[Endpoint],
     judge: Endpoint,
-    benchmark: Mapping[str, Protocol],
-    templates: Mapping[str, Protocol],
+    protocols: Mapping[str, Protocol],
     records: Sequence[Record],
     folder: Path,
-) -> tuple[dict[str, TemplateDifference], dict[str, Any]]:
-    """Answers to the first turn of each record, a judge's scores of them, and what each template
-    has over the benchmark; with the figures. What was answered is kept, whatever ends this.
+) -> tuple[dict[str, str], JudgeResult]:
+    """Answers to the first turn of each record in each protocol, and a judge's scores of them, by
+    the names of both. What was answered is kept, whatever ends this.
     """
-    asked: dict[str, Record] = {}  # by protocol and record
-    questions, greedy = [], {"temperature": 0, "max_tokens": settings.max_new_tokens}
-    for name, protocol in {**benchmark, **templates}.items():
-        for record in records:
-            asked[f"{name} {record.id}"] = record
-            shown = first_messages(record, record.turns[0], protocol)
-            questions.append(Question(shown, greedy))
-    replies = answers(teacher, questions, settings, folder / REPLIES, "templates: answers")
-    texts = {
-        place: reply.words for place, reply in zip(asked, replies, strict=True) if not reply.problem
-    }
-    items = [
-        item_at(place, asked[place], asked[place].turns[0], text) for place, text in texts.items()
+    greedy = {"temperature": 0, "max_tokens": settings.max_new_tokens}
+    places = {f"{name} {record.id}": (name, record) for name in protocols for record in records}
+    questions = [
+        Question(first_messages(record, record.turns[0], protocols[name]), greedy)
+        for name, record in places.values()
     ]
+    replies = answers(teacher, questions, settings, folder, "templates: answers")
+    replied = zip(places, replies, strict=True)
+    texts = {place: words_of(reply) for place, reply in replied if not reply.problem}
+    asked = {place: places[place][1] for place in texts}
+    items = [item_at(place, one, one.turns[0], texts[place]) for place, one in asked.items()]
     with console.progress("templates: scores", len(items)) as advance:
         result = score_items(items, judge, folder / VERDICTS, advance=advance)
     if len(result.unanswered) > settings.max_failures * len(items):
         refuse_unanswered(result.unanswered, len(items), "--judge-endpoint", "")
-    scores = {
-        name: {
-            record.id: result.scores[place]
-            for record in records
-            if (place := f"{name} {record.id}") in result.scores
-        }
-        for name in (*benchmark, *templates)
-    }
-    means = {name: fmean(of.values()) for name, of in scores.items() if of}
-    differences = {}
-    for name, protocol in templates.items():
-        points = {
-            record: score - fmean(scores[other][record] for other in benchmark)
-            for record, score in scores[name].items()
-            if all(record in scores[other] for other in benchmark)
-        }
-        parsed = {
-            record.id: protocol.read(texts[place], record.tools)
-            for record in records
-            if (place := f"{name} {record.id}") in texts
-        }
-        read = {id: answer for id, answer in parsed.items() if not answer.problem}
-        better = [
-            (points[record.id], instance)
-            for record in records
-            if record.id in read
-            and points.get(record.id, -5) > settings.epsilon
-            and (instance := _instance(record, name, read[record.id], points[record.id]))
-        ]
-        differences[name] = TemplateDifference(
-            summary([*points.values()], settings.seed) if points else None,
-            means.get(name),
-            len(read) / len(parsed) if parsed else 0.0,
-            better,
-        )
-    figures = {
-        "differences": {name: of.figures for name, of in differences.items()},
-        "benchmark": {name: means[name] for name in benchmark if name in means},
-        "judge_problems": result.run.problems,
-        "judge_tokens": result.run.prompt_tokens + result.run.completion_tokens,
-    }
-    return differences, figures
+    return texts, result
+
+
+def _measure(
+    settings: TemplatesSettings,
+    draft: Draft,
+    records: Sequence[Record],
+    texts: Mapping[str, str],
+    scores: Mapping[str, int],
+    levels: Mapping[str, float],
+) -> Draft:
+    """What a template has over the benchmark, whose mean is `levels`, by record."""
+    name, protocol = draft.template.name, draft.template.protocol
+    places = {record.id: f"{name} {record.id}" for record in records}
+    own = {id: scores[place] for id, place in places.items() if place in scores}
+    points = {id: score - levels[id] for id, score in own.items() if id in levels}
+    answered = [record for record in records if places[record.id] in texts]
+    read = [
+        (record, answer)
+        for record in answered
+        if not (answer := protocol.read(texts[places[record.id]], record.tools)).problem
+    ]
+    better = [
+        (points[record.id], instance)
+        for record, answer in read
+        if points.get(record.id, -5) > settings.epsilon
+        and (instance := _instance(record, name, answer, points[record.id]))
+    ]
+    gained = summary([*points.values()], settings.seed) if points else None
+    score = fmean(own.values()) if own else None
+    readable = len(read) / len(answered) if answered else 0.0
+    if not gained or score is None:
+        fault = "no score"
+    elif gained.mean <= settings.epsilon:
+        fault = "not better"
+    elif score <= settings.threshold:
+        fault = "below the threshold"
+    else:
+        fault = "" if readable >= READABLE else "answers that do not read"
+    return Draft(draft.number, draft.template, fault, "", gained, score, readable, better)

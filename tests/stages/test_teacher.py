@@ -9,8 +9,9 @@ from support.scripted_server import ScriptedServer
 
 from agentlite.config.settings import QueriesSettings, Requests
 from agentlite.core.errors import NETWORK, UserError
+from agentlite.core.kept_replies import KeptReply
 from agentlite.core.openai_client import Question
-from agentlite.stages.teacher import TeacherReply, answers, question, teacher_of
+from agentlite.stages.teacher import answers, teacher_of
 
 
 @pytest.fixture
@@ -20,14 +21,18 @@ def server() -> Iterator[ScriptedServer]:
     server.close()
 
 
+def question(text: str, **parameters: object) -> Question:
+    return Question([{"role": "user", "content": text}], parameters)
+
+
 def ask(
     folder: Path, server: ScriptedServer, asked: list[Question], share: float = 0.0
-) -> list[TeacherReply]:
+) -> list[KeptReply]:
     settings = QueriesSettings(
         endpoint=(server.url,), model="m", max_failures=share, requests=Requests(tries=1)
     )
     served = teacher_of(settings, "make queries")
-    return answers(served, asked, settings, folder / "replies.jsonl", "title")
+    return answers(served, asked, settings, folder, "title")
 
 
 def test_equal_questions_are_asked_once_whenever(tmp_path: Path, server: ScriptedServer) -> None:

@@ -96,7 +96,7 @@ def test_a_template_is_kept_if_its_mean_is_more_than_epsilon_above_the_benchmark
     # of meta-01 every other answer is a point above the benchmark, of meta-04 all are two
     gained = {one["meta"]["instance"]["points"] for one in instances(tmp_path)}
     assert gained == ({1.0, 2.0} if epsilon < 0 else {2.0}) and figures["instances"] == 4
-    means = {name: one["points"]["mean"] for name, one in figures["differences"].items()}
+    means = {name: one["points"]["mean"] for name, one in rows_of(tmp_path).items()}
     assert means == {
         "meta-01": 0.5,
         "meta-02": 0.0,

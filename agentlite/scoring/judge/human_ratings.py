@@ -2,22 +2,22 @@
 
 import csv
 import io
+import json
 import random
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import permutations
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.core.records import Prediction, Record, canonical, digest
+from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import replacing, write_json
-from agentlite.scoring.judge.llm_judge import RUBRIC, USABLE, Item, items
+from agentlite.scoring.judge.llm_judge import RUBRIC, USABLE, Item
 from agentlite.scoring.metrics.confidence import Summary, bootstrap, draw_resamples, summary
 
 COLUMNS = ["row", "question", "reference", "answer", "score", "remark"]
@@ -26,38 +26,8 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run a cell tha
 DELIMITERS = ",;\t"
 
 
-class SheetRow(Struct, frozen=True, forbid_unknown_fields=True):
-    """Whose answer a row of the sheet holds, and to which item."""
-
-    model: str
-    item: str
-
-
-class SheetKey(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the sheet does not say. `rubric`: what a score meant when the sheet was written."""
-
-    seed: int
-    rows: dict[str, SheetRow]
-    rubric: dict[int, str]
-
-
 def key_path(sheet: Path) -> Path:
     return sheet.with_name(f"{sheet.stem}.key.json")
-
-
-def write_sheets(
-    predictions: Mapping[str, Sequence[Prediction]],
-    records: Mapping[str, Record],
-    sheet: Path,
-    seed: int,
-) -> None:
-    """One blind sheet for the answers of all models."""
-    answers = {model: items(given, records) for model, given in predictions.items()}
-    write_sheet(answers, sheet, seed)
-    console.notice(
-        f"eval: {sheet} is to be scored: copy it for each rater; {key_path(sheet).name} says whose "
-        "they are"
-    )
 
 
 def write_sheet(answers: Mapping[str, Sequence[Item]], sheet: Path, seed: int) -> None:
@@ -73,14 +43,18 @@ def write_sheet(answers: Mapping[str, Sequence[Item]], sheet: Path, seed: int) -
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
-    rows: dict[str, SheetRow] = {}
+    rows: dict[str, dict[str, str]] = {}
     for number, (name, model) in enumerate(order, 1):
         item, row = shown[name, model], f"{mark}-{number:0{width}}"
         writer.writerow([row, *map(_cell, (item.question, item.reference, item.answer)), "", ""])
-        rows[row] = SheetRow(model, name)
-    write_json(key_path(sheet), SheetKey(seed, rows, RUBRIC))
+        rows[row] = {"model": model, "item": name}
+    write_json(key_path(sheet), {"seed": seed, "rows": rows, "rubric": RUBRIC})
     with replacing(sheet) as file:  # the mark tells spreadsheets that it is UTF-8
         file.write(text.getvalue().encode("utf-8-sig"))
+    console.notice(
+        f"eval: {sheet} is to be scored: copy it for each rater; {key_path(sheet).name} says whose "
+        "they are"
+    )
 
 
 def _cell(text: str) -> str:
@@ -91,13 +65,15 @@ def _cell(text: str) -> str:
     return f"'{text}" if text.startswith(FORMULA) else text
 
 
-def read_key(sheet: Path) -> SheetKey:
-    return msgspec.json.decode(key_path(sheet).read_bytes(), type=SheetKey, strict=False)
+def read_key(sheet: Path) -> dict[str, dict[str, str]]:
+    """What the sheet does not say: of each row the model and the item."""
+    rows: dict[str, dict[str, str]] = json.loads(key_path(sheet).read_bytes())["rows"]
+    return rows
 
 
-def read_scores(sheet: Path, key: SheetKey) -> dict[str, int]:
-    """What one rater gave, by row. Raises UserError for a row that is missing, twice, unknown, or
-    without a score.
+def read_scores(sheet: Path, rows: Collection[str]) -> dict[str, int]:
+    """What one rater gave, by row; `rows`: all that there are. Raises UserError for one that is
+    missing, twice, unknown, or without a score.
     """
     try:
         text = sheet.read_text(encoding="utf-8-sig")
@@ -110,14 +86,14 @@ def read_scores(sheet: Path, key: SheetKey) -> dict[str, int]:
         row, written = ((cells.get(name) or "").strip() for name in ("row", "score"))
         if row or written:
             number = written.removesuffix(".0")
-            if row not in key.rows or row in scores or number not in map(str, RUBRIC):
+            if row not in rows or row in scores or number not in map(str, RUBRIC):
                 raise UserError(
                     f"row {row!r} with score {written!r}: another row, a second time, or no score.",
                     "A rater gives every row of the sheet one whole number from 0 to 5.",
                     location=str(sheet),
                 )
             scores[row] = int(number)
-    if missing := sorted(set(key.rows) - set(scores)):
+    if missing := sorted(set(rows) - set(scores)):
         problem = f"{missing[0]} and {len(missing) - 1} more have no score."
         fix = "A rater scores every row of the sheet."
         raise UserError(problem, fix, location=str(sheet))
@@ -131,15 +107,15 @@ def read_ratings(sheet: Path, filled: Sequence[Path], seed: int) -> dict[str, An
     key = read_key(sheet)
     raters = [read_scores(path, key) for path in filled]
     by_model: dict[str, list[float]] = defaultdict(list)
-    for row, place in sorted(key.rows.items()):
-        by_model[place.model].append(fmean(scores[row] for scores in raters))
+    for row, place in sorted(key.items()):
+        by_model[place["model"]].append(fmean(scores[row] for scores in raters))
     models = {}
     for model, values in sorted(by_model.items()):
         usable = [float(value >= USABLE) for value in values]
         models[model] = {
             "metrics": {"score": summary(values, seed), "usable": summary(usable, seed)}
         }
-    by_row = [[scores[row] for scores in raters] for row in sorted(key.rows)]
+    by_row = [[scores[row] for scores in raters] for row in sorted(key)]
     ratings = {"models": models, "agreement": agreement(by_row, seed), "differences": []}
     return dict(msgspec.to_builtins(ratings))
 

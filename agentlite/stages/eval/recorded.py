@@ -19,7 +19,8 @@ from agentlite.engine.refusals import Mistakes, refuse
 from agentlite.engine.remote import judge_endpoint
 from agentlite.rendering import mixture_of
 from agentlite.rendering import prompts as prompts_of
-from agentlite.scoring.judge.human_ratings import write_sheets
+from agentlite.scoring.judge.human_ratings import write_sheet
+from agentlite.scoring.judge.llm_judge import items
 from agentlite.scoring.metrics.dialogs import dialogs
 from agentlite.scoring.metrics.figures import LearnedBefore, read_metrics
 from agentlite.scoring.metrics.general_talk import IdentityAnswer, self_cognition
@@ -199,11 +200,11 @@ class RecordedEvaluation:
             for sentence in learned.sentences(name):
                 console.notice(f"eval: {sentence.rstrip('.')}")
         if sheet := self.settings.sheet:
-            by_model = {
-                name: list(read_predictions(model.target.folder / self.scored))
+            answers = {
+                name: items([*read_predictions(model.target.folder / self.scored)], self.data.every)
                 for name, model in self.models.items()
             }
-            write_sheets(by_model, self.data.every, Path(sheet), self.settings.seed)
+            write_sheet(answers, Path(sheet), self.settings.seed)
 
 
 def _mistakes(settings: EvalSettings) -> Mistakes:

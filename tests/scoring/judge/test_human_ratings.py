@@ -51,12 +51,12 @@ def test_a_sheet_is_blind_complete_and_in_an_order_that_tells_nothing(sheet, tmp
     rows = cells_of(sheet)
     by_row = {(item.name, model): item.answer for model, items in ANSWERS.items() for item in items}
     assert {row["row"]: row["answer"] for row in rows} == {
-        row: by_row[place.item, place.model] for row, place in key.rows.items()
+        row: by_row[place["item"], place["model"]] for row, place in key.items()
     }
     assert (
         len(
             {
-                tuple(place.model for place in key.rows.values()),
+                tuple(place["model"] for place in key.values()),
                 ("base", "sft") * 6,
                 ("base",) * 6 + ("sft",) * 6,
             }
@@ -68,14 +68,14 @@ def test_a_sheet_is_blind_complete_and_in_an_order_that_tells_nothing(sheet, tmp
     )
     assert (tmp_path / "again.csv").read_bytes() == sheet.read_bytes()
     write_sheet(ANSWERS, tmp_path / "other.csv", seed=2)
-    assert not set(read_key(tmp_path / "other.csv").rows) & set(key.rows)
+    assert not set(read_key(tmp_path / "other.csv")) & set(key)
 
 
 def test_scores_come_back_by_model_with_intervals_and_agreement(sheet):
     key, give = read_key(sheet), {"base": 2, "sft": 4}
     raters = [
-        filled(sheet, "a.csv", lambda row: give[key.rows[row["row"]].model]),
-        filled(sheet, "b.csv", lambda row: f"{give[key.rows[row['row']].model]}.0", ";"),
+        filled(sheet, "a.csv", lambda row: give[key[row["row"]]["model"]]),
+        filled(sheet, "b.csv", lambda row: f"{give[key[row['row']]['model']]}.0", ";"),
     ]
     found = read_ratings(sheet, raters, seed=0)
     figures = {model: one["metrics"] for model, one in found["models"].items()}
@@ -92,7 +92,7 @@ def test_what_a_spreadsheet_would_run_or_cannot_hold_is_kept_from_it(tmp_path):
     items = [Item(str(n), "q", text) for n, text in enumerate(texts)]
     write_sheet({"m": items}, tmp_path / "s.csv", seed=0)
     found = {row["row"]: row["answer"] for row in cells_of(tmp_path / "s.csv")}
-    by_item = {place.item: found[row] for row, place in read_key(tmp_path / "s.csv").rows.items()}
+    by_item = {place["item"]: found[row] for row, place in read_key(tmp_path / "s.csv").items()}
     assert [by_item[str(n)][:5] for n in range(3)] == ["'=1+1", "'@x", "'-2"]
     assert len(by_item["3"]) < 32_767 and by_item["5"] == texts[5]
     assert (
