@@ -22,7 +22,7 @@ from support.samples import ROOT
 
 from agentlite.cli.main import COMMANDS, _command, group
 from agentlite.config.pipeline import MADE
-from agentlite.config.resolve import Given, resolve, weightings
+from agentlite.config.resolve import Given, resolve
 from agentlite.config.settings import COMMANDS as STAGES
 from agentlite.config.settings import PreferenceLoss, fields
 from agentlite.core.errors import NAMES, UserError
@@ -110,7 +110,7 @@ def misread(words: list[str]) -> str:
         if words[0] in STAGES:
             flags = {key: value for key, value in options.items() if key in fields(words[0])}
             flags = {key: value for key, value in flags.items() if isinstance(value, str | list)}
-            resolve(words[0], Given(weightings(flags), sets=tuple(options.get("sets", ()))))
+            resolve(words[0], Given(flags, sets=tuple(options.get("sets", ()))))
     except (click.UsageError, UserError) as error:
         return str(error)
     return f"{left[0]} is too much" if left else ""

@@ -16,8 +16,6 @@ from agentlite.report import ablation, retrieval_tables
 from agentlite.report.tables import TABLED, groups, in_words, models, share, wrong_answers
 from agentlite.scoring.metrics.dialogs import HOW
 from agentlite.scoring.metrics.figures import ENDINGS, TITLES
-from agentlite.scoring.preference_pairs import WeightingRow
-from agentlite.scoring.rewards import PENALTIES
 from agentlite.workspace import stage_folder
 from agentlite.workspace.stage_folder import Result
 
@@ -74,10 +72,6 @@ def _table(result: Result, stream: Any, every: bool) -> None:
             print(in_words(row), file=stream)
     elif result.command == "ablate":
         _ablation(result, stream)
-    elif result.status == "compared":
-        weightings = msgspec.convert(result.figures["weightings"], list[WeightingRow])
-        console.print_table(_weightings(weightings), stream)
-        print("", *result.figures["sentences"], sep="\n", file=stream)
     elif "ranking" in result.figures:
         _figures(
             {name: value for name, value in result.figures.items() if name not in TABLED}, stream
@@ -170,26 +164,6 @@ def _files(files: dict[str, dict[str, object]]) -> list[list[str]]:
         for source, counts in files.items()
     ]
     return [["source", "formats", *heads], *rows]
-
-
-def _weightings(rows: list[WeightingRow]) -> list[list[str]]:
-    """A row per weighting: its pairs, what became different from the first, and the chosen sides'
-    mean of each component that some weighting counts."""
-    weighed = {name for row in rows for name, weight in row.weights.items() if weight}
-    parts = [name for name in rows[0].weights if name in weighed - {*PENALTIES}]
-    body = [
-        [
-            row.name,
-            str(row.pairs),
-            str(row.flipped),
-            f"+{row.gained} -{row.lost}",
-            f"{row.mean_margin:.3f}",
-            *(f"{row.chosen[name]:.2f}" if row.chosen else "-" for name in parts),
-        ]
-        for row in rows
-    ]
-    heads = [name.replace("_", "\n") for name in parts]
-    return [["weighting", "pairs", "flipped", "other\nsteps", "mean\nmargin", *heads], *body]
 
 
 SPLITS = ("train", "dev", "test")

@@ -145,10 +145,10 @@ def _explain(options: PrepOptions) -> bool:
 
 def _run(name: str, options: StageOptions, flags: dict[str, Any]) -> None:
     """Runs the stage and prints its result, or only what `--print-config` asks for."""
-    from agentlite.config.resolve import as_yaml, plain_settings, weightings
+    from agentlite.config.resolve import as_yaml, plain_settings
     from agentlite.stages.api import execute, settle, target_of
 
-    given = options.given(weightings(flags))
+    given = options.given({key: one for key, one in flags.items() if one not in (None, ())})
     run, out = Path(options.run), options.out or name
     target = target_of(name, run, out, options.force, options.dry_run, given)
     resolved = settle(name, given, target)

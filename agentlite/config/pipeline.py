@@ -52,7 +52,6 @@ agentlite sft --out sft-r64 --lora-r 64 --set sft.trl.weight_decay=0.01
         """
 agentlite pairs -n 8 --gold
 agentlite pairs --from pairs --weights tool_accuracy=.5 --out pairs-b
-agentlite pairs --from pairs --grid weights.yaml
 cat prompts.jsonl | agentlite pairs --data - --model sft --json
 """,
         other_names="sample preferences",

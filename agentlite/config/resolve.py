@@ -324,17 +324,6 @@ def parse_weights(text: str, location: str) -> dict[str, float]:
         raise UserError(problem, fix, location=location) from error
 
 
-def weightings(flags: Mapping[str, Any]) -> dict[str, object]:
-    """The flags that were given. One --weights is a setting; several are a grid of them."""
-    given = {key: value for key, value in flags.items() if value not in (None, ())}
-    weights = given.pop("weights", ())
-    if len(weights) > 1 and not isinstance(weights, str):
-        given["grid"] = (*given.get("grid", ()), *weights)
-    elif weights:
-        given["weights"] = weights if isinstance(weights, str) else weights[0]
-    return given
-
-
 def as_yaml(command: str, resolved: Resolved) -> str:
     """`--print-config`: every setting with where it came from, as a file that --config takes."""
     lines = [f"{command}:"]

@@ -420,18 +420,14 @@ class PairsSettings(SamplerSettings, frozen=True, kw_only=True):
     """file of prompts with chosen and rejected answers, which become pairs"""
     max_rejects: Annotated[Share, DATA, NOT_IN_PLAN] = 0.01
     """share of rejected rows of --preferences above which pairs stops"""
-    grid: Annotated[tuple[File, ...], REPEAT, REWARDS, NOT_IN_PLAN] = ()
-    """file of reward weights to compare; writes nothing"""
     limit: Annotated[Count | None, DATA, COMMON] = None
     """number of records to sample, spread evenly over the sources [all]"""
     num_samples: Annotated[Count, Flag("-n"), SAMPLING, COMMON] = 4
     """candidates per step"""
     top_p: Annotated[float, Meta(gt=0, le=1), SAMPLING] = 1.0
     """nucleus sampling: the likeliest tokens that add up to this probability"""
-    weights: Annotated[
-        dict[str, float], Metavar("COMPONENT=FLOAT,..."), REPEAT, REWARDS, COMMON
-    ] = {}
-    """reward weights that differ from the defaults; several times: compare them, as --grid does"""
+    weights: Annotated[dict[str, float], Metavar("COMPONENT=FLOAT,..."), REWARDS, COMMON] = {}
+    """reward weights that differ from the defaults"""
     rewards: Annotated[tuple[str, ...], Metavar("FILE:FUNCTION"), REPEAT, REWARDS, COMMON] = ()
     """reward component of your own, such as rewards.py:short"""
     judge: Annotated[Url, REWARDS] = ""

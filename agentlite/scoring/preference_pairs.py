@@ -2,11 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
-from msgspec import Struct
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import (
@@ -51,31 +49,6 @@ class ScoredStep(NamedTuple):
 
     sampled: list[ScoredCandidate]
     gold: list[ScoredCandidate]
-
-
-class PairChoice(NamedTuple):
-    """The two candidates of a step's pair, and their totals in billionths."""
-
-    chosen: ScoredCandidate
-    rejected: ScoredCandidate
-    high: int
-    low: int
-
-    @property
-    def margin(self) -> float:
-        return (self.high - self.low) / UNIT
-
-    @property
-    def pair(self) -> PreferencePair:
-        chosen, rejected = (
-            Side(side.text, side.ended, side.model, side.sample, total / UNIT)
-            for side, total in (
-                (self.chosen.candidate, self.high),
-                (self.rejected.candidate, self.low),
-            )
-        )
-        step = self.chosen.candidate
-        return PreferencePair(step.record_id, step.turn, step.protocol, chosen, rejected)
 
 
 def gold_candidates(prompts: Iterable[Prompt]) -> Iterator[Candidate]:
@@ -125,36 +98,24 @@ def build_pairs(
     steps: Sequence[ScoredStep], weights: Mapping[str, float], rule: PairRule
 ) -> tuple[list[PreferencePair], dict[str, int]]:
     """One pair per step, or the reason why there is none: how many steps have each."""
-    made = list(choices(steps, weights, rule))
-    return [choice.pair for choice in made if isinstance(choice, PairChoice)], count_reasons(made)
-
-
-def count_reasons(made: Iterable[PairChoice | Reason]) -> dict[str, int]:
-    """For every reason, how many steps have no pair."""
-    counts: dict[str, int] = dict.fromkeys(get_args(Reason), 0)
-    for choice in made:
-        if not isinstance(choice, PairChoice):
-            counts[choice] += 1
-    return counts
-
-
-def choices(
-    steps: Sequence[ScoredStep], weights: Mapping[str, float], rule: PairRule
-) -> Iterator[PairChoice | Reason]:
-    """The pair of each step, or why it has none; in order."""
     counted = {name: weight for name, weight in weights.items() if weight}
     _refuse_unscored(steps, counted)
     # at least 1: equal totals are never a pair; half a unit less: the margin itself is enough,
     # however it was rounded
     least = max(1, rule.margin * UNIT - 0.5)
+    pairs: list[PreferencePair] = []
+    reasons: dict[str, int] = dict.fromkeys(get_args(Reason), 0)
     for step in steps:
         sampled, gold = (
             [(round(total(one.components, counted) * UNIT), one) for one in of_step]
             for of_step in step
         )
         speaking = [(high, one) for high, one in sampled if one.text]
-        choice = _best(gold, sampled, least) or _best(speaking, sampled, least)
-        yield choice or _reason([(high, one.text) for high, one in sampled], least)
+        if pair := _best(gold, sampled, least) or _best(speaking, sampled, least):
+            pairs.append(pair)
+        else:
+            reasons[_reason([(high, one.text) for high, one in sampled], least)] += 1
+    return pairs, reasons
 
 
 def _refuse_unscored(steps: Sequence[ScoredStep], weights: Mapping[str, float]) -> None:
@@ -174,7 +135,7 @@ def _best(
     better: Sequence[tuple[int, ScoredCandidate]],
     worse: Sequence[tuple[int, ScoredCandidate]],
     least: float,
-) -> PairChoice | None:
+) -> PreferencePair | None:
     """The pair with the widest margin, then of the first samples; None if no pair has the least
     margin.
     """
@@ -190,7 +151,15 @@ def _best(
     if not admissible:
         return None
     _, i, j = min(admissible)
-    return PairChoice(better[i][1], worse[j][1], better[i][0], worse[j][0])
+    (high, chosen), (low, rejected) = better[i], worse[j]
+    step, other = chosen.candidate, rejected.candidate
+    return PreferencePair(
+        step.record_id,
+        step.turn,
+        step.protocol,
+        Side(step.text, step.ended, step.model, step.sample, high / UNIT),
+        Side(other.text, other.ended, other.model, other.sample, low / UNIT),
+    )
 
 
 def _reason(sampled: Sequence[tuple[int, str]], least: float) -> Reason:
@@ -206,73 +175,6 @@ def _reason(sampled: Sequence[tuple[int, str]], least: float) -> Reason:
         high - low >= least and one != other for high, one in sampled for low, other in sampled
     )
     return "empty text" if wide else "small margin"
-
-
-# --- Many weightings of the same candidates side by side ---
-
-
-class WeightingRow(Struct, frozen=True, kw_only=True):
-    """A weighting, its pairs, and what is different from the first weighting's.
-
-    `flipped`: steps with a pair under both, and another chosen text; `gained`, `lost`: steps with a
-    pair only under this one, or only under the first one. `chosen`, `rejected`: the mean of each
-    component over the chosen and the rejected candidates; empty without pairs. `no_pair`: steps
-    without a pair, by reason.
-    """
-
-    name: str
-    weights: dict[str, float]
-    steps: int
-    pairs: int
-    flipped: int
-    gained: int
-    lost: int
-    mean_margin: float
-    chosen: dict[str, float]
-    rejected: dict[str, float]
-    no_pair: dict[str, int]
-
-
-def compare_weightings(
-    steps: Sequence[ScoredStep],
-    weightings: Mapping[str, Mapping[str, float]],
-    rule: PairRule,
-) -> list[WeightingRow]:
-    """One row per weighting, in order."""
-    first: list[PairChoice | Reason] = []
-    rows = []
-    for name, weights in weightings.items():
-        made = list(choices(steps, weights, rule))
-        first = first or made
-        flipped = gained = lost = 0
-        for here, there in zip(made, first, strict=True):
-            if isinstance(here, PairChoice) and isinstance(there, PairChoice):
-                flipped += here.chosen.text != there.chosen.text
-            else:
-                gained += isinstance(here, PairChoice)
-                lost += isinstance(there, PairChoice)
-        pairs = [choice for choice in made if isinstance(choice, PairChoice)]
-        row = WeightingRow(
-            name=name,
-            weights=dict(weights),
-            steps=len(made),
-            pairs=len(pairs),
-            flipped=flipped,
-            gained=gained,
-            lost=lost,
-            mean_margin=fmean(pair.margin for pair in pairs) if pairs else 0.0,
-            chosen=_mean_components([pair.chosen.components for pair in pairs]),
-            rejected=_mean_components([pair.rejected.components for pair in pairs]),
-            no_pair=count_reasons(made),
-        )
-        rows.append(row)
-    return rows
-
-
-def _mean_components(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {
-        name: fmean([score[name] for score in scores]) for name in (scores[0] if scores else ())
-    }
 
 
 def constant(steps: Sequence[ScoredStep], weights: Mapping[str, float]) -> list[str]:

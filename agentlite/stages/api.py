@@ -127,15 +127,7 @@ def execute(command: str, settings: object, target: RunTarget) -> Result:
 
 
 # with one of these no model is loaded here: answers come from a server, or are there already
-NO_MODEL_HERE = (
-    "endpoint",
-    "candidates",
-    "preferences",
-    "grid",
-    "predictions",
-    "kagent",
-    "ratings",
-)
+NO_MODEL_HERE = ("endpoint", "candidates", "preferences", "predictions", "kagent", "ratings")
 
 
 def by_memory(

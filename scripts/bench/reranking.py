@@ -4,9 +4,8 @@ its own.
     .venv/bin/python scripts/bench/reranking.py [--runs 5]
 
 `candidates_a_second`: from candidates.jsonl and scores.jsonl to pairs.jsonl, by the processor time
-of one core, in a fresh process, imports left out (target: 40,000). `grid_seconds`: `agentlite pairs
---from ... --grid ... --json` with 20 weightings, start-up included (target: 3). Medians. That no
-two candidates have the same parts is the slowest case: equal ones are weighed once.
+of one core, in a fresh process, imports left out (target: 40,000). `command_seconds`: `agentlite
+pairs --from ... --json`, start-up included (target: 3). Medians.
 """
 
 import argparse
@@ -20,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-STEPS, SAMPLES, WEIGHTINGS = 2500, 4, 20
+STEPS, SAMPLES = 2500, 4
 
 
 def main() -> None:
@@ -37,7 +36,7 @@ def main() -> None:
         make_stage(Path(folder) / "pairs")
         print(
             json.dumps(
-                {**ranking(Path(folder), options.runs), **comparing(Path(folder), options.runs)},
+                {**ranking(Path(folder), options.runs), **commanding(Path(folder), options.runs)},
                 indent=2,
             )
         )
@@ -54,37 +53,14 @@ def ranking(run: Path, runs: int) -> dict[str, Any]:
     }
 
 
-def comparing(run: Path, runs: int) -> dict[str, Any]:
-    grid = run / "grid.yaml"
-    grid.write_text(
-        json.dumps(
-            {
-                "weights": {
-                    f"accuracy {n}": {"tool_accuracy": n / WEIGHTINGS} for n in range(WEIGHTINGS)
-                }
-            }
-        )
-    )
-    command = [
-        "-m",
-        "agentlite",
-        "pairs",
-        "--run",
-        str(run),
-        "--from",
-        "pairs",
-        "--grid",
-        str(grid),
-        "--json",
-    ]
+def commanding(run: Path, runs: int) -> dict[str, Any]:
+    options = ["--run", str(run), "--from", "pairs", "--out", "again", "--force", "--json"]
+    command = ["-m", "agentlite", "pairs", *options]
     taken = []
     for _ in range(runs):
         started = time.perf_counter()
-        output = subprocess.run(
-            [sys.executable, *command], stdout=subprocess.PIPE, check=True
-        ).stdout
+        subprocess.run([sys.executable, *command], stdout=subprocess.DEVNULL, check=True)
         taken.append(time.perf_counter() - started)
-    rows = json.loads(output)["figures"]["weightings"]
     watched = [sys.executable, "-X", "importtime", *command]
     imports = subprocess.run(watched, capture_output=True, text=True, check=True).stderr
     loaded = {
@@ -93,10 +69,8 @@ def comparing(run: Path, runs: int) -> dict[str, Any]:
         if line.startswith("import time:")
     }
     return {
-        "weightings": len(rows),
-        "grid_seconds": round(statistics.median(taken), 2),
+        "command_seconds": round(statistics.median(taken), 2),
         "torch_loaded": "torch" in loaded,
-        "flipped": [row["flipped"] for row in rows],
     }
 
 

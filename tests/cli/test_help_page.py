@@ -152,8 +152,7 @@ def test_each_option_can_be_typed_with_what_its_help_shows(name):
             words = [*needed, option.opts[0], *filter(None, [value])]
             given = ctx.command.make_context(name, words, parent=ctx.parent).params
             if isinstance(option, SettingOption):
-                flags = resolve.weightings({option.key: given[option.key]})
-                resolve.resolve(name, Given(flags))
+                resolve.resolve(name, Given({option.key: given[option.key]}))
 
 
 def test_a_switch_may_stand_alone_or_with_its_value():

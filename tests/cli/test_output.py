@@ -3,10 +3,7 @@
 import json
 from typing import Any
 
-import pytest
-
 from agentlite.cli.output import present
-from agentlite.config.resolve import weightings
 from agentlite.workspace.stage_folder import Result
 
 SFT = Result(
@@ -81,18 +78,3 @@ def test_eval_shows_its_main_figures_in_plain_words_and_all_on_request(capsys):
     full, _ = shown(result, capsys, every=True)
     every = [*names, "end_to_end_success", "no call where one is wanted"]
     assert [name for name in every if name not in full] == [] and "--all" not in full
-
-
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        ({"a": None, "b": (), "c": 0, "d": "", "e": False}, {"c": 0, "d": "", "e": False}),
-        ({"weights": ("a=1",)}, {"weights": "a=1"}),
-        ({"weights": "a=1,b=2"}, {"weights": "a=1,b=2"}),
-        ({"weights": ("a=1", "b=2")}, {"grid": ("a=1", "b=2")}),
-        ({"weights": ("a=1", "b=2"), "grid": ("g",)}, {"grid": ("g", "a=1", "b=2")}),
-        ({"weights": ("a=1",), "grid": ("g",)}, {"weights": "a=1", "grid": ("g",)}),
-    ],
-)
-def test_one_weighting_is_a_setting_and_several_are_a_grid(flags, expected):
-    assert weightings(flags) == expected

@@ -144,18 +144,6 @@ def test_other_weights_rank_what_is_there_without_a_model(paired, run):
     assert json.loads((run / "pairs-b" / "stats.json").read_bytes())["weights"]["short"] == 0
 
 
-def test_a_grid_sets_weightings_side_by_side_and_writes_nothing(paired, run):
-    before = {path: path.read_bytes() for path in paired.iterdir() if path.is_file()}
-    words = f"pairs --run {run} --from pairs --weights short=1 --weights short=0"
-    given = words.split()
-    told = json.loads(command(*given, "--json").stdout)["figures"]["weightings"]
-    assert [one["name"] for one in told] == ["short=1", "short=0"]
-    assert told[0]["flipped"] == told[0]["gained"] == told[0]["lost"] == 0
-    table = command(*given).stdout
-    assert all(str(one["pairs"]) in table and one["name"] in table for one in told)
-    assert before == {path: path.read_bytes() for path in paired.iterdir() if path.is_file()}
-
-
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -164,7 +152,6 @@ def test_a_grid_sets_weightings_side_by_side_and_writes_nothing(paired, run):
         ({"candidates": "nowhere", "out": "x"}, "no such stage"),
         ({"candidates": "pairs", "out": "x", "weights": {"efficency": 1}}, "efficiency"),
         ({"candidates": "pairs", "out": "x", "weights": ZERO}, "zero"),
-        ({"candidates": "pairs", "grid": "nowhere.yaml"}, "nowhere.yaml"),
         ({"candidates": "pairs", "out": "x", "judge": JUDGE["judge"]}, "--judge-model NAME"),
         ({"preferences": "rows.jsonl", "out": "x", **JUDGE}, "nothing to rank"),
     ],
@@ -233,10 +220,6 @@ def test_a_judge_is_asked_once_about_each_group_and_other_weights_ask_nobody(pai
     again |= {"weights": JUDGED_ALONE, "gold": False, "out": "judged-b"}
     given = {"run": str(run), "candidates": "pairs"}
     agentlite.pairs(**given, **again)
-    grid = run / "judge.yaml"
-    grid.write_text("weights: {usual: {}, judged: {judge: 2}}\n", encoding="utf-8")
-    compared = agentlite.pairs(**given, **again, grid=str(grid)).figures["weightings"]
-    assert [one["name"] for one in compared] == ["usual", "judged"]
     pairs = list(read_pairs(run / "judged-b" / "pairs.jsonl"))
     assert {pair.record_id for pair in pairs} == {
         name for name, texts in groups.items() if len({*map(len, texts)}) > 1

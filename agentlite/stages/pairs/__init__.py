@@ -1,11 +1,8 @@
 """A model's answers, stored candidates, rollouts or preference rows -> preference pairs."""
 
 import shlex
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-
-import msgspec
 
 from agentlite.config.settings import PairsSettings
 from agentlite.core import console
@@ -14,11 +11,9 @@ from agentlite.core.records import GOLD, to_row
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.engine.remote import judge_component
 from agentlite.environments.trajectories import is_rollout
-from agentlite.scoring.grid_file import read_weightings
 from agentlite.scoring.preference_pairs import (
     PairRule,
     build_pairs,
-    compare_weightings,
     constant,
     group,
     write_pairs,
@@ -37,12 +32,12 @@ OUTPUTS = ("records.jsonl", "candidates.jsonl", "scores.jsonl", "pairs.jsonl", "
 
 
 def inherit(settings: PairsSettings, run: Path) -> dict[str, tuple[object, str]]:
-    """The length of the rows of the data; with --from and --grid, that of the candidates, and the
-    rule by which the first pairs were chosen.
+    """The length of the rows of the data; with --from, that of the candidates, and the rule by
+    which the first pairs were chosen.
     """
-    if not (settings.candidates or settings.grid):
+    name = settings.candidates
+    if not name:
         return longer_rows("pairs", settings.data, run)
-    name = settings.candidates or "pairs"
     stored = stored_settings(name, run)
     rule = {key: (stored[key], name) for key in RULE if key in stored}
     return {**longer_rows("pairs", name, run), **rule}
@@ -63,22 +58,20 @@ def run(settings: PairsSettings, target: RunTarget) -> Result:
         ) as user_functions,
     ):
         source: CandidateSource
-        if settings.candidates or settings.grid:
-            stored = stage_folder.find_stage(settings.candidates or "pairs", target.run)
-            if not settings.grid and target.folder.resolve() == stored.resolve():
+        if settings.candidates:
+            stored = stage_folder.find_stage(settings.candidates, target.run)
+            if target.folder.resolve() == stored.resolve():
                 raise UserError(
                     "would write over the candidates' own folder.",
                     "Give another one: --out NAME.",
                     location="--out",
                 )
-            kind = Rollouts if settings.candidates and is_rollout(stored) else StoredCandidates
+            kind = Rollouts if is_rollout(stored) else StoredCandidates
             user_functions |= judge_component(settings, stored)
             source = kind(settings, stored, user_functions)
         else:
             user_functions |= judge_component(settings, target.folder)
             source = Sampling(settings, target, user_functions)
-        if settings.grid:
-            return _compare_grid(source, settings.grid, rule)
         return run_stage(
             source.plan,
             target,
@@ -122,23 +115,6 @@ def _pair(source: CandidateSource, changed: Mapping[str, float], rule: PairRule)
         "mean_margin": round(sum(margins) / len(margins), 4) if margins else 0.0,
         **figures,
     }
-
-
-def _compare_grid(source: CandidateSource, grid: tuple[str, ...], rule: PairRule) -> Result:
-    """Many weightings of the same candidates side by side; nothing is written."""
-    with tempfile.TemporaryDirectory() as folder:
-        failed = source.score(Path(folder))["failed_rewards"]
-    weightings = read_weightings(grid, source.settle)
-    count = f"{len(source.candidates)} {source.what}"
-    with console.waiting(f"pairs: ranking {count} by {len(weightings)} weightings"):
-        steps = group(source.candidates, source.scores, rule)
-        rows = compare_weightings(steps, weightings, rule)
-    figures = {
-        "weightings": msgspec.to_builtins(rows),
-        "sentences": constant(steps, next(iter(weightings.values()))),
-        "failed_rewards": failed,
-    }
-    return Result("pairs", "compared", str(source.folder), figures, [], 0.0)
 
 
 def _next(figures: Figures, out: str) -> str:

@@ -61,10 +61,10 @@ class RecordedPairs(NamedTuple):
 
 def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
     """Every row is read, rendered and checked."""
-    if settings.candidates or settings.grid or settings.judge:
+    if settings.candidates or settings.judge:
         raise UserError(
             "there is nothing to rank: the file says which answer is better.",
-            "Leave --from, --grid and --judge out.",
+            "Leave --from and --judge out.",
             location="--preferences",
         )
     prep = _prep_of(settings.data, target.run)

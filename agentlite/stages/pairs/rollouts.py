@@ -70,9 +70,8 @@ class Rollouts(CandidateSource):
         self.tally = Tally(
             settings.max_failures, folder, rescore_hint(settings.candidates), self.what
         )
-        if not settings.grid:
-            self.settle(settings.weights)
-            self.plan = ranking_plan(settings, self.stored, ("model", "protocol", "split"), files)
+        self.settle(settings.weights)
+        self.plan = ranking_plan(settings, self.stored, ("model", "protocol", "split"), files)
 
     def settle(self, changed: Mapping[str, float]) -> dict[str, float]:
         first = next(iter(self.by_key.values()))

@@ -76,12 +76,10 @@ class StoredCandidates(CandidateSource):
         self.folder, self.user_functions = folder, user_functions
         self.stored = find_stored(folder)
         self.candidates, self.scores = self.stored.candidates, self.stored.scores
-        hint = rescore_hint(settings.candidates or folder.name)
-        self.tally = Tally(settings.max_failures, folder, hint)
-        if not settings.grid:
-            self.settle(settings.weights)
-            files = [folder / name for name in (CANDIDATES, SCORES, "rollouts.jsonl")]
-            self.plan = ranking_plan(settings, self.stored.stage, TAKEN_OVER, files)
+        self.tally = Tally(settings.max_failures, folder, rescore_hint(settings.candidates))
+        self.settle(settings.weights)
+        files = [folder / name for name in (CANDIDATES, SCORES, "rollouts.jsonl")]
+        self.plan = ranking_plan(settings, self.stored.stage, TAKEN_OVER, files)
 
     def read(self) -> Figures:
         return {"candidates": len(self.stored.candidates)}
