@@ -11,17 +11,15 @@ from agentlite.report import ablation, charts, retrieval_tables, tables
 from agentlite.report.headline import headline
 from agentlite.report.read_run import Json, ReportedEvaluation, WorkspaceRun, read_run
 from agentlite.report.readers import (
-    MOST_TOOLS,
     confusion,
-    file_of,
-    files_of,
     pack_predictions,
     pack_rollouts,
     read_answers,
     read_rollouts,
+    rollout_files,
 )
 from agentlite.report.tables import Table
-from agentlite.scoring.metrics.figures import BFCL, EXPLANATIONS, TITLES
+from agentlite.scoring.metrics.figures import EXPLANATIONS, TITLES
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -53,6 +51,7 @@ def page(run: WorkspaceRun) -> str:
         lstrip_blocks=True,
     )
     environment.globals |= {"tables": tables, "charts": charts, "ablation": ablation}
+    environment.globals |= {"retrieval": retrieval_tables}
     environment.globals |= {"by_metric": _by_metric, "by_pair": _by_pair}
     environment.globals |= {"explanations": EXPLANATIONS, "titles": TITLES}
     environment.filters["with_code"] = with_code
@@ -75,39 +74,34 @@ def with_code(sentence: str) -> "Markup":
 
 def _contents(run: WorkspaceRun) -> Json:
     """`sections`: by title, from top to bottom; the page leaves out those without content."""
-    acted = {stage.name: files for stage in run.stages if (files := file_of(stage))}
+    acted = [
+        (stage, files)
+        for stage in run.stages
+        if (files := rollout_files(stage, str(stage.plan.settings.get("model", stage.name))))
+    ]
     budget = READER_BUDGET // max(1, len(run.evaluations) + len(acted))
     evaluations = [_evaluation(run, evaluation, budget) for evaluation in run.evaluations]
-    rollouts, retrievers, trained, data = [], [], [], []
+    trained = []
     for stage in run.stages:
-        if stage.name in acted:
-            ranked = read_rollouts(acted[stage.name])
-            rollouts.append((stage, ranked, pack_rollouts(ranked, budget)))
-        if stage.plan.command == "retriever" and (figures := stage.json("metrics.json")):
-            retriever = {
-                "stage": stage,
-                "tables": retrieval_tables.tables(figures),
-                "differences": retrieval_tables.differences(figures),
-            }
-            retrievers.append(retriever)
         if rows := stage.logged:
             so_far = {} if stage.done else {"not finished, step": rows[-1]["step"]}
             trained.append((stage, {**so_far, **stage.figures}, charts.charts(rows)))
-        if statistics := stage.json("stats.json"):
-            data.append((stage, tables.flat(statistics)))
-    stages = [(stage.name, stage) for stage in run.stages]
-    stages += [
+    evaluated = [
         (f"eval {evaluation.name}: {name}", model)
         for evaluation in run.evaluations
         for name, model in evaluation.models.items()
     ]
     sections = {
-        "Sampled": rollouts,
+        "Sampled": [(stage, pack_rollouts(read_rollouts(files), budget)) for stage, files in acted],
         "Ablation": ablation.ablations(run),
-        "Retrieval": retrievers,
+        "Retrieval": [
+            (stage, figures)
+            for stage in run.stages
+            if stage.plan.command == "retriever" and (figures := stage.json("metrics.json"))
+        ],
         "Training": trained,
-        "Data": data,
-        "Settings": stages,
+        "Data": [(stage, found) for stage in run.stages if (found := stage.json("stats.json"))],
+        "Settings": [*((stage.name, stage) for stage in run.stages), *evaluated],
     }
     links = [
         (f"{title.lower()}-{number}", f"{title}{evaluation['on']}")
@@ -116,48 +110,30 @@ def _contents(run: WorkspaceRun) -> Json:
         if evaluation[title.lower()]
     ]
     links += [(title.lower(), title) for title, content in sections.items() if content]
-    return {
-        "run": run,
-        "evaluations": evaluations,
-        "sections": sections,
-        "links": links,
-    }
+    return {"run": run, "evaluations": evaluations, "sections": sections, "links": links}
 
 
 def _evaluation(run: WorkspaceRun, evaluation: ReportedEvaluation, budget: int) -> Json:
-    on = f" on {evaluation.name}" if len(run.evaluations) > 1 else ""
-    kept = ("models", "headline", "differences", "tools", "predictions", "rollouts")
-    content: Json = {"evaluation": evaluation, "on": on, **dict.fromkeys(kept, ())}
-    if not evaluation.models:
-        return content
     metrics, differences = evaluation.metrics, tables.differences(evaluation)
-    models = tables.models(metrics)
-    content |= {
-        "models": models,
-        "is_bfcl": BFCL in models.head,
-        "headline": headline(metrics, differences),
-        "learned_before": tables.learned_before(metrics),
-        "differences": differences,
-        "outdated": tables.is_outdated(evaluation),
-        "slices": tables.slices(metrics),
-        "groups": [*tables.groups(metrics).values()],
-        "wrong": tables.wrong_answers(metrics),
-        "problems": tables.problems(metrics),
-    }
-    prompts = max(figures.get("prompts", 0) for figures in metrics.values())
-    if evaluation.is_live:
-        ranked = read_rollouts(files_of(evaluation))
-        packed = pack_rollouts(ranked, budget)
-        return content | {"prompts": f"{prompts} tasks", "rollouts": ranked, "packed": packed}
+    models, names = tables.models(metrics), list(metrics)
     answers = read_answers(run, evaluation)
-    confused = confusion(answers, list(metrics))
-    return content | {
-        "prompts": f"{len(answers.by_step) or prompts} prompts",
-        "tools": confused._replace(rows=confused.rows[:MOST_TOOLS]),
-        "predictions": {
-            "unknown": sum(step.record_id not in answers.records for step in answers.by_step),
-            "reader": pack_predictions(answers, list(metrics), models.head[1:], budget),
-        },
+    ranked = read_rollouts(
+        [file for name, one in evaluation.models.items() for file in rollout_files(one, name)]
+    )
+    packed = pack_predictions(answers, names, models.head[1:], budget)
+    asked = [len(answers.by_step), *(figures.get("prompts", 0) for figures in metrics.values())]
+    return {
+        "evaluation": evaluation,
+        "metrics": metrics,
+        "on": f" on {evaluation.name}" if len(run.evaluations) > 1 else "",
+        "models": models if metrics else None,
+        "headline": headline(metrics, differences),
+        "differences": differences,
+        "prompts": f"{max(asked)} {'tasks' if evaluation.is_live else 'prompts'}",
+        "tools": confusion(answers, names),
+        "unknown": sum(step.record_id not in answers.records for step in answers.by_step),
+        "predictions": answers.by_step and packed,
+        "rollouts": ranked.shown and pack_rollouts(ranked, budget),
     }
 
 

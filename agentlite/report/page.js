@@ -22,16 +22,27 @@ async function unpack(packed) {
   return JSON.parse(await new Response(stream).text());
 }
 
-function read([id, turn, record, expected, slices, said], index, data) {
-  const [messages, tools] = record === null ? [[], []] : data.records[record];
-  const prompt = messages.slice(0, turn);
-  const asked = prompt.findLast((message) => message[0] === "user") ?? prompt.at(-1);
-  const called = prompt.at(-1)?.[0] === "tool" ? prompt.findLast((message) => message[2].length)?.[2].map(([name]) => name).join(", ") : "";
+// What a task's own messages hold in the place of a text is shown as JSON.
+const asText = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+const message = ({ role, content, tool_calls }) => (
+  [role ?? "", asText(content || ""), (tool_calls ?? []).map((call) => [call.function.name, asText(call.function.arguments ?? {})])]);
+
+function questionOf(messages) {
+  const asked = messages.findLast(([role]) => role === "user") ?? messages.at(-1);
+  return asked?.[1].replace(/\s+/g, " ").slice(0, 300);
+}
+
+function read({ id, turn, expected, said }, index, data) {
+  const record = data.records[id] ?? { messages: [], tools: [] };
+  const messages = record.messages.map(message), prompt = messages.slice(0, turn);
+  const called = prompt.at(-1)?.[0] === "tool" ? prompt.findLast((one) => one[2].length)?.[2].map(([name]) => name).join(", ") : "";
   return {
-    index, called, id, turn, expected, slices, prompt, recorded: messages[turn], tools: tools.map((tool) => data.tools[tool]),
-    question: asked ? asked[1].replace(/\s+/g, " ").slice(0, 300) : id,
-    said: said.map(([model, text, problem, values, tokens, calls, wrong]) => (
-      { model, text, problem, values, tokens, calls, wrong, decision: values[data.metrics.indexOf("call_decision")] ?? null })),
+    index, called, id, turn, expected, slices: said[0].slices ?? {}, prompt, recorded: messages[turn],
+    tools: record.tools.map((at) => data.tools[at]), question: questionOf(prompt) ?? id,
+    said: said.map((row) => ({
+      ...row, values: data.metrics.map((name) => row.metrics[name] ?? null), decision: row.metrics.call_decision ?? null,
+      calls: (row.calls ?? []).map((call) => [call.name, call.arguments]), wrong: data.kinds[row.wrong] ?? "",
+    })),
   };
 }
 
@@ -66,7 +77,7 @@ function inline([name, values]) {
 }
 
 function parsed(values) {
-  try { return JSON.parse(values); } catch { return {}; } // any arguments will do, or the text was cut
+  try { return JSON.parse(values) ?? {}; } catch { return {}; } // any arguments will do, or the text was cut
 }
 
 const choices = (values) => (Array.isArray(values) ? values : [values]);
@@ -131,18 +142,16 @@ function turn([role, content, calls]) {
   return node("div", { className: "turn" }, node("span", { className: "quiet", textContent: role }), node("p", { textContent: text }));
 }
 
-function tool([name, description, parameters]) {
-  let text = parameters;
-  try { text = JSON.stringify(JSON.parse(parameters), null, 2); } catch { /* it was cut: shown as it is */ }
-  return node("details", {}, node("summary", {}, node("b", { textContent: name }), " ", node("span", { className: "quiet", textContent: description })),
-    node("pre", { textContent: text }));
+function tool({ function: { name, description, parameters } }) {
+  return node("details", {}, node("summary", {}, node("b", { textContent: name }), " ", node("span", { className: "quiet", textContent: description ?? "" })),
+    node("pre", { textContent: JSON.stringify(parameters ?? {}, null, 2) }));
 }
 
 function answer(said, step, data, metric) {
   const values = data.titles.map((name, at) => [name, said.values[at]]).filter(([, value]) => value !== null);
   const figures = values.map(([name, value]) => `${name} ${Number.isInteger(value) ? value : value.toFixed(2)}`);
-  if (said.tokens) figures.push(`${said.tokens} tokens`);
-  const right = said.values[data.metrics.indexOf("exact_call")] === 1;
+  if (said.new_tokens) figures.push(`${said.new_tokens} tokens`);
+  const right = said.metrics.exact_call === 1;
   const calls = step.expected !== null && (step.expected.length || said.calls.length);
   const text = node("pre", { textContent: said.text || "(nothing)" });
   const folded = node("details", { open: Boolean(said.problem) }, node("summary", { textContent: "the answer as it was written" }), text);
@@ -231,17 +240,16 @@ const LONG = 600; // characters of a text that is shown unfolded
 const figure = (value) => (Number.isInteger(value) ? String(value) : value.toFixed(2));
 const figures = (scores) => Object.entries(scores).map(([name, value]) => `${name} ${figure(value)}`).join("  ·  ");
 
-function modelTurn([words, calls, results, user, problem, text, ended, tokens]) {
-  return { words, calls, results, user, problem, text, ended, tokens };
-}
-
-function readRollout([task, model, sample, ended, problem, failed, values, byTurn, prompt, turns, tools], data) {
-  const messages = data.prompts[prompt];
-  const asked = messages.findLast((message) => message[0] === "user") ?? messages.at(-1);
-  const run = sample === null ? "greedy" : `rollout ${sample}`;
+// The model's turns are the assistant's last messages: a prompt may have others.
+function readRollout(row, data) {
+  const said = row.messages.flatMap(({ role }, at) => (role === "assistant" ? [at] : []));
+  const places = said.slice(said.length - row.turns.length), messages = row.messages.map(message);
+  const prompt = messages.slice(0, places[0]);
   return {
-    task, model, run, ended, problem, failed, values, byTurn, messages, turns: turns.map(modelTurn), tools: tools.map((at) => data.tools[at]),
-    question: asked ? asked[1].replace(/\s+/g, " ").slice(0, 300) : task,
+    problem: "", ...row, messages: prompt, byTurn: row.by_turn, run: row.sample === null ? "greedy" : `rollout ${row.sample}`,
+    values: data.metrics.map((name) => row.scores[name] ?? null), tools: row.tools.map((at) => data.tools[at]),
+    turns: row.turns.map((turn, at) => ({ results: [], user: null, problem: "", ...turn, words: messages[places[at]][1], calls: messages[places[at]][2] })),
+    question: questionOf(prompt) ?? row.task,
   };
 }
 
@@ -274,7 +282,7 @@ function modelSaid(turn) {
     words || turn.calls.length ? null : node("pre", { className: "quiet", textContent: "(nothing)" }),
     turn.problem ? node("p", {}, node("em", { textContent: `cannot be read: ${turn.problem}` })) : null,
     turn.ended === "cut" ? node("p", {}, node("em", { textContent: "cut at the limit of new tokens" })) : null,
-    plainWords ? null : node("details", { className: "raw" }, node("summary", { className: "quiet", textContent: `as it was sampled  ·  ${turn.tokens} tokens` }), node("pre", { textContent: turn.text })),
+    plainWords ? null : node("details", { className: "raw" }, node("summary", { className: "quiet", textContent: `as it was sampled  ·  ${turn.new_tokens} tokens` }), node("pre", { textContent: turn.text })),
   ];
 }
 

@@ -7,16 +7,13 @@ import json
 import math
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-import msgspec
-from msgspec import Struct
-
-from agentlite.core.records import ANY_ARGUMENTS, Record, Step, from_row, to_row
+from agentlite.core.records import Record, Step, from_row, to_row
 from agentlite.core.row_files import Row, read_rows
 from agentlite.report.read_run import Json, ReportedEvaluation, ReportedStage, WorkspaceRun
 from agentlite.report.tables import Table, in_order
@@ -24,30 +21,38 @@ from agentlite.scoring.metrics.figures import DONE, ENDINGS, TITLES
 from agentlite.scoring.metrics.step_metrics import WRONG_KINDS
 
 LONGEST = 8_000  # characters of a text
+NO_CALL, UNREADABLE = "no call", "unreadable"
+MOST_TOOLS = 12  # in the table of those that were confused
+MOST_ROLLOUTS = 500  # in a viewer
+FILE, SAMPLES = "trajectories.jsonl", "samples.jsonl"
+LOST = ("world", "unanswered")  # such a rollout has no score
 compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-Tool = tuple[str, str, str]  # its name, its description and its parameters as JSON
+Shown = TypeVar("Shown")
 
 
 class Packed(NamedTuple):
-    """`rows`: how many are in the text. `notes`: a sentence about those that were left out."""
+    """`note`: a sentence about what was left out, "" for none."""
 
     text: str
-    rows: int
-    notes: list[str]
+    note: str
 
 
 def pack_within(
-    budget: int, count: int, total: int, noun: str, contents: Callable[[int], Json]
+    budget: int,
+    items: Sequence[Shown],
+    total: int,
+    noun: str,
+    contents: Callable[[Sequence[Shown]], Json],
 ) -> Packed:
-    """At most `budget` characters: the last rows are left out if that is needed. `contents`: of so
-    many rows; `total`: of all that there are.
+    """At most `budget` characters: the last items are left out if that is needed. `total`: of all
+    that there are.
     """
-    text = _pack(contents(count))
+    count, text = len(items), _pack(contents(items))
     while len(text) > budget and count:
         count = int(0.95 * count * budget / len(text))
-        text = _pack(contents(count))
+        text = _pack(contents(items[:count]))
     left_out = f"The first {count:,} of {total:,} {noun}: with the others this page would be too "
-    return Packed(text, count, [f"{left_out}large."] if count < total else [])
+    return Packed(text, f"{left_out}large." if count < total else "")
 
 
 def _pack(contents: Json) -> str:
@@ -64,27 +69,12 @@ def _pack(contents: Json) -> str:
     return base64.b64encode(zlib.compress(whole)).decode("ascii")
 
 
-def pack_message(message: Mapping[str, Any]) -> list[Any]:
-    """Its role; its words; and the name and the arguments, as JSON, of each call."""
-    content = message.get("content") or ""
-    functions = [call["function"] for call in message.get("tool_calls") or ()]
-    calls = [[one["name"], _as_text(one.get("arguments", {}))] for one in functions]
-    return [str(message.get("role", "")), _as_text(content), calls]
+def _numbered(tools: dict[str, int], schemas: Iterable[Mapping[str, Any]]) -> list[int]:
+    """The numbers of some tools among all, each of which is packed once."""
+    return [tools.setdefault(compact(schema), len(tools)) for schema in schemas]
 
 
-def _as_text(value: object) -> str:
-    """A text as it is; what a task's own messages hold in its place, as JSON."""
-    return value if isinstance(value, str) else compact(value)
-
-
-def pack_tool(schema: Mapping[str, Any]) -> Tool:
-    function = schema["function"]
-    name, description = (str(function.get(key, "")) for key in ("name", "description"))
-    return name, description, compact(function.get("parameters", {}))
-
-
-NO_CALL, UNREADABLE = "no call", "unreadable"
-MOST_TOOLS = 12
+# --- Predictions ---
 
 
 class PredictionRows(NamedTuple):
@@ -93,15 +83,14 @@ class PredictionRows(NamedTuple):
     """
 
     records: dict[str, Record]
-    by_step: dict[Step, dict[str, list[Row]]]
+    by_step: dict[Step, dict[str, Row]]
 
 
 def read_answers(run: WorkspaceRun, evaluation: ReportedEvaluation) -> PredictionRows:
-    by_step: dict[Step, dict[str, list[Row]]] = {}
+    by_step: dict[Step, dict[str, Row]] = {}
     for name, model in evaluation.models.items():
         for row in model.rows("predictions.jsonl"):
-            of_step = by_step.setdefault(Step(row["record_id"], row["turn"]), {})
-            of_step.setdefault(name, []).append(row)
+            by_step.setdefault(Step(row["record_id"], row["turn"]), {})[name] = row
     asked = {model.plan.inputs.get("data") for model in evaluation.models.values()}
     files = {
         stage.folder / name
@@ -116,7 +105,7 @@ def read_answers(run: WorkspaceRun, evaluation: ReportedEvaluation) -> Predictio
 
 def confusion(answers: PredictionRows, models: Sequence[str]) -> Table:
     """A row for every expected tool, and for "no call" where none was expected: how often it was
-    called, and what was called in its place, by model. Those that were confused most come first.
+    called, and what was called in its place, by model. Only those that were confused most.
     """
     tools: dict[str, dict[str, Counter[str]]] = {}
     for step, by_model in answers.by_step.items():
@@ -126,7 +115,7 @@ def confusion(answers: PredictionRows, models: Sequence[str]) -> Table:
         if gold.calls and not gold.names_tools:
             continue  # any tool will do: there is none to confuse
         expected = Counter(call.name for call in gold.calls)
-        for model, row in ((model, row) for model, rows in by_model.items() for row in rows):
+        for model, row in by_model.items():
             called = Counter(call["name"] for call in row["calls"] if not row["problem"])
             blank = UNREADABLE if row["problem"] else NO_CALL
             pairs = [(name, name) for name in (expected & called).elements()]
@@ -138,7 +127,7 @@ def confusion(answers: PredictionRows, models: Sequence[str]) -> Table:
         name: sum(counts.total() - counts[name] for counts in by.values())
         for name, by in tools.items()
     }
-    order = sorted(tools, key=lambda name: (-wrong[name], name))
+    order = sorted(tools, key=lambda name: (-wrong[name], name))[:MOST_TOOLS]
     rows = [[name, *(_tool_counts(name, tools[name][model]) for model in models)] for name in order]
     return Table("", ["right tool", *models], rows)
 
@@ -153,68 +142,48 @@ def _tool_counts(name: str, counts: Counter[str]) -> str:
 def pack_predictions(
     answers: PredictionRows, models: Sequence[str], metrics: Sequence[str], budget: int
 ) -> Packed:
-    """At most `budget` characters; the last steps are left out if that is needed."""
-    steps = list(answers.by_step)
-
-    def contents(count: int) -> Json:
-        return _pack_steps(answers, steps[:count], models, metrics)
-
-    return pack_within(budget, len(steps), len(steps), "prompts", contents)
-
-
-def _pack_steps(
-    answers: PredictionRows, steps: Sequence[Step], models: Sequence[str], metrics: Sequence[str]
-) -> Json:
-    """Every record and every tool once: a step refers to its record, and a record to its tools.
-    Of a record, the messages up to the last turn that is shown.
+    """The rows as they are stored. Every record is there once, with its messages up to the last
+    turn that is shown. The last steps are left out if the budget needs that.
     """
-    turns: dict[str, int] = {}
-    for step in steps:
-        if step.record_id in answers.records:
-            turns[step.record_id] = max(step.turn, turns.get(step.record_id, 0))
-    numbers = {name: number for number, name in enumerate(turns)}
-    tools: dict[Tool, int] = {}
-    records = []
-    for name, turn in turns.items():
-        row: Json = to_row(answers.records[name])
-        offered = [pack_tool(tool.schema) for tool in answers.records[name].tools]
-        numbered = [tools.setdefault(tool, len(tools)) for tool in offered]
-        messages = [pack_message(message) for message in row["messages"][: turn + 1]]
-        records.append([messages, numbered])
-    packed = []
-    for step in steps:
-        expected = None  # arguments that are not JSON are printed by the page as they are
-        if record := answers.records.get(step.record_id):
-            expected = [
-                [
-                    call.name,
-                    "any arguments" if call.arguments is ANY_ARGUMENTS else compact(call.arguments),
-                ]
-                for call in record.expected(step.turn).calls
-            ]
-        said = []
-        for model, rows in answers.by_step[step].items():
-            for row in rows:
-                calls = [[call["name"], call["arguments"]] for call in row.get("calls", [])]
-                values = [row["metrics"].get(name) for name in metrics]
-                tokens, wrong = row.get("new_tokens", 0), WRONG_KINDS.get(row.get("wrong", ""), "")
-                text = [row["text"], row["problem"]]
-                said.append([models.index(model), *text, values, tokens, calls, wrong])
-        slices = next(iter(answers.by_step[step].values()))[0].get("slices", {})
-        packed.append([*step, numbers.get(step.record_id), expected, slices, said])
-    return {
-        "models": list(models),
-        "metrics": list(metrics),
-        "titles": [TITLES.get(name, name) for name in metrics],
-        "records": records,
-        "tools": list(tools),
-        "steps": packed,
-    }
+
+    def contents(steps: Sequence[Step]) -> Json:
+        tools: dict[str, int] = {}
+        records: Json = {}
+        for name, turn in sorted(steps):
+            if record := answers.records.get(name):
+                messages: Any = to_row(record)["messages"]
+                numbers = _numbered(tools, (tool.schema for tool in record.tools))
+                records[name] = {"messages": messages[: turn + 1], "tools": numbers}
+        packed = []
+        for step in steps:
+            record = answers.records.get(step.record_id)
+            calls = record and record.expected(step.turn).calls
+            packed.append(
+                {
+                    "id": step.record_id,
+                    "turn": step.turn,
+                    "expected": calls and [[one.name, compact(one.arguments)] for one in calls],
+                    "said": [
+                        {**row, "model": models.index(name)}
+                        for name, row in answers.by_step[step].items()
+                    ],
+                }
+            )
+        return {
+            "models": models,
+            "metrics": metrics,
+            "titles": [TITLES.get(name, name) for name in metrics],
+            "kinds": WRONG_KINDS,
+            "records": records,
+            "tools": list(map(json.loads, tools)),
+            "steps": packed,
+        }
+
+    steps = list(answers.by_step)
+    return pack_within(budget, steps, len(steps), "prompts", contents)
 
 
-MOST_ROLLOUTS = 500  # rollouts in a reader
-FILE, SAMPLES = "trajectories.jsonl", "samples.jsonl"
-LOST = ("world", "unanswered")  # such a rollout has no score
+# --- Rollouts ---
 
 
 class RolloutFile(NamedTuple):
@@ -225,157 +194,74 @@ class RolloutFile(NamedTuple):
     sampled: bool
 
 
-class ReportedTurn(Struct, frozen=True):
-    """A turn of the model as it is stored, as much of it as a report shows."""
-
-    text: str
-    ended: str = ""
-    new_tokens: int = 0
-    results: tuple[tuple[str, bool], ...] = ()
-    user: str | None = None
-    problem: str = ""
-
-
-class ReportedRollout(Struct, frozen=True):
-    """A trajectory as it is stored, as much of it as a report shows."""
-
-    task: str
-    sample: int
-    messages: list[dict[str, Any]]
-    turns: list[ReportedTurn]
-    ended: str
-    scores: dict[str, float]
-    tools: list[dict[str, Any]] = []
-    problem: str = ""
-    by_turn: list[dict[str, float]] = []
-
-    @property
-    def answered_at(self) -> list[int]:
-        """The messages of the model's turns: the assistant's last. A prompt may have others."""
-        said = [at for at, row in enumerate(self.messages) if row.get("role") == "assistant"]
-        return said[len(said) - len(self.turns) :]
-
-    @property
-    def verdict(self) -> float | None:
-        """The score that says whether the task is done: the first that there is."""
-        return next((self.scores[name] for name in DONE if name in self.scores), None)
-
-    @property
-    def failed(self) -> bool:
-        """A lost one as well: its world or its model's server broke."""
-        return self.ended in LOST or (self.verdict is not None and self.verdict < 1)
-
-    @property
-    def rank(self) -> tuple[float, ...]:
-        """Lost ones first, then by the verdict and the mean of the scores."""
-        mean = fmean(self.scores.values()) if self.scores else 0.0
-        return self.ended not in LOST, self.verdict or 0.0, mean
-
-
-class ShownRollout(NamedTuple):
-    file: RolloutFile
-    rollout: ReportedRollout
-
-
 class RankedRollouts(NamedTuple):
-    """`shown`: at most MOST_ROLLOUTS, the worst first. `total`: of all. `names`:
-    of the scores, the verdict first.
+    """`shown`: at most MOST_ROLLOUTS trajectories as they are stored, each with its model, the
+    worst first. `total`: of all. `names`: of the scores, the verdict first.
     """
 
-    shown: list[ShownRollout]
+    shown: list[Json]
     total: int
     names: list[str]
 
 
-def files_of(evaluation: ReportedEvaluation) -> list[RolloutFile]:
-    """Of each model those that are as it left them. Samples beside recorded dialogs are answers."""
+def rollout_files(stage: ReportedStage, model: str) -> list[RolloutFile]:
+    """Those of a stage that are as it left them. Samples beside recorded dialogs are answers."""
+    several = stage.plan.settings.get("num_samples", 1) != 1
+    drawn = {"eval": False, "rollout": several}.get(stage.plan.command, True)
     return [
-        RolloutFile(name, model.folder / file, file == SAMPLES)
-        for name, model in evaluation.models.items()
+        RolloutFile(model, stage.folder / file, drawn or file == SAMPLES)
         for file in (FILE, SAMPLES)
-        if model.is_unchanged(FILE) and model.is_unchanged(file)
+        if stage.is_unchanged(FILE) and stage.is_unchanged(file)
     ]
-
-
-def file_of(stage: ReportedStage) -> list[RolloutFile]:
-    """The one of a stage; [] where it has none, or not as it left it."""
-    if not stage.is_unchanged(FILE):
-        return []
-    model = str(stage.plan.settings.get("model", stage.name))
-    sampled = stage.plan.command != "rollout" or stage.plan.settings.get("num_samples", 1) != 1
-    return [RolloutFile(model, stage.folder / FILE, sampled)]
 
 
 def read_rollouts(files: Sequence[RolloutFile]) -> RankedRollouts:
-    every = [
-        ShownRollout(file, _read(line))
-        for file in files
-        for line in file.path.read_bytes().splitlines()
-    ]
-    names = [name for _, rollout in every for name in rollout.scores]
-    shown = sorted(every, key=lambda one: one.rollout.rank)[:MOST_ROLLOUTS]
-    return RankedRollouts(shown, len(every), in_order(DONE, names))
+    """A rollout that was lost, as its world or its model's server broke, comes first; then by the
+    verdict, which says whether the task is done, and by the mean of the scores.
+    """
+    every, ranks = list[Json](), list[tuple[float, ...]]()
+    for file in files:
+        for row in read_rows(file.path):
+            scores, *by_turn = map(_finite, (row["scores"], *row.get("by_turn", ())))
+            verdict = next((scores[name] for name in DONE if name in scores), None)
+            is_lost, mean = row["ended"] in LOST, fmean(scores.values()) if scores else 0.0
+            shown = {
+                "model": file.model,
+                "sample": row["sample"] if file.sampled else None,
+                "failed": is_lost or (verdict is not None and verdict < 1),
+                "scores": scores,
+                "by_turn": by_turn,
+                "turns": [
+                    {key: value for key, value in turn.items() if not key.endswith("ids")}
+                    for turn in row["turns"]
+                ],
+            }
+            every.append({**row, **shown})
+            ranks.append((not is_lost, verdict or 0.0, mean))
+    order = sorted(range(len(every)), key=ranks.__getitem__)
+    names = [name for row in every for name in row["scores"]]
+    worst = [every[at] for at in order[:MOST_ROLLOUTS]]
+    return RankedRollouts(worst, len(every), in_order(DONE, names))
 
 
-def _read(line: bytes) -> ReportedRollout:
-    """Scores that are not finite are left out: JSON has no such numbers."""
-    rollout = msgspec.convert(json.loads(line), ReportedRollout)
-    scores, *by_turn = (
-        {name: value for name, value in scores.items() if math.isfinite(value)}
-        for scores in (rollout.scores, *rollout.by_turn)
-    )
-    return msgspec.structs.replace(rollout, scores=scores, by_turn=by_turn)
+def _finite(scores: Mapping[str, float]) -> dict[str, float]:
+    """Those that are numbers: JSON has no others."""
+    return {name: value for name, value in scores.items() if math.isfinite(value)}
 
 
 def pack_rollouts(rollouts: RankedRollouts, budget: int) -> Packed:
     """At most `budget` characters; the best rollouts are left out if that is needed."""
 
-    def contents(count: int) -> Json:
-        return _pack_rollouts(rollouts, count)
+    def contents(shown: Sequence[Json]) -> Json:
+        tools: dict[str, int] = {}
+        models = list(dict.fromkeys(row["model"] for row in shown))
+        numbered = [{**row, "tools": _numbered(tools, row.get("tools", ()))} for row in shown]
+        return {
+            "models": models,
+            "metrics": rollouts.names,
+            "endings": ENDINGS,
+            "tools": list(map(json.loads, tools)),
+            "rollouts": [{**row, "model": models.index(row["model"])} for row in numbered],
+        }
 
-    return pack_within(budget, len(rollouts.shown), rollouts.total, "rollouts", contents)
-
-
-def _pack_rollouts(rollouts: RankedRollouts, count: int) -> Json:
-    """Every prompt and every tool once: rollouts of a task share them."""
-    shown = rollouts.shown[:count]
-    models = list(dict.fromkeys(file.model for file, _ in shown))
-    prompts: dict[str, int] = {}
-    tools: dict[Tool, int] = {}
-    rows = []
-    for file, rollout in shown:
-        begins = (rollout.answered_at or [len(rollout.messages)])[0]
-        prompt = compact([pack_message(message) for message in rollout.messages[:begins]])
-        offered = [pack_tool(tool) for tool in rollout.tools]
-        rows.append(
-            [
-                rollout.task,
-                models.index(file.model),
-                rollout.sample if file.sampled else None,
-                rollout.ended,
-                rollout.problem,
-                rollout.failed,
-                [rollout.scores.get(name) for name in rollouts.names],
-                rollout.by_turn,
-                prompts.setdefault(prompt, len(prompts)),
-                _turns(rollout),
-                [tools.setdefault(tool, len(tools)) for tool in offered],
-            ]
-        )
-    return {
-        "models": models,
-        "metrics": rollouts.names,
-        "endings": ENDINGS,
-        "prompts": list(map(json.loads, prompts)),
-        "tools": list(tools),
-        "rollouts": rows,
-    }
-
-
-def _turns(rollout: ReportedRollout) -> list[list[Any]]:
-    turns = []
-    for turn, at in zip(rollout.turns, rollout.answered_at, strict=True):
-        _, words, calls = pack_message(rollout.messages[at])
-        said = [words, calls, turn.results, turn.user]
-        turns.append([*said, turn.problem, turn.text, turn.ended, turn.new_tokens])
-    return turns
+    return pack_within(budget, rollouts.shown, rollouts.total, "rollouts", contents)

@@ -93,7 +93,7 @@ def test_a_models_text_never_becomes_markup(tmp_path):
     """Not in the tables, where problems and names stand, and not in the data, where texts stand."""
     page = read_page(write_run(tmp_path / EVIL.replace("/", "_")[:60], ["base"], 3, evil))
     assert EVIL not in page and "<img" not in page and page.count("<script") == 2
-    assert {said[1] for step in packed(page)["steps"] for said in step[5]} == {EVIL}
+    assert {said["text"] for step in packed(page)["steps"] for said in step["said"]} == {EVIL}
     assert EVIL in seen(page)  # as a problem, in a table
 
 
@@ -104,14 +104,14 @@ def test_the_reader_holds_every_prediction_with_its_record(run):
         for line in (run / "eval/prep/sft/predictions.jsonl").read_text("utf-8").splitlines()
     ]
     assert len(data["steps"]) == len(rows) and len(data["records"]) == len(rows)
-    for row, (name, turn, record, expected, _, said) in zip(rows, data["steps"], strict=True):
-        assert (name, turn) == (row["record_id"], row["turn"]) and len(expected) == 1
-        assert data["records"][record][0][turn][2] == expected or expected[0][0] in {
-            data["tools"][t][0] for t in data["records"][record][1]
-        }
-        [mine] = [one for one in said if data["models"][one[0]] == "sft"]
-        assert mine[1] == row["text"]
-        assert mine[5] == [[call["name"], call["arguments"]] for call in row["calls"]]
+    for row, step in zip(rows, data["steps"], strict=True):
+        assert (step["id"], step["turn"]) == (row["record_id"], row["turn"])
+        record, [[tool, _]] = data["records"][step["id"]], step["expected"]
+        [call] = record["messages"][step["turn"]]["tool_calls"]
+        assert call["function"]["name"] == tool
+        assert tool in {data["tools"][number]["function"]["name"] for number in record["tools"]}
+        [mine] = [one for one in step["said"] if data["models"][one["model"]] == "sft"]
+        assert mine == {**row, "model": mine["model"]}
 
 
 @given(st.lists(st.floats(), min_size=1, max_size=600))

@@ -97,7 +97,7 @@ def test_answers_come_with_the_records_of_the_very_file_they_were_asked_from(tmp
     run = read_run(tmp_path)
     found = read_answers(run, run.evaluations[0])
     assert found.records == {asked.id: asked}
-    assert found.by_step == {Step(asked.id, 1): {"m": [row]}}
+    assert found.by_step == {Step(asked.id, 1): {"m": row}}
     (tmp_path / "prep" / "test.jsonl").write_text("")
     assert read_answers(run, run.evaluations[0]).records == {}
 

@@ -61,18 +61,22 @@ def packed(page):
 
 def test_both_readers_hold_every_rollout_the_worst_first(run):
     live, stage = packed(read_page(run))
-    who = [(live["models"][one[1]], one[0], one[2], one[6]) for one in live["rollouts"]]
-    assert len(who) == 10 and who[0] == ("sft", "plum", None, [None])
-    assert [one[3][0] for one in who[1:]] == [0.0] * 5 + [0.5] + [1.0] * 3
-    assert ("sft", "apple", 3, [1.0]) in who and ("sft", "apple", None, [1.0]) in who
-    assert [(one[2], one[6]) for one in stage["rollouts"]] == [(0, [0.0]), (1, [1.0])]
-    one = next(one for one in live["rollouts"] if one[6] == [0.5])
-    assert one[7] == HALF
-    words, calls, results, user, problem, text, ended, tokens = one[9][2]
-    assert (calls, results) == ([["buy", '{"item": "melon"}']], [["Error: no melon", True]])
-    assert (words, user, problem, ended, tokens) == ("", None, "", "turn", 7) and "melon" in text
-    assert [turn[3] for turn in one[9]] == [None, "One more.", None, None]
-    assert live["prompts"][one[8]][1] == ["user", "Buy a apple.", []]
+    models = live["models"]
+    who = [(models[one["model"]], one["task"], one["sample"]) for one in live["rollouts"]]
+    scores = [one["scores"] for one in live["rollouts"]]
+    assert who[0] == ("sft", "plum", None)
+    means = [0.0] * 5 + [0.5] + [1.0] * 3
+    assert scores == [{}, *({"env": mean} for mean in means)] and live["metrics"] == ["env"]
+    right = [one for one, score in zip(who, scores, strict=True) if score.get("env") == 1]
+    assert ("sft", "apple", 3) in right and ("sft", "apple", None) in right
+    sampled = [(one["sample"], one["scores"]["env"]) for one in stage["rollouts"]]
+    assert sampled == [(0, 0.0), (1, 1.0)]
+    one = live["rollouts"][scores.index({"env": 0.5})]
+    assert one["by_turn"] == HALF and one["failed"]
+    assert one["messages"][1] == {"role": "user", "content": "Buy a apple."}
+    assert one["turns"][2]["results"] == [["Error: no melon", True]]
+    assert [turn["user"] for turn in one["turns"]] == [None, "One more.", None, None]
+    assert [live["tools"][number]["function"]["name"] for number in one["tools"]] == ["buy"]
 
 
 def evil_run(folder):
@@ -87,8 +91,8 @@ def test_a_worlds_text_never_becomes_markup(tmp_path):
     page = read_page(run)
     assert EVIL not in page and "<img" not in page and page.count("<script") == 2
     [data] = packed(page)
-    evil = next(one for one in data["rollouts"] if one[0] == EVIL + BIDI)
-    assert evil[9][0][2] == [[EVIL + BIDI, True]] and evil[4] == EVIL + BIDI
+    evil = next(one for one in data["rollouts"] if one["task"] == EVIL + BIDI)
+    assert evil["turns"][0]["results"] == [[EVIL + BIDI, True]] and evil["problem"] == EVIL + BIDI
 
 
 TALKS = [says("No."), says("I would rather talk.")]
@@ -116,6 +120,6 @@ def test_the_worst_come_first(tmp_path, seed):
     order = sorted(
         made, key=lambda one: (bool(one.scores), one.scores.get("env", 0), sum(one.scores.values()))
     )
-    assert [one.rollout.sample for one in found.shown] == [one.sample for one in order]
-    assert [one.file.model for one in found.shown] == ["mk"[one.sample > 12] for one in order]
+    assert [one["sample"] for one in found.shown] == [one.sample for one in order]
+    assert [one["model"] for one in found.shown] == ["mk"[one.sample > 12] for one in order]
     assert (found.total, found.names) == (24, ["env", "mine"])

@@ -232,11 +232,11 @@ def assert_right(record: Record, answers: dict[int, Sequence[Call]], as_text: bo
     for _, said in confusion(shown, ["m"]).rows:
         right, count = said.split(" of ")
         assert right == count
-    assert pack_predictions(shown, ["m"], ["exact_call"], 1 << 20).notes == []
+    assert pack_predictions(shown, ["m"], ["exact_call"], 1 << 20).note == ""
 
 
 def shown_in_report(record: Record, predictions: Sequence[Prediction]) -> PredictionRows:
-    rows = {one.step: {"m": [as_on_disk(to_prediction_row(one))]} for one in predictions}
+    rows = {one.step: {"m": as_on_disk(to_prediction_row(one))} for one in predictions}
     return PredictionRows({record.id: from_row(as_on_disk(to_row(record)))}, rows)
 
 
@@ -261,7 +261,7 @@ def assert_no_better(
     assert total(least, WEIGHTS) < total(most, WEIGHTS)
     shown = shown_in_report(record, [found])
     confusion(shown, ["m"])
-    assert pack_predictions(shown, ["m"], ["exact_call"], 1 << 20).notes == []
+    assert pack_predictions(shown, ["m"], ["exact_call"], 1 << 20).note == ""
 
 
 @pytest.mark.long
