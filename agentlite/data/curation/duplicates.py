@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import SPLITS, Record, digest
 from agentlite.data.curation.minhash import NEAR, copies_among, nearest
@@ -29,7 +30,7 @@ def equal_copies(records: Mapping[int, Traits], sources: Sequence[str]) -> Copie
     return {index: kept[record.id] for index, record in records.items() if kept[record.id] != index}
 
 
-def call_copies(records: Mapping[int, Traits], *, seed: int) -> Copies:
+def call_copies(records: Mapping[int, Traits], seed: int) -> Copies:
     """Records that call the same tools in the same order with the same arguments, are offered the
     same, and ask alike: their first queries have a Jaccard index of .5.
 
@@ -44,11 +45,7 @@ def call_copies(records: Mapping[int, Traits], *, seed: int) -> Copies:
 
 
 def near_copies(
-    records: Mapping[int, Traits],
-    text: Callable[[int], str],
-    *,
-    seed: int,
-    threshold: float = NEAR,
+    records: Mapping[int, Traits], text: Callable[[int], str], seed: int, threshold: float = NEAR
 ) -> Copies:
     """Records whose dialogs have a Jaccard index of `threshold` or more, by character 5-grams of
     their `near_text`.
@@ -115,13 +112,10 @@ def contradictions(records: Mapping[int, Traits]) -> dict[int, int]:
 
 
 class HeldOut(NamedTuple):
-    """The records of held-out files, the places they are from, and how many rows could not be read,
-    by code.
-    """
+    """The records of held-out files, and the places they are from."""
 
     traits: list[Traits]
     locations: list[str]
-    unread: Counter[str]
 
 
 def read_held_out(
@@ -132,10 +126,10 @@ def read_held_out(
     """The records of files in any known format. `options`: of the readers, by format; `change`:
     what is done to the texts of other records before they count.
 
-    A row that cannot be read is counted. Raises UserError for a file that cannot be read, or none
-    of whose rows can.
+    Rows that cannot be read are noted. Raises UserError for a file that cannot be read, or none of
+    whose rows can.
     """
-    held_out = HeldOut([], [], Counter())
+    held_out, unread = HeldOut([], []), Counter[str]()
     for source in sources:
         before = len(held_out.traits)
         for line in read_lines(source, io.BytesIO()):
@@ -145,13 +139,16 @@ def read_held_out(
                 held_out.traits.extend(found)
                 held_out.locations.extend([line.location] * len(found))
             except RowError as error:
-                held_out.unread[error.code] += 1
+                unread[error.code] += 1
         if len(held_out.traits) == before:
             raise UserError(
                 "no row of it can be read.",
                 "Run `agentlite prep` on it to see why.",
                 location=f"--holdout {source}",
             )
+    if unread:
+        codes = ", ".join(sorted(unread))
+        console.notice(f"{unread.total()} rows of the held-out files cannot be read: {codes}")
     return held_out
 
 

@@ -1,7 +1,7 @@
 """Texts -> which are near each other: MinHash names candidates, the exact Jaccard index decides."""
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import chain
 from operator import eq
@@ -187,48 +187,14 @@ def nearest(asked: Iterable[str], known: Iterable[str], threshold: float) -> dic
     return found
 
 
-class Groups:
-    """Numbers in groups: what is tied to the same is tied together. At first each is alone."""
-
-    def __init__(self, numbers: Iterable[int]):
-        self.parents = {number: number for number in numbers}
-
-    def root(self, number: int) -> int:
-        parents = self.parents
-        while parents[number] != number:
-            parents[number] = parents[parents[number]]
-            number = parents[number]
-        return number
-
-    def tie(self, one: int, other: int) -> None:
-        self.parents[self.root(other)] = self.root(one)
-
-    def tie_equal(self, keys: Mapping[int, Iterable[Hashable]]) -> None:
-        """Ties numbers that share a key, if it is not empty."""
-        first: dict[Hashable, int] = {}
-        for number, of_number in keys.items():
-            for key in filter(None, of_number):
-                self.tie(first.setdefault(key, number), number)
-
-    def members(self) -> list[list[int]]:
-        groups: dict[int, list[int]] = defaultdict(list)
-        for number in self.parents:
-            groups[self.root(number)].append(number)
-        return list(groups.values())
-
-
-def near_ties(texts: Sequence[str], threshold: float) -> Iterator[tuple[int, int]]:
-    """Indices of near texts: pairs enough to tie all near ones together, and no pair that is not
-    near.
-    """
-    known, groups = NearTexts(texts.__getitem__, threshold), Groups(range(len(texts)))
-
-    def are_apart(one: int, other: int) -> bool:
-        """Tied ones need no comparison: it would change nothing."""
-        return groups.root(one) != groups.root(other)
-
+def near_ties(
+    texts: Sequence[str],
+    threshold: float,
+    are_apart: Callable[[int, int], bool] = lambda one, other: True,
+) -> Iterator[tuple[int, int]]:
+    """Indices of near texts. `are_apart`: whether two are still to be compared."""
+    known = NearTexts(texts.__getitem__, threshold)
     for number, own in enumerate(sketches(texts)):
         for other in known.near(number, own, partial(are_apart, number)):
-            groups.tie(other, number)
             yield other, number
         known.add(number, own)

@@ -1,10 +1,12 @@
 """Records -> a seeded sample: by ratios of source groups (--mix), task weights and a limit."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, get_args
 
+from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import Record, Task, digest
 from agentlite.data.curation.traits import Traits
@@ -13,6 +15,7 @@ from agentlite.data.formats.format import is_of, name_it
 TASKS: tuple[str, ...] = get_args(Task)
 REST = "the rest"  # the group of the sources that are in no group
 OTHERS = ""  # the tasks without a weight
+GROUP = re.compile(r"([^=]+)=(.+):([0-9]+[.]?[0-9]*|[.][0-9]+)([*]?)")
 HOW = "Write NAME=SOURCE+...:RATIO, as in general=chat.jsonl:0.2; 0.2* repeats rows if too few."
 
 
@@ -29,12 +32,14 @@ class MixGroup(NamedTuple):
 class Mixed(NamedTuple):
     """The indices that are drawn, how many rows each group is to have, and what a user should know.
 
-    `factors`: how often each row of a group with too few is to be there, by index; not those of 1.
+    `part`: group and task of each record, by index: their shares are set. `factors`: how often each
+    row of a group with too few is to be there, by index; not those of 1.
     """
 
     indices: set[int]
     by_group: dict[str, int]
     notes: list[str]
+    part: dict[int, str]
     factors: dict[int, float]
 
 
@@ -47,23 +52,14 @@ def parse_mix(texts: Sequence[str]) -> dict[str, MixGroup]:
     """
     groups: dict[str, MixGroup] = {}
     for text in texts:
-        name, _, rest = text.partition("=")
-        sources, _, ratio = rest.rpartition(":")
-        if not (name and sources):
+        match = GROUP.fullmatch(text)
+        if not match:
             raise UserError(f"{text!r} is not a group of sources.", HOW, location="--mix")
+        name, sources, ratio, star = match.groups()
         if name in groups:
-            raise UserError(
-                f"the group '{name}' appears twice.", "Put + between its sources.", location="--mix"
-            )
-        try:
-            factor = float(ratio.removesuffix("*"))
-        except ValueError:
-            factor = -1.0
-        if not 0 <= factor < math.inf:
-            wrong = f"{ratio.removesuffix('*')!r} is not a ratio, in {text!r}."
-            raise UserError(wrong, HOW, location="--mix")
-        named = tuple(filter(None, sources.split("+")))
-        groups[name] = MixGroup(named, factor, repeats=ratio.endswith("*"))
+            problem = f"the group '{name}' appears twice."
+            raise UserError(problem, "Put + between its sources.", location="--mix")
+        groups[name] = MixGroup((*filter(None, sources.split("+")),), float(ratio), bool(star))
     return groups
 
 
@@ -91,19 +87,14 @@ def full_task_weights(weights: Mapping[str, float]) -> dict[str, float]:
     full: dict[str, float] = {}
     for name, weight in weights.items():
         tasks = [task for task in TASKS if f"_{name}_" in f"_{task}_"]
+        problem, fix = "", nearest(name, TASKS)
         if len(tasks) != 1:
-            wrong = (
-                f"'{name}' may be {' or '.join(tasks)}."
-                if tasks
-                else f"no task is called '{name}'."
-            )
-            raise UserError(wrong, nearest(name, TASKS), location="prep.task_weights")
-        if not 0 <= weight < math.inf:
-            raise UserError(
-                f"{weight} is not a weight for {name}.",
-                f"Write 0 or more: {name}=1.",
-                location="prep.task_weights",
-            )
+            known = " or ".join(tasks)
+            problem = f"'{name}' may be {known}." if tasks else f"no task is called '{name}'."
+        elif not 0 <= weight < math.inf:
+            problem, fix = f"{weight} is not a weight for {name}.", f"Write 0 or more: {name}=1."
+        if problem:
+            raise UserError(problem, fix, location="prep.task_weights")
         full[tasks[0]] = weight
     return full
 
@@ -114,8 +105,6 @@ def sample(records: Sequence[Record] | Sequence[Traits], limit: int | None, seed
 
     Chosen by a hash of seed and id: a record's chance does not depend on the order of the files.
     """
-    if limit is None or limit >= len(records):
-        return list(range(len(records)))
     counts: Counter[str] = Counter()
     ranks: list[tuple[int, str, int]] = []  # the first of every source, then the second of every
     for index in sorted(
@@ -127,15 +116,7 @@ def sample(records: Sequence[Record] | Sequence[Traits], limit: int | None, seed
     return sorted(index for _, _, index in sorted(ranks)[:limit])
 
 
-def draw(
-    records: Mapping[int, Traits],
-    sources: Sequence[str],
-    *,
-    mix: Mapping[str, MixGroup],
-    task_weights: Mapping[str, float],
-    limit: int | None,
-    seed: int,
-) -> Mixed:
+def draw(records: Mapping[int, Traits], sources: Sequence[str], settings: PrepSettings) -> Mixed:
     """A draw in which ratios and shares are as asked, no row twice, at most `limit`; `sources`: of
     each record, as given.
 
@@ -145,34 +126,39 @@ def draw(
     stay whole. A limit makes all of this smaller in proportion. Chosen by a hash of seed and id:
     the order does not matter, and of the other records only their number.
 
-    Raises UserError for weights that are none.
+    Raises UserError for ratios that are none.
     """
-    notes: list[str] = []
-    groups = parts(records, sources, mix, task_weights)
-    drawable = {name: _drawable(name, tasks, task_weights, notes) for name, tasks in groups.items()}
-    sizes = _sizes({name: sum(counts.values()) for name, counts in drawable.items()}, mix, notes)
-    sizes = scale_counts(sizes, sum(sizes.values()) if limit is None else limit)
-    drawn: set[int] = set()
-    factors: dict[int, float] = {}
+    mix, weights = parse_mix(settings.mix), settings.task_weights
+    mixed = Mixed(set(), {}, [], {}, {})
+    groups = _groups(records, sources, mix, weights)
+    drawable = {
+        name: _drawable(name, tasks, weights, mixed.notes) for name, tasks in groups.items()
+    }
+    there = {name: sum(counts.values()) for name, counts in drawable.items()}
+    sizes = _sizes(there, mix, mixed.notes)
+    limit = sum(sizes.values()) if settings.limit is None else settings.limit
+    mixed.by_group.update(scale_counts(sizes, limit))
     for name, tasks in groups.items():
         of_group: list[int] = []
-        for task, count in scale_counts(drawable[name], sizes[name]).items():
+        for task, count in scale_counts(drawable[name], mixed.by_group[name]).items():
+            mixed.part.update(dict.fromkeys(tasks[task], f"{name} {task}"))
             of_task = [records[index] for index in tasks[task]]
-            of_group += [tasks[task][place] for place in sample(of_task, count, seed)]
-        if len(of_group) < sizes[name]:  # only of a group whose rows are repeated
-            factors |= dict.fromkeys(of_group, sizes[name] / max(1, len(of_group)))
-        drawn.update(of_group)
-    return Mixed(drawn, sizes, notes, factors)
+            of_group += [tasks[task][place] for place in sample(of_task, count, settings.seed)]
+        if len(of_group) < mixed.by_group[name]:  # only of a group whose rows are repeated
+            factor = mixed.by_group[name] / max(1, len(of_group))
+            mixed.factors.update(dict.fromkeys(of_group, factor))
+        mixed.indices.update(of_group)
+    return mixed
 
 
-def parts(
+def _groups(
     records: Mapping[int, Traits],
     sources: Sequence[str],
     mix: Mapping[str, MixGroup],
-    task_weights: Mapping[str, float],
+    weights: Mapping[str, float],
 ) -> dict[str, dict[str, list[int]]]:
-    """The parts whose shares are set: the records of each group, the rest first, by their task if
-    it has a weight, else under "".
+    """The records of each group, the rest first, by their task if it has a weight, else under
+    OTHERS.
     """
     homes = {
         source: name
@@ -182,7 +168,7 @@ def parts(
     }
     groups: dict[str, dict[str, list[int]]] = {name: {} for name in (REST, *mix)}
     for index, record in records.items():
-        task = record.task if record.task in task_weights else OTHERS
+        task = record.task if record.task in weights else OTHERS
         groups[homes.get(sources[index], REST)].setdefault(task, []).append(index)
     if not groups[REST] and mix:
         del groups[REST]
@@ -226,14 +212,14 @@ def _drawable(
     if empty:
         rest = "the other tasks share its weight" if weighted else "nothing is drawn by task"
         notes.append(f"no row of {', '.join(empty)}{place}: {rest}")
-    most = min((there[task] / weights[task] for task in weighted), default=0.0)
+    scarcest = min(weighted, key=lambda task: there[task] / weights[task], default=OTHERS)
+    most = there[scarcest] / weights[scarcest] if weighted else 0.0
     counts = {
         task: count if task == OTHERS else round(most * weights[task])
         for task, count in there.items()
     }
     given, of = sum(counts[task] for task in weighted), sum(there[task] for task in weighted)
     if given < of:
-        scarcest = min(weighted, key=lambda task: there[task] / weights[task])
         notes.append(
             f"task_weights: {given} of {of} rows{place} have these shares, since there are only "
             f"{there[scarcest]} of {scarcest}; a lower weight for it gives more"
@@ -247,14 +233,14 @@ def _sizes(
     """How many rows each group gives: the first all it has, the others by their ratios to it, and
     more than they have only where rows are repeated.
     """
-    ratios = {name: mix[name].ratio if name in mix else 1.0 for name in there}
-    first = next((name for name in there if ratios[name]), None)
+    groups = {name: mix.get(name, MixGroup((), 1.0)) for name in there}
+    first = next((name for name in there if groups[name].ratio), None)
     if first is None:
         raise UserError("every ratio is 0: nothing would be drawn.", HOW, location="--mix")
     sizes: dict[str, int] = {}
     for name, count in there.items():
-        wanted = round(there[first] * ratios[name] / ratios[first])
-        repeats = count > 0 and name in mix and mix[name].repeats
+        wanted = round(there[first] * groups[name].ratio / groups[first].ratio)
+        repeats = count > 0 and groups[name].repeats
         if wanted > count:
             taken = "those that are trained are repeated" if repeats else "all of them are taken"
             notes.append(f"the group '{name}' has {count} rows, not {wanted}: {taken}")

@@ -1,13 +1,14 @@
 """Records -> train, dev and test, with records that ask the same kept on one side."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from math import sqrt
 from typing import NamedTuple
 
+from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import UserError
 from agentlite.core.records import SPLITS, digest
-from agentlite.data.curation.minhash import NEAR, Groups, near_ties
+from agentlite.data.curation.minhash import NEAR, near_ties
 from agentlite.data.curation.traits import TELLING, Traits
 
 
@@ -26,8 +27,9 @@ class Split(NamedTuple):
     notes: list[str]
 
 
-# what ties records of one group, by the name it has in --split-by
+# what ties records of one group: by the name it has in --split-by, and equal records always
 TIES: dict[str, Callable[[Traits], Iterable[Hashable]]] = {
+    "id": lambda record: [record.id],
     # Equal user turns that are long enough to ask something: "yes, please" and "Hi!" tie nothing,
     # unless they are all that is said.
     "query": lambda record: record.queries,
@@ -39,28 +41,22 @@ TIES: dict[str, Callable[[Traits], Iterable[Hashable]]] = {
 }
 
 
-def assign_splits(
-    records: Mapping[int, Traits],
-    *,
-    dev: float,
-    test: float,
-    seed: int,
-    by: Sequence[str],
-) -> Split:
+def assign_splits(records: Mapping[int, Traits], settings: PrepSettings) -> Split:
     """A side for each record: the one its row names, or else by a hash of its query, or of its
-    tools where `by` names them.
+    tools where `split_by` names them.
 
     No side depends on other records. What does is whether a record stays: of a group that is tied
-    by the keys in `by` and reaches over two sides, only one side does (a borne one, test before dev
-    before train; else the one with most records).
+    by the keys in `split_by` and reaches over two sides, only one side does (a borne one, test
+    before dev before train; else the one with most records).
     """
+    dev, test, by = settings.dev, settings.test, settings.split_by
     if dev + test > 1:
         raise UserError(
             f"dev {dev} and test {test} are not shares of one whole.", "Their sum is at most 1."
         )
     shares = {"test": test, "dev": dev, "train": 1.0 - dev - test}
     splits = {
-        index: record.split or _side(record, shares, seed, "tools" in by)
+        index: record.split or _side(record, shares, settings.seed, "tools" in by)
         for index, record in records.items()
     }
     # a record whose tools fall on two sides is left out before any tie: it would tie both together
@@ -68,14 +64,11 @@ def assign_splits(
     groups = _groups(whole, by)
     crossing = _crossing_records(groups, records, splits)
     counts = Counter(splits[index] for index in whole if index not in crossing)
-    empty = [side for side in SPLITS if shares[side] > 0 and not counts[side]]
-    parts = [f"no record fell on {' and '.join(empty)}"] if empty and records else []
-    parts += _missed_splits(counts, shares)
     notes = []
-    if parts:
+    if records and (missed := _missed_splits(counts, shares)):
         own = "tools" if "tools" in by else "query"
         notes.append(
-            f"{'; '.join(parts)}: sides go by a hash of each record's own {own}, unless its row "
+            f"{missed}: sides go by a hash of each record's own {own}, unless its row "
             "names its `split`, and what is tied to another side is left out (give rows a `split` "
             "of their own, or another --seed)"
         )
@@ -90,17 +83,6 @@ def _side(record: Traits, shares: Mapping[str, float], seed: int, by_tools: bool
     return sides.pop() if len(sides) == 1 else ""
 
 
-def _missed_splits(counts: Counter[str], shares: Mapping[str, float]) -> Iterator[str]:
-    """The splits that are smaller or larger by more than half of what was asked for, and by more
-    than chance makes them: two standard deviations of a binomial count.
-    """
-    total = counts.total()
-    for side in SPLITS:
-        share, wanted, got = shares[side], shares[side] * total, counts[side]
-        if got and share and abs(got - wanted) > max(wanted / 2, 2 * sqrt(wanted * (1 - share))):
-            yield f"{side} has {got} of {total} records, and {wanted:.0f} were asked for"
-
-
 def split_of(key: str, fractions: Mapping[str, float], seed: int) -> str:
     """The split of a key. The test's share of all hashes comes first, so that with a larger dev
     nothing of it moves.
@@ -111,18 +93,46 @@ def split_of(key: str, fractions: Mapping[str, float], seed: int) -> str:
     return "dev" if at < fractions["test"] + fractions["dev"] else "train"
 
 
+def _missed_splits(counts: Counter[str], shares: Mapping[str, float]) -> str:
+    """The splits that are empty, and those that are smaller or larger by more than half of what was
+    asked for, and by more than chance makes them: two standard deviations of a binomial count.
+    """
+    total = counts.total()
+    empty = [side for side in SPLITS if shares[side] > 0 and not counts[side]]
+    missed = [f"no record fell on {' and '.join(empty)}"] if empty else []
+    for side in SPLITS:
+        share, wanted, got = shares[side], shares[side] * total, counts[side]
+        if got and share and abs(got - wanted) > max(wanted / 2, 2 * sqrt(wanted * (1 - share))):
+            missed.append(f"{side} has {got} of {total} records, and {wanted:.0f} were asked for")
+    return "; ".join(missed)
+
+
 def _groups(records: Mapping[int, Traits], by: Sequence[str]) -> list[list[int]]:
-    groups = Groups(records)
-    groups.tie_equal({index: [record.id] for index, record in records.items()})
-    for name in by:
-        groups.tie_equal({index: TIES[name](record) for index, record in records.items()})
+    """What is tied to the same is tied together. At first each is alone."""
+    groups = {index: [index] for index in records}
+
+    def tie(one: int, other: int) -> None:
+        small, large = sorted((groups[one], groups[other]), key=len)
+        if small is not large:
+            large += small
+            groups.update(dict.fromkeys(small, large))
+
+    for name in ("id", *by):
+        first: dict[Hashable, int] = {}
+        for index, record in records.items():
+            for key in filter(None, TIES[name](record)):
+                tie(first.setdefault(key, index), index)
     if "near" in by:
         owners = {record.query: index for index, record in records.items()}
         # by text, not by file: which near texts are compared depends on their order
         texts = sorted(filter(None, owners))
-        for one, other in near_ties(texts, NEAR):
-            groups.tie(owners[texts[one]], owners[texts[other]])
-    return groups.members()
+        places = [owners[text] for text in texts]
+        # tied ones need no comparison: it would change nothing
+        for one, other in near_ties(
+            texts, NEAR, lambda one, other: groups[places[one]] is not groups[places[other]]
+        ):
+            tie(places[one], places[other])
+    return [sorted(group) for group in {id(group): group for group in groups.values()}.values()]
 
 
 def _crossing_records(

@@ -24,7 +24,7 @@ from agentlite.core.conditions import refuse_unknown
 from agentlite.core.records import Record, canonical, digest
 from agentlite.core.row_files import disk_errors, write_rows
 from agentlite.data.curation.coreset import BufferState, find_buffer
-from agentlite.data.curation.duplicates import HeldOut, read_held_out
+from agentlite.data.curation.duplicates import read_held_out
 from agentlite.data.curation.keep import parse_keep
 from agentlite.data.formats import Raw, RawLine, raw_files, read_lines
 from agentlite.data.hub_data import licences
@@ -121,7 +121,14 @@ def _selection(job: Job, target: RunTarget) -> Iterator[Selection]:
             refuse_unknown(keep.conditions, ingested.done["scores"], "--keep")
         for note in check.notes(ingested, len(context.catalogue)):
             console.notice(f"prep: {note}")
-        selection = select(Selection(ingested, context, _read_held_out(context), job.buffer))
+        with console.waiting("prep: reading the held-out files"):
+            # masked as the others are, so that the same question stays the same
+            held_out = read_held_out(
+                settings.holdout,
+                reader_options(settings, context.catalogue),
+                lambda record: clean(record, settings)[0],
+            )
+        selection = select(Selection(ingested, context, held_out, job.buffer))
         for file, candidates in chosen.items():
             selection.notes.append(f"{file}: {candidates.note}")
             selection.figures.setdefault("candidates", {})[file] = candidates.figures
@@ -242,20 +249,3 @@ def _with_tools(job: Job, candidates: Mapping[str, list[RawLine]], run: Path) ->
 
         context = context._replace(add_tools=add_tools)
     return context
-
-
-def _read_held_out(context: IngestContext) -> HeldOut:
-    settings = context.settings
-    with console.waiting("prep: reading the held-out files"):
-        # masked as the others are, so that the same question stays the same
-        held_out = read_held_out(
-            settings.holdout,
-            reader_options(settings, context.catalogue),
-            lambda record: clean(record, settings)[0],
-        )
-    if held_out.unread:
-        console.notice(
-            f"prep: {held_out.unread.total()} rows of the held-out files cannot be read: "
-            f"{', '.join(sorted(held_out.unread))}"
-        )
-    return held_out

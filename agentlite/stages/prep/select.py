@@ -23,7 +23,7 @@ from agentlite.data.curation.duplicates import (
     splits_of_copies,
 )
 from agentlite.data.curation.keep import find_surpassed, parse_keep
-from agentlite.data.curation.mix import draw, parse_mix, parts, repetitions
+from agentlite.data.curation.mix import Mixed, draw, repetitions
 from agentlite.data.curation.split import assign_splits
 from agentlite.data.curation.traits import dialog_text, near_text, traits
 from agentlite.data.ingest import End, IngestContext, Ingested
@@ -37,10 +37,12 @@ class Selection:
 
     `kept`: the records that are kept, ascending, each with the split that it took over from its
     copies; after the step `split`, with that which it is in. `ends`: of each other record, why not.
-    `factors`: how often rows of too small a group are wanted; `times`: how often each such train
-    record is learned. `replayed`: rows of the buffer to learn again. `notes`: sentences for the
-    user; `figures`: counts for the user.
+    `drawn`: the sample; `times`: how often each train record of too small a group is learned.
+    `replayed`: rows of the buffer to learn again. `notes`: sentences for the user; `figures`:
+    counts for the user.
     """
+
+    drawn: Mixed
 
     def __init__(
         self,
@@ -53,7 +55,6 @@ class Selection:
         self.settings, self.held_out, self.buffer = context.settings, held_out, buffer
         self.kept = dict(enumerate(ingested.traits))
         self.ends: dict[int, End] = {}
-        self.factors: Mapping[int, float] = {}
         self.times: Mapping[int, int] = {}
         self.replayed: Sequence[Row] = ()
         self.notes: list[str] = []
@@ -67,10 +68,9 @@ class Selection:
             del self.kept[index]
             self.ends[index] = End(code, other)
 
-    def drop_copies(self, code: str, copies: Copies) -> None:
-        """The record that is kept takes over the split of its copies."""
-        self.set_splits(splits_of_copies(self.kept, copies))
-        self.drop(code, {index: self.kept[of].id for index, of in copies.items()})
+    def drop_for(self, code: str, others: Mapping[int, int]) -> None:
+        """Leaves records out, each for another one."""
+        self.drop(code, {index: self.kept[other].id for index, other in others.items()})
 
     def set_splits(self, splits: Mapping[int, str]) -> None:
         for index, split in splits.items():
@@ -97,35 +97,38 @@ def _keep_best(selection: Selection) -> None:
 
 
 def _drop_copies(selection: Selection) -> None:
+    """The record that is kept takes over the split of its copies."""
     settings, ingested, kept = selection.settings, selection.ingested, selection.kept
-    if "equal" in settings.duplicates:
-        selection.drop_copies("D401", equal_copies(kept, ingested.sources))
-    if "calls" in settings.duplicates:
-        selection.drop_copies("D402", call_copies(kept, seed=settings.seed))
-    if "near" in settings.duplicates:
-        copies = near_copies(
-            kept,
-            lambda index: near_text(ingested.record(index)),
-            seed=settings.seed,
-            threshold=settings.near,
-        )
-        selection.drop_copies("D403", copies)
+
+    def text(index: int) -> str:
+        return near_text(ingested.record(index))
+
+    kinds: dict[str, tuple[str, Callable[[], Copies]]] = {
+        "equal": ("D401", lambda: equal_copies(kept, ingested.sources)),
+        "calls": ("D402", lambda: call_copies(kept, settings.seed)),
+        "near": ("D403", lambda: near_copies(kept, text, settings.seed, settings.near)),
+    }
+    for kind, (code, find) in kinds.items():
+        if kind in settings.duplicates:
+            copies = find()
+            selection.set_splits(splits_of_copies(kept, copies))
+            selection.drop_for(code, copies)
 
 
 def _drop_contradictions(selection: Selection) -> None:
     """Leaves all records of a contradiction out, or only says how many there are."""
     kept = selection.kept
-    contrary = {index: kept[of].id for index, of in contradictions(kept).items()}
+    contrary = contradictions(kept)
     if not contrary:
         return
     selection.figures["contradictions"] = len(contrary)
     if selection.settings.contradictions == "drop":
-        selection.drop("F321", contrary)
+        selection.drop_for("F321", contrary)
         return
     first, other = next(iter(contrary.items()))
     selection.notes.append(
-        f"{len(contrary)} records contradict each other, {kept[first].id} and {other} among them "
-        "(--set prep.contradictions=drop leaves them out)"
+        f"{len(contrary)} records contradict each other, {kept[first].id} and {kept[other].id} "
+        "among them (--set prep.contradictions=drop leaves them out)"
     )
 
 
@@ -139,52 +142,32 @@ def _drop_leaks(selection: Selection) -> None:
 
 def _sample(selection: Selection) -> None:
     """Keeps as many of each group of sources and of each task as the user wants."""
-    settings = selection.settings
-    drawn = draw(
-        selection.kept,
-        selection.ingested.sources,
-        mix=parse_mix(settings.mix),
-        task_weights=settings.task_weights,
-        limit=settings.limit,
-        seed=settings.seed,
-    )
+    drawn = draw(selection.kept, selection.ingested.sources, selection.settings)
     selection.drop("F312", {index: "" for index in selection.kept if index not in drawn.indices})
-    selection.factors = drawn.factors
+    selection.drawn = drawn
     selection.notes += drawn.notes
-    if settings.mix:
+    if selection.settings.mix:
         selection.figures["mixed"] = drawn.by_group
 
 
 def _split(selection: Selection) -> None:
     """Gives each record its split, and leaves out what would be in two."""
-    settings, kept = selection.settings, selection.kept
-    split = assign_splits(
-        kept,
-        dev=settings.dev,
-        test=settings.test,
-        seed=settings.seed,
-        by=settings.split_by,
-    )
+    split = assign_splits(selection.kept, selection.settings)
     selection.set_splits(split.splits)
-    selection.drop("F332", {index: kept[of].id for index, of in split.crossing.items()})
+    selection.drop_for("F332", split.crossing)
     selection.drop("F333", dict.fromkeys(split.torn, ""))
     selection.notes += split.notes
     selection.figures["groups"] = split.groups
 
 
 def _take_coreset(selection: Selection) -> None:
-    """Keeps the train records that the coreset chooses, and all of dev and test."""
+    """Keeps the train records that the coreset chooses, and all of dev and test. The parts of the
+    sample keep their shares: else a coreset by loss is made of the hardest task, whatever its
+    weight.
+    """
     settings, ingested, train = selection.settings, selection.ingested, selection.in_split("train")
     if not settings.coreset_strategy or not settings.coreset_target_size:
         return
-    # The parts keep the shares that the user set: else a coreset by loss is made of the hardest
-    # task, whatever its weight.
-    part: dict[int, str] = {}
-    if settings.mix or settings.task_weights:
-        read, mix = dict(enumerate(ingested.traits)), parse_mix(settings.mix)
-        for group, tasks in parts(read, ingested.sources, mix, settings.task_weights).items():
-            for task, indices in tasks.items():
-                part |= dict.fromkeys(indices, f"{group} {task}")
     chosen, counts = coreset(
         {index: selection.kept[index].id for index in train},
         strategy=settings.coreset_strategy,
@@ -192,7 +175,7 @@ def _take_coreset(selection: Selection) -> None:
         seed=settings.seed,
         loss=lambda index: ingested.sizes[index].wording.proxy_loss,
         text=lambda index: dialog_text(ingested.record(index)),
-        part=lambda index: part.get(index, ""),
+        part=selection.drawn.part.__getitem__,
     )
     selection.drop(LEFT_OUT, dict.fromkeys(sorted({*train} - {*chosen}), ""))
     selection.figures["coreset"] = counts
@@ -206,8 +189,8 @@ def _repeat(selection: Selection) -> None:
     """Says how often train records of a group that is too small are learned. Records of dev and
     test are there once, and none is in train as well.
     """
-    train = selection.in_split("train")
-    factors = {index: selection.factors[index] for index in train if index in selection.factors}
+    wanted = selection.drawn.factors
+    factors = {index: wanted[index] for index in selection.in_split("train") if index in wanted}
     if factors:
         selection.times = repetitions(factors, selection.kept, selection.settings.seed)
         rows = sum(selection.times.values())

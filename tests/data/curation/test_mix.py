@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentlite.config.resolve import parse_weights
+from agentlite.config.settings import PrepSettings
 from agentlite.core.records import digest
 from agentlite.data.curation.mix import (
     TASKS,
     Mixed,
     draw,
     full_task_weights,
-    parse_mix,
     repetitions,
 )
 from agentlite.data.curation.traits import Keys, Traits
@@ -46,14 +46,8 @@ def drawn(
     limit: int | None = None,
     seed: int = 0,
 ) -> Mixed:
-    return draw(
-        dict(enumerate(records)),
-        [record.source for record in records],
-        mix=parse_mix(mix),
-        task_weights=weights or {},
-        limit=limit,
-        seed=seed,
-    )
+    settings = PrepSettings(mix=(*mix,), task_weights={**(weights or {})}, limit=limit, seed=seed)
+    return draw(dict(enumerate(records)), [record.source for record in records], settings)
 
 
 def ids(records: Sequence[Traits], found: Mixed) -> set[str]:

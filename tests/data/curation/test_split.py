@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from support.examples import examples
 
+from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import UserError
 from agentlite.core.records import SPLITS, Call, Message, Record, Tool
 from agentlite.data.curation.duplicates import leaks
@@ -49,14 +50,13 @@ def assorted(count: int, tools: int = 0, seed: int = 0) -> list[Record]:
 
 def split(
     records: Sequence[Record],
-    by: Sequence[str] = BY,
+    by: Sequence[Any] = BY,
     dev: float = 0.1,
     test: float = 0.2,
     seed: int = 0,
 ) -> Split:
-    return assign_splits(
-        dict(enumerate(map(traits, records))), dev=dev, test=test, seed=seed, by=by
-    )
+    settings = PrepSettings(dev=dev, test=test, seed=seed, split_by=tuple(by))
+    return assign_splits(dict(enumerate(map(traits, records))), settings)
 
 
 def shared(

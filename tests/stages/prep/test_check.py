@@ -69,7 +69,7 @@ def test_where_nothing_is_left_the_commonest_reason_says_what_to_do():
     def selection(left: int, given: Any) -> Selection:
         given.traits = [Any] * left
         context: Any = SimpleNamespace(settings=PrepSettings())
-        return Selection(given, context, HeldOut([], [], Counter()), None)
+        return Selection(given, context, HeldOut([], []), None)
 
     check.refuse_nothing_left(selection(1, ingested(1)), FILE)
     with pytest.raises(UserError, match="no row left of 2 read") as caught:

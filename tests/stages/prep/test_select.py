@@ -1,6 +1,5 @@
 """The steps of curation in a row: what each leaves out, under which code, and what it counts."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -61,7 +60,7 @@ def selected(
     context: Any = SimpleNamespace(
         settings=PrepSettings(sources=(*dict.fromkeys(sources),), **given)
     )
-    held = HeldOut([traits(one) for one in held_out], ["held.jsonl:1"] * len(held_out), Counter())
+    held = HeldOut([traits(one) for one in held_out], ["held.jsonl:1"] * len(held_out))
     return select(Selection(ingested, context, held, buffer))
 
 
