@@ -18,18 +18,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.config.settings import DistillSettings
-from agentlite.engine import adapter, local_sampler, trainer, watch
+from agentlite.engine import adapter, local_sampler, summed_loss, trainer, watch
 from agentlite.engine.decoding import Decoding
-from agentlite.engine.load import Loaded, Loading, load, loading_of, prepare
+from agentlite.engine.load import Loaded, load, loading_of, prepare
 from agentlite.engine.planning.estimate import kept_in_training
 from agentlite.engine.summed_loss import (
+    Row,
     SummedLoss,
+    answer_row,
     check_head,
-    collate,
     head_of,
     in_chunks,
-    make_step_trainer,
-    step_trainer,
     trained_states,
 )
 from agentlite.workspace.model_source import Source
@@ -69,67 +68,14 @@ class DistillTask(NamedTuple):
     width: int
 
 
-class AnswerRow(NamedTuple):
-    """The ids of a prompt and of an answer to it."""
-
-    ids: Sequence[int]
-    answer: Sequence[int]
-
-
-class TeacherModel:
-    """A model in memory. `width`: the number of ids that its tokenizer and the student's have;
-    logits beyond them are padding of the matrices."""
-
-    def __init__(self, loaded: Loaded, width: int):
-        self.loaded, self.width = loaded, width
-        loaded.model.eval()
-
-    def guide(self, inputs: Any, labels: Any) -> Any:
-        """What `compare` needs of the teacher, for every trained token of a micro-batch, in the
-        order of rows: its hidden states, (tokens, hidden)."""
-        import torch
-
-        with torch.no_grad():
-            states, _, _ = trained_states(self.loaded.model, inputs, labels)
-            return states
-
-    def compare(self, logits: Any, states: Any) -> tuple[Any, Any]:
-        """The log-probabilities of student and teacher, both (tokens, width). `logits`: the
-        student's, (tokens, vocabulary)."""
-        import torch
-
-        with torch.no_grad():
-            own = head_of(self.loaded.model)(states)[:, : self.width]
-            teacher = own.float().log_softmax(-1)
-        return logits[:, : self.width].log_softmax(-1), teacher
-
-
 def train(
     source: Source, teacher: Source, settings: DistillSettings, folder: Path, task: DistillTask
 ) -> dict[str, object]:
     """Returns the key figures. Raises what engine.trainer.train raises, and UserError 5 for a model
     whose logits are more than the head of its hidden states.
     """
-    loading = loading_of(settings)
-    prepare(loading)
-
-    def load_model(source: Source, loading: Loading, trainable: bool) -> Loaded:
-        loaded = load(source, loading, trainable=trainable)
-        check_head(
-            loaded.model,
-            "it cannot teach, or be taught, token by token",
-            "Choose another model; or learn from answers: agentlite pairs, then prep --from pairs.",
-        )
-        return loaded
-
-    def make(micro: trainer.Schedule) -> Any:
-        # as the student, but for what a student of whole weights needs
-        loaded = load_model(teacher, loading._replace(full=False), False)
-        student = load_model(source, loading, True)
-        return make_trainer(
-            student, TeacherModel(loaded, task.width), settings, folder, task, micro
-        )
-
+    prepare(loading_of(settings))
+    make = partial(make_trainer, source, teacher, settings, folder, task)
     plan = trainer.schedule(settings, len(task.prompts))
     figures = trainer.train(make, folder, plan, watch.Watch(MEASURES))
     logged = watch.read_metrics(folder)
@@ -153,8 +99,8 @@ def longest(prompt: DistillPrompt, settings: DistillSettings) -> int:
 
 
 def make_trainer(
-    student: Loaded,
-    teacher: TeacherModel,
+    source: Source,
+    teacher: Source,
     settings: DistillSettings,
     folder: Path,
     task: DistillTask,
@@ -165,15 +111,22 @@ def make_trainer(
     """
     from trl import SFTTrainer
 
+    loading = loading_of(settings)
+    # the teacher as the student, but for what a student of whole weights needs
+    teaching = load(teacher, loading._replace(full=False), trainable=False).model.eval()
+    student = load(source, loading, trainable=True)
+    for model in (teaching, student.model):
+        check_head(
+            model,
+            "it cannot teach, or be taught, token by token",
+            "Choose another model; or learn from answers: agentlite pairs, then prep --from pairs.",
+        )
     plan = trainer.schedule(settings, len(task.prompts))
     lengths = [longest(prompt, settings) for prompt in task.prompts]
-    return make_step_trainer(
-        step_trainer(
-            SFTTrainer,
-            partial(sample_answers, teacher, settings, task, plan.steps),
-            collate_answers,
-            partial(summed_divergence, teacher, settings.beta),
-        ),
+    return summed_loss.make_trainer(
+        SFTTrainer,
+        partial(sample_answers, teaching.num_parameters(), settings, task, plan.steps),
+        partial(summed_divergence, teaching, task.width, settings.beta),
         adapter.add_adapter(student, settings),
         student.tokenizer,
         settings,
@@ -184,17 +137,19 @@ def make_trainer(
 
 
 def sample_answers(
-    teacher: TeacherModel,
+    teacher: int,
     settings: DistillSettings,
     task: DistillTask,
     steps: int,
     trl_trainer: Any,
     numbers: Sequence[int],
-) -> list[AnswerRow]:
-    """The answers of a step to the prompts `numbers`: sampled by the student, or recorded."""
+) -> list[Row]:
+    """The answers of a step to the prompts `numbers`: sampled by the student, or recorded.
+    `teacher`: its parameters, which are in memory as well.
+    """
     step = trl_trainer.state.global_step
     model = trl_trainer.accelerator.unwrap_model(trl_trainer.model)
-    fixed = partial(kept_in_training, settings, model, teacher.loaded.model.num_parameters())
+    fixed = partial(kept_in_training, settings, model, teacher)
     share = sampled_share(settings, step, steps)
     seeds = [f"{settings.seed} {step} {place}" for place in range(len(numbers))]
     by_student = [random.Random(f"{seed} whose").random() < share for seed in seeds]
@@ -211,16 +166,7 @@ def sample_answers(
     measured = trl_trainer._metrics["train"]
     measured["completions/mean_length"].append(sum(map(len, answers)) / len(answers))
     measured["sampled_share"].append(sum(by_student) / len(numbers))
-    return [AnswerRow(prompt.ids, answer) for prompt, answer in zip(prompts, answers, strict=True)]
-
-
-def collate_answers(rows: Sequence[AnswerRow], pad: int) -> dict[str, Any]:
-    """The columns of `collate`, in which the answers' tokens alone are trained."""
-    columns = [
-        {"input_ids": [*row.ids, *row.answer], "labels": [-100] * len(row.ids) + [*row.answer]}
-        for row in rows
-    ]
-    return collate(columns, pad)
+    return [answer_row(prompt.ids, answer) for prompt, answer in zip(prompts, answers, strict=True)]
 
 
 def divergence(student: Any, teacher: Any, beta: float) -> Any:
@@ -243,21 +189,25 @@ def divergence(student: Any, teacher: Any, beta: float) -> Any:
 
 
 def summed_divergence(
-    teacher: TeacherModel, beta: float, student: Any, inputs: dict[str, Any]
+    teacher: Any, width: int, beta: float, student: Any, inputs: dict[str, Any]
 ) -> SummedLoss:
     """Beside the divergence: at how many tokens both models hold the same one for likeliest, and
     how many answers begin with a likeliest token of the teacher that is UNLIKELY to the student.
+    `width`: see DistillTask; logits beyond it are padding of the matrices.
     """
     import torch
 
     labels = inputs.pop("labels")
-    guide = teacher.guide(inputs, labels)
+    with torch.no_grad():
+        guide, _, _ = trained_states(teacher, inputs, labels)
     states, _, trained = trained_states(student, inputs, labels)
-    head = head_of(student)
+    heads = head_of(student), head_of(teacher)
     first = (trained.cumsum(1) == 1)[trained]  # (tokens,), as states
 
-    def of_chunk(states: Any, first: Any, of_teacher: Any) -> Any:
-        own, other = teacher.compare(head(states).float(), of_teacher)
+    def of_chunk(states: Any, first: Any, guide: Any) -> Any:
+        own = heads[0](states).float()[:, :width].log_softmax(-1)
+        with torch.no_grad():
+            other = heads[1](guide)[:, :width].float().log_softmax(-1)
         highest, likeliest = other.max(-1, keepdim=True)
         agreed = own.argmax(-1, keepdim=True) == likeliest
         unlikely = own.gather(-1, likeliest) < highest + math.log(UNLIKELY)

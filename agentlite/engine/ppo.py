@@ -19,17 +19,17 @@ from msgspec import Struct, structs
 
 from agentlite.config.settings import GrpoSettings
 from agentlite.core.row_files import read_rows, write_rows
-from agentlite.engine import adapter, checkpoints, grpo, trainer
+from agentlite.engine import adapter, checkpoints, grpo, summed_loss, trainer
 from agentlite.engine.load import Loaded
 from agentlite.engine.planning.estimate import kept_in_training
 from agentlite.engine.summed_loss import (
+    Row,
     SummedLoss,
+    answer_row,
     check_head,
     collate,
     head_of,
     in_chunks,
-    make_step_trainer,
-    step_trainer,
     trained_states,
 )
 
@@ -65,6 +65,19 @@ class LearnedAnswer(NamedTuple):
     @property
     def is_learned(self) -> bool:
         return self.answer.reward is not None
+
+    def row(self) -> Row:
+        """As `collate` takes it: without trained tokens where it is not learned."""
+        row: dict[str, Sequence[float]] = {**answer_row(self.answer.prompt, self.answer.ids)}
+        numbers = {
+            "old": self.answer.old,
+            "advantages": self.advantages,
+            "returns": self.returns,
+            "values": self.answer.values,
+        }
+        if self.is_learned:
+            return {**row, **numbers}
+        return {**row, "labels": [-100] * len(row["labels"]), **dict.fromkeys(numbers, ())}
 
 
 def estimate_advantages(
@@ -144,13 +157,10 @@ def make_trainer(
     model = adapter.add_adapter(loaded, settings)
     disable_dropout_in_model(model)
     _add_value_head(model)
-    trl_trainer = make_step_trainer(
-        step_trainer(
-            _with_value_head(SFTTrainer, settings.value_learning_rate),
-            rounds.rows,
-            _micro_batch,
-            partial(summed_loss, settings),
-        ),
+    trl_trainer = summed_loss.make_trainer(
+        _with_value_head(SFTTrainer, settings.value_learning_rate),
+        rounds.rows,
+        partial(clipped_loss, settings),
         model,
         loaded.tokenizer,
         settings,
@@ -162,7 +172,7 @@ def make_trainer(
     return trl_trainer
 
 
-def summed_loss(settings: GrpoSettings, model: Any, inputs: dict[str, Any]) -> SummedLoss:
+def clipped_loss(settings: GrpoSettings, model: Any, inputs: dict[str, Any]) -> SummedLoss:
     """Policy loss + value_coef x value loss, of the answers that are learned."""
     labels = inputs.pop("labels")
     old, advantages, returns, values = (
@@ -244,32 +254,6 @@ def _with_value_head(trl_class: Any, learning_rate: float) -> Any:
     return WithValueHead
 
 
-def _micro_batch(rows: Sequence[LearnedAnswer], pad: int) -> dict[str, Any]:
-    """The columns of `collate`, and a number for each trained token, in the order of rows."""
-    import torch
-
-    learned = [row for row in rows if row.is_learned]
-    numbers = {
-        "old": [value for row in learned for value in row.answer.old],
-        "advantages": [value for row in learned for value in row.advantages],
-        "returns": [value for row in learned for value in row.returns],
-        "values": [value for row in learned for value in row.answer.values],
-    }
-    return {
-        **collate([_columns(row.answer, row.is_learned) for row in rows], pad),
-        **{name: torch.tensor(values, dtype=torch.float32) for name, values in numbers.items()},
-    }
-
-
-def _columns(row: Experience | grpo.LearnedRow, is_learned: bool = True) -> dict[str, list[int]]:
-    """As `collate` takes them."""
-    labels = [*row.ids] if is_learned else [-100] * len(row.ids)
-    return {
-        "input_ids": [*row.prompt, *row.ids],
-        "labels": [*[-100] * len(row.prompt), *labels],
-    }
-
-
 class _Rounds:
     """Samples the answers of a round, keeps them on disk, and hands them to its steps."""
 
@@ -282,7 +266,7 @@ class _Rounds:
         self.begun = -1  # the step at which the round in memory began
         self.learned: list[LearnedAnswer] = []
 
-    def rows(self, trl_trainer: Any, numbers: Sequence[int]) -> list[LearnedAnswer]:
+    def rows(self, trl_trainer: Any, numbers: Sequence[int]) -> list[Row]:
         """Those of the optimizer step that begins."""
         step = trl_trainer.state.global_step  # from 0
         begin = step - step % self.steps
@@ -294,7 +278,7 @@ class _Rounds:
         self._log(trl_trainer._metrics["train"])
         first = (step - begin) * self.rows_a_step
         order = round_order(self.settings, begin)[first : first + self.rows_a_step]
-        return [self.learned[index] for index in order]
+        return [self.learned[index].row() for index in order]
 
     def _sample(self, trl_trainer: Any, step: int) -> list[Experience]:
         """The answers of the round that begins at `step`."""
@@ -329,7 +313,9 @@ class _Rounds:
         import torch
 
         model, temperature = loaded.model, self.settings.temperature
-        inputs = collate([_columns(row) for row in rows], loaded.tokenizer.pad_token_id)
+        inputs = collate(
+            [answer_row(row.prompt, row.ids) for row in rows], loaded.tokenizer.pad_token_id
+        )
         inputs = {name: tensor.to(model.device) for name, tensor in inputs.items()}
         labels, counts = inputs.pop("labels"), [len(row.ids) for row in rows]
         with torch.no_grad(), trl_trainer.compute_loss_context_manager():

@@ -16,6 +16,8 @@ from agentlite.engine.load import Loading, load, prepare
 from agentlite.rendering import Encoded
 from agentlite.workspace.model_source import Source
 
+# what a row has: input_ids, labels, and further columns, if any
+Row = Mapping[str, Sequence[float]]
 CHUNK = 256  # tokens whose logits are in memory at once
 # where logits are not those of the head and the hidden states alone
 SCALED = (
@@ -53,19 +55,27 @@ def check_head(model: Any, so: str, fix: str = "") -> None:
             )
 
 
-def step_trainer(
+def make_trainer(
     trl_class: Any,
-    make_rows: Callable[[Any, Sequence[int]], Sequence[Any]],
-    collate_rows: Callable[[Sequence[Any], int], dict[str, Any]],
+    make_rows: Callable[[Any, Sequence[int]], Sequence[Row]],
     summed_loss: Callable[[Any, dict[str, Any]], SummedLoss],
+    model: Any,
+    tokenizer: Any,
+    settings: TrainerSettings,
+    folder: Path,
+    micro: trainer.Schedule,
+    order: Sequence[int],
 ) -> Any:
-    """A subclass of `trl_class` whose dataset holds the numbers of rows, in the order of the run.
+    """A trainer of a subclass of SFTTrainer, whose dataset holds the numbers of rows: `order`, of
+    the whole run.
 
     `make_rows` gets the trainer and the numbers of a step, and makes the rows: answers that are
-    sampled now, or that a round has sampled. `collate_rows` makes tensors of a micro-batch's rows,
-    with `labels`, and gets the id that pads them. `summed_loss` gets these, and the model without
-    wrappers.
+    sampled now, or that a round has sampled. `summed_loss` gets the model without wrappers, and
+    what `collate` makes of a micro-batch's rows.
     """
+    import torch
+    from datasets import Dataset
+    from trl import SFTConfig
 
     class StepTrainer(trl_class):  # type: ignore[misc]  # trl is untyped here
         def get_batch_samples(self, *request: Any) -> Any:
@@ -75,8 +85,7 @@ def step_trainer(
             self.model_accepts_loss_kwargs = True
             numbers = [batch["number"].tolist() for batch in batches]
             rows = iter(make_rows(self, [number for part in numbers for number in part]))
-            pad = self.processing_class.pad_token_id
-            made = [collate_rows([next(rows) for _ in part], pad) for part in numbers]
+            made = [collate([next(rows) for _ in part], tokenizer.pad_token_id) for part in numbers]
             self.micro_batches, self.step_rows = len(made), sum(map(len, numbers))
             return made, max(1, sum(int((batch["labels"] != -100).sum()) for batch in made))
 
@@ -99,30 +108,13 @@ def step_trainer(
             loss = summed.total / num_items_in_batch
             return (loss, {}) if return_outputs else loss
 
-    return StepTrainer
-
-
-def make_step_trainer(
-    trainer_class: Any,
-    model: Any,
-    tokenizer: Any,
-    settings: TrainerSettings,
-    folder: Path,
-    micro: trainer.Schedule,
-    order: Sequence[int],
-) -> Any:
-    """`trainer_class`: a `step_trainer` of SFTTrainer. `order`: the numbers of rows."""
-    import torch
-    from datasets import Dataset
-    from trl import SFTConfig
-
     own = {
         "max_length": settings.max_length,
         "dataset_kwargs": {"skip_prepare_dataset": True},
         "remove_unused_columns": False,
     }
     shared = trainer.arguments(settings, folder, micro)
-    return trainer.adjust_trainer(trainer_class)(
+    return trainer.adjust_trainer(StepTrainer)(
         model=model,
         args=trainer.configuration(SFTConfig, {**own, **shared}),
         train_dataset=Dataset.from_dict({"number": list(order)}),
@@ -131,8 +123,15 @@ def make_step_trainer(
     )
 
 
-def collate(rows: Sequence[Mapping[str, Any]], pad: int) -> dict[str, Any]:
-    """Padded on the right. Shapes (rows, longest)."""
+def answer_row(prompt: Sequence[int], answer: Sequence[int]) -> dict[str, list[int]]:
+    """Of an answer whose tokens alone are trained."""
+    return {"input_ids": [*prompt, *answer], "labels": [*[-100] * len(prompt), *answer]}
+
+
+def collate(rows: Sequence[Row], pad: int) -> dict[str, Any]:
+    """Padded on the right: (rows, longest). Further columns, which have a number for each trained
+    token, end to end: (tokens,).
+    """
     import torch
 
     lengths = [len(row["input_ids"]) for row in rows]
@@ -142,7 +141,11 @@ def collate(rows: Sequence[Mapping[str, Any]], pad: int) -> dict[str, Any]:
         for key, filling in (("input_ids", pad), ("labels", -100))
     }
     mask = [[1] * length + [0] * (longest - length) for length in lengths]
-    return {**columns, "attention_mask": torch.tensor(mask)}
+    further = {
+        key: torch.tensor([number for row in rows for number in row[key]], dtype=torch.float32)
+        for key in rows[0].keys() - columns.keys()
+    }
+    return {**columns, "attention_mask": torch.tensor(mask), **further}
 
 
 def in_chunks(of_chunk: Callable[..., Any], *tensors: Any) -> list[Any]:

@@ -39,10 +39,10 @@ def trained(
 
 def likely(loaded, row) -> object:
     """The log-probabilities before each token of the answer, (tokens, vocabulary)."""
-    ids = torch.tensor([[*row.ids, *row.answer]])
+    ids = torch.tensor([row["input_ids"]])
     with torch.no_grad():
         logits = loaded.model.eval()(ids).logits[0].double()
-    return logits[len(row.ids) - 1 : -1].log_softmax(-1)
+    return logits[row["labels"].count(-100) - 1 : -1].log_softmax(-1)
 
 
 def by_hand(rows, student, teaching, beta) -> tuple[float, float, float]:
@@ -85,10 +85,11 @@ def test_the_loss_is_that_of_the_formula_over_the_answers_of_whom_they_should_be
     task, whose = distill_task(), []
     for place, row in enumerate(steps[0]):
         whose.append(random.Random(f"0 0 {place} whose").random() < 0.5)
-        prompt = next(one for one in task.prompts if one.ids == row.ids)
+        asked = row["labels"].count(-100)
+        prompt = next(one for one in task.prompts if one.ids == row["input_ids"][:asked])
         request = local_sampler.SampleRequest(prompt.ids, (f"0 0 {place}",))
         sampled = local_sampler.sample(student, [request], task.decoding)[0].ids
-        assert row.answer == (sampled if whose[-1] else prompt.recorded)
+        assert row["labels"][asked:] == (sampled if whose[-1] else prompt.recorded)
     assert True in whose and False in whose
     (found,) = watch.read_metrics(tmp_path)
     loss, agreement, starts = by_hand(steps[0], student, teaching, 0.4)
