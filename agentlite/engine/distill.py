@@ -39,11 +39,6 @@ MEASURES = {
     "sampled_share": "sampled_share",
     "completions/mean_length": "new_tokens",
 }
-# a step's rows are sampled, and its loss is the divergence from the teacher
-TAKEN = {
-    *("packing", "padding_free", "loss_type", "completion_only_loss", "assistant_only_loss"),
-    *("dataset_kwargs", "remove_unused_columns"),
-}
 LAST = 5  # steps that the figures are the mean of
 UNLIKELY = 1e-4  # times the teacher's probability: so low, the reverse KL has next to no gradient
 
@@ -85,11 +80,6 @@ def train(
         figures[f"last_{name}"] = watch.mean(logged[-few:], column)
     figures["unlikely_starts"] = watch.mean(logged[-few:], "unlikely_starts")
     return figures
-
-
-def check(settings: DistillSettings) -> None:
-    """See trainer.check."""
-    trainer.check("distill", settings, "SFTConfig", TAKEN)
 
 
 def longest(prompt: DistillPrompt, settings: DistillSettings) -> int:

@@ -71,12 +71,6 @@ def train(
     return figures
 
 
-def check(settings: DpoSettings) -> None:
-    """See trainer.check."""
-    taken = ("loss_weights", "precompute_ref_log_probs", "truncation_mode")
-    trainer.check("dpo", settings, "DPOConfig", taken)
-
-
 def arguments(settings: DpoSettings, folder: Path, micro: trainer.Schedule) -> Any:
     """The configuration of TRL's trainer."""
     from trl import DPOConfig

@@ -6,7 +6,7 @@ their weights, takes the group's mean away and divides by what `scale_rewards` s
 the standard deviation of the group plus 1e-4; with `component` it scales each component before it
 adds them up.
 
-What is simpler here than in general GRPO, since settings that would break it are refused (TAKEN):
+What is simpler here than in general GRPO, since settings that would break it are refused:
 - Each answer is used for one update (num_iterations 1), and all answers of a step are sampled
   before it. The policy that sampled them is the one that is updated: the ratio of the two is 1, TRL
   takes the log-probabilities of the sampler from the forward pass of the update, and clipping
@@ -17,7 +17,6 @@ What is simpler here than in general GRPO, since settings that would break it ar
   out of its group's mean.
 """
 
-import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -53,14 +52,6 @@ MEASURES = {  # of GRPO and PPO, where they are logged: Unsloth's loss on CUDA h
     "sampling/importance_sampling_ratio/mean": "importance",
     "sampling/importance_sampling_ratio/max": "importance_max",
 }
-# of TRL's arguments; amid several passes over an answer (num_iterations) a run could not be carried
-# on, and policy and reference are compared without dropout
-TAKEN = {
-    *("num_generations", "max_completion_length", "importance_sampling_level", "reward_weights"),
-    *("multi_objective_aggregation", "use_vllm", "vllm_mode", "shuffle_dataset"),
-    *("log_completions", "generation_batch_size", "steps_per_generation", "num_iterations"),
-    "disable_dropout",
-}
 # What else a loss is in TRL's configuration, where its name does not say it all. The ratio of cispo
 # is clipped at epsilon_high, and is 1 here; TRL recommends 5 (ScaleRL, arXiv 2510.13786). By
 # default it is .2, which would make the policy's part of the loss a fifth beside that of the KL.
@@ -72,7 +63,7 @@ LOSSES: dict[str, dict[str, object]] = {
 # vLLM's tokens weigh at most this: truncated importance sampling with C = 2. TRL's default, 3 over
 # whole answers, leaves out a long one for a single token.
 MAX_IMPORTANCE = 2.0
-LEVERS = {
+LEVERS = {  # Unsloth reads them as it is imported
     "standby": "UNSLOTH_VLLM_STANDBY",
     "suffix": "UNSLOTH_VLLM_SUFFIX_DECODING",
     "sampled-as-old": "UNSLOTH_GRPO_ROLLOUT_LOGPROBS_AS_OLD",
@@ -172,13 +163,6 @@ def train(
 
 def _measures_kl(settings: GrpoSettings) -> bool:
     return bool(settings.beta) or settings.advantage == "value"
-
-
-def check(settings: GrpoSettings) -> None:
-    """See trainer.check. Unsloth reads the levers of vLLM as it is imported."""
-    os.environ.update({LEVERS[name]: "1" for name in settings.vllm_levers})
-    config = "SFTConfig" if settings.advantage == "value" else "GRPOConfig"
-    trainer.check("grpo", settings, config, TAKEN)
 
 
 def _loading(settings: GrpoSettings, source: Source) -> Loading:

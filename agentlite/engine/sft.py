@@ -27,11 +27,6 @@ def train(
     return trainer.train(make, folder, schedule(settings, rows))
 
 
-def check(settings: SftSettings) -> None:
-    """See trainer.check."""
-    trainer.check("sft", settings, "SFTConfig")
-
-
 def packs(settings: SftSettings) -> bool:
     """Without CUDA, packed rows would see each other."""
     return settings.packing and on_gpu()

@@ -42,6 +42,30 @@ TAKEN = {
     *("logging_strategy", "logging_first_step", "auto_find_batch_size", "ignore_data_skip"),
     *("resume_from_checkpoint", "enable_jit_checkpoint", "r", "target_modules"),
 }
+# by command, the name of TRL's configuration, and what else of it is agentlite's
+CONFIGURATIONS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "sft": ("SFTConfig", ()),
+    "dpo": ("DPOConfig", ("loss_weights", "precompute_ref_log_probs", "truncation_mode")),
+    # amid several passes over an answer (num_iterations) a run could not be carried on, and policy
+    # and reference are compared without dropout
+    "grpo": (
+        "GRPOConfig",
+        (
+            *("num_generations", "max_completion_length", "importance_sampling_level"),
+            *("multi_objective_aggregation", "use_vllm", "vllm_mode", "shuffle_dataset"),
+            *("log_completions", "generation_batch_size", "steps_per_generation"),
+            *("num_iterations", "disable_dropout", "reward_weights"),
+        ),
+    ),
+    # a step's rows are sampled, and its loss is the divergence from the teacher
+    "distill": (
+        "SFTConfig",
+        (
+            *("packing", "padding_free", "loss_type", "completion_only_loss"),
+            *("assistant_only_loss", "dataset_kwargs", "remove_unused_columns"),
+        ),
+    ),
+}
 
 
 class Schedule(NamedTuple):
@@ -257,16 +281,17 @@ def raise_first_rates(scheduler: Any, warmup: int) -> None:
         group["lr"] = first
 
 
-def check(
-    command: str, settings: TrainerSettings, config: str, taken: Collection[str] = ()
-) -> None:
-    """Needs no rows and no model. `config`: the name of TRL's configuration. Raises UserError 2 for
-    settings that this machine, TRL or PEFT cannot use; 5 where a library is missing.
+def check(command: str, settings: TrainerSettings) -> None:
+    """Needs no rows and no model. Raises UserError 2 for settings that this machine, TRL or PEFT
+    cannot use; 5 where a library is missing.
     """
     load.prepare(load.loading_of(settings))
     import trl
 
-    check_passed_through(command, settings, getattr(trl, config), taken)
+    name, taken = CONFIGURATIONS[command]
+    if getattr(settings, "advantage", "") == "value":
+        name = "SFTConfig"
+    check_passed_through(command, settings, getattr(trl, name), taken)
 
 
 def check_passed_through(

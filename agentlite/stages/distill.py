@@ -71,7 +71,6 @@ def run(settings: DistillSettings, target: RunTarget) -> Result:
         train(),
         protocol=prepared.protocol,
         inputs={"data": prepared.digest, "teacher": teacher.digest},
-        check=distill.check,
         evaluate=f" --model {shlex.quote(teacher.name)}{data_option(settings.data)}",
     )
 

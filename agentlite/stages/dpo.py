@@ -54,7 +54,6 @@ def run(settings: DpoSettings, target: RunTarget) -> Result:
         training,
         protocol=data.settings["protocol"],
         inputs={"data": ",".join(data.outputs[name][:16] for name in INPUTS)},
-        check=dpo.check,
     )
 
 

@@ -1,5 +1,6 @@
 """finished prep, or an environment, + a model -> an adapter trained on its own scored answers."""
 
+import os
 from collections.abc import Mapping
 from functools import partial
 
@@ -23,6 +24,7 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
     """
     refuse("grpo", of_sampling(settings), of_ppo(settings))
     refuse("grpo", of_environments(settings), of_vllm(settings))
+    os.environ.update({grpo.LEVERS[name]: "1" for name in settings.vllm_levers})
     functions = UserFunctions(settings.rewards, settings.reward_seconds, settings.reward_memory)
     names = [named.function for named in functions.code.named]
     sampling: Sampling = (
@@ -36,7 +38,6 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
         train(settings, sampling, functions),
         protocol=sampling.protocol,
         inputs={**sampling.inputs, **function_files(settings.rewards)},
-        check=grpo.check,
         outputs=sampling.outputs,
         keep=sampling.keep,
         evaluate=sampling.evaluate,

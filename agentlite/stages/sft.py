@@ -38,7 +38,6 @@ def run(settings: SftSettings, target: RunTarget) -> Result:
         training,
         protocol=prep.settings["protocol"],
         inputs={"data": ",".join(prep.outputs[name][:16] for name in files)},
-        check=sft.check,
         evaluate=data_option(settings.data),
     )
 

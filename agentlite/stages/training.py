@@ -1,10 +1,9 @@
 """The frame of the trainer stages: from a model and settings to an adapter in a finished folder."""
 
 import shlex
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from agentlite.config.resolve import Origins, find_file
 from agentlite.config.settings import (
@@ -18,11 +17,10 @@ from agentlite.core import console, distributed
 from agentlite.core.errors import UserError
 from agentlite.data.curation.mix import sample
 from agentlite.data.prompt_records import Prompts
-from agentlite.engine import check_libraries, processes
+from agentlite.engine import check_libraries, processes, trainer
 from agentlite.engine.load import loading_of, refuse_unusable
 from agentlite.engine.planning.choose import dry_run_memory
 from agentlite.engine.refusals import of_training, refuse
-from agentlite.engine.trainer import check_trackers
 from agentlite.rendering import Mixture, Prompt, mixture_of, prompts
 from agentlite.rendering.template import Template
 from agentlite.stages.frame import Figures, Work, go_on, plan_of, run_stage
@@ -49,21 +47,19 @@ def train_stage(
     *,
     protocol: str,
     inputs: Mapping[str, str],
-    check: Callable[[Any], None],
     outputs: Sequence[str] = (),
     keep: Sequence[str] = (),
     evaluate: str = "",
 ) -> Result:
     """Refuses what does not go together, then trains in the frame of a stage.
 
-    `inputs`: digests of what is read, without the model. `check` builds what the libraries are
-    configured with, before anything is read, where settings are passed on to them. `outputs`: the
-    files that `training` writes next to the weights and metrics.jsonl. `keep`: see
-    `frame.run_stage`. `evaluate`: options of the command that is suggested next.
+    `inputs`: digests of what is read, without the model. `outputs`: the files that `training`
+    writes next to the weights and metrics.jsonl.
+    `keep`: see `frame.run_stage`. `evaluate`: options of the command that is suggested next.
     """
     refuse(command, of_training(command, settings, source))
     refuse_unusable(loading_of(settings))
-    check_trackers(settings.report_to)
+    trainer.check_trackers(settings.report_to)
     digests = {**inputs, "model": source.digest}
     if settings.deepspeed:  # with another file, or number of processes, no checkpoint can be read
         digests["deepspeed"] = file_digest(find_file(settings.deepspeed))
@@ -77,7 +73,7 @@ def train_stage(
             processes.go()  # the checks above were the first process's alone; the others may begin
         if passes_on:
             check_libraries(settings.engine)
-            check(settings)
+            trainer.check(command, settings)
         with closing(training):  # a dry run ends at its yield, with functions of the user's open
             forecast, longest = next(training)
             if target.dry_run:

@@ -12,7 +12,7 @@ from support.trainers import distill, distill_task, dpo, preferences, source
 
 from agentlite.engine import distill as distill_trainer
 from agentlite.engine import dpo as dpo_trainer
-from agentlite.engine import local_sampler, summed_loss, watch
+from agentlite.engine import local_sampler, summed_loss, trainer, watch
 from agentlite.engine.load import load, loading_of
 from agentlite.engine.trainer import MICRO_BATCH
 
@@ -76,7 +76,7 @@ def test_the_loss_is_that_of_the_formula_over_the_answers_of_whom_they_should_be
     monkeypatch.setattr(distill_trainer, "sample_answers", noting)
     monkeypatch.setattr(summed_loss, "CHUNK", 3)
     settings = {"engine": engine, "lmbda": 0.5, "beta": 0.4}
-    distill_trainer.check(distill(**settings))
+    trainer.check("distill", distill(**settings))
     trained(tiny_model, taught, tmp_path, max_steps=1, **settings)
     student, teaching = (
         load(source(tiny_model, one), loading_of(distill(engine=engine)), trainable=False)

@@ -150,7 +150,7 @@ def test_the_loss_is_that_of_the_formula(name, tiny_model, adapter, tmp_path):
     settings, loss = FORMULAS[name]
     named = {"loss_type": name} if name in get_args(PreferenceLoss) else {}
     chosen = dpo(batch_size=5, save_steps=1, max_steps=2, seed=3, **named, **settings)
-    dpo_trainer.check(chosen)
+    training.check("dpo", chosen)
     dpo_trainer.train(source(tiny_model, adapter), chosen, tmp_path, preferences())
     pairs = ratios(tiny_model, adapter, tmp_path / "checkpoints" / "checkpoint-1")
     assert max(abs(one) for pair in pairs for one in pair) > 0.1  # it has moved

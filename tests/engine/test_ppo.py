@@ -13,7 +13,7 @@ from support.trainers import WEIGHTS, grpo, source, task, verdicts
 
 from agentlite.core.row_files import read_rows
 from agentlite.engine import grpo as grpo_trainer
-from agentlite.engine import ppo, watch
+from agentlite.engine import ppo, trainer, watch
 from agentlite.engine.grpo import Reward
 from agentlite.engine.load import load, loading_of
 from agentlite.engine.ppo import Experience
@@ -106,7 +106,7 @@ def test_the_loss_of_a_later_step_is_that_of_the_formula(engine, failed, tiny_mo
 
     changes = {"engine": engine, "batch_size": 16, "gradient_accumulation": 1, "max_steps": 2}
     changes["lora_dropout"] = 0.3  # which is off: it would part the policy from the one before
-    grpo_trainer.check(grpo(**{**SETTINGS, **changes}))
+    trainer.check("grpo", grpo(**{**SETTINGS, **changes}))
     changes |= {"save_steps": 1, "warmup_ratio": 0.0}
     first = tmp_path / "first"
     trained(tiny_model, first, failed, **{**changes, "max_steps": 1})

@@ -24,7 +24,6 @@ class FakeStage:
         self.command, self.target, self.outputs = command, RunTarget(run, command), outputs
         self.settings: Any = COMMANDS[command](model="smollm2-135m", engine="hf")
         self.source, self.trained = find_model("smollm2-135m", run), 0
-        self.checked = 0
 
     def train(self) -> Training:
         folder = yield {"rows": 7}, 64
@@ -34,14 +33,10 @@ class FakeStage:
             (folder / name).write_text("as it was left", encoding="utf-8")
         return {"steps": 3}
 
-    def check(self, settings: Any) -> None:
-        self.checked += 1
-
     def __call__(self, **changed: Any) -> Result:
         given = {
             "protocol": "hermes",
             "inputs": {"data": "d"},
-            "check": self.check,
             "training": self.train(),
         }
         given |= changed
@@ -112,15 +107,20 @@ def test_what_is_passed_through_is_checked_before_anything_is_read(
     stage.target = stage.target._replace(dry_run=dry_run)
     stage.settings = replace(stage.settings, trl={"weight_decay": 0.1})
 
-    def refuse(settings: Any) -> None:
-        raise UserError("is not a setting")
+    checked = []
+
+    def check(command: str, settings: Any) -> None:
+        checked.append(command)
+        if len(checked) == 1:
+            raise UserError("is not a setting")
 
     def read() -> Training:
         pytest.fail("rows were read")
         yield {}, 0
 
+    monkeypatch.setattr(training.trainer, "check", check)
     with pytest.raises(UserError, match="is not a setting"):
-        stage(check=refuse, training=read())
+        stage(training=read())
     assert stage.trained == 0
     stage()
-    assert (stage.checked, stage.trained) == (1, not dry_run)
+    assert (checked, stage.trained) == (["sft"] * 2, not dry_run)
