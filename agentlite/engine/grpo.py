@@ -29,7 +29,7 @@ from agentlite.core.errors import DIVERGED, OUT_OF_MEMORY, UserError
 from agentlite.engine import adapter, load_dtype, local_sampler, on_gpu, trainer, vllm_sampler
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.grpo_reading import read_groups, trust_packing
-from agentlite.engine.load import Loaded, Loading, SharedEngine, load, loading_of, prepare
+from agentlite.engine.load import Loaded, Loading, load, loading_of, prepare
 from agentlite.engine.planning.estimate import kept_in_training, load_of, vllm_share
 from agentlite.engine.planning.model_shape import find_shape
 from agentlite.engine.watch import Watch, mean, read_metrics
@@ -49,6 +49,8 @@ MEASURES = {  # of GRPO and PPO, where they are logged: Unsloth's loss on CUDA h
     "sampler_gap/mean": "sampler_gap",
     "sampler_gap/p99": "sampler_gap_p99",
     "sampler_gap/max": "sampler_gap_max",
+    "sampling/sampling_logp_difference/mean": "sampler_gap",  # with vLLM
+    "sampling/sampling_logp_difference/max": "sampler_gap_max",
     "sampling/importance_sampling_ratio/mean": "importance",
     "sampling/importance_sampling_ratio/max": "importance_max",
 }
@@ -69,8 +71,7 @@ LEVERS = {  # Unsloth reads them as it is imported
     "sampled-as-old": "UNSLOTH_GRPO_ROLLOUT_LOGPROBS_AS_OLD",
 }
 LOOK_EVERY = 5  # steps between two looks at what may be wrong
-GAP_TOKENS = 1024  # the last of a row, since a long one's logits would fill the memory
-GAP_CHUNK = 64  # tokens whose probabilities over the vocabulary are in memory together, in float32
+GAP_TOKENS = 256  # the last of a row, since a long one's logits would fill the memory
 GAP_PROMPTS = 4  # of so many one answer is read again to compare sampler and trainer
 # What the mean difference of their log-probabilities may be: rounding, and no more.
 MAX_GAP, MAX_GAP_IN_16_BIT = 1e-3, 0.1
@@ -178,7 +179,7 @@ def _loading(settings: GrpoSettings, source: Source) -> Loading:
 
         total = torch.cuda.mem_get_info()[1]
         share = vllm_share(load_of(settings, find_shape(source.base), True), total)
-    return loading._replace(vllm=SharedEngine(share, settings.lora_r))
+    return loading._replace(vllm_share=share, vllm_rank=settings.lora_r)
 
 
 def schedule(settings: GrpoSettings, prompts: int) -> trainer.Schedule:
@@ -281,24 +282,21 @@ def _rollout(
     group.
     """
 
-    engines: list[vllm_sampler.Answers] = []  # one, from the first step on
-
     def rollout(prompts: list[str], trl_trainer: Any) -> dict[str, object]:
         step = trl_trainer.state.global_step
         groups = [int(prompt) for prompt in prompts[:: settings.group_size]]
         model = trl_trainer.accelerator.unwrap_model(trl_trainer.model)
-        if settings.vllm and not engines:
-            engines.append(vllm_sampler.of_engine(trl_trainer.vllm_generation.llm, model))
-        fixed = partial(kept_in_training, settings, model)
-        sampler = Loaded(model, loaded.tokenizer, fixed)
-        rows = task.sample(partial(draw, sampler, answers=next(iter(engines), None)), groups, step)
+        sampler = Loaded(model, loaded.tokenizer, partial(kept_in_training, settings, model))
+        draw: Draw = partial(local_sampler.sample, sampler)
+        if settings.vllm:
+            draw = partial(vllm_sampler.sample, trl_trainer.vllm_generation.llm, sampler)
+        rows = task.sample(draw, groups, step)
         measured = trl_trainer._metrics["train"]
         measured["surprisal"].append(surprisal(rows))
-        if step % LOOK_EVERY == 0:
+        if step % LOOK_EVERY == 0 and not settings.vllm:  # of vLLM TRL compares all tokens
             sampled = [row for row in rows if any(row.mask)]  # not of a rollout without a turn
             some = sampled[:: settings.group_size][:GAP_PROMPTS]
-            top_p = settings.top_p if settings.vllm else 1.0
-            gaps = sampler_gaps(trl_trainer.model, some, settings.temperature, top_p)
+            gaps = sampler_gaps(trl_trainer.model, some, settings.temperature)
             measured["sampler_gap/mean"].append(sum(gaps) / len(gaps))
             measured["sampler_gap/p99"].append(gaps[int(0.99 * (len(gaps) - 1))])
             measured["sampler_gap/max"].append(gaps[-1])
@@ -325,17 +323,15 @@ def surprisal(rows: Sequence[LearnedRow]) -> float:
     return -sum(sampled) / len(sampled)
 
 
-def sampler_gaps(
-    model: Any, rows: Sequence[LearnedRow], temperature: float, top_p: float = 1.0
-) -> list[float]:
-    """|sampler's - trainer's log-probability| of every sampled token, ascending. `top_p`: below 1
-    where the sampler's are those of the tokens that reach it, as vLLM's are.
+def sampler_gaps(model: Any, rows: Sequence[LearnedRow], temperature: float) -> list[float]:
+    """|sampler's - trainer's log-probability| of every sampled token, ascending.
 
     The trainer's is that of a forward pass over prompt and answer, without cache, padding and
     other rows: what the loss is made of. A mask, a position or a weight that differs in the sampler
     shows here at once.
     """
     import torch
+    from torch.nn.functional import cross_entropy
 
     gaps: list[float] = []
     for row in rows:
@@ -343,39 +339,12 @@ def sampler_gaps(
         kept = min(len(row.ids), GAP_TOKENS)
         with torch.no_grad():
             logits = model(input_ids=ids, use_cache=False, logits_to_keep=kept + 1).logits[0, :-1]
-        parts = zip(logits.split(GAP_CHUNK), ids[0, -kept:, None].split(GAP_CHUNK), strict=True)
-        chosen = torch.cat([_log_probabilities(*part, temperature or 1.0, top_p) for part in parts])
+            scaled = logits.float() / (temperature or 1.0)
+            chosen = -cross_entropy(scaled, ids[0, -kept:], reduction="none")
         sampled = torch.tensor(row.log_probabilities[-kept:], device=chosen.device)
         learned = torch.tensor(row.mask[-kept:], device=chosen.device) == 1
         gaps += (sampled - chosen).abs()[learned].tolist()
     return sorted(gaps)
-
-
-def _log_probabilities(logits: Any, kept_ids: Any, temperature: float, top_p: float) -> Any:
-    """Of the ids `kept_ids`, of shape (tokens, 1), by logits of shape (tokens, vocabulary)."""
-    scaled = (logits.float() / temperature).log_softmax(-1)
-    chosen = scaled.gather(-1, kept_ids)[:, 0]
-    if top_p < 1:
-        likeliest = scaled.exp().sort(-1, descending=True).values
-        before = likeliest.cumsum(-1) - likeliest
-        chosen -= likeliest.masked_fill(before >= top_p, 0).sum(-1).log()
-    return chosen
-
-
-def draw(
-    loaded: Loaded,
-    requests: Sequence[local_sampler.SampleRequest],
-    decoding: Decoding,
-    answers: vllm_sampler.Answers | None = None,
-) -> list[local_sampler.Sample]:
-    """By vLLM, where its answers are given or the model shares its weights with an engine; else by
-    the model itself.
-    """
-    if not answers and (llm := getattr(loaded.model, "vllm_engine", None)):
-        answers = vllm_sampler.of_engine(llm, loaded.model)
-    if answers:
-        return vllm_sampler.sample(answers, loaded, requests, decoding)
-    return local_sampler.sample(loaded, requests, decoding)
 
 
 class _Checks:

@@ -44,7 +44,9 @@ def trust_packing(trainer_class: Any, allowed: float) -> Any:
             super().__init__(**arguments)
             self.checked = (0, 0)  # tokens of a micro-batch, and of an answer
             size, rows = self.num_generations, self.args.per_device_train_batch_size
-            _trust(self.accelerator.unwrap_model(self.model), rows // size, size)
+            # groups of a size, side by side
+            layouts = {(rows // size, (size,) * (rows // size)): (EVERY_LENGTH, EVERY_LENGTH)}
+            _trust(self.accelerator.unwrap_model(self.model), layouts)
 
         def _generate_and_score_completions(self, inputs: Any) -> Any:
             answers = super()._generate_and_score_completions(inputs)
@@ -87,7 +89,7 @@ def trust_packing(trainer_class: Any, allowed: float) -> Any:
                         f"answers in one row are read otherwise than alone (by {gaps.mean():.2g}): "
                         "they are padded, which takes longer"
                     )
-                    _distrust(self.accelerator.unwrap_model(self.model))
+                    _trust(self.accelerator.unwrap_model(self.model), {}, trusted=False)
                     packed = read_in(micro, every)
                 self.checked = self._lengths(attention_mask)
             return packed, None, None
@@ -104,18 +106,11 @@ def trust_packing(trainer_class: Any, allowed: float) -> Any:
     return Trusting
 
 
-def _trust(model: Any, groups: int, size: int) -> None:
-    """Sets what Unsloth notes when it has compared; `groups` of `size` are in a micro-batch."""
+def _trust(model: Any, layouts: dict[Any, Any], trusted: bool = True) -> None:
+    """Sets what Unsloth notes when it has compared."""
     for mode in ("nograd", "grad"):
         packing = f"_unsloth_seq_packing_{mode}"
-        setattr(model, f"{packing}_ok", True)
+        setattr(model, f"{packing}_ok", trusted)
         setattr(model, f"{packing}_verified_T", EVERY_LENGTH)
         setattr(model, f"{packing}_verified_seg", EVERY_LENGTH)
-        layouts = {(groups, (size,) * groups): (EVERY_LENGTH, EVERY_LENGTH)}
-        setattr(model, f"_unsloth_prefix_grouper_{mode}_verified", layouts)
-
-
-def _distrust(model: Any) -> None:
-    for mode in ("nograd", "grad"):
-        setattr(model, f"_unsloth_seq_packing_{mode}_ok", False)
-        setattr(model, f"_unsloth_prefix_grouper_{mode}_verified", {})
+        setattr(model, f"_unsloth_prefix_grouper_{mode}_verified", {**layouts})

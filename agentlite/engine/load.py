@@ -47,15 +47,6 @@ class Loaded(NamedTuple):
     fixed: Callable[[], float] = float  # 0.0
 
 
-class SharedEngine(NamedTuple):
-    """vLLM in this process, on the weights of the trained model: the share of the card that is its
-    own, weights included, and the rank of the largest adapter that it is handed.
-    """
-
-    share: float
-    rank: int
-
-
 class Loading(NamedTuple):
     """How a model is put into memory."""
 
@@ -66,7 +57,10 @@ class Loading(NamedTuple):
     attention: Attention = "auto"
     full: bool = False
     sharded: bool = False  # by DeepSpeed, which moves it to where it belongs
-    vllm: SharedEngine | None = None  # with Unsloth on a GPU
+    # of a vLLM engine in this process, on the weights of the trained model: the share of the card
+    # that is its own, weights included, and the rank of the largest adapter that it is handed
+    vllm_share: float = 0.0
+    vllm_rank: int = 0
 
     @property
     def quantized(self) -> bool:
@@ -298,14 +292,14 @@ def _unsloth(folder: Path, loading: Loading) -> Loaded:
     from unsloth import FastLanguageModel
 
     shared: dict[str, object] = {}
-    if loading.vllm:
+    if loading.vllm_share:
         import torch
 
         # Unsloth takes a share of the free memory, and hands vLLM what that is of the whole card
         free, total = torch.cuda.mem_get_info()
-        share = min(1.0, loading.vllm.share * total / free)
+        share = min(1.0, loading.vllm_share * total / free)
         shared = {"fast_inference": True, "gpu_memory_utilization": share}
-        shared["max_lora_rank"] = loading.vllm.rank
+        shared["max_lora_rank"] = loading.vllm_rank
     model, tokenizer = FastLanguageModel.from_pretrained(
         str(folder),
         max_seq_length=loading.max_length,
@@ -328,14 +322,14 @@ def _unsloth(folder: Path, loading: Loading) -> Loaded:
             exit_code=MODEL,
         )
     # where vLLM does not know an architecture, Unsloth samples by itself, with a line of output
-    if loading.vllm and not hasattr(model, "vllm_engine"):
+    if loading.vllm_share and not hasattr(model, "vllm_engine"):
         raise UserError(
             "Unsloth cannot share this model's weights with vLLM.",
             "Leave --vllm out, or add --engine hf.",
             location="grpo.vllm",
             exit_code=MODEL,
         )
-    if loading.vllm:  # where its cache is too small, Unsloth shortens the rows
+    if loading.vllm_share:  # where its cache is too small, Unsloth shortens the rows
         length = model.vllm_engine.llm_engine.vllm_config.model_config.max_model_len
         if length < loading.max_length:
             raise UserError(

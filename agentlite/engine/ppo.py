@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 
 from agentlite.config.settings import GrpoSettings
 from agentlite.core.row_files import read_rows, write_rows
-from agentlite.engine import adapter, checkpoints, grpo, summed_loss, trainer
+from agentlite.engine import adapter, checkpoints, grpo, local_sampler, summed_loss, trainer
 from agentlite.engine.load import Loaded
 from agentlite.engine.planning.estimate import kept_in_training
 from agentlite.engine.summed_loss import (
@@ -296,7 +296,7 @@ class _Rounds:
             return [
                 sample._replace(prompt=sample.prompt + start)
                 for start in range(0, len(requests), size)
-                for sample in grpo.draw(loaded, requests[start : start + size], decoding)
+                for sample in local_sampler.sample(loaded, requests[start : start + size], decoding)
             ]
 
         rows = task.sample(draw, order[-groups:], step)

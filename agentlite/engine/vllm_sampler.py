@@ -8,33 +8,25 @@ vLLM holds a copy of the weights, into which TRL merges the adapter before each 
 import contextlib
 import random
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from agentlite.engine.decoding import Decoding, ends_of
 from agentlite.engine.load import Loaded
 from agentlite.engine.local_sampler import Sample, SampleRequest, read
 
 
-class VllmAnswer(NamedTuple):
-    """The ids that vLLM drew, and the logarithms of the probabilities they were drawn by."""
-
-    ids: Sequence[int]
-    log_probabilities: Sequence[float]
-
-
-# prompts, the parameters of each by vLLM's names -> an answer to each
-Answers = Callable[[Sequence[Sequence[int]], Sequence[dict[str, Any]]], Sequence[VllmAnswer]]
-
-
 def sample(
-    answers: Answers, loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decoding
+    llm: Any, loaded: Loaded, requests: Sequence[SampleRequest], decoding: Decoding
 ) -> list[Sample]:
-    """The samples of every request, by the weights as they are now.
+    """The samples of every request by an engine in this process, all in one call, by the weights as
+    they are now.
 
     The log-probabilities are those the token was drawn by: at the temperature, after top-p. vLLM
     rounds otherwise in another batch, so a seed gives the same answer only mostly.
     """
+    from vllm import SamplingParams
+
     ends = ends_of(loaded.model, decoding.turn_end)
     wanted = [
         (index, number, seed, request)
@@ -42,55 +34,32 @@ def sample(
         for number, seed in enumerate(request.seeds)
     ]
     parameters = [
-        {
-            "temperature": decoding.temperature,
-            "top_p": decoding.top_p,
-            "max_tokens": decoding.max_new_tokens,
-            "seed": random.Random(seed).getrandbits(31),
-            "stop": list(request.stops),
-            "include_stop_str_in_output": True,
-            "stop_token_ids": sorted(ends),
-            "skip_special_tokens": False,  # a stop string may be a special token
-            "logprobs": 0,  # of the drawn token alone
-        }
+        SamplingParams(
+            temperature=decoding.temperature,
+            top_p=decoding.top_p,
+            max_tokens=decoding.max_new_tokens,
+            seed=random.Random(seed).getrandbits(31),
+            stop=list(request.stops),
+            include_stop_str_in_output=True,
+            stop_token_ids=sorted(ends),
+            skip_special_tokens=False,  # a stop string may be a special token
+            logprobs=0,  # of the drawn token alone
+        )
         for _, _, seed, request in wanted
     ]
-    prompts = [list(request.prompt) for *_, request in wanted]
+    prompts = [{"prompt_token_ids": list(request.prompt)} for *_, request in wanted]
+    with _adapter(llm, loaded.model) as handed:
+        outputs = llm.generate(prompts, parameters, use_tqdm=False, **handed)
+        if handed and llm.llm_engine.vllm_config.model_config.enable_sleep_mode:
+            llm.sleep(1)  # the next call wakes it
     samples = []
-    for (index, number, _, request), answer in zip(
-        wanted, answers(prompts, parameters), strict=True
-    ):
-        one = read(loaded.tokenizer, list(answer.ids), ends, request.stops, (index, number))
-        likelihoods = tuple(answer.log_probabilities[: len(one.ids)])
+    for (index, number, _, request), output in zip(wanted, outputs, strict=True):
+        answer = output.outputs[0]
+        one = read(loaded.tokenizer, list(answer.token_ids), ends, request.stops, (index, number))
+        drawn = zip(one.ids, answer.logprobs, strict=False)  # not of what comes after its end
+        likelihoods = tuple(place[token].logprob for token, place in drawn)
         samples.append(one._replace(log_probabilities=likelihoods))
     return samples
-
-
-def of_engine(llm: Any, model: Any) -> Answers:
-    """The answers of an engine in this process, all in one call."""
-
-    def answers(
-        prompts: Sequence[Sequence[int]], parameters: Sequence[dict[str, Any]]
-    ) -> list[VllmAnswer]:
-        from vllm import SamplingParams
-
-        with _adapter(llm, model) as handed:
-            outputs = llm.generate(
-                [{"prompt_token_ids": prompt} for prompt in prompts],
-                [SamplingParams(**each) for each in parameters],
-                use_tqdm=False,
-                **handed,
-            )
-            if handed and llm.llm_engine.vllm_config.model_config.enable_sleep_mode:
-                llm.sleep(1)  # the next call wakes it
-        found = []
-        for output in outputs:
-            ids, likely = output.outputs[0].token_ids, output.outputs[0].logprobs
-            likelihoods = [place[token].logprob for token, place in zip(ids, likely, strict=True)]
-            found.append(VllmAnswer(ids, likelihoods))
-        return found
-
-    return answers
 
 
 @contextlib.contextmanager
@@ -104,6 +73,5 @@ def _adapter(llm: Any, model: Any) -> Iterator[dict[str, Any]]:
         return
     with tempfile.TemporaryDirectory(prefix="agentlite-adapter-") as folder:
         model.save_lora(folder, selected_adapters=["default"])
-        yield {
-            "lora_request": model.load_lora(folder)
-        }  # numbered anew: vLLM keeps none by its name
+        # numbered anew: vLLM keeps none by its name
+        yield {"lora_request": model.load_lora(folder)}

@@ -1,31 +1,39 @@
 """What vLLM is asked for each answer, and what is made of what it says; tests/gpu run vLLM."""
 
-from collections.abc import Sequence
+import sys
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from agentlite.engine import vllm_sampler
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded
 from agentlite.engine.local_sampler import SampleRequest
-from agentlite.engine.vllm_sampler import VllmAnswer
 
 
-def test_each_answer_has_its_seed_and_stops_and_keeps_the_ids_up_to_its_end() -> None:
+def test_each_answer_has_its_seed_and_stops_and_keeps_the_ids_up_to_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked: list[tuple[list[int], dict[str, Any]]] = []
 
-    def answers(
-        prompts: Sequence[Sequence[int]], parameters: Sequence[dict[str, Any]]
-    ) -> list[VllmAnswer]:
-        asked.extend((list(ids), each) for ids, each in zip(prompts, parameters, strict=True))
-        return [VllmAnswer([40 + len(ids), 60, 61], [-1.0, -2.0, -3.0]) for ids in prompts]
+    def generate(prompts: list[Any], parameters: list[dict[str, Any]], **_: Any) -> list[Any]:
+        outputs = []
+        for prompt, each in zip(prompts, parameters, strict=True):
+            ids = prompt["prompt_token_ids"]
+            asked.append((ids, each))
+            drawn = {40 + len(ids): -1.0, 60: -2.0, 61: -3.0}
+            logprobs = [{token: SimpleNamespace(logprob=one)} for token, one in drawn.items()]
+            outputs.append(SimpleNamespace(token_ids=[*drawn], logprobs=logprobs))
+        return [SimpleNamespace(outputs=[output]) for output in outputs]
 
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(SamplingParams=dict))
     tokenizer = SimpleNamespace(decode=lambda ids, **_: "".join(map(chr, ids)))
     configuration = SimpleNamespace(eos_token_id=None)
     loaded = Loaded(SimpleNamespace(generation_config=configuration), tokenizer)
     requests = [SampleRequest([1, 2], ("a", "b"), ("<",)), SampleRequest([3], ("c",))]
     decoding = Decoding(5, temperature=0.7, top_p=0.9, turn_end=61)
-    drawn = vllm_sampler.sample(answers, loaded, requests, decoding)
+    drawn = vllm_sampler.sample(SimpleNamespace(generate=generate), loaded, requests, decoding)
 
     assert [ids for ids, _ in asked] == [[1, 2], [1, 2], [3]]
     assert [each["stop"] for _, each in asked] == [["<"], ["<"], []]
