@@ -2,26 +2,18 @@
 
 import shlex
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from agentlite.config.pipeline import STAGES, TRAINERS
 from agentlite.config.settings import PairsSettings
 from agentlite.core import console
-from agentlite.core.conditions import Condition, refuse_unknown
 from agentlite.core.errors import UserError
-from agentlite.core.records import GOLD, Candidate, CandidateKey, Score, from_row
+from agentlite.core.records import Candidate, CandidateKey, Score, from_row
 from agentlite.core.row_files import read_rows
 from agentlite.scoring.preference_pairs import read_candidates, read_rollouts, read_scores
-from agentlite.scoring.rewards import (
-    COMPONENTS,
-    PENALTIES,
-    WEIGHTS,
-    Component,
-    settle_weights,
-    total,
-)
+from agentlite.scoring.rewards import COMPONENTS, PENALTIES, Component, settle_weights
 from agentlite.scoring.rewards.scorer import Scorer, Tally, protocols_by_name
 from agentlite.stages.frame import Figures
 from agentlite.stages.pairs.score import (
@@ -36,8 +28,6 @@ from agentlite.workspace.stage_folder import StageFolder, StoredStage
 
 CANDIDATES = "candidates.jsonl"
 SAMPLED_BY = {name: stage.candidates for name, stage in STAGES.items() if stage.candidates}
-REWARD = "reward"  # the weighted total, beside the components that a condition can name
-RIGHT = Condition("exact", ">=", 1.0)  # where the user has no condition
 TAKEN_OVER = ("model", "protocol", "data", "split", "max_length")
 
 
@@ -145,45 +135,3 @@ def candidates_file(folder: Path) -> Path:
             fix = f"They were ranked from {ranked}: add --from {shlex.quote(ranked)}."
         raise UserError("holds pairs, and no candidates.", fix, location=str(folder))
     return folder / SAMPLED_BY[command]
-
-
-class Scored(NamedTuple):
-    """A candidate at its line of the file, with its components and their total."""
-
-    line: int
-    candidate: Candidate
-    scores: Mapping[str, float]
-
-    def meets(self, conditions: Iterable[Condition]) -> bool:
-        return all(condition.holds(self.scores[condition.name]) for condition in conditions)
-
-
-def scored_candidates(stored: Stored) -> list[Scored]:
-    """Those of the model that have a score."""
-    names = {name for score in stored.scores.values() for name in score.components}
-    weights = settle_weights(
-        dict(stored.stage.settings.get("weights") or {}), stored.user_components
-    )
-    counted = {name: weight for name, weight in weights.items() if name in names}
-    rows = []
-    for line, candidate in enumerate(stored.candidates, 1):
-        score = stored.scores.get(candidate.key)
-        if candidate.model != GOLD and score and not score.error:
-            reward = total(score.components, counted)
-            rows.append(Scored(line, candidate, {**score.components, REWARD: reward}))
-    return rows
-
-
-def settle_conditions(
-    conditions: Sequence[Condition], candidates: Sequence[Scored], folder: Path, option: str
-) -> Sequence[Condition]:
-    """Those of the user; that an answer is exactly right where there are none."""
-    names = list(candidates[0].scores) if candidates else [REWARD, *WEIGHTS]
-    if not conditions and RIGHT.name not in names:
-        raise UserError(
-            "its prompts have no gold that says which candidates are right.",
-            f"Say which are good enough: {option} '{REWARD}>=0.8'.",
-            location=str(folder),
-        )
-    refuse_unknown(conditions, names, option)
-    return conditions or (RIGHT,)

@@ -10,8 +10,9 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ from agentlite.core.row_files import disk_errors, write_rows
 from agentlite.data.curation.coreset import BufferState, find_buffer
 from agentlite.data.curation.duplicates import read_held_out
 from agentlite.data.curation.keep import parse_keep
-from agentlite.data.formats import Raw, RawLine, raw_files, read_lines
+from agentlite.data.formats import RawLine, raw_files, read_lines
 from agentlite.data.hub_data import licences
 from agentlite.data.ingest import IngestContext, Ingested, clean, readable, reader_options
 from agentlite.data.rejects import reject_row
@@ -44,35 +45,35 @@ from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import find_model, load_template
 from agentlite.workspace.stage_folder import Plan, Result, RunTarget
 
-Stdin = io.BufferedRandom | io.BytesIO  # a copy of it, which can be read again
-SCORES = "scores of "  # an input of the plan: a file of candidates
+Stdin = io.BufferedRandom | io.BytesIO  # a copy of it: it is hashed, and then read
 LOOK_EVERY = 50  # rows: a bar costs more than a row
 
 
 class Job(NamedTuple):
     """What is to be prepared: how, from where, and with which buffer of earlier records.
-    `candidates`: the stage of each source that is a file of candidates.
+    `candidates`: the folder of each source that is a file of candidates.
     """
 
     context: IngestContext
     plan: Plan
     stdin: Stdin
     buffer: BufferState | None
-    candidates: Mapping[str, str]
+    candidates: Mapping[str, Path]
 
 
 def run(settings: PrepSettings, target: RunTarget) -> Result:
     """Prepares the sources: reads, checks, selects and writes. Raises UserError 4 for more rejects
     than `max_rejects` allows.
     """
-    earlier = [
-        (name, *check.earlier_file(stage_folder.find_stage(name, target.run)))
-        for name in settings.trajectories
-    ]
-    candidates = {file: name for name, file, is_sampled in earlier if is_sampled}
-    sources = (*settings.sources, *(file for _, file, _ in earlier))
+    stages = [stage_folder.find_stage(name, target.run) for name in settings.trajectories]
+    earlier = {check.earlier_file(folder): folder for folder in stages}
+    candidates = {file: folder for (file, is_sampled), folder in earlier.items() if is_sampled}
+    sources = (*settings.sources, *(file for file, _ in earlier))
     settings = check.check_settings(replace(settings, sources=sources), target.begun)
-    with _stdin_copy(settings.sources) as stdin:
+    with tempfile.TemporaryFile() if "-" in settings.sources else io.BytesIO() as stdin:
+        if "-" in settings.sources:
+            with disk_errors(Path(tempfile.gettempdir())):
+                shutil.copyfileobj(sys.stdin.buffer, stdin)
         job = _plan(settings, candidates, target, stdin)
 
         def work() -> Work:
@@ -103,14 +104,12 @@ def _selection(job: Job, target: RunTarget) -> Iterator[Selection]:
     folder = None if target.dry_run else target.folder
     settings, rejects = job.context.settings, target.folder / "rejects.jsonl"
     keep = parse_keep(settings.keep)
-    chosen = {
-        file: choose_candidates(name, keep, target.run) for file, name in job.candidates.items()
-    }
-    lines = {file: candidates.lines for file, candidates in chosen.items()}
+    chosen = {file: choose_candidates(stage, keep) for file, stage in job.candidates.items()}
+    lines = partial(_lines, job, {file: rows for file, (rows, _) in chosen.items()})
     with Ingested(folder) as ingested:
-        context = _with_tools(job, lines, target.run)
+        context = _with_tools(job.context, lines(), target.run)
         with console.progress("prep: rows read:", None) as advance:
-            for count, (source, line) in enumerate(_lines(job, lines), 1):
+            for count, (source, line) in enumerate(lines(), 1):
                 ingested.take(source, line, context)
                 if count % LOOK_EVERY == 0:
                     advance(count)
@@ -129,9 +128,8 @@ def _selection(job: Job, target: RunTarget) -> Iterator[Selection]:
                 lambda record: clean(record, settings)[0],
             )
         selection = select(Selection(ingested, context, held_out, job.buffer))
-        for file, candidates in chosen.items():
-            selection.notes.append(f"{file}: {candidates.note}")
-            selection.figures.setdefault("candidates", {})[file] = candidates.figures
+        if chosen:
+            selection.figures["candidates"] = {file: counts for file, (_, counts) in chosen.items()}
         for note in selection.notes:
             console.notice(note)
         for doubtful in check.look(selection):
@@ -144,7 +142,7 @@ def _selection(job: Job, target: RunTarget) -> Iterator[Selection]:
 
 
 def _plan(
-    settings: PrepSettings, candidates: Mapping[str, str], target: RunTarget, stdin: Stdin
+    settings: PrepSettings, candidates: Mapping[str, Path], target: RunTarget, stdin: Stdin
 ) -> Job:
     """The job with the plan of its folder: the settings, and a digest of each input."""
     name = settings.model or (GPU_MODEL if gpu_profiles.has_gpu() else CPU_MODEL)
@@ -162,8 +160,7 @@ def _plan(
         )
     settings = replace(settings, model=name, protocol=mixture.name)
     inputs = {**_digests(settings, stdin), **licences(settings.sources), "model": model.digest}
-    for file, stage in candidates.items():
-        inputs[SCORES + file] = inputs_of(stage_folder.find_stage(stage, target.run))
+    inputs |= {f"scores of {file}": inputs_of(folder) for file, folder in candidates.items()}
     rows = "parquet" if settings.rows == "parquet" else "jsonl"
     plan = plan_of("prep", settings, inputs, rows=rows)
     buffer = None
@@ -203,18 +200,6 @@ def _digests(settings: PrepSettings, stdin: Stdin) -> dict[str, str]:
 # --- what the steps read ---
 
 
-@contextmanager
-def _stdin_copy(sources: Sequence[str]) -> Iterator[Stdin]:
-    """A copy of stdin, so that it can be hashed and then read; empty where it is not a source."""
-    if "-" not in sources:
-        yield io.BytesIO()
-        return
-    with tempfile.TemporaryFile() as file:
-        with disk_errors(Path(tempfile.gettempdir())):
-            shutil.copyfileobj(sys.stdin.buffer, file)
-        yield file
-
-
 def _lines(job: Job, candidates: Mapping[str, list[RawLine]]) -> Iterator[tuple[str, RawLine]]:
     """The rows of all sources, each with its source. `candidates`: of those that are such."""
     for source in job.context.settings.sources:
@@ -224,28 +209,28 @@ def _lines(job: Job, candidates: Mapping[str, list[RawLine]]) -> Iterator[tuple[
             yield source, line
 
 
-def _with_tools(job: Job, candidates: Mapping[str, list[RawLine]], run: Path) -> IngestContext:
+def _with_tools(
+    context: IngestContext, lines: Iterable[tuple[str, RawLine]], run: Path
+) -> IngestContext:
     """With the tools that rows name by ids alone, wherever their declarations stand among the rows;
     and with tools of a retriever for each record, where the user wants them: it loads a model.
     """
-    settings = job.context.settings
-
-    def declarations() -> Iterator[Raw]:
-        for source, line in _lines(job, candidates):
-            # BFCL's rows are none, and are slow to read twice
-            if not source.startswith("bfcl:") and line.error is None and may_declare(line.content):
-                yield readable(line, settings.fix)[0]
-
+    settings = context.settings
+    declarations = (
+        readable(line, settings.fix)[0]
+        for source, line in lines
+        # BFCL's rows are none, and are slow to read twice
+        if not source.startswith("bfcl:") and line.error is None and may_declare(line.content)
+    )
     with console.waiting("prep: looking for declarations of tools"):
-        catalogue = read_catalogue(settings.tools, declarations())
-    context = job.context._replace(catalogue=catalogue)
-    if settings.retrieve:
-        found = stage_folder.find_finished(settings.retriever, run, "retriever")
-        retriever = offers(found, settings.retrieve, settings.retrieve_by, "added")
+        context = context._replace(catalogue=read_catalogue(settings.tools, declarations))
+    if not settings.retrieve:
+        return context
+    found = stage_folder.find_finished(settings.retriever, run, "retriever")
+    retriever = offers(found, settings.retrieve, settings.retrieve_by, "added")
 
-        def add_tools(record: Record) -> tuple[Record, Counter[str]]:
-            record = retriever.offer(record)
-            return record, count_record(record)
+    def add_tools(record: Record) -> tuple[Record, Counter[str]]:
+        record = retriever.offer(record)
+        return record, count_record(record)
 
-        context = context._replace(add_tools=add_tools)
-    return context
+    return context._replace(add_tools=add_tools)

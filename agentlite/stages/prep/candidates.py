@@ -1,38 +1,28 @@
 """Candidates of a finished pairs or grpo -> raw rows: rejection fine-tuning on the right ones."""
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from agentlite.core import console
+from agentlite.core.conditions import Condition, refuse_unknown
 from agentlite.core.errors import RowError, UserError
-from agentlite.core.records import Message, Record, Step, from_row, to_row
+from agentlite.core.records import GOLD, Candidate, Message, Record, from_row, to_row
 from agentlite.core.row_files import encode, read_rows
 from agentlite.data.curation.keep import Keep
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import RawLine
 from agentlite.rendering import Protocol
 from agentlite.scoring.read_turn import read_turn
+from agentlite.scoring.rewards import WEIGHTS, settle_weights, total
 from agentlite.scoring.rewards.scorer import protocols_by_name
-from agentlite.stages.pairs.stored import (
-    REWARD,
-    Scored,
-    candidates_file,
-    find_stored,
-    scored_candidates,
-    settle_conditions,
-)
+from agentlite.stages.pairs.stored import candidates_file, find_stored
 from agentlite.workspace import stage_folder
 
-
-class ChosenCandidates(NamedTuple):
-    """Rows as prep reads them, how many candidates ended how, and that in words."""
-
-    lines: list[RawLine]
-    figures: dict[str, int]
-    note: str
+REWARD = "reward"  # the weighted total, beside the components that a condition can name
+RIGHT = Condition("exact", ">=", 1.0)  # where the user has no condition
 
 
 def inputs_of(folder: Path) -> str:
@@ -44,64 +34,75 @@ def inputs_of(folder: Path) -> str:
     return ",".join([*digests, *(f"{name}={value:g}" for name, value in sorted(weights.items()))])
 
 
-def choose_candidates(name: str, keep: Keep, run: Path) -> ChosenCandidates:
+def choose_candidates(folder: Path, keep: Keep) -> tuple[list[RawLine], Counter[str]]:
     """The candidates that meet `keep`, each as the last turn of its dialog, the only one to be
-    learned. Raises UserError 2 or 3 where there are none to choose from, or nothing says which are
-    right.
+    learned, as rows; and how many candidates ended how. Raises UserError 2 or 3 where there are
+    none to choose from, or nothing says which are right.
     """
-    folder = stage_folder.find_stage(name, run)
-    stored = find_stored(folder)
-    if stored.stage.settings.get("split") == "test":
+    stored, file = find_stored(folder), candidates_file(folder)
+    planned = stored.stage.settings
+    if planned.get("split") == "test":
         raise UserError(
             "its candidates answer the test records, which eval measures on.",
             "Run pairs on --split train.",
             location=str(folder),
         )
-    candidates = scored_candidates(stored)
-    conditions = settle_conditions(keep.conditions, candidates, folder, "--keep")
-    met = [candidate for candidate in candidates if candidate.meets(conditions)]
+    names = {name for score in stored.scores.values() for name in score.components}
+    conditions = _settle_conditions(keep, names or {*WEIGHTS}, folder)
+    weights = settle_weights(dict(planned.get("weights") or {}), stored.user_components)
+    counted = {name: weight for name, weight in weights.items() if name in names}
     records = {record.id: record for record in map(from_row, read_rows(folder / "records.jsonl"))}
-    protocols = protocols_by_name(str(stored.stage.settings["protocol"]), stored.written_for.base)
-    usable = [
-        (candidate, record)
-        for candidate in met
-        if (record := _record(candidate, records, protocols)) is not None
-    ]
-    kept = usable
-    if keep.best:
-        # at each step the one with the highest total; of equal ones the first sample
-        at_steps: dict[Step, list[tuple[Scored, Record]]] = defaultdict(list)
-        for pair in usable:
-            at_steps[pair[0].candidate.step].append(pair)
-        kept = [
-            min(pairs, key=lambda pair: (-pair[0].scores[REWARD], pair[0].candidate.sample))
-            for pairs in at_steps.values()
-        ]
-    file = candidates_file(folder)
-    lines = [RawLine(f"{file}:{one.line}", encode(to_row(record)) + b"\n") for one, record in kept]
-    figures = {
-        "read": len(candidates),
-        "below": len(candidates) - len(met),
-        "unusable": len(met) - len(usable),
-        "surpassed": len(usable) - len(kept),
-        "kept": len(kept),
-    }
-    note = (
-        f"{figures['kept']} of {figures['read']} candidates are learned; "
-        f"{figures['below']} do not meet --keep, {figures['unusable']} cannot be learned, "
-        f"{figures['surpassed']} are not the best"
+    protocols = protocols_by_name(str(planned["protocol"]), stored.written_for.base)
+    counts = Counter(read=0, below=0, unusable=0, surpassed=0, kept=0)
+    # by step, where the best one is kept: the highest total; of equal ones the first sample
+    chosen: dict[object, tuple[tuple[float, int], int, Record]] = {}
+    for line, candidate in enumerate(stored.candidates, 1):
+        score = stored.scores.get(candidate.key)
+        if candidate.model == GOLD or not score or score.error:
+            continue
+        counts["read"] += 1
+        scores = {**score.components, REWARD: total(score.components, counted)}
+        if not all(condition.holds(scores[condition.name]) for condition in conditions):
+            counts["below"] += 1
+        elif made := _record(candidate, scores[REWARD], records, protocols):
+            place = candidate.step if keep.best else line
+            ranked = ((-scores[REWARD], candidate.sample), line, made)
+            counts["surpassed"] += place in chosen
+            chosen[place] = min(ranked, chosen.get(place, ranked), key=lambda one: one[0])
+        else:
+            counts["unusable"] += 1
+    counts["kept"] = len(chosen)
+    console.notice(
+        f"{file}: {counts['kept']} of {counts['read']} candidates are learned; {counts['below']} "
+        f"do not meet --keep, {counts['unusable']} cannot be learned, {counts['surpassed']} are "
+        "not the best"
     )
-    return ChosenCandidates(lines, figures, note)
+    rows = ((line, encode(to_row(record)) + b"\n") for _, line, record in chosen.values())
+    return [RawLine(f"{file}:{line}", row) for line, row in rows], counts
+
+
+def _settle_conditions(keep: Keep, names: set[str], folder: Path) -> tuple[Condition, ...]:
+    """Those of the user; that an answer is exactly right where there are none."""
+    if not keep.conditions and RIGHT.name not in names:
+        raise UserError(
+            "its prompts have no gold that says which candidates are right.",
+            f"Say which are good enough: --keep '{REWARD}>=0.8'.",
+            location=str(folder),
+        )
+    refuse_unknown(keep.conditions, [*sorted(names), REWARD], "--keep")
+    return keep.conditions or (RIGHT,)
 
 
 def _record(
-    one: Scored, records: Mapping[str, Record], protocols: Mapping[str, Protocol]
+    candidate: Candidate,
+    reward: float,
+    records: Mapping[str, Record],
+    protocols: Mapping[str, Protocol],
 ) -> Record | None:
     """The dialog up to the step, ended by the candidate; None where that was cut off, cannot be
     read, or calls what is not on offer. The gold of the step stays, so that later answers to it are
     judged as before.
     """
-    candidate = one.candidate
     record, turn = records[candidate.record_id], candidate.turn
     parsed = read_turn(candidate.text, protocols[candidate.protocol], record, turn)
     if candidate.ended == "cut" or parsed.problem:
@@ -115,7 +116,7 @@ def _record(
         "turn": turn,
         "model": candidate.model,
         "sample": candidate.sample,
-        REWARD: round(one.scores[REWARD], 6),
+        REWARD: round(reward, 6),
     }
     made = replace(
         record,

@@ -14,8 +14,7 @@ import agentlite
 from agentlite.core.records import Candidate, Gold, Message, Record, from_row
 from agentlite.core.row_files import encode, read_rows
 from agentlite.rendering import PROTOCOLS
-from agentlite.stages.pairs.stored import REWARD, Scored
-from agentlite.stages.prep.candidates import _record
+from agentlite.stages.prep.candidates import REWARD, _record
 
 
 @pytest.fixture
@@ -135,8 +134,8 @@ def test_a_candidate_is_the_last_turn_and_the_only_one_to_be_learned(
     words = (*asked, Message("assistant", "Yes."), Message("user", "Thanks."))
     gold = {1: Gold(), 3: Gold(known=has_gold)}
     record = Record(messages=words, tools=(WEATHER,), gold=gold, split="dev", meta={"a": 1})
-    one = Scored(0, Candidate(record.id, 3, "hermes", "m", 4, text, ended, 1), {REWARD: 0.5})
-    made = _record(one, {record.id: record}, {"hermes": PROTOCOLS["hermes"]})
+    one = Candidate(record.id, 3, "hermes", "m", 4, text, ended, 1)
+    made = _record(one, 0.5, {record.id: record}, {"hermes": PROTOCOLS["hermes"]})
     assert (made is not None) == is_learned
     if made is None:
         return
