@@ -223,5 +223,4 @@ def _refuse_impossible(call: GoldCall, schema: Row) -> None:
         raise RowError("E210", f"the accepted answer {problem}")
 
 
-EXAMPLE = '{"id": "simple_python_9", "question": [[{"role": "user", "content": "Area of 3 by 4?"}]], "function": [{"name": "geo.area", "description": "", "parameters": {"type": "dict", "properties": {"w": {"type": "integer"}, "h": {"type": "integer"}, "unit": {"type": "string"}}, "required": ["w", "h"]}}], "ground_truth": [{"geo.area": {"w": [3], "h": [4], "unit": ["", "cm"]}}]}'  # noqa: E501  (a row is one line)
-FORMAT = Format("bfcl", read, EXAMPLE, {"question": list, "function": list})
+FORMAT = Format("bfcl", read, {"question": list, "function": list})

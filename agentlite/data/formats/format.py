@@ -4,6 +4,7 @@ Calls, results and words are refused under keys that are not read, so that none 
 """
 
 import functools
+import json
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 
 from agentlite.core.errors import RowError, UserError, nearest
 from agentlite.core.plain_words import kind
-from agentlite.core.records import Message, Record
+from agentlite.core.records import Message, Record, plain
 
 Row = dict[str, Any]
 # calls and results as LangChain, LlamaIndex, the AI SDK, Gemini, AG2 and others name them
@@ -28,7 +29,7 @@ DEEPEST = 4
 
 
 class Format(NamedTuple):
-    """How rows of a format are known, how they are read, and what one looks like.
+    """How rows of a format are known, and how they are read.
 
     `keys`: what each row of it has, and of which type; `shape`: whether a row with these keys is
     one of it; `parts`: the rows that one row stands for, where it holds several samples.
@@ -36,10 +37,15 @@ class Format(NamedTuple):
 
     name: str
     read: Callable[..., Record]
-    example: str
     keys: Mapping[str, Any] = {}
     shape: Callable[[Row], bool] = lambda row: True
     parts: Callable[[Row], list[Row]] = lambda row: [row]
+
+    @property
+    def example(self) -> str:
+        """A row of it, which `examples.jsonl` has beside the readers."""
+        lines = Path(__file__).with_name("examples.jsonl").read_text("utf-8").splitlines()
+        return next(plain(of["row"]) for of in map(json.loads, lines) if of["format"] == self.name)
 
     def fits(self, row: Row) -> bool:
         for key, wanted in self.keys.items():

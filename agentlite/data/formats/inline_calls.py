@@ -292,21 +292,16 @@ SYNTAX = Syntax(TOOLS.search, _hermes_prompt, _hermes_chain, lambda text, tools:
 TOOLACE_SYNTAX = Syntax(LIST.search, _toolace_prompt, _toolace_answer)
 GLAIVE_SYNTAX = Syntax(GLAIVE_FRAME.search, _glaive_prompt, _glaive_answer)
 HERMES_FC = Format(
-    "hermes_fc",
-    read_hermes,
-    r"""{"id": "1", "conversations": [{"from": "system", "value": "You are a function calling AI model. You are provided with function signatures within <tools> </tools> XML tags.\n<tools>\n[{'type': 'function', 'function': {'name': 'weather', 'parameters': {'type': 'object', 'properties': {'city': {'type': 'string'}}}}}]\n</tools>"}, {"from": "human", "value": "Is it wet in Oslo?"}, {"from": "gpt", "value": "<tool_call>\n{'arguments': {'city': 'Oslo'}, 'name': 'weather'}\n</tool_call>"}, {"from": "tool", "value": "<tool_response>\n{\"name\": \"weather\", \"content\": {\"mm\": 4}}\n</tool_response>"}, {"from": "gpt", "value": "Yes."}]}""",  # noqa: E501  (a row is one line)
-    shape=lambda row: sharegpt.says(row, _is_hermes_system, ("system",)),
+    "hermes_fc", read_hermes, shape=lambda row: sharegpt.says(row, _is_hermes_system, ("system",))
 )
 TOOLACE = Format(
     "toolace",
     lambda row: take_apart(sharegpt.read(row), TOOLACE_SYNTAX),
-    r"""{"system": "You are an expert in composing functions. Here is a list of functions in JSON format that you can invoke:\n[{\"name\": \"Rain of today\", \"parameters\": {\"type\": \"dict\", \"properties\": {\"city\": {\"type\": \"string\"}}}, \"required\": null}]. \nShould you decide to return the function call(s). \n", "conversations": [{"from": "user", "value": "Is it wet in Oslo?"}, {"from": "assistant", "value": "[Rain of today(city='Oslo')]"}, {"from": "tool", "value": "[{\"name\": \"Rain of today\", \"results\": {\"mm\": 4}}]"}, {"from": "assistant", "value": "Yes."}]}""",  # noqa: E501  (a row is one line)
     shape=lambda row: sharegpt.says(row, LIST.search, ("system",)),
 )
 GLAIVE = Format(
     "glaive",
     read_glaive,
-    r"""{"system": "SYSTEM: You are a helpful assistant with access to the following functions. Use them if required -\n{\"name\": \"weather\", \"description\": \"\", \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}}}}\n", "chat": "USER: Is it wet in Oslo?\n\n\nASSISTANT: <functioncall> {\"name\": \"weather\", \"arguments\": '{\"city\": \"Oslo\"}'} <|endoftext|>\n\n\nFUNCTION RESPONSE: {\"mm\": 4}\n\n\nASSISTANT: Yes. <|endoftext|>"}""",  # noqa: E501  (a row is one line)
     {"system": str, "chat": str},
     lambda row: bool(SPEAKER.search(row["chat"])),
 )

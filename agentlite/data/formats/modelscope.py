@@ -132,6 +132,5 @@ SYNTAX = Syntax(_is_prompt, _prompt, _chain, _is_chain)
 FORMAT = Format(
     "ms_agent_exec",
     lambda row: take_apart(sharegpt.read(row), SYNTAX),
-    r'{"conversations": [{"from": "system", "value": "Call these plugins where they help.\n1. {\"plugin_name\": \"weather\", \"plugin_schema_for_model\": {\"name\": \"weather\", \"description\": \"\", \"paths\": [{\"name\": \"weather\", \"parameters\": [{\"name\": \"city\", \"required\": \"True\"}]}]}}"}, {"from": "user", "value": "Is it wet in Oslo?"}, {"from": "assistant", "value": "<|startofthink|>```JSON\n{\"api_name\": \"weather\", \"url\": \"http://weather.example\", \"parameters\": {\"city\": \"Oslo\"}}\n```<|endofthink|>\n\n<|startofexec|>```JSON\n{\"mm\": 4}\n```<|endofexec|>\nYes."}]}',  # noqa: E501  (a row is one line)
     shape=lambda row: sharegpt.says(row, lambda text: _is_chain(text) or _is_prompt(text)),
 )

@@ -333,12 +333,10 @@ def read_prompt_completion(row: Row) -> Record:
     return replace(record, messages=tuple(learned))
 
 
-EXAMPLE = r'{"messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", "content": null, "tool_calls": [{"id": "a", "type": "function", "function": {"name": "weather", "arguments": "{\"city\": \"Oslo\"}"}}]}, {"role": "tool", "tool_call_id": "a", "content": "4 mm"}, {"role": "assistant", "content": "Yes."}], "tools": [{"type": "function", "function": {"name": "weather", "description": "", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]}'  # noqa: E501  (a row is one line)
-FORMAT = Format("openai", read, EXAMPLE, {"messages": list}, fits)
+FORMAT = Format("openai", read, {"messages": list}, fits)
 PROMPT_COMPLETION = Format(
     "prompt_completion",
     read_prompt_completion,
-    '{"prompt": [{"role": "user", "content": "Is it wet in Oslo?"}], "completion": [{"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": {"name": "weather", "arguments": {"city": "Oslo"}}}]}], "tools": [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}]}',  # noqa: E501  (a row is one line)
     {"prompt": str | list, "completion": str | list},
     are_prompt_and_completion,
 )

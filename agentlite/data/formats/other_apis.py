@@ -351,17 +351,12 @@ def _as_openai(message: object) -> Row:
     return {**made, "content": kept}
 
 
-ANTHROPIC_EXAMPLE = '{"system": "Be brief.", "messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", "content": [{"type": "text", "text": "I look it up."}, {"type": "tool_use", "id": "a", "name": "weather", "input": {"city": "Oslo"}}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "4 mm"}]}, {"role": "assistant", "content": "Yes."}], "tools": [{"name": "weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}]}'  # noqa: E501  (a row is one line)
-ANTHROPIC = Format("anthropic", read_parts, ANTHROPIC_EXAMPLE, {"messages": list}, has_parts)
-GEMINI_EXAMPLE = '{"systemInstruction": {"parts": [{"text": "Be brief."}]}, "contents": [{"role": "user", "parts": [{"text": "Is it wet in Oslo?"}]}, {"role": "model", "parts": [{"functionCall": {"name": "weather", "args": {"city": "Oslo"}}}]}, {"role": "user", "parts": [{"functionResponse": {"name": "weather", "response": {"mm": 4}}}]}, {"role": "model", "parts": [{"text": "Yes."}]}], "tools": [{"functionDeclarations": [{"name": "weather", "parameters": {"type": "OBJECT", "properties": {"city": {"type": "STRING"}}}}]}]}'  # noqa: E501  (a row is one line)
+ANTHROPIC = Format("anthropic", read_parts, {"messages": list}, has_parts)
 GEMINI = Format(
     "gemini",
     read_parts,
-    GEMINI_EXAMPLE,
     {"contents": list},
     lambda row: all(isinstance(turn, dict) and "parts" in turn for turn in row["contents"]),
 )
-RESPONSES_EXAMPLE = r'{"instructions": "Be brief.", "input": [{"role": "user", "content": "Is it wet in Oslo?"}, {"type": "function_call", "call_id": "a", "name": "weather", "arguments": "{\"city\": \"Oslo\"}"}, {"type": "function_call_output", "call_id": "a", "output": "4 mm"}], "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Yes."}]}], "tools": [{"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}]}'  # noqa: E501  (a row is one line)
-RESPONSES = Format("responses", read_responses, RESPONSES_EXAMPLE, shape=is_responses)
-LANGCHAIN_EXAMPLE = '{"messages": [{"type": "human", "content": "Is it wet in Oslo?"}, {"type": "ai", "content": "", "tool_calls": [{"name": "weather", "args": {"city": "Oslo"}, "id": "a", "type": "tool_call"}]}, {"type": "tool", "content": "4 mm", "tool_call_id": "a", "status": "success"}, {"type": "ai", "content": "Yes."}], "tools": [{"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}]}'  # noqa: E501  (a row is one line)
-LANGCHAIN = Format("langchain", read_langchain, LANGCHAIN_EXAMPLE, shape=is_langchain)
+RESPONSES = Format("responses", read_responses, shape=is_responses)
+LANGCHAIN = Format("langchain", read_langchain, shape=is_langchain)

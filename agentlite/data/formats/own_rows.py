@@ -105,13 +105,11 @@ def is_to_learn(message: Message, tools: Mapping[str, Tool]) -> bool:
 AGENTLITE = Format(
     "agentlite",
     read_prepared,
-    '{"id": "", "parent": "", "source": "mine.jsonl", "task": "general", "split": "train", "messages": [{"role": "user", "content": "Good morning"}, {"role": "assistant", "content": "Good morning!"}], "tools": "[]", "gold": "{}", "meta": "{}"}',  # noqa: E501  (a row is one line)
     {"messages": list}
     | dict.fromkeys(("parent", "source", "task", "split", "tools", "gold", "meta"), str),
 )
 TRAJECTORY = Format(
     "trajectory",
     read_trajectory,
-    '{"task": "one", "sample": 0, "split": "", "messages": [{"role": "user", "content": "Buy a fig."}, {"role": "assistant", "content": "I cannot."}], "tools": [], "turns": [{"task": "one", "sample": 0, "turn": 0, "text": "I cannot.", "ended": "turn", "new_tokens": 4, "results": [], "user": null, "problem": ""}], "ended": "user", "scores": {"env": 0.0}, "problem": ""}',  # noqa: E501  (a row is one line)
     dict.fromkeys(("task", "sample", "messages", "tools", "turns", "ended", "scores"), object),
 )

@@ -144,13 +144,6 @@ def _schema(written: str) -> dict[str, object]:
 
 
 PROMPTS = Format(
-    "prompts",
-    read_prompt,
-    '{"prompt": "Is it wet in Oslo?", "tools": [{"name": "weather", "description": "", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}], "gold": [{"name": "weather", "arguments": {"city": ["Oslo", "Oslo, Norway"]}}]}',  # noqa: E501  (a row is one line)
-    {"gold": list},
-    lambda row: "prompt" in row or openai.fits(row),
+    "prompts", read_prompt, {"gold": list}, lambda row: "prompt" in row or openai.fits(row)
 )
-XLAM_EXAMPLE = r'{"id": 1, "query": "Is it wet in Oslo?", "tools": "[{\"name\": \"weather\", \"description\": \"\", \"parameters\": {\"city\": {\"description\": \"a town\", \"type\": \"str\"}, \"days\": {\"description\": \"\", \"type\": \"int, optional\", \"default\": 1}}}]", "answers": "[{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}]"}'  # noqa: E501  (a row is one line)
-XLAM = Format(
-    "xlam", read_xlam, XLAM_EXAMPLE, {"query": str, "tools": str | list, "answers": str | list}
-)
+XLAM = Format("xlam", read_xlam, {"query": str, "tools": str | list, "answers": str | list})

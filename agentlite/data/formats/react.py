@@ -299,8 +299,6 @@ TOOLLLAMA_SYNTAX = Syntax(_lists_apis, _prompt_with_finish, _chain)
 MS_AGENT = Format(
     "ms_agent",
     lambda row: take_apart(sharegpt.read(row), SYNTAX),
-    r"""{"id": "1", "conversations": [{"from": "system", "value": "Answer the following questions as best you can. You have access to the following APIs:\n1. weather: Call this tool to interact with the weather API. What is the weather API useful for? The weather of today. Parameters: [{\"name\": \"city\", \"description\": \"a town\", \"required\": \"True\"}]\n\nUse the following format:\n\nThought: you should always think about what to do\n...\nFinal Answer: the final answer to the original input question\nBegin!"}, {"from": "user", "value": "Is it wet in Oslo?"}, {"from": "assistant", "value": "Action: weather\nAction Input: {'city': 'Oslo'}\nObservation: 4 mm\nThought: I now know the final answer\nFinal Answer: Yes."}]}""",  # noqa: E501  (a row is one line)
     shape=lambda row: sharegpt.says(row, lambda text: _frame(text) or REACT.search(text)),
 )
-TOOLLLAMA_EXAMPLE = r"""{"id": "Step 1: Is it wet in Oslo?", "conversations": [{"from": "system", "value": "You are AutoGPT, you can use many tools(functions) to do the following task.\nSpecifically, you have access to the following APIs: [{'name': 'rain_for_weather', 'description': '', 'parameters': {'type': 'object', 'properties': {'city': {'type': 'string'}}, 'required': ['city'], 'optional': []}}]"}, {"from": "user", "value": "\nIs it wet in Oslo?\nBegin!\n"}, {"from": "assistant", "value": "\nThought: I look it up.\nAction: rain_for_weather\nAction Input: {\"city\": \"Oslo\"}"}]}"""  # noqa: E501  (a row is one line)
-TOOLLLAMA = Format("toolllama", read_toolllama, TOOLLLAMA_EXAMPLE, shape=is_toolllama)
+TOOLLLAMA = Format("toolllama", read_toolllama, shape=is_toolllama)

@@ -295,22 +295,15 @@ TASKS: dict[str, tuple[Task, Callable[[Row, tuple[Tool, ...]], Answer]]] = {
 DIALOGS = Format(
     "sage_sft",
     read_dialog,
-    '{"dialog_id": "sft_000001", "goal": "Learn whether to take a coat.", "turns": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", "content": "I look it up."}, {"role": "tool", "content": "4 mm", "tool_id": "rain_001", "result": {"mm": 4}}, {"role": "assistant", "content": "Yes."}], "target_tools": ["rain_001"], "metadata": {}, "split": "train"}',  # noqa: E501  (a row is one line)
     {"turns": list},
     lambda row: "dialog_id" in row and "target_tools" in row,
 )
 TOOLS = Format(
-    "sage_tools",
-    read_tool_row,
-    '{"tool_id": "rain_001", "name": "Rain", "category": "weather", "capabilities": ["rain of today"], "inputs": [{"name": "city", "type": "string", "required": true, "description": "a town", "default": null}], "outputs": [{"name": "mm", "type": "number", "description": ""}], "invoke_examples": [{"instruction": "Is it wet in Oslo?", "arguments": {"city": "Oslo"}, "expected_output": {"mm": 4}}], "reliability_score": 0.9, "latency_ms_p50": 20, "metadata": {"version": "1.0"}}',  # noqa: E501  (a row is one line)
-    {"tool_id": object},
-    lambda row: EXAMPLES in row,
-    examples_of,
+    "sage_tools", read_tool_row, {"tool_id": object}, lambda row: EXAMPLES in row, examples_of
 )
 BENCHMARK = Format(
     "sage_benchmark",
     read_task,
-    '{"sample_id": "sel_001", "task_type": "tool_selection", "instruction": "Is it wet in Oslo?", "context": "", "candidate_tools": ["rain_001", "tide_002"], "ground_truth": {"top_k": ["rain_001"], "explanation": "Rain is asked for."}, "metadata": {"difficulty": "easy", "tags": [], "created_by": "me"}, "split": "test"}',  # noqa: E501  (a row is one line)
     {"ground_truth": dict},
     lambda row: "sample_id" in row and "task_type" in row,
 )

@@ -345,14 +345,8 @@ def _has_exchanges(row: Row) -> bool:
     )
 
 
-SHAREGPT_EXAMPLE = r'{"conversations": [{"from": "human", "value": "Is it wet in Oslo?"}, {"from": "function_call", "value": "{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}"}, {"from": "observation", "value": "4 mm"}, {"from": "gpt", "value": "Yes."}], "tools": "[{\"name\": \"weather\", \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}}}}]"}'  # noqa: E501  (a row is one line)
-SHAREGPT = Format("sharegpt", read, SHAREGPT_EXAMPLE, shape=fits)
-AGENTINSTRUCT_EXAMPLE = r'{"id": "os_1", "conversations": [{"from": "human", "loss": null, "value": "You work at a shell. Say OK."}, {"from": "gpt", "loss": false, "value": "OK."}, {"from": "human", "loss": null, "value": "How many files?"}, {"from": "gpt", "loss": true, "value": "Think: I count them.\n\nAct: bash\n\nls | wc -l"}]}'  # noqa: E501  (a row is one line)
-AGENTINSTRUCT = Format(
-    "agentinstruct", read_agentinstruct, AGENTINSTRUCT_EXAMPLE, shape=is_agentinstruct
-)
-MS_BENCH_EXAMPLE = '{"conversations": [{"from": "system", "value": "You are a helpful assistant."}, {"from": "user", "value": "Why is rain wet?"}, {"from": "assistant", "value": "Because it is water."}]}'  # noqa: E501  (a row is one line)
+SHAREGPT = Format("sharegpt", read, shape=fits)
+AGENTINSTRUCT = Format("agentinstruct", read_agentinstruct, shape=is_agentinstruct)
 # by its name only
-MS_BENCH = Format("ms_bench", read_ms_bench, MS_BENCH_EXAMPLE, shape=lambda row: False)
-MS_SWIFT_EXAMPLE = r'{"tools": "[{\"name\": \"weather\", \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}}}}]", "messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "tool_call", "content": "{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}"}, {"role": "tool_response", "content": "4 mm"}, {"role": "assistant", "content": "Yes."}]}'  # noqa: E501  (a row is one line)
-MS_SWIFT = Format("ms_swift", read_ms_swift, MS_SWIFT_EXAMPLE, shape=is_ms_swift)
+MS_BENCH = Format("ms_bench", read_ms_bench, shape=lambda row: False)
+MS_SWIFT = Format("ms_swift", read_ms_swift, shape=is_ms_swift)

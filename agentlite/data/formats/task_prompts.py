@@ -359,7 +359,4 @@ def read_kagentinstruct(row: Row) -> Record:
     return replace(taken_apart, meta=meta)
 
 
-KAGENTINSTRUCT_EXAMPLE = r'{"id": "1", "query": "Is it wet in Oslo?", "source": "kwai-agent", "functions": ["{\"name\": \"weather\", \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}}}}"], "function_names": ["weather"], "llm_prompt_response": [{"instruction": "Commands:\n1:{\"name\": \"weather\"}\nGOAL: ", "input": "Is it wet in Oslo?", "output": "{\"command\": {\"name\": \"weather\", \"args\": {\"city\": \"Oslo\"}}}", "llm_name": "a model", "human_edited": false}], "extra_infos": {}}'  # noqa: E501  (a row is one line)
-KAGENTINSTRUCT = Format(
-    "kagentinstruct", read_kagentinstruct, KAGENTINSTRUCT_EXAMPLE, {SAMPLES: list}, parts=samples_of
-)
+KAGENTINSTRUCT = Format("kagentinstruct", read_kagentinstruct, {SAMPLES: list}, parts=samples_of)

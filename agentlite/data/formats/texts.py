@@ -93,19 +93,11 @@ def foreign_keys(row: Mapping[str, Any]) -> list[str]:
     return [key for key, value in row.items() if value is not None and not METADATA.fullmatch(key)]
 
 
-ALPACA_EXAMPLE = (
-    '{"instruction": "Say it in French.", "input": "Good morning", "output": "Bonjour"}'
-)
-ALPACA = Format("alpaca", read_alpaca, ALPACA_EXAMPLE, {"instruction": str, "output": str})
-SELF_COGNITION_EXAMPLE = (
-    '{"query": "Who are you?", "response": "I am {{NAME}}, and {{AUTHOR}} made me.", "tag": "en"}'
-)
+ALPACA = Format("alpaca", read_alpaca, {"instruction": str, "output": str})
 SELF_COGNITION = Format(
     "self_cognition",
     read_self_cognition,
-    SELF_COGNITION_EXAMPLE,
     {"query": str, "response": str, "tag": str},
     lambda row: row["tag"] in LANGUAGES,
 )
-TEXT_EXAMPLE = '{"text": "Rain is measured in millimetres: one is a litre on a square metre."}'
-TEXT = Format("text", read_text, TEXT_EXAMPLE, {"text": str}, lambda row: not foreign_keys(row))
+TEXT = Format("text", read_text, {"text": str}, lambda row: not foreign_keys(row))
