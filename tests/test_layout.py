@@ -36,6 +36,7 @@ CORE = {
     "distributed",
     "errors",
     "json_schema",
+    "kept_replies",
     "openai_client",
     "plain_words",
     "records",
