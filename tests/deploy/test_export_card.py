@@ -36,7 +36,6 @@ def written(templates: dict[str, Template]) -> Any:
             "lineage": ["org/base", "sft"],
             "stages": [],
             "evaluations": [],
-            "of_bfcl": False,
             "max_length": None,
         }
         return card("Weather", kind, "all of it.", ExportedModel(**{**values, **changed}), proof)
@@ -87,4 +86,7 @@ def test_stages_are_named_without_the_folders_of_the_machine_and_with_single_fig
     assert stages[0].outputs["train.jsonl"] in text
     assert "No stage of a workspace" in written() and "No stage of a workspace" not in text
     assert "Not evaluated (`agentlite eval`)." in text
-    assert "leaderboard" in written(of_bfcl=True) and "leaderboard" not in text
+    settings["sources"] = ["bfcl:multiple"]
+    stage(tmp_path / "prep", {"command": "prep", "settings": settings}, {}, {})
+    of_bfcl = written(stages=read_run(tmp_path).stages)
+    assert "leaderboard" in of_bfcl and "leaderboard" not in text

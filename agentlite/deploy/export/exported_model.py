@@ -35,7 +35,6 @@ class ExportedModel(NamedTuple):
     max_length: int | None = None
     stages: list[ReportedStage] = []  # noqa: RUF012  (never changed)
     evaluations: list[ReportedEvaluation] = []  # noqa: RUF012
-    of_bfcl: bool = False
     mention: str = ""
 
     @property
@@ -113,9 +112,8 @@ def find_subject(name: str, run: Path) -> ExportedModel:
         for one in workspace.evaluations
         if source.digest in [model.plan.inputs.get("model") for model in one.models.values()]
     ]
-    of_bfcl = "bfcl:" in json.dumps([stage.plan.settings for stage in stages])
     return ExportedModel(
-        folder.name, source, template, mixture, models, length, stages, evaluations, of_bfcl
+        folder.name, source, template, mixture, models, length, stages, evaluations
     )
 
 

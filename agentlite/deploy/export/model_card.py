@@ -4,8 +4,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
-
 from agentlite.deploy.export.exported_model import ORIGINS, ExportedModel
 from agentlite.deploy.export.proof import Proof, dialogs
 from agentlite.rendering import Protocol, render
@@ -88,20 +86,22 @@ def _figures(evaluation: ReportedEvaluation) -> dict[str, Any]:
 
 
 def _provenance(stage: ReportedStage) -> Iterator[str]:
-    """A stage with its settings, inputs, versions and single figures; of the data, the digest of
-    each file.
+    """A stage in a few lines: settings, digests of its inputs (its lineage), versions and single
+    figures; of the data, the digest of each file.
     """
     settings = {
         key: [_bare(one) for one in value] if isinstance(value, list) else _bare(value)
         for key, value in stage.plan.settings.items()
     }
-    inputs = {_bare(key): value for key, value in stage.plan.inputs.items()}
-    figures = {
-        key: value for key, value in stage.figures.items() if not isinstance(value, dict | list)
+    values: dict[str, dict[str, Any]] = {
+        "settings": settings,
+        "inputs": {_bare(key): value for key, value in stage.plan.inputs.items()},
+        "versions": stage.plan.versions,
+        "figures": {k: v for k, v in stage.figures.items() if not isinstance(v, dict | list)},
     }
-    done = replace(stage.done, figures=figures) if stage.done else None
-    plan = replace(stage.plan, settings=settings, inputs=inputs)
-    yield _describe_stage(replace(stage, plan=plan, done=done))
+    lines = [f"- {key}: {_escape(tables.list_values(one))}" for key, one in values.items() if one]
+    seconds = [f"- seconds: {stage.done.seconds:.0f}"] if stage.done else []
+    yield "\n".join([f"**{_escape(stage.name)}**", "", *lines, *seconds])
     if files := digests([stage]).get(stage.name):
         yield _as_table([["file", "sha256"], *map(list, files.items())])
 
@@ -121,16 +121,3 @@ def _as_table(rows: Iterable[list[str]]) -> str:
 def _escape(text: str) -> str:
     """Text on one line, escaped, so that a table shows it as it is."""
     return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
-
-
-def _describe_stage(stage: ReportedStage) -> str:
-    """A stage in a few lines: settings, digests of its inputs (its lineage), versions, figures."""
-    values = {
-        "settings": stage.plan.settings,
-        "inputs": stage.plan.inputs,
-        "versions": stage.plan.versions,
-        "figures": stage.figures,
-    }
-    lines = [f"- {key}: {_escape(tables.list_values(one))}" for key, one in values.items() if one]
-    seconds = [f"- seconds: {stage.done.seconds:.0f}"] if stage.done else []
-    return "\n".join([f"**{_escape(stage.name)}**", "", *lines, *seconds])
