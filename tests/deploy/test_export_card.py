@@ -87,6 +87,7 @@ def test_stages_are_named_without_the_folders_of_the_machine_and_with_single_fig
     assert "No stage of a workspace" in written() and "No stage of a workspace" not in text
     assert "Not evaluated (`agentlite eval`)." in text
     settings["sources"] = ["bfcl:multiple"]
-    stage(tmp_path / "prep", {"command": "prep", "settings": settings}, {}, {})
+    bfcl = {"command": "prep", "settings": settings, "inputs": {}}
+    stage(tmp_path / "prep", bfcl, {}, {})
     of_bfcl = written(stages=read_run(tmp_path).stages)
     assert "leaderboard" in of_bfcl and "leaderboard" not in text

@@ -51,6 +51,7 @@ def card(title: str, kind: str, weights: str, subject: ExportedModel, proof: Pro
         parser=parser,
         native=native,
         examples=[_example(protocol, subject) for protocol in protocols],
+        of_bfcl=any("bfcl:" in str(stage.plan.settings) for stage in subject.stages),
         proof=proof,
         evaluations=[_figures(evaluation) for evaluation in subject.evaluations],
         stages=[block for stage in subject.stages for block in _provenance(stage)],
