@@ -5,7 +5,8 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -136,12 +137,59 @@ def event(body: Mapping[str, Any]) -> bytes:
     return b"data: " + as_json(body) + b"\n\n"
 
 
-class Completion:
-    """The answer to one request, as OpenAI writes it: in one body, or as events of a stream."""
+class ClientGone(Exception):
+    """Nobody waits for the answer any more."""
 
-    def __init__(self, request: Request, model: str):
-        self.request, self.model = request, model
-        self.id, self.created = f"chatcmpl-{uuid.uuid4().hex[:24]}", int(time.time())
+
+@dataclass(frozen=True)
+class Completion:
+    """The answer to one request, as OpenAI writes it: in one body, or as events of a stream; and
+    the prompt that it continues.
+    """
+
+    chat_model: ChatModel
+    request: Request
+    prompt: Opened
+    decoding: Decoding
+    id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex[:24]}")
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def run(self, send: Callable[[bytes], object], is_gone: Callable[[], bool]) -> Turn:
+        """The answer; `send` gets the events of a stream as they come: with tools once it is whole,
+        since words may be half a call before that. Raises ClientGone.
+        """
+        if is_gone():  # while it waited
+            raise ClientGone
+        text, sent = "", dict[str, str]()
+
+        def listener(piece: str) -> bool:
+            nonlocal text
+            text += piece
+            thought, words = self.apart(text)
+            known = thought if words else thought[:-LONGEST_MARK]
+            whole = until_stops(words, self.request.stops)
+            for key, all_of_it in (("reasoning_content", known), ("content", whole)):
+                before = sent.get(key, "")
+                if not self.request.offered and len(all_of_it) > len(before):
+                    send(self.chunk({key: all_of_it[len(before) :]}))
+                    sent[key] = all_of_it
+            return not is_gone()
+
+        send(self.chunk({"role": "assistant", "content": ""}))
+        turn = self.chat_model.answer(self.prompt, self.decoding, listener)
+        if is_gone():  # in the middle of the answer
+            raise ClientGone
+        thought, words = self.apart(turn.text)
+        parsed = replace(turn.parsed, content=thought_and_words(turn.parsed.content)[1])
+        text = words if thought or words else turn.text
+        turn = turn._replace(text=text, parsed=parsed, thought=thought)
+        for chunk in self.last_events(turn, sent):
+            send(chunk)
+        return turn
+
+    def apart(self, text: str) -> tuple[str, str]:
+        """The thought and the words of an answer, as far as it has come."""
+        return self.chat_model.protocol.apart(text, opens_thought(self.prompt.text))
 
     def body(self, turn: Turn) -> dict[str, Any]:
         calls, content = self.calls(turn), self.content(turn)
@@ -190,7 +238,8 @@ class Completion:
         return event(self._object("chat.completion.chunk", [choice]))
 
     def _object(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        about = {"id": self.id, "object": kind, "created": self.created, "model": self.model}
+        about = {"id": self.id, "object": kind, "created": self.created}
+        about["model"] = self.chat_model.name
         return {**about, "choices": choices}
 
 
@@ -203,58 +252,7 @@ def _finish(turn: Turn, calls: Sequence[Call]) -> str:
     return "length" if turn.ended == "cut" else "tool_calls" if calls else "stop"
 
 
-class ClientGone(Exception):
-    """Nobody waits for the answer any more."""
-
-
-class ServeJob(NamedTuple):
-    """A request for an answer, and the prompt that it continues."""
-
-    chat_model: ChatModel
-    completion: Completion
-    prompt: Opened
-    decoding: Decoding
-
-    def apart(self, text: str) -> tuple[str, str]:
-        """The thought and the words of an answer, as far as it has come."""
-        return self.chat_model.protocol.apart(text, opens_thought(self.prompt.text))
-
-    def run(self, send: Callable[[bytes], object], is_gone: Callable[[], bool]) -> Turn:
-        """The answer; `send` gets the events of a stream as they come: with tools once it is whole,
-        since words may be half a call before that. Raises ClientGone.
-        """
-        if is_gone():  # while it waited
-            raise ClientGone
-        request, completion = self.completion.request, self.completion
-        text, sent = "", dict[str, str]()
-
-        def listener(piece: str) -> bool:
-            nonlocal text
-            text += piece
-            thought, words = self.apart(text)
-            known = thought if words else thought[:-LONGEST_MARK]
-            whole = until_stops(words, request.stops)
-            for key, all_of_it in (("reasoning_content", known), ("content", whole)):
-                before = sent.get(key, "")
-                if not request.offered and len(all_of_it) > len(before):
-                    send(completion.chunk({key: all_of_it[len(before) :]}))
-                    sent[key] = all_of_it
-            return not is_gone()
-
-        send(completion.chunk({"role": "assistant", "content": ""}))
-        turn = self.chat_model.answer(self.prompt, self.decoding, listener)
-        if is_gone():  # in the middle of the answer
-            raise ClientGone
-        thought, words = self.apart(turn.text)
-        parsed = replace(turn.parsed, content=thought_and_words(turn.parsed.content)[1])
-        text = words if thought or words else turn.text
-        turn = turn._replace(text=text, parsed=parsed, thought=thought)
-        for chunk in completion.last_events(turn, sent):
-            send(chunk)
-        return turn
-
-
-def chat_job(body: bytes, chat_model: ChatModel) -> ServeJob:
+def chat_job(body: bytes, chat_model: ChatModel) -> Completion:
     """Raises Refused 400 or 404, or RowError for messages that are not a dialog."""
     request = read_request(body, chat_model.name)
     dialog = chat_model.open_dialog(request.messages, request.offered)
@@ -275,4 +273,4 @@ def chat_job(body: bytes, chat_model: ChatModel) -> ServeJob:
         seed=random.getrandbits(31) if request.seed is None else request.seed % 2**31,
         stops=request.stops,
     )
-    return ServeJob(chat_model, Completion(request, chat_model.name), dialog, decoding)
+    return Completion(chat_model, request, dialog, decoding)

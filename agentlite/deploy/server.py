@@ -3,29 +3,34 @@
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Mapping
+import threading
+from asyncio import Future, Queue
+from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
 import uvicorn
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route, Router
-from starlette.types import Message, Receive, Scope, Send
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
 from agentlite.data.openai_messages import Turn
 from agentlite.deploy.chat_model import ChatModel
-from agentlite.deploy.openai_api import ClientGone, Refused, ServeJob, as_json, chat_job, event
+from agentlite.deploy.openai_api import ClientGone, Completion, Refused, as_json, chat_job, event
 
 HOST = "127.0.0.1"
 LOCAL = ("localhost", HOST, "::1")
 COMPLETIONS = "/v1/chat/completions"
 LOOK = 0.2  # seconds between two looks at whether a waiting client is still there
 CLOSING = 2  # seconds that answers have to end in when the server is stopped
+ERRORS = (Refused, RowError, UserError, HTTPException, Exception)
 OF_TOOLS = ("E124", "E211", "E212")  # the reject codes of tools; others are of messages
 
 
@@ -48,13 +53,14 @@ class Server:
         # The model answers one request at a time, in the order in which they came, and always in
         # one thread: torch and the allocator keep memory for each that ever ran it.
         self.answering = ThreadPoolExecutor(1)
-        self.router = Router(
-            [
+        self.pages = Starlette(
+            routes=[
                 Route("/health", self._health),
                 Route("/v1/models", self._models),
                 Route("/v1/models/{name:path}", self._models),
                 Route(COMPLETIONS, self._complete, methods=["POST"]),
-            ]
+            ],
+            exception_handlers=dict.fromkeys(ERRORS, _refused),
         )
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         self.uvicorn = uvicorn.Server(
@@ -98,37 +104,7 @@ class Server:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request, whatever happens."""
         scope["path"] = scope["path"].rstrip("/") or "/"
-        scope["app"] = self.router  # so that it raises for a page that does not exist
-        begun = False
-
-        async def noted(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
-
-        try:
-            self._refuse_pages(Request(scope))
-            await self.router(scope, receive, noted)
-        except Exception as error:
-            refused = _refusal(error)
-            if not begun:
-                response = _json(refused.body, refused.status, refused.headers)
-                await response(scope, receive, send)
-
-    def _refuse_pages(self, request: Request) -> None:
-        """A web page that is open here may send requests too, that of another program on this
-        machine as well: a browser names its origin, or a host that is not this one.
-        """
-        try:
-            host = urlsplit(f"//{request.headers.get('Host') or 'localhost'}").hostname
-        except ValueError:
-            host = None
-        if host not in LOCAL or "Origin" in request.headers:
-            raise Refused(
-                403,
-                "This server only answers programs on its own machine, and no web page.",
-                code="forbidden",
-            )
+        await (_forbidden(Request(scope)) or self.pages)(scope, receive, send)
 
     async def _health(self, _: Request) -> Response:
         return _json({"status": "ok", "waiting": max(0, self.asked - 1)})
@@ -144,64 +120,69 @@ class Server:
 
     async def _complete(self, request: Request) -> Response:
         job = await asyncio.to_thread(chat_job, await request.body(), self.chat_model)
-        answer = RequestedAnswer(self, job)
-        if not job.completion.request.stream:
-            return _json(await answer.body(request))
-        headers = {"Cache-Control": "no-cache"}
-        return StreamingResponse(answer.events(), 200, headers, "text/event-stream")
-
-
-class RequestedAnswer:
-    """The answer to a request, which is on its way from now on."""
-
-    def __init__(self, server: Server, job: ServeJob):
-        self.server, self.job, self.begun, self.is_left = server, job, False, False
-        self.loop, self._events = asyncio.get_running_loop(), asyncio.Queue[bytes]()
-        server.asked += 1
-        self.turn = self.loop.run_in_executor(server.answering, self._run)
-        self.turn.add_done_callback(self._end)
-
-    async def body(self, request: Request) -> dict[str, Any]:
-        """All of it, if the client waits so long."""
-        try:
-            while not self.turn.done():
-                await asyncio.wait([self.turn], timeout=LOOK)
+        if job.request.stream:
+            headers = {"Cache-Control": "no-cache"}
+            return StreamingResponse(self._events(job), 200, headers, "text/event-stream")
+        with self._answers(job) as (turn, _):
+            while not turn.done():
+                await asyncio.wait([turn], timeout=LOOK)
                 if await request.is_disconnected():
                     raise ClientDisconnect
-            return self.job.completion.body(self.turn.result())
-        finally:
-            self._leave()
+            return _json(job.body(turn.result()))
 
-    async def events(self) -> AsyncIterator[bytes]:
+    async def _events(self, job: Completion) -> AsyncIterator[bytes]:
         """Those of a stream, as they come: a client that reads slowly holds up nobody else."""
-        try:
-            while data := await self._events.get():
+        with self._answers(job) as (turn, events):
+            while data := await events.get():
                 yield data
-            if error := self.turn.exception():
+            if error := turn.exception():
                 yield event(_refusal(error).body)
-        finally:
-            self._leave()
 
-    def _leave(self) -> None:
-        """Nobody waits for it any more."""
-        self.is_left = True
-        if not self.begun:
-            self.turn.cancel()
-
-    def _run(self) -> Turn:
-        """In the model's thread. Where the server stops, the answer ends at its next token."""
-        self.begun = True
+    @contextmanager
+    def _answers(self, job: Completion) -> Iterator[tuple[Future[Turn], Queue[bytes]]]:
+        """The answer, which is on its way in the model's thread, and the events of its stream, with
+        an empty one last. It ends at its next token where the server stops, or this is left.
+        """
+        loop, events, is_left = asyncio.get_running_loop(), Queue[bytes](), threading.Event()
 
         def send(event: bytes) -> None:
-            self.loop.call_soon_threadsafe(self._events.put_nowait, event)
+            loop.call_soon_threadsafe(events.put_nowait, event)
 
-        return self.job.run(send, lambda: self.is_left or self.server.uvicorn.should_exit)
+        def end(turn: Future[Turn]) -> None:
+            events.put_nowait(b"")
+            if not turn.cancelled():
+                turn.exception()  # asyncio reports one that nobody has asked for
 
-    def _end(self, turn: "asyncio.Future[Turn]") -> None:
-        self.server.asked -= 1
-        self._events.put_nowait(b"")
-        if not turn.cancelled():
-            turn.exception()  # asyncio reports one that nobody has asked for
+        def is_gone() -> bool:
+            return is_left.is_set() or self.uvicorn.should_exit
+
+        self.asked += 1
+        turn = loop.run_in_executor(self.answering, job.run, send, is_gone)
+        turn.add_done_callback(end)
+        try:
+            yield turn, events
+        finally:
+            is_left.set()
+            self.asked -= 1
+
+
+def _forbidden(request: Request) -> Response | None:
+    """A web page that is open here may send requests too, that of another program on this machine
+    as well: a browser names its origin, or a host that is not this one.
+    """
+    try:
+        host = urlsplit(f"//{request.headers.get('Host') or 'localhost'}").hostname
+    except ValueError:
+        host = None
+    if host in LOCAL and "Origin" not in request.headers:
+        return None
+    why = "This server only answers programs on its own machine, and no web page."
+    return _json(Refused(403, why, code="forbidden").body, 403)
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    refused = _refusal(error)
+    return _json(refused.body, refused.status, refused.headers)
 
 
 def _refusal(error: BaseException) -> Refused:

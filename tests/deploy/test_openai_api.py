@@ -3,13 +3,14 @@
 import json
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from agentlite.core.records import Call, Parsed, Record
 from agentlite.data.openai_messages import Opened, Turn
-from agentlite.deploy.openai_api import Completion, Refused, Request, ServeJob, read_request
+from agentlite.deploy.openai_api import Completion, Refused, Request, read_request
 from agentlite.engine.decoding import Decoding
 from agentlite.rendering import PROTOCOLS
 
@@ -21,8 +22,10 @@ def request(**fields: Any) -> Request:
     return read_request(json.dumps(ASKED | fields).encode(), "sft")
 
 
-def completion(**fields: Any) -> Completion:
-    return Completion(request(**fields), "sft")
+def completion(prompt: str = "", model: Any = None, **fields: Any) -> Completion:
+    opened = Opened(Record(messages=()), [1], prompt)
+    model = model or SimpleNamespace(name="sft")
+    return Completion(model, request(**fields), opened, Decoding(8))
 
 
 def turn(text: str = "raw", ended: Any = "turn", **parsed: Any) -> Turn:
@@ -182,18 +185,16 @@ def test_a_thought_is_told_apart_from_the_words_also_while_it_comes(
     prompt, text, thought, words, tools
 ):
     class Thinks:
-        protocol = GEMMA
+        name, protocol = "sft", GEMMA
 
         def answer(self, dialog: Any, decoding: Decoding, listener: Any) -> Turn:
             for letter in text:
                 listener(letter)
             return Turn(text, "turn" if words else "cut", self.protocol.read(text, ()), 5, 3)
 
-    answered = completion(tools=tools, stream=True)
-    opened = Opened(Record(messages=()), [1], prompt)
+    answered = completion(prompt, Thinks(), tools=tools, stream=True)
     sent: list[bytes] = []
-    job = ServeJob(Thinks(), answered, opened, Decoding(8))  # type: ignore[arg-type]
-    turn = job.run(sent.append, lambda: False)
+    turn = answered.run(sent.append, lambda: False)
     message = answered.body(turn)["choices"][0]["message"]
     assert (message.get("reasoning_content", ""), message["content"]) == (thought, words)
     deltas = [event["choices"][0]["delta"] for event in events(sent) if event != "[DONE]"]
