@@ -37,19 +37,16 @@ class Protocol:
     `native`: the chat template itself prints tools, calls and results; `system` and `assistant` are
     then not used. `exchanges`: every turn of a record with tools has prompts of its own, which tell
     what was done before. `answer_tool`: the protocol writes an answer as a call of this tool,
-    unless the record has one of that name. `parse_plain`: reads a call whose input is plain text,
-    which the tools make clear, where `parse` has a problem with it; None for any other text.
-    `parse_with`: as `parse`, where the types of the tools' arguments tell what a value is.
-    `prompt_opens_thought`: the model's template ends a prompt with `<think>`, so that a completion
-    begins inside a thought. `thought_marks`: what the template writes before a thought and behind
-    it, if not `<think>`. `answer_head`: what the template has the model write before its words.
-    `in_template`: lines before the source of a chat template, by which it writes this protocol.
-    `written`: the prompt template that it is, as JSON, by which a setting names it; "" for one that
-    is built in.
+    unless the record has one of that name. `prompt_opens_thought`: the model's template ends a
+    prompt with `<think>`, so that a completion begins inside a thought. `thought_marks`: what the
+    template writes before a thought and behind it, if not `<think>`. `answer_head`: what the
+    template has the model write before its words. `in_template`: lines before the source of a chat
+    template, by which it writes this protocol. `written`: the prompt template that it is, as JSON,
+    by which a setting names it; "" for one that is built in.
     """
 
     name: str
-    parse: Callable[[str], Parsed]
+    parse: Callable[[str, Sequence[Tool]], Parsed]
     system: Callable[[Sequence[Tool]], str] = lambda tools: ""
     assistant: Callable[[Message], str] = lambda message: message.content
     results: Callable[[Sequence[Message]], str] = lambda messages: "\n".join(
@@ -61,12 +58,10 @@ class Protocol:
     several: bool = True
     inline: bool = False
     native: bool = False
-    readers: tuple[Callable[[str], Parsed], ...] = ()
+    readers: tuple[Callable[[str, Sequence[Tool]], Parsed], ...] = ()
     exchanges: Callable[[Record, int], Sequence[PromptExchange]] | None = None
     answer_tool: str = ""
     answer: Callable[[str], str] = lambda text: text
-    parse_plain: Callable[[str, Sequence[Tool]], Parsed | None] | None = None
-    parse_with: Callable[[str, Sequence[Tool]], Parsed] | None = None
     prompt_opens_thought: bool = False
     thought_marks: tuple[str, str] = ("", "")
     answer_head: str = ""
@@ -130,9 +125,7 @@ class Protocol:
     def _read(self, text: str, tools: Sequence[Tool]) -> Parsed:
         if not tools:
             return Parsed(text.strip())
-        parsed = self.parse_with(text, tools) if self.parse_with else self.parse(text)
-        if parsed.problem and self.parse_plain:
-            parsed = self.parse_plain(text, tools) or parsed
+        parsed = self.parse(text, tools)
         if not (parsed.calls and self._answers_by_call(tools)):
             return parsed
         *before, last = parsed.calls

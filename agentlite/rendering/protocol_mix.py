@@ -202,5 +202,5 @@ def reader_for(protocol: Protocol, template: Template) -> Protocol:
         if not reading_problem(reader, template):
             return reader
     if native := native_calls(template):
-        return dataclasses.replace(protocol, parse=native.parse, parse_with=native.parse)
+        return dataclasses.replace(protocol, parse=native.parse)
     return protocol

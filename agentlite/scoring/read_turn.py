@@ -59,7 +59,7 @@ def read_turn(text: str, protocol: Protocol, record: Record, turn: int) -> Parse
 
 def _read_without_tools(text: str, protocol: Protocol, recorded: str) -> Parsed:
     """Words, unless it is a call: one is wrong where nothing is on offer, but it is one."""
-    called = protocol.parse(text)
+    called = protocol.parse(text, ())
     if called.calls and not called.problem and text.strip() != recorded.strip():
         return called
     words = protocol.read(text, ())

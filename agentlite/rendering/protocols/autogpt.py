@@ -8,9 +8,10 @@ concludes.
 """
 
 import re
+from functools import partial
 from typing import Any
 
-from agentlite.core.records import Parsed, Record
+from agentlite.core.records import Record
 from agentlite.rendering.protocol import PromptExchange, Protocol
 from agentlite.rendering.protocols import kuaiagent
 
@@ -103,10 +104,6 @@ def _thoughts(content: str) -> dict[str, str]:
     return thoughts
 
 
-def parse(text: str) -> Parsed:
-    return kuaiagent.parse(text, _words)
-
-
 def _words(value: dict[str, Any]) -> str:
     """The thoughts of an object as the words of one message."""
     thoughts = value.get("thoughts")
@@ -123,6 +120,7 @@ def _words(value: dict[str, Any]) -> str:
     return "\n".join(words)
 
 
+parse = partial(kuaiagent.parse, thought=_words)
 PROTOCOL = Protocol(
     "autogpt", parse, several=False, exchanges=exchanges, answer_tool=kuaiagent.DONE
 )

@@ -91,7 +91,7 @@ def results(messages: Sequence[Message]) -> str:
     )
 
 
-def parse(text: str) -> Parsed:
+def parse(text: str, tools: Sequence[Tool] = ()) -> Parsed:
     """Every block from its opening tag on; a tag inside a JSON string does not end it."""
     calls: list[Call] = []
     content, trailing, position, problem = "", "", 0, ""
@@ -114,7 +114,7 @@ def parse(text: str) -> Parsed:
     return Parsed((content + text[position:]).strip(), tuple(calls), problem, trailing.strip())
 
 
-def parse_json(text: str) -> Parsed:
+def parse_json(text: str, tools: Sequence[Tool] = ()) -> Parsed:
     """Bare objects with `;` between, as Llama 3 writes them: {"name": ..., "parameters": {...}}."""
     calls: list[Call] = []
     rest = text.strip().removeprefix("<|python_tag|>")

@@ -251,7 +251,11 @@ def _task_name(value: dict[str, Any]) -> str:
     return task if isinstance(task, str) else ""
 
 
-def parse(text: str, thought: Callable[[dict[str, Any]], str] = _task_name) -> Parsed:
+def parse(
+    text: str,
+    tools: Sequence[Tool] = (),
+    thought: Callable[[dict[str, Any]], str] = _task_name,
+) -> Parsed:
     """The command of the first JSON object; `thought` reads its words."""
     start = text.find("{")
     if start < 0:

@@ -42,7 +42,7 @@ def results(messages: Sequence[Message]) -> str:
     return f"\n\n{EXEC}{message.content.strip()}{EXEC_END}\n"
 
 
-def parse(text: str) -> Parsed:
+def parse(text: str, tools: Sequence[Tool] = ()) -> Parsed:
     """What precedes the first mark, and the call behind it. A mark in a JSON string is text."""
     content, opened, rest = text.partition(OPEN)
     content = content.strip()

@@ -164,12 +164,14 @@ def results(messages: Sequence[Message]) -> str:
     return f" {message.content.strip()}\n"
 
 
-def parse(text: str) -> Parsed:
+def parse(text: str, tools: Sequence[Tool] = ()) -> Parsed:
     """The first action, up to where the observation would come; otherwise the final answer."""
     action = ACTION.search(text)
     _, final, answer = text.partition("Final Answer:")
     if action and not (final and text.index("Final Answer:") < action.start()):
-        return read_call(text, action)
+        parsed = read_call(text, action)
+        plain_call = _plain_call(text, action, tools) if parsed.problem else None
+        return plain_call or parsed
     if final:
         return Parsed(answer.strip())
     return Parsed(text.strip(), (), "no action and no final answer")
@@ -212,11 +214,10 @@ def _input(rest: str) -> tuple[Any, int]:
         return ast.literal_eval(tree), len(literal)
 
 
-def parse_plain(text: str, tools: Sequence[Tool]) -> Parsed | None:
+def _plain_call(text: str, action: re.Match[str], tools: Sequence[Tool]) -> Parsed | None:
     """A call whose input is plain text, for a tool with one parameter; None for other text."""
-    action = ACTION.search(text)
-    tool = next((tool for tool in tools if action and tool.name == action[1]), None)
-    if not (action and tool):
+    tool = next((tool for tool in tools if tool.name == action[1]), None)
+    if not tool:
         return None
     rest = text[action.end() :]
     label = LABEL.search(rest)
@@ -263,7 +264,6 @@ PROTOCOL = Protocol(
     stops=(STOP,),
     several=False,
     inline=True,
-    parse_plain=parse_plain,
 )
 PROTOCOL_ZH = replace(
     PROTOCOL,

@@ -55,7 +55,7 @@ def answer(text: str) -> str:
     return react.thought_and_call(Message("assistant", calls=(call,)))
 
 
-def parse(text: str) -> Parsed:
+def parse(text: str, tools: Sequence[Tool] = ()) -> Parsed:
     """The first action. Words without one are not a step."""
     if action := react.ACTION.search(text):
         return react.read_call(text, action, stop="")

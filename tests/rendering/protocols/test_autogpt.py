@@ -29,7 +29,7 @@ def answer(thoughts: object) -> str:
 
 
 def test_every_thought_is_read_as_a_line_of_the_message_and_written_back(smollm2: Template) -> None:
-    assert AUTOGPT.parse(answer(THOUGHTS)) == Parsed(CONTENT, (OSLO,))
+    assert AUTOGPT.parse(answer(THOUGHTS), ()) == Parsed(CONTENT, (OSLO,))
     record = Record(
         messages=(Message("user", "Wet?"), Message("assistant", CONTENT, (OSLO,))), tools=(WEATHER,)
     )
