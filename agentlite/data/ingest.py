@@ -25,9 +25,10 @@ from agentlite.data.curation.stats import Sized
 from agentlite.data.curation.task_labels import classify
 from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import Raw, RawLine, decode, samples, source_name, to_record
+from agentlite.data.formats import samples, to_record
 from agentlite.data.formats.format import format_of, rest
 from agentlite.data.formats.json_decode import REPAIRABLE, repair
+from agentlite.data.formats.raw_rows import Raw, decode, source_name
 from agentlite.data.formats.sage import NO_CATALOGUE, is_id_alone
 from agentlite.data.rejects import Reject, reject_of
 from agentlite.rendering import Mixture, encoding, renderer
@@ -62,7 +63,7 @@ class IngestContext(NamedTuple):
 # --- one row ---
 
 
-def readable(line: RawLine, fix: bool) -> tuple[Raw, Sequence[str]]:
+def readable(line: Raw, fix: bool) -> tuple[Raw, Sequence[str]]:
     """The row as it was meant, if the user wants it repaired, and what read it. A reject keeps the
     bytes that were read.
     """
@@ -335,7 +336,7 @@ class Ingested:
         self.rows.file.close()
         self.origins.file.close()
 
-    def take(self, source: str, line: RawLine, context: IngestContext) -> None:
+    def take(self, source: str, line: Raw, context: IngestContext) -> None:
         """Takes a raw row: adds its samples, or says why not, and counts them."""
         raw, repaired = readable(line, context.settings.fix)
         for method in repaired:

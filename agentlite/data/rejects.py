@@ -9,8 +9,8 @@ from agentlite.core.console import caret_lines, printable
 from agentlite.core.errors import RowError
 from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import Row
-from agentlite.data.formats import Raw
 from agentlite.data.formats.json_decode import REPAIRABLE, repair
+from agentlite.data.formats.raw_rows import Raw
 
 MOST_KINDS, MOST_LINES = 40, 12  # of kinds, of line numbers
 MOST_SHOWN = 3  # of the reasons of a kind, with a piece of a row

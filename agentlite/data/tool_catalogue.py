@@ -10,7 +10,8 @@ from msgspec import to_builtins
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Tool, canonical
-from agentlite.data.formats import Raw, read_raw, sage
+from agentlite.data.formats import sage
+from agentlite.data.formats.raw_rows import Raw, read_raw
 from agentlite.data.formats.tool_calls import read_tool
 
 # a row of SAGE's agent_tools holds both: a line without them need not be decoded

@@ -13,8 +13,8 @@ from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Call, Message, canonical, digest
 from agentlite.core.row_files import read_rows, write_rows
 from agentlite.data.curation.traits import normal
-from agentlite.data.formats import read_raw
 from agentlite.data.formats.openai import ROLES
+from agentlite.data.formats.raw_rows import read_raw
 from agentlite.data.formats.tool_calls import read_call
 
 TASKS = "tasks.jsonl"  # of a stage: the tasks whose rollouts it has

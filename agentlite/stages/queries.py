@@ -21,7 +21,7 @@ from agentlite.data.curation.duplicates import leaks, read_held_out
 from agentlite.data.curation.minhash import copies_among
 from agentlite.data.curation.stats import script_of
 from agentlite.data.curation.traits import Traits, normal, traits
-from agentlite.data.formats import files_of, raw_files, read_raw
+from agentlite.data.formats.raw_rows import files_of, raw_files, read_raw
 from agentlite.engine import sentence_encoder
 from agentlite.stages.frame import Figures, Files, Work, plan_of, run_stage
 from agentlite.stages.teacher import (

@@ -91,7 +91,8 @@ def text(count: int, words: list[str], chance: random.Random) -> str:
 def reading(path: Path) -> dict[str, Any]:
     """In turns, some rows each: a machine is not always equally fast."""
     from agentlite.data.curation.validate import validate
-    from agentlite.data.formats import decode, read_lines, to_record
+    from agentlite.data.formats import to_record
+    from agentlite.data.formats.raw_rows import decode, read_lines
 
     def ours(rows: Path) -> None:
         for line in read_lines(str(rows), io.BytesIO()):

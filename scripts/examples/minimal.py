@@ -14,7 +14,8 @@ import agentlite
 from agentlite.config.settings import SftSettings
 from agentlite.core.errors import RowError
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import read_raw, to_record
+from agentlite.data.formats import to_record
+from agentlite.data.formats.raw_rows import read_raw
 from agentlite.engine import sft
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import load_for_inference, loading_of

@@ -11,7 +11,8 @@ from support.hub_cache import commit, served, use_cache
 import agentlite
 from agentlite.core.errors import MODEL, NETWORK, USAGE, UserError
 from agentlite.core.row_files import read_rows
-from agentlite.data.formats import files_of, read_lines, to_record
+from agentlite.data.formats import to_record
+from agentlite.data.formats.raw_rows import files_of, read_lines
 from agentlite.data.hub_data import _is_of
 
 OLD, NEW = commit("a"), commit("b")

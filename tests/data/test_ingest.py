@@ -8,7 +8,8 @@ from support.examples import cost
 
 from agentlite.config.settings import PrepSettings
 from agentlite.core.records import Message, Record
-from agentlite.data.formats import FORMATS, RawLine
+from agentlite.data.formats import FORMATS
+from agentlite.data.formats.raw_rows import Raw
 from agentlite.data.ingest import IngestContext, Ingested
 from agentlite.rendering import choose
 from agentlite.rendering.template import Template
@@ -19,9 +20,9 @@ def context(template: Template, **settings: Any) -> IngestContext:
     return IngestContext(PrepSettings(**settings), template, choose("hermes", template))
 
 
-def lines(*contents: Any) -> list[RawLine]:
+def lines(*contents: Any) -> list[Raw]:
     return [
-        RawLine(f"f:{number}", json.dumps(content).encode() + b"\n")
+        Raw(f"f:{number}", json.dumps(content).encode() + b"\n")
         for number, content in enumerate(contents, 1)
     ]
 
@@ -33,7 +34,7 @@ def openai_row(*turns: str, **more: Any) -> dict[str, Any]:
     return {"messages": messages, **more}
 
 
-def taken(line: RawLine, context: IngestContext) -> tuple[Ingested, dict[str, Any]]:
+def taken(line: Raw, context: IngestContext) -> tuple[Ingested, dict[str, Any]]:
     """What is known of one row; of its first sample where it is from, what was done to it, and the
     record.
     """
@@ -114,7 +115,7 @@ def test_rows_of_every_format_get_the_system_text_unless_they_have_one(
         names = {"model_name": ("Dove",), "model_author": ("Ada",)}
         settings = PrepSettings(system=system, max_length=9999, **names)
         context = IngestContext(settings, smollm2, choose("auto", smollm2))
-        line = RawLine("a:1", FORMATS[name].example.encode() + b"\n")
+        line = Raw("a:1", FORMATS[name].example.encode() + b"\n")
         _, origin = taken(line, context)
         done.append(origin.get("done", {}).get("system", ""))
         return origin["record"]

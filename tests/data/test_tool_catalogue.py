@@ -9,7 +9,8 @@ import pytest
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import Tool
-from agentlite.data.formats import Raw, to_record
+from agentlite.data.formats import to_record
+from agentlite.data.formats.raw_rows import Raw
 from agentlite.data.formats.sage import is_id_alone
 from agentlite.data.tool_catalogue import read_catalogue
 

@@ -15,7 +15,8 @@ from support.unknown_arguments import RECORD
 from agentlite.core.records import Message, Record, from_row, to_row
 from agentlite.core.reject_codes import CODES
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import FORMATS, read_raw, to_record
+from agentlite.data.formats import FORMATS, to_record
+from agentlite.data.formats.raw_rows import read_raw
 from agentlite.stages.prep.write import openai_row
 
 FILES = sorted((DATA / "formats").glob("*.jsonl"))

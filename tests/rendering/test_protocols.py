@@ -18,7 +18,8 @@ from support.samples import DATA, PROMPT_TEMPLATES, TIME, WEATHER
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Call, Gold, Message, Parsed, Record
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import FORMATS, detect_format, read_raw, to_record
+from agentlite.data.formats import FORMATS, detect_format, to_record
+from agentlite.data.formats.raw_rows import read_raw
 from agentlite.rendering import (
     PROTOCOLS,
     Protocol,

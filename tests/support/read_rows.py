@@ -12,7 +12,8 @@ from support.samples import DATA
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import to_row
-from agentlite.data.formats import Raw, read_raw, to_record
+from agentlite.data.formats import to_record
+from agentlite.data.formats.raw_rows import Raw, read_raw
 
 EMPTY = io.BytesIO()
 

@@ -15,7 +15,8 @@ from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import SPLITS, Record, digest
 from agentlite.data.curation.minhash import NEAR, copies_among, nearest
 from agentlite.data.curation.traits import TELLING, Traits, traits
-from agentlite.data.formats import decode, read_lines, samples, to_record
+from agentlite.data.formats import samples, to_record
+from agentlite.data.formats.raw_rows import decode, read_lines
 
 Copies = dict[int, int]  # a copy -> the record that is kept
 Key = TypeVar("Key", int, str)

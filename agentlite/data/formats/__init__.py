@@ -30,16 +30,6 @@ from agentlite.data.formats import (
 from agentlite.data.formats.format import Format, Row, stated_value
 from agentlite.data.formats.json_decode import quote
 from agentlite.data.formats.other_products import PREFERENCE, reshape
-from agentlite.data.formats.raw_rows import (
-    Raw,
-    RawLine,
-    decode,
-    files_of,
-    raw_files,
-    read_lines,
-    read_raw,
-    source_name,
-)
 from agentlite.data.formats.tool_calls import json_or_literal, read_tools, tools_elsewhere
 from agentlite.rendering.foreign_text import check_trained
 
@@ -233,20 +223,3 @@ def _unknown_row(row: Row) -> RowError:
                 return RowError("E202", reason, hint, wrong)
     better = next((key for key in ("chosen", "preferred_output") if key in row), "")
     return RowError("E202", reason, PREFERENCE.format(better) if better else "", better)
-
-
-__all__ = [
-    "FORMATS",
-    "Format",
-    "Raw",
-    "RawLine",
-    "decode",
-    "detect_format",
-    "files_of",
-    "raw_files",
-    "read_lines",
-    "read_raw",
-    "samples",
-    "source_name",
-    "to_record",
-]

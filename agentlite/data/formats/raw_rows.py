@@ -31,23 +31,15 @@ AT_ONCE = 1 << 10  # of zstd, where a kibibyte may be 32 MiB
 SUFFIXES = (".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz", ".jsonl.zst", ".json.zst")
 
 
-class RawLine(NamedTuple):
-    """A row that is not decoded yet: where, and its bytes, the line break included; or what was
-    wrong with it.
+class Raw(NamedTuple):
+    """A row as it was found: where, and its bytes, with their line break until they are decoded;
+    then also its JSON, or what was wrong with it.
     """
 
     location: str
     content: bytes
+    value: Any = None
     error: RowError | None = None
-
-
-class Raw(NamedTuple):
-    """A row as it was found: where, its bytes, and its decoded JSON or what was wrong with it."""
-
-    location: str
-    content: bytes
-    value: Any
-    error: RowError | None
 
     @property
     def row(self) -> Any:
@@ -130,7 +122,7 @@ def read_raw(source: str, stdin: BinaryIO) -> Iterator[Raw]:
     return map(decode, read_lines(source, stdin))
 
 
-def read_lines(source: str, stdin: BinaryIO) -> Iterator[RawLine]:
+def read_lines(source: str, stdin: BinaryIO) -> Iterator[Raw]:
     """The rows of a path, of stdin ("-") or of "bfcl:<category>", in their order; blank lines are
     not rows.
 
@@ -149,7 +141,7 @@ def read_lines(source: str, stdin: BinaryIO) -> Iterator[RawLine]:
         )
 
 
-def _lines_of(source: str, paths: list[Path], stdin: BinaryIO) -> Iterator[RawLine]:
+def _lines_of(source: str, paths: list[Path], stdin: BinaryIO) -> Iterator[Raw]:
     if source == "-":
         yield from _file_lines(stdin, "stdin")
         return
@@ -163,7 +155,7 @@ def _lines_of(source: str, paths: list[Path], stdin: BinaryIO) -> Iterator[RawLi
             yield from _file_lines(file, source)
 
 
-def _parquet(path: Path) -> Iterator[RawLine]:
+def _parquet(path: Path) -> Iterator[Raw]:
     check_parquet()
     import pyarrow
 
@@ -175,11 +167,11 @@ def _parquet(path: Path) -> Iterator[RawLine]:
         raise UserError(problem, fix, location=str(path)) from error
 
 
-def _values(name: str, values: Iterator[dict[str, object]]) -> Iterator[RawLine]:
+def _values(name: str, values: Iterator[dict[str, object]]) -> Iterator[Raw]:
     """Rows that are already decoded, as lines of JSON."""
     for number, value in enumerate(values, 1):
         line = json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
-        yield RawLine(f"{name}:{number}", line + b"\n")
+        yield Raw(f"{name}:{number}", line + b"\n")
 
 
 def _zstd() -> Any:
@@ -224,7 +216,7 @@ class Unpacked(io.RawIOBase):
         return len(taken)
 
 
-def _file_lines(file: BinaryIO, name: str) -> Iterator[RawLine]:
+def _file_lines(file: BinaryIO, name: str) -> Iterator[Raw]:
     """The rows of a file; of a packed one that is torn, the last one says so."""
     head = file.read(HEAD)
     file.seek(0)
@@ -245,7 +237,7 @@ def _file_lines(file: BinaryIO, name: str) -> Iterator[RawLine]:
             return
         yield line
     if unpacked.is_torn:
-        yield RawLine(f"{name}:{number + 1}", b"", torn)
+        yield Raw(f"{name}:{number + 1}", b"", error=torn)
 
 
 def refuse_foreign(head: bytes, name: str) -> None:
@@ -260,7 +252,7 @@ def refuse_foreign(head: bytes, name: str) -> None:
         raise UserError(problem, fix, location=name)
 
 
-def _content(file: BinaryIO, head: bytes, name: str) -> Iterator[RawLine]:
+def _content(file: BinaryIO, head: bytes, name: str) -> Iterator[Raw]:
     """The rows of a file: one a line, or the elements of a document."""
     refuse_foreign(head, name)
     first, number = file.readline(LONGEST_LINE + 1), 1
@@ -279,7 +271,7 @@ def begins_document(line: bytes) -> bool:
     return text.lstrip().startswith(b"[") or text == b"{" or opens
 
 
-def _elements(text: str, name: str, line: int) -> Iterator[RawLine]:
+def _elements(text: str, name: str, line: int) -> Iterator[Raw]:
     """The elements of a JSON array, or objects one after another, from `line` on. The rest from a
     broken one on, and text after the array, are one row.
     """
@@ -299,7 +291,7 @@ def _elements(text: str, name: str, line: int) -> Iterator[RawLine]:
             place = max(0, getattr(wrong, "pos", start) - start)
             error = RowError("E105", f"looks cut, or broken: {wrong}", at=place)
             break
-        yield RawLine(f"{name}:{line}", text[start:end].encode("utf-8") + b"\n")
+        yield Raw(f"{name}:{line}", text[start:end].encode("utf-8") + b"\n")
         following = after_blanks(end)
         separator = text[following : following + 1]
         if is_array and separator == ",":
@@ -314,39 +306,32 @@ def _elements(text: str, name: str, line: int) -> Iterator[RawLine]:
     if not error and (left := text[start + 1 :].strip()):
         error = RowError("E105", "something follows the end of the array", at=0)
     if error:
-        yield RawLine(f"{name}:{line}", left.encode("utf-8"), error)
+        yield Raw(f"{name}:{line}", left.encode("utf-8"), error=error)
 
 
-def _lines(file: BinaryIO, name: str, line: bytes, number: int) -> Iterator[RawLine]:
+def _lines(file: BinaryIO, name: str, line: bytes, number: int) -> Iterator[Raw]:
     """From `line` on, which was read already and is number `number`."""
     while line:
         if len(line) > LONGEST_LINE:
-            yield _too_long(file, line, f"{name}:{number}")
+            reason = f"a line of more than {LONGEST_LINE >> 20} MiB (its start is kept)"
+            yield Raw(f"{name}:{number}", line[:1024], error=RowError("E120", reason))
+            while line and not line.endswith(b"\n"):
+                line = file.readline(LONGEST_LINE + 1)
         elif line.removeprefix(BOM).strip():  # `cat` leaves a mark at the start of any line
-            yield RawLine(f"{name}:{number}", line)
+            yield Raw(f"{name}:{number}", line)
         line, number = file.readline(LONGEST_LINE + 1), number + 1
 
 
-def _too_long(file: BinaryIO, line: bytes, location: str) -> RawLine:
-    """Reads on to the end of the line without keeping it."""
-    length, kept = 0, line[:1024]
-    while line:
-        length += len(line)
-        line = b"" if line.endswith(b"\n") else file.readline(LONGEST_LINE + 1)
-    reason = f"a line of {length} bytes, more than {LONGEST_LINE >> 20} MiB (its start is kept)"
-    return RawLine(location, kept, RowError("E120", reason))
-
-
-def decode(line: RawLine) -> Raw:
+def decode(line: Raw) -> Raw:
     content, error = line.content.removesuffix(b"\n"), line.error
     if error is None:
         try:
-            return Raw(line.location, content, _object(content.removeprefix(BOM)), None)
+            return Raw(line.location, content, _object(content.removeprefix(BOM)))
         except RowError as found:
             error = found
         if error.code == "E121" and not line.content.endswith(b"\n"):
             error = RowError("E122", f"looks cut: {error.reason}", error.hint, error.at)
-    return Raw(line.location, content, None, error)
+    return Raw(line.location, content, error=error)
 
 
 def _object(content: bytes) -> dict[str, object]:

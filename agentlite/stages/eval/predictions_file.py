@@ -10,7 +10,7 @@ from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Record, Step, plain
 from agentlite.core.row_files import Row
-from agentlite.data.formats import read_raw
+from agentlite.data.formats.raw_rows import read_raw
 from agentlite.data.formats.tool_calls import read_call
 from agentlite.scoring.predictions import ExternalAnswer
 

@@ -14,7 +14,7 @@ from agentlite.core.row_files import find_rows, read_rows, write_rows
 from agentlite.data.curation.duplicates import leaks
 from agentlite.data.curation.pii import mask
 from agentlite.data.curation.traits import traits
-from agentlite.data.formats import files_of, read_raw
+from agentlite.data.formats.raw_rows import files_of, read_raw
 from agentlite.data.preferences import RecordedPreference, read_preferences
 from agentlite.data.rejects import Reject, reject_of, reject_row, report
 from agentlite.rendering import Mixture, check_reading, mixture_of, prompt_at, render

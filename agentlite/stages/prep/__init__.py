@@ -27,7 +27,7 @@ from agentlite.core.row_files import disk_errors, write_rows
 from agentlite.data.curation.coreset import BufferState, find_buffer
 from agentlite.data.curation.duplicates import read_held_out
 from agentlite.data.curation.keep import parse_keep
-from agentlite.data.formats import RawLine, raw_files, read_lines
+from agentlite.data.formats.raw_rows import Raw, raw_files, read_lines
 from agentlite.data.hub_data import licences
 from agentlite.data.ingest import IngestContext, Ingested, clean, readable, reader_options
 from agentlite.data.rejects import reject_row
@@ -200,7 +200,7 @@ def _digests(settings: PrepSettings, stdin: Stdin) -> dict[str, str]:
 # --- what the steps read ---
 
 
-def _lines(job: Job, candidates: Mapping[str, list[RawLine]]) -> Iterator[tuple[str, RawLine]]:
+def _lines(job: Job, candidates: Mapping[str, list[Raw]]) -> Iterator[tuple[str, Raw]]:
     """The rows of all sources, each with its source. `candidates`: of those that are such."""
     for source in job.context.settings.sources:
         job.stdin.seek(0)
@@ -210,7 +210,7 @@ def _lines(job: Job, candidates: Mapping[str, list[RawLine]]) -> Iterator[tuple[
 
 
 def _with_tools(
-    context: IngestContext, lines: Iterable[tuple[str, RawLine]], run: Path
+    context: IngestContext, lines: Iterable[tuple[str, Raw]], run: Path
 ) -> IngestContext:
     """With the tools that rows name by ids alone, wherever their declarations stand among the rows;
     and with tools of a retriever for each record, where the user wants them: it loads a model.

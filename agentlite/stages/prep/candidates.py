@@ -13,7 +13,7 @@ from agentlite.core.records import GOLD, Candidate, Message, Record, from_row, t
 from agentlite.core.row_files import encode, read_rows
 from agentlite.data.curation.keep import Keep
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import RawLine
+from agentlite.data.formats.raw_rows import Raw
 from agentlite.rendering import Protocol
 from agentlite.scoring.read_turn import read_turn
 from agentlite.scoring.rewards import WEIGHTS, settle_weights, total
@@ -34,7 +34,7 @@ def inputs_of(folder: Path) -> str:
     return ",".join([*digests, *(f"{name}={value:g}" for name, value in sorted(weights.items()))])
 
 
-def choose_candidates(folder: Path, keep: Keep) -> tuple[list[RawLine], Counter[str]]:
+def choose_candidates(folder: Path, keep: Keep) -> tuple[list[Raw], Counter[str]]:
     """The candidates that meet `keep`, each as the last turn of its dialog, the only one to be
     learned, as rows; and how many candidates ended how. Raises UserError 2 or 3 where there are
     none to choose from, or nothing says which are right.
@@ -78,7 +78,7 @@ def choose_candidates(folder: Path, keep: Keep) -> tuple[list[RawLine], Counter[
         "not the best"
     )
     rows = ((line, encode(to_row(record)) + b"\n") for _, line, record in chosen.values())
-    return [RawLine(f"{file}:{line}", row) for line, row in rows], counts
+    return [Raw(f"{file}:{line}", row) for line, row in rows], counts
 
 
 def _settle_conditions(keep: Keep, names: set[str], folder: Path) -> tuple[Condition, ...]:

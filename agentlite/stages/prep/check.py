@@ -15,9 +15,10 @@ from agentlite.core.row_files import check_parquet, refuse_unwritable
 from agentlite.data.curation.doubts import CHECKS
 from agentlite.data.curation.keep import parse_keep
 from agentlite.data.curation.mix import check_mix, full_task_weights, parse_mix
-from agentlite.data.formats import FORMATS, files_of
+from agentlite.data.formats import FORMATS
 from agentlite.data.formats.format import check_formats
 from agentlite.data.formats.json_decode import quote
+from agentlite.data.formats.raw_rows import files_of
 from agentlite.data.ingest import Ingested
 from agentlite.data.rejects import places, report
 from agentlite.environments.synthesis.dialog import DIALOGS

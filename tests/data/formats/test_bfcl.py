@@ -9,8 +9,9 @@ from support.read_rows import EMPTY, rejected
 from agentlite.core.errors import RowError
 from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, from_row, to_row
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import FORMATS, read_raw, to_record
+from agentlite.data.formats import FORMATS, to_record
 from agentlite.data.formats.bfcl import ANY_CALL, CATEGORIES, NO_CALL, NO_CALL_ANSWER, TUPLE
+from agentlite.data.formats.raw_rows import read_raw
 from agentlite.scoring.metrics.step_metrics import calls_right
 
 needs_bfcl = pytest.mark.skipif(

@@ -9,7 +9,7 @@ import pytest
 from support.malformed_rows import good
 
 from agentlite.core.errors import UserError
-from agentlite.data.formats import read_raw
+from agentlite.data.formats.raw_rows import read_raw
 
 FILES = {
     "'question,answer": b"question,answer\nWhere is it?,Here.\nAnd now?,There.\n",

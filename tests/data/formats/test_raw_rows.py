@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from support.read_rows import from_stdin, rows_of
 
 from agentlite.core.errors import REJECTS, UserError
-from agentlite.data.formats import files_of, raw_rows
-from agentlite.data.formats.raw_rows import HEAD, LONGEST_LINE, PACKED, refuse_foreign
+from agentlite.data.formats import raw_rows
+from agentlite.data.formats.raw_rows import HEAD, LONGEST_LINE, PACKED, files_of, refuse_foreign
 
 BOM = b"\xef\xbb\xbf"
 

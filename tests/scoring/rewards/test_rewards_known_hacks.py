@@ -22,7 +22,8 @@ from agentlite.core.records import (
     Tool,
     plain,
 )
-from agentlite.data.formats import read_raw, to_record
+from agentlite.data.formats import to_record
+from agentlite.data.formats.raw_rows import read_raw
 from agentlite.rendering import PROTOCOLS, Prompt
 from agentlite.rendering.protocol import Protocol
 from agentlite.rendering.protocols import hermes
