@@ -41,8 +41,9 @@ class Sized(NamedTuple):
     wording: Wording
 
 
-def statistics(records: Sequence[Traits], sizes: Sequence[Sized]) -> dict[str, object]:
+def statistics(measured: Sequence[tuple[Traits, Sized]]) -> dict[str, object]:
     """Counts, largest first; `length`: tokens of the longest row of a record, by quantile."""
+    records, sizes = [one for one, _ in measured], [size for _, size in measured]
     called = Counter(name for size in sizes for name in size.called)
     tokens, trained = sum(size.tokens for size in sizes), sum(size.trained for size in sizes)
     return {

@@ -38,7 +38,7 @@ from agentlite.stages.frame import Work, plan_of, run_stage
 from agentlite.stages.prep import check
 from agentlite.stages.prep.candidates import choose_candidates, inputs_of
 from agentlite.stages.prep.select import Selection, select
-from agentlite.stages.prep.write import figures_of_rows, write_all
+from agentlite.stages.prep.write import figures_of, write_all
 from agentlite.stages.tool_retrieval import count_record, digest_of, offers
 from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
@@ -78,7 +78,7 @@ def run(settings: PrepSettings, target: RunTarget) -> Result:
 
         def work() -> Work:
             with _selection(job, target) as selection:
-                stage = yield figures_of_rows(selection)
+                stage = yield figures_of(selection)
                 return write_all(stage.folder, selection)
 
         data = "" if target.out == "prep" else f" --data {shlex.quote(target.out)}"

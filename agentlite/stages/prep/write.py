@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from agentlite.core import console
 from agentlite.core.records import SPLITS, Record, from_row, to_row, wire_message
@@ -20,17 +20,8 @@ from agentlite.workspace import stage_folder
 from agentlite.workspace.model_source import find_model, load_template
 
 NAMED = 20  # tools with an invalid schema that stats.json names
+Measured = list[tuple[Traits, Sized]]  # of the records in the file of a split
 FEW, RARE = 20, 0.08  # rows from which balance counts; the share below which a kind is rare
-
-
-class WrittenSplit(NamedTuple):
-    """The file of a split, and what each of its records is and measures. `made`: the records made
-    of others, by kind and reason.
-    """
-
-    file: str
-    records: list[tuple[Traits, Sized]]
-    made: Mapping[str, Counter[str]] = {}
 
 
 def write_all(folder: Path, selection: Selection) -> tuple[list[str], dict[str, Any]]:
@@ -38,16 +29,19 @@ def write_all(folder: Path, selection: Selection) -> tuple[list[str], dict[str, 
     with that of the rejects, and the figures.
     """
     ingested = selection.ingested
+    files = {
+        name: f"{name}.{'parquet' if selection.settings.rows == 'parquet' else 'jsonl'}"
+        for name in SPLITS
+    }
     with console.waiting(f"prep: writing {len(selection.kept)} records"):
-        splits = {name: _write_split(name, folder, selection) for name in SPLITS}
+        splits = {name: _write_split(name, folder / files[name], selection) for name in SPLITS}
     in_splits = {index: record.split for index, record in selection.kept.items()}
     origins = ingested.provenance(selection.ends, in_splits, selection.times)
     earlier = {"location": "the buffer", "format": "agentlite", "end": "kept", "split": "train"}
     replayed = ({"id": row["id"], **earlier} for row in selection.replayed)
     write_rows(folder / "provenance.jsonl", chain(origins, replayed))
     write_rows(folder / "measures.jsonl", _measures(selection, splits))
-    files = [split.file for split in splits.values()]
-    figures = _figures(selection, splits)
+    figures = figures_of(selection, splits)
     for note in notes_on_balance(figures["balance"]):
         console.notice(f"prep: {note}")
         selection.notes.append(note)
@@ -59,12 +53,17 @@ def write_all(folder: Path, selection: Selection) -> tuple[list[str], dict[str, 
             seed=selection.settings.seed,
         )
     write_json(folder / "stats.json", {**figures, "notes": selection.notes})
-    return [*files, "provenance.jsonl", "measures.jsonl", "stats.json", "rejects.jsonl"], figures
+    return [
+        *files.values(),
+        "provenance.jsonl",
+        "measures.jsonl",
+        "stats.json",
+        "rejects.jsonl",
+    ], figures
 
 
-def _write_split(split: str, folder: Path, selection: Selection) -> WrittenSplit:
-    ingested, settings = selection.ingested, selection.settings
-    file = f"{split}.{'parquet' if settings.rows == 'parquet' else 'jsonl'}"
+def _write_split(split: str, file: Path, selection: Selection) -> Measured:
+    ingested = selection.ingested
     indices = selection.in_split(split)
     replayed = selection.replayed if split == "train" else ()
     rows: Iterator[Row] = (
@@ -74,24 +73,24 @@ def _write_split(split: str, folder: Path, selection: Selection) -> WrittenSplit
     again = [index for index in indices for _ in range(1, selection.times.get(index, 1))]
     copies = ({**row, "split": split} for row in ingested.rows.read(again))
     written = [(ingested.traits[index], ingested.sizes[index]) for index in indices]
-    made: Mapping[str, Counter[str]] = {}
-    if split == "train" and (replayed or augments(settings)):
+    if split == "train" and (replayed or augments(selection.settings)):
         records, made = augment([*map(from_row, rows)], selection.context)
+        if made:
+            selection.figures["made"] = made
         rows = map(to_row, records)
         written = [(traits(record), measure(record, selection.context)) for record in records]
-    write_rows(folder / file, chain(rows, copies))
-    written += [(ingested.traits[index], ingested.sizes[index]) for index in again]
-    return WrittenSplit(file, written, made)
+    write_rows(file, chain(rows, copies))
+    return written + [(ingested.traits[index], ingested.sizes[index]) for index in again]
 
 
-def _measures(selection: Selection, splits: Mapping[str, WrittenSplit]) -> Iterator[Row]:
+def _measures(selection: Selection, splits: Mapping[str, Measured]) -> Iterator[Row]:
     """A row for each record in the files of the splits; and, without a split, for each that the
     coreset left out or that is now a part of another record. They stand in a file of their own: the
     records, which are inputs of other stages, do not change with the model that measures them.
     """
     ingested, written = selection.ingested, set[str]()  # a repeated record has one row
     left_out = [index for index, end in selection.ends.items() if end.code == LEFT_OUT]
-    records = [(name, *one) for name, split in splits.items() for one in split.records]
+    records = [(name, *one) for name, split in splits.items() for one in split]
     for index in sorted({*selection.kept, *left_out}):
         records.append(("", ingested.traits[index], ingested.sizes[index]))
     for name, record, sized in records:
@@ -111,32 +110,20 @@ def _measures(selection: Selection, splits: Mapping[str, WrittenSplit]) -> Itera
 # --- figures ---
 
 
-def figures_of_rows(selection: Selection) -> dict[str, Any]:
-    """How the rows that were read ended, and why: all that is known before anything is written."""
-    ingested = selection.ingested
-    by_file = ingested.by_file(selection.ends)
+def figures_of(
+    selection: Selection, splits: Mapping[str, Measured] | None = None
+) -> dict[str, Any]:
+    """How the rows that were read ended, and why; and what is in the files of the splits, once they
+    are written. Figures of what does not happen in every run are left out where it did not.
+    """
+    ingested, ends = selection.ingested, selection.ends
+    by_file = ingested.by_file(ends)
     totals = {
         end: sum(counts[end] for counts in by_file.values()) for end in ("read", *ENDS.values())
     }
     assert totals["read"] == sum(totals[end] for end in ENDS.values()), totals
-    return {
-        **totals,
-        **_events(selection),
-        **selection.figures,
-        "by_file": {
-            source: {"formats": dict(ingested.formats[source]), **counts}
-            for source, counts in by_file.items()
-        },
-    }
-
-
-def _events(selection: Selection) -> dict[str, Any]:
-    """Figures of what does not happen in every run; those of what did not are left out."""
-    ingested = selection.ingested
-    left_out = ingested.left_out + Counter(
-        selection.ends[index].code for index in sorted(selection.ends)
-    )
-    figures: dict[str, Any] = {
+    left_out = ingested.left_out + Counter(ends[index].code for index in sorted(ends))
+    events: dict[str, Any] = {
         "rejects": dict(Counter(reject.code for reject in ingested.rejects).most_common()),
         "left_out": dict(left_out.most_common()),
         "cut": ingested.done["cut"].total(),
@@ -147,32 +134,35 @@ def _events(selection: Selection) -> dict[str, Any]:
         "invalid_schemas": dict(ingested.done["invalid_schemas"].most_common(NAMED)),
         "undescribed": len(ingested.done["undescribed"]),
     }
-    return {name: value for name, value in figures.items() if value}
+    figures = {name: value for name, value in events.items() if value} | selection.figures
+    if splits:
+        figures = {**_counts(selection, splits["train"]), **figures}
+        figures["balance"] = {name: _balance(split) for name, split in splits.items()}
+        figures |= statistics([one for split in splits.values() for one in split])
+    files = {
+        source: {"formats": dict(ingested.formats[source]), **counts}
+        for source, counts in by_file.items()
+    }
+    return {**totals, **figures, "by_file": files}
 
 
-def _figures(selection: Selection, splits: Mapping[str, WrittenSplit]) -> dict[str, Any]:
-    records = [record for split in splits.values() for record in split.records]
-    train = [sized for _, sized in splits["train"].records]
-    made = {kind: dict(counts) for kind, counts in splits["train"].made.items()}
-    rows = figures_of_rows(selection)
+def _counts(selection: Selection, train: Measured) -> dict[str, int]:
+    """`new_tools`: how many test records call none of the tools that are called in training."""
+    kept = selection.kept
+    called = {name for index in selection.in_split("train") for name in kept[index].tools}
+    test = [kept[index].tools for index in selection.in_split("test")]
     return {
-        **{end: rows.pop(end) for end in ("read", *ENDS.values())},
         **{split: len(selection.in_split(split)) for split in SPLITS},
-        "groups": rows.pop("groups"),
-        "new_tools": _new_tools(selection),
+        "groups": selection.figures["groups"],
+        "new_tools": sum(bool(names) and called.isdisjoint(names) for names in test),
         "train_rows": len(train),
-        "trained_tokens": sum(sized.trained for sized in train),
-        **{name: value for name, value in rows.items() if name != "by_file"},
-        **({"made": made} if made else {}),
-        "balance": {name: _balance(split) for name, split in splits.items()},
-        **statistics([of for of, _ in records], [sized for _, sized in records]),
-        "by_file": rows["by_file"],
+        "trained_tokens": sum(sized.trained for _, sized in train),
     }
 
 
-def _balance(split: WrittenSplit) -> dict[str, int]:
+def _balance(split: Measured) -> dict[str, int]:
     """How many records that offer tools call one, and how many call none."""
-    calls = Counter(bool(sized.called) for _, sized in split.records if sized.offered)
+    calls = Counter(bool(sized.called) for _, sized in split if sized.offered)
     return {"call": calls[True], "no_call": calls[False]}
 
 
@@ -189,14 +179,6 @@ def notes_on_balance(balance: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
         if split == "test":
             fix = "eval can hardly measure these; raise --test, or add such rows"
         yield f"{counts[rare]} of {total} {split} rows with tools call {call}: {fix}"
-
-
-def _new_tools(selection: Selection) -> int:
-    """How many test records call none of the tools that are called in training."""
-    kept = selection.kept
-    called = {name for index in selection.in_split("train") for name in kept[index].tools}
-    test = [kept[index].tools for index in selection.in_split("test")]
-    return sum(bool(names) and called.isdisjoint(names) for names in test)
 
 
 # --- a finished prep, for `--rows -` and `--show N` ---

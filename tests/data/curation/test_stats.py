@@ -41,7 +41,7 @@ def test_statistics_by_hand() -> None:
         sized(3),
         sized(2)._replace(turns=5),
     ]
-    found = statistics([traits(record) for record in records], sizes)
+    found = statistics([*zip(map(traits, records), sizes, strict=True)])
     assert found == {
         "by_source": {"a": 3, "b": 1},
         "by_task": {"general": 4},
@@ -58,7 +58,7 @@ def test_statistics_by_hand() -> None:
         },
     }
     assert list(found["by_source"]) == ["a", "b"]
-    empty = statistics([], [])
+    empty = statistics([])
     assert (empty["tokens"]["trained_share"], empty["length"]) == (0.0, {})
 
 
