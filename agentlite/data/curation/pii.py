@@ -9,9 +9,8 @@ are not looked for. Full-width digits count as digits.
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
-from itertools import chain
 from typing import Any
 
 import msgspec
@@ -69,15 +68,13 @@ MAIL = re.compile(  # b'ann@mail.org' is a text of Python
     rf"[{LATIN}._%+-]{{1,64}}+(?:'[{LATIN}._%+-]{{1,64}}+){{0,2}}"
     rf"@(?P<domain>(?:[{LATIN}](?:[{LATIN}-]*[{LATIN}])?\.)+[A-Za-z]{{2,24}})" + MAIL_END
 )
-NOBODY = re.compile(
-    r"(?:.*\.)?(?:example|test|invalid|localhost|(?:your|my)?domain)(?:\.(?:com|org|net|edu|cn))?",
+NO_ADDRESS = re.compile(  # of nobody; of a house's own net, or a version; of a file
+    r"(?:.*\.)?(?:example|test|invalid|localhost|(?:your|my)?domain)(?:\.(?:com|org|net|edu|cn))?"
+    r"|.*\.(?:lan|local|internal|home)|(?:.*\.)?[0-9]+\.(?!(?:com|net|org|cn)$)[a-z]+"
+    r"|.*\.(?:png|jpe?g|gif|svg|webp|py|js|ts|json|css|html?|md|txt)",
     re.IGNORECASE,
 )
-# of a house's own net, or a version; 163.com and its like are true
-PRIVATE = re.compile(
-    r".*\.(?:lan|local|internal|home)|(?:.*\.)?[0-9]+\.(?!(?:com|net|org|cn)$)[a-z]+", re.IGNORECASE
-)
-FILE = re.compile(r".*\.(?:png|jpe?g|gif|svg|webp|py|js|ts|json|css|html?|md|txt)", re.IGNORECASE)
+IN_URL = re.compile(r"://[^\s/?@]+:$")  # a password, and no mail, follows
 IDENTITY = re.compile(
     NUMBER_START + r"[1-8][0-9]{5} ?(?P<born>(?:19|20)[0-9]{6}) ?[0-9]{3}[0-9Xx]" + NUMBER_END
 )
@@ -151,13 +148,12 @@ THING = re.compile(
 )
 
 
-NUMBERS = {"iban": IBAN, "ip": IP, "identity": IDENTITY, "card": CARD, "phone": PHONE}
-Values = dict[tuple[str, str], list[str]]  # kind and normal form -> how the value is written
+Value = tuple[str, str]  # kind and normal form
 
 
 def find(record: Record) -> Counter[str]:
     """How many different values of each kind a record holds; empty for most."""
-    return Counter(kind for kind, _ in _values(_contents(record)))
+    return Counter(kind for kind, _ in dict.fromkeys(_values(_contents(record)).values()))
 
 
 def mask(record: Record) -> tuple[Record, Counter[str]]:
@@ -168,28 +164,21 @@ def mask(record: Record) -> tuple[Record, Counter[str]]:
     """
     counts: Counter[str] = Counter()
     # again, since masks are short: a word may have come near another number
-    while values := _values(contents := _contents(record)):
-        counts.update(kind for kind, _ in values)
-        plain = msgspec.to_builtins(contents)
-        masked = msgspec.convert(_mask(plain, _masks(values, plain)), Contents)
+    while found := _values(contents := _contents(record)):
+        counts.update(kind for kind, _ in dict.fromkeys(found.values()))
+        masked = _masked(contents, _masks(found, [text for _, text in texts_of(contents)]))
         if masked == contents:
             break
-        changed = dict(zip(("messages", "tools", "gold", "meta"), masked, strict=True))
-        record = replace(record, **changed, parent=record.parent or record.id)
+        messages, tools, gold, meta = msgspec.convert(masked, Contents)
+        parent = record.parent or record.id
+        record = replace(
+            record, messages=messages, tools=tools, gold=gold, meta=meta, parent=parent
+        )
     return record, counts
 
 
-def _contents(record: Record) -> Contents:
-    return record.messages, record.tools, record.gold, record.meta
-
-
-def _values(contents: Contents) -> Values:
-    """The values in the order in which they stand in the record."""
-    values: Values = {}
-    for key, text in texts_of(msgspec.to_builtins(contents)):
-        for kind, written in _values_in(text, key):
-            values.setdefault((kind, _normal(kind, written)), []).append(written)
-    return values
+def _contents(record: Record) -> object:
+    return msgspec.to_builtins((record.messages, record.tools, record.gold, record.meta))
 
 
 def texts_of(value: object, key: str = "") -> Iterator[tuple[str, str]]:
@@ -205,43 +194,39 @@ def texts_of(value: object, key: str = "") -> Iterator[tuple[str, str]]:
             yield from texts_of(inner, key)
 
 
+def _values(contents: object) -> dict[str, Value]:
+    """How each value is written, in the order in which they stand in the record."""
+    found: dict[str, Value] = {}
+    for key, text in texts_of(contents):
+        # character by character: the places are the same
+        narrow = text if text.isascii() else text.translate(NARROW)
+        has_digits = DIGITS_NEAR.search(narrow)
+        taken: list[tuple[int, int]] = []  # each piece is of one kind
+        for kind, pattern, is_one in KINDS:
+            for match in pattern.finditer(narrow) if has_digits or kind not in NUMBERS else ():
+                place = "token" if match.groupdict().get("token") else 0
+                start, end = match.span(place)
+                is_free = all(end <= first or last <= start for first, last in taken)
+                before = MASK.sub("", f"{key} {narrow[:start]}"[-TAIL:])
+                before = re.sub(r"[^A-Za-z\u4e00-\u9fff]+$", "", before)
+                if is_free and is_one(match, before):
+                    taken.append((start, end))
+                    found.setdefault(text[start:end], (kind, _normal(kind, narrow[start:end])))
+    return found
+
+
 def _normal(kind: str, written: str) -> str:
     """What all ways to write a value have in common."""
-    written = written.translate(NARROW)
     if kind in ("iban", "ip") or kind not in NUMBERS:
         return written.lower() if kind == "mail" else written.replace(" ", "")
     digits = re.sub(r"\(0\)|[^0-9Xx]", "", written).upper()
     return digits[-10:] if kind == "phone" else digits
 
 
-def _values_in(text: str, key: str) -> Iterator[tuple[str, str]]:
-    """The kind of each value in a text that stands under a key, and the value as it is written."""
-    # character by character: the places are the same
-    wide, text = text, text if text.isascii() else text.translate(NARROW)
-    for match in chain(KEY.finditer(text), SENT.finditer(text)):
-        written = match["token"] or match[0]
-        if not written.endswith("EXAMPLE"):
-            yield "key", written
-    for match in SAID.finditer(text):
-        yield "password", wide[match.start("token") : match.end("token")]
-    if "@" in text:
-        for match in PASSWORD.finditer(text):
-            if not PLACEHOLDER.fullmatch(match["token"]):
-                yield "password", match["token"]
-        for match in MAIL.finditer(PASSWORD.sub(" ", text)):
-            is_nobodys = any(one.fullmatch(match["domain"]) for one in (NOBODY, PRIVATE, FILE))
-            if not is_nobodys and not match[0].startswith("git@"):
-                yield "mail", wide[match.start() : match.end()]
-    if DIGITS_NEAR.search(text):
-        taken: list[tuple[int, int]] = []  # each number is of one kind
-        for kind, pattern in NUMBERS.items():
-            for match in pattern.finditer(text):
-                is_free = all(match.end() <= start or end <= match.start() for start, end in taken)
-                before = MASK.sub("", f"{key} {text[: match.start()]}"[-TAIL:])
-                before = re.sub(r"[^A-Za-z\u4e00-\u9fff]+$", "", before)
-                if is_free and IS_ONE[kind](match, before):
-                    taken.append(match.span())
-                    yield kind, wide[match.start() : match.end()]
+def _is_mail(match: re.Match[str], before: str) -> bool:
+    """Neither of a machine nor the password of a URL."""
+    is_in_url = IN_URL.search(match.string, 0, match.start())
+    return not (is_in_url or NO_ADDRESS.fullmatch(match["domain"]) or match[0].startswith("git@"))
 
 
 def _is_iban(match: re.Match[str], before: str) -> bool:
@@ -305,37 +290,40 @@ def _is_phone(match: re.Match[str], before: str) -> bool:
     return bool(match["mobile"] and in_chinese) and not COUNTED.match(text, end)
 
 
-IS_ONE: dict[str, Callable[[re.Match[str], str], bool]] = {
-    "iban": _is_iban,
-    "ip": _is_ip,
-    "identity": _is_identity,
-    "card": _is_card,
-    "phone": _is_phone,
-}
+KINDS: tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str], str], bool]], ...] = (
+    ("key", KEY, lambda match, _: not match[0].endswith("EXAMPLE")),
+    ("key", SENT, lambda match, _: not match[0].endswith("EXAMPLE")),
+    ("password", SAID, lambda match, _: True),
+    ("password", PASSWORD, lambda match, _: not PLACEHOLDER.fullmatch(match["token"])),
+    ("mail", MAIL, _is_mail),
+    ("iban", IBAN, _is_iban),
+    ("ip", IP, _is_ip),
+    ("identity", IDENTITY, _is_identity),
+    ("card", CARD, _is_card),
+    ("phone", PHONE, _is_phone),
+)
+NUMBERS = {kind: pattern for kind, pattern, _ in KINDS[5:]}
 
 
-def _masks(values: Values, contents: object) -> dict[str, str]:
+def _masks(found: Mapping[str, Value], texts: Sequence[str]) -> dict[str, str]:
     """Every way a value is written -> its mask, one that no text holds yet."""
-    texts = [text for _, text in texts_of(contents)]
-    spellings = {value: list(written) for value, written in values.items()}
+    known, counts = " ".join(texts), Counter[str]()
+    masks: dict[Value, str] = {}
+    for kind, normal in dict.fromkeys(found.values()):
+        while (mask := masks.get((kind, normal), "")) in known:
+            counts[kind] += 1
+            masks[kind, normal] = f"<{kind.upper()}_{counts[kind]}>"
+    spellings = {written: masks[value] for written, value in found.items()}
     # also where nothing around a number says what it is: it was said elsewhere
     for kind, pattern in (NUMBERS | {"phone": PHONE_OR_DIGITS}).items():
-        for text in texts if any(kind == other for other, _ in values) else ():
+        for text in texts if any(kind == other for other, _ in masks) else ():
             for match in pattern.finditer(text.translate(NARROW)):
-                spelt = text[match.start() : match.end()]
-                spellings.get((kind, _normal(kind, spelt)), []).append(spelt)
-    known, counts = " ".join(texts), Counter[str]()
-    masks: dict[str, str] = {}
-    for (kind, _), written in spellings.items():
-        mask = ""
-        while not mask or mask in known:
-            counts[kind] += 1
-            mask = f"<{kind.upper()}_{counts[kind]}>"
-        masks |= dict.fromkeys(written, mask)
-    return masks
+                if mask := masks.get((kind, _normal(kind, match[0])), ""):
+                    spellings[text[match.start() : match.end()]] = mask
+    return spellings
 
 
-def _mask(contents: object, masks: Mapping[str, str]) -> object:
+def _masked(contents: object, masks: Mapping[str, str]) -> object:
     spellings = sorted(masks, key=len, reverse=True)
     ended = (re.escape(one) + (MAIL_END if "@" in one else END) for one in spellings)
     pattern = re.compile(f"{START}(?:{'|'.join(ended)})")
