@@ -93,7 +93,7 @@ def _ablation(result: Result, stream: Any) -> None:
     """The table of the cells, and what became of those without figures; or how long each takes."""
     figures = result.figures
     if result.status != "dry run":
-        console.print_table(ablation.rows(figures, figures["costs"], differs=False), stream)
+        console.print_table(ablation.rows(figures, differs=False), stream)
         for sentence in ablation.notes(figures):
             print(sentence, file=stream)
         return

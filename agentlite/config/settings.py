@@ -94,7 +94,6 @@ READ = Section("Input")
 LEARNED = Section("Cleaning and selection")
 ROWS = Section("Training rows")
 SPLITS = Section("Splits and output")
-CELLS = Section("Cells and time")
 DIALOGS = Section("Dialogs")
 QUERIES = Section("Queries")
 TEMPLATES = Section("Templates")
@@ -742,8 +741,6 @@ class AblateSettings(Struct, frozen=True, kw_only=True):
     """records on which the cells are measured"""
     metric: Annotated[str, Metavar("METRIC"), MEASURED, COMMON] = "exact_call"
     """metric of the verdict"""
-    retry: Annotated[bool, CELLS, COMMON, NOT_IN_PLAN] = False
-    """run the cells that failed again"""
     seed: Annotated[Seed, MEASURED] = 0
     """random seed of the intervals; that of training is a setting of its stage"""
 

@@ -1,35 +1,20 @@
 """An ablation's table.json -> rows for a screen and the page."""
 
-from typing import NamedTuple
-
 from agentlite.report import tables
 from agentlite.report.read_run import Json, WorkspaceRun
 from agentlite.scoring.metrics.figures import TITLES
 
 
-class ReportedAblation(NamedTuple):
-    """A finished ablation: its name, its table, and its seconds and GiB by cell."""
-
-    name: str
-    table: Json
-    costs: Json
-
-    @property
-    def title(self) -> str:
-        cells = len(self.table["cells"])
-        return f"{self.name}: {cells} cells by {self.table['by']} on {self.table['split']}"
-
-
-def ablations(run: WorkspaceRun) -> list[ReportedAblation]:
-    """Those whose files are as they were left."""
+def ablations(run: WorkspaceRun) -> list[tuple[str, Json]]:
+    """The name and the table of each whose file is as it was left."""
     return [
-        ReportedAblation(stage.name, table, stage.json("costs.json"))
+        (stage.name, table)
         for stage in run.stages
         if stage.plan.command == "ablate" and (table := stage.json("table.json"))
     ]
 
 
-def rows(table: Json, costs: Json, *, differs: bool = True) -> list[list[str]]:
+def rows(table: Json, *, differs: bool = True) -> list[list[str]]:
     """A head, the model that all cells start from, and a row for each cell, in the order of the
     grid.
     """
@@ -38,7 +23,7 @@ def rows(table: Json, costs: Json, *, differs: bool = True) -> list[list[str]]:
     head = ["cell", *(["what differs"] if differs else []), *titles]
     head += [f"{title}, points over {first}" for title in titles]
     body = []
-    for cell in [*([table["start"]] if table["start"] else []), *table["cells"]]:
+    for cell in [table["start"], *table["cells"]]:
         row = [cell["name"], *([cell["differs"] or "the first"] if differs else [])]
         if cell["figures"]:
             row += [tables.share(cell["figures"].get(metric)) for metric in metrics]
@@ -50,12 +35,9 @@ def rows(table: Json, costs: Json, *, differs: bool = True) -> list[list[str]]:
             row.append(
                 f"{100 * gain['mean']:+.1f} {tables.reach(gain)}{beyond}" if gain else tables.ABSENT
             )
-        if cost := costs.get(cell["name"]):
-            seconds = cost["seconds"]
-            row.append(f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s")
-            row.append(f"{cost['gib']}" if cost["gib"] else tables.ABSENT)
-        else:
-            row += [tables.ABSENT, tables.ABSENT]
+        seconds, gib = cell.get("seconds", 0), cell.get("gib", 0)
+        took = f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
+        row += [took if seconds else tables.ABSENT, f"{gib or tables.ABSENT}"]
         body.append(row)
     return [[*head, "time", "GiB"], *body]
 

@@ -18,14 +18,7 @@ from agentlite.workspace.stage_folder import Plan, StoredStage
 Json = dict[str, Any]
 
 # the files of a stage that a report shows; of an evaluation it shows all
-SHOWN = (
-    "metrics.jsonl",
-    "stats.json",
-    "metrics.json",
-    "trajectories.jsonl",
-    "table.json",
-    "costs.json",
-)
+SHOWN = ("metrics.jsonl", "stats.json", "metrics.json", "trajectories.jsonl", "table.json")
 
 
 class ReportedStage(StoredStage, frozen=True):

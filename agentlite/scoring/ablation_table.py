@@ -12,10 +12,10 @@ from agentlite.scoring.metrics.figures import HEADLINE, ModelDifference
 from agentlite.scoring.metrics.summarize import WHOLE, Scores, differences_of
 
 
-class CellRow(Struct, frozen=True, kw_only=True):
+class CellRow(Struct, frozen=True):
     """A cell in table.json. `differs`: the settings in which it differs from the first cell;
     `note`, `command`: why it failed, and at what; `differences`: what it has over the first one,
-    by metric.
+    by metric; `seconds`, `gib`: of its training and evaluation, and the most memory of a GPU.
     """
 
     name: str
@@ -25,6 +25,8 @@ class CellRow(Struct, frozen=True, kw_only=True):
     command: str = ""
     figures: Mapping[str, Summary] = {}
     differences: Mapping[str, ModelDifference] = {}
+    seconds: float = 0.0
+    gib: float = 0.0
 
 
 class AblationTable(Struct, frozen=True, kw_only=True):

@@ -31,6 +31,8 @@ def cell(name: str, mean: float | None = None, over: float | None = None, **fiel
         "differences": {}
         if over is None
         else {metric: difference(metric, over) for metric in (TOOL, EXACT)},
+        "seconds": 0.0,
+        "gib": 0.0,
         **fields,
     }
 
@@ -44,18 +46,13 @@ FIRST = cell("first", 0.5, differs="")
 
 def test_a_row_has_the_figures_of_a_cell_what_it_gained_and_what_it_cost():
     made = table(
-        FIRST,
-        cell("good", 0.75, 0.25),
-        cell("near", 0.45, -0.05),
+        {**FIRST, "seconds": 119.4, "gib": 1.5},
+        cell("good", 0.75, 0.25, seconds=120, gib=2),
+        cell("near", 0.45, -0.05, seconds=5400, gib=2.25),
         cell("torn", state="failed"),
         start=cell("before", 0.25, -0.25),
     )
-    costs = {
-        "first": {"seconds": 119.4, "gib": 1.5},
-        "good": {"seconds": 120, "gib": 2},
-        "near": {"seconds": 5400, "gib": 2.25},
-    }
-    head, before, first, good, near, torn = rows(made, costs)
+    head, before, first, good, near, torn = rows(made)
     words = [TITLES[TOOL], TITLES[EXACT]]
     over = [f"{one}, points over first" for one in words]
     assert head == ["cell", "what differs", *words, *over, "time", "GiB"]
@@ -66,5 +63,5 @@ def test_a_row_has_the_figures_of_a_cell_what_it_gained_and_what_it_cost():
     assert near[4:] == ["-5.0 [-15.0, +5.0]"] * 2 + ["90 min", "2.25"]
     assert before[0] == "before" and before[4].startswith("-25.0 ") and before[6:] == ["-", "-"]
     assert torn[2:] == ["failed", "-", "-", "-", "-", "-"]
-    narrow = rows(made, costs, differs=False)
+    narrow = rows(made, differs=False)
     assert narrow == [[row[0], *row[2:]] for row in (head, before, first, good, near, torn)]

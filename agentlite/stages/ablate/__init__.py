@@ -1,8 +1,16 @@
 """finished prep + a grid of weights and settings -> every cell trained, evaluated and compared."""
 
+import contextlib
+import ctypes
+import json
+import shlex
 import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,7 +19,7 @@ from msgspec.structs import replace
 from agentlite.config import resolve
 from agentlite.config.settings import AblateSettings, default
 from agentlite.core import console
-from agentlite.core.errors import UserError, nearest
+from agentlite.core.errors import DISK, GATE, LOCKED, OTHER_PLAN, UserError, nearest
 from agentlite.core.records import SPLITS, Step, digest, plain
 from agentlite.core.row_files import write_json
 from agentlite.engine.watch import Stopped, note_signals
@@ -22,51 +30,45 @@ from agentlite.scoring.metrics import dialogs, step_metrics
 from agentlite.scoring.metrics.figures import DONE, read_metrics
 from agentlite.scoring.metrics.summarize import Scores
 from agentlite.scoring.predictions import read_scores
-from agentlite.stages.ablate.cells import (
-    Ablation,
-    Cell,
-    read_ablation,
-    with_commands,
-)
-from agentlite.stages.ablate.commands import JOURNAL, CellCommand, CommandJournal
+from agentlite.stages.ablate.cells import PAIRED, Ablation, Cell, read_ablation
 from agentlite.stages.frame import Figures, Work, plan_of, run_stage
 from agentlite.workspace import stage_folder
 from agentlite.workspace.model_source import find_model
 from agentlite.workspace.stage_folder import Result, RunTarget
 
-TABLE, COSTS = "table.json", "costs.json"
+TABLE = "table.json"
+LOOK = 0.05  # seconds between two looks at a process
+# errors that the next cell would meet as well: they end the run, which carries on later
+OF_THE_MACHINE = (DISK, LOCKED)
 
 
 def run(settings: AblateSettings, target: RunTarget) -> Result:
-    """Runs the commands of the cells that are not done, one after the other, and compares all
-    cells. One that fails is a row of the table.
+    """Runs the commands of the cells one after the other: those that are done say so and end. A
+    cell that fails is a row of the table, and is tried again by the same command.
     """
     ablation, cells = read_ablation(settings, target)
-    is_live = ablation.acts("eval")
-    if not is_live:
-        _refuse_unknown(settings.metric, [*step_metrics.METRICS, *dialogs.METRICS])
+    if not ablation.acts("eval"):
+        _metric(settings.metric, [*step_metrics.METRICS, *dialogs.METRICS])
     data = {}
-    if not (is_live and ablation.acts(ablation.by)):
+    if not (ablation.acts("eval") and ablation.acts(ablation.by)):
         data = stage_folder.find_finished(settings.data, target.run, "prep").outputs
-    model = find_model(ablation.model, target.run, target.begun).digest
-    once, cells = with_commands(ablation, cells, settings.candidates)
     splits = [data[name][:16] for name in sorted(data) if name.startswith(SPLITS)]
-    plan = plan_of(
-        "ablate",
-        settings,
-        {"data": ",".join(splits), "model": model, **ablation.world_files()},
-        by=ablation.by,
-        model=ablation.model,
-        **_common_settings(ablation, cells),
-    )
+    model = ablation.settings.model
+    inputs = {
+        "data": ",".join(splits),
+        "model": find_model(model, target.run, target.begun).digest,
+        **ablation.world_files(),
+    }
+    common = _common_settings(ablation, cells)
+    plan = plan_of("ablate", settings, inputs, by=ablation.by, model=model, **common)
     # the cells stand in the figures, not in the plan, so that a grid can grow
     grid = digest(plain([[cell.name, cell.sets] for cell in cells]))
     result = run_stage(
         plan,
         target,
-        _work(settings, ablation, once, cells, grid),
+        _work(ablation, cells, grid),
         next_command="agentlite report",
-        is_open=lambda done: done["grid"] != grid or bool(settings.retry and done["failed"]),
+        is_open=lambda done: done["grid"] != grid or bool(done["failed"]),
         keep=["*/*"],  # whatever a command has begun
     )
     if result.status == "dry run":
@@ -74,79 +76,64 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
     if result.status == "done":
         with console.waiting("ablate: writing the report"), stage_folder.in_turn(target.run):
             write_report(target.run)
-    table, costs = (
-        msgspec.json.decode((target.folder / name).read_bytes()) for name in (TABLE, COSTS)
-    )
-    return replace(
-        result,
-        figures={**table, "costs": costs},
-        outputs=[TABLE, COSTS, JOURNAL],
-        sentences=table["verdict"],
-    )
+    table = msgspec.json.decode((target.folder / TABLE).read_bytes())
+    return replace(result, figures=table, sentences=table["verdict"])
 
 
-def _work(
-    settings: AblateSettings,
-    ablation: Ablation,
-    once: Sequence[CellCommand],
-    cells: Sequence[Cell],
-    grid: str,
-) -> Work:
-    """Runs what all cells need, then cell by cell what is not done, and compares all. `once`: what
-    they need, the evaluation of the model that they start from first.
-    """
-    stage = yield {
+def _work(ablation: Ablation, cells: Sequence[Cell], grid: str) -> Work:
+    """Evaluates the model that the cells start from, then makes cell by cell, and compares all."""
+    settings, is_paired = ablation.settings, PAIRED in ablation.stages
+    yield {
         "by": ablation.by,
-        "candidates": settings.candidates or ("sampled once" * ablation.is_paired or "none"),
+        "candidates": settings.candidates or ("sampled once" if is_paired else "none"),
         "cells": {cell.name: cell.differs for cell in cells},
     }
+    rows: list[CellRow] = []
     scores: dict[str, Scores] = {}
+    ended: dict[str, UserError | None] = {}
+    failed = None
     with note_signals() as caught:
-        journal = CommandJournal(stage.folder, caught, retry=settings.retry)
-        chains = [once[:1], *(cell.commands for cell in cells)]
-        left = {one.folder for chain in chains for one in chain[len(journal.results(chain)) :]}
-        stage.expect(JOURNAL, len(journal.rows) + len(left))
-        for command in once:
-            _run_shared(journal, command)
-        start = Cell(f"{ablation.model} (start)", "the model that the cells start from", {}, {})
-        asked = ablation.path_to(ablation.model)
-        first = _read_evaluation(start, stage.folder / once[0].folder, asked, scores)
+        start = _make(ablation, ablation.start, ended, caught, scores)
         metric = settings.metric
         if ablation.acts("eval"):
-            metric = _of_the_world(metric, sorted(set().union(*scores[start.name].values())))
-        rows = []
+            metric = _metric(metric, sorted(set().union(*scores[start.name].values())))
         for number, cell in enumerate(cells, 1):
             console.notice(f"ablate: cell {number} of {len(cells)}, {cell.name}")
-            rows.append(_run_cell(ablation, journal, cell, scores))
-        if caught:
-            raise Stopped(caught[0])
-    table = ablation_table(ablation.by, settings.split, metric, first, rows, scores, settings.seed)
-    write_json(stage.folder / TABLE, table)
-    write_json(stage.folder / COSTS, journal.costs({cell.name: cell.home for cell in cells}))
-    return [TABLE, COSTS], {**_figures(table, rows), "grid": grid}
+            try:
+                rows.append(_make(ablation, cell, ended, caught, scores))
+            except UserError as error:
+                if error.exit_code in OF_THE_MACHINE:
+                    raise
+                failed, why, command = error, error.problem, error.location
+                console.notice(f"ablate: {cell.name} failed: {why}")
+                rows.append(CellRow(cell.name, cell.differs, "failed", note=why, command=command))
+    if failed and len(scores) == 1:
+        raise failed
+    table = ablation_table(ablation.by, settings.split, metric, start, rows, scores, settings.seed)
+    write_json(ablation.target.folder / TABLE, table)
+    return [TABLE], {**_figures(table), "grid": grid}
 
 
-def _of_the_world(metric: str, known: Sequence[str]) -> str:
-    """The score that says whether a task is done, where no other is named."""
-    if metric == default("ablate", "metric"):
-        metric = next((name for name in DONE if name in known), metric)
-    _refuse_unknown(metric, known)
-    return metric
+def _metric(named: str, known: Sequence[str]) -> str:
+    """The metric of the verdict; of an environment, if none is named, the score that says whether a
+    task is done.
+    """
+    if named == default("ablate", "metric"):
+        named = next((name for name in DONE if name in known), named)
+    if named not in known:
+        raise UserError(f"no metric '{named}'.", nearest(named, known), location="--metric")
+    return named
 
 
-def _refuse_unknown(metric: str, metrics: Sequence[str]) -> None:
-    if metric not in metrics:
-        raise UserError(f"no metric '{metric}'.", nearest(metric, metrics), location="--metric")
-
-
-def _figures(table: AblationTable, rows: Sequence[CellRow]) -> Figures:
+def _figures(table: AblationTable) -> Figures:
     """How many cells are done, and which one is the best."""
-    metric, failed = table.metric, sum(row.state == "failed" for row in rows)
-    means = {row.name: row.figures[metric].mean for row in table.cells if metric in row.figures}
+    cells, metric = table.cells, table.metric
+    failed = sum(cell.state == "failed" for cell in cells)
+    means = {cell.name: cell.figures[metric].mean for cell in cells if metric in cell.figures}
     best = max(means, key=means.__getitem__, default="")
     return {
-        "cells": len(rows),
-        "done": len(rows) - failed,
+        "cells": len(cells),
+        "done": len(cells) - failed,
         "failed": failed,
         "best": f"{best} ({metric} {100 * means[best]:.0f} %)" if best else "",
     }
@@ -163,60 +150,111 @@ def _common_settings(ablation: Ablation, cells: Sequence[Cell]) -> dict[str, Any
     by_cell = {name for cell in cells for name in cell.sets}
     return {
         name: value
-        for command in (*ablation.commands, "eval")
-        for key, value in resolve.plan_settings(command, ablation.settings(command)).items()
+        for command, stage in ablation.stages.items()
+        for key, value in resolve.plan_settings(command, stage).items()
         if (name := f"{command}.{key}") not in by_cell
     }
 
 
-def _run_shared(journal: CommandJournal, command: CellCommand) -> None:
-    """Runs what all cells need. Raises UserError where it fails."""
-    [row] = journal.results([command]) or [journal.run(command)]
-    if row.exit_code:
-        raise UserError(
-            row.problem,
-            "Correct that, and run the same command again with --retry.",
-            location=row.command,
-            exit_code=max(row.exit_code, 1),
-        )
-
-
-def _run_cell(
-    ablation: Ablation, journal: CommandJournal, cell: Cell, scores: dict[str, Scores]
+def _make(
+    ablation: Ablation,
+    cell: Cell,
+    ended: dict[str, UserError | None],
+    caught: Sequence[int],
+    scores: dict[str, Scores],
 ) -> CellRow:
-    """Runs what is not done of a cell, and adds its scores."""
-    ended = iter(journal.results(cell.commands))
-    for command in cell.commands:
-        row = next(ended, None) or journal.run(command)
-        if row.exit_code:
-            console.notice(f"ablate: {cell.name} failed: {row.problem}")
-            return CellRow(
-                name=cell.name,
-                differs=cell.differs,
-                state="failed",
-                note=row.problem,
-                command=row.command,
-            )
-        # a finished stage carries nothing on: its checkpoints are much, and are of no use
-        shutil.rmtree(journal.folder / command.folder / "checkpoints", ignore_errors=True)
-    return _read_evaluation(cell, journal.folder / command.folder, ablation.by, scores)
-
-
-def _read_evaluation(cell: Cell, folder: Path, model: str, scores: dict[str, Scores]) -> CellRow:
-    """What eval left in a folder of models, of the one that it was called with; its scores are
-    added, of rollouts those of the environment.
+    """Runs the commands of a cell, but for those that have `ended` for another one, and adds its
+    scores; of rollouts those of the environment. A stage that was finished with other settings,
+    because the cell of that name was another one, is started over. Raises UserError where one
+    fails.
     """
+    for words in cell.commands:
+        typed = shlex.join(["agentlite", *words])
+        if typed not in ended:
+            error = run_command(words, caught)
+            if error and error.exit_code == OTHER_PLAN:
+                console.notice(f"ablate: made with other settings, and made again: {typed}")
+                error = run_command([*words, "--force"], caught)
+            ended[typed] = error
+        if error := ended[typed]:
+            error.location = typed
+            raise error
+    folder = ablation.target.folder
+    # a finished stage carries nothing on: its checkpoints are much, and are of no use
+    if cell.sets:
+        shutil.rmtree(folder / cell.model / "checkpoints", ignore_errors=True)
     stage = next(
         path
-        for path in stage_folder.stages_in(folder, "*/*")
-        if stage_folder.read_plan(path).settings["model"] == model
+        for path in stage_folder.stages_in(folder / "eval", "*/*")
+        if stage_folder.read_plan(path).settings["model"] == cell.model
     )
-    metrics = read_metrics(stage / "metrics.json")
-    every = {**metrics.metrics, **metrics.dialogs}
-    figures = {name: figure for name, figure in every.items() if figure}
     if (stage / TRAJECTORIES).exists():
         rollouts = read_trajectories(stage / TRAJECTORIES)
         scores[cell.name] = {Step(one.task, one.sample): one.scores for one in rollouts}
     else:
         scores[cell.name] = read_scores(stage)
-    return CellRow(name=cell.name, differs=cell.differs, state="done", figures=figures)
+    metrics = read_metrics(stage / "metrics.json")
+    every = {**metrics.metrics, **metrics.dialogs}
+    made = [stage_folder.read(path).done for path in (stage, folder / cell.model) if cell.sets]
+    return CellRow(
+        cell.name,
+        cell.differs,
+        "done",
+        figures={name: figure for name, figure in every.items() if figure},
+        seconds=round(sum(done.seconds for done in made if done), 1),
+        gib=max((done.figures.get("gpu_gib") or 0.0 for done in made if done), default=0.0),
+    )
+
+
+def run_command(words: Sequence[str], caught: Sequence[int]) -> UserError | None:
+    """Runs `agentlite WORDS --json`; what it says goes to our stderr. Returns why it failed.
+
+    It has a session of its own, so that Ctrl-C reaches it once, through us; and it ends with us,
+    however we end. Raises Stopped if a signal came.
+    """
+    if caught:
+        raise Stopped(caught[0])
+    with (
+        tempfile.TemporaryFile() as stdout,
+        subprocess.Popen(
+            [sys.executable, "-m", "agentlite", *words, "--json"],
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        ) as process,
+    ):
+        passed_on = False
+        try:
+            while process.poll() is None:
+                if caught and not passed_on:
+                    process.send_signal(caught[0])
+                    passed_on = True
+                time.sleep(LOOK)
+        except BaseException:
+            process.kill()
+            raise
+        stdout.seek(0)
+        answer = None
+        with contextlib.suppress(ValueError):
+            answer = json.load(stdout)
+    if caught:
+        raise Stopped(caught[0])
+    code = process.returncode
+    if code in (0, GATE):  # a gate that is not passed is a finding about a model that was measured
+        return None
+    problem, fix = f"ended with exit code {code}", ""
+    if code == -signal.SIGKILL:
+        problem = "killed by SIGKILL: out of memory?"
+    if isinstance(answer, dict) and (error := answer.get("error")):
+        place = f"{error['location']}: " if error["location"] else ""
+        problem, fix = " ".join(f"{place}{error['problem']}".split()), error["fix"]
+    return UserError(problem, fix, exit_code=max(code, 1))
+
+
+def _die_with_parent() -> None:
+    """In a process that was just forked: the system kills it when its parent ends, however that
+    ends. Linux only; elsewhere it is left to itself.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG

@@ -5,40 +5,45 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
 from agentlite.config import resolve
 from agentlite.config.fields import as_text
-from agentlite.config.gpu_profiles import AUTO
 from agentlite.config.pipeline import TRAINERS
-from agentlite.config.resolve import Given
-from agentlite.config.settings import (
-    PAIRING,
-    REWARDS,
-    AblateSettings,
-    default,
-    fields,
-)
+from agentlite.config.settings import PAIRING, REWARDS, AblateSettings, default, fields
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import digest, plain
-from agentlite.scoring.grid_file import GridFile, Settle, read_grid_file
 from agentlite.scoring.rewards import JUDGE, settle_weights
-from agentlite.stages.ablate.commands import CellCommand
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.stage_folder import RunTarget, stored_settings
 
 PAIRED = "pairs"  # the stage that samples and ranks candidates, for trainers that read pairs
-CANDIDATES = "candidates"
 LONGEST = 80  # characters of a folder's name
 # what is compared is the same for all cells
-SAME_FOR_ALL = {"data", "model", "candidates", "grid", "preferences", "split", "weights"}
+SAME_FOR_ALL = {"data", "model", "candidates", "preferences", "split", "weights"}
+EXAMPLE = """A grid maps settings to lists of values, or names of weightings to their weights:
+  settings:
+    dpo.beta: [0.05, 0.1]"""
+
+
+class GridFile(Struct, forbid_unknown_fields=True):
+    """`by`: the stage that trains; "" if the file does not say. `weights`: those that a weighting
+    changes, by its name. `settings`: the values of each setting, by `command.setting`.
+    """
+
+    by: str = ""
+    weights: dict[str, dict[str, float] | None] | None = None
+    settings: dict[str, Any] | None = None
 
 
 class Value(NamedTuple):
-    """A value of a setting: as the name of a cell has it, and in words; "" for the first one."""
+    """A value of a setting: as the name of a cell has it, and in words."""
 
     value: Any
     label: str
@@ -47,229 +52,187 @@ class Value(NamedTuple):
 
 class Cell(NamedTuple):
     """`differs`: what tells it from the first cell, in words; `sets`: the settings that it changes,
-    by `command.setting`; `labels`: those that other cells change too; `commands`: of candidates
-    and pairs for a trainer that reads them, of the trainer, and of eval.
+    by `command.setting`; `model`: the stage that is evaluated; `commands`: those that make it, each
+    in words.
     """
 
     name: str
     differs: str
-    sets: Mapping[str, Any]
-    labels: Mapping[str, str]
-    commands: Sequence[CellCommand] = ()
-
-    @property
-    def home(self) -> str:
-        """Its workspace, in the folder of the ablation."""
-        return f"cells/{folder_name(self.name)}"
-
-    def of(self, *parts: str) -> dict[str, Any]:
-        """The settings that it changes of some parts, see part_of."""
-        return {name: value for name, value in self.sets.items() if part_of(name) in parts}
+    model: str
+    commands: Sequence[Sequence[str]]
+    sets: Mapping[str, Any] = {}
 
 
 class Ablation(NamedTuple):
-    """What all cells share: the workspace, the folder, and what the user gave for all stages; the
-    trainer, the data, the model that every cell starts from, and the split that measures them.
+    """What all cells share. `settings`: with the trainer and the model that every cell starts from;
+    `target`: with what the user gave for all stages, its folder is the workspace of the cells;
+    `stages`: the settings of each command, but for what a cell changes.
     """
 
-    run: Path
-    folder: Path
-    given: Given
-    by: str
-    data: str
-    model: str
-    split: str
+    settings: AblateSettings
+    target: RunTarget
+    stages: Mapping[str, Any]
 
     @property
-    def is_paired(self) -> bool:
-        """Whether the trainer learns from pairs, which are made from candidates first."""
-        return bool(default(self.by, "data") == PAIRED)
+    def by(self) -> str:
+        return str(self.settings.by)
 
     @property
     def commands(self) -> list[str]:
         """Those whose settings a grid can cross."""
-        return [self.by, PAIRED] if self.is_paired else [self.by]
-
-    def settings(self, command: str) -> Any:
-        """Those of a command, but for what a cell changes."""
-        return resolve.resolve(command, self.given).settings
+        return [command for command in self.stages if command != "eval"]
 
     def acts(self, command: str) -> bool:
         """Whether it lets a model act in an environment, and reads no records."""
-        return bool(getattr(self.settings(command), "env", ""))
+        return bool(getattr(self.stages[command], "env", ""))
 
     def world_files(self) -> dict[str, str]:
         """The digests of the files of these environments."""
         digests = {}
-        for command in (self.by, "eval"):
-            settings = self.settings(command)
+        for command, stage in self.stages.items():
             for key in ("env", "tasks"):
-                path = Path(getattr(settings, key, "").partition(":")[0])  # shop.py:Shop
-                if path.is_file():
-                    digests[f"{command}.{key}"] = file_digest(path)
+                name = getattr(stage, key, "").partition(":")[0]  # shop.py:Shop
+                if Path(name).is_file():
+                    digests[f"{command}.{key}"] = file_digest(Path(name))
         return digests
 
-    def path_to(self, name: str, inside: str = "") -> str:
-        """A stage of the workspace as it is called in a folder of the ablation; another name as it
-        is.
-        """
-        if Path(name).is_absolute() or not (self.run / name).exists():
+    def path_to(self, name: str) -> str:
+        """A stage of the run as the workspace of the cells calls it; another name as it is."""
+        if not name or Path(name).is_absolute() or not (self.target.run / name).exists():
             return name
-        return os.path.relpath(self.run / name, self.folder / inside).replace(os.sep, "/")
+        return Path(os.path.relpath(self.target.run / name, self.target.folder)).as_posix()
 
-    def command(
-        self, folder: str, command: str, options: Sequence[str], sets: Mapping[str, Any] = {}
-    ) -> CellCommand:
-        """The command whose stage is `folder`, with what the user gave for all stages of its kind,
-        then what the cell `sets`.
+    @property
+    def start(self) -> Cell:
+        """The model that the cells start from, which is only evaluated."""
+        name, model = self.settings.model, self.path_to(self.settings.model)
+        differs = "the model that the cells start from"
+        return Cell(f"{name} (start)", differs, model, [self._evaluation(model)])
+
+    def cell(self, crossed: Mapping[str, Sequence[Value]], values: Sequence[Value]) -> Cell:
+        """One of these values for each setting that is crossed. For a trainer that reads pairs,
+        candidates are sampled, once for all cells that sample alike, and ranked.
         """
-        inside, _, out = folder.rpartition("/")
-        words = [command, "--run", str(self.folder / inside)]
-        words += ["--out", out] if out != command else []
-        words += options
-        words += [word for file in self.given.files for word in ("--config", file)]
-        common = [text for text in self.given.sets if text.partition(".")[0] == command]
+        settings, by_name = self.settings, dict(zip(crossed, values, strict=True))
+        sets = {name: one.value for name, one in by_name.items()}
+        labels = {name: one.label for name, one in by_name.items() if len(crossed[name]) > 1}
+
+        def folder(kind: str, changed: Iterable[str]) -> str:
+            return folder_name("-".join([kind, *(labels[one] for one in changed if one in labels)]))
+
+        def of(command: str) -> dict[str, Any]:
+            return {name: one for name, one in sets.items() if name.startswith(f"{command}.")}
+
+        commands, model, data = [], self.path_to(settings.model), self.path_to(settings.data)
+        if PAIRED in self.stages:
+            candidates, ranked = self.path_to(settings.candidates), of(PAIRED)
+            if not candidates:
+                sampled = {name: one for name, one in ranked.items() if not _is_ranking(name)}
+                candidates = folder("candidates", sampled)
+                options = ["--data", data, "--model", model]
+                commands.append(self._command(PAIRED, candidates, options, sampled))
+            data = folder(PAIRED, ranked)
+            commands.append(self._command(PAIRED, data, ["--from", candidates], ranked))
+        trained, options = folder(self.by, sets), ["--model", model]
+        options += [] if self.acts(self.by) else ["--data", data]
+        commands.append(self._command(self.by, trained, options, of(self.by)))
+        commands.append(self._evaluation(trained))
+        changed = [one.differs for name, one in by_name.items() if one != crossed[name][0]]
+        return Cell(", ".join(labels.values()), ", ".join(changed), trained, commands, sets)
+
+    def _evaluation(self, model: str) -> list[str]:
+        options, split = ["--model", model], self.settings.split
+        options += [] if self.acts("eval") else ["--data", self.path_to(self.settings.data)]
+        options += [] if split == default("eval", "split") else ["--split", split]
+        return self._command("eval", "eval", options, {})
+
+    def _command(
+        self, command: str, out: str, options: Sequence[str], sets: Mapping[str, Any]
+    ) -> list[str]:
+        """With what the user gave for all stages, then what a cell `sets`."""
+        given = self.target.given
         # JSON is YAML
-        changed = [
-            f"{name}={json.dumps(value, ensure_ascii=False)}"
-            for name, value in sorted(sets.items())
+        changed = [f"{name}={json.dumps(one, ensure_ascii=False)}" for name, one in sets.items()]
+        return [
+            *(command, "--run", str(self.target.folder), "--out", out, *options),
+            *(word for file in given.files for word in ("--config", file)),
+            *(word for text in (*given.sets, *changed) for word in ("--set", text)),
+            *("--profile", given.profile),
         ]
-        words += [word for text in (*common, *changed) for word in ("--set", text)]
-        words += ["--profile", self.given.profile] if self.given.profile != AUTO else []
-        return CellCommand(words, folder)
-
-    def evaluation(self, home: str, model: str) -> CellCommand:
-        """Of the model of a cell, or without a `home` of the model that all start from."""
-        is_usual = self.split == default("eval", "split")
-        out = "eval" if is_usual else f"eval-{self.split}"
-        options = ["--model", model]
-        options += [] if self.acts("eval") else ["--data", self.path_to(self.data, home)]
-        options += [] if is_usual else ["--split", self.split]
-        return self.command(f"{home}/{out}" if home else out, "eval", options)
 
 
-def part_of(name: str) -> str:
-    """What a setting of a cell changes: `dpo` for `dpo.beta`, `pairs` where it says how candidates
-    are ranked, `candidates` where it says how they are sampled.
-    """
-    command, _, key = name.partition(".")
-    section = fields(command)[key].section
-    is_ranking = command == PAIRED and section in (PAIRING.title, REWARDS.title)
-    return CANDIDATES if command == PAIRED and not is_ranking else command
+def _is_ranking(name: str) -> bool:
+    """Whether a setting of pairs says how candidates are ranked, and not how they are sampled."""
+    return fields(PAIRED)[name.partition(".")[2]].section in (PAIRING.title, REWARDS.title)
 
 
 def folder_name(name: str) -> str:
     """A name as a folder: letters of any script, digits, and what a file system takes anywhere."""
-    short = re.sub(r"[^\w.=-]+", "-", name).strip("-.") or "cell"
+    short = re.sub(r"[^\w.=-]+", "-", name).strip("-.")
     return short if len(short) <= LONGEST else f"{short[:LONGEST]}-{digest(name)[:6]}"
 
 
 def read_ablation(settings: AblateSettings, target: RunTarget) -> tuple[Ablation, list[Cell]]:
-    """The cells are without their commands. A mistake in one of them is found before the first is
-    run.
-    """
+    """A mistake in a cell is found before the first is run."""
     if not settings.grid:
         raise UserError(
             "which grid?",
             "Name a file, such as --grid grids/rewards.yaml (docs/rewards.md shows one).",
             location="--grid",
         )
-    grid = read_grid_file(resolve.find_file(settings.grid))
+    path = resolve.find_file(settings.grid)
+    grid = read_grid(path)
     by = settings.by or grid.by or "dpo"
     if by not in TRAINERS:
-        raise UserError(
-            f"'{by}' trains no model.", nearest(by, TRAINERS), location=f"{grid.path}, by"
-        )
+        raise UserError(f"'{by}' trains no model.", nearest(by, TRAINERS), location=f"{path}, by")
     given = target.given._replace(flags={})
+    # pairs too where the trainer learns from pairs
+    commands = [by, PAIRED] if default(by, "data") == PAIRED else [by]
+    # that which the trainer would start from, or pairs would sample
+    model = settings.model or default(commands[-1], "model")
+    model = model or stored_settings(settings.data, target.run).get("model") or ""
     ablation = Ablation(
-        target.run, target.folder, given, by, settings.data, settings.model, settings.split
+        replace(settings, by=by, model=model),
+        target._replace(given=given),
+        {command: resolve.resolve(command, given).settings for command in (*commands, "eval")},
     )
-    if not settings.model:  # that which the stage would start from, or pairs would sample
-        usual = default(ablation.commands[-1], "model")
-        model = usual or stored_settings(settings.data, target.run).get("model") or ""
-        ablation = ablation._replace(model=str(model))
-    sampled = stored_settings(settings.candidates, target.run)
-    stored = [*sampled.get("rewards", ()), *([JUDGE] if sampled.get("judge") else [])]
-    crossed = {**_weightings(ablation, grid, stored), **_values(ablation, grid)}
-    cells = []
-    for values in itertools.product(*crossed.values()):
-        labels = [value.label for value in values]
-        several = {
-            name: label
-            for name, label in zip(crossed, labels, strict=True)
-            if len(crossed[name]) > 1
-        }
-        differs = ", ".join(value.differs for value in values if value.differs)
-        sets = {name: value.value for name, value in zip(crossed, values, strict=True)}
-        cells.append(Cell(", ".join(several.values()), differs, sets, several))
+    crossed = _crossed(ablation, grid, path)
+    cells = [ablation.cell(crossed, values) for values in itertools.product(*crossed.values())]
     if len(cells) < 2:
         raise UserError(
             "is one cell, so there is nothing to compare.",
             "Add weightings under `weights`, or values of a setting under `settings`.",
-            location=str(grid.path),
+            location=str(path),
         )
-    # in lower case: some file systems take both for one
-    homes = Counter(cell.home.lower() for cell in cells)
-    for cell in cells:
-        for command in ablation.commands:
-            changed = {
-                name.removeprefix(f"{command}."): (value, f"{grid.path}, cell {cell.name}")
-                for name, value in cell.sets.items()
-                if name.startswith(f"{command}.")
-            }
-            resolve.resolve(command, ablation.given, crossed=changed)
-        if homes[cell.home.lower()] > 1:
-            raise UserError(
-                f"two cells would be called '{cell.name}'.",
-                "Give each weighting a name of its own, and each value once.",
-                location=str(grid.path),
-            )
+    _refuse_wrong(ablation, cells, path)
     return ablation, cells
 
 
-def _weightings(
-    ablation: Ablation, grid: GridFile, stored: Sequence[str]
-) -> dict[str, list[Value]]:
-    """The reward weights as one more setting to cross: in each weighting, those that differ from
-    what the stage would have. `stored`: the user's functions, and the judge, that scored the
-    candidates.
-    """
-    if not grid.weights:
-        return {}
-    command = ablation.by if "weights" in fields(ablation.by) else PAIRED
-    if command not in ablation.commands:
-        raise UserError(
-            f"holds reward weights, and {ablation.by} has no rewards.",
-            "Cross its settings in place of them: `settings:` with `command.setting: [...]`.",
-            location=str(grid.path),
-        )
-    base = ablation.settings(command)
-    functions = {text.rpartition(":")[2] for text in (*base.rewards, *stored)}
-    functions |= {JUDGE} if base.judge else set()
-    settle: Settle = partial(settle_weights, user_functions=functions)
-    if ablation.acts(command):  # which scores there are, its world says: the command refuses others
-        settle = dict
-    usual, values = settle(base.weights), list[Value]()
-    for name, weights in grid.weightings(settle).items():
-        changed = {key: weight for key, weight in weights.items() if weight != usual.get(key)}
-        first = values[0].value if values else changed
-        differing = {
-            key: changed.get(key, "usual")
-            for key in dict.fromkeys([*changed, *first])
-            if changed.get(key) != first.get(key)
-        }
-        differs = f"weights {as_text(differing) if differing else 'the same'}" if values else ""
-        values.append(Value(changed, name, differs))
-    return {f"{command}.weights": values}
+def read_grid(path: Path) -> GridFile:
+    """Raises UserError 2 for a file that is no grid."""
+    try:
+        return msgspec.convert(resolve.read_yaml(path) or {}, GridFile, strict=False)
+    except msgspec.ValidationError as error:
+        raise UserError(f"{error}.", EXAMPLE, location=str(path)) from error
 
 
-def _values(ablation: Ablation, grid: GridFile) -> dict[str, list[Value]]:
-    """The values of each setting."""
-    keys = Counter(name.partition(".")[2] for name, several in grid.settings.items() if several[1:])
+def _crossed(ablation: Ablation, grid: GridFile, path: Path) -> dict[str, list[Value]]:
+    """The values of each setting, by `command.setting`; those of the weights are the weightings."""
+    settings = {
+        name: values if isinstance(values, list) else [values]
+        for name, values in (grid.settings or {}).items()
+    }
     crossed = {}
-    for name, values in grid.settings.items():
+    if grid.weights:
+        ranking = ablation.by if "weights" in fields(ablation.by) else PAIRED
+        crossed[f"{ranking}.weights"] = [
+            Value(changed or {}, name, f"weights {as_text(changed) if changed else 'as usual'}")
+            for name, changed in grid.weights.items()
+        ]
+    keys = Counter(name.partition(".")[2] for name, several in settings.items() if several[1:])
+    for name in (*crossed, *settings):
         command, _, key = name.partition(".")
-        location = f"{grid.path}, settings, {name}"
+        location = f"{path}, {name}"
         if command not in ablation.commands:
             raise UserError(
                 f"a cell of {ablation.by} runs no {command} of its own.",
@@ -277,59 +240,56 @@ def _values(ablation: Ablation, grid: GridFile) -> dict[str, list[Value]]:
                 location=location,
             )
         resolve.check_key(command, key, location)
-        if key in SAME_FOR_ALL:
+        is_sampling = command == PAIRED and not _is_ranking(name)
+        is_fixed = key in SAME_FOR_ALL or (is_sampling and ablation.settings.candidates)
+        if is_fixed and name in settings:
             raise UserError(
                 "is the same for all cells of a grid.",
                 "Reward weights stand under `weights`, with names; for others run one ablation "
                 "each, with an --out of its own.",
                 location=location,
             )
+    for name, values in settings.items():
         # `beta` for `dpo.beta`, where no other command's has that name too
+        key = name.partition(".")[2]
         short = key if keys[key] < 2 else name
-        texts = [
-            plain(value) if isinstance(value, dict | list) else as_text(value) for value in values
-        ]
+        texts = [plain(one) if isinstance(one, dict | list) else as_text(one) for one in values]
         crossed[name] = [
-            Value(value, f"{short}={text}", f"{short} {text}" if text != texts[0] else "")
+            Value(value, f"{short}={text}", f"{short} {text}")
             for value, text in zip(values, texts, strict=True)
         ]
     return crossed
 
 
-def with_commands(
-    ablation: Ablation, cells: Sequence[Cell], sampled: str
-) -> tuple[list[CellCommand], list[Cell]]:
-    """What is done once, which is asking the model that all start from, and sampling; and the cells
-    with all commands that they need. `sampled`: the stage whose candidates are ranked; "" if they
-    are sampled here.
+def _refuse_wrong(ablation: Ablation, cells: Sequence[Cell], path: Path) -> None:
+    """Raises UserError for a value or a weight that its command would refuse, and for two cells
+    with one folder.
     """
-    once = [ablation.evaluation("", ablation.path_to(ablation.model))]
-    folders: dict[str, str] = {}
-
-    def shared(cell: Cell, kind: str, *parts: str) -> str:
-        """The folder of the pairs or the candidates of a cell, and of all that change the same."""
-        words = [label for name, label in cell.labels.items() if part_of(name) in parts]
-        name = folder_name("-".join([kind, *words]))
-        return folders.setdefault(f"{kind} {plain(cell.of(*parts))}", name)
-
-    placed = []
+    stored = stored_settings(ablation.settings.candidates, ablation.target.run)
+    # in lower case: some file systems take both for one
+    models = Counter(cell.model.lower() for cell in cells)
     for cell in cells:
-        commands, learned = [], ablation.path_to(ablation.data, cell.home)
-        if ablation.is_paired:
-            candidates = ablation.path_to(sampled)
-            if not sampled:
-                candidates = shared(cell, CANDIDATES, CANDIDATES)
-                options = ["--data", ablation.path_to(ablation.data)]
-                options += ["--model", ablation.path_to(ablation.model)]
-                commands.append(ablation.command(candidates, PAIRED, options, cell.of(CANDIDATES)))
-                once += [commands[0]] if commands[0] not in once else []
-            folder = shared(cell, PAIRED, PAIRED, CANDIDATES)
-            options = ["--from", candidates]
-            commands.append(ablation.command(folder, PAIRED, options, cell.of(PAIRED)))
-            learned = f"../../{folder}"
-        by, options = ablation.by, ["--model", ablation.path_to(ablation.model, cell.home)]
-        options += [] if ablation.acts(by) else ["--data", learned]
-        commands.append(ablation.command(f"{cell.home}/{by}", by, options, cell.of(by)))
-        commands.append(ablation.evaluation(cell.home, by))
-        placed.append(cell._replace(commands=commands))
-    return once, placed
+        location = f"{path}, cell {cell.name}"
+        for command in ablation.commands:
+            changed = {
+                name.removeprefix(f"{command}."): (value, location)
+                for name, value in cell.sets.items()
+                if name.startswith(f"{command}.")
+            }
+            made = resolve.resolve(command, ablation.target.given, crossed=changed).settings
+            # which scores there are in an environment, its world says: the command refuses others
+            if "weights" in changed and not ablation.acts(command):
+                functions = [*made.rewards, *stored.get("rewards", ())]
+                names = {text.rpartition(":")[2] for text in functions}
+                names |= {JUDGE} if made.judge or stored.get("judge") else set()
+                try:
+                    settle_weights(made.weights, names)
+                except UserError as error:
+                    error.location = f"{location}: {error.location}"
+                    raise
+        if models[cell.model.lower()] > 1:
+            raise UserError(
+                f"two cells would be called '{cell.name}'.",
+                "Give each weighting a name of its own, and each value once.",
+                location=str(path),
+            )

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import agentlite
-from agentlite.core.errors import DIVERGED, UserError
+from agentlite.core.errors import DISK, DIVERGED, LOCKED, OTHER_PLAN, UserError
 from agentlite.core.records import (
     Call,
     Gold,
@@ -31,8 +31,6 @@ from agentlite.scoring.metrics.step_metrics import score_step
 from agentlite.scoring.metrics.summarize import figures
 from agentlite.scoring.predictions import to_prediction_row
 from agentlite.scoring.preference_pairs import read_pairs
-from agentlite.stages.ablate import commands
-from agentlite.stages.ablate.commands import CommandRun
 from agentlite.workspace import stage_folder
 
 TOOL = Tool("get_weather", "Weather.", {"type": "object", "properties": {}})
@@ -59,29 +57,39 @@ def settings_of(words: Sequence[str]) -> dict[str, Any]:
 
 class Commands:
     """In place of `run_command`: each command leaves plan.json and done.json, and what the next one
-    reads. `skill`: how many of 100 questions a cell with such settings answers rightly.
+    reads; one that has ended is up to date, or was made with other settings. `skill`: how many of
+    100 questions a cell with such settings answers rightly.
     """
 
     def __init__(self, run: Path):
         self.run, self.ran = run, list[list[str]]()
+        self.made: dict[str, object] = {}
         self.fails: dict[str, tuple[int, str]] = {}
         self.stops_at: int | None = None
         self.skill = lambda settings, split, steps: 50
 
-    def __call__(self, words: Sequence[str], caught: Sequence[int]) -> CommandRun:
+    def __call__(self, words: Sequence[str], caught: Sequence[int]) -> UserError | None:
         words = list(words)
-        read = option(words, "--from") or option(words, "--data")
-        assert stage_folder.is_finished(Path(option(words, "--run")) / read), words
+        workspace = Path(option(words, "--run"))
+        read = [workspace / option(words, name) for name in ("--from", "--data") if name in words]
+        assert all(map(stage_folder.is_finished, read)), words
+        folder = workspace / option(words, "--out")
+        given = [word for word in words if word != "--force"]
+        read.append(workspace / option(words, "--model"))
+        asked = [given, [stage_folder.read(one).outputs for one in read]]
+        key = f"{folder} {option(words, '--model') * (words[0] == 'eval')}"
+        if key in self.made and "--force" not in words:
+            same = self.made[key] == asked
+            return None if same else UserError("was made otherwise.", exit_code=OTHER_PLAN)
         if self.stops_at is not None and len(self.ran) == self.stops_at:
             raise KeyboardInterrupt
         self.ran.append(words)
-        folder = Path(option(words, "--run")) / option(words, "--out", words[0])
         for part, (code, problem) in self.fails.items():
             if part in " ".join(words):
-                error = {"location": "", "problem": problem, "fix": ""}
-                return CommandRun(code, {"error": error}, 1.0)
+                return UserError(problem, exit_code=code)
         getattr(self, words[0])(words, folder)
-        return CommandRun(0, {"figures": {}}, 2.0)
+        self.made[key] = asked
+        return None
 
     def count(self, command: str) -> int:
         return sum(words[0] == command for words in self.ran)
@@ -97,7 +105,8 @@ class Commands:
 
     def train(self, words: list[str], folder: Path) -> None:
         cell = {**settings_of(words), "pairs": self._pairs(words)}
-        stage(folder, words[0], cell, {"metrics.jsonl": [{"step": 1}]}, {"steps": STEPS})
+        figures = {"steps": STEPS, "gpu_gib": 9.5}
+        stage(folder, words[0], cell, {"metrics.jsonl": [{"step": 1, **cell}]}, figures)
         (folder / "checkpoints").mkdir()
 
     sft = dpo = grpo = train
@@ -111,18 +120,9 @@ class Commands:
     def eval(self, words: list[str], folder: Path) -> None:
         model, split = option(words, "--model"), option(words, "--split", "test")
         trained = Path(option(words, "--run")) / model
-        cell = (
-            stage_folder.read_plan(trained).settings if trained.is_relative_to(self.cells) else {}
-        )
-        evaluate(
-            folder / "prep" / trained.name,
-            model,
-            self.skill(cell, split, cell.get("dpo.max_steps")),
-        )
-
-    @property
-    def cells(self) -> Path:
-        return self.run / "ablate/cells"
+        cell = stage_folder.read_plan(trained).settings
+        right = self.skill(cell, split, cell.get("dpo.max_steps"))
+        evaluate(folder / "prep" / trained.name, model, right)
 
 
 def stage(
@@ -201,7 +201,7 @@ def run(tmp_path: Path) -> Path:
 @pytest.fixture
 def ran(run: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
     replaced = Commands(run)
-    monkeypatch.setattr(commands, "run_command", replaced)
+    monkeypatch.setattr("agentlite.stages.ablate.run_command", replaced)
     return replaced
 
 
@@ -216,6 +216,10 @@ def regrid(run: Path, text: str) -> None:
 
 def table(run: Path) -> dict[str, Any]:
     return dict(json.loads((run / "ablate/table.json").read_bytes()))
+
+
+def untimed(run: Path) -> list[dict[str, Any]]:
+    return [{**cell, "seconds": 0} for cell in table(run)["cells"]]
 
 
 def cells(run: Path) -> dict[str, Any]:
@@ -234,6 +238,7 @@ def test_every_cell_is_compared_with_the_first(run: Path, ran: Commands) -> None
         "weights efficiency=0, beta 0.1",
     ]
     assert not first["differences"] and first["figures"]["exact_call"]["mean"] == 0.5
+    assert [cell["gib"] for cell in (first, *others)] == [9.5] * 4
     gained = [cell["differences"]["exact_call"]["mean"] for cell in others]
     assert gained == pytest.approx([0.3, 0.0, 0.3])
     assert result.status == "done" and "default, beta=0.1 (+30.0 points" in result.sentences[0]
@@ -251,7 +256,7 @@ def test_candidates_are_sampled_once_and_pairs_ranked_once_for_each_weighting(
         "candidates",
     ]
     assert ran.count("dpo") == 4 and ran.count("eval") == 5  # the model before is asked once
-    assert not list((run / "ablate/cells").glob("*/dpo/checkpoints"))
+    assert not list((run / "ablate").glob("*/checkpoints"))
 
 
 @pytest.mark.long
@@ -267,7 +272,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_table(
         ablate(run)
     ran.stops_at, before = None, len(ran.ran)
     ablate(run)
-    assert (run / "ablate/table.json").read_bytes() == (whole / "ablate/table.json").read_bytes()
+    assert untimed(run) == untimed(whole)
     assert len(ran.ran) - before == 12 - after  # nothing that had ended was run again
 
 
@@ -275,7 +280,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_table(
 def test_a_cell_that_fails_is_a_row_with_its_reason_and_its_command(
     run: Path, ran: Commands
 ) -> None:
-    ran.fails = {"cells/default-beta=0.1": (DIVERGED, "loss is not a finite number.")}
+    ran.fails = {"--out dpo-default-beta=0.1": (DIVERGED, "loss is not a finite number.")}
     result = ablate(run)
     failed = cells(run)["default, beta=0.1"]
     assert (failed["state"], failed["note"]) == ("failed", "loss is not a finite number.")
@@ -283,11 +288,24 @@ def test_a_cell_that_fails_is_a_row_with_its_reason_and_its_command(
     assert [cell["state"] for cell in cells(run).values()] == ["done", "failed", "done", "done"]
     assert "1 cell failed." in result.sentences
     count = len(ran.ran)
-    assert ablate(run).status == "up to date" and len(ran.ran) == count
     ran.fails = {}
-    assert ablate(run, retry=True).status == "done"
+    assert ablate(run).status == "done"
     assert len(ran.ran) == count + 2  # its dpo and its eval
     assert cells(run)["default, beta=0.1"]["state"] == "done"
+    assert ablate(run).status == "up to date" and len(ran.ran) == count + 2
+
+
+@pytest.mark.parametrize(
+    ("part", "code"), [("pairs", 8), ("--model ../sft", 2), ("dpo", DISK), ("dpo", LOCKED)]
+)
+def test_what_fails_all_cells_or_the_machine_ends_the_run(
+    run: Path, ran: Commands, part: str, code: int
+) -> None:
+    ran.fails = {part: (code, "is broken.")}
+    with pytest.raises(UserError, match=r"is broken\.") as caught:
+        ablate(run)
+    assert caught.value.exit_code == code and caught.value.location.startswith("agentlite ")
+    assert len(ran.ran) <= 4 and not stage_folder.is_finished(run / "ablate")
 
 
 @pytest.mark.long
@@ -319,8 +337,7 @@ def test_settings_for_all_cells_are_passed_on_and_are_part_of_the_plan(
     run: Path, ran: Commands
 ) -> None:
     ablate(run, set="dpo.max_steps=7")
-    passed = [words for words in ran.ran if "dpo.max_steps=7" in words]
-    assert [words[0] for words in passed] == ["dpo"] * 4
+    assert all("dpo.max_steps=7" in words for words in ran.ran)
     with pytest.raises(UserError, match=r"dpo\.max_steps 7 -> 8"):
         ablate(run, set="dpo.max_steps=8")
 
@@ -332,10 +349,11 @@ def test_settings_for_all_cells_are_passed_on_and_are_part_of_the_plan(
         ("by: dpo\nsettings: {dpo.betta: [0.1, 0.2]}", "Did you mean"),
         ("by: dpo\nsettings: {sft.lora_r: [8, 16]}", "a cell of dpo runs no sft"),
         ("by: dpo\nsettings: {dpo.data: [a, b]}", "is the same for all cells"),
+        ("by: grpo\nweights: {a: {}}\nsettings: {grpo.weights: [{}]}", "is the same for all cells"),
         ("by: dpo\nsettings: {dpo.beta: [0.1]}", "is one cell"),
         ("by: dpo\nsettings: {dpo.beta: [0.1, 0.1]}", "two cells would be called"),
         ("by: eval\nsettings: {dpo.beta: [0.1, 0.2]}", "'eval' trains no model"),
-        ("by: sft\nweights: {a: {}, b: {exact: 1}}", "sft has no rewards"),
+        ("by: sft\nweights: {a: {}, b: {exact: 1}}", "a cell of sft runs no pairs"),
         ("weights: {a: {}, b: {efficiencie: 1}}", "no component 'efficiencie'"),
         ("weights: {a: {}, b: {exact: 1}}\nseting: {}\nsettings: {}", "unknown field `seting`"),
         ("settings: {dpo.beta: []}", "nothing to compare"),
@@ -364,7 +382,7 @@ def test_weights_go_to_a_stage_with_rewards_of_its_own(run: Path, ran: Commands)
 
 def test_the_report_has_the_table(run: Path, ran: Commands) -> None:
     ran.skill = lambda cell, *_: 80 if cell.get("dpo.beta") == 0.1 else 50
-    ran.fails = {"cells/no-efficiency-beta=0.05": (DIVERGED, "loss <b>is</b> not a number.")}
+    ran.fails = {"--out dpo-no-efficiency-beta=0.05": (DIVERGED, "loss <b>is</b> not a number.")}
     ablate(run)
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "Better than default, beta=0.05 beyond noise" in page

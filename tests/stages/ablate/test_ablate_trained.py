@@ -12,9 +12,7 @@ from support.samples import WEATHER_TOOL
 
 import agentlite
 from agentlite.core.errors import UserError
-from agentlite.core.row_files import read_rows
-from agentlite.stages.ablate import commands
-from agentlite.stages.ablate.commands import CommandRun
+from agentlite.workspace.stage_folder import stages_in
 
 GRID = """
 weights: {default: {}, exact: {exact: 1, task_completion: 0}}
@@ -58,13 +56,14 @@ def prepared(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder
 
 
-def in_the_warm_python(words: Sequence[str], caught: Sequence[int]) -> CommandRun:
+def in_the_warm_python(words: Sequence[str], caught: Sequence[int]) -> UserError | None:
     """As run_command, in a fork that has loaded torch."""
     done = processes.run(
         [sys.executable, "-m", "agentlite", *words, "--json"], capture_output=True, text=True
     )
     assert "Traceback" not in done.stderr, done.stderr
-    return CommandRun(done.returncode, json.loads(done.stdout), 1.0)
+    error = json.loads(done.stdout).get("error")
+    return UserError(error["problem"], exit_code=done.returncode) if error else None
 
 
 def ablate(folder: Path, **options: Any) -> Any:
@@ -80,7 +79,7 @@ def ablate(folder: Path, **options: Any) -> Any:
 def test_a_grid_is_trained_to_its_table(
     prepared: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commands, "run_command", in_the_warm_python)
+    monkeypatch.setattr("agentlite.stages.ablate.run_command", in_the_warm_python)
     folder, result = prepared, ablate(prepared, model=tiny_model)
     cells = result.figures["cells"]
     assert [cell["name"] for cell in cells] == [
@@ -91,10 +90,21 @@ def test_a_grid_is_trained_to_its_table(
     ]
     assert {cell["state"] for cell in cells} == {"done"}
     assert all(cell["figures"]["exact_call"]["count"] for cell in cells)
-    ran = [row["command"].split()[1] for row in read_rows(folder / "run/ablate/commands.jsonl")]
-    assert ran.count("pairs") == 3  # candidates, and one ranking for each weighting
-    assert ran.count("eval") == 1 + ran.count("dpo")
+    made = [one.name for one in stages_in(folder / "run/ablate")]
+    assert [name for name in made if not name.startswith("dpo")] == [
+        "candidates",
+        "pairs-default",
+        "pairs-exact",
+    ]
+    assert all(cell["seconds"] for cell in cells)
     assert ablate(folder, model=tiny_model).status == "up to date"
+    text = GRID.replace("0.05, 0.5", "0.05, 0.5, 0.1")
+    (folder / "grid.yaml").write_text(text, encoding="utf-8")
+    pairs = (folder / "run/ablate/pairs-exact/done.json").stat().st_mtime_ns
+    grown = {cell["name"]: cell for cell in ablate(folder, model=tiny_model).figures["cells"]}
+    assert len(grown) == 6
+    assert [grown[cell["name"]]["figures"] for cell in cells] == [one["figures"] for one in cells]
+    assert (folder / "run/ablate/pairs-exact/done.json").stat().st_mtime_ns == pairs
 
 
 TALK = """
@@ -113,7 +123,7 @@ class Talk:
 def test_weights_are_tried_in_an_environment_without_a_prep(
     tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commands, "run_command", in_the_warm_python)
+    monkeypatch.setattr("agentlite.stages.ablate.run_command", in_the_warm_python)
     (tmp_path / "talk.py").write_text(TALK, encoding="utf-8")
     tasks = [json.dumps({"prompt": f"Tell me of {fruit}."}) for fruit in ("figs", "pears")]
     (tmp_path / "tasks.jsonl").write_text("\n".join(tasks), encoding="utf-8")
