@@ -238,8 +238,8 @@ class RetrieverSettings(Struct, frozen=True, kw_only=True):
     """steps between checkpoints; the dev loss is measured at each"""
     sizes: Annotated[tuple[Count, ...], SEARCH] = (100, 500, 1000)
     """numbers of tools to search among; all of them is always measured"""
-    top: Annotated[tuple[Count, ...], Meta(min_length=1), SEARCH, COMMON] = (1, 5, 10)
-    """numbers of retrieved tools at which the search is measured"""
+    top: Annotated[Count, SEARCH, COMMON] = 5
+    """number of retrieved tools at which the search is measured"""
     seed: Annotated[Seed, TRAINING] = 0
     """random seed of the negatives, the order of pairs and the bootstrap"""
     report_to: Annotated[tuple[Tracker, ...], TRAINING, NOT_IN_PLAN] = ()

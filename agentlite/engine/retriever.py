@@ -35,8 +35,8 @@ def train(
     metrics.jsonl; returns the key figures. Raises what engine.trainer.train raises.
     """
     plan = schedule(settings, len(found))
-    rows = batches(found, pool, plan.batch_size, plan.steps, settings.negatives, settings.seed)
-    watched = [with_wrong(pair, pool, settings.negatives) for pair in dev]
+    rows = batches(found, plan.batch_size, plan.steps, settings.negatives, settings.seed)
+    watched = [with_wrong(pair, settings.negatives) for pair in dev]
 
     def make(micro: trainer.Schedule) -> Any:
         from sentence_transformers import (
@@ -88,15 +88,12 @@ def _dataset(found: Sequence[TrainingPair], pool: ToolPool) -> Any:
     from datasets import Dataset
 
     texts = pool.texts
-    # in a small pool nearly every tool may be right
-    negatives = range(min(len(pair.negatives) for pair in found))
-    return Dataset.from_dict(
-        {
-            "query": [pair.text for pair in found],
-            "tool": [texts[pair.tool_index] for pair in found],
-            **{
-                f"negative_{number}": [texts[pair.negatives[number]] for pair in found]
-                for number in negatives
-            },
-        }
+    # in a small pool nearly every tool may be right, and few are wrong
+    count = min(len(pair.tool_indices) for pair in found)
+    columns = ["tool", *(f"negative_{number}" for number in range(count - 1))]
+    rows = (
+        {"query": pair.query}
+        | {name: texts[place] for name, place in zip(columns, pair.tool_indices, strict=False)}
+        for pair in found
     )
+    return Dataset.from_list([*rows])

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 Scores = Any  # NDArray of float32, a row a query, a column an entry
 Ranker = Callable[[Sequence[str]], Scores]
-Embed = Callable[[Sequence[str]], Scores]  # texts -> vectors of length 1, a row each
 
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+|[^\W_a-zA-Z0-9]+")
 HAN = re.compile(
@@ -50,11 +49,6 @@ def bm25(texts: Sequence[str]) -> Ranker:
         return numpy.array(found, numpy.float32)
 
     return scores
-
-
-def by_vectors(vectors: Scores, embed: Embed) -> Ranker:
-    """The cosine of the query's vector and each entry's."""
-    return lambda queries: embed(queries) @ vectors.T
 
 
 def by_name(scores: Scores, owners: Sequence[int], count: int) -> Scores:

@@ -181,7 +181,6 @@ class Query(NamedTuple):
     text: str
     names: tuple[str, ...]
     tool_indices: tuple[int, ...]
-    task: str
 
 
 def questions(record: Record) -> list[str]:
@@ -220,5 +219,4 @@ def _queries(record: Record, pool: ToolPool) -> Iterator[Query]:
                 text,
                 tuple(expected),
                 tuple(place for place in places if place is not None),
-                record.task,
             )

@@ -7,12 +7,14 @@ another's place.
 import random
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Sequence
+from itertools import chain
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from agentlite.core.records import Tool, canonical, digest
-from agentlite.core.row_files import Row
-from agentlite.retrieval.rankers import Ranker, Scores
+from agentlite.retrieval.rankers import Ranker
 from agentlite.retrieval.tool_pool import Query, ToolPool
 
 PAIRS = "pairs.jsonl"
@@ -22,50 +24,63 @@ LOOKED_AT = 30  # of the likeliest wrong tools of each ranker
 SPARE = 6
 
 
-class TrainingPair(NamedTuple):
-    """A query, the right tool and wrong ones, by their places in the pool, those that look right
-    first.
+class TrainingPair(Struct, frozen=True):
+    """A query, the right tool and wrong ones, those that look right first; as it is on disk, for
+    people to look at too.
 
-    `right`: the tools that are expected for an equal question anywhere.
+    `tool_indices`: the places of all these in the pool. `right`: the tools that are expected for
+    an equal question anywhere.
     """
 
-    text: str
-    tool_index: int
-    negatives: tuple[int, ...]
-    right: frozenset[str]
+    query: str
+    tool: str
+    negatives: tuple[str, ...]
+    tool_indices: tuple[int, ...]
+    right: tuple[str, ...]
 
 
 def pairs(
-    queries: Sequence[Query], pool: ToolPool, rankers: dict[str, Ranker], count: int, seed: int
+    queries: Sequence[Query], pool: ToolPool, rankers: Sequence[Ranker], count: int, seed: int
 ) -> list[TrainingPair]:
     """A pair for each expected tool, with `count` wrong tools and some to spare, none if `count` is
-    0: by turns the likeliest of each ranker, then any. Never one that is expected for an equal
-    question, or that is the same under another name.
+    0: by turns the likeliest of each ranker, then any, from somewhere on. Never one that is
+    expected for an equal question, or that is the same under another name; of a name no second one.
     """
+    import numpy
+
     if not queries:
         return []
-    texts = [query.text for query in queries]
-    likely = [_likeliest(ranker(texts)) for ranker in rankers.values()]
+    tools, texts = pool.tools, [query.text for query in queries]
+    likeliest = [
+        numpy.argsort(-ranker(texts), axis=1, kind="stable")[:, :LOOKED_AT].tolist()
+        for ranker in rankers
+    ]
     right: dict[str, set[str]] = defaultdict(set)  # what is expected for a question, wherever asked
     for query in queries:
         right[normal(query.text)].update(query.names)
     twins: dict[str, set[str]] = defaultdict(set)  # names of tools that differ in nothing else
-    for tool in pool.tools:
+    for tool in tools:
         twins[_content(tool)].add(tool.name)
     found = []
     for number, query in enumerate(queries):
         names = right[normal(query.text)]
+        by_turns = [*chain(*zip(*(one[number] for one in likeliest), strict=True))]
         for place in query.tool_indices:
-            chance = random.Random(digest(f"{seed} {query.text} {place}"))
-            rankings = [one[number] for one in likely]
-            barred = names | twins[_content(pool.tools[place])]
-            negatives = _by_turns(rankings, pool, barred, count + SPARE, chance) if count else ()
-            found.append(TrainingPair(query.text, place, negatives, frozenset(names)))
+            start = random.Random(digest(f"{seed} {query.text} {place}")).randrange(len(tools))
+            taken, barred = [place], names | twins[_content(tools[place])]
+            for other in chain(by_turns, range(start, len(tools)), range(start)):
+                if len(taken) > (count and count + SPARE):
+                    break
+                if tools[other].name not in barred:
+                    barred.add(tools[other].name)
+                    taken.append(other)
+            own, *wrong = (tools[at].name for at in taken)
+            found.append(TrainingPair(query.text, own, (*wrong,), (*taken,), (*sorted(names),)))
     return found
 
 
 def batches(
-    found: Sequence[TrainingPair], pool: ToolPool, size: int, steps: int, count: int, seed: int
+    found: Sequence[TrainingPair], size: int, steps: int, count: int, seed: int
 ) -> list[TrainingPair]:
     """The pairs of `steps` batches of `size`, one after the other, with `count` wrong tools each:
     epoch after epoch in a new order, each pair as soon as no tool of its batch is right for it, and
@@ -82,40 +97,31 @@ def batches(
             epoch = list(range(len(found)))
             chance.shuffle(epoch)
             waiting += epoch
-        taken = _that_go_together(waiting, found, pool, size)
+        taken: list[int] = []
+        right, tools = set[str](), set[str]()
+        for index in dict.fromkeys(waiting):
+            pair = found[index]
+            if len(taken) < size and pair.tool not in right and tools.isdisjoint(pair.right):
+                taken.append(index)
+                right.update(pair.right)
+                tools.add(pair.tool)
+        taken += [index for index in waiting if index not in taken][: size - len(taken)]
         for index in taken:
             waiting.remove(index)
-        right = frozenset().union(*(found[index].right for index in taken))
-        rows += [with_wrong(found[index], pool, count, right) for index in taken]
+        right = {name for index in taken for name in found[index].right}
+        rows += [with_wrong(found[index], count, right) for index in taken]
     return rows
 
 
-def with_wrong(
-    pair: TrainingPair, pool: ToolPool, count: int, barred: frozenset[str] = frozenset()
-) -> TrainingPair:
+def with_wrong(pair: TrainingPair, count: int, barred: Collection[str] = ()) -> TrainingPair:
     """With as many wrong tools as are wanted, none of a name that is barred; the next best where
     there are too few.
     """
-    fitting = [place for place in pair.negatives if pool.tools[place].name not in barred]
-    rest = (place for place in pair.negatives if place not in fitting)
-    return pair._replace(negatives=tuple([*fitting, *rest][:count]))
-
-
-def to_row(pair: TrainingPair, pool: ToolPool) -> Row:
-    """As it is on disk, for people to look at too."""
-    names = [pool.tools[place].name for place in (pair.tool_index, *pair.negatives)]
-    return {
-        "query": pair.text,
-        "tool": names[0],
-        "negatives": names[1:],
-        "tool_indices": [pair.tool_index, *pair.negatives],
-        "right": sorted(pair.right),
-    }
-
-
-def from_row(row: Row) -> TrainingPair:
-    place, *negatives = row["tool_indices"]
-    return TrainingPair(row["query"], place, tuple(negatives), frozenset(row["right"]))
+    own, *places = pair.tool_indices
+    wrong = zip(pair.negatives, places, strict=True)
+    kept = sorted(wrong, key=lambda tool: tool[0] in barred)[:count]
+    names, places = [name for name, _ in kept], [place for _, place in kept]
+    return replace(pair, negatives=(*names,), tool_indices=(own, *places))
 
 
 def normal(text: str) -> str:
@@ -124,61 +130,3 @@ def normal(text: str) -> str:
 
 def _content(tool: Tool) -> str:
     return canonical([normal(tool.description), tool.parameters])
-
-
-def _likeliest(scores: Scores) -> list[list[int]]:
-    import numpy
-
-    order = numpy.argsort(-scores, axis=1, kind="stable")[:, :LOOKED_AT]
-    return [list(map(int, row)) for row in order]
-
-
-def _by_turns(
-    rankings: Sequence[Sequence[int]],
-    pool: ToolPool,
-    barred: set[str],
-    count: int,
-    chance: random.Random,
-) -> tuple[int, ...]:
-    """From each ranking in turn its first that may be taken, then any, from somewhere on; of a name
-    no second one.
-    """
-    taken: list[int] = []
-    names = set(barred)
-
-    def take_from(places: Iterable[int]) -> bool:
-        for place in places:
-            name = pool.tools[place].name
-            if name not in names:
-                taken.append(place)
-                names.add(name)
-                return True
-        return False
-
-    left = [iter(ranking) for ranking in rankings]
-    while left and len(taken) < count:
-        left = [places for places in left if len(taken) == count or take_from(places)]
-    size = len(pool.tools)
-    start = chance.randrange(size)
-    rest = (place % size for place in range(start, start + size))
-    while len(taken) < count and take_from(rest):
-        pass
-    return tuple(taken)
-
-
-def _that_go_together(
-    waiting: Sequence[int], found: Sequence[TrainingPair], pool: ToolPool, size: int
-) -> list[int]:
-    taken: list[int] = []
-    right: set[str] = set()
-    names: set[str] = set()
-    for index in dict.fromkeys(waiting):
-        name = pool.tools[found[index].tool_index].name
-        if name not in right and names.isdisjoint(found[index].right):
-            taken.append(index)
-            right |= found[index].right
-            names.add(name)
-        if len(taken) == size:
-            return taken
-    rest = [index for index in waiting if index not in taken]
-    return [*taken, *rest[: size - len(taken)]]

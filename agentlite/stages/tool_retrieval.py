@@ -9,7 +9,7 @@ from agentlite.core import console
 from agentlite.core.errors import need
 from agentlite.core.records import ANY_TOOL, Record, canonical, digest
 from agentlite.engine import sentence_encoder
-from agentlite.retrieval.rankers import Ranker, bm25, by_vectors, likeliest, unlikely
+from agentlite.retrieval.rankers import Ranker, bm25, likeliest, unlikely
 from agentlite.retrieval.tool_pool import ToolIndex, ToolPool, questions, read_index
 from agentlite.scoring.metrics.summarize import RETRIEVED
 from agentlite.workspace.model_source import MADE, stage_encoder
@@ -126,4 +126,4 @@ def ranker_of(method: str, tools: ToolIndex, retriever: StoredStage) -> Ranker:
     folder = retriever.folder
     source = stage_encoder(f"{folder.name}'s model", retriever, folder.parent)
     model = sentence_encoder.load(source, int(retriever.settings["max_length"]))
-    return by_vectors(tools.vectors, lambda texts: sentence_encoder.embed(model, texts))
+    return lambda texts: sentence_encoder.embed(model, texts) @ tools.vectors.T

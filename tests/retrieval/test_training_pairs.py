@@ -5,7 +5,6 @@ import pytest
 from support.samples import WEATHER
 
 from agentlite.core.records import Step, Tool
-from agentlite.retrieval import training_pairs
 from agentlite.retrieval.tool_pool import Query, ToolPool
 from agentlite.retrieval.training_pairs import TrainingPair, batches, normal, pairs
 
@@ -18,7 +17,7 @@ def pool_of(*names):
 
 
 def query(text, *names, pool):
-    return Query(Step(text, 1), text, names, tuple(pool.names[name] for name in names), "general")
+    return Query(Step(text, 1), text, names, tuple(pool.names[name] for name in names))
 
 
 def ranking(*order):
@@ -39,16 +38,15 @@ MANY = [f"t{n}" for n in range(50)]
 def test_wrong_tools_are_taken_by_turns_from_each_ranker_and_then_from_anywhere():
     pool = pool_of(*MANY)
     asked = [query("what now", "t0", pool=pool)]
-    rankers = {"a": ranking(0, 1, 2, 3, 4), "b": ranking(1, 0, 11, 12, 13)}
-    (pair,) = pairs(asked, pool, rankers, 2, seed=0)
-    # a: 1; b: 11, since 1 is taken and 0 is right; and so on: two wanted and six to spare
-    assert pair.negatives == (1, 11, 2, 12, 3, 13, 4, 5)
-    assert (pair.text, pair.tool_index, pair.right) == ("what now", 0, {"t0"})
-    (fewer,) = pairs(asked, pool, rankers, 1, seed=0)
-    assert fewer.negatives == (1, 11, 2, 12, 3, 13, 4)
-    (alone,) = pairs(asked, pool, {}, 2, seed=0)
-    assert len(set(alone.negatives)) == 8 and 0 not in alone.negatives
-    assert pairs(asked, pool, {}, 2, seed=0) == [alone] != pairs(asked, pool, {}, 2, seed=1)
+    rankers = [ranking(0, 1, 2, 3, 4), ranking(1, 0, 11, 12, 13)]
+    (pair,) = pairs(asked, pool, rankers, 1, seed=0)
+    # 0 is right, and 1 is taken once: one is wanted and six are to spare
+    assert pair.tool_indices == (0, 1, 2, 11, 3, 12, 4, 13)
+    assert (pair.query, pair.tool, pair.right) == ("what now", "t0", ("t0",))
+    assert pair.negatives == ("t1", "t2", "t11", "t3", "t12", "t4", "t13")
+    (alone,) = pairs(asked, pool, [], 2, seed=0)
+    assert len(set(alone.tool_indices)) == 9
+    assert pairs(asked, pool, [], 2, seed=0) == [alone] != pairs(asked, pool, [], 2, seed=1)
 
 
 @pytest.mark.parametrize(
@@ -60,34 +58,19 @@ def test_questions_are_equal_whatever_their_case_blanks_and_marks(one, other, eq
 
 
 def test_every_pair_comes_once_before_any_comes_again_and_each_epoch_has_an_order_of_its_own():
-    pool = pool_of(*MANY)
-    found = [TrainingPair(f"q{n}", n, (), frozenset({f"t{n}"})) for n in range(50)]
-    rows = batches(found, pool, 5, 20, 0, seed=0)
+    found = [TrainingPair(f"q{n}", f"t{n}", (), (n,), (f"t{n}",)) for n in range(50)]
+    rows = batches(found, 5, 20, 0, seed=0)
     first, second = rows[:50], rows[50:]
     assert len(rows) == 100
     # nothing here keeps two apart, so that an epoch ends before the next begins
-    assert {row.tool_index for row in first} == {row.tool_index for row in second} == set(range(50))
+    assert {row.tool for row in first} == {row.tool for row in second} == {*MANY}
     assert first != second and first != found
-    assert batches(found, pool, 5, 20, 0, seed=0) == rows != batches(found, pool, 5, 20, 0, seed=1)
-
-
-def test_a_pair_comes_back_from_its_row():
-    pool = pool_of(*MANY)
-    pair = TrainingPair("x", 3, (7, 5), frozenset({"t3", "t1"}))
-    row = training_pairs.to_row(pair, pool)
-    assert row == {
-        "query": "x",
-        "tool": "t3",
-        "negatives": ["t7", "t5"],
-        "tool_indices": [3, 7, 5],
-        "right": ["t1", "t3"],
-    }
-    assert training_pairs.from_row(row) == pair
+    assert batches(found, 5, 20, 0, seed=0) == rows != batches(found, 5, 20, 0, seed=1)
 
 
 def test_what_is_right_for_an_equal_question_is_never_wrong():
     pool = pool_of(*MANY)
     asked = [query("How wet?", "t0", pool=pool), query("how wet", "t1", "t2", pool=pool)]
-    found = pairs(asked, pool, {"a": ranking(0, 1, 2, 3)}, 3, seed=0)
-    assert [pair.tool_index for pair in found] == [0, 1, 2]
-    assert all(pair.right == {"t0", "t1", "t2"} and pair.negatives[0] == 3 for pair in found)
+    found = pairs(asked, pool, [ranking(0, 1, 2, 3)], 3, seed=0)
+    assert [pair.tool for pair in found] == ["t0", "t1", "t2"]
+    assert all(pair.right == ("t0", "t1", "t2") and pair.negatives[0] == "t3" for pair in found)
