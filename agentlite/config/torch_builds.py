@@ -6,7 +6,6 @@ from typing import NamedTuple
 from agentlite.config.gpu_profiles import Gpu, card, driver
 
 Version = tuple[int, ...]
-CPU_INSTEAD = "To train on the CPU instead: CUDA_VISIBLE_DEVICES=-1"
 
 
 class TorchBuild(NamedTuple):
@@ -45,41 +44,34 @@ BUILDS = (
     ),
 )
 XFORMERS, XFORMERS_FROM = "xformers==0.0.35", 7.5  # built for torch 2.10.0 and CUDA 12.8
-VLLM_TORCH = "2.13.0"  # the one that vLLM 0.31 asks for
 
 
 class NoBuild(Exception):
-    """No torch of the table runs on this card with this driver; says why, and what would help."""
+    """No torch of the table runs on this card with this driver; says what each needs."""
 
 
 def build_for(found: Gpu, driver: str, vllm: bool = False) -> TorchBuild:
-    """The newest torch that runs; of 2.10 with xformers, where it has kernels for the card.
-    `driver`: its version, 550.54.14. Raises NoBuild.
+    """The newest torch that runs; of 2.10 with xformers, where it has kernels for the card. vLLM
+    0.31 asks for the newest. `driver`: its version, 550.54.14. Raises NoBuild.
     """
-    version = numbers(driver)
-    name = f"{found.name} (compute capability {found.capability})"
-    capability = found.capability
-    for_card = [one for one in BUILDS if one.capabilities[0] <= capability < one.capabilities[1]]
-    if not for_card:
-        raise NoBuild(f"no torch of the tested set runs on {name}. {CPU_INSTEAD}")
-    running = [one for one in for_card if version >= one.driver]
-    if not running:
-        oldest = for_card[-1]
-        raise NoBuild(
-            f"driver {driver} is too old: torch {oldest.torch} is built for CUDA {oldest.cuda}, "
-            f"which needs driver {'.'.join(map(str, oldest.driver))} or newer. {CPU_INSTEAD}"
-        )
-    chosen = running[0]
-    if vllm and chosen.torch != VLLM_TORCH:
-        newest = BUILDS[0]
-        raise NoBuild(
-            f"vLLM needs torch {VLLM_TORCH}, built for CUDA {newest.cuda}: driver "
-            f"{newest.driver[0]} or newer, and a card of compute capability "
-            f"{newest.capabilities[0]} or more. Here are driver {driver} and {name}"
-        )
-    if chosen.torch == "2.10.0" and found.capability >= XFORMERS_FROM:
-        return chosen._replace(pins=(*chosen.pins, XFORMERS))
-    return chosen
+    builds = BUILDS[:1] if vllm else BUILDS
+    for build in builds:
+        first, beyond = build.capabilities
+        if numbers(driver) >= build.driver and first <= found.capability < beyond:
+            if build is BUILDS[-1] and found.capability >= XFORMERS_FROM:
+                return build._replace(pins=(*build.pins, XFORMERS))
+            return build
+    needs = [
+        f"torch {build.torch}, built for CUDA {build.cuda}, needs driver "
+        f"{'.'.join(map(str, build.driver))} or newer and a card of compute capability "
+        f"{build.capabilities[0]} or more"
+        for build in builds
+    ]
+    raise NoBuild(
+        f"no torch of the tested set runs {'with vLLM ' if vllm else ''}on {found.name} (compute "
+        f"capability {found.capability}) with driver {driver}: {'; '.join(needs)}. To train on the "
+        "CPU instead: CUDA_VISIBLE_DEVICES=-1"
+    )
 
 
 def best_for(found: Gpu, driver: str) -> str:
@@ -99,12 +91,11 @@ def main(arguments: list[str]) -> int:
     """Prints the pins of this machine's torch, one a line, and on stderr what was found."""
     version, found = driver(), card()
     try:
-        if not version:
-            again = "mostly install the driver again"
-            raise NoBuild(f"nvidia-smi fails: run it and do as it says, {again}")
-        if found is None and numbers(version) >= BUILDS[-1].driver:
-            raise NoBuild(f"driver {version} does not say which card there is: run nvidia-smi")
-        found = found or Gpu("the card", 0, 0)
+        if not version or not found:
+            raise NoBuild(
+                "nvidia-smi fails, or does not say which card there is: run it and do as it says; "
+                "mostly, install the driver again (525 or newer)"
+            )
         build = build_for(found, version, "--vllm" in arguments)
     except NoBuild as error:
         print(error, file=sys.stderr)
