@@ -1,6 +1,6 @@
 """Settings that fit a machine: what `--profile auto` chooses, and what a plan suggests."""
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from agentlite.config.resolve import Resolved
 from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.engine.planning.estimate import Estimate, estimate
+from agentlite.engine.planning.estimate import estimate, needed
 from agentlite.engine.planning.gpus import Machine, machine_of
-from agentlite.engine.planning.memory import GIB, MARGIN
+from agentlite.engine.planning.memory import GIB, MARGIN, Memory
 from agentlite.engine.planning.model_shape import Shape, find_shape, with_teacher
 
 CHOSEN = ("load_in_4bit", "batch_size", "gradient_accumulation", "batch_tokens")
@@ -56,24 +56,20 @@ def auto_settings(
     row; 0: unknown.
     """
 
-    def options(in_4bit: bool) -> list[tuple[dict[str, Any], Estimate]]:
-        """From the largest micro-batch to the smallest."""
-        found = []
-        for micro_batch in _micro_batches(settings, fixed):
-            values = {"load_in_4bit": in_4bit, **micro_batch}
-            planned = estimate(replace(settings, **values), shape, machine, longest)
-            found.append((values, planned))
-        return found
+    def options(in_4bit: bool) -> list[tuple[dict[str, Any], Memory]]:
+        precise = replace(settings, load_in_4bit=in_4bit)
+        found = _micro_batches(precise, fixed, shape, machine, longest)
+        return [({"load_in_4bit": in_4bit, **values}, planned) for values, planned in found]
 
     is_set = "load_in_4bit" in fixed or settings.load_in_8bit
     candidates = options(settings.load_in_4bit if is_set else trained_in_4bit)
     most_precise = candidates[-1][1]
-    if not (is_set or trained_in_4bit or most_precise.fits_for_good()):
+    if not (is_set or trained_in_4bit or most_precise.fits_for_good):
         candidates = options(True)
     # where sampling alone is too much, a smaller micro-batch would not help
-    least = candidates[-1][1].memory.total
-    at_least = next(option for option in candidates if option[1].memory.total <= least)
-    values, best = next((option for option in candidates if option[1].fits()), at_least)
+    least = candidates[-1][1].total
+    at_least = next(option for option in candidates if option[1].total <= least)
+    values, best = next((option for option in candidates if option[1].fits), at_least)
 
     chosen = replace(settings, **values)
     rows = "batch_tokens" if chosen.in_memory(True).packed else "batch_size"
@@ -81,12 +77,12 @@ def auto_settings(
     if hasattr(chosen, "gradient_accumulation"):
         batch += f" x {chosen.gradient_accumulation}"
     free = f"{best.capacity / GIB:.1f} GiB{f' free on {machine.name}' if machine.name else ''}"
-    taken = best.memory.total / GIB
+    taken = best.total / GIB
     reasons = [f"{best.load.bits} bit and {batch} take {taken:.1f} of {free}, calculated"]
     if best.load.bits < most_precise.load.bits:
-        precise, more = most_precise.load.bits, most_precise.memory.total / GIB
+        precise, more = most_precise.load.bits, most_precise.total / GIB
         reasons.append(f"{precise} bit would take {more:.1f} or more")
-    if not best.fits():
+    if not best.fits:
         reasons.append(
             f"this leaves less than {MARGIN:.0%} free: take a smaller model or max_length"
         )
@@ -95,22 +91,27 @@ def auto_settings(
     return AutoSettings(values, "; ".join(reasons))
 
 
-def _micro_batches(settings: Any, fixed: Set[str]) -> Iterator[dict[str, int]]:
-    """From the largest to the smallest. Where a part of a micro-batch is fixed, only that one."""
+def _micro_batches(
+    settings: Any, fixed: Set[str], shape: Shape, machine: Machine, longest: int
+) -> list[tuple[dict[str, int], Memory]]:
+    """From the largest to the smallest, with what they take. Where a part of a micro-batch is
+    fixed, only that one.
+    """
     packed = settings.in_memory(True).packed
     rows, unit = ("batch_tokens", settings.max_length) if packed else ("batch_size", 1)
+    found: list[dict[str, int]] = []
     if {rows, "gradient_accumulation"} & fixed:
-        yield {}
+        found = [{}]
     elif not hasattr(settings, "gradient_accumulation"):  # answers are the same in any batches
-        size = settings.batch_size
-        while size:
-            yield {rows: size}
-            size //= 2
+        halvings = range(settings.batch_size.bit_length())
+        found = [{rows: settings.batch_size >> halving} for halving in halvings]
     else:
         step = max(1, getattr(settings, rows) * settings.gradient_accumulation // unit)
-        for size in range(step, 0, -1):
-            if step % size == 0:
-                yield {rows: size * unit, "gradient_accumulation": step // size}
+        sizes = (size for size in range(step, 0, -1) if step % size == 0)
+        found = [{rows: size * unit, "gradient_accumulation": step // size} for size in sizes]
+    return [
+        (values, estimate(replace(settings, **values), shape, machine, longest)) for values in found
+    ]
 
 
 def dry_run_memory(
@@ -127,7 +128,7 @@ def dry_run_memory(
     except UserError as error:
         return {"unknown": error.problem}
     machine = machine_of("auto")
-    need = estimate(settings, shape, machine, longest).needed()
+    need = needed(estimate(settings, shape, machine, longest))
     if not need.fits:
         rows = fitting(command, settings, shape, machine, longest)
         paste = next((row.paste for row in rows if row.paste), "")
@@ -150,22 +151,15 @@ def fitting(
 
         def holds_tokens(tokens: int, settings: Any = precise) -> bool:
             changed = replace(settings, batch_size=1, max_length=tokens)
-            return estimate(changed, shape, machine).fits()
+            return estimate(changed, shape, machine).fits
 
         tokens = _largest(holds_tokens, shape.max_positions)
-        micro_batches = [*_micro_batches(precise, set())]
-        largest = next(
-            (
-                micro_batch
-                for micro_batch in micro_batches
-                if estimate(replace(precise, **micro_batch), shape, machine, longest).fits()
-            ),
-            None,
-        )
+        micro_batches = _micro_batches(precise, set(), shape, machine, longest)
+        largest = next((values for values, planned in micro_batches if planned.fits), None)
         pasted = {
             "load_in_4bit": str(precise.load_in_4bit).lower(),
             "max_length": settings.max_length if largest else tokens,
-            **(largest or micro_batches[-1]),
+            **(largest or micro_batches[-1][0]),
         }
         paste = " ".join(f"--set {command}.{key}={value}" for key, value in pasted.items())
         rows = largest.get("batch_size", settings.batch_size) if largest else 0

@@ -13,14 +13,12 @@ from agentlite.core.errors import UserError
 from agentlite.engine.planning.gpus import GpuSpeed, Machine
 from agentlite.engine.planning.memory import (
     GIB,
-    MARGIN,
     OPTIMIZER,
     REGIMES,
     SMALL_CARD,
     Load,
     Memory,
     cached_columns,
-    fits,
     fixed_bytes,
     fixed_terms,
     host_bytes,
@@ -36,9 +34,6 @@ LEAST_CACHE = 512  # tokens beside the longest row: Unsloth rounds a cache down 
 LEAST_OFFLOADED = 512  # of max_length: below, Unsloth leaves checkpoints on the GPU
 # per token, with transformers' generate on an A100, for any size (Qwen2.5's speed benchmark)
 HOST_SECONDS = 0.025
-# 16 bit is taken only with this share to spare, for one row: no published run needed 20 % more than
-# is planned for it. A micro-batch that is too large is halved; a precision stays.
-CAUTION = 0.2
 CHECKPOINTS = 3  # the newest two, and the best
 
 
@@ -78,48 +73,32 @@ class Planned(Struct, frozen=True):
     sampled: dict[str, int]  # answers that are sampled together, and how many the card has room for
 
 
-class Estimate(NamedTuple):
-    """What is in memory under some settings, its bytes, and the bytes that there are for it."""
-
-    load: Load
-    memory: Memory
-    capacity: float
-
-    def fits(self, margin: float = MARGIN) -> bool:
-        return fits(self.memory.total, self.capacity, margin)
-
-    def fits_for_good(self) -> bool:
-        """With `CAUTION` to spare in training. What is sampled together shrinks if it must."""
-        trained = [total for name, total in self.memory.moments.items() if name != "sampling"]
-        most = max(trained or self.memory.moments.values())
-        return self.fits() and fits(most, self.capacity, CAUTION)
-
-    def needed(self) -> Needed:
-        def in_gib(terms: Mapping[str, float]) -> dict[str, float]:
-            return {name: round(value / GIB, 2) for name, value in terms.items()}
-
-        need, total, of = self.memory, self.memory.total / GIB, self.capacity / GIB
-        terms, moments = in_gib(need.terms), in_gib(need.moments)
-        return Needed(terms, round(total, 2), need.moment, moments, round(of, 2), self.fits())
-
-
-def estimate(settings: Any, shape: Shape, machine: Machine, longest: int = 0) -> Estimate:
+def estimate(settings: Any, shape: Shape, machine: Machine, longest: int = 0) -> Memory:
     """`longest`: tokens of the longest row, prompt and answer together; 0: unknown. A share of the
     card that is set for vLLM is left out. With Unsloth that share is planned, unless `trl` sets it.
     """
     load = load_of(settings, shape, machine.gpu, longest, machine.whole)
     share = (_share_set(settings) or 0.0) if machine.gpu else 0.0
-    return Estimate(load, memory(load), max(0.0, machine.capacity - share * machine.whole))
+    return memory(load, max(0.0, machine.capacity - share * machine.whole))
+
+
+def needed(planned: Memory) -> Needed:
+    def in_gib(terms: Mapping[str, float]) -> dict[str, float]:
+        return {name: round(value / GIB, 2) for name, value in terms.items()}
+
+    return Needed(
+        in_gib(planned.terms),
+        round(planned.total / GIB, 2),
+        planned.moment,
+        in_gib(planned.moments),
+        round(planned.capacity / GIB, 2),
+        planned.fits,
+    )
 
 
 def plan(settings: Any, shape: Shape, machine: Machine, data: RowLengths) -> Planned:
     estimated = estimate(settings, shape, machine, data.longest)
     load = estimated.load
-    sampled: dict[str, int] = {}
-    if machine.gpu and load.sampled and not load.vllm and settings.engine == "unsloth":
-        samples = settings.in_memory(True).samples
-        room = _room(settings, load, samples, machine.whole)
-        sampled = {"together": load.sampled, "room": room}
     of_data = data.longest and load.length < settings.max_length
     vllm = {"share": vllm_share(load, machine.whole), "cached_tokens": load.cached}
     return Planned(
@@ -127,12 +106,12 @@ def plan(settings: Any, shape: Shape, machine: Machine, data: RowLengths) -> Pla
         load.rows if settings.in_memory(machine.gpu).packed else settings.batch_size,
         load.length,
         settings.data if of_data else "max_length",
-        estimated.needed(),
+        needed(estimated),
         _time(settings, load, machine, data),
         _disk(load) if load.rows else {},
         vllm if load.vllm and not load.standby else {},  # with standby Unsloth chooses the share
         round(host_bytes(load) / GIB, 2),
-        sampled,
+        {"together": load.sampled, "room": load.room} if load.room else {},
     )
 
 
@@ -177,21 +156,17 @@ def load_of(
         return load._replace(vllm=True, cached=cached, standby=standby)
     # as engine.local_sampler works: a prompt is in the cache once, however many answers it gets;
     # but with Unsloth on a GPU every answer has a row
-    unsloth = gpu and settings.engine == "unsloth"
-    rows = _room(settings, load, held.samples, card) if unsloth else 0
-    samples = _cached(load, held.prompts, answers, new_tokens, rows)
+    if gpu and settings.engine == "unsloth":
+        fixed = fixed_bytes(load) if load.rows else 0.0
+        prompt = max(1, load.length - new_tokens)
+        room = rows_at_once(shape, card, prompt, new_tokens, held.samples, fixed)
+        load = load._replace(room=room)
+    samples = _cached(load, held.prompts, answers, new_tokens, load.room)
     if not held.greedy:
         return samples
     # a batch of answers without samples is decoded as it is
-    greedy = _cached(load, held.prompts, held.prompts, new_tokens, rows and held.prompts)
+    greedy = _cached(load, held.prompts, held.prompts, new_tokens, load.room and held.prompts)
     return max(greedy, samples, key=lambda load: memory(load).total)
-
-
-def _room(settings: Any, load: Load, samples: int, card: float) -> int:
-    """For how many answers Unsloth's decoding has room at once, `samples` to each prompt."""
-    fixed = fixed_bytes(load) if load.rows else 0.0
-    prompt = max(1, load.length - settings.max_new_tokens)
-    return rows_at_once(load.shape, card, prompt, settings.max_new_tokens, samples, fixed)
 
 
 def _cached(load: Load, prompts: int, answers: int, new_tokens: int, rows: int = 0) -> Load:

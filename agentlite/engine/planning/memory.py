@@ -11,6 +11,9 @@ from agentlite.engine.planning.model_shape import Shape
 
 GIB = 2**30
 MARGIN = 0.08  # this share on top of what is planned must fit as well
+# 16 bit is taken only with this share to spare, for one row: no published run needed 20 % more than
+# is planned for it. A micro-batch that is too large is halved; a precision stays.
+CAUTION = 0.2
 # bytes per parameter; NF4 with doubly quantised scales: 4 bit, 8 for 64 of them, 32 for 64 * 256
 WEIGHT = {4: (4 + 8 / 64 + 32 / (64 * 256)) / 8, 8: 1.0, 16: 2.0, 32: 4.0}
 OPTIMIZER = {"adamw_8bit": 2, "adamw_torch": 8}
@@ -68,6 +71,7 @@ class Load(NamedTuple):
     sampled: int = 0
     cached: int = 0
     prompted: int = 0
+    room: int = 0  # for so many answers Unsloth's decoding has room on the card at once
     vllm: bool = False  # the cache is that of a vLLM engine, which shares the weights and stays
     standby: bool = False  # that engine's cache and graphs are there only while it samples
     in_share: bool = False  # the weights lie in a share of the card that is taken for vLLM
@@ -210,25 +214,40 @@ def host_bytes(load: Load) -> float:
 
 
 class Memory(NamedTuple):
-    """Bytes by term at the moment that takes most, and the total of each moment."""
+    """Bytes by term at the moment that takes most, the total of each moment, what is in memory, and
+    the bytes that there are for it.
+    """
 
     terms: dict[str, float]
     moment: str
     moments: dict[str, float]
+    load: Load
+    capacity: float
 
     @property
     def total(self) -> float:
         return sum(self.terms.values())
 
+    @property
+    def fits(self) -> bool:
+        return fits(self.total, self.capacity)
 
-def memory(load: Load) -> Memory:
+    @property
+    def fits_for_good(self) -> bool:
+        """With `CAUTION` to spare in training. What is sampled together shrinks if it must."""
+        trained = [total for name, total in self.moments.items() if name != "sampling"]
+        most = max(trained or self.moments.values())
+        return self.fits and fits(most, self.capacity, CAUTION)
+
+
+def memory(load: Load, capacity: float = 0.0) -> Memory:
     """The terms that are not zero add up to the total."""
     fixed, passing = fixed_terms(load), moments(load)
     stays = sum(fixed.values())
     totals = {name: stays + sum(terms.values()) for name, terms in passing.items()}
     moment = max(totals, key=totals.__getitem__)
     terms = {name: value for name, value in {**fixed, **passing[moment]}.items() if value}
-    return Memory(terms, moment, totals)
+    return Memory(terms, moment, totals, load, capacity)
 
 
 def fits(total: float, capacity: float, margin: float = MARGIN) -> bool:

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from agentlite.config import resolve
 from agentlite.engine.planning.choose import auto_settings
-from agentlite.engine.planning.estimate import CAUTION, estimate, load_of
+from agentlite.engine.planning.estimate import estimate, load_of
 from agentlite.engine.planning.gpus import with_memory
-from agentlite.engine.planning.memory import fits, memory
+from agentlite.engine.planning.memory import CAUTION, fits, memory
 from agentlite.engine.planning.model_shape import PUBLISHED, find_shape
 
 SIZES = (8, 10, 11, 12, 16, 24, 32, 40, 48, 80, 96, 141)
@@ -61,7 +61,7 @@ def test_whatever_fits_at_all_is_given_settings_that_fit(command, gib):
 def test_weights_are_in_16_bit_exactly_where_one_row_fits_with_a_fifth_to_spare(command, gib):
     for model in MODELS:
         shape, machine = find_shape(model), with_memory(gib)
-        moments = estimate(one_row(defaults(command)), shape, machine).memory.moments
+        moments = estimate(one_row(defaults(command)), shape, machine).moments
         trained = [total for moment, total in moments.items() if moment != "sampling"]
         holds = fits(max(moments.values()), machine.capacity)
         holds &= max(trained or moments.values()) * (1 + CAUTION) <= machine.capacity
