@@ -33,7 +33,8 @@ OF_GROUPS = {
     "loss_type": "dapo",
     "scale_rewards": "group",
 }
-OF_RECORDS = {"judge": ""}
+SUFFIX = "pip install arctic-inference, or leave the lever suffix out"
+FOUR_BIT = "pip install vllm-bnb-plugin, or set load_in_4bit to false"
 # fields of PEFT that vLLM's kernels lack
 NOT_SERVED = ("use_dora", "modules_to_save", "trainable_token_indices", "bias")
 
@@ -123,6 +124,8 @@ def of_loss(settings: DpoSettings) -> Mistakes:
 
 def of_sampling(settings: GrpoSettings | DistillSettings) -> Mistakes:
     """A step is whole groups, and an answer leaves room for its prompt."""
+    if isinstance(settings, DistillSettings) and not settings.samples:
+        return
     answers = settings.batch_size * settings.gradient_accumulation
     if isinstance(settings, GrpoSettings) and answers % settings.group_size:
         problem = f"a step holds {answers} answers (batch_size x gradient_accumulation), no whole "
@@ -150,13 +153,9 @@ def of_ppo(settings: GrpoSettings) -> Mistakes:
 
 
 def of_environments(settings: GrpoSettings) -> Mistakes:
-    if not settings.env:
-        return
-    for key, usual in OF_RECORDS.items():
-        if getattr(settings, key) != usual:
-            problem = "is for recorded prompts, and --env has none."
-            fix = "Leave one of the two out. Tasks that teach nothing rest (rest_epochs)."
-            yield key, problem, fix
+    if settings.env and settings.judge:
+        problem = "is for recorded prompts, and --env has none."
+        yield "judge", problem, "Leave one of the two out."
 
 
 def of_vllm(settings: GrpoSettings) -> Mistakes:
@@ -164,21 +163,19 @@ def of_vllm(settings: GrpoSettings) -> Mistakes:
         yield "vllm_levers", "is for --vllm with Unsloth.", "Leave it out, or add --vllm."
     if not settings.vllm:
         return
-    if "suffix" in settings.vllm_levers and importlib.util.find_spec("arctic_inference") is None:
-        fix = "pip install arctic-inference, or leave suffix out."
-        yield "vllm_levers", "suffix needs the package arctic-inference.", fix
-    if importlib.util.find_spec("vllm") is None:
-        fix = "VLLM=1 bash scripts/setup.sh, with a driver from 580 on; or leave --vllm out."
-        yield "vllm", "vLLM is not installed.", fix
+    needed = {
+        "vllm": "VLLM=1 bash scripts/setup.sh, with a driver from 580 on",
+        **({"arctic_inference": SUFFIX} if "suffix" in settings.vllm_levers else {}),
+        **({"vllm_bnb_plugin": FOUR_BIT} if settings.load_in_4bit else {}),
+    }
+    for package, command in needed.items():
+        if importlib.util.find_spec(package) is None:
+            yield "vllm", f"{package} is not installed.", f"{command}; or leave --vllm out."
     if card() is None:
         yield "vllm", "vLLM needs a CUDA GPU, and none is found.", "Leave --vllm out."
     if settings.load_in_8bit:
         problem = "vLLM has no 8-bit weights of this kind."
         yield "vllm", problem, "Take --load-in-4bit true, or leave --vllm out."
-    if settings.load_in_4bit and importlib.util.find_spec("vllm_bnb_plugin") is None:
-        problem = "for 4-bit weights vLLM needs the package vllm-bnb-plugin."
-        fix = "pip install vllm-bnb-plugin; or --load-in-4bit false, or leave --vllm out."
-        yield "vllm", problem, fix
     if settings.engine != "unsloth":
         return
     # vLLM is given the adapter itself, and would refuse it at the first answer, or leave parts of
@@ -190,11 +187,6 @@ def of_vllm(settings: GrpoSettings) -> Mistakes:
         if settings.peft.get(name) not in (None, False, "none", [], ()):
             problem = "vLLM applies plain LoRA and would leave this out."
             yield f"peft.{name}", problem, "Leave it out, or --vllm; or add --engine hf."
-
-
-def of_distillation(settings: DistillSettings) -> Mistakes:
-    if settings.samples:
-        yield from of_sampling(settings)
 
 
 def _bits(settings: TrainerSettings) -> int:

@@ -43,7 +43,7 @@ def test_settings_that_do_not_go_together(given, source, location, monkeypatch):
         ({"load_in_4bit": True}, True, ("vllm",), "grpo.vllm"),
         ({"full": True}, True, ("vllm",), "grpo.full"),
         ({"peft": {"use_dora": True}}, True, ("vllm",), "grpo.peft.use_dora"),
-        ({"vllm_levers": ("suffix",)}, True, ("vllm",), "grpo.vllm_levers"),
+        ({"vllm_levers": ("suffix",)}, True, ("vllm",), "grpo.vllm"),
         ({"vllm_levers": ("standby",), "engine": "hf"}, True, ("vllm",), "grpo.vllm_levers"),
     ],
 )
