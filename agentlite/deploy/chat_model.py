@@ -10,7 +10,7 @@ from agentlite.data.openai_messages import Opened, Turn, open_dialog
 from agentlite.engine import check_libraries
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading, load_for_inference
-from agentlite.engine.stream import Listener, stream
+from agentlite.engine.local_sampler import Listener, stream
 from agentlite.rendering import choose, mixture_of
 from agentlite.workspace.model_source import find_model, load_template
 from agentlite.workspace.stage_folder import system_of

@@ -8,7 +8,6 @@ from itertools import takewhile
 from typing import Any
 
 from agentlite.engine import on_gpu
-from agentlite.engine.decoding import left_padded
 from agentlite.engine.load import Loaded
 
 FEW_ROWS = 32  # with fewer a step takes a GPU as long: it waits for the launches of its kernels
@@ -108,20 +107,25 @@ class RowCache:
 
     def __init__(self, loaded: Loaded, prompts: Sequence[Sequence[int]], new_tokens: int):
         """`logits`, (prompts, 1, vocabulary), follow the last ids; padding is on the left."""
+        import torch
+
         self.model, device = loaded.model, loaded.model.device
-        ids, mask = left_padded(prompts, loaded.tokenizer.pad_token_id)
+        width, pad = max(map(len, prompts)), loaded.tokenizer.pad_token_id
+        blanks = [width - len(prompt) for prompt in prompts]
+        rows = [[pad] * blank + [*prompt] for blank, prompt in zip(blanks, prompts, strict=True)]
+        ids = torch.tensor(rows, device=device)
         if by_unsloth(self.model):
             from unsloth.models import _decode_graphs
 
             if self.model.config.model_type == "qwen2" and "qwen2" not in _tried:
                 _try_graphs(loaded)
             _decode_graphs.start_generation(ids.shape[1] + new_tokens)  # more columns are not kept
-        self.mask = mask.to(device)
+        self.mask = (torch.arange(width) >= torch.tensor(blanks)[:, None]).long().to(device)
         self.prompts: Sequence[int] = range(len(prompts))
         self.rows: list[tuple[int, int]] = []
         positions = (self.mask.cumsum(-1) - 1).clamp(min=0)
         self.cache: Any = None
-        self.logits = self._read(ids.to(device), positions)
+        self.logits = self._read(ids, positions)
 
     def _read(self, ids: Any, positions: Any) -> Any:
         output = self.model(

@@ -45,16 +45,6 @@ def decode(tokenizer: Any, ids: Sequence[int]) -> str:
     return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
-def left_padded(prompts: Sequence[Sequence[int]], pad: int) -> tuple[Any, Any]:
-    """Ids and attention mask, (prompts, longest): every answer begins in the same column."""
-    import torch
-
-    width = max(map(len, prompts))
-    ids = torch.tensor([[pad] * (width - len(prompt)) + list(prompt) for prompt in prompts])
-    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
-    return ids, mask
-
-
 def window(stops: Sequence[str]) -> int:
     """How many of the last tokens can hold a stop string that has just been completed.
 

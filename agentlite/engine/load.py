@@ -86,16 +86,27 @@ def loading_of(
     return loading
 
 
-def refuse_unusable(loading: Loading) -> None:
-    """What is clear without torch, which takes seconds to import. Raises UserError 2."""
+def refuse_unusable(loading: Loading, may_see_gpu: bool | None = None) -> None:
+    """Raises UserError 2. `may_see_gpu`: what torch says; None before it is imported, which takes
+    seconds: then as long as there may be a GPU, nothing is refused for want of one.
+
+    bitsandbytes has a backend for the CPU, and it would be slow; a run there with a dev set would
+    also go on otherwise after a kill, since weights are repacked for evaluation.
+    """
     if loading.attention != "auto" and loading.engine != "hf":
         raise UserError(
             f"{loading.attention} is for the engine hf: Unsloth chooses its own.",
             "Add --engine hf, or leave it out.",
             location="attn_implementation",
         )
-    if loading.quantized and not has_gpu() and not has_driver():
-        raise _needs_gpu()
+    if may_see_gpu is None:
+        may_see_gpu = has_gpu() or has_driver()
+    if loading.quantized and not may_see_gpu:
+        raise UserError(
+            "4-bit and 8-bit weights need a CUDA GPU, and torch sees none.",
+            f"To train on the CPU, leave load_in_4bit and load_in_8bit off. {DOCTOR}",
+            location="load_in_4bit",
+        )
 
 
 def prepare(loading: Loading) -> None:
@@ -104,21 +115,9 @@ def prepare(loading: Loading) -> None:
     """
     refuse_unusable(loading)
     load_libraries(loading.engine)
-    if not on_gpu() and (loading.quantized or has_gpu()):
-        if loading.quantized:
-            raise _needs_gpu()
+    refuse_unusable(loading, on_gpu())
+    if has_gpu() and not on_gpu():
         console.notice(f"torch does not see the GPU, and the CPU is used. {DOCTOR}")
-
-
-def _needs_gpu() -> UserError:
-    """bitsandbytes has a backend for the CPU, and it would be slow; a run there with a dev set
-    would also go on otherwise after a kill, since weights are repacked for evaluation.
-    """
-    return UserError(
-        "4-bit and 8-bit weights need a CUDA GPU, and torch sees none.",
-        f"To train on the CPU, leave load_in_4bit and load_in_8bit off. {DOCTOR}",
-        location="load_in_4bit",
-    )
 
 
 def weights_folder(base: str, in_4bit: bool = False) -> Path:
@@ -206,7 +205,7 @@ def _adapted(model: Any, source: Source, folder: Path, loading: Loading, trainab
     # its kernels fail on them later
     devices = {str(device) for device in getattr(model, "hf_device_map", {}).values()}
     if on_gpu() and not devices.isdisjoint(("cpu", "disk")):
-        raise _too_large(source.name, loading.quantized)
+        raise RuntimeError("out of memory")
     # Of generation_config.json the special tokens alone stay. Its penalties would apply wherever
     # `generate` decodes (eval, chat, serve) and not in training: Qwen2.5's 1.1 on repetition makes
     # a name that stands in the prompt less likely in the call.
@@ -230,31 +229,28 @@ def _adapted(model: Any, source: Source, folder: Path, loading: Loading, trainab
 
 
 def load_for_inference(source: Source, loading: Loading) -> Loaded:
-    """Kept until another model is loaded, so that several rounds of answers load it once."""
-    if (source, loading) not in _kept:
-        loaded = load(source, loading, trainable=False)
-        _switch_to_inference(loaded.model)
-        _kept[source, loading] = loaded
-    return _kept[source, loading]
-
-
-def _switch_to_inference(model: Any) -> None:
-    """Unsloth's models have a switch of their own, which also turns the key-value cache on.
+    """Kept until another model is loaded, so that several rounds of answers load it once.
 
     In float32 the adapter is folded into the weights: the same answers up to rounding, in two
     thirds of the time. Not where it is on the embeddings and the head is the same matrix: folded
     in, it would change both.
     """
+    if (source, loading) in _kept:
+        return _kept[source, loading]
+    loaded = load(source, loading, trainable=False)
     import torch
 
-    switch: Callable[[], Any] = getattr(model, "for_inference", model.eval)
-    switch()
+    model = loaded.model
+    # Unsloth's models have a switch of their own, which also turns the key-value cache on
+    getattr(model, "for_inference", model.eval)()
     model.config.use_cache = True
     if hasattr(model, "merge_adapter") and model.dtype == torch.float32:
         ends = {"embed_tokens", "lm_head", "wte"}
         adapted = {name for config in model.peft_config.values() for name in config.target_modules}
         if not (model.config.get_text_config().tie_word_embeddings and ends & adapted):
             model.merge_adapter()
+    _kept[source, loading] = loaded
+    return loaded
 
 
 def free_memory() -> None:
@@ -411,22 +407,15 @@ def explained(error: Exception, name: str, quantized: bool = False) -> UserError
     if isinstance(error, UserError):
         return error
     if is_out_of_memory(error):
-        return _too_large(name, quantized)
+        smaller = "Choose" if quantized else "Add --load-in-4bit true, choose"
+        others = "or end other programs on the GPU: nvidia-smi lists them."
+        return does_not_fit("the model", f"{smaller} a smaller model, {others}", name)
     problem = f"the model cannot be loaded: {' '.join(str(error).split())[:300]}"
     fix = "Fetch it again if its files are damaged; --debug shows where it failed."
     if "trust_remote_code" in str(error):
         problem = "it needs its own code, which agentlite never runs."
         fix = "Choose a model that transformers knows by itself."
     return UserError(problem, fix, location=name, exit_code=MODEL)
-
-
-def _too_large(name: str, quantized: bool) -> UserError:
-    smaller = "Choose" if quantized else "Add --load-in-4bit true, choose"
-    return does_not_fit(
-        "the model",
-        f"{smaller} a smaller model, or end other programs on the GPU: nvidia-smi lists them.",
-        name,
-    )
 
 
 def weight_files(folder: Path) -> tuple[str, list[Path]]:

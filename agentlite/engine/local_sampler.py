@@ -30,6 +30,7 @@ from agentlite.engine.planning.memory import ROW_TOKENS, SMALL_CARD, rows_at_onc
 from agentlite.engine.planning.model_shape import shape_of
 
 GoesOn = Callable[[Sequence[int]], bool]  # whether an answer of these ids is still wanted
+Listener = Callable[[str], bool]  # gets each new piece of text; False: nobody listens any more
 SHORTLIST = 256  # top-p sorts this many of the likeliest tokens; all where they do not reach it
 # by model, how many answers are drawn together since more did not fit
 _fitted: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
@@ -114,11 +115,10 @@ def sample(
             size = _fitted[loaded.model] = len(answers) // 2
             answers = []
         for one in answers:
-            read_back = read(
-                loaded.tokenizer, one.ids, ends, one.request.stops, (one.index, one.sample)
+            place, stops = (one.index, one.sample), one.request.stops
+            samples.append(
+                read(loaded.tokenizer, one.ids, ends, stops, place, one.log_probabilities)
             )
-            likely = tuple(one.log_probabilities[: len(read_back.ids)])
-            samples.append(read_back._replace(log_probabilities=likely))
         start += len(answers)
         if not answers:
             free_memory()  # outside the except clause: the traceback held the tensors of the batch
@@ -248,6 +248,34 @@ def _index_on_scale(weights: Any, uniform: Any) -> Any:
     return torch.searchsorted(scale, targets, right=True)[:, 0].clamp(max=weights.shape[-1] - 1)
 
 
+def stream(loaded: Loaded, prompt: Sequence[int], decoding: Decoding, listener: Listener) -> Sample:
+    """Ends when nobody listens. Raises UserError 7 if the prompt does not fit into memory."""
+    passed_on = 0  # characters
+
+    def pass_on(text: str) -> bool:
+        nonlocal passed_on
+        new, passed_on = text[passed_on:], max(passed_on, len(text))
+        return listener(new)
+
+    def goes_on(ids: Sequence[int]) -> bool:
+        text = decode(loaded.tokenizer, ids)
+        return pass_on(text[: len(text) - _unsure(text, decoding.stops)])
+
+    request = SampleRequest(prompt, (str(decoding.seed),), decoding.stops)
+    (answer,) = sample(loaded, [request], decoding, goes_on=goes_on)
+    pass_on(answer.text)
+    return answer
+
+
+def _unsure(text: str, stops: Sequence[str]) -> int:
+    """Characters at the end that may still change: half a character of several tokens, half a stop
+    string.
+    """
+    half = 1 if text.endswith("\N{REPLACEMENT CHARACTER}") else 0
+    starts = [n for stop in stops for n in range(1, len(stop)) if text.endswith(stop[:n])]
+    return max(starts, default=0) or half
+
+
 def generate(
     loaded: Loaded, prompts: Sequence[Sequence[int]], decoding: Decoding, *, batch_size: int
 ) -> Iterator[list[Sample]]:
@@ -268,19 +296,21 @@ def read(
     ends: set[int],
     stops: tuple[str, ...],
     numbers: tuple[int, int],
+    log_probabilities: Sequence[float] = (),
 ) -> Sample:
     """Sampled ids as text, and how it ended. Text after a stop string is cut off.
 
     `numbers`: that of the prompt and that of the sample.
     """
+    likely = tuple(log_probabilities)
     finished = bool(ids) and ids[-1] in ends
     text = decode(tokenizer, ids[:-1] if finished else ids)
     if stopped := until_stop(decode(tokenizer, ids), stops):  # the end may be a stop as well
         length = next(
             n for n in range(1, len(ids) + 1) if until_stop(decode(tokenizer, ids[:n]), stops)
         )
-        return Sample(*numbers, list(ids[:length]), stopped, "stop")
-    return Sample(*numbers, list(ids), text, "turn" if finished else "cut")
+        return Sample(*numbers, list(ids[:length]), stopped, "stop", likely[:length])
+    return Sample(*numbers, list(ids), text, "turn" if finished else "cut", likely)
 
 
 def plan_batches(lengths: Sequence[int], size: int) -> list[list[int]]:

@@ -54,11 +54,11 @@ def sample(
             llm.sleep(1)  # the next call wakes it
     samples = []
     for (index, number, _, request), output in zip(wanted, outputs, strict=True):
-        answer = output.outputs[0]
-        one = read(loaded.tokenizer, list(answer.token_ids), ends, request.stops, (index, number))
-        drawn = zip(one.ids, answer.logprobs, strict=False)  # not of what comes after its end
-        likelihoods = tuple(place[token].logprob for token, place in drawn)
-        samples.append(one._replace(log_probabilities=likelihoods))
+        ids = list(output.outputs[0].token_ids)
+        drawn = zip(ids, output.outputs[0].logprobs, strict=True)
+        likely = [place[token].logprob for token, place in drawn]
+        numbers = (index, number)
+        samples.append(read(loaded.tokenizer, ids, ends, request.stops, numbers, likely))
     return samples
 
 

@@ -8,8 +8,7 @@ import pytest
 from agentlite.engine import local_sampler
 from agentlite.engine.decoding import Decoding, until_stop
 from agentlite.engine.load import Loaded, Loading, load
-from agentlite.engine.local_sampler import Sample
-from agentlite.engine.stream import stream
+from agentlite.engine.local_sampler import Sample, stream
 from agentlite.workspace.model_source import Source
 
 END = 9
@@ -51,7 +50,7 @@ def answered(
                 break
         return [local_sampler.read(TOKENIZER, ids, {END}, stops, (0, 0))]
 
-    monkeypatch.setattr("agentlite.engine.stream.sample", sample)
+    monkeypatch.setattr("agentlite.engine.local_sampler.sample", sample)
     decoding = Decoding(99, turn_end=END, stops=stops)
     return stream(Loaded(None, TOKENIZER), [5, 5, 5], decoding, listener), heard
 
