@@ -19,13 +19,14 @@ from agentlite.core.errors import RowError, UserError
 from agentlite.core.openai_client import Endpoint, Question, Reply, ask_all, check
 from agentlite.core.records import Ending, Message, digest, wire_message
 from agentlite.data.formats.tool_calls import read_call
+from agentlite.engine.decoding import Decoding
 from agentlite.rendering import Prompt, Protocol, render
 from agentlite.rendering.protocol import with_thought
 from agentlite.rendering.renderer import span_text
 from agentlite.rendering.template import Template
 from agentlite.scoring.judge.llm_judge import GroupJudge
 from agentlite.scoring.rewards import JUDGE
-from agentlite.workspace.model_source import Source
+from agentlite.workspace.model_source import Source, load_template
 
 # why an answer in OpenAI's format stops before its end
 UNFINISHED = ("length", "content_filter")
@@ -108,14 +109,16 @@ def served(name: str, settings: SamplerSettings, base: Source) -> Source:
 
 
 def replies(
-    endpoints: Sequence[Endpoint],
-    requests: Sequence[RemoteRequest],
-    template: Template,
-    parameters: dict[str, Any],
+    source: Source, requests: Sequence[RemoteRequest], decoding: Decoding
 ) -> Iterator[RemoteReply]:
     """One for each request, as they come. Raises UserError 8 when no server answers any more; what
     came before has been given.
     """
+    template = load_template(source.base)
+    parameters: dict[str, Any] = {"max_tokens": decoding.max_new_tokens}
+    parameters["temperature"] = decoding.temperature
+    if decoding.temperature:
+        parameters["top_p"] = decoding.top_p
     questions = []
     for request in requests:
         record, turn = request.prompt.record, request.prompt.turn
@@ -124,7 +127,7 @@ def replies(
         given = {**parameters, **seed, **({"tools": tools} if tools else {})}
         messages = [wire_message(message) for message in record.messages[:turn]]
         questions.append(Question(messages, given))
-    for number, reply in ask_all(endpoints, questions):
+    for number, reply in ask_all(source.endpoints, questions):
         if reply.problem:
             yield RemoteReply(number, "", "cut", 0, reply.why)
         else:

@@ -11,7 +11,7 @@ from agentlite.engine import local_sampler
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading, load_for_inference
 from agentlite.engine.local_sampler import Sample, SampleRequest
-from agentlite.engine.remote import RemoteReply, RemoteRequest, replies
+from agentlite.engine.remote import RemoteRequest, replies
 from agentlite.environments.rollout import RolloutAnswer, RolloutPrompt
 from agentlite.rendering import Prompt, Protocol
 from agentlite.workspace.model_source import Source, load_template
@@ -64,7 +64,7 @@ def remote_samples(
         RemoteRequest(prompt, protocols[prompt.protocol], _step_seed(decoding, prompt, n))
         for prompt, n in samples
     ]
-    for reply in _replies(source, requests, decoding):
+    for reply in replies(source, requests, decoding):
         prompt, n = samples[reply.request]
         yield reply.problem or Candidate(
             *prompt.step, prompt.protocol, model, n, reply.text, reply.ended, reply.new_tokens
@@ -103,7 +103,7 @@ def remote_rollout_answers(
         prompt = Prompt(record, record.turns[-1], protocol.name, one.ids, "", "turn")
         seed = _turn_seed(decoding, one) if decoding.temperature else ""
         requests.append(RemoteRequest(prompt, protocol, seed))
-    for reply in _replies(source, requests, decoding):
+    for reply in replies(source, requests, decoding):
         stopped = reply.ended == "turn" and reply.text.endswith(protocol.stops)
         yield RolloutAnswer(
             reply.request,
@@ -112,17 +112,6 @@ def remote_rollout_answers(
             reply.new_tokens,
             problem=reply.problem,
         )
-
-
-def _replies(
-    source: Source, requests: Sequence[RemoteRequest], decoding: Decoding
-) -> Iterator[RemoteReply]:
-    parameters = {
-        "max_tokens": decoding.max_new_tokens,
-        "temperature": decoding.temperature,
-        "top_p": decoding.top_p,
-    }
-    return replies(source.endpoints, requests, load_template(source.base), parameters)
 
 
 def _step_seed(decoding: Decoding, prompt: Prompt, number: int) -> str:

@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 from agentlite.config.settings import RetrieverSettings, Tracker, TrainerSettings, fields
 from agentlite.core import console, distributed
 from agentlite.core.errors import DISK, MODEL, OTHER_PLAN, OUT_OF_MEMORY, UserError, nearest, need
-from agentlite.core.row_files import write_json
+from agentlite.core.row_files import Appender, write_json
 from agentlite.engine import checkpoints, load, load_dtype, on_gpu, processes
 from agentlite.engine.watch import (
     Follower,
-    Journal,
     Stopped,
     Watch,
     follow,
@@ -335,17 +334,9 @@ def train(
             break
         except UserError as error:
             smaller = micro.in_smaller()
-            if error.exit_code != OUT_OF_MEMORY or not smaller:
+            # of several processes the others would wait for this one
+            if error.exit_code != OUT_OF_MEMORY or not smaller or distributed.count() > 1:
                 raise
-            shape = f"batch_size {smaller.batch_size} and "
-            shape += f"gradient_accumulation {smaller.gradient_accumulation}, the same steps"
-            if distributed.count() > 1:  # the others would wait for this one
-                raise UserError(
-                    "out of the GPU's memory.",
-                    f"Set {shape}; with --force.",
-                    location=str(folder),
-                    exit_code=OUT_OF_MEMORY,
-                ) from error
         # outside the except clause, whose traceback holds the tensors of the failed step: only now
         # is there anything to free
         del trainer
@@ -353,7 +344,10 @@ def train(
         micro = smaller
         # for when the run is carried on: it does not try a larger one again
         write_json(size, {"batch_size": micro.batch_size})
-        console.notice(f"{folder.name}: out of memory; going on with {shape}")
+        console.notice(
+            f"{folder.name}: out of memory; going on with batch_size {micro.batch_size} and "
+            f"gradient_accumulation {micro.gradient_accumulation}, the same steps"
+        )
     if micro != plan:
         figures["batch_size"] = micro.batch_size
         figures["gradient_accumulation"] = micro.gradient_accumulation
@@ -377,20 +371,23 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
     if checkpoint:
         step = checkpoints.step_of(checkpoint)
         console.notice(f"{folder.name}: carrying on after step {step} of {plan.steps}")
+    path = folder / "metrics.jsonl"
     with (
         note_signals() as caught,
         console.progress(folder.name, plan.steps) as advance,
-        Journal(folder) if distributed.first() else contextlib.nullcontext() as journal,
+        Appender(path) if distributed.first() else contextlib.nullcontext() as metrics,
     ):
-        follower = Follower(folder, plan.steps, watch, trainer.model, caught, advance, journal)
+        follower = Follower(folder, plan.steps, watch, trainer.model, caught, advance, metrics)
         follow(trainer, follower)
-        checkpoints.keep(trainer, folder, follower.is_sound, follower.dev_loss)
+        checkpoints.keep(trainer, folder, follower.is_sound, lambda step: follower.dev_loss)
         try:
             if checkpoint:
                 checkpoints.restore_threads(checkpoint)
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         except Exception as error:
             raise _explain(error, folder) from error
+        finally:
+            follower.flush()
     # In this order. A halt asked the trainer to stop, and so did a signal: both leave fewer steps
     # than planned, and the halt says why. A loss that is not a number is looked at last: no weights
     # are kept. The other processes leave when nothing is left that all must do.
@@ -449,8 +446,9 @@ def _restore_metrics(folder: Path) -> None:
 def _explain(error: Exception, folder: Path) -> Exception:
     if load.is_out_of_memory(error):
         return load.does_not_fit(
-            "one row alone",
-            "Add --load-in-4bit true, lower --max-length, or take a smaller model; with --force.",
+            "a micro-batch" if distributed.count() > 1 else "one row alone",
+            "Lower batch_size, add --load-in-4bit true, lower --max-length, or take a smaller "
+            "model; with --force.",
             str(folder),
         )
     if type(error).__name__ == "UnpicklingError":  # torch reads data alone, and this is more

@@ -60,35 +60,6 @@ def note_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-class Journal:
-    """metrics.jsonl: one row per step. A row waits until its dev loss may have come."""
-
-    def __init__(self, folder: Path):
-        self.file = Appender(folder / "metrics.jsonl")
-        self.row: dict[str, Any] = {}
-        self.dev = {row["step"]: row.get("dev_loss") for row in read_rows(self.file.path)}
-
-    def add(self, step: int, values: Mapping[str, float]) -> None:
-        """What is not a finite number is null: JSON has no NaN."""
-        if self.row and self.row["step"] != step:
-            self.flush()
-        finite = {key: value if math.isfinite(value) else None for key, value in values.items()}
-        self.row = {"step": step, **self.row, **finite}
-        self.dev[step] = self.row.get("dev_loss")
-
-    def flush(self) -> None:
-        if "loss" in self.row:
-            self.file.append(self.row)
-        self.row = {}
-
-    def __enter__(self) -> "Journal":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.flush()
-        self.file.__exit__(*error)
-
-
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """The rows of metrics.jsonl."""
     return list(read_rows(folder / "metrics.jsonl"))
@@ -116,7 +87,9 @@ class Watch:
 
 @dataclass
 class Follower:
-    """The events of transformers' TrainerCallback, the import of whose class takes seconds."""
+    """The events of transformers' TrainerCallback, the import of whose class takes seconds. Writes
+    metrics.jsonl: one row per step, which waits until its dev loss may have come.
+    """
 
     folder: Path
     steps: int  # of the whole run
@@ -124,13 +97,15 @@ class Follower:
     model: Any
     caught: list[int]  # signals
     advance: console.Advance
-    journal: Journal | None  # of the first process alone
+    metrics: Appender | None  # of the first process alone
 
     def __post_init__(self) -> None:
+        self.row: dict[str, Any] = {}
         self.bad: list[int] = []  # the last steps, if something in them is not a finite number
         self.skipped: list[int] = []  # likewise, if float16's loss scaling took them for nothing
         self.ended = self.saved = time.monotonic()  # the last step, and the last save
         self.save_seconds = 0.0  # of that save
+        self.dev_loss: float | None = None  # of the step that is saved
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.ended = time.monotonic()
@@ -159,8 +134,8 @@ class Follower:
             if logs.get(key) is not None
         }
         self.watch.at_step(step, row)
-        if self.journal:
-            self.journal.add(step, row)
+        self.add(step, row)
+        if self.metrics:
             self.advance(step, f"loss {loss:.3f}")
 
     def on_evaluate(
@@ -169,8 +144,19 @@ class Follower:
         step, loss = state.global_step, round(float(metrics["eval_loss"]), 6)
         if not math.isfinite(loss) and step not in self.bad:
             self.judge(step, loss, 0.0, scaled=False)
-        if self.journal:
-            self.journal.add(step, {"dev_loss": loss})
+        self.add(step, {"dev_loss": loss})
+
+    def add(self, step: int, values: Mapping[str, float]) -> None:
+        """What is not a finite number is null: JSON has no NaN."""
+        if self.row and self.row["step"] != step:
+            self.flush()
+        finite = {key: value if math.isfinite(value) else None for key, value in values.items()}
+        self.row = {"step": step, **self.row, **finite}
+
+    def flush(self) -> None:
+        if self.metrics and "loss" in self.row:
+            self.metrics.append(self.row)
+        self.row = {}
 
     def judge(self, step: int, loss: float, grad_norm: float, *, scaled: bool) -> None:
         """Raises UserError 6 where training has diverged. `scaled`: in float16."""
@@ -197,16 +183,13 @@ class Follower:
         """Of a step that is about to be saved, and whose row is whole: it is written now. A step
         may ruin weights, and only the next one's loss would say so.
         """
-        if self.journal:
-            self.journal.flush()
+        self.dev_loss = self.row.get("dev_loss") if self.row.get("step") == step else None
+        self.flush()
         trained = (weight for weight in self.model.parameters() if weight.requires_grad)
         is_bad = bool(self.bad) or not all(bool(weight.isfinite().all()) for weight in trained)
         if processes.any_of(is_bad):
             self.bad.append(step)
         return not self.bad
-
-    def dev_loss(self, step: int) -> float | None:
-        return self.journal.dev.get(step) if self.journal else None
 
 
 def follow(trainer: Any, follower: Follower) -> None:

@@ -124,11 +124,10 @@ def _ask_server(
     protocols: Mapping[str, Protocol],
 ) -> Iterator[GreedyAnswer]:
     """With a `problem` where the server has no answer."""
-    parameters = {"max_tokens": settings.max_new_tokens, "temperature": 0}
+    decoding = Decoding(settings.max_new_tokens)
     requests = [RemoteRequest(prompt, protocols[prompt.protocol]) for prompt in prompts]
-    template = load_template(source.base)
     with console.progress(f"eval {source.name}", len(prompts)) as advance:
-        for done, reply in enumerate(replies(source.endpoints, requests, template, parameters), 1):
+        for done, reply in enumerate(replies(source, requests, decoding), 1):
             step = prompts[reply.request].step
             yield GreedyAnswer(*step, "", reply.text, reply.ended, reply.new_tokens, reply.problem)
             advance(done)
