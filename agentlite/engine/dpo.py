@@ -130,37 +130,34 @@ def _with_losses(trl_class: Any, settings: DpoSettings) -> Any:
             processes.
             """
             batches, items = super().get_batch_samples(*request)
-            counts = sum(_chosen_tokens(batch) for batch in batches).to(self.args.device)
+            chosen = (batch["completion_mask"].chunk(2)[0] for batch in batches)
+            counts = sum(mask.sum() for mask in chosen).to(self.args.device)
             self.mean_tokens = self.accelerator.gather(counts).float().mean() / len(batches)
             return batches, items
 
-        def compute_loss(
-            self, model: Any, inputs: dict[str, Any], *others: Any, **more: Any
-        ) -> Any:
-            """TRL takes the mean loss of a micro-batch's chosen tokens, and then the mean of those:
-            a token of a short micro-batch would weigh more.
-            """
-            if "sft" in self.loss_types:
-                share = float(_chosen_tokens(inputs) / self.mean_tokens)
-                self.loss_weights = [*self.args.loss_weights[:-1], settings.sft_weight * share]
-            return super().compute_loss(model, inputs, *others, **more)
-
         def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool) -> Any:
-            """Adds a loss that TRL's trainer lacks to those of its own, from the same forward
-            pass. Both sides of the batch are means over the tokens of an answer, also in what is
-            logged, where TRL has sums.
+            """Adds losses that TRL's trainer lacks to those of its own, from the same forward
+            pass. `sft_weight` keeps the chosen answers likely while the margin grows (RPO, arXiv
+            2404.19733): their loss a token, over all chosen tokens of the optimizer step. In simpo
+            and orpo both sides are means over the tokens of an answer, also in what is logged,
+            where TRL has sums.
             """
-            if settings.loss_type not in OWN_LOSSES:
-                return super()._compute_loss(model, inputs, return_outputs)
+            of_pairs = OWN_LOSSES.get(settings.loss_type)
             passes: list[Any] = []
 
             def forward(**arguments: Any) -> Any:
                 passes.append(model(**arguments))
                 return passes[0]
 
+            if not (of_pairs or settings.sft_weight):
+                return super()._compute_loss(model, inputs, return_outputs)
             loss = super()._compute_loss(forward, inputs, return_outputs)
-            lengths = inputs["completion_mask"].sum(dim=1)
-            chosen, rejected = (passes[0].log_probs.sum(dim=1) / lengths).chunk(2)
+            sums = passes[0].log_probs.sum(dim=1)
+            if settings.sft_weight:
+                loss = loss - settings.sft_weight * sums.chunk(2)[0].sum() / self.mean_tokens
+            if not of_pairs:
+                return loss
+            chosen, rejected = (sums / inputs["completion_mask"].sum(dim=1)).chunk(2)
             rewards = [settings.beta * side.detach() for side in (chosen, rejected)]
             for name, values in {
                 "chosen": rewards[0],
@@ -170,25 +167,15 @@ def _with_losses(trl_class: Any, settings: DpoSettings) -> Any:
             }.items():
                 mean = self.accelerator.gather(values).mean().item()
                 self._metrics["train"][f"rewards/{name}"][-1] = mean
-            of_pairs = OWN_LOSSES[settings.loss_type](chosen, rejected, settings)
-            return loss + of_pairs.mean()
+            return loss + of_pairs(chosen, rejected, settings).mean()
 
     return WithLosses
-
-
-def _chosen_tokens(batch: Mapping[str, Any]) -> Any:
-    """How many tokens of chosen answers a micro-batch of TRL's has: they are its first half."""
-    chosen, _ = batch["completion_mask"].chunk(2)
-    return chosen.sum()
 
 
 def losses(settings: DpoSettings) -> dict[str, object]:
     """The arguments of TRL's loss. TRL 1.15 does not smooth its sigmoid loss, but mixes losses:
     with s for the smoothing, 2(1-s) sigmoid - (1-2s) robust is (1-s) of the loss of the pair and s
     of that of the pair swapped, which is cDPO.
-
-    `sft_weight` keeps the chosen answers likely while the margin grows (RPO, arXiv 2404.19733):
-    their loss a token, over all chosen tokens of the optimizer step.
     """
     smoothing = settings.label_smoothing
     weights: dict[str, float] = {settings.loss_type: 1.0}
@@ -196,8 +183,6 @@ def losses(settings: DpoSettings) -> dict[str, object]:
         weights = {}  # the trainer adds it
     elif smoothing and settings.loss_type == "sigmoid":
         weights = {"sigmoid": 2 * (1 - smoothing), "robust": -(1 - 2 * smoothing)}
-    if settings.sft_weight:
-        weights["sft"] = settings.sft_weight
     return {
         "loss_type": list(weights),
         "loss_weights": list(weights.values()),
