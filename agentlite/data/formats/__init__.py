@@ -104,12 +104,8 @@ def to_record(
         record = read(value)
         # a list that is empty says that nothing is on offer
         is_open = value.get("tools") is None or any(message.calls for message in record.messages)
-        if (
-            is_open
-            and not record.tools
-            and not record.is_text
-            and (listed := _tools_elsewhere(record))
-        ):
+        offers_none = is_open and not record.tools and not record.is_text
+        if offers_none and (listed := _tools_elsewhere(record)):
             record = read({**value, "tools": listed})
             record = replace(record, tools=record.tools or read_tools(listed))
         if options and "names" in options:

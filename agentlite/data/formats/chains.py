@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Gold, Message, Record, Tool, plain
-from agentlite.data.formats.format import Row
+from agentlite.data.formats.format import Row, rest
 from agentlite.data.formats.json_decode import quote
 from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tools
 
@@ -281,12 +281,7 @@ def result_of(value: Any, text: str, key: str, waiting: list[Call]) -> Message:
 
     What is not written so, or names no call that waits, stays whole as `text`.
     """
-    filled = (
-        {name for name, inner in value.items() if inner is not None}
-        if isinstance(value, dict)
-        else {}
-    )
-    is_named = filled == {"name", key}
+    is_named = isinstance(value, dict) and rest(value).keys() == {"name", key}
     call = next((call for call in waiting if is_named and call.name == value["name"]), None)
     content = value[key] if call else text
     call = call or (waiting[0] if waiting else Call(""))

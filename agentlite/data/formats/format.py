@@ -122,10 +122,7 @@ def refuse_unread(
             held = next(_call_keys(value, DEEPEST), "")
         if held and (not has_calls or held.startswith("invalid")):
             under = repr(key) if held == key else f"{key!r}, as {held!r},"
-            hint = (
-                "Write calls as `tool_calls` of the assistant and each result as a message of the "
-                "role `tool`; take the key out if it only repeats them."
-            )
+            hint = "Write them as OpenAI's rows do; take the key out if it only repeats them."
             reason = f"calls or results under {under} are not read ({place})"
             raise RowError("E206", reason, hint, key)
     if message.get("content") or message.get("value"):

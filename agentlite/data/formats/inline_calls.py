@@ -65,10 +65,7 @@ HERMES_FRAME = sentences(
     r"(?:# Tools\s+)?You may call one or more functions to assist with the user query\.",
     r"Don't make assumptions about what values to plug into functions\.",
     r"Here are the available tools:",
-    (
-        r"Use the following pydantic model json schema for each tool call you will "
-        r"make:.{0,3000}?\n</tool_call>"
-    ),
+    r"Use the following pydantic model json schema for each tool call\b.{0,3000}?\n</tool_call>",
     r"For each function call,? return a json object.{0,3000}?\n</tool_call>",
     r"You are an expert in using functions.{0,200}?are detailed below:",
     r"In your response, you need first provide.{0,3000}?<final></final>\"?\.?",
@@ -135,9 +132,7 @@ def _hermes_chain(
 ) -> Iterator[Message]:
     """One answer with calls and their results in tags, as the messages it stands for."""
     texts: list[str] = []
-    made: list[Call] = []
-    waiting: list[Call] = []
-    end = 0
+    made, waiting, end = list[Call](), list[Call](), 0
     for block in BLOCK.finditer(text):
         before = text[end : block.start()].strip()
         end = block.end()
@@ -174,18 +169,11 @@ LIST = re.compile(
 TOOLACE_FRAME = sentences(
     r"You are an expert in composing functions\.",
     r"You are given a question and a set of possible functions\.",
-    (
-        r"Based on the question, you will need to make one or more function/tool calls to achieve "
-        r"the "
-        r"purpose\."
-    ),
+    r"Based on the question, you will need to make one or more function/tool calls [\w ]*\.",
     r"If none of the functions? can be used, point it out\.",
     r"If the given question lacks the parameters required by the function,\s*also point it out\.",
     r"You should only return the function calls? in (?:tools call sections|your response)\.",
-    (
-        r"If you decide to invoke any of the function\(s\), you MUST put it in the format of "
-        r"\[[^\]]{0,300}\]\.?"
-    ),
+    r"If you decide to invoke any of the function\(s\), you MUST",  # and how, as below
     r"You SHOULD NOT include any other text in the response\.",
     r"Should you decide to return the function call\(s\)[.,]",
     r"Put it in the format of \[[^\]]{0,300}\]\.?",

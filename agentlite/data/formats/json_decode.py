@@ -51,7 +51,7 @@ def literal_value(text: str) -> object:
     """The value of a Python literal, as agent data sets write objects. Nothing is evaluated."""
     if len(text) > LONGEST_LITERAL:
         raise RowError(
-            "E206", f"not JSON, and not a Python literal of at most {LONGEST_LITERAL >> 10} KiB"
+            "E206", f"not JSON, nor a Python literal of {LONGEST_LITERAL >> 10} KiB or less"
         )
     try:
         with warnings.catch_warnings(action="ignore"):  # of escapes that Python does not know
@@ -191,9 +191,8 @@ def _decode_texts(value: Any, used: list[str], key: str = "") -> Any:
 
 def _content(text: str) -> str:
     """What a repair has to keep of a text, in its order: letters, digits, signs and brackets."""
-    text = (
-        ESCAPE.sub(_character, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    )
+    text = ESCAPE.sub(_character, text)
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     text = WORD.sub(lambda word: WORDS[word[0]], PREFIX.sub("", text))
     return PUNCTUATION.sub("", FRACTION.sub(lambda number: repr(float(number[0])), text))
 
@@ -209,12 +208,10 @@ def _repair(text: str) -> object:
     """By json-repair; an empty result does not count as a repair."""
     import json_repair
 
-    value = json_value(
-        json.dumps(json_repair.loads(text, skip_json_loads=True), ensure_ascii=False)
-    )
-    if value in ("", [], {}):
+    repaired = json_repair.loads(text, skip_json_loads=True)
+    if repaired in ("", [], {}):
         raise RowError("E121", "nothing left of it")
-    return value
+    return json_value(json.dumps(repaired, ensure_ascii=False))
 
 
 READERS: dict[str, Callable[[str], Any]] = {"literal": literal_value, "json": _repair}

@@ -61,9 +61,7 @@ def read(row: Row) -> Record:
     messages, gold = read_messages(row["messages"], tools), read_gold(row.get("gold"))
     extra = extra_by_turn(row["messages"], KNOWN)
     return Record(
-        messages=tuple(messages)
-        if gold
-        else merge_turns(messages),  # gold counts them as they stand
+        messages=tuple(messages) if gold else merge_turns(messages),  # gold counts them as they are
         tools=tools,
         gold=gold,
         task=row["task"] if row.get("task") in TASKS else "general",
@@ -159,8 +157,7 @@ def _is_result(message: Any) -> bool:
 
 def _new_ids(messages: Sequence[Any]) -> Iterator[str]:
     """Ids for calls without one, which no other call of the row has."""
-    dicts = [message for message in messages if isinstance(message, dict)]
-    given = [call.get("id") for message in dicts for call in _calls(message)]
+    given = [call.get("id") for message in messages for call in _calls(message)]
     yield from (name for n in count() if (name := f"call_{n}") not in given)
 
 
@@ -262,9 +259,7 @@ def text_of_parts(parts: Iterable[Any], types: Sequence[str], place: str) -> str
     parts = list(parts)
     for part in parts:
         if not isinstance(part, dict):
-            raise RowError(
-                "E216", f"a part of the content is {kind(part)}, not an object ({place})"
-            )
+            raise RowError("E216", f"a part of a content is {kind(part)}, no object ({place})")
         if part.get("type") not in types:
             what = quote(part.get("type"))
             raise RowError("E216", f"content of type {what}: only text can be learned ({place})")
@@ -311,13 +306,9 @@ def are_prompt_and_completion(row: Row) -> bool:
 def read_prompt_completion(row: Row) -> Record:
     """Texts are a question and its answer."""
     if isinstance(row.get("label"), bool):
-        raise RowError(
-            "E201",
-            "label: a preference, whose completion may be one that is not to be imitated",
-            "Leave out the rows whose label is false, and the key: `jq -c 'select(.label) | "
-            "del(.label)' FILE > rows.jsonl`.",
-            "label",
-        )
+        reason = "label: a preference, whose completion may be one that is not to be imitated"
+        hint = "Keep the good ones: `jq -c 'select(.label) | del(.label)' FILE > rows.jsonl`."
+        raise RowError("E201", reason, hint, "label")
     prompt, completion = (
         [{"role": role, "content": row[key]}] if isinstance(row[key], str) else row[key]
         for key, role in (("prompt", "user"), ("completion", "assistant"))

@@ -17,12 +17,8 @@ from agentlite.data.formats.json_decode import json_value
 from agentlite.data.formats.tool_calls import json_schema
 from agentlite.rendering.foreign_text import result_mark
 
-UNUSABLE = (
-    "hung",
-    "world",
-    "unanswered",
-    "unwritten",
-)  # ends of a rollout whose dialog is not whole
+# ends of a rollout whose dialog is not whole
+UNUSABLE = ("hung", "world", "unanswered", "unwritten")
 
 
 class TrajectoryRow(Struct):

@@ -103,11 +103,8 @@ def read_tool_row(row: Row) -> Record:
     """The example's result is what a tool would say, not what a model learns: it is in meta."""
     examples = row.get(EXAMPLES)
     if not examples:
-        raise RowError(
-            "E201",
-            "a tool without examples of its use: there is nothing to learn from (to describe tools "
-            "alone, give the file as --tools)",
-        )
+        reason = "a tool without examples of its use: there is nothing to learn from"
+        raise RowError("E201", reason, "To describe tools alone, give the file as --tools.")
     example, tool = examples[0], resolve_tool(row)
     if not isinstance(example, dict):
         raise RowError("E201", f"an example is {example!r:.60}, not an object")

@@ -53,12 +53,9 @@ CHAIN = re.compile(rf"{RESULT.pattern}|</tool_call>\s*(?:<(?!/?tool_call>)|```)"
 
 def fits(row: Row) -> bool:
     turns = turns_of(row)
-    if not isinstance(turns, list):
-        return False
-    for turn in turns:
-        if not isinstance(turn, dict) or ("from" not in turn and "role" not in turn):
-            return False
-    return True
+    return isinstance(turns, list) and all(
+        isinstance(turn, dict) and ("from" in turn or "role" in turn) for turn in turns
+    )
 
 
 def read(row: Row) -> Record:
@@ -85,30 +82,29 @@ def turns_of(row: Row) -> Any:
     return row.get("conversations") or row.get("conversation")
 
 
+def sender_of(turn: Any) -> Any:
+    return turn.get("from", turn.get("role")) if isinstance(turn, dict) else None
+
+
 def says(row: Row, search: Callable[[str], object], senders: Sequence[str] = ()) -> bool:
     """Whether one of these says such a text in a row of turns, or anybody; the system text beside
     the turns is one of them.
     """
-    turns, system = turns_of(row), row.get("system")
-    if isinstance(system, str) and (not senders or "system" in senders) and search(system):
-        return fits(row)
-    for turn in turns if isinstance(turns, list) else ():
-        if isinstance(turn, dict) and (
-            not senders or turn.get("from", turn.get("role")) in senders
-        ):
-            text = turn.get("value", turn.get("content"))
-            if isinstance(text, str) and search(text):
-                return fits(row)
-    return False
+    if not fits(row):
+        return False
+    said = [(sender_of(turn), turn.get("value", turn.get("content"))) for turn in turns_of(row)]
+    return any(
+        isinstance(text, str) and (not senders or sender in senders) and search(text)
+        for sender, text in [("system", row.get("system")), *said]
+    )
 
 
 def speaker_of(turn: object, number: int) -> Speaker:
     """Who speaks. Raises RowError E202 if the format knows no such role."""
-    sender = turn.get("from", turn.get("role")) if isinstance(turn, dict) else None
-    speaker = SPEAKERS.get(str(sender))
-    if speaker is None:
-        raise openai.unknown_role(sender, SPEAKERS, f"turn {number}")
-    return speaker
+    sender = sender_of(turn)
+    if speaker := SPEAKERS.get(str(sender)):
+        return speaker
+    raise openai.unknown_role(sender, SPEAKERS, f"turn {number}")
 
 
 def text_of(turn: Row, number: int, read: Set[str] = TURN) -> str:
@@ -127,9 +123,7 @@ def text_of(turn: Row, number: int, read: Set[str] = TURN) -> str:
 
 def is_alone(turns: list[object], number: int) -> bool:
     """Whether no other result follows a turn."""
-    after = turns[number] if number < len(turns) else None
-    speaker = after.get("from", after.get("role")) if isinstance(after, dict) else None
-    return SPEAKERS.get(str(speaker)) != "tool"
+    return number == len(turns) or SPEAKERS.get(str(sender_of(turns[number]))) != "tool"
 
 
 class DialogBuilder:
@@ -144,7 +138,7 @@ class DialogBuilder:
 
     def add(self, turn: Any, number: int, is_alone: bool) -> None:
         speaker, text = speaker_of(turn, number), text_of(turn, number)
-        role = turn.get("from", turn.get("role"))
+        role = sender_of(turn)
         if role == "reasoning":
             text = with_thought(text, "")
         elif role in ("tool_call", "answer"):  # which may stand in tags of the same name
@@ -196,9 +190,7 @@ class DialogBuilder:
         if self.messages and self.messages[-1].role == "assistant":
             before = self.messages.pop()
             if before.loss != loss:
-                reason = (
-                    "what is said and the calls after it are one turn, learned or not as a whole"
-                )
+                reason = "words and the calls after them are one turn, but differ in their loss"
                 raise RowError("E201", reason, "Give all of them the same loss.")
             calls = [*before.calls, *calls]
             said = join_texts((before.content, said))
@@ -214,15 +206,16 @@ class DialogBuilder:
 
 
 def is_agentinstruct(row: Row) -> bool:
-    if not fits(row) or row.get("tools"):
+    turns = turns_of(row) if fits(row) and not row.get("tools") else []
+    speakers = [SPEAKERS.get(str(sender_of(turn))) for turn in turns]
+    if not {*speakers} <= {"system", "user", "assistant"} or any("loss" not in t for t in turns):
         return False
-    learned = False
-    for turn in turns_of(row):
-        speaker = SPEAKERS.get(str(turn.get("from", turn.get("role"))))
-        if speaker not in ("system", "user", "assistant") or "loss" not in turn:
-            return False
-        learned = learned or (speaker == "assistant" and isinstance(turn["loss"], bool))
-    return learned
+    losses = [
+        turn["loss"]
+        for turn, speaker in zip(turns, speakers, strict=True)
+        if speaker == "assistant"
+    ]
+    return any(isinstance(loss, bool) for loss in losses)
 
 
 def read_agentinstruct(row: Row) -> Record:

@@ -3,6 +3,7 @@
 KAgentInstruct's rows hold several of them, and prompts of other agents.
 """
 
+import contextlib
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -62,6 +63,8 @@ RULE = re.compile(r"^[ \t]*\d{1,2}[.、].*$", re.MULTILINE)
 COMMAND = re.compile(r"\s*\d{1,3}\s*[:.、]\s*(\{.*\})\s*")
 CLASSIC = re.compile(r'\s*\d{1,3}\.\s*([^"]*?):\s*"([^"]+)"(?:,\s*args:\s*(.*))?\s*')
 ARGUMENT = re.compile(r'"([^"]+)":\s*"([^"]*)"')
+# in JSON: up to the first quote that is followed by what may stand behind a text
+TEXT = re.compile(r'"(.*?)"(?=\s*(?:[,:\]}]|\Z))', re.DOTALL)
 FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL)
 # AutoGPT sends its prompt as the system message, and this as the user's
 TRIGGER = re.compile(r"\s*Determine (?:exactly one|which next) command to use[^\n]*\s*")
@@ -192,29 +195,9 @@ def _tools(text: str) -> tuple[list[Tool], list[str]]:
 
 def _command_json(written: str) -> object:
     """The value of a command's JSON, in whose texts quotes may stand as they are."""
-    try:
+    with contextlib.suppress(RowError):
         return json_or_literal(written)
-    except RowError as error:
-        try:
-            return json_or_literal(_with_escapes(written))
-        except RowError:
-            raise error from None
-
-
-def _with_escapes(text: str) -> str:
-    """JSON with a backslash before every quote that ends no string: what follows an end is one of
-    ,:]} or nothing.
-    """
-    escaped, within = [], False
-    for index, character in enumerate(text):
-        if character == '"' and within:
-            following = text[index + 1 :].lstrip()[:1]
-            within = following not in ("", ",", ":", "]", "}")
-            escaped.append('\\"' if within else '"')
-            continue
-        within = within or character == '"'
-        escaped.append(character)
-    return "".join(escaped)
+    return json_or_literal(TEXT.sub(lambda text: '"' + text[1].replace('"', '\\"') + '"', written))
 
 
 def _steps(text: str) -> tuple[Message, ...]:
