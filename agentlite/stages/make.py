@@ -2,19 +2,17 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from agentlite.config.settings import MakeSettings
 from agentlite.core import console
 from agentlite.core.errors import REJECTS, UserError
-from agentlite.core.records import Tool
 from agentlite.core.row_files import Appender, read_rows, write_json, write_rows
 from agentlite.environments.registry import environment
 from agentlite.environments.synthesis.blueprint import (
@@ -24,13 +22,7 @@ from agentlite.environments.synthesis.blueprint import (
     blueprint,
     carry_out,
 )
-from agentlite.environments.synthesis.dialog import (
-    DIALOGS,
-    gives_away,
-    in_plain_words,
-    made_calls,
-    row_of,
-)
+from agentlite.environments.synthesis.dialog import DIALOGS, gives_away, in_plain_words, row_of
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import World, WorldError, WorldLimits
 from agentlite.stages.agent import split_of_task
@@ -44,17 +36,6 @@ TRIES = 120  # walks for one blueprint
 MOST_LOST = 20  # worlds, in these
 
 NewWorld = Callable[[], World]  # in a process of its own
-
-
-class Slot(Struct, frozen=True):
-    """Place `number` among the dialogs of a kind; `blueprint`: None where no walk leads to one.
-    `tools`: those that its words name: on offer, or wanted.
-    """
-
-    kind: str
-    number: int
-    blueprint: Blueprint | None = None
-    tools: tuple[Tool, ...] = ()
 
 
 def run(settings: MakeSettings, target: RunTarget) -> Result:
@@ -88,21 +69,20 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
         stage.expect(BLUEPRINTS, settings.num_dialogs)
         with console.progress("make: blueprints", settings.num_dialogs) as advance:
             path = stage.folder / BLUEPRINTS
-            slots = find(settings, new_world, tasks, wanted, path, advance)
-        not_found = Counter(slot.kind for slot in slots if slot.blueprint is None)
+            found = find(settings, new_world, tasks, wanted, path, advance)
+        not_found = Counter(kind for kind, plan in found if plan is None)
         _refuse_nothing(settings, not_found)
-        plans = {slot.blueprint.id: (slot.blueprint, slot) for slot in slots if slot.blueprint}
-        rows = [row_of(plan, *_dialog(settings, plan, slot.tools)) for plan, slot in plans.values()]
+        plans = {plan.id: plan for _, plan in found if plan}.values()
+        rows = [row_of(plan, in_plain_words(plan, settings.seed)) for plan in plans]
         write_rows(stage.folder / DIALOGS, rows)
-        messages = [message for row in rows for message in row["messages"]]
-        calls = made_calls(messages)
+        calls = [call.call for plan in plans for call in plan.made]
         figures = {
-            "wanted": len(slots),
+            "wanted": len(found),
             "kept": len(rows),
-            "kinds": dict(Counter(row["meta"]["kind"] for row in rows)),
+            "kinds": dict(Counter(plan.kind for plan in plans)),
             "not_found": dict(not_found),
             "verified": dict(Counter(name for row in rows for name in row["meta"]["verified"])),
-            "turns": sum(message["role"] == "user" for message in messages),
+            "turns": sum(one["role"] == "user" for row in rows for one in row["messages"]),
             "calls": len(calls),
             "tools_called": len({call.name for call in calls}),
         }
@@ -146,23 +126,26 @@ def find(
     wanted: Mapping[str, int],
     path: Path,
     advance: Callable[[int], None],
-) -> list[Slot]:
-    """A slot for each dialog that is wanted. Those on disk are not looked for again."""
-    slots: list[Slot] = []
+) -> list[tuple[str, Blueprint | None]]:
+    """By kind, a blueprint for each dialog that is wanted; None where no walk leads to one. Those
+    on disk are not looked for again.
+    """
+    found: list[tuple[str, Blueprint | None]] = []
     keys: set[str] = set()  # of the blueprints so far, of which none is to be a copy
     with Appender(path) as file, new_world() as world:
-        stored = [msgspec.convert(row, Slot) for row in read_rows(path)]
-        known = {(slot.kind, slot.number): slot for slot in stored}
-        for place in ((kind, number) for kind, count in wanted.items() for number in range(count)):
-            slot = known.get(place)
-            if slot is None:
-                slot = _walk(settings, new_world, world, tasks, Slot(*place), keys)
-                file.append(msgspec.to_builtins(slot))
-            if slot.blueprint:
-                keys.add(slot.blueprint.key)
-            slots.append(slot)
-            advance(len(slots))
-    return slots
+        known = {(row["kind"], row["number"]): row["blueprint"] for row in read_rows(path)}
+        for kind, number in ((kind, at) for kind, count in wanted.items() for at in range(count)):
+            if (kind, number) in known:
+                plan = msgspec.convert(known[kind, number], Blueprint | None)
+            else:
+                plan = _walk(settings, new_world, world, tasks, (kind, number), keys)
+                row = {"kind": kind, "number": number, "blueprint": msgspec.to_builtins(plan)}
+                file.append(row)
+            if plan:
+                keys.add(plan.key)
+            found.append((kind, plan))
+            advance(len(found))
+    return found
 
 
 def _walk(
@@ -170,18 +153,24 @@ def _walk(
     new_world: NewWorld,
     world: World,
     tasks: Sequence[EnvironmentTask],
-    slot: Slot,
-    keys: set[str],
-) -> Slot:
-    """The slot with the first blueprint that a walk leads to, or as it was."""
+    place: tuple[str, int],
+    keys: Collection[str],
+) -> Blueprint | None:
+    """The first blueprint that a walk leads to, if any does. `place`: the kind, and the number
+    among the dialogs of the kind.
+    """
+    kind, number = place
     lost = 0
     for trial in range(TRIES):
-        rng = Random(f"{settings.seed} {slot.kind} {slot.number} {trial}")
+        rng = Random(f"{settings.seed} {kind} {number} {trial}")
         task = rng.choice(tasks)
         try:
-            plan = blueprint(slot.kind, Search(world, task, rng), settings.extra_tools)
-            if not plan or plan.key in keys or not _is_confirmed(new_world, plan, task):
+            plan = blueprint(kind, Search(world, task, rng), settings.extra_tools)
+            if not plan or plan.key in keys:
                 continue
+            # a class that keeps something from one world to the next is seen in another process
+            with new_world() as fresh:
+                again = carry_out(fresh, task, [call.call for call in plan.made])
         except WorldError as error:
             lost += 1
             if lost == MOST_LOST:
@@ -192,29 +181,10 @@ def _walk(
                     exit_code=REJECTS,
                 ) from error
             continue
-        named = {*plan.tools} | {call.call.name for turn in plan.turns for call in turn.calls}
-        tools = tuple(tool for tool in world.tools if tool.name in named)
-        if not gives_away(plan, *_dialog(settings, plan, tools)):
-            return Slot(slot.kind, slot.number, plan, tools)
-    return slot
-
-
-def _is_confirmed(new_world: NewWorld, plan: Blueprint, task: EnvironmentTask) -> bool:
-    """Whether another process has the same results and the same state: a class that keeps something
-    from one world to the next is seen.
-    """
-    with new_world() as fresh:
-        made, state = carry_out(fresh, task, [call.call for call in plan.made])
-    results = [result.text for result in made]
-    return results == [call.result for call in plan.made] and state == plan.state
-
-
-def _dialog(
-    settings: MakeSettings, plan: Blueprint, tools: Sequence[Tool]
-) -> tuple[list[dict[str, Any]], list[Tool]]:
-    """The messages, and the tools on offer."""
-    messages = in_plain_words(plan, {tool.name: tool for tool in tools}, settings.seed)
-    return messages, [tool for tool in tools if tool.name in plan.tools]
+        is_confirmed = again == ([call.result for call in plan.made], plan.state)
+        if is_confirmed and not gives_away(plan, in_plain_words(plan, settings.seed)):
+            return plan
+    return None
 
 
 def _refuse_nothing(settings: MakeSettings, missing: Mapping[str, int]) -> None:

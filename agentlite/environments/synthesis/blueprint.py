@@ -84,14 +84,16 @@ class PlannedTurn(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Blueprint(Struct, frozen=True, forbid_unknown_fields=True):
-    """`task`: of the environment, by its id. `tools`: the names of those on offer. `state`: a
-    digest of the world's behind the last call, "" where the world has none.
+    """`task`: of the environment, by its id. `tools`: those that its words name; `offered`: the
+    names of those on offer. `state`: a digest of the world's behind the last call, "" where the
+    world has none.
     """
 
     kind: str
     task: str
     turns: tuple[PlannedTurn, ...]
-    tools: tuple[str, ...]
+    tools: tuple[Tool, ...]
+    offered: tuple[str, ...]
     state: str
 
     @property
@@ -131,23 +133,26 @@ class Search:
         state = self.world.state()
         place, known = _digest(state), values.known_values(about, state)
         for _ in range(TRIES * length):
-            pool = [*outputs, *known]
-            names = [planned.call.name for planned in made]
-            tool = _next_tool(tools, names, pool, self.rng)
-            chosen = values.arguments(tool, pool, self.rng) if tool else None
-            if tool is None or chosen is None:
+            pool, names = [*outputs, *known], [planned.call.name for planned in made]
+            left = [tool for tool in tools if names.count(tool.name) < TWICE]
+            if not left:
+                break
+            # rather one that takes what an earlier call returned
+            weights = [1 + LED_TO * values.from_outputs(tool, pool) for tool in left]
+            [tool] = self.rng.choices(left, weights)
+            chosen = values.arguments(tool, pool, self.rng)
+            if chosen is None:
                 continue
             sources = {name: value.call for name, value in chosen.items() if value.call is not None}
-            if apart and sources:
-                continue
             call = Call(tool.name, {name: value.value for name, value in chosen.items()})
-            if call_key(call) in [call_key(planned.call) for planned in made]:
+            earlier = [planned.call for planned in made]
+            if (apart and sources) or call_key(call) in map(call_key, earlier):
                 continue
             odd = {name: ODD for name, value in chosen.items() if value.guessed}
             if odd and not is_error(self.world.call(Call(tool.name, {**call.arguments, **odd}))):
                 # it takes anything: that it takes this says nothing
                 tools = tuple(other for other in tools if other != tool)
-                self.results([planned.call for planned in made])
+                self.results(earlier)
                 continue
             result = self.world.call(call)
             state = self.world.state()
@@ -165,16 +170,14 @@ class Search:
                 place, known = _digest(state), values.known_values(about, state)
         return []
 
-    def results(self, calls: Sequence[Call]) -> tuple[list[CallResult], str]:
+    def results(self, calls: Sequence[Call]) -> tuple[list[str], str]:
         return carry_out(self.world, self.task, calls)
 
 
-def carry_out(
-    world: World, task: EnvironmentTask, calls: Sequence[Call]
-) -> tuple[list[CallResult], str]:
-    """The results of calls in a fresh world, and the digest of its state behind them."""
+def carry_out(world: World, task: EnvironmentTask, calls: Sequence[Call]) -> tuple[list[str], str]:
+    """What calls return in a fresh world, and the digest of its state behind them."""
     world.reset(task.row)
-    results = [world.call(call) for call in calls]
+    results = [world.call(call).text for call in calls]
     return results, _digest(world.state())
 
 
@@ -199,15 +202,6 @@ def is_error(result: CallResult) -> bool:
         or (isinstance(value, str) and FAILED.search(value[:MOST_READ]))
         for name, value in read.items()
     )
-
-
-def _next_tool(
-    tools: Sequence[Tool], made: Sequence[str], pool: Sequence[KnownValue], rng: Random
-) -> Tool | None:
-    """A tool to call next: rather one that takes what an earlier call returned."""
-    left = [tool for tool in tools if made.count(tool.name) < TWICE]
-    weights = [1 + LED_TO * values.from_outputs(tool, pool) for tool in left]
-    return rng.choices(left, weights)[0] if left else None
 
 
 def _is_empty(result: str) -> bool:
@@ -263,7 +257,11 @@ def no_tool(search: Search) -> Turns:
 
 def missing_parameter(search: Search) -> Turns:
     walked = search.walk(search.rng.choice((1, 1, 2)))
-    if not walked or not (names := _required_arguments(search, walked[0])):
+    if not walked:
+        return ()
+    parameters = {tool.name: tool.parameters for tool in search.tools}[walked[0].call.name]
+    names = [name for name in walked[0].facts if name in parameters.get("required", ())]
+    if not names:
         return ()
     first = PlannedTurn((walked[0],), missing=search.rng.choice(names))
     return (first, *_each_in_a_turn(walked[1:]))
@@ -280,15 +278,15 @@ def blueprint(kind: str, search: Search, extra_tools: int) -> Blueprint | None:
     call. None where this walk leads to none. Raises WorldError.
     """
     turns = KINDS[kind](search)
-    if not turns:
-        return None
-    tools = _choose_tools(search, turns, extra_tools)
+    offered = _choose_tools(search, turns, extra_tools) if turns else ()
     made = [call for turn in turns for call in turn.made]
-    results, state = search.results([planned.call for planned in made])
+    results, state = search.results([planned.call for planned in made]) if offered else ([], "")
     # a world that draws by chance says something else each time
-    if not tools or [result.text for result in results] != [planned.result for planned in made]:
+    if not offered or results != [planned.result for planned in made]:
         return None
-    return Blueprint(kind, search.task.id, turns, tools, state)
+    named = {*offered} | {call.call.name for turn in turns for call in turn.calls}
+    tools = tuple(tool for tool in search.tools if tool.name in named)
+    return Blueprint(kind, search.task.id, turns, tools, offered, state)
 
 
 def _each_in_a_turn(calls: Sequence[PlannedCall]) -> Turns:
@@ -298,13 +296,6 @@ def _each_in_a_turn(calls: Sequence[PlannedCall]) -> Turns:
 def _refused_turns(calls: Sequence[PlannedCall]) -> Turns:
     """Without results: nobody will make the calls."""
     return tuple(PlannedTurn((replace(planned, result=""),), refused=True) for planned in calls)
-
-
-def _required_arguments(search: Search, planned: PlannedCall) -> list[str]:
-    """The arguments that the user has to say."""
-    tool = next(tool for tool in search.tools if tool.name == planned.call.name)
-    required = tool.parameters.get("required", ())
-    return [name for name in planned.facts if name in required]
 
 
 def _choose_tools(search: Search, turns: Turns, extra: int) -> tuple[str, ...]:

@@ -1,16 +1,15 @@
 """The dialog of a blueprint in plain words, and the row that prep reads."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from random import Random
 from typing import Any
 
 from msgspec.structs import replace
 
-from agentlite.core.records import Call, Tool, plain, wire_calls
+from agentlite.core.records import plain, wire_calls
 from agentlite.core.tool_results import value_of_result
-from agentlite.data.formats.tool_calls import read_call
 from agentlite.environments.synthesis.blueprint import EMPTY, Blueprint, PlannedTurn, purpose
 from agentlite.rendering.foreign_text import result_mark
 
@@ -45,27 +44,13 @@ FOUND = ("Here is the result: {}.", "The result: {}.", "I got this: {}.")
 LABEL = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 
-def row_of(
-    blueprint: Blueprint, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]
-) -> dict[str, Any]:
-    """The row of a dialog: messages, the tools on offer, the right calls of each turn of the
-    agent's, and what is known about it.
-    """
-    gold = {}
-    for number, message in enumerate(messages):
-        if message["role"] == "assistant":
-            # the one value of each argument
-            gold[str(number)] = {
-                "calls": [
-                    {"name": call.name, "arguments": {k: [v] for k, v in call.arguments.items()}}
-                    for call in map(read_call, message.get("tool_calls", ()))
-                ]
-            }
+def row_of(blueprint: Blueprint, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The row of a dialog: messages, the tools on offer, and what is known about it."""
+    tools = [tool.schema for tool in blueprint.tools if tool.name in blueprint.offered]
     return {
         "id": blueprint.id,
         "messages": [*messages],
-        "tools": [tool.schema for tool in tools],
-        "gold": gold,
+        "tools": tools,
         "meta": {
             "blueprint": blueprint.id,
             "kind": blueprint.kind,
@@ -75,39 +60,29 @@ def row_of(
     }
 
 
-def made_calls(messages: Iterable[Mapping[str, Any]]) -> list[Call]:
-    return [read_call(call) for message in messages for call in message.get("tool_calls") or ()]
-
-
-def gives_away(
-    blueprint: Blueprint, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]
-) -> bool:
+def gives_away(blueprint: Blueprint, messages: Sequence[Mapping[str, Any]]) -> bool:
     """Whether the user names a tool, or the agent writes a result itself: the description of a tool
-    or a result may bring such words. `tools`: those on offer.
+    or a result may bring such words.
     """
-    offered = {tool.name for tool in tools}
     # a name that is a word of the language, as `book`, may well be said
     names = [
-        re.escape(name)
-        for name in offered | {call.call.name for turn in blueprint.turns for call in turn.calls}
-        if not name.isalpha() or any(letter.isupper() for letter in name[1:])
+        re.escape(tool.name)
+        for tool in blueprint.tools
+        if not tool.name.isalpha() or any(letter.isupper() for letter in tool.name[1:])
     ]
     named = re.compile(rf"(?<!\w)(?:{'|'.join(names) or '(?!)'})(?!\w)")
     said = [(message["role"], str(message["content"] or "")) for message in messages]
     return any(
         (role == "user" and named.search(words))
-        or (role == "assistant" and result_mark(words, offered))
+        or (role == "assistant" and result_mark(words, {*blueprint.offered}))
         for role, words in said
     )
 
 
-def in_plain_words(
-    blueprint: Blueprint, tools: Mapping[str, Tool], seed: int
-) -> list[dict[str, Any]]:
-    """The dialog of a blueprint that nobody plays, as OpenAI writes messages. `tools`: by name,
-    all of its world.
-    """
+def in_plain_words(blueprint: Blueprint, seed: int) -> list[dict[str, Any]]:
+    """The dialog of a blueprint that nobody plays, as OpenAI writes messages."""
     rng = Random(f"{seed} {blueprint.id}")
+    purposes = {tool.name: purpose(tool) for tool in blueprint.tools}
     messages: list[dict[str, Any]] = []
     numbers = count()
 
@@ -115,10 +90,11 @@ def in_plain_words(
         messages.append({"role": role, "content": rng.choice(forms).format(*parts)})
 
     for turn in blueprint.turns:
-        messages.append({"role": "user", "content": _question(turn, tools, rng, not messages)})
+        asked = _question(turn, purposes, rng, not messages)
+        messages.append({"role": "user", "content": asked})
         call, missing = turn.calls[0].call, label(turn.missing)
         if turn.refused:
-            say("assistant", CANNOT, purpose(tools[call.name]))
+            say("assistant", CANNOT, purposes[call.name])
             continue
         groups = [turn.calls] if turn.together else [(planned,) for planned in turn.calls]
         if turn.missing:
@@ -136,13 +112,13 @@ def in_plain_words(
     return messages
 
 
-def _question(turn: PlannedTurn, tools: Mapping[str, Tool], rng: Random, is_first: bool) -> str:
+def _question(turn: PlannedTurn, purposes: Mapping[str, str], rng: Random, is_first: bool) -> str:
     """What the user wants in a turn, with all facts that it tells by itself."""
     sentences = []
     for number, planned in enumerate(turn.calls):
         later = ALONGSIDE if turn.together else THEN
         forms = later if number else ASK if is_first else NEXT
-        sentences.append(rng.choice(forms).format(purpose(tools[planned.call.name])))
+        sentences.append(rng.choice(forms).format(purposes[planned.call.name]))
         facts = {
             name: value for name, value in planned.facts.items() if number or name != turn.missing
         }

@@ -68,7 +68,7 @@ class Scripted:
             else self.returned(calls)
         )
         state = "s" if self.state is None else self.state(calls)
-        return [CallResult(text, text.startswith("Error")) for text in texts], state
+        return texts, state
 
 
 def seeded(search, seed):
@@ -119,7 +119,7 @@ def test_a_plan_is_kept_if_a_fresh_world_returns_what_the_walk_has_seen():
 def test_what_is_refused_is_not_on_offer_nor_is_anything_like_it():
     for seed in SEEDS:
         found = made("no_tool", seed=seed, extra=3)
-        assert len(found.tools) == 3 and not {"find", "seek"} & {*found.tools}
+        assert len(found.offered) == 3 and not {"find", "seek"} & {*found.offered}
     assert made("no_tool", extra=0) is None  # no tool would be on offer
     # a tool that is called does what is refused
     like = replace(FIND, call=Call("seek"))

@@ -27,8 +27,8 @@ FIND = PlannedCall(
 CANCEL = PlannedCall(
     Call("cancel_order", {"order_id": 7712}), '{"status": "cancelled"}', {"order_id": 0}
 )
-NAMES = tuple(one.name for one in TOOLS)
-PLAN = Blueprint("several_turns", "", (PlannedTurn((FIND,)), PlannedTurn((CANCEL,))), NAMES, "s2")
+TURNS = (PlannedTurn((FIND,)), PlannedTurn((CANCEL,)))
+PLAN = Blueprint("several_turns", "", TURNS, (*TOOLS,), tuple(one.name for one in TOOLS), "s2")
 
 
 def user(words):
@@ -74,4 +74,4 @@ def changed(number, **parts):
     ],
 )
 def test_words_that_a_tool_or_a_result_brings_are_found(messages, is_found):
-    assert gives_away(PLAN, messages, TOOLS) is is_found
+    assert gives_away(PLAN, messages) is is_found
