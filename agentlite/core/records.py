@@ -331,6 +331,21 @@ def canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
+def call_key(call: Call) -> str:
+    """Equal for calls of one name with equal arguments, as JSON has it: the order of keys does not
+    matter, and 1.0 is 1.
+    """
+
+    def plain_numbers(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: plain_numbers(inner) for key, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain_numbers(inner) for inner in value]
+        return int(value) if isinstance(value, float) and value.is_integer() else value
+
+    return canonical([call.name, plain_numbers(call.arguments)])
+
+
 def to_row(record: Record) -> dict[str, object]:
     """The OpenAI shape on disk: every foreign dict (tools, arguments, gold, meta) as JSON text."""
     return {

@@ -1,6 +1,5 @@
 """BFCL's multi-turn dialogs as tasks: the first question, and the row of `BfclWorld.reset`."""
 
-import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -8,9 +7,9 @@ from typing import Any
 
 from agentlite.core.records import Call, Message, Tool, digest
 from agentlite.core.row_files import read_rows
-from agentlite.data.formats.bfcl import data_folder
+from agentlite.data.formats.bfcl import data_folder, rows
 from agentlite.data.formats.tool_calls import json_schema
-from agentlite.environments.bfcl_world import MODULES, PythonCall, read_call
+from agentlite.environments.bfcl_world import PythonCall, read_call
 from agentlite.environments.tasks import EnvironmentTask
 
 
@@ -19,21 +18,16 @@ def tasks(category: str, extra_tools: int | None = None) -> Iterator[Environment
     that BFCL offers if None.
     """
     folder, name = data_folder(category), f"BFCL_v4_{category}.json"
-    answers = {
-        row["id"]: row["ground_truth"] for row in read_rows(folder / "possible_answer" / name)
-    }
-    for row in read_rows(folder / name):
-        yield _task(row, answers[row["id"]], folder / "multi_turn_func_doc", extra_tools)
+    for row in rows([folder / name, folder / "possible_answer" / name]):
+        yield _task(row, folder / "multi_turn_func_doc", extra_tools)
 
 
-def _task(
-    row: dict[str, Any], ground_truth: list[list[str]], documents: Path, extra_tools: int | None
-) -> EnvironmentTask:
+def _task(row: dict[str, Any], documents: Path, extra_tools: int | None) -> EnvironmentTask:
     """Functions that are held back come on offer at a turn of the user's."""
     offered = [one for name in row["involved_classes"] for one in _class_tools(documents, name)]
     functions = {_name(one): one for one in offered}
     gold = tuple(
-        tuple(_call(read_call(text), functions) for text in calls) for calls in ground_truth
+        tuple(_call(read_call(text), functions) for text in calls) for calls in row["ground_truth"]
     )
     held_back: dict[str, list[dict[str, Any]]] = {}
     for turn, names in row.get("missed_function", {}).items():
@@ -51,8 +45,7 @@ def _task(
     tools = {"tools": offered, "held_back": held_back, "only_offered": extra_tools is not None}
     # the categories are made from the same 200 dialogs
     number = row["id"].rpartition("_")[2]
-    world_row = {**row, "ground_truth": ground_truth, **tools}
-    return EnvironmentTask(row["id"], first, world_row, gold, number)
+    return EnvironmentTask(row["id"], first, {**row, **tools}, gold, number)
 
 
 def _name(function: dict[str, Any]) -> str:
@@ -70,9 +63,10 @@ def _call(call: PythonCall, functions: dict[str, dict[str, Any]]) -> Call:
 @cache
 def _class_tools(folder: Path, class_name: str) -> tuple[dict[str, Any], ...]:
     """The functions of a class in OpenAI's shape."""
+    from bfcl_eval.constants.executable_backend_config import MULTI_TURN_FUNC_DOC_FILE_MAPPING
+
     tools = []
-    for line in (folder / f"{MODULES[class_name]}.json").read_text(encoding="utf-8").splitlines():
-        function = json.loads(line)
+    for function in read_rows(folder / MULTI_TURN_FUNC_DOC_FILE_MAPPING[class_name]):
         name = function["name"]
         parameters = json_schema(function["parameters"], name)
         returns = json_schema(function.get("response") or {}, name)

@@ -17,18 +17,6 @@ from typing import Any, NamedTuple
 
 from agentlite.core.tool_results import no_tool
 
-FOLDER = "bfcl_eval.eval_checker.multi_turn_eval.func_source_code"
-MODULES = {  # of a class: of its code, and of its functions' descriptions
-    "GorillaFileSystem": "gorilla_file_system",
-    "MathAPI": "math_api",
-    "MessageAPI": "message_api",
-    "TwitterAPI": "posting_api",
-    "TicketAPI": "ticket_api",
-    "TradingBot": "trading_bot",
-    "TravelAPI": "travel_booking",
-    "VehicleControlAPI": "vehicle_control",
-}
-WITHOUT_STATE = ("MathAPI",)
 REFUSED = {"kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run"}
 FAILED = "Error during execution: "
 # the question of a turn that has none of its own: functions that were held back are on offer now
@@ -47,13 +35,17 @@ class Instances:
     """One object of each class that a dialog involves, and what their methods return."""
 
     def __init__(self, row: Mapping[str, Any]):
-        category = row["id"].rpartition("_")[0]
-        long = "long_context" in category
+        from bfcl_eval.constants.executable_backend_config import (
+            CLASS_FILE_PATH_MAPPING,
+            STATELESS_CLASSES,
+        )
+
+        long = "long_context" in row["id"]
         self.objects: dict[str, Any] = {}
         self.owners: dict[str, Any] = {}  # of two methods of one name the last class's is called
         for name in row["involved_classes"]:
-            made = getattr(importlib.import_module(f"{FOLDER}.{MODULES[name]}"), name)()
-            if name not in WITHOUT_STATE:
+            made = getattr(importlib.import_module(CLASS_FILE_PATH_MAPPING[name]), name)()
+            if name not in STATELESS_CLASSES:
                 # a copy: what a world changes must not reach the next one of the same dialog
                 given = copy.deepcopy(row["initial_config"].get(name, {}))
                 made._load_scenario(given, long_context=long)
@@ -79,27 +71,6 @@ class Instances:
             except (TypeError, ValueError):
                 pass
         return str(result)
-
-    def differs_from(self, other: "Instances") -> bool:
-        """Whether a public attribute of `other` has another value here."""
-        return any(
-            getattr(self.objects[name], attribute) != value
-            for name, theirs in other.objects.items()
-            for attribute, value in vars(theirs).items()
-            if not attribute.startswith("_")
-        )
-
-    @property
-    def state(self) -> dict[str, dict[str, str]]:
-        """Class -> public attribute -> its value as Python writes it."""
-        return {
-            name: {
-                attribute: repr(value)
-                for attribute, value in vars(one).items()
-                if not attribute.startswith("_")
-            }
-            for name, one in self.objects.items()
-        }
 
 
 class BfclWorld:
@@ -153,7 +124,7 @@ class BfclWorld:
         if gold and not self.problem:
             if not self.calls:
                 self.problem = "empty_turn_model_response"
-            elif self.mine.differs_from(self.gold):
+            elif not self._is_as_gold():
                 self.problem = "instance_state_mismatch"
             # the results of all turns until now: a call may have been made before it was expected
             elif Counter(responses) - Counter(self.results):
@@ -181,7 +152,7 @@ class BfclWorld:
         return {
             "bfcl": float(not verdict),
             "progress": self.satisfied / len(self.gold_turns),
-            "state": float(ended and not self.mine.differs_from(self.gold)),
+            "state": float(ended and self._is_as_gold()),
         }
 
     def get_turn_scores(self) -> list[dict[str, float]]:
@@ -190,7 +161,16 @@ class BfclWorld:
         return [{"turn_right": float(at < right)} for at in range(len(self.gold_turns))]
 
     def state(self) -> dict[str, Any]:
-        return self.mine.state
+        """Class -> public attribute -> its value as Python writes it."""
+        return {
+            name: {key: repr(value) for key, value in vars(one).items() if not key.startswith("_")}
+            for name, one in self.mine.objects.items()
+        }
+
+    def _is_as_gold(self) -> bool:
+        from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import state_checker
+
+        return bool(state_checker(self.mine.objects, self.gold.objects)["valid"])
 
 
 def read_call(text: str) -> PythonCall:

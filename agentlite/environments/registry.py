@@ -1,17 +1,18 @@
 """An environment by its name, `KIND:REST` or `file.py:Class`: the class of its worlds; tasks."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError, UserError, nearest
+from agentlite.core.records import Call
 from agentlite.core.user_code import Named
 from agentlite.data.formats.tool_calls import read_call
 from agentlite.environments import bfcl_tasks, bfcl_world, mcp_world
-from agentlite.environments.gold_calls import wire
 from agentlite.environments.mcp_world import is_url
 from agentlite.environments.tasks import EnvironmentTask, read_tasks
 from agentlite.environments.world import LIMITS, World, WorldLimits
@@ -66,7 +67,8 @@ def environment(
             "returns those on offer.",
             location="extra_tools",
         )
-    files: dict[str, Path] = {}
+    files = {"tasks": tasks_file} if tasks_file else {}
+    complete: Callable[[EnvironmentTask], EnvironmentTask]
     if kind == "mcp":
         if is_url(rest) and "@" in rest.split("/")[2]:
             raise UserError(
@@ -74,25 +76,20 @@ def environment(
                 "Leave them out: --env mcp:http://localhost:8000/mcp.",
                 location="--env",
             )
+        named = Named(mcp_world.__file__, mcp_world.McpWorld.__name__, CLASS)
+        complete = partial(_mcp, rest, env_keep)
+    elif Path(file).is_file():
+        named, complete = Named(file, class_name, CLASS), lambda task: task
+        files = {"env": Path(file), **files}
     else:
-        files = {"env": Path(file)}
-        if not Path(file).is_file():
-            raise UserError("there is no such file.", f"--env {name}", location=file)
-    if tasks_file:
-        files["tasks"] = tasks_file
-    elif needs_tasks:
+        raise UserError("there is no such file.", f"--env {name}", location=file)
+    if needs_tasks and not tasks_file:
         raise UserError(
             f"{name} needs tasks.",
             'Write them as JSON lines, each {"prompt": "...", ...}, and name the file: --tasks '
             "tasks.jsonl",
             location="--env",
         )
-    complete: Callable[[EnvironmentTask], EnvironmentTask]
-    if kind == "mcp":
-        named = Named(mcp_world.__file__, mcp_world.McpWorld.__name__, CLASS)
-        complete = partial(_mcp, rest, env_keep)
-    else:
-        named, complete = Named(file, class_name, CLASS), lambda task: task
 
     def tasks() -> Iterator[EnvironmentTask]:
         """Without a file, one in which nothing is asked."""
@@ -124,12 +121,17 @@ def _mcp(server: str, env_keep: Sequence[str], task: EnvironmentTask) -> Environ
     turns = task.row.get("user_turns", [])
     if not isinstance(turns, list) or not all(isinstance(turn, str) for turn in turns):
         raise RowError("E201", "user_turns is not a list of texts")
-    gold = None if task.gold is None else wire(call for calls in task.gold for call in calls)
+    gold = None if task.gold is None else _wire(chain.from_iterable(task.gold))
     row = {
         "server": server,
-        "reset_calls": wire(map(read_call, first)),
+        "reset_calls": _wire(map(read_call, first)),
         "env_keep": list(env_keep),
         "user_turns": turns,
         "gold": gold,
     }
     return replace(task, row=row)
+
+
+def _wire(calls: Iterable[Call]) -> list[dict[str, Any]]:
+    """As a world gets them."""
+    return [{"name": call.name, "arguments": call.arguments} for call in calls]

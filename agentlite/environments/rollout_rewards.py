@@ -4,15 +4,13 @@ docs/rewards.md has the formulas.
 """
 
 from collections.abc import Iterable, Mapping
-from itertools import chain, islice
-from typing import NamedTuple
+from itertools import chain
 
 from msgspec.structs import replace
 
 from agentlite.core.errors import UserError
-from agentlite.core.records import Call, Gold, GoldCall, Parsed, gold_call, read_message
+from agentlite.core.records import Call, Gold, GoldCall, Parsed, call_key, gold_call, read_message
 from agentlite.data.formats.tool_calls import read_tools
-from agentlite.environments.gold_calls import call_key
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import LOST, Trajectory
 from agentlite.scoring.rewards import (
@@ -111,7 +109,7 @@ def attempt_of(rollout: Trajectory, task: EnvironmentTask) -> Attempt:
         read_tools(rollout.tools),
         finished=last is None or last.ended != "cut",
         text=last.text if last else "",
-        trace=tuple(chain.from_iterable(trace_of(rollout))),
+        trace=tuple(chain.from_iterable(trace_by_user(rollout))),
         messages=tuple(map(read_message, rollout.messages)),
         ended=rollout.ended,
         scores=rollout.scores,
@@ -119,29 +117,25 @@ def attempt_of(rollout: Trajectory, task: EnvironmentTask) -> Attempt:
     )
 
 
-def trace_of(rollout: Trajectory) -> list[list[TraceStep]]:
-    """The calls that were carried out, with their results, by turn of the model."""
+def trace_by_user(rollout: Trajectory) -> list[list[TraceStep]]:
+    """The calls that were carried out, with their results, by turn of the user's, which ends with a
+    turn of the model without a call.
+    """
     answers = [message for message in rollout.messages if message["role"] == "assistant"]
-    return [
-        [
-            trace_step(call, text, failed)
-            for call, (text, failed) in zip(read_message(message).calls, turn.results, strict=False)
-        ]
-        for message, turn in zip(answers, rollout.turns, strict=True)
-    ]
-
-
-def _trace_by_user(rollout: Trajectory) -> list[list[TraceStep]]:
-    """The calls of each turn of the user's."""
-    steps = iter(trace_of(rollout))
-    return [
-        list(chain.from_iterable(islice(steps, len(followed)))) for followed in rollout.user_turns
-    ]
+    groups: list[list[TraceStep]] = []
+    begins = True
+    for message, turn in zip(answers, rollout.turns, strict=True):
+        if begins:
+            groups.append([])
+        done = zip(read_message(message).calls, turn.results, strict=False)
+        groups[-1] += [trace_step(call, text, failed) for call, (text, failed) in done]
+        begins = not turn.results
+    return groups
 
 
 def _count_calls(rollout: Trajectory) -> dict[str, float]:
     repeated = 0  # within a turn of the user's: another one may well ask for the same again
-    for steps in _trace_by_user(rollout):
+    for steps in trace_by_user(rollout):
         repeated += len(steps) - len({call_key(step.call) for step in steps})
     return {
         "turns": float(len(rollout.turns)),
@@ -159,7 +153,7 @@ def _progress(rollout: Trajectory, task: EnvironmentTask, attempt: Attempt) -> f
     done: list[Call] = []
     due: list[GoldCall] = []
     satisfied, gold = 0, task.gold or ()
-    for steps, calls in zip(_trace_by_user(rollout), gold, strict=False):
+    for steps, calls in zip(trace_by_user(rollout), gold, strict=False):
         done += [step.call for step in steps if step.ok]
         due += map(gold_call, calls)
         matched = uses(sort_calls(due), sort_calls(done), attempt.tools).values()
@@ -167,12 +161,3 @@ def _progress(rollout: Trajectory, task: EnvironmentTask, attempt: Attempt) -> f
             break
         satisfied += 1
     return satisfied / len(gold) if gold else 1.0
-
-
-class ScoredRollout(NamedTuple):
-    """A rollout with its components; None where it has none: its world was lost, or a reward of the
-    user's failed.
-    """
-
-    rollout: Trajectory
-    components: Mapping[str, float] | None

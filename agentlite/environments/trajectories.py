@@ -117,16 +117,6 @@ class Trajectory(Struct, frozen=True):
         return rows
 
     @property
-    def user_turns(self) -> list[list[ModelTurn]]:
-        """The turns of the model, by turn of the user's: the user hears one without a call."""
-        groups: list[list[ModelTurn]] = []
-        for at, turn in enumerate(self.turns):
-            if at == 0 or not self.turns[at - 1].results:
-                groups.append([])
-            groups[-1].append(turn)
-        return groups
-
-    @property
     def calls(self) -> int:
         return sum(len(turn.results) for turn in self.turns)
 

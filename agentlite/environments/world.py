@@ -37,13 +37,6 @@ class CallResult(NamedTuple):
     hung: bool = False
 
 
-def truncate(result: str) -> str:
-    """As much of a result as a model is shown."""
-    if len(result) <= MOST_TEXT:
-        return result
-    return f"{result[:MOST_TEXT]} ... ({len(result) - MOST_TEXT:,} more characters)"
-
-
 class WorldError(Exception):
     """The world cannot be built, has died or did not answer in time; the text says which."""
 
@@ -78,10 +71,9 @@ class World:
         """
         if self.code.child is None:
             self.code.start()
-        self._ask("__init__")
-        first: str | None = self._ask("reset", row)
-        self.tools = self._read(self._ask("tools"))
-        return first
+        first, tools = self._ask("reset", row)
+        self.tools = self._read(tools)
+        return None if first is None else str(first)
 
     def call(self, call: Call) -> CallResult:
         """Raises WorldError where the world dies; a call that fails, or hangs, is a result."""
@@ -92,7 +84,9 @@ class World:
                 raise
             console.notice(f"{call.name}: the {error}; its world is stopped")
             return CallResult(f"Error: TimeoutError: the {error}", failed=True, hung=True)
-        return CallResult(truncate(text), failed, done)
+        if len(text) > MOST_TEXT:
+            text = f"{text[:MOST_TEXT]} ... ({len(text) - MOST_TEXT:,} more characters)"
+        return CallResult(text, failed, done)
 
     def next_user(self, answer: str) -> str | None:
         """What the user says to a turn without a call; None: the dialog is over."""

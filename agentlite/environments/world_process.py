@@ -39,17 +39,13 @@ def answer(make: Callable[[], Any], request: Sequence[Any]) -> tuple[Any, str]:
 
 def _answer(make: Callable[[], Any], what: str, *arguments: Any) -> Any:
     global world
-    if what == "__init__":
+    if what == "reset":
         os.environ["TZ"] = "UTC"  # the same times of day on every machine
         time.tzset()
         _hook("close")
         world = make()
-        return None
-    if what == "reset":
         first = await_result(world.reset(**arguments[0]))
-        return first if isinstance(first, str) else None
-    if what == "tools":
-        return _tools()
+        return [first if isinstance(first, str) else None, _tools()]
     if what == "call":
         return [*_call(*arguments), bool(_hook("is_done"))]
     if what == "next_user":
@@ -69,22 +65,24 @@ def _answer(make: Callable[[], Any], what: str, *arguments: Any) -> Any:
     return None
 
 
-def _hook(name: str, *arguments: Any) -> Any:
+def _hook(name: str, /, *arguments: Any, **named: Any) -> Any:
     """What a method returns; None where the world does not have it."""
-    return await_result(getattr(world, name)(*arguments)) if hasattr(world, name) else None
+    if not hasattr(world, name):
+        return None
+    return await_result(getattr(world, name)(*arguments, **named))
 
 
 def _tools() -> list[dict[str, Any]]:
     """In OpenAI's shape: those that the world names, or its public methods."""
     if hasattr(world, "tools"):
         return list(_hook("tools"))
-    return [tool_schema(method) for _, method in methods(type(world))]
+    return [*map(tool_schema, _methods().values())]
 
 
-def methods(kind: type) -> list[tuple[str, Callable[..., Any]]]:
-    """The methods of a class that are tools, by name: TRL's choice, less our hooks."""
-    functions = inspect.getmembers(kind, inspect.isfunction)
-    return [(name, method) for name, method in functions if name[0] != "_" and name not in HOOKS]
+def _methods() -> dict[str, Callable[..., Any]]:
+    """The methods of the world that are tools, by name: TRL's choice, less our hooks."""
+    functions = inspect.getmembers(type(world), inspect.isfunction)
+    return {name: method for name, method in functions if name[0] != "_" and name not in HOOKS}
 
 
 def _call(name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
@@ -92,8 +90,8 @@ def _call(name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
     try:
         if hasattr(world, "call"):
             result = _hook("call", name, arguments)
-        elif name in (known := dict(methods(type(world)))):
-            result = await_result(getattr(world, name)(**arguments))
+        elif name in (known := _methods()):
+            result = _hook(name, **arguments)
         else:
             return no_tool(name, known), True
     except (MemoryError, SchemaError, LostWorldError):

@@ -96,7 +96,7 @@ class PromptSampling:
         )
         self.rows = {row.candidate.key: row for row in rows}
         self.file = Appender(path)
-        self.schedule = PromptSchedule.of(settings, [prompt.step for prompt in self.prompts])
+        self.schedule = PromptSchedule(settings, [prompt.step for prompt in self.prompts])
         self._visit(row for row in rows if row.model == own)
         self.add([*gold_candidates(self.prompts)])
         self.tally.refuse()
@@ -170,14 +170,9 @@ class PromptSampling:
         ]
 
     def _visit(self, rows: Iterable[TrainedAnswer]) -> None:
-        self.schedule.add_visits(
-            (
-                row.candidate.step,
-                row.trained,
-                None if row.error else total(row.components, self.weights),
-            )
-            for row in rows
-        )
+        for row in rows:
+            value = None if row.error else total(row.components, self.weights)
+            self.schedule.add(row.candidate.step, row.trained, value)
 
 
 Row = TypeVar("Row", bound=Struct)
@@ -198,43 +193,35 @@ def restore_log(
 
 
 class Visit(NamedTuple):
-    """The last step that a prompt was learned from in, how often it was, and whether all answers of
-    the last group scored the same.
+    """The last step that a prompt was learned from in, how often it was, and the totals of that
+    step's answers.
     """
 
     step: int
     times: int
-    flat: bool
+    totals: frozenset[float]
 
 
-NEVER = Visit(-1, 0, flat=False)
+NEVER = Visit(-1, 0, frozenset())
 
 
 class PromptSchedule:
-    """Which prompts rest: those whose last group all scored the same, for `epochs`. An epoch has a
-    group for each prompt, and a step `groups` of them. `keys`: what each prompt is known by.
+    """Which prompts rest: those whose last answers all scored the same, for some epochs. An epoch
+    has a group for each prompt. `keys`: what each prompt is known by.
     """
 
-    def __init__(self, keys: Sequence[Hashable], epochs: float, groups: float):
-        self.keys, self.steps = keys, epochs * len(keys) / groups
+    def __init__(self, settings: GrpoSettings, keys: Sequence[Hashable]):
+        groups = settings.batch_size * settings.gradient_accumulation / settings.group_size
+        self.keys, self.steps = keys, settings.rested_epochs * len(keys) / groups
         self.visits: dict[Hashable, Visit] = {}
 
-    @classmethod
-    def of(cls, settings: GrpoSettings, keys: Sequence[Hashable]) -> "PromptSchedule":
-        groups = settings.batch_size * settings.gradient_accumulation / settings.group_size
-        return cls(keys, settings.rested_epochs, groups)
-
-    def add_visits(self, answers: Iterable[tuple[Hashable, int, float | None]]) -> None:
-        """`answers`: of whole groups, each with the key of its prompt, its step, and its total,
-        which is None without a score.
-        """
-        groups: dict[tuple[Hashable, int], set[float]] = {}
-        for key, step, value in answers:
-            totals = groups.setdefault((key, step), set())
-            totals |= set() if value is None else {round(value, 9)}
-        for (key, step), totals in sorted(groups.items(), key=lambda group: group[0][1]):
-            times = self.visits.get(key, NEVER).times + 1
-            self.visits[key] = Visit(step, times, len(totals) < 2)
+    def add(self, key: Hashable, step: int, value: float | None) -> None:
+        """An answer to a prompt at a step, step after step, and its total: None without a score."""
+        visit = self.visits.get(key, NEVER)
+        if visit.step != step:
+            visit = Visit(step, visit.times + 1, frozenset())
+        totals = visit.totals if value is None else visit.totals | {round(value, 9)}
+        self.visits[key] = visit._replace(totals=totals)
 
     def select(self, groups: Sequence[int], step: int) -> list[int]:
         """The prompts of a step that was to have those of `groups`. In the place of one that rests
@@ -244,7 +231,7 @@ class PromptSchedule:
         awake = {
             index
             for index, visit in enumerate(visits)
-            if not visit.flat or step - visit.step >= self.steps
+            if visit is NEVER or len(visit.totals) > 1 or step - visit.step >= self.steps
         }
         chosen: list[int] = []
         for index in groups:

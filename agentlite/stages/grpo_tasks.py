@@ -15,15 +15,14 @@ from agentlite.engine import grpo
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded
 from agentlite.engine.sampler import rollout_answers
-from agentlite.environments.rollout import GOLD, RolloutAnswer, RolloutPrompt, roll
-from agentlite.environments.rollout_rewards import RolloutScorer, ScoredRollout
+from agentlite.environments.rollout import RolloutAnswer, RolloutPrompt, roll
+from agentlite.environments.rollout_rewards import RolloutScorer
 from agentlite.environments.tasks import TASKS, write_tasks
 from agentlite.environments.trajectories import (
     LOST,
     READ,
     TRAJECTORIES,
     RolloutKey,
-    TokenRow,
     Trajectory,
     read_trajectories,
 )
@@ -55,12 +54,6 @@ class TaskSampling:
     outputs, keep = (TASKS, TRAJECTORIES), ("trajectories*.jsonl",)
 
     def __init__(self, settings: GrpoSettings, target: RunTarget):
-        if settings.model == GOLD:
-            raise UserError(
-                "the gold cannot learn: it makes the calls that the tasks name.",
-                "Name a model: --model smollm2-135m, or an earlier stage.",
-                location="--model gold",
-            )
         # a group for each task; those of a step go on together
         together = settings.batch_size * settings.gradient_accumulation
         of_rollouts = rollout_settings(
@@ -95,10 +88,11 @@ class TaskSampling:
         self.file = Appender(path)
         self.ended: Counter[str] = Counter()
         self.tally = Tally(self.settings.max_failures, self.folder, OTHER_REWARDS, "rollouts")
-        self.schedule = PromptSchedule.of(self.settings, [task.id for task in self.agent.tasks])
+        self.schedule = PromptSchedule(self.settings, [task.id for task in self.agent.tasks])
         self.lost = ""
         for start in range(0, len(rows), self.size):
-            self._count(self._score(rows[start : start + self.size]))
+            step = rows[start : start + self.size]
+            self._count(step, [*map(self._reward, step)])
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -139,9 +133,10 @@ class TaskSampling:
         ]
         for rollout in done:
             self.file.append(msgspec.to_builtins(rollout))
-        scored = self._score(done)
-        self._count(scored)
-        rows = [self._row(rollout, logprobs) for rollout in scored]
+        rewards = [*map(self._reward, done)]
+        self._count(done, rewards)
+        both = zip(done, rewards, strict=True)
+        rows = [self._row(rollout, reward, logprobs) for rollout, reward in both]
         if not any(any(row.mask) for row in rows):
             first = done[0]
             why = first.problem or "its first prompt, with its tools, is longer than --max-length"
@@ -149,32 +144,28 @@ class TaskSampling:
             raise UserError(problem, HOW_TO_GO_ON, location=self.settings.env, exit_code=REJECTS)
         return _of_one_prompt_length(rows)
 
-    def _score(self, rollouts: Sequence[Trajectory]) -> list[ScoredRollout]:
-        """With their components: all those that have a weight, 0 where a world does not give
-        one.
-        """
-        scored = []
-        for rollout in rollouts:
-            components, _, error = self.scorer(rollout)
-            weighed = {name: components.get(name, 0.0) for name in self.weights}
-            scored.append(ScoredRollout(rollout, weighed if components and not error else None))
-        return scored
+    def _reward(self, rollout: Trajectory) -> grpo.Reward:
+        """All components that have a weight, 0 where a world does not give one."""
+        components, _, error = self.scorer(rollout)
+        if error or not components:
+            return None
+        return {name: components.get(name, 0.0) for name in self.weights}
 
     def _row(
         self,
-        scored: ScoredRollout,
+        rollout: Trajectory,
+        reward: grpo.Reward,
         logprobs: Mapping[tuple[RolloutKey, int], Sequence[float]],
     ) -> grpo.LearnedRow:
         """A rollout is a row. Of one that is several, since the template rewrites its history, one
         is drawn, so that a step has as many rows as planned.
         """
-        rollout, reward = scored.rollout, scored.components
         if not rollout.turns:
             template = self.agent.setup.template
             end = template.token_id(template.turn_end)
             return grpo.LearnedRow([end], [end], [0], [0.0], reward)
         chance = random.Random(f"{self.settings.seed} {rollout.task} {rollout.sample}")
-        row: TokenRow = chance.choice(rollout.token_rows())
+        row = chance.choice(rollout.token_rows())
         of_ids = {turn: iter(logprobs[rollout.key, turn]) for turn in {*row.turns} - {READ}}
         return grpo.LearnedRow(
             row.prompt,
@@ -184,19 +175,13 @@ class TaskSampling:
             reward,
         )
 
-    def _count(self, scored: Sequence[ScoredRollout]) -> None:
+    def _count(self, rollouts: Sequence[Trajectory], rewards: Sequence[grpo.Reward]) -> None:
         """Notes what later steps need to know of the rollouts of a step, and what is wrong with
         them.
         """
-        self.schedule.add_visits(
-            (
-                rollout.task,
-                rollout.sample // self.size,
-                total(components, self.weights) if components else None,
-            )
-            for rollout, components in scored
-        )
-        for rollout, _ in scored:
+        for rollout, reward in zip(rollouts, rewards, strict=True):
+            value = None if reward is None else total(reward, self.weights)
+            self.schedule.add(rollout.task, rollout.sample // self.size, value)
             self.tally.count(rollout.reward_problem)
             self.ended[rollout.ended] += 1
             if rollout.ended in LOST and not self.lost:

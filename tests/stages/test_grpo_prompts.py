@@ -155,10 +155,17 @@ indexes = st.integers(0, COUNT - 1)
 histories = st.lists(st.tuples(indexes, st.lists(st.sampled_from([0.0, 0.5, 1.0]), max_size=3)))
 
 
+def schedule_of(count: int, rest: float) -> PromptSchedule:
+    """A step has a group for each prompt."""
+    groups = {"batch_size": 2 * count, "gradient_accumulation": 1, "group_size": 2}
+    return PromptSchedule(GrpoSettings(rest_epochs=rest, **groups), range(count))  # type: ignore[arg-type]
+
+
 def after(history: list[tuple[int, list[float]]], rest: float) -> PromptSchedule:
-    schedule = PromptSchedule(range(COUNT), rest, COUNT)
+    schedule = schedule_of(COUNT, rest)
     for step, (index, totals) in enumerate(history):
-        schedule.add_visits((index, step, total) for total in totals or [None])
+        for total in totals or [None]:
+            schedule.add(index, step, total)
     return schedule
 
 
@@ -184,15 +191,16 @@ def test_who_rests_is_passed_over_while_others_are_there(history, groups, rest):
 
 
 def test_in_its_place_comes_the_one_that_was_learned_from_least_and_longest_ago():
-    schedule = PromptSchedule(range(4), 9, 4)
+    schedule = schedule_of(4, 9)
     for step, index in enumerate([1, 2, 3, 3, 0]):
-        schedule.add_visits((index, step, total) for total in ((0.0, 1.0) if index else (1.0, 1.0)))
+        for total in (0.0, 1.0) if index else (1.0, 1.0):
+            schedule.add(index, step, total)
     assert schedule.select([0], 5) == [1]
     assert schedule.select([0, 1], 5) == [2, 1]
     assert schedule.visits == {
-        0: Visit(4, 1, flat=True),
-        1: Visit(0, 1, flat=False),
-        2: Visit(1, 1, flat=False),
-        3: Visit(3, 2, flat=False),
+        0: Visit(4, 1, frozenset([1.0])),
+        1: Visit(0, 1, frozenset([0.0, 1.0])),
+        2: Visit(1, 1, frozenset([0.0, 1.0])),
+        3: Visit(3, 2, frozenset([0.0, 1.0])),
     }
     assert schedule.select([0], 13) == [0] and NEVER.times == 0

@@ -14,9 +14,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentlite.core.records import Call, Tool, canonical, digest
+from agentlite.core.records import Call, Tool, call_key, canonical, digest
 from agentlite.core.tool_results import value_of_result
-from agentlite.environments.gold_calls import call_key
 from agentlite.environments.synthesis import values
 from agentlite.environments.synthesis.values import KnownValue
 from agentlite.environments.tasks import EnvironmentTask
