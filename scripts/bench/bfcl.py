@@ -26,6 +26,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from common import parser
+
 Arguments = dict[str, Any]
 Calls = list[tuple[str, Arguments]]
 SHOWN = 5
@@ -317,16 +319,14 @@ def theirs(path: Path) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
+    asked = parser(__doc__)
+    asked.add_argument(
         "python", help="of the environment that has bfcl-eval and what its checker needs"
     )
-    parser.add_argument("--cases", type=int, default=25_000, help="mutated ones, beside all gold")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--judge", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    asked.add_argument("--cases", type=int, default=25_000, help="mutated ones, beside all gold")
+    asked.add_argument("--seed", type=int, default=0)
+    asked.add_argument("--judge", action="store_true", help=argparse.SUPPRESS)
+    options = asked.parse_args()
     if options.judge:
         for verdict in theirs(Path(options.python)):
             print("\0" + json.dumps(verdict))

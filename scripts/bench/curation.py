@@ -7,14 +7,13 @@ with some words changed; with as many slots and the same bands on both sides. `r
 found of the copies whose Jaccard index is .8 or more.
 """
 
-import argparse
-import json
 import random
-import string
 import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from common import make_words, parser, show
 
 from agentlite.data.curation.minhash import (
     NEAR,
@@ -28,13 +27,11 @@ from agentlite.data.curation.minhash import (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--texts", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    print(json.dumps(speed(options.texts, random.Random(options.seed)), indent=2))
+    asked = parser(__doc__)
+    asked.add_argument("--texts", type=int, default=1000)
+    asked.add_argument("--seed", type=int, default=0)
+    options = asked.parse_args()
+    show(speed(options.texts, random.Random(options.seed)))
 
 
 def speed(count: int, chance: random.Random) -> dict[str, Any]:
@@ -42,10 +39,7 @@ def speed(count: int, chance: random.Random) -> dict[str, Any]:
         import datasketch
     except ImportError:
         sys.exit("datasketch is not installed: pip install datasketch")
-    words = [
-        "".join(chance.choices(string.ascii_lowercase, k=chance.randint(2, 9))) for _ in range(5000)
-    ]
-    texts, true = copied(count, words, chance)
+    texts, true = copied(count, make_words(chance), chance)
     ours, our_seconds = timed(lambda: our_copies(texts))
     theirs, their_seconds = timed(lambda: their_copies(texts, datasketch))
     return {

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # What SmolLM2-135M learns, as docs/learning.md prints it: live in BFCL's multi-turn dialogs after
-# sft, rejection fine-tuning and grpo; after sft on made dialogs; in prompt templates that it was never trained in.
-#   usage: bash scripts/bench/figures.sh [live] [made] [templates]     (default: all; run again, it carries on)
-# Workspaces are runs/figures/live, made and templates. Each takes hours on a CPU; templates were measured on a GPU.
+# sft, rejection fine-tuning and grpo; after sft on made dialogs; in prompt templates that it was never trained in; by
+# other recipes of sft; in later stages behind three of them.
+#   usage: bash scripts/bench/figures.sh [live] [made] [templates] [recipes] [later]     (default: all; run again, it carries on)
+# Workspaces are runs/figures/live and so on. Each takes hours on a CPU; the last three were measured on a GPU.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export HF_HUB_OFFLINE=1
@@ -46,10 +47,62 @@ templates() {
   done
 }
 
-(($#)) || set -- live made templates
+best=(--config recipes/best.yaml)
+
+rows() { # NAME [OPTIONS OF PREP]: rows of the tools of `asked`, and of every kind of question
+  local name=$1 asked=runs/figures/$figure/asked
+  shift
+  agentlite prep bfcl:simple_python,multiple,irrelevance "${best[@]}" --dev .05 --test .8 --max-length 560 --out asked
+  agentlite prep "$asked"/{test,dev,train}.jsonl bfcl:multiple,live_simple,live_multiple,live_irrelevance \
+    bfcl:parallel,parallel_multiple,simple_java,simple_javascript "${best[@]}" "$@" --out "$name"
+}
+
+tuned() { # NAME DATA [OPTIONS]
+  agentlite sft "${best[@]}" --save-steps 10000 --out "$1" --data "$2" "${@:3}"
+}
+
+recipes() { # each is asked the dev questions
+  rows learn
+  rows learn-distractors --set prep.distractors=3
+  rows learn-renamed --set prep.mask_names=.5
+  tuned recipe learn
+  tuned five learn --epochs 5
+  tuned fast learn --lr 2e-3
+  tuned full learn --lr 3e-4 --full
+  tuned r64 learn --lora-r 64 --set sft.lora_alpha=128
+  tuned distractors learn-distractors
+  tuned renamed learn-renamed
+  local name models=()
+  for name in recipe five fast full r64 distractors renamed; do models+=(--model $name); done
+  agentlite eval "${best[@]}" --data learn --split dev -b 256 "${models[@]}"
+}
+
+later() { # they learn from the dev questions, which sft has not seen; distill from those that it has
+  rows learn
+  local s name models
+  for s in 0 1 2; do
+    tuned "sft-$s" learn --seed $s
+    agentlite pairs "${best[@]}" --model "sft-$s" --gold --seed $s -b 64 --split dev --out "pairs-$s"
+    agentlite prep "${best[@]}" --from "pairs-$s" --keep 'best,exact>=1' --dev 0 --out "best-$s"
+    local own=("${best[@]}" --seed $s --gradient-accumulation 1 --save-steps 10000)
+    local rl=(--data learn --set grpo.split=dev --group-size 8 --max-new-tokens 64 --beta .02 --weights exact=1 --model "sft-$s")
+    agentlite dpo "${own[@]}" --data "pairs-$s" --loss-type simpo --beta 2 --lr 2e-5 --epochs 2 -b 8 --out "simpo-$s"
+    agentlite dpo "${own[@]}" --data "pairs-$s" --lr 3e-5 --epochs 2 -b 8 --out "dpo-$s"
+    agentlite sft "${own[@]}" --model "sft-$s" --data "best-$s" --lr 2e-4 --epochs 2 --out "rft-$s"
+    agentlite grpo "${own[@]}" "${rl[@]}" -b 256 --lr 2e-4 --max-steps 32 --out "grpo-$s"
+    agentlite grpo "${own[@]}" "${rl[@]}" -b 64 --advantage value --set grpo.rollouts=256 --lr 1e-4 --max-steps 48 --out "ppo-$s"
+    agentlite distill "${own[@]}" --teacher "sft-$s" --data learn --lr 1e-3 --epochs 1 -b 16 --lmbda 0 --fade 1 --beta 0 \
+      --max-new-tokens 64 --out "distill-$s"
+    models=(--model $base)
+    for name in sft simpo dpo rft grpo ppo distill; do models+=(--model "$name-$s"); done
+    agentlite eval "${best[@]}" --data asked -b 256 "${models[@]}" --out "eval-$s"
+  done
+}
+
+(($#)) || set -- live made templates recipes later
 for figure; do
   case $figure in
-    live | made | templates) "$figure" ;;
-    *) echo "figures.sh: there is no figure '$figure'; take live, made or templates." >&2; exit 2 ;;
+    live | made | templates | recipes | later) "$figure" ;;
+    *) echo "figures.sh: there is no figure '$figure'; take live, made, templates, recipes or later." >&2; exit 2 ;;
   esac
 done

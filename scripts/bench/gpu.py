@@ -12,6 +12,7 @@ saves. docs/results.md has what was seen.
 """
 
 import argparse
+import importlib.util
 import json
 import math
 import os
@@ -21,12 +22,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT, PARTS = Path(__file__).resolve().parents[2], Path(__file__).with_name("gpu_parts.py")
 sys.path.insert(0, str(ROOT))  # a plain checkout, where nothing has been installed but the packages
+
+from common import parser  # noqa: E402
 
 from agentlite.config.gpu_profiles import has_gpu  # noqa: E402
 from agentlite.config.settings import COMMANDS  # noqa: E402
@@ -41,15 +44,8 @@ from agentlite.engine.planning.model_shape import PUBLISHED, shape_of  # noqa: E
 SECONDS = 70
 FEWEST, MOST = 4, 40  # steps
 PACKAGES = (
-    "torch",
-    "transformers",
-    "trl",
-    "peft",
-    "bitsandbytes",
-    "unsloth",
-    "unsloth_zoo",
-    "xformers",
-    "flash-attn",
+    *("torch", "transformers", "trl", "peft", "bitsandbytes"),
+    *("unsloth", "unsloth_zoo", "xformers", "flash_attn"),
 )
 
 
@@ -150,19 +146,14 @@ def main() -> int:
         return 0
     here = look(options.toy)
     if not here:
-        print(
-            "gpu.py: no CUDA device is found here, or torch is built without CUDA: nothing is "
-            "measured.",
-            file=sys.stderr,
-        )
+        console.notice("gpu.py: torch finds no CUDA device here: nothing is measured")
         return 2
     results = json.loads(options.json.read_bytes()) if options.json.exists() else {}
     with tempfile.TemporaryDirectory(prefix="agentlite-models-") as aside:
         models = options.models or Path(aside)
         for name in options.cell or CELLS:
-            if (
-                not options.toy and here.gib + 0.5 < CELLS[name].cap
-            ):  # drivers report a little less than is sold
+            # drivers report a little less than is sold
+            if not options.toy and here.gib + 0.5 < CELLS[name].cap:
                 console.notice(f"{name}: needs a card of {CELLS[name].cap} GiB; left out")
             elif options.again or not settled(results.get(name, {}).get(here.name)):
                 results.setdefault(name, {})[here.name] = measured(name, here, models, options)
@@ -176,26 +167,18 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--cell", action="append", choices=CELLS, help="repeatable [all, in order]")
-    parser.add_argument("--list", action="store_true", help="the cells, and nothing else")
-    parser.add_argument("--again", action="store_true", help="also what is there already")
-    parser.add_argument("--json", type=Path, default=ROOT / "runs/bench/gpu.json")
-    parser.add_argument(
-        "--models",
-        type=Path,
-        help="where models are built and kept, 16 GB for 7B [a temporary one]",
-    )
-    parser.add_argument(
-        "--minutes", type=float, default=4, help="after which a cell is given up [4]"
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=SECONDS, help=f"of steps in a cell, as planned [{SECONDS}]"
-    )
-    parser.add_argument("--toy", action="store_true", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    asked = parser(__doc__)
+    asked.add_argument("--cell", action="append", choices=CELLS, help="repeatable [all, in order]")
+    asked.add_argument("--list", action="store_true", help="the cells, and nothing else")
+    asked.add_argument("--again", action="store_true", help="also what is there already")
+    asked.add_argument("--json", type=Path, default=ROOT / "runs/bench/gpu.json")
+    kept = "where models are built and kept, 16 GB for 7B [a temporary one]"
+    asked.add_argument("--models", type=Path, help=kept)
+    asked.add_argument("--minutes", type=float, default=4, help="until a cell is given up [4]")
+    planned = f"of steps in a cell, as planned [{SECONDS}]"
+    asked.add_argument("--seconds", type=float, default=SECONDS, help=planned)
+    asked.add_argument("--toy", action="store_true", help=argparse.SUPPRESS)
+    return asked.parse_args()
 
 
 def settled(result: Mapping[str, Any] | None) -> bool:
@@ -210,11 +193,9 @@ def look(toy: bool = False) -> Here | None:
     if toy and not has_gpu():
         return Here("toy", 0.0, CARDS["cpu"])
     found = child("look", time.monotonic() + 120)
-    return (
-        Here(found["name"], found["gib"], speed_of(found["name"], found["gib"]))
-        if "name" in found
-        else None
-    )
+    if "name" not in found:
+        return None
+    return Here(found["name"], found["gib"], speed_of(found["name"], found["gib"]))
 
 
 def measured(name: str, here: Here, models: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -223,11 +204,9 @@ def measured(name: str, here: Here, models: Path, options: argparse.Namespace) -
     until, cap = began + 60 * options.minutes, cell.cap if has_gpu() else 0
     folder = models / ("toy" if options.toy else cell.model.replace("/", "--"))
     console.notice(f"{name}: {cell.shows}")
-    broken = (
-        {}
-        if folder.exists()
-        else child("build", until, folder=str(folder), facts=facts(cell, options.toy))
-    )
+    broken = {}
+    if not folder.exists():
+        broken = child("build", until, folder=str(folder), facts=facts(cell, options.toy))
     sides: dict[str, Any] = {}
     steps = 3 if options.toy else steps_of(cell, here, options.seconds)
     for side in ("ours", "plain") if cell.beside else ("ours",):
@@ -241,7 +220,7 @@ def measured(name: str, here: Here, models: Path, options: argparse.Namespace) -
         "cap_gib": cap,
         "sides": sides,
         "against": against(sides),
-        "versions": versions(),
+        "versions": {name: version(name) for name in PACKAGES if importlib.util.find_spec(name)},
     }
 
 
@@ -255,19 +234,14 @@ def child(part: str, until: float, **job: Any) -> dict[str, Any]:
     }
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
-        command = [
-            sys.executable,
-            str(PARTS),
-            json.dumps({"part": part, "result": str(result), **job}),
-        ]
+        asked = json.dumps({"part": part, "result": str(result), **job})
+        command = [sys.executable, str(PARTS), asked]
         left = max(1, until - time.monotonic())
         try:
             code = subprocess.run(command, timeout=left, stdout=2, env=environment).returncode
         except subprocess.TimeoutExpired:
-            return {
-                "error": "not done in the minutes that a cell has (--minutes)",
-                "out_of_memory": False,
-            }
+            problem = "not done in the minutes that a cell has (--minutes)"
+            return {"error": problem, "out_of_memory": False}
         if result.exists():
             return dict(json.loads(result.read_bytes()))
         return {"error": f"the process ended with {code}", "out_of_memory": False}
@@ -277,11 +251,11 @@ def child(part: str, until: float, **job: Any) -> dict[str, Any]:
 
 
 def facts(cell: Cell, toy: bool) -> dict[str, Any]:
-    return TOY_MODEL if toy else shape(cell.model)
+    return TOY_MODEL if toy else published(cell.model)
 
 
-def shape(model: str) -> dict[str, Any]:
-    """The config of a model, as it was published."""
+def published(model: str) -> dict[str, Any]:
+    """The config of a model."""
     return dict(json.loads(PUBLISHED.read_bytes())[model])
 
 
@@ -291,17 +265,10 @@ def settings_of(cell: Cell, toy: bool, steps: int) -> Any:
     if toy:
         given |= {key: value for key, value in TOY.items() if key in given}
         given["load_in_4bit"] = given.get("load_in_4bit", False) and has_gpu()
-    counted = (
-        {} if cell.command == "grpo" else {"trl": {"include_num_input_tokens_seen": "non_padding"}}
-    )
-    return COMMANDS[cell.command](
-        max_steps=steps,
-        gradient_accumulation=1,
-        save_steps=10_000,
-        learning_rate=1e-5,
-        **given,
-        **counted,
-    )
+    if cell.command != "grpo":
+        given["trl"] = {"include_num_input_tokens_seen": "non_padding"}
+    always = {"gradient_accumulation": 1, "save_steps": 10_000, "learning_rate": 1e-5}
+    return COMMANDS[cell.command](max_steps=steps, **always, **given)
 
 
 def lengths_of(cell: Cell, settings: Any) -> list[int]:
@@ -311,12 +278,8 @@ def lengths_of(cell: Cell, settings: Any) -> list[int]:
 def steps_of(cell: Cell, here: Here, seconds: float) -> int:
     """As many as the planner thinks will fill the seconds of a cell, which its sides share."""
     machine = Machine(True, here.card, here.gib * GIB)
-    a_step = plan(
-        settings_of(cell, False, 1),
-        shape_of(facts(cell, False), cell.model),
-        machine,
-        RowLengths(),
-    )
+    shape = shape_of(facts(cell, False), cell.model)
+    a_step = plan(settings_of(cell, False, 1), shape, machine, RowLengths())
     a_side = seconds / (2 if cell.beside else 1)
     return max(FEWEST, min(MOST, int(a_side / a_step.time["seconds_a_step"])))
 
@@ -327,9 +290,7 @@ def figures(cell: Cell, toy: bool, here: Here, side: str, found: dict[str, Any])
     """
     first, last = found["losses"][0], found["losses"][-1]
     if not (math.isfinite(first) and math.isfinite(last) and found["tokens"]):
-        problem = (
-            f"losses from {first} to {last}, {found['tokens']} tokens counted: nothing to measure"
-        )
+        problem = f"losses from {first} to {last}, {found['tokens']} tokens: nothing to measure"
         return {"error": problem, "out_of_memory": False}
     load, real = loads(cell, toy)
     once = real._replace(regime=real.regime._replace(checkpoints="none"))
@@ -347,9 +308,8 @@ def figures(cell: Cell, toy: bool, here: Here, side: str, found: dict[str, Any])
     }
     if side == "plain":
         return result
-    planned = (
-        memory(load).total - load.regime.overhead
-    ) / GIB  # torch knows nothing of the CUDA context
+    # torch knows nothing of the CUDA context
+    planned = (memory(load).total - load.regime.overhead) / GIB
     error = planner_error(planned, found["gib"]["allocated_gib"])
     return {**result, "planned_gib": round(planned, 3), "planner_error": round(error, 4)}
 
@@ -360,12 +320,8 @@ def loads(cell: Cell, toy: bool) -> tuple[Load, Load]:
     """
     settings = settings_of(cell, toy, 1)
     lengths = lengths_of(cell, settings)
-    load = load_of(
-        settings,
-        shape_of(facts(cell, toy), cell.model),
-        not toy or has_gpu(),
-        max(lengths),
-    )
+    shape = shape_of(facts(cell, toy), cell.model)
+    load = load_of(settings, shape, not toy or has_gpu(), max(lengths))
     return load, load._replace(length=round(attended(lengths)))
 
 
@@ -394,22 +350,19 @@ def against(sides: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     }
 
 
-def versions() -> dict[str, str]:
-    found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
 # What is shown
 
-HEADING = (
-    *("", "side", "tokens/s", "s a step", "MFU", "HFU"),
-    *("GiB", "reserved", "planned", "error", ""),
-)
+COLUMNS = {
+    "tokens/s": ("tokens_a_second", "{:,.0f}"),
+    "s a step": ("seconds_a_step", "{:.3f}"),
+    "MFU": ("mfu", "{:.1%}"),
+    "HFU": ("hfu", "{:.1%}"),
+    "GiB": ("allocated_gib", "{:.2f}"),
+    "reserved": ("reserved_gib", "{:.2f}"),
+    "planned": ("planned_gib", "{:.2f}"),
+    "error": ("planner_error", "{:+.1%}"),
+}
+HEADING = ("", "side", *COLUMNS, "")
 
 
 def told(side: Mapping[str, Any]) -> str:
@@ -421,18 +374,10 @@ def told(side: Mapping[str, Any]) -> str:
 def show(results: Mapping[str, Mapping[str, Any]]) -> None:
     """A table a card."""
     for card in dict.fromkeys(card for cell in results.values() for card in cell):
-        print(f"{card}, {max(cell[card]['date'] for cell in results.values() if card in cell)}")
-        console.print_table(
-            [
-                HEADING,
-                *(
-                    row
-                    for name in CELLS
-                    if card in results.get(name, {})
-                    for row in table_rows(name, results[name][card])
-                ),
-            ]
-        )
+        here = {name: results[name][card] for name in CELLS if card in results.get(name, {})}
+        print(f"{card}, {max(cell['date'] for cell in here.values())}")
+        rows = (row for name, result in here.items() for row in table_rows(name, result))
+        console.print_table([HEADING, *rows])
 
 
 def table_rows(name: str, result: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -441,40 +386,22 @@ def table_rows(name: str, result: Mapping[str, Any]) -> list[tuple[str, ...]]:
     for side, found in result["sides"].items():
         if "error" in found:
             note = "out of memory" if found["out_of_memory"] else found["error"][:60]
-            lines.append((name, side, *("-" * 8), note))
+            lines.append((name, side, *("-" * len(COLUMNS)), note))
             continue
-        planned = (
-            (f"{found['planned_gib']:.2f}", f"{found['planner_error']:+.1%}")
-            if "planned_gib" in found
-            else "--"
-        )
-        lines.append(
-            (
-                name,
-                side,
-                f"{found['tokens_a_second']:,.0f}",
-                f"{found['seconds_a_step']:.3f}",
-                f"{found['mfu']:.1%}",
-                f"{found['hfu']:.1%}",
-                f"{found['allocated_gib']:.2f}",
-                f"{found['reserved_gib']:.2f}",
-                *planned,
-                _note(side, found, result),
-            )
-        )
+        shown = (form.format(found[key]) if key in found else "-" for key, form in COLUMNS.values())
+        lines.append((name, side, *shown, _note(side, found, result)))
     return lines
 
 
 def _note(side: str, found: Mapping[str, Any], result: Mapping[str, Any]) -> str:
-    notes = (
-        [f"{found['used_gib']:.1f} of {result['cap_gib']} GiB used"] if result["cap_gib"] else []
-    )
+    notes = []
+    if result["cap_gib"]:
+        notes.append(f"{found['used_gib']:.1f} of {result['cap_gib']} GiB used")
     if "batch_size" in found:
         notes.append(f"halved to {found['batch_size']} rows")
     if result["against"] and side == "ours":
-        notes.append(
-            "speed x {tokens_a_second:.2f}, GiB x {allocated:.2f}".format(**result["against"])
-        )
+        ratio = "speed x {tokens_a_second:.2f}, GiB x {allocated:.2f}"
+        notes.append(ratio.format(**result["against"]))
     return "; ".join([*notes, *found.get("with", [])])
 
 

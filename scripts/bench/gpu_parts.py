@@ -16,20 +16,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpu import (
-    CELLS,
-    Cell,
-    lengths_of,
-    settings_of,
-)  # first: it finds agentlite in a plain checkout
+from gpu import CELLS, Cell, lengths_of, settings_of  # first: it finds a plain checkout
 
 from agentlite.core.errors import OUT_OF_MEMORY
 from agentlite.core.row_files import write_json
 from agentlite.engine.planning.memory import GIB
 
-ALIAS = (
-    "smollm2-135m"  # whose tokenizer every model gets; it has fewer tokens than their vocabularies
-)
+ALIAS = "smollm2-135m"  # every model gets its tokenizer, which has fewer tokens than it knows
 CONTEXT = 0.55  # GiB of a card that the CUDA context takes beside what torch allocates
 
 
@@ -70,23 +63,18 @@ def _build(job: dict[str, Any]) -> dict[str, Any]:
     folder, device = Path(job["folder"]), "cuda" if torch.cuda.is_available() else "cpu"
     part = folder.with_name(folder.name + ".part")
     with torch.device("meta"):
-        shape = AutoConfig.for_model(
-            **job["facts"], bos_token_id=None, eos_token_id=2, pad_token_id=0
-        )
+        marks = {"bos_token_id": None, "eos_token_id": 2, "pad_token_id": 0}
+        shape = AutoConfig.for_model(**job["facts"], **marks)
         model = AutoModelForCausalLM.from_config(shape, dtype=torch.bfloat16)
     model.to_empty(device="cpu")
     model.tie_weights()
     torch.manual_seed(0)
     for name, parameter in model.named_parameters():
+        drawn = torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
         if parameter.dim() > 1:
-            drawn = torch.empty(parameter.shape, dtype=parameter.dtype, device=device).normal_(
-                std=0.02
-            )
+            parameter.data.copy_(drawn.normal_(std=0.02))
         else:
-            drawn = torch.full(
-                parameter.shape, float(not name.endswith("bias")), dtype=parameter.dtype
-            )
-        parameter.data.copy_(drawn)
+            parameter.data.fill_(float(not name.endswith("bias")))
     model.save_pretrained(part, max_shard_size="4GB")
     load_template(ALIAS)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
@@ -181,11 +169,9 @@ def _plain(job: dict[str, Any]) -> dict[str, Any]:
     cell = CELLS[job["name"]]
     settings = settings_of(cell, job["toy"], job["steps"])
     dtype = str(load_dtype()).removeprefix("torch.")
-    model, best, used = {}, {}, []
-    attention = (
-        "flash_attention_2" if cell.beside == "best" and is_flash_attn_2_available() else "sdpa"
-    )
+    model, best, used, attention = {}, {}, [], "sdpa"
     if cell.beside == "best":
+        attention = "flash_attention_2" if is_flash_attn_2_available() else "sdpa"
         model = {"dtype": dtype, "lora_dropout": 0.0, "use_bnb_nested_quant": True}
         best = {
             "packing": True,
@@ -194,11 +180,9 @@ def _plain(job: dict[str, Any]) -> dict[str, Any]:
             "use_liger_kernel": on_gpu() and importlib.util.find_spec("liger_kernel") is not None,
         }
         used = [attention, *(["liger"] if best["use_liger_kernel"] else [])]
+    in_4_bit = settings.load_in_4bit
     how = ModelConfig(
-        use_peft=True,
-        load_in_4bit=settings.load_in_4bit,
-        lora_target_modules=["all-linear"],
-        **model,
+        use_peft=True, load_in_4bit=in_4_bit, lora_target_modules=["all-linear"], **model
     )
     clock = _clock()
     with tempfile.TemporaryDirectory() as folder:
@@ -240,9 +224,7 @@ def _rows(cell: Cell, settings: Any, folder: str) -> list[list[int]]:
     vocab = json.loads((Path(folder) / "config.json").read_bytes())["vocab_size"]
     lengths, chance = lengths_of(cell, settings), random.Random(0)
     blocks = settings.max_steps * max(1, settings.batch_size // len(lengths))
-    return [
-        chance.choices(range(100, vocab), k=length) for _ in range(blocks) for length in lengths
-    ]
+    return [chance.choices(range(100, vocab), k=length) for length in blocks * lengths]
 
 
 def _cap_memory(gib: float) -> None:
@@ -292,9 +274,7 @@ def _clock() -> Any:
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self.tokens.append(int(state.num_input_tokens_seen) or self.drawn)
 
-        def on_log(
-            self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any
-        ) -> None:
+        def on_log(self, *_: Any, logs: dict[str, Any], **__: Any) -> None:
             self.losses += [float(logs["loss"])] if "loss" in logs else []
 
         def on_train_end(self, *_: Any, **__: Any) -> None:
@@ -341,12 +321,7 @@ def _peaks() -> dict[str, float]:
 
 
 TRAIN: dict[str, Callable[..., dict[str, Any]]] = {"sft": _sft, "dpo": _dpo, "grpo": _grpo}
-PARTS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "look": _look,
-    "build": _build,
-    "ours": _ours,
-    "plain": _plain,
-}
+PARTS = {"look": _look, "build": _build, "ours": _ours, "plain": _plain}
 
 if __name__ == "__main__":
     main(json.loads(sys.argv[1]))

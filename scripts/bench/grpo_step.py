@@ -18,22 +18,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from common import parser
+
 PARTS = ("sampling", "reference", "loss")
 WARM = 2  # steps that compile and compare
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--model", default="smollm2-135m", help="an alias or a folder")
-    parser.add_argument("--engine", choices=("unsloth", "hf"), default="unsloth")
+    asked = parser(__doc__)
+    asked.add_argument("--model", default="smollm2-135m", help="an alias or a folder")
+    asked.add_argument("--engine", choices=("unsloth", "hf"), default="unsloth")
     for name, usual in {"rows": 64, "group": 8, "prompt": 300, "new-tokens": 64}.items():
-        parser.add_argument(f"--{name}", type=int, default=usual)
-    parser.add_argument("--steps", type=int, default=6)
-    options = parser.parse_args()
-    steps: list[dict[str, float]] = []
-    _run(options, steps)
+        asked.add_argument(f"--{name}", type=int, default=usual)
+    asked.add_argument("--steps", type=int, default=6)
+    options = asked.parse_args()
+    steps = measured(options)
     for step in steps:
         print(json.dumps({key: round(value, 3) for key, value in step.items()}))
     steady = {key: statistics.median(step[key] for step in steps[WARM:]) for key in steps[0]}
@@ -41,63 +40,68 @@ def main() -> None:
     print(json.dumps({key: round(value, 3) for key, value in steady.items()}))
 
 
-def _run(options: argparse.Namespace, steps: list[dict[str, float]]) -> None:
-    """Appends the figures of each step."""
-    from agentlite.config.settings import GrpoSettings
-    from agentlite.engine import grpo, load_libraries, local_sampler, on_gpu
-    from agentlite.workspace.model_source import find_model
+class Clock:
+    """Seconds and peaks by part of the step that goes on, and of those that are done."""
 
-    load_libraries(options.engine)
-    import torch
+    def __init__(self) -> None:
+        self.steps: list[dict[str, float]] = []
+        self.spent: defaultdict[str, float] = defaultdict(float)
+        self.began = time.perf_counter()
 
-    spent: defaultdict[str, float] = defaultdict(float)
-    clock = [time.perf_counter()]
+    def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        import torch
 
-    def timed(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        on_gpu = torch.cuda.is_available()
+
         def inner(*arguments: Any, **named: Any) -> Any:
             if part == "reference" and torch.is_grad_enabled():  # the loss asks for nothing here
                 return function(*arguments, **named)
-            if on_gpu():
+            if on_gpu:
                 torch.cuda.synchronize()
                 torch.cuda.reset_peak_memory_stats()
             began = time.perf_counter()
             result = function(*arguments, **named)
-            if on_gpu():
+            if on_gpu:
                 torch.cuda.synchronize()
                 peak = torch.cuda.max_memory_allocated() / 2**30
-                spent[f"{part} GiB"] = max(peak, spent[f"{part} GiB"])
-            spent[part] += time.perf_counter() - began
+                self.spent[f"{part} GiB"] = max(peak, self.spent[f"{part} GiB"])
+            self.spent[part] += time.perf_counter() - began
             return result
 
         return inner
 
-    def end_step(*_: Any) -> None:
-        if spent:  # not after the last step
-            steps.append({**spent, "step": time.perf_counter() - clock[0]})
-        clock[0] = time.perf_counter()
-        spent.clear()
+    def end_step(self, *_: Any) -> None:
+        if self.spent:  # not after the last step
+            self.steps.append({**self.spent, "step": time.perf_counter() - self.began})
+        self.began = time.perf_counter()
+        self.spent.clear()
 
-    make = grpo.make_trainer
+    def watched(self, make: Callable[..., Any]) -> Callable[..., Any]:
+        """Makes trainers whose parts are timed."""
 
-    def make_trainer(*arguments: Any) -> Any:
-        trainer = make(*arguments)
-        read = "_get_per_token_logps_and_entropies"
-        setattr(trainer, read, timed("reference", getattr(trainer, read)))
-        trainer.compute_loss = timed("loss", trainer.compute_loss)
-        trainer.accelerator.backward = timed("loss", trainer.accelerator.backward)
-        trainer.log = lambda *given, log=trainer.log: end_step(log(*given))
-        clock[0] = time.perf_counter()
-        return trainer
+        def make_trainer(*arguments: Any) -> Any:
+            trainer = make(*arguments)
+            read = "_get_per_token_logps_and_entropies"
+            setattr(trainer, read, self.timed("reference", getattr(trainer, read)))
+            trainer.compute_loss = self.timed("loss", trainer.compute_loss)
+            trainer.accelerator.backward = self.timed("loss", trainer.accelerator.backward)
+            trainer.log = lambda *given, log=trainer.log: self.end_step(log(*given))
+            self.began = time.perf_counter()
+            return trainer
 
-    grpo.make_trainer = make_trainer
-    chance = random.Random(0)
-    prompts = [
-        [
-            chance.randrange(100, 40000)
-            for _ in range(chance.randrange(options.prompt // 2, options.prompt))
-        ]
-        for _ in range(64)
-    ]
+        return make_trainer
+
+
+def measured(options: argparse.Namespace) -> list[dict[str, float]]:
+    """The figures of each step."""
+    from agentlite.config.settings import GrpoSettings
+    from agentlite.engine import grpo, load_libraries, local_sampler
+    from agentlite.workspace.model_source import find_model
+
+    load_libraries(options.engine)
+    clock, chance = Clock(), random.Random(0)
+    lengths = range(options.prompt // 2, options.prompt)
+    prompts = [chance.choices(range(100, 40000), k=chance.choice(lengths)) for _ in range(64)]
     settings = GrpoSettings(
         model=options.model,
         engine=options.engine,
@@ -119,16 +123,18 @@ def _run(options: argparse.Namespace, steps: list[dict[str, float]]) -> None:
             )
             for group in groups
         ]
-        answers = timed("sampling", draw)(requests, decoding)
+        answers = clock.timed("sampling", draw)(requests, decoding)
         return [
             grpo.answer_row(requests[one.prompt].prompt, one, {"even": one.sample % 2.0})
             for one in answers
         ]
 
     task = grpo.GrpoTask(len(prompts), sample, {"even": 1.0}, [])
+    make = clock.watched(grpo.make_trainer)
     with tempfile.TemporaryDirectory() as folder:
         source = find_model(options.model, Path(folder))
-        grpo.train(source, settings, Path(folder), lambda loaded: task)
+        grpo.train(source, settings, Path(folder), lambda loaded: task, make)
+    return clock.steps
 
 
 if __name__ == "__main__":

@@ -11,9 +11,9 @@ the same length, and its losses are not compared.
 """
 
 import argparse
+import itertools
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,49 +21,59 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from common import parser, python, show
+
 ALIAS = "smollm2-135m"
 WARM_UP = 1
 NEW_TOKENS, GROUP = 24, 4
+STEP = {"sft": (1, 2), "dpo": (1, 2), "grpo": (4, 2)}  # rows of a micro-batch, micro-batches
+SHARED = {"learning_rate": 1e-4, "seed": 0}
 LORA = {"r": 16, "lora_alpha": 32, "lora_dropout": 0.0}
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+Maker = Callable[[Any, Any, dict[str, Any]], Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("command", choices=SIDES)
-    parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--pairs", type=int, default=3)
-    parser.add_argument("--side", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    asked = parser(__doc__)
+    asked.add_argument("command", choices=OURS)
+    asked.add_argument("--steps", type=int, default=6)
+    asked.add_argument("--pairs", type=int, default=3)
+    asked.add_argument("--side", help=argparse.SUPPRESS)
+    options = asked.parse_args()
     if options.side:
-        print(json.dumps(SIDES[options.command][options.side](options)))
+        print(json.dumps(one_run(options)))
         return
     measured: dict[str, list[dict[str, Any]]] = {"ours": [], "bare": []}
     for pair in range(options.pairs):
         for side in list(measured) if pair % 2 == 0 else reversed(list(measured)):
-            measured[side].append(one_run(side, options))
+            words = (options.command, "--side", side, "--steps", options.steps)
+            measured[side].append(python(__file__, *words))
             seconds = statistics.median(measured[side][-1]["seconds"])
             print(f"{side}: {seconds:.2f} s a step", file=sys.stderr)
-    report(measured)
+    show(compared(measured))
 
 
-def one_run(side: str, options: argparse.Namespace) -> dict[str, Any]:
-    command = [sys.executable, __file__, options.command, "--side", side]
-    command += ["--steps", str(options.steps)]
-    output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-    result: dict[str, Any] = json.loads(output.splitlines()[-1])
-    return result
+def one_run(options: argparse.Namespace) -> dict[str, Any]:
+    from agentlite.core.console import stdout_to_stderr
+
+    with stdout_to_stderr(), tempfile.TemporaryDirectory() as folder:
+        if options.side == "bare":
+            return bare(BARE[options.command], options, folder)
+        from agentlite.engine import load_libraries
+
+        load_libraries("unsloth")
+        clock = make_clock()
+        OURS[options.command](options.steps, Path(folder))
+        return {"losses": clock.losses, "seconds": clock.seconds()}
 
 
-def report(measured: dict[str, list[dict[str, Any]]]) -> None:
+def compared(measured: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     medians = {
         side: statistics.median(s for run in runs for s in run["seconds"])
         for side, runs in measured.items()
     }
     losses = [run["losses"] for runs in measured.values() for run in runs]
-    result = {
+    return {
         "step_time_ratio": round(medians["ours"] / medians["bare"], 4),
         "losses_equal": all(other == losses[0] for other in losses),
         "largest_difference": max(
@@ -73,16 +83,15 @@ def report(measured: dict[str, list[dict[str, Any]]]) -> None:
         "seconds": {side: round(seconds, 3) for side, seconds in medians.items()},
         "runs": {side: len(runs) for side, runs in measured.items()},
     }
-    print(json.dumps(result, indent=2))
 
 
-def steps() -> list[Any]:
-    """Prompts with a tool, of different lengths."""
+# --- Rows ---
+
+
+def questions() -> list[Any]:
+    """Records with a tool, of different lengths."""
     from agentlite.core.records import Call, Message, Record, Tool
-    from agentlite.rendering import choose, prompts
-    from agentlite.workspace.model_source import load_template
 
-    template = load_template(ALIAS)
     schema = {
         "type": "object",
         "properties": {"numbers": {"type": "array", "items": {"type": "integer"}}},
@@ -94,12 +103,12 @@ def steps() -> list[Any]:
         question = Message("user", f"What is the sum of {', '.join(map(str, numbers))}?")
         answer = Message("assistant", calls=(Call("add_numbers", {"numbers": numbers}),))
         records.append(Record(messages=(question, answer), tools=(tool,)))
-    return list(prompts(records, choose("hermes", template).of, template))
+    return records
 
 
 def pairs_of_ids() -> list[tuple[list[int], list[int], list[int]]]:
-    """Of every step the prompt, the right call and a wrong one, the end of turn included."""
-    from agentlite.rendering import encode_answer
+    """Of every question the prompt, the right call and a wrong one, the end of turn included."""
+    from agentlite.rendering import choose, encode_answer, prompts
     from agentlite.workspace.model_source import load_template
 
     template = load_template(ALIAS)
@@ -109,106 +118,79 @@ def pairs_of_ids() -> list[tuple[list[int], list[int], list[int]]]:
             encode_answer(one.answer, one.ended, template, one.ids),
             encode_answer(one.answer.replace("add_numbers", "sum"), one.ended, template, one.ids),
         )
-        for one in steps()
+        for one in prompts(questions(), choose("hermes", template).of, template)
     ]
 
 
-def settings(command: str, steps: int) -> Any:
-    from agentlite.config.settings import DpoSettings, GrpoSettings, SftSettings
+def in_order(rows: list[Any], lengths: list[int], steps: int) -> list[Any]:
+    from agentlite.engine import trainer
 
-    shared = {"model": ALIAS, "max_steps": steps, "save_steps": 10_000, "learning_rate": 1e-4}
-    shared["warmup_ratio"] = 0.0  # ours does not begin at a rate of 0
-    if command == "sft":
-        return SftSettings(**shared, batch_size=1, gradient_accumulation=2)
-    if command == "dpo":
-        return DpoSettings(**shared, batch_size=1, gradient_accumulation=2)
-    return GrpoSettings(
-        **shared, batch_size=4, gradient_accumulation=2, group_size=GROUP, max_new_tokens=NEW_TOKENS
-    )
+    plan = trainer.Schedule(steps, *STEP["sft"])
+    return [rows[index] for index in trainer.row_order(lengths, plan, 0)]
 
 
-def rows_of_ids() -> list[Any]:
-    """Every prompt with its right call, as sft trains them."""
-    from agentlite.rendering import Encoded
-
-    return [
-        Encoded(prompt + answer, [-100] * len(prompt) + answer)
-        for prompt, answer, _ in pairs_of_ids()
-    ]
+# --- Ours: the engine, and for grpo the command itself ---
 
 
-def ours_sft(options: argparse.Namespace) -> dict[str, Any]:
+def settings(command: str, steps: int) -> dict[str, Any]:
+    rows, accumulation = STEP[command]
+    return {
+        **SHARED,
+        "model": ALIAS,
+        "max_steps": steps,
+        "save_steps": 10_000,
+        "warmup_ratio": 0.0,  # ours does not begin at a rate of 0
+        "batch_size": rows,
+        "gradient_accumulation": accumulation,
+    }
+
+
+def ours_sft(steps: int, folder: Path) -> None:
+    from agentlite.config.settings import SftSettings
     from agentlite.engine import sft
-    from agentlite.engine.watch import Watch
+    from agentlite.rendering import Encoded
+    from agentlite.workspace.model_source import find_model
 
-    chosen, rows = settings("sft", options.steps), rows_of_ids()
-    return _ours(
-        chosen,
-        lambda source, folder, plan: sft.make_trainer(source, chosen, folder, rows, [], plan),
-        Watch(),
-        sft.schedule(chosen, rows),
-    )
+    rows = [Encoded(p + answer, [-100] * len(p) + answer) for p, answer, _ in pairs_of_ids()]
+    sft.train(find_model(ALIAS, folder), SftSettings(**settings("sft", steps)), folder, rows, [])
 
 
-def ours_dpo(options: argparse.Namespace) -> dict[str, Any]:
+def ours_dpo(steps: int, folder: Path) -> None:
+    from agentlite.config.settings import DpoSettings
     from agentlite.engine import dpo
-    from agentlite.engine import trainer as training
-    from agentlite.engine.watch import Watch
+    from agentlite.workspace.model_source import find_model
 
-    chosen = settings("dpo", options.steps)
     rows = [dpo.Preference(*row) for row in pairs_of_ids()]
-    return _ours(
-        chosen,
-        lambda source, folder, plan: dpo.make_trainer(source, chosen, folder, rows, plan),
-        Watch(dpo.MEASURES),
-        training.schedule(chosen, len(rows)),
-    )
+    dpo.train(find_model(ALIAS, folder), DpoSettings(**settings("dpo", steps)), folder, rows)
 
 
-def ours_grpo(options: argparse.Namespace) -> dict[str, Any]:
-    """The command's own way: rewards in a child process, every part of the score,
-    rollouts.jsonl.
-    """
-    from msgspec.structs import replace
-
-    from agentlite.engine import grpo
-    from agentlite.engine.decoding import Decoding
-    from agentlite.engine.load import load, loading_of
-    from agentlite.engine.watch import Watch
-    from agentlite.rendering import PROTOCOLS
+def ours_grpo(steps: int, folder: Path) -> None:
+    """With rewards in a child process, every part of the score, and rollouts.jsonl."""
+    import agentlite
+    from agentlite.core.records import wire_message
+    from agentlite.core.row_files import write_rows
     from agentlite.scoring.rewards import WEIGHTS
-    from agentlite.scoring.rewards.scorer import Scorer, Tally
-    from agentlite.scoring.rewards.user_functions import UserFunctions
-    from agentlite.stages.grpo_prompts import PromptSampling
 
-    asked = steps()
-    with tempfile.TemporaryDirectory() as folder, UserFunctions([f"{__file__}:digits_of"]) as own:
-        weights = {**dict.fromkeys(WEIGHTS, 0.0), "digits_of": 1.0}
-        chosen = replace(settings("grpo", options.steps), weights=weights)
-        decoding = Decoding(NEW_TOKENS, temperature=1.0)
-        sampling: Any = PromptSampling.__new__(PromptSampling)  # without a prep
-        records = {one.record.id: one.record for one in asked}
-        vars(sampling).update(
-            settings=chosen,
-            folder=Path(folder),
-            halt=[],
-            tally=Tally(1.0, Path(folder), ""),
-            scorer=Scorer(records, PROTOCOLS, own),
-            prompts=asked,
-            records=records,
-            weights=weights,
-            decoding=decoding,
-        )
-        with sampling as log:
-            task = grpo.GrpoTask(len(asked), log.sample, log.weights, [])
-            return _ours(
-                chosen,
-                lambda source, run, plan: grpo.make_trainer(
-                    load(source, loading_of(chosen), trainable=True), chosen, run, task, plan
-                ),
-                Watch(grpo.MEASURES),
-                grpo.schedule(chosen, len(asked)),
-            )
+    rows = [
+        {
+            "messages": [*map(wire_message, one.messages)],
+            "tools": [tool.schema for tool in one.tools],
+        }
+        for one in questions()
+    ]
+    write_rows(folder / "rows.jsonl", rows)
+    whole = {"dev": 0.0, "test": 0.0, "duplicates": ("none",), "no_call_share": 0.0}
+    prepared = {"sources": (str(folder / "rows.jsonl"),), "protocol": "hermes", "model": ALIAS}
+    agentlite.prep(run=str(folder), **prepared, **whole)
+    agentlite.grpo(
+        run=str(folder),
+        **settings("grpo", steps),
+        group_size=GROUP,
+        max_new_tokens=NEW_TOKENS,
+        rewards=(f"{__file__}:digits_of",),
+        weights={**dict.fromkeys(WEIGHTS, 0.0), "digits_of": 1.0},
+        max_flat_steps=0,
+    )
 
 
 def digits_of(attempt: Any) -> float:
@@ -220,107 +202,63 @@ def digits(text: str) -> float:
     return sum(letter.isdigit() for letter in text) / (len(text) + 1)
 
 
-def _ours(
-    chosen: Any, make: Callable[[Any, Path, Any], Any], watch: Any, plan: Any
-) -> dict[str, Any]:
-    from agentlite.core.console import stdout_to_stderr
-    from agentlite.engine import trainer as training
-    from agentlite.engine.load import loading_of, prepare
-    from agentlite.workspace.model_source import find_model
-
-    with stdout_to_stderr(), tempfile.TemporaryDirectory() as folder:
-        prepare(loading_of(chosen))
-        trainer = make(find_model(ALIAS, Path(folder)), Path(folder), plan)
-        clock = _clock()
-        trainer.add_callback(clock)
-        training.train(lambda micro: trainer, Path(folder), plan, watch)
-        return {"losses": _losses(trainer), "seconds": clock.seconds()}
+# --- Bare: the loop that a reader of TRL's pages would write, on the same rows ---
 
 
-def bare_sft(options: argparse.Namespace) -> dict[str, Any]:
-    """The loop a reader of TRL's pages would write; only rows and their order come from
-    agentlite.
-    """
+def bare_sft(model: Any, tokenizer: Any, arguments: dict[str, Any]) -> Any:
+    from datasets import Dataset
+    from trl import SFTConfig, SFTTrainer
 
-    def make(model: Any, tokenizer: Any, folder: str) -> Any:
-        from datasets import Dataset
-        from trl import SFTConfig, SFTTrainer
-
-        from agentlite.engine import trainer as training
-
-        rows = rows_of_ids()
-        lengths = [len(row.input_ids) for row in rows]
-        order = training.row_order(lengths, training.Schedule(options.steps, 1, 2), 0)
-        ordered = [{"input_ids": rows[i].input_ids, "labels": rows[i].labels} for i in order]
-        arguments = SFTConfig(
-            **_arguments(folder, options.steps),
-            per_device_train_batch_size=1,
-            max_length=2048,
-            dataset_kwargs={"skip_prepare_dataset": True},
-        )
-        return SFTTrainer(
-            model=model,
-            args=arguments,
-            train_dataset=Dataset.from_list(ordered),
-            processing_class=tokenizer,
-        )
-
-    return _bare(make)
+    rows = [
+        {"input_ids": prompt + answer, "labels": [-100] * len(prompt) + answer}
+        for prompt, answer, _ in pairs_of_ids()
+    ]
+    ordered = in_order(rows, [len(row["input_ids"]) for row in rows], arguments["max_steps"])
+    skip = {"skip_prepare_dataset": True}
+    return SFTTrainer(
+        model=model,
+        args=SFTConfig(**arguments, max_length=2048, dataset_kwargs=skip),
+        train_dataset=Dataset.from_list(ordered),
+        processing_class=tokenizer,
+    )
 
 
-def bare_dpo(options: argparse.Namespace) -> dict[str, Any]:
-    """The loop a reader of TRL's pages would write; only rows and their order come from
-    agentlite.
-    """
+def bare_dpo(model: Any, tokenizer: Any, arguments: dict[str, Any]) -> Any:
+    from datasets import Dataset
+    from trl import DPOConfig, DPOTrainer
 
-    def make(model: Any, tokenizer: Any, folder: str) -> Any:
-        from datasets import Dataset
-        from trl import DPOConfig, DPOTrainer
+    class Tokenised(DPOTrainer):  # type: ignore[misc]  # trl is untyped here
+        def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
+            return dataset
 
-        class Tokenised(DPOTrainer):  # type: ignore[misc]  # trl is untyped here
-            def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
-                return dataset
-
-        from agentlite.engine import trainer as training
-
-        rows = pairs_of_ids()
-        lengths = [2 * len(p) + len(c) + len(r) for p, c, r in rows]
-        order = training.row_order(lengths, training.Schedule(options.steps, 1, 2), 0)
-        names = ("prompt_ids", "chosen_ids", "rejected_ids")
-        dataset = Dataset.from_list([dict(zip(names, rows[index], strict=True)) for index in order])
-        arguments = DPOConfig(
-            **_arguments(folder, options.steps),
-            per_device_train_batch_size=1,
-            max_length=2048,
-            beta=0.1,
-        )
-        return Tokenised(
-            model=model, args=arguments, train_dataset=dataset, processing_class=tokenizer
-        )
-
-    return _bare(make)
+    rows = pairs_of_ids()
+    lengths = [2 * len(p) + len(c) + len(r) for p, c, r in rows]
+    names = ("prompt_ids", "chosen_ids", "rejected_ids")
+    ordered = in_order(rows, lengths, arguments["max_steps"])
+    return Tokenised(
+        model=model,
+        args=DPOConfig(**arguments, max_length=2048, beta=0.1),
+        train_dataset=Dataset.from_list([dict(zip(names, row, strict=True)) for row in ordered]),
+        processing_class=tokenizer,
+    )
 
 
-def bare_grpo(options: argparse.Namespace) -> dict[str, Any]:
+def bare_grpo(model: Any, tokenizer: Any, arguments: dict[str, Any]) -> Any:
     """TRL's own sampling, from the text of the same prompts."""
-    return _bare(lambda *made: _bare_grpo(*made, options=options))
-
-
-def _bare_grpo(model: Any, tokenizer: Any, folder: str, *, options: argparse.Namespace) -> Any:
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
     from agentlite.engine import grpo
-    from agentlite.engine import trainer as training
 
     def reward(completions: list[str], completion_ids: list[list[int]], **_: Any) -> list[float]:
         return [digits(tokenizer.decode(ids)) for ids in completion_ids]
 
-    asked = steps()
-    order = grpo.prompt_order(len(asked), training.Schedule(options.steps, 4, 2), GROUP, 0)
-    arguments = GRPOConfig(
-        **_arguments(folder, options.steps),
-        per_device_train_batch_size=4,
+    asked = [tokenizer.decode(ids) for ids, _, _ in pairs_of_ids()]
+    rows, accumulation = STEP["grpo"]
+    groups = arguments["max_steps"] * rows * accumulation // GROUP
+    order = grpo.prompt_order(len(asked), groups, 0)
+    config = GRPOConfig(
+        **arguments,
         num_generations=GROUP,
         beta=0.1,
         max_completion_length=NEW_TOKENS,
@@ -328,22 +266,42 @@ def _bare_grpo(model: Any, tokenizer: Any, folder: str, *, options: argparse.Nam
         shuffle_dataset=False,
         generation_kwargs={"min_new_tokens": NEW_TOKENS, "eos_token_id": None},
     )
-    dataset = Dataset.from_dict({"prompt": [tokenizer.decode(asked[index].ids) for index in order]})
     return GRPOTrainer(
         model=model,
         reward_funcs=reward,
-        args=arguments,
-        train_dataset=dataset,
+        args=config,
+        train_dataset=Dataset.from_dict({"prompt": [asked[index] for index in order]}),
         processing_class=tokenizer,
     )
 
 
-def _arguments(folder: str, steps: int) -> dict[str, Any]:
-    return {
+def bare(make: Maker, options: argparse.Namespace, folder: str) -> dict[str, Any]:
+    import unsloth  # noqa: F401, I001  (first, as Unsloth asks)
+    import torch
+    from transformers import PrinterCallback
+    from unsloth import FastLanguageModel
+
+    from agentlite.engine.load import weights_folder
+
+    model, tokenizer = FastLanguageModel.from_pretrained(
+        str(weights_folder(ALIAS)),
+        max_seq_length=2048,
+        dtype=torch.float32,
+        load_in_4bit=False,
+        use_gradient_checkpointing=False,
+    )
+    tokenizer.padding_side = "left"
+    torch.manual_seed(0)
+    model = FastLanguageModel.get_peft_model(
+        model, **LORA, random_state=0, use_gradient_checkpointing=False, target_modules=TARGETS
+    )
+    rows, accumulation = STEP[options.command]
+    arguments = {
+        **SHARED,
         "output_dir": folder,
-        "max_steps": steps,
-        "gradient_accumulation_steps": 2,
-        "learning_rate": 1e-4,
+        "max_steps": options.steps,
+        "per_device_train_batch_size": rows,
+        "gradient_accumulation_steps": accumulation,
         "warmup_steps": 0,
         "lr_scheduler_type": "cosine",
         "optim": "adamw_torch",
@@ -355,73 +313,49 @@ def _arguments(folder: str, steps: int) -> dict[str, Any]:
         "save_strategy": "no",
         "disable_tqdm": True,
         "report_to": "none",
-        "seed": 0,
     }
+    clock = make_clock()
+    trainer = make(model, tokenizer, arguments)
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    return {"losses": clock.losses, "seconds": clock.seconds()}
 
 
-def _bare(make: Callable[[Any, Any, str], Any]) -> dict[str, Any]:
-    from agentlite.core.console import stdout_to_stderr
-    from agentlite.engine.load import weights_folder
-
-    with stdout_to_stderr(), tempfile.TemporaryDirectory() as folder:
-        import unsloth  # noqa: F401, I001  (first, as Unsloth asks)
-        import torch
-        from transformers import PrinterCallback
-        from unsloth import FastLanguageModel
-
-        model, tokenizer = FastLanguageModel.from_pretrained(
-            str(weights_folder(ALIAS)),
-            max_seq_length=2048,
-            dtype=torch.float32,
-            load_in_4bit=False,
-            use_gradient_checkpointing=False,
-        )
-        tokenizer.padding_side = "left"
-        torch.manual_seed(0)
-        model = FastLanguageModel.get_peft_model(
-            model, **LORA, random_state=0, use_gradient_checkpointing=False, target_modules=TARGETS
-        )
-        trainer = make(model, tokenizer, folder)
-        trainer.remove_callback(PrinterCallback)
-        clock = _clock()
-        trainer.add_callback(clock)
-        trainer.train()
-        return {"losses": _losses(trainer), "seconds": clock.seconds()}
-
-
-def _clock() -> Any:
-    from transformers import TrainerCallback
+def make_clock() -> Any:
+    """A callback that every trainer made from now on gets."""
+    from transformers import TrainerCallback, trainer
 
     class Clock(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
         def __init__(self) -> None:
             self.began: list[float] = []
+            self.losses: list[float] = []
 
         def on_step_begin(self, *_: Any, model: Any, **__: Any) -> None:
-            model.generation_config.eos_token_id = (
-                None  # no answer ends before its length; the trainer had set it
-            )
+            # no answer ends before its length; the trainer had set it
+            model.generation_config.eos_token_id = None
             self.began.append(time.perf_counter())
+
+        def on_log(self, *_: Any, logs: dict[str, Any], **__: Any) -> None:
+            self.losses += [float(logs["loss"])] if "loss" in logs else []
 
         def on_train_end(self, *_: Any, **__: Any) -> None:
             self.began.append(time.perf_counter())
 
         def seconds(self) -> list[float]:
-            return [
-                after - before for before, after in zip(self.began, self.began[1:], strict=False)
-            ][WARM_UP:-1]
+            steps = [after - before for before, after in itertools.pairwise(self.began)]
+            return steps[WARM_UP:-1]
 
-    return Clock()
-
-
-def _losses(trainer: Any) -> list[float]:
-    return [row["loss"] for row in trainer.state.log_history if "loss" in row]
+    clock = Clock()
+    trainer.DEFAULT_CALLBACKS.append(clock)
+    return clock
 
 
-SIDES: dict[str, dict[str, Callable[[argparse.Namespace], dict[str, Any]]]] = {
-    "sft": {"ours": ours_sft, "bare": bare_sft},
-    "dpo": {"ours": ours_dpo, "bare": bare_dpo},
-    "grpo": {"ours": ours_grpo, "bare": bare_grpo},
+OURS: dict[str, Callable[[int, Path], None]] = {
+    "sft": ours_sft,
+    "dpo": ours_dpo,
+    "grpo": ours_grpo,
 }
+BARE: dict[str, Maker] = {"sft": bare_sft, "dpo": bare_dpo, "grpo": bare_grpo}
 
 if __name__ == "__main__":
     main()

@@ -9,7 +9,6 @@ parts of 400 rows. The rows are dialogs of three calls with four tools of fifty,
 `prep_mebibytes` (target: 400 for 1,000).
 """
 
-import argparse
 import io
 import itertools
 import json
@@ -17,38 +16,32 @@ import operator
 import random
 import resource
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from common import make_words, parser, python, show
 
 ROWS_A_MEGABYTE = 133
 PART = 400  # rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--megabytes", type=int, default=100)
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--whole", action="store_true")
-    options = parser.parse_args()
+    asked = parser(__doc__)
+    asked.add_argument("--megabytes", type=int, default=100)
+    asked.add_argument("--whole", action="store_true")
+    options = asked.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.jsonl"
         write_rows(path, options.megabytes * ROWS_A_MEGABYTE)
         measured = whole if options.whole else reading
-        print(json.dumps(measured(path), indent=2))
+        show(measured(path))
 
 
 def write_rows(path: Path, count: int) -> None:
     chance = random.Random(0)
-    words = [
-        "".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 9)))
-        for _ in range(5000)
-    ]
+    words = make_words(chance)
     tools = [tool(n, words, chance) for n in range(50)]
     with open(path, "w", encoding="utf-8") as file:
         file.writelines(
@@ -123,24 +116,9 @@ def reading(path: Path) -> dict[str, Any]:
 
 
 def whole(path: Path) -> dict[str, Any]:
-    command = [
-        sys.executable,
-        "-m",
-        "agentlite",
-        "prep",
-        str(path),
-        "--run",
-        str(path.parent),
-        "--model",
-        "smollm2-135m",
-        "--max-length",
-        "4096",
-        "--json",
-    ]
+    words = ("prep", path, "--run", path.parent, "--model", "smollm2-135m", "--max-length", 4096)
     started = time.perf_counter()
-    figures = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)[
-        "figures"
-    ]
+    figures = python("-m", "agentlite", *words, "--json")["figures"]
     seconds = time.perf_counter() - started
     highest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     return {

@@ -10,18 +10,16 @@ trains the newlines before and after each turn, so TRL is timed with the same te
 `{% generation %}` around what the model writes.
 """
 
-import argparse
 import json
 import os
 import statistics
-import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import reading
+from common import in_turns, parser, show
 
 ALIAS = "smollm2-135m"
 Rows = list[tuple[list[int], list[int]]]
@@ -43,19 +41,17 @@ MARKED = """{%- elif message.role == "assistant" %}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rows", type=int, default=1000)
-    parser.add_argument("--repeats", type=int, default=3)
-    options = parser.parse_args()
+    asked = parser(__doc__)
+    asked.add_argument("--rows", type=int, default=1000)
+    asked.add_argument("--repeats", type=int, default=3)
+    options = asked.parse_args()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         reading.write_rows(folder / "rows.jsonl", options.rows)
         write_model(folder)
         rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
-        print(json.dumps(compared(folder, rows, options.repeats), indent=2))
+        show(compared(folder, rows, options.repeats))
 
 
 def write_model(folder: Path) -> None:
@@ -130,13 +126,7 @@ def trl(folder: Path, rows: list[dict[str, Any]]) -> Callable[[], Any]:
 def compared(folder: Path, rows: list[dict[str, Any]], repeats: int) -> dict[str, Any]:
     sides = {"ours": ours(folder, rows), "trl": trl(folder, rows)}
     own, theirs = (make() for make in sides.values())
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(repeats):
-        for name, make in sides.items():
-            started = time.process_time()
-            make()
-            seconds[name].append(time.process_time() - started)
-            print(f"{name}: {1000 * seconds[name][-1] / len(rows):.2f} ms a row", file=sys.stderr)
+    seconds = in_turns(sides, repeats)
     pairs = zip(seconds["trl"], seconds["ours"], strict=True)
     equal = zip(own, zip(theirs["input_ids"], theirs["labels"], strict=True), strict=True)
     return {

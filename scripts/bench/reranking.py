@@ -9,7 +9,6 @@ pairs --from ... --json`, start-up included (target: 3). Medians.
 """
 
 import argparse
-import json
 import random
 import statistics
 import subprocess
@@ -19,34 +18,27 @@ import time
 from pathlib import Path
 from typing import Any
 
+from common import parser, python, show
+
 STEPS, SAMPLES = 2500, 4
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--rank", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    asked = parser(__doc__)
+    asked.add_argument("--runs", type=int, default=5)
+    asked.add_argument("--rank", type=Path, help=argparse.SUPPRESS)
+    options = asked.parse_args()
     if options.rank:
         print(seconds_to_rank(options.rank))
         return
     with tempfile.TemporaryDirectory() as folder:
         make_stage(Path(folder) / "pairs")
-        print(
-            json.dumps(
-                {**ranking(Path(folder), options.runs), **commanding(Path(folder), options.runs)},
-                indent=2,
-            )
-        )
+        run = Path(folder)
+        show({**ranking(run, options.runs), **commanding(run, options.runs)})
 
 
 def ranking(run: Path, runs: int) -> dict[str, Any]:
-    command = [sys.executable, __file__, "--rank", str(run / "pairs")]
-    taken = [
-        float(subprocess.run(command, capture_output=True, check=True).stdout) for _ in range(runs)
-    ]
+    taken = [python(__file__, "--rank", run / "pairs") for _ in range(runs)]
     return {
         "candidates": STEPS * SAMPLES,
         "candidates_a_second": round(STEPS * SAMPLES / statistics.median(taken)),
@@ -54,12 +46,11 @@ def ranking(run: Path, runs: int) -> dict[str, Any]:
 
 
 def commanding(run: Path, runs: int) -> dict[str, Any]:
-    options = ["--run", str(run), "--from", "pairs", "--out", "again", "--force", "--json"]
-    command = ["-m", "agentlite", "pairs", *options]
+    command = f"-m agentlite pairs --run {run} --from pairs --out again --force --json".split()
     taken = []
     for _ in range(runs):
         started = time.perf_counter()
-        subprocess.run([sys.executable, *command], stdout=subprocess.DEVNULL, check=True)
+        python(*command)
         taken.append(time.perf_counter() - started)
     watched = [sys.executable, "-X", "importtime", *command]
     imports = subprocess.run(watched, capture_output=True, text=True, check=True).stderr
@@ -96,6 +87,8 @@ def seconds_to_rank(folder: Path) -> float:
 
 def make_stage(folder: Path) -> None:
     """A finished stage as `pairs` leaves it."""
+    from msgspec.structs import asdict
+
     from agentlite.config import resolve
     from agentlite.config.settings import PairsSettings
     from agentlite.core.records import Candidate, Message, Record, Score, Tool, to_row
@@ -119,10 +112,9 @@ def make_stage(folder: Path) -> None:
             candidate = Candidate(record.id, 1, "hermes", "sft", sample, text, "turn", 40)
             parts = {name: generator.random() for name in COMPONENTS}
             parts |= {name: float(generator.random() < 0.2) for name in PENALTIES}
-            rows["candidates"].append(plain(candidate))
-            rows["scores"].append(
-                plain(Score(*candidate.key, parts, "city has a value that is not accepted"))
-            )
+            score = Score(*candidate.key, parts, "city has a value that is not accepted")
+            rows["candidates"].append(asdict(candidate))
+            rows["scores"].append(asdict(score))
     plan = stage_folder.Plan(
         "pairs", {**resolve.plain_settings(PairsSettings()), "protocol": "hermes"}, {}
     )
@@ -130,12 +122,6 @@ def make_stage(folder: Path) -> None:
         for name, written in rows.items():
             write_rows(folder / f"{name}.jsonl", written)
         stage.finish([f"{name}.jsonl" for name in rows], {})
-
-
-def plain(row: Any) -> dict[str, Any]:
-    import msgspec
-
-    return msgspec.structs.asdict(row)
 
 
 if __name__ == "__main__":

@@ -11,48 +11,33 @@ done again.
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import time
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-CATEGORIES = ",".join(
-    (
-        "simple_python",
-        "simple_java",
-        "simple_javascript",
-        "multiple",
-        "parallel",
-        "parallel_multiple",
-        "live_simple",
-        "live_multiple",
-        "live_parallel",
-        "live_parallel_multiple",
-        "irrelevance",
-        "live_irrelevance",
-        "live_relevance",
-    )
+from common import parser, python
+
+CATEGORIES = (
+    "simple_python,simple_java,simple_javascript,multiple,parallel,parallel_multiple,live_simple,"
+    "live_multiple,live_parallel,live_parallel_multiple,irrelevance,live_irrelevance,live_relevance"
 )
 BY = {"query": "query,near,parent,calls", "tool": "query,near,parent,calls,tools"}
 TOOLS, QUESTIONS, ENCODED = 10_000, 200, 500
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
+    asked = parser(__doc__)
+    asked.add_argument(
         "parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} [all of them]"
     )
-    parser.add_argument("--work", type=Path, default=Path("runs/bench/retrieval"))
-    parser.add_argument(
+    asked.add_argument("--work", type=Path, default=Path("runs/bench/retrieval"))
+    asked.add_argument(
         "--set", action="append", default=[], help="settings of the retriever, as there"
     )
-    parser.add_argument("--json", type=Path, help="file that the figures are added to")
-    options = parser.parse_args()
+    asked.add_argument("--json", type=Path, help="file that the figures are added to")
+    options = asked.parse_args()
     found = {part: PARTS[part](options) for part in options.parts or PARTS}
     if options.json:
         before = json.loads(options.json.read_bytes()) if options.json.exists() else {}
@@ -62,44 +47,16 @@ def main() -> None:
 
 def trained(part: str, options: argparse.Namespace) -> dict[str, Any]:
     """prep and retriever, as a user runs them."""
-    run = options.work / part
-    agentlite(
-        "prep",
-        f"bfcl:{CATEGORIES}",
-        "--run",
-        run,
-        "--model",
-        "smollm2-135m",
-        "--protocol",
-        "hermes",
-        "--test",
-        0.3,
-        "--dev",
-        0.05,
-        "--max-length",
-        32768,
-        "--max-rejects",
-        1,
-        "--set",
-        f"prep.split_by=[{BY[part]}]",
-    )
+    run = ("--run", options.work / part, "--json")
+    how = "--model smollm2-135m --protocol hermes --test .3 --dev .05 --max-length 32768"
+    how += f" --max-rejects 1 --set prep.split_by=[{BY[part]}]"
+    python("-m", "agentlite", "prep", f"bfcl:{CATEGORIES}", *how.split(), *run)
     started = time.monotonic()
     sets = [word for one in options.set for word in ("--set", one)]
-    agentlite("retriever", "--run", run, *sets)
-    done = json.loads((run / "retriever" / "done.json").read_bytes())
-    return {
-        **done["figures"],
-        "seconds": done["seconds"],
-        "here": round(time.monotonic() - started, 1),
-    }
-
-
-def agentlite(*arguments: object) -> None:
-    command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
-    if code := subprocess.run(
-        command, env={**os.environ, "HF_HUB_OFFLINE": "1", "NO_COLOR": "1"}
-    ).returncode:
-        sys.exit(code)
+    python("-m", "agentlite", "retriever", *sets, *run)
+    done = json.loads((options.work / part / "retriever" / "done.json").read_bytes())
+    here = round(time.monotonic() - started, 1)
+    return {**done["figures"], "seconds": done["seconds"], "here": here}
 
 
 def speed(options: argparse.Namespace) -> dict[str, Any]:

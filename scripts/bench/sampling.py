@@ -1,11 +1,8 @@
 """Tokens a second of `pairs`' sampler against generate(num_return_sequences) prompt by prompt and
 against generate on a padded batch, on one model.
 
-    .venv/bin/python scripts/bench/sampling.py [--engine unsloth|hf|vllm] [--model NAME]
+    .venv/bin/python scripts/bench/sampling.py [--engine unsloth|hf] [--model NAME]
     [--prompts 32] [--tools 5] [--samples 8] [--new-tokens 32] [--batch 4]
-
-`--engine vllm` measures vLLM alone, which shares a process with nothing; compare its tokens a
-second with those of the other engines on the same card.
 
 Every answer is forced to the same length, so that both sides make as many tokens. The prompts are
 questions with the tools they offer, made from numbers, all of 500 tokens and more; 35 tools make
@@ -15,7 +12,6 @@ it.
 """
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -24,32 +20,32 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from common import parser, show
+
 ALIAS = "smollm2-135m"
 SHORTEST, MOST = 500, 8192  # tokens of a prompt, and of a prompt with its answer
 Side = Callable[[Sequence[list[int]]], int]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--engine", choices=("unsloth", "hf", "vllm"), default="unsloth")
-    parser.add_argument("--model", default=ALIAS, help="an alias or a folder [smollm2-135m]")
-    parser.add_argument("--prompts", type=int, default=32)
-    parser.add_argument("--tools", type=int, default=5, help="tools of the shortest prompts [5]")
-    parser.add_argument("--samples", type=int, default=8)
-    parser.add_argument("--new-tokens", type=int, default=32)
-    parser.add_argument(
+    asked = parser(__doc__)
+    asked.add_argument("--engine", choices=("unsloth", "hf"), default="unsloth")
+    asked.add_argument("--model", default=ALIAS, help="an alias or a folder [smollm2-135m]")
+    asked.add_argument("--prompts", type=int, default=32)
+    asked.add_argument("--tools", type=int, default=5, help="tools of the shortest prompts [5]")
+    asked.add_argument("--samples", type=int, default=8)
+    asked.add_argument("--new-tokens", type=int, default=32)
+    asked.add_argument(
         "--batch", type=int, default=4, help="prompts that the sampler draws at once"
     )
-    options = parser.parse_args()
+    options = asked.parse_args()
     from agentlite.core.console import stdout_to_stderr
 
     with stdout_to_stderr():
         questions = make_prompts(options.prompts, options.tools)
         sides = make_sides(options)
         seconds = measure(sides, questions, options.batch)
-    print(json.dumps(report(seconds, questions, options), indent=2))
+    show(report(seconds, questions, options))
 
 
 def make_prompts(count: int, fewest: int) -> list[list[int]]:
@@ -87,8 +83,6 @@ def make_prompts(count: int, fewest: int) -> list[list[int]]:
 
 def make_sides(options: argparse.Namespace) -> dict[str, Side]:
     """Prompts -> how many tokens were made."""
-    if options.engine == "vllm":
-        return {"vllm": vllm_side(options)}
     import torch
 
     from agentlite.engine import load_libraries, local_sampler
@@ -138,30 +132,6 @@ def make_sides(options: argparse.Namespace) -> dict[str, Side]:
     return {"ours": ours, "generate": generate, "padded": padded}
 
 
-def vllm_side(options: argparse.Namespace) -> Side:
-    """Not run yet: vLLM is not in the tested set (docs/install.md)."""
-    from vllm import LLM, SamplingParams
-
-    from agentlite.workspace.model_source import find_model
-
-    with tempfile.TemporaryDirectory() as folder:
-        source = find_model(options.model, Path(folder))
-    engine = LLM(model=str(source.base), max_model_len=MOST)
-    parameters = SamplingParams(
-        n=options.samples,
-        temperature=1.0,
-        max_tokens=options.new_tokens,
-        min_tokens=options.new_tokens,
-        ignore_eos=True,
-    )
-
-    def by_vllm(batch: Sequence[list[int]]) -> int:
-        replies = engine.generate([{"prompt_token_ids": ids} for ids in batch], parameters)
-        return sum(len(sample.token_ids) for reply in replies for sample in reply.outputs)
-
-    return by_vllm
-
-
 def measure(sides: dict[str, Side], prompts: list[list[int]], size: int) -> dict[str, list[float]]:
     """Seconds of every batch, by side; the first call of each side is left out."""
     for side in sides.values():
@@ -183,14 +153,12 @@ def report(
     seconds: dict[str, list[float]], prompts: list[list[int]], options: argparse.Namespace
 ) -> dict[str, Any]:
     tokens = len(prompts) * options.samples * options.new_tokens
-    ours = seconds.get("ours", [])
-    others = {name: values for name, values in seconds.items() if ours and name != "ours"}
+    ours, *others = seconds
     return {
         "engine": options.engine,
-        "ratio": {name: round(sum(other) / sum(ours), 3) for name, other in others.items()},
-        "ratio_of_medians": {
-            name: round(statistics.median(other) / statistics.median(ours), 3)
-            for name, other in others.items()
+        **{
+            what: {name: round(of(seconds[name]) / of(seconds[ours]), 3) for name in others}
+            for what, of in (("ratio", sum), ("ratio_of_medians", statistics.median))
         },
         "tokens_a_second": {
             name: round(tokens / sum(values), 1) for name, values in seconds.items()

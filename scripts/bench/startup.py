@@ -8,9 +8,7 @@ Prints JSON: by program the median in ms; the ratio of the medians to `agentlite
 the machine was not quiet.
 """
 
-import argparse
 import compileall
-import json
 import os
 import random
 import statistics
@@ -20,40 +18,29 @@ import sysconfig
 import time
 from pathlib import Path
 
+from common import parser, show
+
 OURS = "agentlite --help"
 DRAWS = 2000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--runs", type=int, default=20)
+    asked = parser(__doc__)
+    asked.add_argument("--runs", type=int, default=20)
     programs = found()
-    taken = measured(programs, parser.parse_args().runs)
-    print(json.dumps({name: told(times, taken[OURS]) for name, times in taken.items()}, indent=2))
+    taken = measured(programs, asked.parse_args().runs)
+    show({name: told(times, taken[OURS]) for name, times in taken.items()})
 
 
 def found() -> dict[str, list[str]]:
-    """What is installed here."""
+    """What is installed here, compiled."""
     own = Path(sysconfig.get_path("scripts"))
-    programs = {
-        OURS: [own / "agentlite", "--help"],
-        "control": [own / "agentlite", "--help"],
-        "agentlite sft --help": [own / "agentlite", "sft", "--help"],
-        "python -c pass": [sys.executable, "-c", "pass"],
-        "trl --help": [own / "trl", "--help"],
-        "unsloth --help": [own / "unsloth", "--help"],
-        "trl sft --help": [own / "trl", "sft", "--help"],
-    }
-    here = {
-        name: [str(word) for word in words]
-        for name, words in programs.items()
-        if Path(words[0]).exists()
-    }
     for site in own.parent.glob("lib/python*/site-packages"):
         compileall.compile_dir(site, quiet=2, workers=0)
-    return here
+    lines = (OURS, "agentlite sft --help", "trl --help", "unsloth --help", "trl sft --help")
+    programs = {line: [str(own / line.split()[0]), *line.split()[1:]] for line in lines}
+    here = {line: words for line, words in programs.items() if Path(words[0]).exists()}
+    return {**here, "control": here[OURS], "python -c pass": [sys.executable, "-c", "pass"]}
 
 
 def measured(programs: dict[str, list[str]], runs: int) -> dict[str, list[float]]:
