@@ -104,18 +104,21 @@ class McpClient:
 
     def tools(self) -> list[dict[str, Any]]:
         """In OpenAI's shape, from all pages. Raises LostWorldError for two of one name."""
-        tools: list[dict[str, Any]] = []
-        cursor: dict[str, Any] = {}
-        while True:
-            page = self._ask("tools/list", cursor)
-            tools += map(openai_tool, page.get("tools") or ())
-            if not page.get("nextCursor"):
-                names = Counter(str(tool["function"]["name"]) for tool in tools)
-                for name, number in names.most_common(1):
-                    if number > 1:
-                        raise LostWorldError(f"the server has {number} tools of the name {name}")
-                return tools
-            cursor = {"cursor": page["nextCursor"]}
+        page = self._ask("tools/list", {})
+        listed = [*(page.get("tools") or ())]
+        while cursor := page.get("nextCursor"):
+            page = self._ask("tools/list", {"cursor": cursor})
+            listed += page.get("tools") or ()
+        for name, number in Counter(str(tool.get("name")) for tool in listed).most_common(1):
+            if number > 1:
+                raise LostWorldError(f"the server has {number} tools of the name {name}")
+        tools = []
+        for tool in listed:
+            function = {"name": tool.get("name"), "description": tool.get("description") or ""}
+            if schema := tool.get("inputSchema"):
+                function["parameters"] = schema
+            tools.append({"type": "function", "function": function})
+        return tools
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """The text of the result; it begins with `Error` if the call failed."""
@@ -156,14 +159,6 @@ class McpClient:
 
 def is_url(server: str) -> bool:
     return server.startswith(("http://", "https://"))
-
-
-def openai_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool as MCP lists it, in OpenAI's shape."""
-    function = {"name": tool.get("name"), "description": tool.get("description") or ""}
-    if schema := tool.get("inputSchema"):
-        function["parameters"] = schema
-    return {"type": "function", "function": function}
 
 
 def result_text(result: JsonRpc) -> str:

@@ -1,6 +1,6 @@
 """A model acts in worlds: it answers, its calls are carried out, its user goes on, until an end."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -66,10 +66,6 @@ class RolloutAnswer(NamedTuple):
 Answers = Callable[[Sequence[RolloutPrompt]], Iterable[RolloutAnswer]]
 
 
-class UnansweredError(Exception):
-    """Nobody answers what a rollout asks; the text says why."""
-
-
 def roll(
     setup: RolloutSetup,
     waiting: Iterable[tuple[EnvironmentTask, int]],
@@ -87,10 +83,11 @@ def roll(
                 live.append(_Rollout(setup, *following))
             if not live:
                 return
-            asking = [rollout for rollout in live if isinstance(rollout.at, RolloutPrompt)]
-            prompts = [rollout.at for rollout in asking if isinstance(rollout.at, RolloutPrompt)]
+            prompts = [one.at for one in live if isinstance(one.at, RolloutPrompt)]
+            by_key = {one.key: one for one in live}
             for answer in answers(prompts) if prompts else ():
-                asking[answer.prompt].hear(answer)
+                rollout = by_key[prompts[answer.prompt].key]
+                rollout.at = rollout.steps.send(answer)
             for rollout in [*live]:
                 if isinstance(rollout.at, Trajectory):
                     live.remove(rollout)
@@ -114,14 +111,7 @@ class _Rollout:
         self.steps = self._roll()
         self.at = next(self.steps)
 
-    def hear(self, answer: RolloutAnswer) -> None:
-        """Goes on with what was asked for."""
-        if answer.problem:
-            self.at = self.steps.throw(UnansweredError(answer.problem))
-        else:
-            self.at = self.steps.send(answer)
-
-    def _roll(self) -> Generator[RolloutPrompt | Trajectory, Any, None]:
+    def _roll(self) -> Generator[RolloutPrompt | Trajectory, RolloutAnswer, None]:
         """Requests to the model, and last the dialog with its scores. Those of a rollout that was
         lost are not known; one whose call hung has done nothing that counts.
         """
@@ -138,8 +128,6 @@ class _Rollout:
                     scores, by_turn = self.world.scores(), self.world.turn_scores()
             except WorldError as error:
                 ended, problem = "world", str(error)
-            except UnansweredError as error:
-                ended, problem = "unanswered", str(error)
         turns = self.turns
         if len({turn.offered for turn in turns}) == 1:
             turns = [replace(turn, offered=None) for turn in turns]
@@ -156,7 +144,7 @@ class _Rollout:
             by_turn,
         )
 
-    def _act(self) -> Generator[RolloutPrompt, Any, tuple[EndedBy, str]]:
+    def _act(self) -> Generator[RolloutPrompt, RolloutAnswer, tuple[EndedBy, str]]:
         """Turn after turn, until something ends it: what, and its problem. Raises WorldError."""
         setup = self.setup
         self._begin()
@@ -177,6 +165,8 @@ class _Rollout:
             if len(ids) > setup.room:
                 return "length", ""
             answer = yield RolloutPrompt(self.key, len(self.turns), dialog, ids)
+            if answer.problem:
+                return "unanswered", answer.problem
             turn = ModelTurn(
                 *self.key,
                 len(self.turns),
@@ -266,29 +256,26 @@ class _Rollout:
         return said
 
 
-def gold_turns(task: EnvironmentTask) -> list[Message]:
-    """The answers of a model that makes the right calls of a task. Each call in a turn of its own,
-    so that the next one is made with its result in sight; behind those of a turn of the user's,
-    words.
-    """
-    turns = []
-    for calls in task.gold or ():
-        turns += [Message("assistant", "", (call,)) for call in calls]
-        turns.append(DONE if calls else CANNOT)
-    return turns
-
-
 def gold_answers(
-    turns: Mapping[str, Sequence[Message]],
-    prompts: Sequence[RolloutPrompt],
-    protocol: Protocol,
-    template: Template,
-) -> Iterator[RolloutAnswer]:
-    """The answer to each prompt, by its place in its rollout. `turns`: of each task."""
-    for index, prompt in enumerate(prompts):
-        of_task = turns[prompt.key.task]
-        message = of_task[prompt.turn] if prompt.turn < len(of_task) else DONE
-        text = protocol.write(message, prompt.opened.record.tools)
-        ended: Ending = "stop" if text.endswith(protocol.stops) else "turn"
-        ids = tuple(encode_answer(text, ended, template, prompt.ids))
-        yield RolloutAnswer(index, text, ended, len(ids), ids)
+    tasks: Iterable[EnvironmentTask], protocol: Protocol, template: Template
+) -> Answers:
+    """A model that makes the right calls of some tasks. Each call is a turn of its own, so that the
+    next one is made with its result in sight; behind those of a turn of the user's come words.
+    """
+    turns: dict[str, list[Message]] = {}
+    for task in tasks:
+        said = turns[task.id] = []
+        for calls in task.gold or ():
+            said += [Message("assistant", "", (call,)) for call in calls]
+            said.append(DONE if calls else CANNOT)
+
+    def answers(prompts: Sequence[RolloutPrompt]) -> Iterator[RolloutAnswer]:
+        for index, prompt in enumerate(prompts):
+            said = turns[prompt.key.task]
+            message = said[prompt.turn] if prompt.turn < len(said) else DONE
+            text = protocol.write(message, prompt.opened.record.tools)
+            ended: Ending = "stop" if text.endswith(protocol.stops) else "turn"
+            ids = tuple(encode_answer(text, ended, template, prompt.ids))
+            yield RolloutAnswer(index, text, ended, len(ids), ids)
+
+    return answers

@@ -31,7 +31,6 @@ from agentlite.environments.rollout import (
     RolloutPrompt,
     RolloutSetup,
     gold_answers,
-    gold_turns,
     roll,
 )
 from agentlite.environments.tasks import EnvironmentTask
@@ -252,8 +251,7 @@ def _model(agent: Agent) -> Answers:
     """What answers a batch of prompts: the model, which is loaded, or the gold."""
     protocol = agent.setup.protocol
     if agent.settings.model == GOLD:
-        turns = {task.id: gold_turns(task) for task in agent.tasks}
-        return partial(gold_answers, turns, protocol=protocol, template=agent.setup.template)
+        return gold_answers(agent.tasks, protocol, agent.setup.template)
     from agentlite.engine.load import load_for_inference
     from agentlite.engine.local_sampler import sample
     from agentlite.engine.sampler import remote_rollout_answers, rollout_answers

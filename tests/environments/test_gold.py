@@ -4,12 +4,7 @@ import pytest
 from support.examples import ALL
 
 from agentlite.environments.registry import environment
-from agentlite.environments.rollout import (
-    RolloutSetup,
-    gold_answers,
-    gold_turns,
-    roll,
-)
+from agentlite.environments.rollout import RolloutSetup, gold_answers, roll
 from agentlite.environments.world import WorldLimits
 from agentlite.rendering import choose
 from agentlite.scoring.metrics.bfcl import MULTI_TURN
@@ -26,16 +21,9 @@ def test_the_gold_of_bfcl_is_right_by_its_own_verdict(category):
     protocol = choose("hermes", template).protocols["hermes"]
     acting = environment(f"bfcl:{category}", extra_tools=0)
     tasks = list(acting.tasks())[::EVERY]
-    turns = {task.id: gold_turns(task) for task in tasks}
     setup = RolloutSetup(acting, protocol, template, 10**6, 20, WorldLimits(60.0))
-    done = list(
-        roll(
-            setup,
-            [(task, 0) for task in tasks],
-            lambda prompts: gold_answers(turns, prompts, protocol, template),
-            8,
-        )
-    )
+    answers = gold_answers(tasks, protocol, template)
+    done = list(roll(setup, [(task, 0) for task in tasks], answers, 8))
     assert len(done) == len(tasks)
     assert not [one.task for one in done if one.scores["bfcl"] != 1.0]
     # functions that are held back come later, and each turn says what was on offer

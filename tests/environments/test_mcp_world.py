@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from support.processes import is_running, waits_until
 
 from agentlite.core.records import Call
 from agentlite.environments.registry import environment
-from agentlite.environments.rollout import RolloutSetup, gold_answers, gold_turns, roll
+from agentlite.environments.rollout import RolloutSetup, gold_answers, roll
 from agentlite.environments.world import WorldError, WorldLimits
 from agentlite.rendering import choose
 
@@ -44,8 +43,7 @@ def test_a_rollout_is_done_on_a_server_of_the_package(tmp_path, smollm2, over):
             made, choose("hermes", smollm2).protocols["hermes"], smollm2, 9999, 5, WorldLimits(60.0)
         )
         tasks = list(made.tasks())
-        turns = {task.id: gold_turns(task) for task in tasks}
-        answers = partial(gold_answers, turns, protocol=setup.protocol, template=smollm2)
+        answers = gold_answers(tasks, setup.protocol, smollm2)
         done = list(roll(setup, [(task, 0) for task in tasks], answers, 2))
     found = {one.task: one for one in done}
     assert [one.scores for one in found.values()] == [{"gold_calls": 1.0}] * 2
