@@ -36,7 +36,6 @@ class Named(NamedTuple):
 
     file: str
     function: str
-    define: str = "def {}(...):"
 
 
 class UserCode:
@@ -212,7 +211,7 @@ def _load(named: Iterable[Named]) -> dict[str, Callable[..., Any]]:
     """The functions by name."""
     functions: dict[str, Callable[..., Any]] = {}
     modules: dict[str, Any] = {}
-    for file, function, define in named:
+    for file, function in named:
         if file not in modules:
             try:
                 modules[file] = _import_file(Path(file).resolve())
@@ -222,8 +221,8 @@ def _load(named: Iterable[Named]) -> dict[str, Callable[..., Any]]:
                 raise UserError(problem, "Fix the file.", location=location) from error
         candidate = getattr(modules[file], function, None)
         if not callable(candidate):
-            fix = f"Define `{define.format(function)}` in it, or name another."
-            raise UserError(f"has no function {function}.", fix, location=file)
+            fix = "Define it there, or name another."
+            raise UserError(f"has no function or class {function}.", fix, location=file)
         functions[function] = candidate
     return functions
 

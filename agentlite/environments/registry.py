@@ -18,7 +18,6 @@ from agentlite.environments.tasks import EnvironmentTask, read_tasks
 from agentlite.environments.world import LIMITS, World, WorldLimits
 from agentlite.scoring.metrics.bfcl import MULTI_TURN
 
-CLASS = "class {}:"
 KINDS = ("bfcl", "mcp")
 NO_TASK = EnvironmentTask("")
 
@@ -28,7 +27,6 @@ class Environment(NamedTuple):
     place of one that cannot be read. `files`: what a run in it depends on, by what it is.
     """
 
-    name: str
     named: Named
     tasks: Callable[[], Iterator[EnvironmentTask]]
     files: Mapping[str, Path]
@@ -76,10 +74,10 @@ def environment(
                 "Leave them out: --env mcp:http://localhost:8000/mcp.",
                 location="--env",
             )
-        named = Named(mcp_world.__file__, mcp_world.McpWorld.__name__, CLASS)
+        named = Named(mcp_world.__file__, mcp_world.McpWorld.__name__)
         complete = partial(_mcp, rest, env_keep)
     elif Path(file).is_file():
-        named, complete = Named(file, class_name, CLASS), lambda task: task
+        named, complete = Named(file, class_name), lambda task: task
         files = {"env": Path(file), **files}
     else:
         raise UserError("there is no such file.", f"--env {name}", location=file)
@@ -95,7 +93,7 @@ def environment(
         """Without a file, one in which nothing is asked."""
         return read_tasks(tasks_file, complete) if tasks_file else iter([complete(NO_TASK)])
 
-    return Environment(name, named, tasks, files)
+    return Environment(named, tasks, files)
 
 
 def _bfcl(
@@ -108,9 +106,9 @@ def _bfcl(
     if category not in MULTI_TURN:
         fix = nearest(category, MULTI_TURN, prefix="bfcl:")
         raise UserError(f"BFCL has no dialogs '{category}'.", fix, location=f"--env {name}")
-    named = Named(bfcl_world.__file__, bfcl_world.BfclWorld.__name__, CLASS)
+    named = Named(bfcl_world.__file__, bfcl_world.BfclWorld.__name__)
     # no file: the tasks come with a package, and the category, which is a setting, says which
-    return Environment(name, named, partial(bfcl_tasks.tasks, category, extra_tools), {})
+    return Environment(named, partial(bfcl_tasks.tasks, category, extra_tools), {})
 
 
 def _mcp(server: str, env_keep: Sequence[str], task: EnvironmentTask) -> EnvironmentTask:

@@ -75,7 +75,7 @@ class Shop:
 def world_of(folder: Path, text: str, name: str, **limits: float) -> World:
     path = folder / f"{name.lower()}.py"
     path.write_text(text, encoding="utf-8")
-    return World(Named(str(path), name, "class {}:"), WorldLimits(**limits))
+    return World(Named(str(path), name), WorldLimits(**limits))
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ def test_a_model_acts_in_the_protocol_that_it_has_seen_most_of(
     settings = {"protocol": trained, "model": "smollm2-135m", "data": "prep"}
     stage(tmp_path / "sft", {"command": "sft", "settings": settings, "inputs": {}}, {}, {})
     tasks = [EnvironmentTask("a", (), {})]
-    world = Environment("shop.py:Shop", Named("shop.py", "Shop"), lambda: iter(tasks), {})
+    world = Environment(Named("shop.py", "Shop"), lambda: iter(tasks), {})
     monkeypatch.setattr("agentlite.stages.agent.environment", lambda *_, **__: world)
     given = RolloutSettings(env="shop.py:Shop", model="sft", max_length=900, max_new_tokens=90)
     setup = prepare(given, BASE._replace(settings=settings), tmp_path).setup

@@ -20,7 +20,7 @@ from agentlite.workspace.stage_folder import RunTarget
 def acting(tmp_path):
     environment = shop(tmp_path, tasks()[:2])
     return GrpoSettings(
-        env=environment.name,
+        env=f"{environment.files['env']}:Shop",
         tasks=str(environment.files["tasks"]),
         model="smollm2-135m",
         dev=0.0,
