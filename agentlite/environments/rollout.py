@@ -148,9 +148,6 @@ class _Rollout:
         """Turn after turn, until something ends it: what, and its problem. Raises WorldError."""
         setup = self.setup
         self._begin()
-        users = [message for message in self.messages if message["role"] == "user"]
-        if not any(message["content"].strip() for message in users):
-            return "world", "the task has no prompt, and reset returned no text"
         in_a_row = 0  # turns with calls since the user spoke
         while True:
             on_offer = self.world.tools
@@ -207,7 +204,7 @@ class _Rollout:
                     return "user", ""
 
     def _begin(self) -> None:
-        """A fresh world, and what the user says first."""
+        """A fresh world, and what the user says first. Raises WorldError."""
         first = self.world.reset(self.task.row)
         self.messages += map(wire_message, self.task.messages)
         if self.setup.system and not any(message["role"] == "system" for message in self.messages):
@@ -216,6 +213,9 @@ class _Rollout:
             first = self.messages.pop()["content"] + first
         if first:
             self.messages.append({"role": "user", "content": first})
+        users = [message["content"] for message in self.messages if message["role"] == "user"]
+        if not any(map(str.strip, users)):
+            raise WorldError("the task has no prompt, and reset returned no text")
 
     def _prompt_ids(self, dialog: Opened) -> tuple[list[int], list[int]]:
         """The ids of a prompt, and of these the ones behind the answer before: all of them, if the

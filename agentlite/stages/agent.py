@@ -1,7 +1,7 @@
 """A model that acts in an environment: its tasks and setup, and what it does in their worlds."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -47,6 +47,11 @@ from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.stage_folder import Plan, StageFolder, lineage, system_of
 
+HOW_TO_GO_ON = (
+    "Correct the environment and add --force; or raise call_seconds or max_failures (--set)."
+)
+ASK_AGAIN = "The same command goes on with these at that turn; or raise max_failures (--set)."
+
 
 class Agent(NamedTuple):
     """A model and the tasks that it is to do. `file`: where its trajectories are kept."""
@@ -65,10 +70,6 @@ class Agent(NamedTuple):
             "model": self.source.digest,
             **{name: file_digest(path) for name, path in files.items()},
         }
-
-    def name_of(self, task: str) -> str:
-        """The name of a task, by its id."""
-        return next((known.name for known in self.tasks if known.id == task), task)
 
 
 def rollout_settings(settings: Struct, **changed: object) -> RolloutSettings:
@@ -210,7 +211,8 @@ def act(agent: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
             for rollout in roll(agent.setup, waiting, answers, max(settings.batch_size, servers)):
                 ended.append(msgspec.to_builtins(rollout))
                 done[rollout.key] = rollout
-                _refuse_lost(agent, done, len(order))
+                lost = [rollout for rollout in done.values() if rollout.ended in LOST]
+                refuse_lost(agent, lost, len(done), settings.max_failures * len(order))
             advance(len(done))
     if all(rollout.ended == "length" and not rollout.turns for rollout in done.values()):
         room, longer = settings.max_length - settings.max_new_tokens, 4 * settings.max_length
@@ -268,23 +270,17 @@ def _model(agent: Agent) -> Answers:
     return partial(rollout_answers, partial(sample, loaded), protocol=protocol, decoding=decoding)
 
 
-def _refuse_lost(agent: Agent, done: Mapping[RolloutKey, Trajectory], count: int) -> None:
-    """Ends the run where more worlds or answers are lost than may be."""
-    settings = agent.settings
-    lost = [rollout for rollout in done.values() if rollout.ended in LOST]
-    if len(lost) <= settings.max_failures * count:
+def refuse_lost(agent: Agent, lost: Sequence[Trajectory], done: int, may_be: float) -> None:
+    """Ends the run where more worlds or answers are lost, of those rollouts that are done, than may
+    be.
+    """
+    if len(lost) <= may_be:
         return
-    what = "lost their world"
-    fix = "Correct the environment and add --force; or raise call_seconds or max_failures (--set)."
-    location, exit_code = settings.env, REJECTS
+    what, fix = "lost their world", HOW_TO_GO_ON
+    location, exit_code = agent.settings.env, REJECTS
     if lost[0].ended == "unanswered":
-        what = "no answer to a turn"
-        fix = "The same command goes on with these at that turn; or raise max_failures (--set)."
-        location, exit_code = " ".join(settings.endpoint), NETWORK
-    raise UserError(
-        f"{len(lost)} of {len(done)} rollouts have {what}; the first: {lost[0].problem} "
-        f"(task {agent.name_of(lost[0].task)}).",
-        fix,
-        location=location,
-        exit_code=exit_code,
-    )
+        what, fix = "no answer to a turn", ASK_AGAIN
+        location, exit_code = " ".join(agent.settings.endpoint), NETWORK
+    task = next(task.name for task in agent.tasks if task.id == lost[0].task)
+    problem = f"{len(lost)} of {done} rollouts have {what}; the first: {lost[0].problem} "
+    raise UserError(f"{problem}(task {task}).", fix, location=location, exit_code=exit_code)

@@ -15,7 +15,7 @@ from agentlite.engine import grpo
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded
 from agentlite.engine.sampler import rollout_answers
-from agentlite.environments.rollout import RolloutAnswer, RolloutPrompt, roll
+from agentlite.environments.rollout import GOLD, RolloutAnswer, RolloutPrompt, roll
 from agentlite.environments.rollout_rewards import RolloutScorer
 from agentlite.environments.tasks import TASKS, write_tasks
 from agentlite.environments.trajectories import (
@@ -29,16 +29,13 @@ from agentlite.environments.trajectories import (
 from agentlite.environments.world import WorldError
 from agentlite.scoring.rewards import Component, total
 from agentlite.scoring.rewards.scorer import Tally
-from agentlite.stages.agent import Agent, prepare, rollout_settings
+from agentlite.stages.agent import HOW_TO_GO_ON, Agent, prepare, refuse_lost, rollout_settings
 from agentlite.stages.frame import Figures
 from agentlite.stages.grpo_prompts import PromptSchedule, restore_log
 from agentlite.workspace.model_source import find_learner
 from agentlite.workspace.stage_folder import RunTarget
 
 TRIED = 5  # tasks whose world is built to learn what it scores, if those before it cannot be
-HOW_TO_GO_ON = (
-    "Correct the environment and add --force; or raise call_seconds or max_failures (--set)."
-)
 OTHER_REWARDS = (
     "The same command goes on from the last checkpoint; a changed file of rewards needs --force, "
     "or --out NAME."
@@ -54,14 +51,13 @@ class TaskSampling:
     outputs, keep = (TASKS, TRAJECTORIES), ("trajectories*.jsonl",)
 
     def __init__(self, settings: GrpoSettings, target: RunTarget):
-        # a group for each task; those of a step go on together
-        together = settings.batch_size * settings.gradient_accumulation
-        of_rollouts = rollout_settings(
-            settings, num_samples=settings.group_size, batch_size=together
-        )
-        agent = prepare(of_rollouts, find_learner("grpo", settings, target), target.run)
-        self.settings, self.folder = settings, target.folder
-        self.agent, self.size = agent, together
+        if settings.model == GOLD:
+            fix = "Name a model: --model smollm2-135m, or an earlier stage."
+            raise UserError("the gold cannot learn.", fix, location="--model gold")
+        learner = find_learner("grpo", settings, target)
+        agent = prepare(rollout_settings(settings), learner, target.run)
+        self.settings, self.folder, self.agent = settings, target.folder, agent
+        self.size = settings.batch_size * settings.gradient_accumulation
         self.source, self.protocol = agent.source, agent.setup.protocol.name
         self.inputs = {name: value for name, value in agent.inputs.items() if name != "model"}
         self.count, self.what = len(agent.tasks), f"tasks of {settings.env}"
@@ -89,10 +85,8 @@ class TaskSampling:
         self.ended: Counter[str] = Counter()
         self.tally = Tally(self.settings.max_failures, self.folder, OTHER_REWARDS, "rollouts")
         self.schedule = PromptSchedule(self.settings, [task.id for task in self.agent.tasks])
-        self.lost = ""
-        for start in range(0, len(rows), self.size):
-            step = rows[start : start + self.size]
-            self._count(step, [*map(self._reward, step)])
+        self.lost: list[Trajectory] = []
+        self._count(rows, [*map(self._reward, rows)])
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -176,22 +170,16 @@ class TaskSampling:
         )
 
     def _count(self, rollouts: Sequence[Trajectory], rewards: Sequence[grpo.Reward]) -> None:
-        """Notes what later steps need to know of the rollouts of a step, and what is wrong with
-        them.
-        """
+        """Notes what later steps need to know of rollouts, and what is wrong with them."""
         for rollout, reward in zip(rollouts, rewards, strict=True):
             value = None if reward is None else total(reward, self.weights)
             self.schedule.add(rollout.task, rollout.sample // self.size, value)
             self.tally.count(rollout.reward_problem)
             self.ended[rollout.ended] += 1
-            if rollout.ended in LOST and not self.lost:
-                self.lost = f"{rollout.problem} (task {self.agent.name_of(rollout.task)})"
-        lost, count = sum(self.ended[ended] for ended in LOST), self.ended.total()
-        if lost > max(1, self.settings.max_failures * count):
-            problem = f"{lost} of {count} rollouts are lost; the first: {self.lost}."
-            location = self.settings.env
-            self.halt.append(UserError(problem, HOW_TO_GO_ON, location=location, exit_code=REJECTS))
+        self.lost += [rollout for rollout in rollouts if rollout.ended in LOST]
+        done = self.ended.total()
         try:
+            refuse_lost(self.agent, self.lost, done, max(1, self.settings.max_failures * done))
             self.tally.refuse()
         except UserError as error:
             self.halt.append(error)
