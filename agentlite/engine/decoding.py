@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from agentlite.config.settings import (
+    DistillSettings,
+    GrpoSettings,
+    PairsSettings,
+    RolloutSettings,
+)
 from agentlite.rendering.template import Template
 
 
@@ -26,6 +32,12 @@ class Decoding(NamedTuple):
     def under(self, template: Template) -> Decoding:
         """The same, with answers that end where a turn of `template` ends."""
         return self._replace(turn_end=template.token_id(template.turn_end))
+
+
+def decoding_of(
+    settings: PairsSettings | RolloutSettings | GrpoSettings | DistillSettings,
+) -> Decoding:
+    return Decoding(settings.max_new_tokens, settings.temperature, settings.top_p, settings.seed)
 
 
 def ends_of(model: Any, turn_end: int | None) -> set[int]:

@@ -20,7 +20,7 @@ from agentlite.core.records import digest
 from agentlite.core.row_files import Appender, read_rows
 from agentlite.data.curation.split import split_of
 from agentlite.engine import check_libraries
-from agentlite.engine.decoding import Decoding
+from agentlite.engine.decoding import decoding_of
 from agentlite.engine.load import loading_of
 from agentlite.engine.remote import served
 from agentlite.environments.registry import Environment, environment
@@ -259,9 +259,7 @@ def _model(agent: Agent) -> Answers:
     from agentlite.engine.sampler import remote_rollout_answers, rollout_answers
 
     settings, source = agent.settings, agent.source
-    decoding = Decoding(
-        settings.max_new_tokens, settings.temperature, settings.top_p, settings.seed
-    )
+    decoding = decoding_of(settings)
     if source.endpoints:
         return partial(remote_rollout_answers, source=source, protocol=protocol, decoding=decoding)
     check_libraries(settings.engine)

@@ -9,7 +9,7 @@ from agentlite.core import console
 from agentlite.core.errors import MODEL, UserError
 from agentlite.data.prompt_records import Prompts, find_prompts
 from agentlite.engine import distill, trainer
-from agentlite.engine.decoding import Decoding
+from agentlite.engine.decoding import decoding_of
 from agentlite.engine.distill import DistillPrompt
 from agentlite.engine.refusals import of_sampling, refuse
 from agentlite.rendering import encode_answer
@@ -55,10 +55,7 @@ def run(settings: DistillSettings, target: RunTarget) -> Result:
         }
         folder = yield forecast, max(distill.longest(prompt, settings) for prompt in prompts)
         console.notice(f"distill: {len(prompts)} prompts, taught by {teacher.name}")
-        decoding = Decoding(
-            settings.max_new_tokens, temperature=settings.temperature, top_p=settings.top_p
-        )
-        task = distill.DistillTask(prompts, decoding.under(template), width)
+        task = distill.DistillTask(prompts, decoding_of(settings).under(template), width)
         figures = distill.train(source, teacher, settings, folder, task)
         figures = {"prompts": len(prompts), **figures, "too_long": too_long}
         return {**figures, "taught_by": teacher.lineage}

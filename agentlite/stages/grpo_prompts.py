@@ -13,7 +13,7 @@ from agentlite.core.records import Candidate, Score, TrainedAnswer, to_row
 from agentlite.core.row_files import Appender, write_rows
 from agentlite.data.prompt_records import find_prompts
 from agentlite.engine import checkpoints, grpo, local_sampler
-from agentlite.engine.decoding import Decoding
+from agentlite.engine.decoding import decoding_of
 from agentlite.engine.load import Loaded
 from agentlite.engine.remote import judge_component
 from agentlite.rendering import Prompt
@@ -67,9 +67,7 @@ class PromptSampling:
         self.prompts, self.too_long, _ = fitting_prompts(
             "grpo", settings, self.prepared, template, room
         )
-        self.decoding = Decoding(
-            settings.max_new_tokens, temperature=settings.temperature, top_p=settings.top_p
-        ).under(template)
+        self.decoding = decoding_of(settings).under(template)
         self.records = {prompt.record.id: prompt.record for prompt in self.prompts}
         refuse_without_gold(self.records.values(), self.weights, self.prepared.location)
         components: dict[str, Component] = {**functions, **self.judge}

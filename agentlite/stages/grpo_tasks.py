@@ -12,7 +12,7 @@ from agentlite.config.settings import GrpoSettings
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.row_files import Appender
 from agentlite.engine import grpo
-from agentlite.engine.decoding import Decoding
+from agentlite.engine.decoding import decoding_of
 from agentlite.engine.load import Loaded
 from agentlite.engine.sampler import rollout_answers
 from agentlite.environments.rollout import GOLD, RolloutAnswer, RolloutPrompt, roll
@@ -64,9 +64,7 @@ class TaskSampling:
         tasks = f" --tasks {shlex.quote(settings.tasks)}" if settings.tasks else ""
         self.evaluate = f" --env {shlex.quote(settings.env)}{tasks}"
         self.halt: list[Exception] = []
-        self.decoding = Decoding(
-            settings.max_new_tokens, settings.temperature, settings.top_p, settings.seed
-        ).under(agent.setup.template)
+        self.decoding = decoding_of(settings).under(agent.setup.template)
 
     def read(self, functions: Mapping[str, Component]) -> tuple[Figures, int]:
         """Raises UserError for weights that do not fit the scores, or without a world."""

@@ -13,7 +13,7 @@ from agentlite.core.records import GOLD, Candidate, CandidateKey, Step, to_row
 from agentlite.core.row_files import Appender, write_rows
 from agentlite.data.prompt_records import find_prompts
 from agentlite.engine import check_libraries
-from agentlite.engine.decoding import Decoding
+from agentlite.engine.decoding import Decoding, decoding_of
 from agentlite.engine.load import loading_of
 from agentlite.engine.planning.choose import dry_run_memory
 from agentlite.engine.remote import served
@@ -146,13 +146,7 @@ class Sampling(CandidateSource):
             console.notice(
                 f"pairs: {total} candidates of {settings.model} at {len(prompts)} steps{cached}"
             )
-            decoding = Decoding(
-                max_new_tokens=settings.max_new_tokens,
-                temperature=settings.temperature,
-                top_p=settings.top_p,
-                seed=settings.seed,
-                num_samples=settings.num_samples,
-            )
+            decoding = decoding_of(settings)._replace(num_samples=settings.num_samples)
             # a server is asked each missing sample by itself: one that is there is not paid again
             samples = (
                 remote_samples(source, settings.model, self.protocols, missing, decoding)
