@@ -60,9 +60,8 @@ class McpWorld:
                 raise LostWorldError(f"{call['name']} returned {result}")
 
     def tools(self) -> list[dict[str, Any]]:
-        tools = self.client.tools()
-        offered = [one for one in tools if one["function"]["name"] not in self.hidden]
-        self.names = [one["function"]["name"] for one in offered]
+        offered = [tool for tool in self.client.tools() if tool.get("name") not in self.hidden]
+        self.names = [str(tool.get("name")) for tool in offered]
         return offered
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
@@ -100,10 +99,10 @@ class McpClient:
         theirs = self._ask("initialize", ours)
         if isinstance(self.transport, Http):
             self.transport.headers["mcp-protocol-version"] = str(theirs.get("protocolVersion"))
-        self._send({"method": "notifications/initialized"})
+        self.transport.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     def tools(self) -> list[dict[str, Any]]:
-        """In OpenAI's shape, from all pages. Raises LostWorldError for two of one name."""
+        """Those of all pages. Raises LostWorldError for two of one name."""
         page = self._ask("tools/list", {})
         listed = [*(page.get("tools") or ())]
         while cursor := page.get("nextCursor"):
@@ -112,13 +111,7 @@ class McpClient:
         for name, number in Counter(str(tool.get("name")) for tool in listed).most_common(1):
             if number > 1:
                 raise LostWorldError(f"the server has {number} tools of the name {name}")
-        tools = []
-        for tool in listed:
-            function = {"name": tool.get("name"), "description": tool.get("description") or ""}
-            if schema := tool.get("inputSchema"):
-                function["parameters"] = schema
-            tools.append({"type": "function", "function": function})
-        return tools
+        return listed
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """The text of the result; it begins with `Error` if the call failed."""
@@ -140,7 +133,7 @@ class McpClient:
             if "method" in message:
                 if "id" in message:
                     reply = PONG if message["method"] == "ping" else REFUSAL
-                    self._send({"id": message["id"], **reply})
+                    self.transport.send({"jsonrpc": "2.0", "id": message["id"], **reply})
             elif message.get("id") == number:
                 if isinstance(result := message.get("result"), dict):
                     return result
@@ -152,9 +145,6 @@ class McpClient:
                     return {"content": [{"type": "text", "text": f"Error: {why}"}]}
                 raise LostWorldError(f"the server refused {method}: {one_line(str(why))}")
         raise LostWorldError(f"the server did not answer {method}")
-
-    def _send(self, message: JsonRpc) -> None:
-        self.transport.send({"jsonrpc": "2.0", **message})
 
 
 def is_url(server: str) -> bool:

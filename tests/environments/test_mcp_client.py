@@ -24,10 +24,10 @@ def session(kind: str, over: str):
 def test_a_server_of_the_package_lists_its_tools_and_carries_out_calls(over):
     pytest.importorskip("mcp")
     with session("shop", over) as client:
-        tools = {tool["function"]["name"]: tool["function"] for tool in client.tools()}
+        tools = {tool["name"]: tool for tool in client.tools()}
         assert [*tools] == ["buy", "process", "stock"]
         assert tools["buy"]["description"] == "Puts items into the cart."
-        assert tools["buy"]["parameters"]["required"] == ["item"]
+        assert tools["buy"]["inputSchema"]["required"] == ["item"]
         assert client.call("buy", {"item": "apple", "count": 2}) == "2 in the cart"
         assert client.call("buy", {"item": "pear"}) == "3 in the cart"
         assert client.call("buy", {"item": "melon"}).startswith("Error")
