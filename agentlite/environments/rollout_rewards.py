@@ -27,7 +27,7 @@ from agentlite.scoring.rewards import (
     without_comparisons,
 )
 from agentlite.scoring.rewards.attempt import trace_step
-from agentlite.scoring.rewards.call_matching import sort_calls, uses
+from agentlite.scoring.rewards.call_matching import uses
 
 # their weights are 0 or less
 COUNTED = ("turns", "calls", "failed_calls", "tool_errors", "repeated_calls")
@@ -156,7 +156,7 @@ def _progress(rollout: Trajectory, task: EnvironmentTask, attempt: Attempt) -> f
     for steps, calls in zip(trace_by_user(rollout), gold, strict=False):
         done += [step.call for step in steps if step.ok]
         due += map(gold_call, calls)
-        matched = uses(sort_calls(due), sort_calls(done), attempt.tools).values()
+        matched = uses(due, done, attempt.tools).values()
         if sum(use.hits() for use in matched) < len(due):
             break
         satisfied += 1

@@ -11,8 +11,9 @@ from msgspec import Struct
 from agentlite.core.records import Call, CandidateKey, Gold, GoldCall, Message, Parsed, Tool, plain
 from agentlite.core.tool_results import says_error
 from agentlite.rendering.foreign_text import ANY_RESULT_LINE, END, IS_OWN, IS_RESULT, START
+from agentlite.scoring.metrics.step_metrics import identity
 from agentlite.scoring.read_turn import says_something
-from agentlite.scoring.rewards.call_matching import CallMatch, CallUse, sort_calls, uses
+from agentlite.scoring.rewards.call_matching import CallMatch, CallUse, uses
 
 # in the words of a call that failed: TimeoutError, ReadTimeout, timed out
 TIMED_OUT = re.compile(r"time[ -]?out|timed[ -]?out", re.IGNORECASE)
@@ -172,14 +173,14 @@ class Attempt(Struct, frozen=True, dict=True):
     @cached_property
     def made(self) -> Sequence[Call]:
         """The calls, sorted: the order in which they were made changes no component."""
-        return sort_calls(
-            self.parsed.calls if self.trace is None else [step.call for step in self.trace]
-        )
+        traced = self.trace is not None
+        calls = [step.call for step in self.trace or ()] if traced else self.parsed.calls
+        return sorted(calls, key=identity)
 
     @cached_property
     def uses(self) -> Mapping[str, CallUse]:
         """The expected calls and those made, by tool."""
-        return uses(sort_calls(self.gold.calls), self.made, self.tools)
+        return uses(self.gold.calls, self.made, self.tools)
 
     @cached_property
     def matches(self) -> list[tuple[GoldCall, CallMatch | None]]:
@@ -189,10 +190,8 @@ class Attempt(Struct, frozen=True, dict=True):
     @cached_property
     def carried_out(self) -> int:
         """How many expected calls of a whole dialog succeeded, each at another step."""
-        succeeded = sort_calls([step.call for step in self.trace or () if step.ok])
-        return sum(
-            use.hits() for use in uses(sort_calls(self.gold.calls), succeeded, self.tools).values()
-        )
+        succeeded = [step.call for step in self.trace or () if step.ok]
+        return sum(use.hits() for use in uses(self.gold.calls, succeeded, self.tools).values())
 
     @property
     def failed_steps(self) -> int:

@@ -1,8 +1,8 @@
 """Which call is assigned to which expected call, and how well it fits, by the tool's schema."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,7 +24,6 @@ from agentlite.scoring.metrics.step_metrics import (
 )
 
 ASSIGNED = 1e-9  # what the mere assignment of a call is worth
-AnyCall = TypeVar("AnyCall", Call, GoldCall)
 
 
 class CallMatch(NamedTuple):
@@ -102,25 +101,26 @@ def uses(
     expected: Iterable[GoldCall], made: Iterable[Call], tools: Iterable[Tool]
 ) -> dict[str, CallUse]:
     """By the name of the tool: the expected ones first, then any other that was called. Where any
-    tool will do, that of a call made of a tool on offer is expected, of which none else is.
+    tool will do, that of a call made of a tool on offer is expected, of which none else is. The
+    order of the calls changes nothing.
     """
-    expected, made = list(expected), list(made)
+    expected, made = sorted(expected, key=identity), sorted(made, key=identity)
     schemas = {tool.name: tool.parameters for tool in tools}
     spare = Counter(call.name for call in made if call.name in schemas)
     spare -= Counter(gold.name for gold in expected)
     names = spare.elements()
-    by_name: dict[str, CallUse] = {}
+    by_name: dict[str, CallUse] = defaultdict(lambda: CallUse([], [], []))
     for gold in expected:
         if gold.name == ANY_TOOL and (name := next(names, ANY_TOOL)):
             gold = GoldCall(name, ANY_ARGUMENTS)
-        by_name.setdefault(gold.name, CallUse([], [], [])).expected.append(gold)
+        by_name[gold.name].expected.append(gold)
     for call in made:
-        by_name.setdefault(call.name, CallUse([], [], [])).made.append(call)
+        by_name[call.name].made.append(call)
     for name, use in by_name.items():
         use.fits.extend(
             [fit(call, gold, schemas.get(name, {})) for call in use.made] for gold in use.expected
         )
-    return by_name
+    return dict(by_name)
 
 
 def fit(call: Call, expected: GoldCall, schema: Schema) -> CallMatch:
@@ -177,7 +177,3 @@ def _convert(value: object, types: set[type]) -> object:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return value  # not JSON, a number too long, nested too deep
     return read if is_one_of(read, types) else value
-
-
-def sort_calls(calls: Sequence[AnyCall]) -> Sequence[AnyCall]:
-    return calls if len(calls) < 2 else sorted(calls, key=identity)
