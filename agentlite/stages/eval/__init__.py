@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from agentlite.config.settings import EvalSettings, default
 from agentlite.core import console
 from agentlite.core.conditions import Condition
-from agentlite.core.errors import UserError
 from agentlite.core.row_files import write_json
 from agentlite.engine.refusals import Mistakes, refuse
 from agentlite.report import write_report
@@ -38,6 +37,8 @@ from agentlite.workspace.digests import file_digest
 from agentlite.workspace.stage_folder import Result, RunTarget, longer_rows
 
 Evaluation = LiveEvaluation | RecordedEvaluation
+# what evaluations on recorded dialogs have and rollouts have not
+OF_RECORDS = ("predictions", "retrieve", "protocol", "general", "judge", "sheet", "kagent")
 
 
 def inherit(settings: EvalSettings, run: Path) -> dict[str, tuple[object, str]]:
@@ -58,11 +59,15 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
     """
     gate = parse_gate(settings.gate, own_scores=bool(settings.env))
     stage_folder.refuse_other_command(target.folder, "eval")
+    refuse("eval", _mistakes(settings, gate))
     if not settings.env:
-        settings = _with_figures(settings)
-        if settings.ratings or settings.kagent:
-            refuse("eval", _mistakes(settings, gate))
-            return _compare_ratings(settings) if settings.ratings else _score_kagent(settings, gate)
+        names = tuple(figure_name(name, "--metrics") for name in settings.metrics)
+        settings = replace(settings, metrics=names)
+    if settings.ratings:
+        found = read_ratings(Path(settings.sheet), [*map(Path, settings.ratings)], settings.seed)
+        return Result("eval", "compared", settings.sheet, found, [], 0.0)
+    if settings.kagent:
+        return _score_kagent(settings, gate)
     functions = UserFunctions(settings.rewards, settings.reward_seconds, settings.reward_memory)
     with console.stdout_to_stderr(), functions as user_functions:
         evaluation: Evaluation
@@ -81,7 +86,8 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
             )
             for name, model in evaluation.models.items()
         }
-        base = target._replace(inside=evaluation.inside).folder
+        folders = {name: Path(result.folder) for name, result in results.items()}
+        base = next(iter(folders.values())).parent
         if target.dry_run:
             figures = {name: result.figures for name, result in results.items()}
             return Result("eval", "dry run", str(base), figures, [], 0.0)
@@ -92,7 +98,6 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
         ):
             differences = _compare(evaluation, base, settings.seed)
             write_report(target.run)
-    folders = {name: Path(result.folder) for name, result in results.items()}
     metrics = {name: read_metrics(folder / "metrics.json") for name, folder in folders.items()}
     *_, last = metrics.values()  # the gate is for the last model
     is_done = any(result.status == "done" for result in results.values())
@@ -112,11 +117,56 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
     )
 
 
-def _compare_ratings(settings: EvalSettings) -> Result:
-    """What people said of the models in a sheet."""
-    files = [Path(path) for path in settings.ratings]
-    found = read_ratings(Path(settings.sheet), files, settings.seed)
-    return Result("eval", "compared", settings.sheet, found, [], 0.0)
+def _mistakes(settings: EvalSettings, gate: Sequence[Condition]) -> Mistakes:
+    """Settings that would fail only after the models were asked, or be ignored."""
+    if settings.env:
+        for key in OF_RECORDS:
+            if getattr(settings, key):
+                problem = "is for recorded dialogs, and --env has none."
+                yield key, problem, "Leave one of the two out."
+        return
+    if settings.rewards:
+        fix = "Add --env, or leave it out: `agentlite pairs` and grpo take them for single answers."
+        yield "rewards", "gives figures of rollouts, and there is no --env.", fix
+    if settings.ratings:
+        if gate:
+            problem = "looks at what eval measures, not at sheets."
+            yield "gate", problem, "Leave one of the two out."
+        if not settings.sheet:
+            problem = "needs the sheet, whose key names the models."
+            yield "ratings", problem, "Add --sheet FILE, as it was written."
+    elif settings.kagent:
+        stems = [Path(file).stem for file in dict.fromkeys(settings.predictions)]
+        if not stems:
+            fix = "Add --predictions FILE: its rows with model_predict."
+            yield "kagent", "there is nothing to score.", fix
+        if len({*stems}) < len(stems):
+            problem = f"two files are called {max(stems, key=stems.count)}."
+            yield "predictions", problem, "Score them one by one, or rename one."
+    else:
+        yield from _of_records(settings)
+
+
+def _of_records(settings: EvalSettings) -> Mistakes:
+    if settings.split == "all":
+        yield "split", "all is for the tasks of --env.", "Name one of train, dev and test."
+    if settings.max_new_tokens >= settings.max_length:
+        problem = f"leaves no room for a prompt: max_length is {settings.max_length}."
+        yield "max_new_tokens", problem, "Lower it, or raise --max-length."
+    if settings.sheet and Path(settings.sheet).exists():
+        problem = f"{settings.sheet} is there already: somebody may have scored it."
+        yield "sheet", problem, "Name another file, or remove that one."
+    if settings.endpoint and not settings.model:
+        yield "endpoint", "which of its models?", "Add --model NAME, as the server calls it."
+    if settings.endpoint and settings.protocol:
+        problem = "is for models that agentlite prompts itself: a server writes its own prompts."
+        yield "protocol", problem, "Leave it out, or leave --endpoint out."
+    if settings.endpoint and (settings.general or settings.num_samples):
+        key = "general" if settings.general else "num_samples"
+        yield key, "needs the model itself.", "Leave it out, or leave --endpoint out."
+    if settings.retrieve and settings.predictions:
+        fix = f"Prepare these, agentlite prep --retrieve {settings.retrieve}, and evaluate that."
+        yield "predictions", "have prompts without the tools that are retrieved now.", fix
 
 
 def _score_kagent(settings: EvalSettings, gate: Sequence[Condition]) -> Result:
@@ -134,29 +184,6 @@ def _score_kagent(settings: EvalSettings, gate: Sequence[Condition]) -> Result:
     return Result("eval", "compared", settings.kagent, figures, [], 0.0, failed=failed)
 
 
-def _mistakes(settings: EvalSettings, gate: Sequence[Condition]) -> Mistakes:
-    if settings.ratings and gate:
-        yield "gate", "looks at what eval measures, not at sheets.", "Leave one of the two out."
-    if settings.ratings and not settings.sheet:
-        problem = "needs the sheet, whose key names the models."
-        yield "ratings", problem, "Add --sheet FILE, as it was written."
-    if settings.ratings:
-        return
-    if not settings.predictions:
-        fix = "Add --predictions FILE: its rows with model_predict."
-        yield "kagent", "there is nothing to score.", fix
-    stems = [Path(file).stem for file in dict.fromkeys(settings.predictions)]
-    if len({*stems}) < len(stems):
-        problem = f"two files are called {max(stems, key=stems.count)}."
-        yield "predictions", problem, "Score them one by one, or rename one."
-
-
-def key_figure(figures: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{TITLES[name]} {100 * figures[name]:.0f} %" for name in HEADLINE if name in figures
-    )
-
-
 def _compare(evaluation: Evaluation, base: Path, seed: int) -> list[ModelDifference]:
     """Writes compare.json, of the models side by side; one alone has none beside it."""
     if len(evaluation.models) < 2:
@@ -169,14 +196,7 @@ def _compare(evaluation: Evaluation, base: Path, seed: int) -> list[ModelDiffere
     return comparison.differences
 
 
-def _with_figures(settings: EvalSettings) -> EvalSettings:
-    """With each figure by its own name. Raises UserError 2 for one that is not of answers."""
-    if settings.rewards:
-        raise UserError(
-            "gives figures of rollouts, and there is no --env.",
-            "Add --env, or leave it out: `agentlite pairs` and grpo take rewards for single "
-            "answers.",
-            location="--rewards",
-        )
-    names = tuple(figure_name(name, "--metrics") for name in settings.metrics)
-    return replace(settings, metrics=names)
+def key_figure(figures: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{TITLES[name]} {100 * figures[name]:.0f} %" for name in HEADLINE if name in figures
+    )

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -11,7 +10,6 @@ from msgspec.structs import replace
 from agentlite.config import resolve
 from agentlite.config.pipeline import TRAINED
 from agentlite.config.settings import EvalSettings
-from agentlite.core.errors import UserError
 from agentlite.core.records import Step
 from agentlite.core.row_files import write_json
 from agentlite.environments.rollout_rewards import RolloutScorer
@@ -25,8 +23,8 @@ from agentlite.scoring.metrics.figures import DONE, ENDINGS, Metrics
 from agentlite.scoring.metrics.summarize import Scores, by_slice, passes, summaries
 from agentlite.scoring.rewards import Component
 from agentlite.scoring.rewards.scorer import Tally
-from agentlite.stages.agent import Agent, act, find_actor, prepare, rollout_settings
-from agentlite.stages.eval.subjects import slug
+from agentlite.stages.agent import act, find_actor, prepare, rollout_settings
+from agentlite.stages.eval.subjects import EvalSubject, slug
 from agentlite.stages.frame import Work
 from agentlite.workspace import stage_folder
 from agentlite.workspace.stage_folder import Plan, RunTarget
@@ -38,16 +36,6 @@ OF_THE_SAMPLES = ("limit", "num_samples", "temperature")  # no part of the plan
 # what every rollout is measured by, beside what its world says
 MEASURED = ("tool_errors", "repeated_calls", "timeout", "extra_calls", "progress")
 OF_CALLS = ("tool_errors", "repeated_calls")  # shares, of a rollout with a call
-# options of evaluations on recorded dialogs
-OF_RECORDS = ("predictions", "retrieve", "protocol", "general", "judge", "sheet", "kagent")
-
-
-class ActingModel(NamedTuple):
-    """A model to evaluate, with its plan and place."""
-
-    agent: Agent
-    plan: Plan
-    target: RunTarget
 
 
 class LiveEvaluation:
@@ -60,27 +48,26 @@ class LiveEvaluation:
     def __init__(
         self, settings: EvalSettings, target: RunTarget, user_functions: Mapping[str, Component]
     ):
-        if given := next((name for name in OF_RECORDS if getattr(settings, name)), None):
-            raise UserError(
-                "is for recorded dialogs, and --env has none.",
-                "Leave one of the two out.",
-                location=f"eval.{given}",
-            )
         self.settings = settings
         # bfcl:multi_turn_base -> bfcl-multi_turn_base; worlds/shop.py:Shop -> shop.py-Shop
         env = settings.env if settings.env.startswith("mcp:") else Path(settings.env).name
-        self.inside = slug(env)[:LONGEST_NAME]
+        inside = slug(env)[:LONGEST_NAME]
         self.scores: dict[str, Scores] = {}
-        self.models = {}
+        self.models: dict[str, EvalSubject] = {}
         for name in dict.fromkeys(settings.model or (TRAINED,)):
             own = rollout_settings(settings, model=name, num_samples=1, temperature=0.0)
-            place = target._replace(inside=f"{self.inside}/{slug(name)}")
+            place = target._replace(inside=f"{inside}/{slug(name)}")
             agent = prepare(own, find_actor(own, target.run, place.begun), target.run)
-            self.models[name] = ActingModel(agent, _plan(agent), place)
+            planned = resolve.plan_settings("rollout", own)
+            kept = {key: value for key, value in planned.items() if key not in OF_THE_SAMPLES}
+            kept["protocol"] = agent.setup.protocol.name
+            plan = Plan("eval", kept, agent.inputs, stage_folder.versions())
+            self.models[name] = EvalSubject(name, plan, place, agent.source, agent=agent)
         self.scorer = RolloutScorer(agent.tasks, user_functions)  # all models have the same tasks
 
     def work(self, name: str) -> Work:
         settings, agent = self.settings, self.models[name].agent
+        assert agent
         stage = yield {"tasks": len(agent.tasks)}
         folder = stage.folder
         done = act(agent, stage, f"eval {name}")
@@ -109,13 +96,6 @@ class LiveEvaluation:
 
     def conclude(self) -> None:
         """Nothing is left to say."""
-
-
-def _plan(agent: Agent) -> Plan:
-    settings = resolve.plan_settings("rollout", agent.settings)
-    kept = {key: value for key, value in settings.items() if key not in OF_THE_SAMPLES}
-    kept["protocol"] = agent.setup.protocol.name
-    return Plan("eval", kept, agent.inputs, stage_folder.versions())
 
 
 def live_metrics(

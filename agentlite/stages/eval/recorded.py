@@ -1,7 +1,6 @@
 """Models, or files of answers, at the steps of recorded dialogs: ask, read, score, summarize."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,13 @@ from agentlite.core.row_files import Row, refuse_unwritable, write_json, write_r
 from agentlite.engine import check_libraries
 from agentlite.engine.planning.choose import dry_run_memory
 from agentlite.engine.planning.estimate import data_of
-from agentlite.engine.refusals import Mistakes, refuse
 from agentlite.engine.remote import judge_endpoint
 from agentlite.rendering import mixture_of
 from agentlite.rendering import prompts as prompts_of
 from agentlite.scoring.judge.human_ratings import write_sheet
 from agentlite.scoring.judge.llm_judge import items
 from agentlite.scoring.metrics.dialogs import dialogs
-from agentlite.scoring.metrics.figures import LearnedBefore, read_metrics
+from agentlite.scoring.metrics.figures import read_metrics
 from agentlite.scoring.metrics.general_talk import IdentityAnswer, self_cognition
 from agentlite.scoring.metrics.step_metrics import UNANSWERED
 from agentlite.scoring.metrics.summarize import Scores, figures, scores
@@ -46,7 +44,6 @@ from agentlite.stages.eval.probes import (
 )
 from agentlite.stages.eval.subjects import (
     EvalSubject,
-    data_folder,
     find_subjects,
     load_data,
     with_retrieved_tools,
@@ -61,15 +58,13 @@ COGNITION = "self_cognition.jsonl"
 class RecordedEvaluation:
     """Models at the steps of a split of prep, and files of what other systems answered there.
 
-    `inside`: the folder of their folders; `scored`: the file of a model with each of its answers;
-    `scores`: of those whose work is done.
+    `scored`: the file of a model with each of its answers; `scores`: of those whose work is done.
     """
 
     scored = "predictions.jsonl"
 
     def __init__(self, settings: EvalSettings, target: RunTarget):
         data = load_data(settings, target.run)
-        refuse("eval", _mistakes(settings))
         judge_endpoint(settings)
         if settings.general:
             general_records(settings.general)
@@ -77,7 +72,7 @@ class RecordedEvaluation:
             data = with_retrieved_tools(settings, data, target.run)
         else:
             settings = replace(settings, retrieve_by=default("eval", "retrieve_by"))
-        self.settings, self.data, self.inside = settings, data, data_folder(settings)
+        self.settings, self.data = settings, data
         self.models = {subject.name: subject for subject in find_subjects(settings, data, target)}
         self.scores: dict[str, Scores] = {}
         self.target = target
@@ -91,10 +86,7 @@ class RecordedEvaluation:
             is_there = not target.force and (subject.target.folder / ANSWERS).exists()
             if subject.is_local and not is_there:
                 check_libraries(settings.engine)
-
-    @cached_property
-    def learned(self) -> dict[str, LearnedBefore]:
-        return learned_before(self.models.values(), self.data.records, self.target.run)
+        self.learned = learned_before(self.models.values(), data.records, target.run)
 
     def _forecast(self, subject: EvalSubject) -> Figures:
         """What a model is asked, and the memory that it takes."""
@@ -173,8 +165,6 @@ class RecordedEvaluation:
         earlier = read_metrics(folder / "metrics.json") if is_measured else None
         with console.waiting(f"eval: scoring {len(predictions)} answers of {subject.name}"):
             metrics = replace(earlier or figures(predictions, whole, every, seed), **extra)
-        if metrics == earlier:
-            return stage.done.outputs, stage.done.figures
         rows: dict[str, Iterable[Row]] = {
             self.scored: map(to_prediction_row, predictions),
             "dialogs.jsonl": (dialog._asdict() for dialog in whole),
@@ -205,24 +195,3 @@ class RecordedEvaluation:
                 for name, model in self.models.items()
             }
             write_sheet(answers, Path(sheet), self.settings.seed)
-
-
-def _mistakes(settings: EvalSettings) -> Mistakes:
-    """Settings that would fail only after the models were asked."""
-    if settings.max_new_tokens >= settings.max_length:
-        problem = f"leaves no room for a prompt: max_length is {settings.max_length}."
-        yield "max_new_tokens", problem, "Lower it, or raise --max-length."
-    if settings.sheet and Path(settings.sheet).exists():
-        problem = f"{settings.sheet} is there already: somebody may have scored it."
-        yield "sheet", problem, "Name another file, or remove that one."
-    if settings.endpoint and not settings.model:
-        yield "endpoint", "which of its models?", "Add --model NAME, as the server calls it."
-    if settings.endpoint and settings.protocol:
-        problem = "is for models that agentlite prompts itself: a server writes its own prompts."
-        yield "protocol", problem, "Leave it out, or leave --endpoint out."
-    if settings.endpoint and (settings.general or settings.num_samples):
-        key = "general" if settings.general else "num_samples"
-        yield key, "needs the model itself.", "Leave it out, or leave --endpoint out."
-    if settings.retrieve and settings.predictions:
-        fix = f"Prepare these, agentlite prep --retrieve {settings.retrieve}, and evaluate that."
-        yield "predictions", "have prompts without the tools that are retrieved now.", fix

@@ -18,6 +18,7 @@ from agentlite.engine import load_libraries
 from agentlite.engine.remote import served
 from agentlite.rendering import choose
 from agentlite.scoring.predictions import ExternalAnswer
+from agentlite.stages.agent import Agent
 from agentlite.stages.eval.predictions_file import read_predictions_file
 from agentlite.stages.frame import plan_of
 from agentlite.stages.tool_retrieval import digest_of, offers
@@ -58,13 +59,16 @@ class EvalData(NamedTuple):
 
 
 class EvalSubject(NamedTuple):
-    """A model to evaluate, or a file of what another system answered; with its plan and place."""
+    """A model to evaluate, or a file of what another system answered; with its plan and place.
+    `agent`: the model in an environment.
+    """
 
     name: str
     plan: Plan
     target: RunTarget
     source: Source | None = None
     answers: Mapping[Step, ExternalAnswer] = {}
+    agent: Agent | None = None
 
     @property
     def is_local(self) -> bool:
@@ -74,15 +78,8 @@ class EvalSubject(NamedTuple):
 
 def load_data(settings: EvalSettings, run: Path) -> EvalData:
     """The records that are asked, and all of the split."""
-    split = settings.split
-    if split == "all":
-        raise UserError(
-            "is for the tasks of --env.",
-            "Name one of train, dev and test.",
-            location="--split all",
-        )
     prep = stage_folder.find_finished(settings.data, run, "prep")
-    path = find_rows(prep.folder, split)
+    path = find_rows(prep.folder, settings.split)
     every = {record.id: record for record in map(from_row, read_rows(path))}
     records = [record for record in every.values() if record.prompted_turns]
     if not records:

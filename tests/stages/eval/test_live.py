@@ -108,7 +108,7 @@ def broken(attempt):
     assert found.value.exit_code == 4 and "no wish" in found.value.problem
     with pytest.raises(UserError) as found:
         evaluate(models, GOOD, rewards=own, env="")
-    assert "--rewards" in str(found.value) and "no --env" in found.value.problem
+    assert "eval.rewards" in str(found.value) and "no --env" in found.value.problem
 
 
 @pytest.mark.long
