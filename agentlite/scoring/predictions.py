@@ -30,7 +30,7 @@ from agentlite.scoring.metrics.step_metrics import (
     score_step,
     wrong_kind,
 )
-from agentlite.scoring.metrics.summarize import EXPECTED, Scores, scores
+from agentlite.scoring.metrics.summarize import Scores, scores
 from agentlite.scoring.read_turn import read_turn, reference_of
 from agentlite.scoring.rewards import COMPONENTS, Attempt
 
@@ -99,7 +99,7 @@ def score_reading(
 ) -> Prediction:
     """Scores a reading at its step. `reference`: the words that the record has there."""
     record, gold = prompt.record, prompt.record.expected(prompt.turn)
-    metrics = {**score_step(parsed, gold, record.tools), EXPECTED: float(bool(gold.calls))}
+    metrics = score_step(parsed, gold, record.tools)
     if gold.names_tools or not gold.calls:
         before = record.messages[: prompt.turn]
         attempt = Attempt(

@@ -167,7 +167,7 @@ def _record(generator: random.Random, text: Text, tools: Sequence[Tool]) -> Reco
 def _predicted(record: Record, say: Say, generator: random.Random) -> Prediction:
     text, parsed = say(record, generator)
     gold, length = record.expected(1), len(text) // 4
-    metrics = {**score_step(parsed, gold, record.tools), "expected": 1.0}
+    metrics = score_step(parsed, gold, record.tools)
     slices = {"tools": str(len(record.tools)), "source": record.source}
     wrong = wrong_kind(parsed, gold, record.tools)
     return Prediction(

@@ -7,11 +7,11 @@ for them. There is no verdict on Java and JavaScript, whose literals are not rea
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from agentlite.core.json_schema import TYPES, Schema, fits, schema_at
 from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Record, Tool
-from agentlite.scoring.metrics.confidence import Summary, weighted_share
+from agentlite.scoring.metrics.confidence import Summary, summary, weighted_share
 from agentlite.scoring.metrics.step_metrics import standard
 
 SUBSET, WHOLE = "BFCL-style subset", "BFCL v4"
@@ -197,22 +197,12 @@ FIGURES = {
 }
 
 
-class BfclScores(NamedTuple):
-    """v4's overall and its groups by the names of metrics.json, None where nothing of them was
-    measured; `not_measured`: the categories without a verdict; `name`: what the whole may be
-    called.
-    """
+def group_scores(by_category: Mapping[str, Sequence[float]], seed: int) -> dict[str, Any]:
+    """v4's overall, its groups and categories as metrics.json has them, from the verdicts (1 right,
+    0 wrong) of each category; None for a group of which nothing was measured.
 
-    name: str
-    figures: dict[str, Summary | None]
-    not_measured: list[str]
-
-
-def group_scores(by_category: Mapping[str, Sequence[float]]) -> BfclScores:
-    """v4's scores from the verdicts (1 right, 0 wrong) of each category, over what was measured.
-
-    A group that was not measured leaves its weight to the others, and the whole is then named a
-    subset.
+    It leaves its weight to the others, and the whole is then named a subset. `bfcl_not_measured`:
+    the categories without a verdict.
     """
     measured = {category: values for category, values in by_category.items() if values}
     groups = {name: _weights(group, measured) for name, group in GROUPS.items()}
@@ -221,14 +211,16 @@ def group_scores(by_category: Mapping[str, Sequence[float]]) -> BfclScores:
         for name, of_group in groups.items()
         for category, weight in of_group.items()
     }
-    figures = {
+    figures: dict[str, Summary | None] = {
         f"bfcl_{name}": weighted_share([(w, measured[category]) for category, w in weights.items()])
         if weights
         else None
         for name, weights in {"overall": of_all, **groups}.items()
     }
+    figures |= {category: summary(measured[category], seed) for category in sorted(measured)}
     missing = [category for category in CATEGORIES if category not in measured]
-    return BfclScores(SUBSET if missing else WHOLE, figures, missing)
+    named = SUBSET if missing else WHOLE
+    return {"bfcl": figures, "bfcl_is": named, "bfcl_not_measured": missing}
 
 
 def _weights(group: CategoryGroup, measured: Mapping[str, Sequence[float]]) -> dict[str, float]:

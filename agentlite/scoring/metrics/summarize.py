@@ -25,7 +25,6 @@ from agentlite.scoring.metrics.figures import (
 
 Scores = Mapping[Step, Mapping[str, float]]  # the metrics of each step; see scores
 WHOLE = -1  # the turn of a step that stands for a whole dialog
-EXPECTED = "expected"  # among a prediction's metrics without being one: 1 if a call is expected
 RETRIEVED = "retrieved"  # in the meta of a record: how its tools were retrieved
 
 
@@ -42,10 +41,18 @@ def figures(
     The groups that need more than the predictions are left out: judge, passes, forgetting,
     self-cognition.
     """
-    answers = [_answered_step(one, records[one.record_id]) for one in predictions]
+    answers = []
+    verdicts: dict[str, list[float]] = defaultdict(list)
+    for one in predictions:
+        record = records[one.record_id]
+        parsed, gold = Parsed("", one.calls, one.problem), record.expected(one.turn)
+        earlier = [call for message in record.messages[: one.turn] for call in message.calls]
+        answers.append(AnsweredStep(parsed, gold, record.tools, earlier))
+        if BFCL in one.metrics:
+            verdicts[category_of(record)].append(one.metrics[BFCL])
     problems = Counter(one.problem for one in predictions if one.problem)
     wrong = Counter(one.wrong for one in predictions)
-    metrics = Metrics(
+    return Metrics(
         prompts=len(predictions),
         metrics={**dict.fromkeys(step_metrics.METRICS), **summaries(predictions, seed)},
         dialogs={**dict.fromkeys(dialogs.METRICS), **summaries(whole, seed)},
@@ -60,31 +67,7 @@ def figures(
             for problem, _ in problems.most_common()
         },
         retrieval=retrieval_loss(predictions, records, seed) or UNSET,
-    )
-    verdicts: dict[str, list[float]] = defaultdict(list)
-    for one in predictions:
-        if BFCL in one.metrics:
-            verdicts[category_of(records[one.record_id])].append(one.metrics[BFCL])
-    if not verdicts:
-        return metrics
-    groups = group_scores(verdicts)
-    by_category = {category: summary(verdicts[category], seed) for category in sorted(verdicts)}
-    return msgspec.structs.replace(
-        metrics,
-        bfcl={**groups.figures, **by_category},
-        bfcl_is=groups.name,
-        bfcl_not_measured=groups.not_measured,
-    )
-
-
-def _answered_step(prediction: Prediction, record: Record) -> AnsweredStep:
-    """With the calls that the record has before the step: the model was shown these."""
-    before = record.messages[: prediction.turn]
-    return AnsweredStep(
-        Parsed("", prediction.calls, prediction.problem),
-        record.expected(prediction.turn),
-        record.tools,
-        tuple(call for message in before for call in message.calls),
+        **(group_scores(verdicts, seed) if verdicts else {}),
     )
 
 
@@ -113,7 +96,7 @@ def summaries(scored: Sequence[Prediction | Dialog], seed: int) -> dict[str, Sum
 
 
 def _names(metrics: Iterable[Mapping[str, float]]) -> list[str]:
-    return sorted({name for values in metrics for name in values} - {EXPECTED})
+    return sorted({name for values in metrics for name in values})
 
 
 def retrieval_loss(
@@ -152,22 +135,15 @@ def retrieval_loss(
     return {"k": method["k"], "by": method["by"], "steps": shares["retrieved"].count, **shares}
 
 
-def pass_hat(right: int, samples: int, k: int) -> float:
-    """The chance that k of these samples, drawn again, are all right: tau-bench's estimate at one
-    step, C(right, k) / C(samples, k).
-    """
-    return comb(right, k) / comb(samples, k)
-
-
 def passes(right: Mapping[Step, Sequence[bool]], seed: int) -> dict[str, Summary]:
-    """`pass^1`, `pass^2`, ... over the steps, up to the smallest number of samples at a step.
-    `right`: by step, whether each sample is right.
+    """`pass^1`, `pass^2`, ... over the steps, up to the smallest number of samples at a step: the
+    chance that k of these, drawn again, are all right (tau-bench's estimate). `right`: by step,
+    whether each sample is right.
     """
-    most = min(map(len, right.values()), default=0)
+    counts = [(sum(samples), len(samples)) for samples in right.values()]
+    most = min((drawn for _, drawn in counts), default=0)
     return {
-        f"pass^{k}": summary(
-            [pass_hat(sum(samples), len(samples), k) for samples in right.values()], seed
-        )
+        f"pass^{k}": summary([comb(done, k) / comb(drawn, k) for done, drawn in counts], seed)
         for k in range(1, most + 1)
     }
 

@@ -36,7 +36,6 @@ from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.stage_folder import Result, RunTarget, longer_rows
 
-Evaluation = LiveEvaluation | RecordedEvaluation
 # what evaluations on recorded dialogs have and rollouts have not
 OF_RECORDS = ("predictions", "retrieve", "protocol", "general", "judge", "sheet", "kagent")
 
@@ -70,11 +69,11 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
         return _score_kagent(settings, gate)
     functions = UserFunctions(settings.rewards, settings.reward_seconds, settings.reward_memory)
     with console.stdout_to_stderr(), functions as user_functions:
-        evaluation: Evaluation
-        if settings.env:
-            evaluation = LiveEvaluation(settings, target, user_functions)
-        else:
-            evaluation = RecordedEvaluation(settings, target)
+        evaluation = (
+            LiveEvaluation(settings, target, user_functions)
+            if settings.env
+            else RecordedEvaluation(settings, target)
+        )
         results = {
             name: run_stage(
                 model.plan,
@@ -87,16 +86,16 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
             for name, model in evaluation.models.items()
         }
         folders = {name: Path(result.folder) for name, result in results.items()}
-        base = next(iter(folders.values())).parent
         if target.dry_run:
+            base = str(next(iter(folders.values())).parent)
             figures = {name: result.figures for name, result in results.items()}
-            return Result("eval", "dry run", str(base), figures, [], 0.0)
+            return Result("eval", "dry run", base, figures, [], 0.0)
         evaluation.conclude()
         with (
             console.waiting("eval: comparing the models, writing the report"),
             stage_folder.in_turn(target.run),
         ):
-            differences = _compare(evaluation, base, settings.seed)
+            differences = _compare(evaluation, settings.seed)
             write_report(target.run)
     metrics = {name: read_metrics(folder / "metrics.json") for name, folder in folders.items()}
     *_, last = metrics.values()  # the gate is for the last model
@@ -184,7 +183,7 @@ def _score_kagent(settings: EvalSettings, gate: Sequence[Condition]) -> Result:
     return Result("eval", "compared", settings.kagent, figures, [], 0.0, failed=failed)
 
 
-def _compare(evaluation: Evaluation, base: Path, seed: int) -> list[ModelDifference]:
+def _compare(evaluation: LiveEvaluation | RecordedEvaluation, seed: int) -> list[ModelDifference]:
     """Writes compare.json, of the models side by side; one alone has none beside it."""
     if len(evaluation.models) < 2:
         return []
@@ -192,7 +191,8 @@ def _compare(evaluation: Evaluation, base: Path, seed: int) -> list[ModelDiffere
     scores = {folder.name: evaluation.scores[name] for name, folder in folders.items()}
     comparison = compare(scores, seed)
     digests = {one.name: file_digest(one / evaluation.scored) for one in folders.values()}
-    write_json(base / "compare.json", replace(comparison, predictions=digests))
+    whole = replace(comparison, predictions=digests)
+    write_json(next(iter(folders.values())).parent / "compare.json", whole)
     return comparison.differences
 
 

@@ -8,7 +8,7 @@ from agentlite.config.settings import EvalSettings
 from agentlite.core import console
 from agentlite.core.openai_client import refuse_unanswered
 from agentlite.core.records import Ending, GreedyAnswer, Step
-from agentlite.core.row_files import Appender, read_rows, write_rows
+from agentlite.core.row_files import Appender, count_rows
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.remote import RemoteRequest, replies
 from agentlite.rendering import Prompt, Protocol
@@ -34,17 +34,13 @@ def ask(
     stage.set_aside_changed(ANSWERS)
     path = stage.folder / ANSWERS
     answers = read_answers(path, keys)
-    asks_again = settings.unanswered == "ask" and any(one.problem for one in answers.values())
-    if asks_again:
+    if settings.unanswered == "ask":  # the last answer to a prompt is the one that counts
         answers = {step: answer for step, answer in answers.items() if not answer.problem}
     waiting = [prompt for prompt in prompts if prompt.step not in answers]
     if not waiting:
         return answers
     stage.reopen()
-    if asks_again:
-        write_rows(path, [row for row in read_rows(path) if not row.get("problem")])
-    lines = path.read_bytes().count(b"\n") if path.exists() else 0
-    stage.expect(ANSWERS, lines + len(waiting))
+    stage.expect(ANSWERS, count_rows(path) + len(waiting))
     cached = f", {len(answers)} there already" if answers else ""
     most = f"answers of at most {settings.max_new_tokens} tokens"
     console.notice(f"eval: {source.name}, {len(waiting)} prompts{cached}, {most}")

@@ -24,7 +24,7 @@ from agentlite.core.records import (
     canonical,
     digest,
 )
-from agentlite.core.row_files import Appender, Row, read_rows
+from agentlite.core.row_files import Appender, read_rows
 from agentlite.data.prompt_records import Prompts
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading, load_for_inference, loading_of
@@ -260,8 +260,10 @@ def identity_records(identity: Identity) -> list[Record]:
             messages=(*system, Message("user", row["question"]), Message("assistant", STAND_IN)),
             gold={len(system) + 1: Gold()},
             task="self_cognition",
+            meta=row,
         )
-        for row in _questions(identity)
+        for row in read_rows(IDENTITY_QUESTIONS)
+        if getattr(identity, row["about"])
     ]
 
 
@@ -270,14 +272,10 @@ def identity_answers(
 ) -> list[IdentityAnswer]:
     """What the model answered; with a prompt that was too long, nothing."""
     said = []
-    for row, record in zip(_questions(identity), identity_records(identity), strict=True):
-        (turn,) = record.prompted_turns
+    for record in identity_records(identity):
+        (turn,), about = record.prompted_turns, record.meta["about"]
         answer = answers[Step(record.id, turn)]
         text = read_turn(answer.text, mixture.of(record), record, turn).content
-        right = is_right(text, getattr(identity, row["about"]))
-        said.append(IdentityAnswer(row["question"], row["about"], row["language"], text, right))
+        right = is_right(text, getattr(identity, about))
+        said.append(IdentityAnswer(**record.meta, text=text, right=right))
     return said
-
-
-def _questions(identity: Identity) -> list[Row]:
-    return [row for row in read_rows(IDENTITY_QUESTIONS) if getattr(identity, row["about"])]

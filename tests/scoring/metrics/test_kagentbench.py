@@ -11,14 +11,15 @@ import pytest
 
 from agentlite.core.errors import UserError
 from agentlite.scoring.metrics.kagentbench import (
+    READERS,
     WEIGHTS,
     Row,
     StepTask,
     overall,
     read,
     score,
+    tokens,
 )
-from agentlite.scoring.metrics.kagentbench_texts import READERS, tokens
 
 NLTK = {  # what nltk 3.10 says, with Punkt's English model
     "Muffins cost $3.88 (3,36)\nin New York.  Buy two.": (
@@ -278,12 +279,12 @@ BAD = {
     "one text for many prompts": (
         [ROW],
         [SAID | {"model_predict": "x"}],
-        "model_predict of k1 (plantooluse) is an object",
+        "said.jsonl:1: model_predict is one text of a profile, and of others an object",
     ),
     "unknown template": (
         [ROW],
         [SAID | {"model_predict": {"ReAct": ""}}],
-        "An object has texts by template: ReACT",
+        "said.jsonl:1: Invalid enum value 'ReAct' - at `key` in `$.model_predict`",
     ),
     "no gold": (
         [{"id": "k1", "type": "plantooluse"}],

@@ -16,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentlite import evaluate, prep
+from agentlite.core.records import Step
 from agentlite.core.row_files import read_rows
 from agentlite.scoring.metrics.general_talk import GeneralResults, forgetting, is_right
-from agentlite.scoring.metrics.summarize import pass_hat
+from agentlite.scoring.metrics.summarize import passes
 from agentlite.stages.eval import probes
 from agentlite.stages.eval.probes import QUESTIONS_ZH
 from agentlite.stages.eval.subjects import slug
@@ -29,7 +30,8 @@ def test_pass_k_is_the_share_of_draws_that_are_all_right(drawn: int, data: st.Da
     right, k = data.draw(st.integers(0, drawn)), data.draw(st.integers(1, drawn))
     marks = [n < right for n in range(drawn)]
     subsets = [*combinations(marks, k)]
-    assert pass_hat(right, drawn, k) == pytest.approx(sum(map(all, subsets)) / len(subsets))
+    found = passes({Step("a", 1): marks}, 0)[f"pass^{k}"].mean
+    assert found == pytest.approx(sum(map(all, subsets)) / len(subsets))
 
 
 def test_forgetting_is_the_rise_of_the_log_perplexity_row_by_row() -> None:
