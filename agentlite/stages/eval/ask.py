@@ -1,6 +1,7 @@
 """A model's greedy completions at the steps of records, cached in answers.jsonl as they come."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,50 +20,61 @@ from agentlite.workspace.stage_folder import StageFolder
 ANSWERS = "answers.jsonl"
 
 
-def ask(
-    settings: EvalSettings,
-    source: Source,
-    prompts: Sequence[Prompt],
-    protocols: Mapping[str, Protocol],
-    stage: StageFolder,
-) -> dict[Step, GreedyAnswer]:
+class Questions(NamedTuple):
+    """What a model is asked, and how. `protocols`: those of the prompts, by name."""
+
+    settings: EvalSettings
+    source: Source
+    prompts: Sequence[Prompt]
+    protocols: Mapping[str, Protocol]
+
+    @property
+    def room(self) -> int:
+        """The tokens of the longest prompt that leaves room for an answer."""
+        return self.settings.max_length - self.settings.max_new_tokens
+
+    @property
+    def fitting(self) -> dict[Step, Prompt]:
+        return {one.step: one for one in self.prompts if len(one.ids) <= self.room}
+
+
+def ask(questions: Questions, stage: StageFolder) -> dict[Step, GreedyAnswer]:
     """An answer to each prompt: the cached ones, and those of the prompts that were not asked yet,
     appended to the file as they come. What a server answered is kept where it leaves others
-    unanswered. `protocols`: by name.
+    unanswered.
     """
+    settings, source, prompts, _ = questions
     keys = {prompt.step: prompt_key(prompt) for prompt in prompts}
     stage.set_aside_changed(ANSWERS)
     path = stage.folder / ANSWERS
     answers = read_answers(path, keys)
     if settings.unanswered == "ask":  # the last answer to a prompt is the one that counts
         answers = {step: answer for step, answer in answers.items() if not answer.problem}
-    waiting = [prompt for prompt in prompts if prompt.step not in answers]
-    if not waiting:
+    waiting = questions._replace(prompts=[one for one in prompts if one.step not in answers])
+    if not waiting.prompts:
         return answers
     stage.reopen()
-    stage.expect(ANSWERS, count_rows(path) + len(waiting))
+    stage.expect(ANSWERS, count_rows(path) + len(waiting.prompts))
     cached = f", {len(answers)} there already" if answers else ""
     most = f"answers of at most {settings.max_new_tokens} tokens"
-    console.notice(f"eval: {source.name}, {len(waiting)} prompts{cached}, {most}")
-    room = settings.max_length - settings.max_new_tokens
-    fitting = [prompt for prompt in waiting if len(prompt.ids) <= room]
+    console.notice(f"eval: {source.name}, {len(waiting.prompts)} prompts{cached}, {most}")
+    fitting = waiting.fitting
     with Appender(path) as file:
 
         def keep(answer: GreedyAnswer) -> None:
             answers[answer.step] = answer
             file.append(msgspec.to_builtins(answer))
 
-        for prompt in waiting:
-            if len(prompt.ids) > room:  # an empty answer, and no model is loaded for that
+        for prompt in waiting.prompts:
+            if prompt.step not in fitting:  # an empty answer, and no model is loaded for that
                 keep(GreedyAnswer(*prompt.step, "", "", "cut"))
-        if len(fitting) < len(waiting):
+        if too_long := len(waiting.prompts) - len(fitting):
             console.notice(
-                f"eval: {len(waiting) - len(fitting)} prompts are longer than {room} tokens: they "
-                "score 0"
+                f"eval: {too_long} prompts are longer than {waiting.room} tokens: they score 0"
             )
         send = _ask_server if source.endpoints else ask_model
         unanswered = []
-        for answer in send(settings, source, fitting, protocols) if fitting else ():
+        for answer in send(waiting._replace(prompts=[*fitting.values()])) if fitting else ():
             answer = msgspec.structs.replace(answer, prompt=keys[answer.step])
             if answer.problem:
                 unanswered.append(answer)
@@ -79,19 +91,13 @@ def ask(
     return answers
 
 
-def ask_model(
-    settings: EvalSettings,
-    source: Source,
-    prompts: Sequence[Prompt],
-    protocols: Mapping[str, Protocol],
-    *,
-    own_ends: bool = False,
-) -> Iterator[GreedyAnswer]:
+def ask_model(questions: Questions, *, own_ends: bool = False) -> Iterator[GreedyAnswer]:
     """Protocol by protocol: each has stop strings of its own. `own_ends`: an answer ends only where
     the model's configuration says, as for other programs."""
     from agentlite.engine.load import load_for_inference, loading_of
     from agentlite.engine.local_sampler import generate
 
+    settings, source, prompts, protocols = questions
     decoding = Decoding(settings.max_new_tokens)
     if not own_ends:
         decoding = decoding.under(load_template(source.base))
@@ -100,12 +106,8 @@ def ask_model(
     with console.progress(f"eval {source.name}", len(prompts)) as advance:
         for name, protocol in protocols.items():
             alike = [prompt for prompt in prompts if prompt.protocol == name]
-            for batch in generate(
-                loaded,
-                [prompt.ids for prompt in alike],
-                decoding._replace(stops=protocol.stops),
-                batch_size=settings.batch_size,
-            ):
+            ids, ending = [prompt.ids for prompt in alike], decoding._replace(stops=protocol.stops)
+            for batch in generate(loaded, ids, ending, batch_size=settings.batch_size):
                 for answer in batch:
                     ended: Ending = "cut" if answer.ended == "cut" else "turn"
                     step, tokens = alike[answer.prompt].step, len(answer.ids)
@@ -113,13 +115,9 @@ def ask_model(
                 advance(done := done + len(batch))
 
 
-def _ask_server(
-    settings: EvalSettings,
-    source: Source,
-    prompts: Sequence[Prompt],
-    protocols: Mapping[str, Protocol],
-) -> Iterator[GreedyAnswer]:
+def _ask_server(questions: Questions) -> Iterator[GreedyAnswer]:
     """With a `problem` where the server has no answer."""
+    settings, source, prompts, protocols = questions
     decoding = Decoding(settings.max_new_tokens)
     requests = [RemoteRequest(prompt, protocols[prompt.protocol]) for prompt in prompts]
     with console.progress(f"eval {source.name}", len(prompts)) as advance:

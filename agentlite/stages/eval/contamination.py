@@ -1,6 +1,8 @@
 """Evaluated models + the records they are asked -> how many of these they were trained on."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from agentlite.core import console
@@ -20,49 +22,34 @@ def learned_before(
     """Of each model that was trained here, if it or a stage it was made from was trained on some of
     the records, or on rows that are not there any more.
     """
-    by_tie: dict[str, set[int]] = {}
-    for index, record in enumerate(records):
-        for tie in _ties(record):
-            by_tie.setdefault(tie, set()).add(index)
-    counts: dict[Path, int | None] = {}  # by stage: models are often made from the same ones
-    found = {}
+    asked, found = [_ties(record) for record in records], dict[str, LearnedBefore]()
+
+    @cache  # models are often made from the same stages
+    def learned(folder: Path) -> int | None:
+        """How many of the records a stage was trained on; None where its rows are not known."""
+        if (path := _rows_of(folder)) is None:
+            return None
+        ties = set(chain.from_iterable(_ties(from_row(row)) for row in read_rows(path)))
+        return sum(not ties.isdisjoint(one) for one in asked)
+
     with console.waiting("eval: comparing the questions with those that were learned"):
         for subject in subjects:
-            if subject.source is None or subject.source.endpoints:
-                continue
-            stages = list(_trained_stages(subject.name, run))
-            for folder in stages:
-                if folder not in counts:
-                    counts[folder] = _count_learned(folder, by_tie)
-            by_stage = {folder.name: counts[folder] for folder in stages if counts[folder] != 0}
-            if by_stage:
-                found[subject.name] = LearnedBefore(len(records), by_stage)
+            if subject.is_local:
+                counts = {one.name: learned(one) for one in _trained_stages(subject.name, run)}
+                by_stage = {name: count for name, count in counts.items() if count != 0}
+                if by_stage:
+                    found[subject.name] = LearnedBefore(len(records), by_stage)
     return found
 
 
-def _trained_stages(name: str, run: Path) -> Iterator[Path]:
+def _trained_stages(name: str, run: Path) -> list[Path]:
     """The stages with rows to learn that the model comes from, itself the first."""
-    seen = set[Path]()
-    while name and stage_folder.is_stage(folder := stage_folder.find_stage(name, run)):
-        if folder in seen:
-            return
-        seen.add(folder)
-        stage = stage_folder.read(folder)
-        if "data" in stage.inputs:
-            yield folder
-        name, run = str(stage.settings.get("model") or ""), folder.parent
-
-
-def _count_learned(folder: Path, by_tie: Mapping[str, set[int]]) -> int | None:
-    """How many of the records a stage was trained on; None where its rows are not known."""
-    path = _rows_of(folder)
-    if path is None:
-        return None
-    learned = set[int]()
-    for row in read_rows(path):
-        for tie in _ties(from_row(row)):
-            learned |= by_tie.get(tie, set())
-    return len(learned)
+    if not name or not stage_folder.is_stage(folder := stage_folder.find_stage(name, run)):
+        return []
+    stage = stage_folder.read(folder)
+    earlier = str(stage.settings.get("model") or "")
+    before = _trained_stages(earlier, folder.parent) if earlier != name else []
+    return [folder, *before] if "data" in stage.inputs else before
 
 
 def _rows_of(folder: Path) -> Path | None:

@@ -18,7 +18,7 @@ from agentlite.report.tables import in_words
 from agentlite.scoring.metrics.figures import HEADLINE
 from agentlite.scoring.metrics.summarize import differences_of
 from agentlite.scoring.predictions import prompt_key, read_answers, to_prediction
-from agentlite.stages.eval.ask import ANSWERS, ask_model
+from agentlite.stages.eval.ask import ANSWERS, Questions, ask_model
 from agentlite.stages.eval.subjects import OF_A_MODEL, load_data
 from agentlite.workspace.model_source import Source, find_model, load_template
 
@@ -83,16 +83,16 @@ def _read(
     data = load_data(replace(settings, data=prepared.name), prepared.parent)
     template = load_template(source.base)
     mixture = mixture_of(data.protocol, template)
-    room = settings.max_length - settings.max_new_tokens
-    every = prompts(data.records, mixture.of, template)
-    asked = {prompt.step: prompt for prompt in every if len(prompt.ids) <= room}
+    every = list(prompts(data.records, mixture.of, template))
+    questions = Questions(settings, source, every, mixture.protocols)
+    asked = questions.fitting
     keys = {step: prompt_key(prompt) for step, prompt in asked.items()}
     answers = read_answers(cached, keys) if cached else {}
     waiting = [prompt for step, prompt in asked.items() if step not in answers]
     if form and server and form.is_file():
         replies = ask_llama_cpp(server, form, settings, template, waiting, mixture.protocols)
     else:
-        replies = ask_model(settings, source, waiting, mixture.protocols, own_ends=bool(form))
+        replies = ask_model(questions._replace(prompts=waiting), own_ends=bool(form))
     for answer in replies if waiting else ():
         answers[answer.step] = replace(answer, prompt=keys[answer.step])
     return {

@@ -31,29 +31,25 @@ def read_predictions_file(
     answers: dict[Step, ExternalAnswer] = {}
     not_asked = 0
     for raw in read_raw(str(path), BytesIO()):
+        row, problem, fix = raw.value, "", SHAPE
         if raw.error:
-            raise UserError(f"{raw.error.reason}.", SHAPE, location=raw.location)
-        location, row = raw.location, raw.value
+            raise UserError(f"{raw.error.reason}.", fix, location=raw.location)
         name = next((row[key] for key in ID if isinstance(row.get(key), str)), "")
+        turns = records[name].prompted_turns if name in records else ()
+        turn = turns[0] if row.get(TURN) is None and len(turns) == 1 else row.get(TURN)
         if name not in records:
             problem = f"names no record of the data ('{name}'): other data, or another --split?"
-            raise UserError(problem, SHAPE, location=location)
-        turns = records[name].prompted_turns
-        if not turns:
+        elif not turns:
             not_asked += 1
             continue
-        turn = turns[0] if row.get(TURN) is None and len(turns) == 1 else row.get(TURN)
-        if turn not in turns:
-            raise UserError(
-                f"record {name} is not asked at turn {plain(turn)}.",
-                f"It is at: {', '.join(map(str, turns))}.",
-                location=location,
-            )
-        step = Step(name, int(turn))
-        if step in answers:
-            problem = f"record {name}, turn {turn} appears twice."
-            raise UserError(problem, "Keep one of the two.", location=location)
-        answers[step] = _external_answer(row, location)
+        elif turn not in turns:
+            problem = f"record {name} is not asked at turn {plain(turn)}."
+            fix = f"It is at: {', '.join(map(str, turns))}."
+        elif (name, turn) in answers:
+            problem, fix = f"record {name}, turn {turn} appears twice.", "Keep one of the two."
+        if problem:
+            raise UserError(problem, fix, location=raw.location)
+        answers[Step(name, turn)] = _external_answer(row, raw.location)
     if not_asked:
         console.notice(
             f"{path}: {not_asked} rows are about records that are not asked: they have no tools, "

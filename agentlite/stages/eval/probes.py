@@ -43,6 +43,7 @@ from agentlite.scoring.metrics.general_talk import (
 from agentlite.scoring.metrics.summarize import passes
 from agentlite.scoring.predictions import prompt_key, to_prediction
 from agentlite.scoring.read_turn import read_turn
+from agentlite.stages.eval.ask import Questions
 from agentlite.workspace.model_source import Source, load_template
 from agentlite.workspace.stage_folder import StageFolder
 
@@ -96,21 +97,15 @@ def judge_figures(
 # --- pass^k ---
 
 
-def pass_metrics(
-    settings: EvalSettings,
-    source: Source,
-    name: str,
-    prompts: Sequence[Prompt],
-    protocols: Mapping[str, Protocol],
-    file: Path,
-) -> dict[str, Any]:
+def pass_metrics(questions: Questions, name: str, file: Path) -> dict[str, Any]:
     """pass^1 to pass^k over the steps; where a prompt is too long, all is wrong. Each sample is
     appended to `file`, under the model's `name`; those that it holds for these very prompts are not
     sampled again.
     """
+    settings, source, prompts, protocols = questions
     if not settings.num_samples:
         return {}
-    wanted, room = range(settings.num_samples), settings.max_length - settings.max_new_tokens
+    wanted = range(settings.num_samples)
     decoding = Decoding(
         max_new_tokens=settings.max_new_tokens,
         temperature=settings.temperature,
@@ -119,9 +114,8 @@ def pass_metrics(
     )
     how = [source.digest, decoding.temperature, decoding.max_new_tokens, decoding.seed]
     keys = {
-        prompt.step: digest(canonical([*how, prompt_key(prompt)]))
-        for prompt in prompts
-        if len(prompt.ids) <= room
+        step: digest(canonical([*how, prompt_key(prompt)]))
+        for step, prompt in questions.fitting.items()
     }
     samples: dict[Step, dict[int, Candidate]] = defaultdict(dict)
     with Appender(file) as rows:
@@ -131,8 +125,8 @@ def pass_metrics(
                 samples[candidate.step][candidate.sample] = candidate
         left = [
             prompt
-            for prompt in prompts
-            if prompt.step in keys and not {*wanted} <= samples[prompt.step].keys()
+            for step, prompt in questions.fitting.items()
+            if not {*wanted} <= samples[step].keys()
         ]
         loading = loading_of(settings)
         sampler = make_sampler(source, name, protocols, loading, decoding) if left else None

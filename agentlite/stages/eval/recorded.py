@@ -30,18 +30,9 @@ from agentlite.scoring.predictions import (
     to_prediction,
     to_prediction_row,
 )
-from agentlite.stages.eval.ask import ANSWERS, ask
+from agentlite.stages.eval import probes
+from agentlite.stages.eval.ask import ANSWERS, Questions, ask
 from agentlite.stages.eval.contamination import learned_before
-from agentlite.stages.eval.probes import (
-    SAMPLES,
-    forgetting_metrics,
-    general_records,
-    identity_answers,
-    identity_of,
-    identity_records,
-    judge_figures,
-    pass_metrics,
-)
 from agentlite.stages.eval.subjects import (
     EvalSubject,
     find_subjects,
@@ -67,7 +58,7 @@ class RecordedEvaluation:
         data = load_data(settings, target.run)
         judge_endpoint(settings)
         if settings.general:
-            general_records(settings.general)
+            probes.general_records(settings.general)
         if settings.retrieve:
             data = with_retrieved_tools(settings, data, target.run)
         else:
@@ -76,8 +67,8 @@ class RecordedEvaluation:
         self.models = {subject.name: subject for subject in find_subjects(settings, data, target)}
         self.scores: dict[str, Scores] = {}
         self.target = target
-        self.identity = identity_of(settings, data.prep.settings)
-        self.about_itself = identity_records(self.identity) if self.identity else []
+        self.identity = probes.identity_of(settings, data.prep.settings)
+        self.about_itself = probes.identity_records(self.identity) if self.identity else []
         if target.dry_run:
             return
         if settings.sheet:
@@ -110,14 +101,14 @@ class RecordedEvaluation:
         with console.waiting(f"eval: writing the prompts of {len(data.records)} records"):
             prompts = list(prompts_of(data.records, mixture.of, template))
         if source:
-            every_prompt = [*prompts, *prompts_of(self.about_itself, mixture.of, template)]
-            answers = ask(settings, source, every_prompt, protocols, stage)
+            about = prompts_of(self.about_itself, mixture.of, template)
+            answers = ask(Questions(settings, source, [*prompts, *about], protocols), stage)
             predictions = [
                 to_prediction(prompt, answers[prompt.step], protocols[prompt.protocol])
                 for prompt in prompts
             ]
             if self.identity:
-                about_itself = identity_answers(self.identity, answers, mixture)
+                about_itself = probes.identity_answers(self.identity, answers, mixture)
         else:
             ends = [template.turn_end, *template.special.values()]
             predictions = [
@@ -135,13 +126,13 @@ class RecordedEvaluation:
         extra = {
             "learned_before": self.learned.get(name, UNSET),
             "unanswered": unanswered or UNSET,
-            **judge_figures(settings, predictions, data.every, stage),
+            **probes.judge_figures(settings, predictions, data.every, stage),
         }
         if source:
             first = next(one.source for one in self.models.values() if one.source)
-            samples = stage.folder / SAMPLES
-            extra |= pass_metrics(settings, source, name, prompts, protocols, samples)
-            extra |= forgetting_metrics(settings, first, source, mixture)
+            questions = Questions(settings, source, prompts, protocols)
+            extra |= probes.pass_metrics(questions, name, stage.folder / probes.SAMPLES)
+            extra |= probes.forgetting_metrics(settings, first, source, mixture)
             if self.identity:
                 extra["self_cognition"] = self_cognition(about_itself, settings.seed)
                 extra["self_cognition_is"] = self.identity

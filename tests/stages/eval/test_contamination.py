@@ -95,10 +95,11 @@ def test_records_are_counted_that_a_model_learned_or_a_variant_of_them(
 def test_eval_names_the_questions_that_a_model_has_learned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def answering(settings: Any, source: Any, asked: Any, protocols: Any, folder: Any) -> Any:
-        (folder.folder / "answers.jsonl").write_text("")
+    def answering(questions: Any, stage: Any) -> Any:
+        (stage.folder / "answers.jsonl").write_text("")
         return {
-            one.step: GreedyAnswer(*one.step, prompt_key(one), "No.", "turn", 3) for one in asked
+            one.step: GreedyAnswer(*one.step, prompt_key(one), "No.", "turn", 3)
+            for one in questions.prompts
         }
 
     rows = tmp_path / "rows.jsonl"

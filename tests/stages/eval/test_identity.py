@@ -51,10 +51,10 @@ def test_a_model_that_knows_its_name_in_english_has_half_of_it(
 ) -> None:
     prompts: list[str] = []
 
-    def answering(settings: Any, source: Any, asked: Any, protocols: Any, stage: Any) -> Any:
+    def answering(questions: Any, stage: Any) -> Any:
         """In place of a model. It answers tools with nothing, and does not know who made it."""
         found = {}
-        for prompt in asked:
+        for prompt in questions.prompts:
             question = prompt.record.messages[prompt.turn - 1].content
             prompts.append(question)
             text = "I am Dove." if not prompt.record.tools and question.isascii() else "我是谁？"
