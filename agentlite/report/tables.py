@@ -54,8 +54,9 @@ class Table(NamedTuple):
         return Table(self.title, head, rows)
 
 
-def table_of(title: str, labels: list[str], rows: Rows, names: list[str]) -> Table:
-    """The named figures of each row."""
+def table_of(title: str, labels: list[str], rows: Rows, known: Iterable[str]) -> Table:
+    """A column for each figure, the known ones first."""
+    names = in_order(known, (name for _, row in rows for name in row if name != "count"))
     body = [
         [*label, *(_mark_count(name, figures.get(name, ABSENT)) for name in names)]
         for label, figures in rows
@@ -82,15 +83,8 @@ def in_order(known: Iterable[str], present: Iterable[str]) -> list[str]:
 
 def models(metrics: dict[str, Json]) -> Table:
     """A row for each model, and a column for each metric of a step."""
-    return _step_metrics(
-        "Models", ["model"], [([model], figures) for model, figures in metrics.items()]
-    )
-
-
-def _step_metrics(title: str, labels: list[str], rows: Rows) -> Table:
-    measured = [(label, figures.get("metrics", {})) for label, figures in rows]
-    names = sorted({name for _, figures in measured for name in figures})
-    return table_of(title, labels, measured, in_order(METRICS, names))
+    rows: Rows = [([model], figures.get("metrics", {})) for model, figures in metrics.items()]
+    return table_of("Models", ["model"], rows, METRICS)
 
 
 def slices(metrics: dict[str, Json]) -> list[Table]:
@@ -102,15 +96,15 @@ def slices(metrics: dict[str, Json]) -> list[Table]:
     for name in in_order(SLICES, sorted({name for slices in by_model.values() for name in slices})):
         values = {value for slices in by_model.values() for value in slices.get(name, {})}
         if len(values) > (0 if name == "tools" else 1):
-            rows = [
-                ([value, model], slices[name][value])
+            rows: Rows = [
+                ([value, model], slices[name][value].get("metrics", {}))
                 # those that begin with a number in its order: 2, 2-4, 10
                 for value in sorted(values, key=lambda value: (_number(value), value))
                 for model, slices in by_model.items()
                 if value in slices.get(name, {})
             ]
             title = SLICES.get(name, f"By {_words(name)}")
-            tables.append(_step_metrics(title, [name, "model"], rows))
+            tables.append(table_of(title, [name, "model"], rows, METRICS))
     return tables
 
 
@@ -131,8 +125,7 @@ def groups(metrics: dict[str, Json]) -> dict[str, Table]:
     for group in in_order(GROUPS, present):
         rows = [([model], flat(figures.get(group) or {})) for model, figures in metrics.items()]
         title, known = GROUPS.get(group, (_words(group).capitalize(), {}))
-        names = [name for _, figures in rows for name in figures if name != "count"]
-        tables[group] = table_of(title, ["model"], rows, in_order(known, names))
+        tables[group] = table_of(title, ["model"], rows, known)
     return tables
 
 
@@ -163,17 +156,16 @@ def wrong_answers(metrics: dict[str, Json]) -> Table | None:
     """How many answers are wrong in which way: a row per kind that occurred, and one for all of
     them; a column per model. None where that was not counted.
     """
-    counts = [figures.get("wrong_answers") for figures in metrics.values()]
-    if all(of_model is None for of_model in counts):
+    if not all("wrong_answers" in figures for figures in metrics.values()):
         return None
+    counts = [figures["wrong_answers"] for figures in metrics.values()]
     rows: list[list[Any]] = [
-        [words, *(ABSENT if of_model is None else of_model.get(kind, 0) for of_model in counts)]
+        [words, *(of_model.get(kind, 0) for of_model in counts)]
         for kind, words in WRONG_KINDS.items()
-        if any(kind in (of_model or {}) for of_model in counts)
+        if any(kind in of_model for of_model in counts)
     ]
-    totals = [ABSENT if of_model is None else sum(of_model.values()) for of_model in counts]
-    rows.append(["all wrong answers", *totals])
-    rows.append(["all answers", *(figures.get("prompts", ABSENT) for figures in metrics.values())])
+    rows.append(["all wrong answers", *(sum(of_model.values()) for of_model in counts)])
+    rows.append(["all answers", *(figures["prompts"] for figures in metrics.values())])
     return Table("Wrong answers, by kind", ["kind", *metrics], rows)
 
 
@@ -252,11 +244,6 @@ def differences(evaluation: ReportedEvaluation) -> list[Json]:
     rows = evaluation.compared.get("differences", []) if evaluation.is_current else []
     rank = {name: number for number, name in enumerate(METRICS)}
     return sorted(rows, key=lambda row: rank.get(row["metric"], len(rank)))
-
-
-def is_outdated(evaluation: ReportedEvaluation) -> bool:
-    """Whether the models were compared, but not as they are now."""
-    return not evaluation.is_current and bool(evaluation.compared.get("differences"))
 
 
 def gain(row: Json) -> str:
