@@ -3,10 +3,9 @@
 import contextlib
 import importlib
 import json
-import os
 import time
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -18,38 +17,31 @@ from agentlite.workspace.stage_folder import StoredStage
 
 State = Literal["done", "half", "running", "failed", "broken"]
 CHECKPOINTS = "checkpoints"
-LAST_ROWS = 1 << 16  # bytes at the end of a log that hold its last rows
 METRICS = "metrics.jsonl"
-
-
-class StageState(NamedTuple):
-    state: State
-    detail: str = ""
 
 
 def stored_stages(run: Path) -> list[StoredStage]:
     """The stages of a workspace, and the models that were evaluated: eval/<data>/<model>. Those
     that were begun first come first.
     """
-    inner = [
-        stage
-        for stage in map(stage_folder.read, stage_folder.stages_in(run, "*/*/*", given_up=True))
-        if stage.plan is None or stage.plan.command == "eval"  # others are of workspaces inside
-    ]
-    outer = map(stage_folder.read, stage_folder.stages_in(run, given_up=True))
-    return sorted([*outer, *inner], key=lambda stage: (stage.begun, str(stage.folder)))
+    outer, inner = (
+        [*map(stage_folder.read, stage_folder.stages_in(run, pattern, given_up=True))]
+        for pattern in ("*", "*/*/*")
+    )
+    # others are of workspaces inside
+    stages = [*outer, *(stage for stage in inner if stage.command in ("", "eval"))]
+    return sorted(stages, key=lambda stage: (stage.begun, str(stage.folder)))
 
 
-def state_of(stage: StoredStage) -> StageState:
+def state_of(stage: StoredStage) -> tuple[State, str]:
+    """With how far the stage is, or what is wrong."""
     if stage_folder.holder(stage.folder):
-        return StageState("running", _progress(stage, running=True))
+        return "running", _progress(stage, running=True)
     if stage.given_up:
-        return StageState("failed", "the same command starts over")
+        return "failed", "the same command starts over"
     if problem := stage.problem():
-        return StageState("broken", problem)
-    if not stage.done:
-        return StageState("half", _progress(stage, running=False))
-    return StageState("done")
+        return "broken", problem
+    return ("done", "") if stage.done else ("half", _progress(stage, running=False))
 
 
 def _progress(stage: StoredStage, *, running: bool) -> str:
@@ -86,9 +78,7 @@ def in_words(state: State, detail: str) -> str:
 def last_row(path: Path) -> dict[str, Any]:
     """The last whole line of a file that may be growing; {} for one that cannot be read."""
     try:
-        with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_ROWS))
-            lines = file.read().rpartition(b"\n")[0].splitlines()
+        lines = path.read_bytes().rpartition(b"\n")[0].splitlines()
         return dict(json.loads(lines[-1])) if lines else {}
     except (OSError, ValueError):
         return {}
@@ -137,12 +127,11 @@ def size(folder: Path) -> int:
 
 def _listed_stage(run: Path, stage: StoredStage) -> ListedStage:
     folder = stage.folder
-    command = stage.plan.command if stage.plan else "?"
     written = max((path.stat().st_mtime for path in folder.glob("*.json*")), default=0.0)
     return ListedStage(
         str(run),
         folder.relative_to(run).as_posix(),
-        command,
+        stage.command or "?",
         *state_of(stage),
         key_figure(stage),
         size(folder),
@@ -153,11 +142,10 @@ def _listed_stage(run: Path, stage: StoredStage) -> ListedStage:
 
 def key_figure(stage: StoredStage) -> str:
     """The result of a finished stage, the loss of one that trains, in words; "" for others."""
-    command = stage.plan.command if stage.plan else ""
     # figures of another version, or null
     with contextlib.suppress(KeyError, TypeError, ValueError):
-        if stage.done and command in STAGES:
-            module = importlib.import_module(f"agentlite.stages.{command}")
+        if stage.done and stage.command in STAGES:
+            module = importlib.import_module(f"agentlite.stages.{stage.command}")
             return str(module.key_figure(stage.done.figures))
         loss = last_row(stage.folder / METRICS).get("loss")
         return f"loss {loss:.3f}" if loss is not None else ""

@@ -1,6 +1,7 @@
 """A workspace as reports see it: its stages, its evaluations, and why something was not read."""
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -108,22 +109,23 @@ def read_run(folder: Path) -> WorkspaceRun:
     stored, members = (
         [
             stage
-            for stage in map(
-                stage_folder.read, stage_folder.stages_in(folder, pattern, given_up=True)
-            )
-            if not stage.given_up
+            for path in stage_folder.stages_in(folder, pattern, given_up=True)
+            if not (stage := stage_folder.read(path)).given_up
         ]
         for pattern in ("*", "*/*/*")
     )
-    stages = [ReportedStage(**structs.asdict(stage)) for stage in stored if stage.plan]
-    stages = [stage for stage in stages if stage.plan.command in {*STAGES} - {"eval"}]
+    stages = [
+        ReportedStage(**structs.asdict(stage))
+        for stage in stored
+        if stage.command in {*STAGES} - {"eval"}
+    ]
     stages.sort(key=lambda stage: (stage.begun, stage.name))
     unread = [_unread_reason(stage) for stage in stored if stage.plan is None]
     unread += [_unread_reason(stage, SHOWN) for stage in stages]
-    evaluated: dict[Path, list[StoredStage]] = {}
+    evaluated = defaultdict(list)
     for member in members:
-        if member.plan is None or member.plan.command == "eval":  # others are of workspaces inside
-            evaluated.setdefault(member.folder.parent, []).append(member)
+        if member.command in ("", "eval"):  # others are of workspaces inside
+            evaluated[member.folder.parent].append(member)
     evaluations = [_evaluation(path, evaluated[path]) for path in sorted(evaluated)]
     return WorkspaceRun(folder, stages, evaluations, list(filter(None, unread)))
 

@@ -13,4 +13,4 @@ def test_the_whole_rows_are_counted_of_those_that_are_expected(tmp_path: Path, r
     with open_stage(tmp_path / "pairs", Plan("pairs", {}, {}), force=False) as one:
         one.expect("candidates.jsonl", 4)
         (one.folder / "candidates.jsonl").write_bytes(b"{}\n" * rows + b'{"half')
-    assert state_of(read(tmp_path / "pairs")).detail == f"{rows} of 4 candidates"
+    assert state_of(read(tmp_path / "pairs")) == ("half", f"{rows} of 4 candidates")
