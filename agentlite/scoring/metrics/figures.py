@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -163,32 +163,26 @@ class Comparison(Struct, frozen=True, kw_only=True):
     predictions: dict[str, str] | UnsetType = UNSET
 
 
-class FigureGroup(NamedTuple):
-    """A group of figures in metrics.json: its title in a report, and what each figure says, in the
-    order of a report. "" where its name says it.
-    """
-
-    title: str
-    figures: Mapping[str, str]
-
-
+# The groups of figures in metrics.json: the title of each in a report, and what its figures say, in
+# the order of a report; "" where a name says it.
 # pass^k has as many figures as there were samples
-GROUPS: dict[str, FigureGroup] = {
-    "metrics": FigureGroup("Models", {**describe(step_metrics.METRICS), **OF_STEPS, **LIVE}),
-    "endings": FigureGroup(
-        "What ended the rollouts", {f"ended_by_{name}": says for name, says in ENDINGS.items()}
+GROUPS: dict[str, tuple[str, Mapping[str, str]]] = {
+    "metrics": ("Models", {**describe(step_metrics.METRICS), **OF_STEPS, **LIVE}),
+    "endings": (
+        "What ended the rollouts",
+        {f"ended_by_{name}": says for name, says in ENDINGS.items()},
     ),
-    "timing": FigureGroup("Call or no call", call_shares.TIMING),
-    "tools": FigureGroup("Names and parameters of calls", call_shares.TOOLS),
-    "dialogs": FigureGroup("Whole dialogs, teacher-forced", describe(dialogs.METRICS)),
-    "bfcl": FigureGroup("BFCL-style subset, by groups and categories", bfcl.FIGURES),
-    "forgetting": FigureGroup("What was forgotten of general talk", general_talk.FORGETTING),
-    "self_cognition": FigureGroup("Who the model says it is", general_talk.SELF_COGNITION),
-    "passes": FigureGroup("All of k samples right", {}),
-    "judge": FigureGroup("What the judge thinks", JUDGED),
+    "timing": ("Call or no call", call_shares.TIMING),
+    "tools": ("Names and parameters of calls", call_shares.TOOLS),
+    "dialogs": ("Whole dialogs, teacher-forced", describe(dialogs.METRICS)),
+    "bfcl": ("BFCL-style subset, by groups and categories", bfcl.FIGURES),
+    "forgetting": ("What was forgotten of general talk", general_talk.FORGETTING),
+    "self_cognition": ("Who the model says it is", general_talk.SELF_COGNITION),
+    "passes": ("All of k samples right", {}),
+    "judge": ("What the judge thinks", JUDGED),
 }
 EXPLANATIONS = {
-    name: says for group in GROUPS.values() for name, says in group.figures.items() if says
+    name: says for _, figures in GROUPS.values() for name, says in figures.items() if says
 }
 
 
@@ -226,7 +220,7 @@ def read_metrics(path: Path) -> Metrics:
 # --- Conditions of `--gate tool_selection_accuracy>=0.8,forgetting<=0.02` ---
 
 NAMES = (
-    *(name for group in GROUPS.values() for name in group.figures),
+    *(name for _, figures in GROUPS.values() for name in figures),
     *kagentbench.WEIGHTS,
     "overall",
 )

@@ -183,14 +183,15 @@ def differences_of(
     for pair in pairs:
         first, second = ({step: by_model[model][step] for step in common} for model in pair)
         for name in _names(first.values()):
-            before = {step: scored[name] for step, scored in first.items() if name in scored}
-            after = {step: scored[name] for step, scored in second.items() if name in scored}
+            before, after = (
+                {step: scored[name] for step, scored in of_model.items() if name in scored}
+                for of_model in (first, second)
+            )
             if before.keys() & after.keys() and (not metrics or name in metrics):
                 compared.append((name, *pair))
                 values.append((before, after))
+    found = map(msgspec.structs.asdict, paired_differences(values, seed))
     return [
-        ModelDifference(metric=name, first=first, second=second, **msgspec.structs.asdict(one))
-        for (name, first, second), one in zip(
-            compared, paired_differences(values, seed), strict=True
-        )
+        ModelDifference(metric=name, first=first, second=second, **one)
+        for (name, first, second), one in zip(compared, found, strict=True)
     ]

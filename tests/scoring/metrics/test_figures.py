@@ -16,7 +16,7 @@ from agentlite.scoring.metrics.figures import (
     parse_gate,
 )
 
-FIGURES = {name for group in GROUPS.values() for name in group.figures}
+FIGURES = {name for _, figures in GROUPS.values() for name in figures}
 
 
 def test_each_figure_has_a_sentence_or_is_a_category_of_bfcl():
