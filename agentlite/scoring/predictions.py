@@ -20,16 +20,10 @@ from agentlite.core.records import (
 )
 from agentlite.core.row_files import Appender, Row, read_rows
 from agentlite.rendering import Prompt, Protocol
+from agentlite.scoring.metrics import step_metrics
 from agentlite.scoring.metrics.bfcl import category_of, is_right
 from agentlite.scoring.metrics.dialogs import Dialog
 from agentlite.scoring.metrics.figures import BFCL
-from agentlite.scoring.metrics.step_metrics import (
-    NOTHING,
-    TOO_LONG,
-    UNANSWERED,
-    score_step,
-    wrong_kind,
-)
 from agentlite.scoring.metrics.summarize import Scores, scores
 from agentlite.scoring.read_turn import read_turn, reference_of
 from agentlite.scoring.rewards import COMPONENTS, Attempt
@@ -58,7 +52,7 @@ def prompt_key(prompt: Prompt) -> str:
 def to_prediction(prompt: Prompt, answer: GreedyAnswer, protocol: Protocol) -> Prediction:
     """The answer as the protocol reads it. One that was not finished cannot be read."""
     if not answer.prompt or answer.problem:
-        problem = UNANSWERED if answer.problem else TOO_LONG
+        problem = step_metrics.UNANSWERED if answer.problem else step_metrics.TOO_LONG
         return score_reading(prompt, Parsed("", (), problem), finished=False)
     parsed = read_turn(answer.text, protocol, prompt.record, prompt.turn)
     finished = answer.ended != "cut"
@@ -76,7 +70,7 @@ def external_prediction(
     what is behind it, in the template of the data.
     """
     if answer is None:
-        return score_reading(prompt, Parsed("", (), NOTHING))
+        return score_reading(prompt, Parsed("", (), step_metrics.NOTHING))
     any_end = re.compile(rf"(?:{'|'.join([TURN_END, *map(re.escape, ends)])})\Z")
     while end := any_end.search(answer.text.rstrip()):  # decoded with its special tokens
         answer = answer._replace(text=answer.text[: end.start()])
@@ -99,7 +93,7 @@ def score_reading(
 ) -> Prediction:
     """Scores a reading at its step. `reference`: the words that the record has there."""
     record, gold = prompt.record, prompt.record.expected(prompt.turn)
-    metrics = score_step(parsed, gold, record.tools)
+    metrics = step_metrics.score_step(parsed, gold, record.tools)
     if gold.names_tools or not gold.calls:
         before = record.messages[: prompt.turn]
         attempt = Attempt(
@@ -119,7 +113,7 @@ def score_reading(
         metrics,
         slices(record, prompt.protocol),
         new_tokens,
-        wrong_kind(parsed, gold, record.tools, finished=finished),
+        step_metrics.wrong_kind(parsed, gold, record.tools, finished=finished),
     )
 
 

@@ -10,14 +10,8 @@ from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import Candidate, Parsed, Record, Score, Step
 from agentlite.rendering import Protocol, protocols_of
 from agentlite.rendering.protocol import thought_and_words
+from agentlite.scoring import rewards
 from agentlite.scoring.read_turn import read_turn, reference_of
-from agentlite.scoring.rewards import (
-    Attempt,
-    Component,
-    have_gold,
-    score_attempt,
-    without_comparisons,
-)
 from agentlite.scoring.rewards.attempt import recorded_steps
 from agentlite.workspace.model_source import load_template
 
@@ -31,20 +25,20 @@ class Scorer(NamedTuple):
 
     records: Mapping[str, Record]
     protocols: Mapping[str, Protocol]
-    user_functions: Mapping[str, Component]
+    user_functions: Mapping[str, rewards.Component]
 
     @property
     def has_gold(self) -> bool:
-        return have_gold(self.records.values())
+        return rewards.have_gold(self.records.values())
 
     def __call__(self, candidates: Iterable[Candidate]) -> Iterator[Score]:
         has_gold = self.has_gold
-        unanswered: dict[tuple[Step, str], Attempt] = {}
+        unanswered: dict[tuple[Step, str], rewards.Attempt] = {}
         for candidate in candidates:
             record, protocol = self._record(candidate), self.protocols[candidate.protocol]
             if (key := (candidate.step, protocol.name)) not in unanswered:
                 before, failed = record.messages[: candidate.turn], record.meta.get("is_error", ())
-                unanswered[key] = Attempt(
+                unanswered[key] = rewards.Attempt(
                     Parsed(""),
                     record.expected(candidate.turn),
                     record.tools,
@@ -62,9 +56,9 @@ class Scorer(NamedTuple):
                 thought=thought_and_words(protocol.in_tags(candidate.text))[0],
                 recorded_thought=thought_and_words(record.messages[candidate.turn].content)[0],
             )
-            components, feedback, error = score_attempt(attempt, self.user_functions)
+            components, feedback, error = rewards.score_attempt(attempt, self.user_functions)
             if not has_gold:
-                components = without_comparisons(components)
+                components = rewards.without_comparisons(components)
             yield Score(*candidate.key, components, feedback, error)
 
     def _record(self, candidate: Candidate) -> Record:

@@ -30,15 +30,9 @@ from agentlite.scoring.predictions import (
     to_prediction,
     to_prediction_row,
 )
-from agentlite.stages.eval import probes
+from agentlite.stages.eval import probes, subjects
 from agentlite.stages.eval.ask import ANSWERS, Questions, ask
 from agentlite.stages.eval.contamination import learned_before
-from agentlite.stages.eval.subjects import (
-    EvalSubject,
-    find_subjects,
-    load_data,
-    with_retrieved_tools,
-)
 from agentlite.stages.frame import Figures, Files, Work
 from agentlite.workspace.model_source import load_template
 from agentlite.workspace.stage_folder import RunTarget, StageFolder
@@ -55,16 +49,18 @@ class RecordedEvaluation:
     scored = "predictions.jsonl"
 
     def __init__(self, settings: EvalSettings, target: RunTarget):
-        data = load_data(settings, target.run)
+        data = subjects.load_data(settings, target.run)
         judge_endpoint(settings)
         if settings.general:
             probes.general_records(settings.general)
         if settings.retrieve:
-            data = with_retrieved_tools(settings, data, target.run)
+            data = subjects.with_retrieved_tools(settings, data, target.run)
         else:
             settings = replace(settings, retrieve_by=default("eval", "retrieve_by"))
         self.settings, self.data = settings, data
-        self.models = {subject.name: subject for subject in find_subjects(settings, data, target)}
+        self.models = {
+            subject.name: subject for subject in subjects.find_subjects(settings, data, target)
+        }
         self.scores: dict[str, Scores] = {}
         self.target = target
         self.identity = probes.identity_of(settings, data.prep.settings)
@@ -79,7 +75,7 @@ class RecordedEvaluation:
                 check_libraries(settings.engine)
         self.learned = learned_before(self.models.values(), data.records, target.run)
 
-    def _forecast(self, subject: EvalSubject) -> Figures:
+    def _forecast(self, subject: subjects.EvalSubject) -> Figures:
         """What a model is asked, and the memory that it takes."""
         about_itself = self.about_itself if subject.source else []
         asked = (*self.data.records, *about_itself)
@@ -140,7 +136,7 @@ class RecordedEvaluation:
 
     def _summarize(
         self,
-        subject: EvalSubject,
+        subject: subjects.EvalSubject,
         predictions: Sequence[Prediction],
         about_itself: Sequence[IdentityAnswer],
         extra: Mapping[str, Any],
