@@ -4,7 +4,6 @@ import base64
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agentlite.core.row_files import replacing
 from agentlite.report import ablation, charts, retrieval_tables, tables
@@ -20,9 +19,6 @@ from agentlite.report.readers import (
 )
 from agentlite.report.tables import Table
 from agentlite.scoring.metrics.figures import EXPLANATIONS, TITLES
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
 
 FILES = Path(__file__).parent
 READER_BUDGET = 4_500_000  # characters, of all readers together: the page stays below 5 MB
@@ -51,24 +47,12 @@ def page(run: WorkspaceRun) -> str:
         lstrip_blocks=True,
     )
     environment.globals |= {"tables": tables, "charts": charts, "ablation": ablation}
-    environment.globals |= {"retrieval": retrieval_tables}
-    environment.globals |= {"by_metric": _by_metric, "by_pair": _by_pair}
-    environment.globals |= {"explanations": EXPLANATIONS, "titles": TITLES}
-    environment.filters["with_code"] = with_code
+    environment.globals |= {"retrieval": retrieval_tables, "explanations": EXPLANATIONS}
+    environment.globals |= {"by_metric": _by_metric, "by_pair": _by_pair, "titles": TITLES}
     style, script = ((FILES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template("page.html").render(
         _contents(run), style=style, script=script, script_digest=digest
-    )
-
-
-def with_code(sentence: str) -> "Markup":
-    """Escaped, with what stands in backticks set as code."""
-    from markupsafe import Markup
-
-    parts = sentence.split("`")
-    return Markup("").join(
-        Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts)
     )
 
 

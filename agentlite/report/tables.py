@@ -15,7 +15,7 @@ from agentlite.scoring.metrics.step_metrics import METRICS, WRONG_KINDS
 
 TABLED = ("ranking", "differences")  # of a retriever's figures
 # the keys of metrics.json that are not groups of figures
-NOT_A_GROUP = ("prompts", "metrics", "by", "problems", "wrong_answers", "learned_before")
+NOT_A_GROUP = ("metrics", "by", "wrong_answers", "learned_before")
 SLICES = {
     "tools": "By number of tools to choose from",
     "task": "By task",
@@ -142,14 +142,6 @@ def flat(figures: Json) -> Json:
 
 def _words(name: str) -> str:
     return name.replace("_", " ")
-
-
-def problems(metrics: dict[str, Json]) -> Table:
-    """How often each problem occurred: a row per problem, a column per model."""
-    counts = [figures.get("problems", {}) for figures in metrics.values()]
-    kinds = sorted({kind for of_model in counts for kind in of_model})
-    rows = [[kind, *(of_model.get(kind, 0) for of_model in counts)] for kind in kinds]
-    return Table("Text that could not be read", ["problem", *metrics], rows)
 
 
 def wrong_answers(metrics: dict[str, Json]) -> Table | None:
