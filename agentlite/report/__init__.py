@@ -87,14 +87,7 @@ def _contents(run: WorkspaceRun) -> Json:
         "Data": [(stage, found) for stage in run.stages if (found := stage.json("stats.json"))],
         "Settings": [*((stage.name, stage) for stage in run.stages), *evaluated],
     }
-    links = [
-        (f"{title.lower()}-{number}", f"{title}{evaluation['on']}")
-        for number, evaluation in enumerate(evaluations, 1)
-        for title in ("Models", "Differences", "Predictions", "Rollouts")
-        if evaluation[title.lower()]
-    ]
-    links += [(title.lower(), title) for title, content in sections.items() if content]
-    return {"run": run, "evaluations": evaluations, "sections": sections, "links": links}
+    return {"run": run, "evaluations": evaluations, "sections": sections}
 
 
 def _evaluation(run: WorkspaceRun, evaluation: ReportedEvaluation, budget: int) -> Json:
