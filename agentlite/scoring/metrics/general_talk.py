@@ -118,10 +118,8 @@ class Identity(Struct, frozen=True):
 class IdentityAnswer(NamedTuple):
     """`right`: whether the text has the name, or the author, as words of its own."""
 
-    question: str
     about: Literal["name", "author"]
     language: Literal["zh", "en"]
-    text: str
     right: bool
 
 

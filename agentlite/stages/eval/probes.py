@@ -39,6 +39,7 @@ from agentlite.scoring.metrics.general_talk import (
     IdentityAnswer,
     forgetting,
     is_right,
+    self_cognition,
 )
 from agentlite.scoring.metrics.summarize import passes
 from agentlite.scoring.predictions import prompt_key, to_prediction
@@ -261,15 +262,17 @@ def identity_records(identity: Identity) -> list[Record]:
     ]
 
 
-def identity_answers(
-    identity: Identity, answers: Mapping[Step, GreedyAnswer], mixture: Mixture
-) -> list[IdentityAnswer]:
-    """What the model answered; with a prompt that was too long, nothing."""
+def identity_metrics(
+    identity: Identity | None, answers: Mapping[Step, GreedyAnswer], mixture: Mixture, seed: int
+) -> dict[str, Any]:
+    """Of what the model answered; with a prompt that was too long, nothing."""
+    if not identity:
+        return {}
     said = []
     for record in identity_records(identity):
         (turn,), about = record.prompted_turns, record.meta["about"]
         answer = answers[Step(record.id, turn)]
         text = read_turn(answer.text, mixture.of(record), record, turn).content
         right = is_right(text, getattr(identity, about))
-        said.append(IdentityAnswer(**record.meta, text=text, right=right))
-    return said
+        said.append(IdentityAnswer(about, record.meta["language"], right))
+    return {"self_cognition": self_cognition(said, seed), "self_cognition_is": identity}

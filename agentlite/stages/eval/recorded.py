@@ -1,6 +1,6 @@
 """Models, or files of answers, at the steps of recorded dialogs: ask, read, score, summarize."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from agentlite.config.settings import EvalSettings, default
 from agentlite.core import console
 from agentlite.core.records import Prediction, digest, plain
-from agentlite.core.row_files import Row, refuse_unwritable, write_json, write_rows
+from agentlite.core.row_files import refuse_unwritable, write_json, write_rows
 from agentlite.engine import check_libraries
 from agentlite.engine.planning.choose import dry_run_memory
 from agentlite.engine.planning.estimate import data_of
@@ -21,7 +21,6 @@ from agentlite.scoring.judge.human_ratings import write_sheet
 from agentlite.scoring.judge.llm_judge import items
 from agentlite.scoring.metrics.dialogs import dialogs
 from agentlite.scoring.metrics.figures import read_metrics
-from agentlite.scoring.metrics.general_talk import IdentityAnswer, self_cognition
 from agentlite.scoring.metrics.step_metrics import UNANSWERED
 from agentlite.scoring.metrics.summarize import Scores, figures, scores
 from agentlite.scoring.predictions import (
@@ -36,8 +35,6 @@ from agentlite.stages.eval.contamination import learned_before
 from agentlite.stages.frame import Figures, Files, Work
 from agentlite.workspace.model_source import load_template
 from agentlite.workspace.stage_folder import RunTarget, StageFolder
-
-COGNITION = "self_cognition.jsonl"
 
 
 class RecordedEvaluation:
@@ -90,7 +87,7 @@ class RecordedEvaluation:
         """Asks what was not asked yet, reads and scores every answer, and summarizes."""
         settings, data, subject = self.settings, self.data, self.models[name]
         stage = yield self._forecast(subject) if self.target.dry_run else {}
-        source, about_itself = subject.source, list[IdentityAnswer]()
+        source = subject.source
         template = load_template((source or data.model).base)
         mixture = mixture_of(data.protocol, template)
         protocols = mixture.protocols
@@ -103,8 +100,6 @@ class RecordedEvaluation:
                 to_prediction(prompt, answers[prompt.step], protocols[prompt.protocol])
                 for prompt in prompts
             ]
-            if self.identity:
-                about_itself = probes.identity_answers(self.identity, answers, mixture)
         else:
             ends = [template.turn_end, *template.special.values()]
             predictions = [
@@ -129,16 +124,13 @@ class RecordedEvaluation:
             questions = Questions(settings, source, prompts, protocols)
             extra |= probes.pass_metrics(questions, name, stage.folder / probes.SAMPLES)
             extra |= probes.forgetting_metrics(settings, first, source, mixture)
-            if self.identity:
-                extra["self_cognition"] = self_cognition(about_itself, settings.seed)
-                extra["self_cognition_is"] = self.identity
-        return self._summarize(subject, predictions, about_itself, extra, stage)
+            extra |= probes.identity_metrics(self.identity, answers, mixture, settings.seed)
+        return self._summarize(subject, predictions, extra, stage)
 
     def _summarize(
         self,
         subject: subjects.EvalSubject,
         predictions: Sequence[Prediction],
-        about_itself: Sequence[IdentityAnswer],
         extra: Mapping[str, Any],
         stage: StageFolder,
     ) -> tuple[Files, Figures]:
@@ -152,23 +144,16 @@ class RecordedEvaluation:
         earlier = read_metrics(folder / "metrics.json") if is_measured else None
         with console.waiting(f"eval: scoring {len(predictions)} answers of {subject.name}"):
             metrics = replace(earlier or figures(predictions, whole, every, seed), **extra)
-        rows: dict[str, Iterable[Row]] = {
-            self.scored: map(to_prediction_row, predictions),
-            "dialogs.jsonl": (dialog._asdict() for dialog in whole),
-        }
-        if about_itself:
-            rows[COGNITION] = (answer._asdict() for answer in about_itself)
-        for file, of_file in rows.items():
-            write_rows(folder / file, of_file)
+        write_rows(folder / self.scored, map(to_prediction_row, predictions))
+        write_rows(folder / "dialogs.jsonl", (dialog._asdict() for dialog in whole))
         write_json(folder / "metrics.json", metrics)
         means = {
             name: round(figure.mean, 4)
             for name, figure in {**metrics.metrics, **metrics.dialogs}.items()
             if figure
         }
-        outputs = [*([ANSWERS] if subject.source else []), *rows, "metrics.json"]
-        if not about_itself and (folder / COGNITION).exists():  # of an earlier run, as its figures
-            outputs.append(COGNITION)
+        asked = [ANSWERS] if subject.source else []
+        outputs = [*asked, self.scored, "dialogs.jsonl", "metrics.json"]
         return outputs, {"steps": key, **means}
 
     def conclude(self) -> None:

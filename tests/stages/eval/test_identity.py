@@ -1,6 +1,5 @@
 """eval asks a model who it is and who made it, where it is known what is right."""
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -80,10 +79,8 @@ def test_a_model_that_knows_its_name_in_english_has_half_of_it(
     }
     assert measured["own_name"]["count"] == 16 and found.failed == ["own_name>=0.9: it is 0.5"]
     folder = tmp_path / "run/eval/prep" / slug(model)
-    rows = list(read_rows(folder / "self_cognition.jsonl"))
-    assert len(rows) == 32 and sum(row["right"] for row in rows) == 8
-    assert {row["question"] for row in rows} <= {*prompts}
-    assert "self_cognition.jsonl" in json.loads((folder / "done.json").read_bytes())["outputs"]
+    questions = {row["question"] for row in read_rows(IDENTITY_QUESTIONS)}
+    assert len(questions) == 32 and questions <= {*prompts}
     predictions = list(read_rows(folder / "predictions.jsonl"))
     assert len(predictions) == found.figures[model]["prompts"] < len(prompts)
     assert "Who the model says it is" in (tmp_path / "run/report.html").read_text(encoding="utf-8")
