@@ -70,25 +70,21 @@ def _ends(figure: Json) -> list[float]:
 
 def charts(rows: Sequence[Row]) -> list[Chart]:
     """The curves of a metrics.jsonl, those that matter first."""
-    names = dict.fromkeys(name for row in rows for name in row if name != "step")
-    lines = {name: line for name in names if (line := _series(name, rows))}
-    others = [name for name in lines if name not in (*FIRST, *LAST)]
+    points: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        for name, value in row.items():
+            # one that diverged further is off every scale, and nan on none
+            if name != "step" and isinstance(value, int | float) and abs(value) < 1e300:
+                points.setdefault(name, []).append((float(row["step"]), float(value)))
+    others = [name for name in points if name not in (*FIRST, *LAST)]
     groups: dict[str, list[Series]] = {}
-    for name in (name for name in (*FIRST, *others, *LAST) if name in lines):
+    for name in (name for name in (*FIRST, *others, *LAST) if name in points):
         together = next((pair for pair in TOGETHER if name in pair), (name,))
-        groups.setdefault(together[0], []).append(lines[name])
+        groups.setdefault(together[0], []).append(_series(name, points[name]))
     return [_chart(group) for group in groups.values()]
 
 
-def _series(name: str, rows: Sequence[Row]) -> Series | None:
-    """None without a value that can be drawn. One that diverged further is off every scale."""
-    points = [
-        (float(row["step"]), float(row[name]))
-        for row in rows
-        if isinstance(row.get(name), int | float) and abs(row[name]) < 1e300  # which nan is not
-    ]
-    if not points:
-        return None
+def _series(name: str, points: Sequence[tuple[float, float]]) -> Series:
     size = math.ceil(len(points) / MOST_POINTS)
     buckets = [points[start : start + size] for start in range(0, len(points), size)]
     thinned = [(bucket[-1][0], fmean(value for _, value in bucket)) for bucket in buckets]

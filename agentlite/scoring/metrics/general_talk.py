@@ -49,37 +49,28 @@ class Perplexity(Struct, frozen=True, kw_only=True):
     count: int
 
 
-class GeneralResults(Struct, frozen=True):
-    """A model on general data: by record, nats per trained token; by question, English or Chinese,
-    whether it is right.
-
-    A record that is too long for the model is left out.
-    """
-
-    losses: Mapping[str, float]
-    right: Mapping[str, bool]
-    right_zh: Mapping[str, bool]
+# of a model: nats per trained token by record that is not too long for it; and by question, in
+# English and in Chinese, 1 if it is right
+GeneralResults = Sequence[Mapping[str, float]]
 
 
 def forgetting(
     before: GeneralResults, after: GeneralResults, seed: int
 ) -> dict[str, Difference | Perplexity | Summary]:
     """`forgetting` is by how much the log of the perplexity rose, row by row."""
+    (losses_before, *knew), (losses, *knows) = before, after
+    pairs = [(losses_before, losses), *zip(knows, knew, strict=True)]
     risen, fallen, fallen_zh = paired_differences(
-        [
-            (_steps(before.losses), _steps(after.losses)),
-            (_steps(after.right), _steps(before.right)),
-            (_steps(after.right_zh), _steps(before.right_zh)),
-        ],
-        seed,
+        [(_steps(first), _steps(second)) for first, second in pairs], seed
     )
+    right, right_zh = ([float(one) for one in language.values()] for language in knows)
     return {
         "forgetting": risen,
-        "perplexity": _perplexity(after.losses, seed),
-        "perplexity_before": _perplexity(before.losses, seed),
-        "general_questions": summary([float(right) for right in after.right.values()], seed),
+        "perplexity": _perplexity(losses, seed),
+        "perplexity_before": _perplexity(losses_before, seed),
+        "general_questions": summary(right, seed),
         "questions_forgotten": fallen,
-        "general_questions_zh": summary([float(right) for right in after.right_zh.values()], seed),
+        "general_questions_zh": summary(right_zh, seed),
         "questions_forgotten_zh": fallen_zh,
     }
 

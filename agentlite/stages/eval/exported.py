@@ -46,9 +46,9 @@ def measure(
         for model in evaluation.models.values()
         if model.plan.inputs.get("model") == source.digest and not evaluation.is_live
     ][-1:]
-    known = [(one.plan.settings, key) for one in (*stages, *before) for key in OF_A_MODEL]
     prepared = [stage.folder for stage in stages if stage.plan.command == "prep"]
-    given = {key: settings[key] for settings, key in known if key in settings}
+    planned = [one.plan.settings for one in (*stages, *before)]
+    given = {key: of_one[key] for of_one in planned for key in OF_A_MODEL if key in of_one}
     settings = msgspec.convert({**given, "limit": limit}, EvalSettings)
     read: dict[str, Read] = {}
     for form, path in {EVALUATED: None, **forms}.items():

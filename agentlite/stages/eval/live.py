@@ -112,14 +112,14 @@ def live_metrics(
         if (name := next((name for name in DONE if name in one.scores), None)) is not None:
             right.setdefault(Step(one.task, 0), []).append(one.scores[name] >= 1)
     problems = Counter(turn.problem for one in done for turn in one.turns if turn.problem)
-    ended = {name: [float(one.ended == name) for one in done] for name in ENDINGS}
     return Metrics(
         prompts=len(done),
         metrics={**summaries(scored, settings.seed)},
         dialogs={},
         dialogs_are="live",
         endings={
-            f"ended_by_{name}": summary(values, settings.seed) for name, values in ended.items()
+            f"ended_by_{name}": summary([float(one.ended == name) for one in done], settings.seed)
+            for name in ENDINGS
         },
         by=by_slice(scored, [], settings.seed),
         problems=dict(sorted(problems.items())),

@@ -34,7 +34,6 @@ from agentlite.engine.sampler import make_sampler
 from agentlite.rendering import Mixture, Prompt, Protocol, encoding
 from agentlite.scoring.judge.llm_judge import VERDICTS, judge_metrics
 from agentlite.scoring.metrics.general_talk import (
-    GeneralResults,
     Identity,
     IdentityAnswer,
     forgetting,
@@ -175,7 +174,7 @@ def forgetting_metrics(
         for model in (source, first)
     }
     before, after = (
-        GeneralResults(_losses(model, records, mixture, loading), *right[model.digest])
+        (_losses(model, records, mixture, loading), *right[model.digest])
         for model in (first, source)
     )
     return {
@@ -218,21 +217,19 @@ def _losses(
 @cache
 def _right_answers(
     source: Source, file: Path, loading: Loading, batch_size: int
-) -> dict[str, bool]:
-    """By question of a file, whether the model answers it; greedily."""
+) -> dict[str, float]:
+    """By question of a file, 1 if the model answers it; greedily."""
     template, questions = load_template(source.base), list(read_rows(file))
     loaded = load_for_inference(source, loading)
     dialogs = [[{"role": "user", "content": row["question"]}] for row in questions]
     ids = [template.encode(template.render(dialog, prompt=True)) for dialog in dialogs]
     decoding = Decoding(ANSWER_TOKENS[file]).under(template)
     with console.waiting(f"eval: asking {source.name} {len(questions)} general questions"):
-        batches = generate(loaded, ids, decoding, batch_size=batch_size)
-        return {
-            questions[completion.prompt]["question"]: is_right(
-                completion.text, questions[completion.prompt]["answers"]
-            )
-            for completion in chain.from_iterable(batches)
-        }
+        right = {}
+        for answer in chain.from_iterable(generate(loaded, ids, decoding, batch_size=batch_size)):
+            row = questions[answer.prompt]
+            right[row["question"]] = float(is_right(answer.text, row["answers"]))
+    return right
 
 
 # --- Self-cognition ---

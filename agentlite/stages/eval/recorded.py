@@ -96,18 +96,14 @@ class RecordedEvaluation:
         if source:
             about = prompts_of(self.about_itself, mixture.of, template)
             answers = ask(Questions(settings, source, [*prompts, *about], protocols), stage)
-            predictions = [
-                to_prediction(prompt, answers[prompt.step], protocols[prompt.protocol])
-                for prompt in prompts
-            ]
-        else:
-            ends = [template.turn_end, *template.special.values()]
-            predictions = [
-                external_prediction(
-                    prompt, subject.answers.get(prompt.step), protocols[prompt.protocol], ends
-                )
-                for prompt in prompts
-            ]
+        ends, predictions = [template.turn_end, *template.special.values()], list[Prediction]()
+        for prompt in prompts:
+            protocol = protocols[prompt.protocol]
+            if source:
+                predictions.append(to_prediction(prompt, answers[prompt.step], protocol))
+            else:
+                answer = subject.answers.get(prompt.step)
+                predictions.append(external_prediction(prompt, answer, protocol, ends))
         unanswered = sum(prediction.problem == UNANSWERED for prediction in predictions)
         if unanswered:
             console.notice(

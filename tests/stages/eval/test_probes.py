@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from agentlite import evaluate, prep
 from agentlite.core.records import Step
 from agentlite.core.row_files import read_rows
-from agentlite.scoring.metrics.general_talk import GeneralResults, forgetting, is_right
+from agentlite.scoring.metrics.general_talk import forgetting, is_right
 from agentlite.scoring.metrics.summarize import passes
 from agentlite.stages.eval import probes
 from agentlite.stages.eval.probes import QUESTIONS_ZH
@@ -38,8 +38,8 @@ def test_forgetting_is_the_rise_of_the_log_perplexity_row_by_row() -> None:
     before = {str(n): 2.0 + n / 10 for n in range(20)}
     after = {name: loss + 0.03 for name, loss in before.items()}
     figures = forgetting(
-        GeneralResults(before, {"a": True, "b": True}, {"甲": True}),
-        GeneralResults(after, {"a": True, "b": False}, {"甲": True}),
+        (before, {"a": True, "b": True}, {"甲": True}),
+        (after, {"a": True, "b": False}, {"甲": True}),
         0,
     )
     assert figures["forgetting"].mean == pytest.approx(0.03) and figures["forgetting"].beyond_noise
