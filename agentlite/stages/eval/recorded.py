@@ -31,7 +31,6 @@ from agentlite.scoring.predictions import (
 )
 from agentlite.stages.eval import probes, subjects
 from agentlite.stages.eval.ask import ANSWERS, Questions, ask
-from agentlite.stages.eval.contamination import learned_before
 from agentlite.stages.frame import Figures, Files, Work
 from agentlite.workspace.model_source import load_template
 from agentlite.workspace.stage_folder import RunTarget, StageFolder
@@ -70,7 +69,7 @@ class RecordedEvaluation:
             is_there = not target.force and (subject.target.folder / ANSWERS).exists()
             if subject.is_local and not is_there:
                 check_libraries(settings.engine)
-        self.learned = learned_before(self.models.values(), data.records, target.run)
+        self.learned = probes.learned_before(self.models.values(), data.records, target.run)
 
     def _forecast(self, subject: subjects.EvalSubject) -> Figures:
         """What a model is asked, and the memory that it takes."""

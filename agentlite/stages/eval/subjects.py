@@ -1,7 +1,8 @@
 """What eval evaluates: the records to ask, and each model or file of answers with its plan."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,16 +11,17 @@ from msgspec.structs import replace
 from agentlite.config.pipeline import TRAINED
 from agentlite.config.settings import EvalSettings, default
 from agentlite.core import console
-from agentlite.core.errors import USAGE, UserError
-from agentlite.core.records import Record, Step, from_row
-from agentlite.core.row_files import find_rows, read_rows
+from agentlite.core.errors import USAGE, RowError, UserError
+from agentlite.core.records import Record, Step, from_row, plain
+from agentlite.core.row_files import Row, find_rows, read_rows
 from agentlite.data.curation.mix import sample
+from agentlite.data.formats.raw_rows import read_raw
+from agentlite.data.formats.tool_calls import read_call
 from agentlite.engine import load_libraries
 from agentlite.engine.remote import served
 from agentlite.rendering import choose
 from agentlite.scoring.predictions import ExternalAnswer
 from agentlite.stages.agent import Agent
-from agentlite.stages.eval.predictions_file import read_predictions_file
 from agentlite.stages.frame import plan_of
 from agentlite.stages.tool_retrieval import digest_of, offers
 from agentlite.workspace import stage_folder
@@ -27,6 +29,12 @@ from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import Source, find_checkpoint, find_model, load_template
 from agentlite.workspace.stage_folder import Plan, RunTarget, StoredStage
 
+ID, TURN = ("record_id", "id"), "turn"
+CALLS = ("calls", "tool_calls", "function_call")  # the last one as older servers write it
+SHAPE = (
+    'A row: {"record_id": "...", "turn": 2, "text": "..."}, or "calls": [{"name": ..., '
+    '"arguments": {...}}] for "text", or "tool_calls" or "message" as OpenAI writes them.'
+)
 LONGEST_PROTOCOLS = 80  # characters of a folder's name
 # Only what decides a completion is part of a plan: steps may be added, and scored otherwise.
 OF_THE_ANSWER = ("split", "retrieve", "retrieve_by")
@@ -167,6 +175,61 @@ def find_subjects(settings: EvalSettings, data: EvalData, target: RunTarget) -> 
             location="--model",
         )
     return subjects
+
+
+def read_predictions_file(
+    path: Path, steps: Collection[Step], records: Mapping[str, Record]
+) -> dict[Step, ExternalAnswer]:
+    """Texts or calls from elsewhere, by step. `records`: all of the data, by id; `steps`: those
+    that are asked.
+    """
+    answers: dict[Step, ExternalAnswer] = {}
+    not_asked = 0
+    for raw in read_raw(str(path), BytesIO()):
+        row, problem, fix = raw.value, "", SHAPE
+        if raw.error:
+            raise UserError(f"{raw.error.reason}.", fix, location=raw.location)
+        name = next((row[key] for key in ID if isinstance(row.get(key), str)), "")
+        turns = records[name].prompted_turns if name in records else ()
+        turn = turns[0] if row.get(TURN) is None and len(turns) == 1 else row.get(TURN)
+        if name not in records:
+            problem = f"names no record of the data ('{name}'): other data, or another --split?"
+        elif not turns:
+            not_asked += 1
+            continue
+        elif turn not in turns:
+            problem = f"record {name} is not asked at turn {plain(turn)}."
+            fix = f"It is at: {', '.join(map(str, turns))}."
+        elif (name, turn) in answers:
+            problem, fix = f"record {name}, turn {turn} appears twice.", "Keep one of the two."
+        if problem:
+            raise UserError(problem, fix, location=raw.location)
+        answers[Step(name, turn)] = _external_answer(row, raw.location)
+    if not_asked:
+        console.notice(
+            f"{path}: {not_asked} rows are about records that are not asked: they have no tools, "
+            "and no gold says that no call is expected"
+        )
+    return {step: answers[step] for step in steps if step in answers}
+
+
+def _external_answer(row: Row, location: str) -> ExternalAnswer:
+    """The words and calls of a row, or of its message."""
+    message = row["message"] if isinstance(row.get("message"), dict) else {}
+    given = {**row, **{key: message[key] for key in CALLS if message.get(key) is not None}}
+    text = message.get("content") or "" if message else row.get("text")
+    key = next((key for key in CALLS if given.get(key) is not None), None)
+    listed = [given[key]] if key == "function_call" else given.get(key or "", [])
+    is_wrong = not isinstance(text, str | None) or not isinstance(listed, list)
+    if is_wrong or (text is None and key is None):
+        raise UserError("has no text and no calls.", SHAPE, location=location)
+    try:
+        calls = tuple(replace(read_call(call), id="") for call in listed)
+    except RowError as error:
+        raise UserError(f"{error.reason}.", error.hint or SHAPE, location=location) from error
+    # a server lists no calls where it finds none in the text: the text is the answer
+    is_only_text = not calls and key != "calls" and text is not None
+    return ExternalAnswer(text or "", None if is_only_text else calls)
 
 
 def data_folder(settings: EvalSettings) -> str:

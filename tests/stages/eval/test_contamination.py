@@ -1,4 +1,4 @@
-"""agentlite.stages.eval.contamination: test questions on which the model was trained."""
+"""agentlite.stages.eval.probes: test questions on which the model was trained."""
 
 import json
 import random
@@ -18,7 +18,7 @@ from agentlite.core.row_files import read_rows
 from agentlite.scoring.metrics.figures import LearnedBefore
 from agentlite.scoring.predictions import prompt_key
 from agentlite.stages.eval import recorded
-from agentlite.stages.eval.contamination import learned_before
+from agentlite.stages.eval.probes import learned_before
 from agentlite.stages.eval.subjects import EvalSubject
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import Source

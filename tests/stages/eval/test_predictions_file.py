@@ -11,7 +11,7 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Message, Step
 from agentlite.rendering import PROTOCOLS, Prompt
 from agentlite.scoring.predictions import ExternalAnswer, external_prediction
-from agentlite.stages.eval.predictions_file import read_predictions_file
+from agentlite.stages.eval.subjects import read_predictions_file
 from agentlite.workspace.model_source import load_template
 
 HERMES = PROTOCOLS["hermes"]
