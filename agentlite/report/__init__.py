@@ -10,12 +10,12 @@ from agentlite.report import ablation, charts, retrieval_tables, tables
 from agentlite.report.headline import headline
 from agentlite.report.read_run import Json, ReportedEvaluation, WorkspaceRun, read_run
 from agentlite.report.readers import (
+    FILE,
     confusion,
     pack_predictions,
     pack_rollouts,
     read_answers,
     read_rollouts,
-    rollout_files,
 )
 from agentlite.report.tables import Table
 from agentlite.scoring.metrics.figures import EXPLANATIONS, TITLES
@@ -58,11 +58,7 @@ def page(run: WorkspaceRun) -> str:
 
 def _contents(run: WorkspaceRun) -> Json:
     """`sections`: by title, from top to bottom; the page leaves out those without content."""
-    acted = [
-        (stage, files)
-        for stage in run.stages
-        if (files := rollout_files(stage, str(stage.plan.settings.get("model", stage.name))))
-    ]
+    acted = [stage for stage in run.stages if stage.is_unchanged(FILE)]
     budget = READER_BUDGET // max(1, len(run.evaluations) + len(acted))
     evaluations = [_evaluation(run, evaluation, budget) for evaluation in run.evaluations]
     trained = []
@@ -76,7 +72,10 @@ def _contents(run: WorkspaceRun) -> Json:
         for name, model in evaluation.models.items()
     ]
     sections = {
-        "Sampled": [(stage, pack_rollouts(read_rollouts(files), budget)) for stage, files in acted],
+        "Sampled": [
+            (stage, pack_rollouts(read_rollouts({stage.settings.get("model", ""): stage}), budget))
+            for stage in acted
+        ],
         "Ablation": ablation.ablations(run),
         "Retrieval": [
             (stage, figures)
@@ -94,9 +93,7 @@ def _evaluation(run: WorkspaceRun, evaluation: ReportedEvaluation, budget: int) 
     metrics, differences = evaluation.metrics, tables.differences(evaluation)
     models, names = tables.models(metrics), list(metrics)
     answers = read_answers(run, evaluation)
-    ranked = read_rollouts(
-        [file for name, one in evaluation.models.items() for file in rollout_files(one, name)]
-    )
+    rollouts = read_rollouts(evaluation.models)
     packed = pack_predictions(answers, names, models.head[1:], budget)
     asked = [len(answers.by_step), *(figures.get("prompts", 0) for figures in metrics.values())]
     return {
@@ -110,7 +107,7 @@ def _evaluation(run: WorkspaceRun, evaluation: ReportedEvaluation, budget: int) 
         "tools": confusion(answers, names),
         "unknown": sum(step.record_id not in answers.records for step in answers.by_step),
         "predictions": answers.by_step and packed,
-        "rollouts": ranked.shown and pack_rollouts(ranked, budget),
+        "rollouts": rollouts and pack_rollouts(rollouts, budget),
     }
 
 

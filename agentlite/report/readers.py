@@ -9,7 +9,6 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
-from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
 
@@ -186,62 +185,36 @@ def pack_predictions(
 # --- Rollouts ---
 
 
-class RolloutFile(NamedTuple):
-    """`sampled`: whether its rollouts were sampled, and have a number; greedy ones have none."""
-
-    model: str
-    path: Path
-    sampled: bool
-
-
-class RankedRollouts(NamedTuple):
-    """`shown`: at most MOST_ROLLOUTS trajectories as they are stored, each with its model, the
-    worst first. `total`: of all. `names`: of the scores, the verdict first.
+def read_rollouts(stages: Mapping[str, ReportedStage]) -> list[Json]:
+    """Trajectories as they are stored, each with its model, of the stages by model whose files are
+    as they left them. One that was lost, as its world or its model's server broke, comes first;
+    then by the verdict, which says whether the task is done, and by the mean of the scores.
     """
-
-    shown: list[Json]
-    total: int
-    names: list[str]
-
-
-def rollout_files(stage: ReportedStage, model: str) -> list[RolloutFile]:
-    """Those of a stage that are as it left them. Samples beside recorded dialogs are answers."""
-    several = stage.plan.settings.get("num_samples", 1) != 1
-    drawn = {"eval": False, "rollout": several}.get(stage.plan.command, True)
-    return [
-        RolloutFile(model, stage.folder / file, drawn or file == SAMPLES)
-        for file in (FILE, SAMPLES)
-        if stage.is_unchanged(FILE) and stage.is_unchanged(file)
-    ]
-
-
-def read_rollouts(files: Sequence[RolloutFile]) -> RankedRollouts:
-    """A rollout that was lost, as its world or its model's server broke, comes first; then by the
-    verdict, which says whether the task is done, and by the mean of the scores.
-    """
-    every, ranks = list[Json](), list[tuple[float, ...]]()
-    for file in files:
-        for row in read_rows(file.path):
-            scores, *by_turn = map(_finite, (row["scores"], *row.get("by_turn", ())))
-            verdict = next((scores[name] for name in DONE if name in scores), None)
-            is_lost, mean = row["ended"] in LOST, fmean(scores.values()) if scores else 0.0
-            shown = {
-                "model": file.model,
-                "sample": row["sample"] if file.sampled else None,
-                "failed": is_lost or (verdict is not None and verdict < 1),
-                "scores": scores,
-                "by_turn": by_turn,
-                "turns": [
-                    {key: value for key, value in turn.items() if not key.endswith("ids")}
-                    for turn in row["turns"]
-                ],
-            }
-            every.append({**row, **shown})
-            ranks.append((not is_lost, verdict or 0.0, mean))
-    order = sorted(range(len(every)), key=ranks.__getitem__)
-    names = [name for row in every for name in row["scores"]]
-    worst = [every[at] for at in order[:MOST_ROLLOUTS]]
-    return RankedRollouts(worst, len(every), in_order(DONE, names))
+    rollouts, ranks = list[Json](), list[tuple[float, ...]]()
+    for model, stage in stages.items():
+        # greedy ones have no number. Samples beside recorded dialogs are answers
+        several = stage.plan.settings.get("num_samples", 1) != 1
+        drawn = {"eval": False, "rollout": several}.get(stage.plan.command, True)
+        names = [name for name in (FILE, SAMPLES) if stage.is_unchanged(name)]
+        for name in names if FILE in names else ():
+            for row in read_rows(stage.folder / name):
+                scores, *by_turn = map(_finite, (row["scores"], *row.get("by_turn", ())))
+                verdict = next((scores[name] for name in DONE if name in scores), None)
+                is_lost, mean = row["ended"] in LOST, fmean(scores.values()) if scores else 0.0
+                shown = {
+                    "model": model,
+                    "sample": row["sample"] if drawn or name == SAMPLES else None,
+                    "failed": is_lost or (verdict is not None and verdict < 1),
+                    "scores": scores,
+                    "by_turn": by_turn,
+                    "turns": [
+                        {key: value for key, value in turn.items() if not key.endswith("ids")}
+                        for turn in row["turns"]
+                    ],
+                }
+                rollouts.append({**row, **shown})
+                ranks.append((not is_lost, verdict or 0.0, mean))
+    return [rollouts[at] for at in sorted(range(len(rollouts)), key=ranks.__getitem__)]
 
 
 def _finite(scores: Mapping[str, float]) -> dict[str, float]:
@@ -249,8 +222,9 @@ def _finite(scores: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in scores.items() if math.isfinite(value)}
 
 
-def pack_rollouts(rollouts: RankedRollouts, budget: int) -> Packed:
-    """At most `budget` characters; the best rollouts are left out if that is needed."""
+def pack_rollouts(rollouts: Sequence[Json], budget: int) -> Packed:
+    """At most MOST_ROLLOUTS, and `budget` characters: the best are left out if that is needed."""
+    metrics = in_order(DONE, (name for row in rollouts for name in row["scores"]))
 
     def contents(shown: Sequence[Json]) -> Json:
         tools: dict[str, int] = {}
@@ -258,10 +232,10 @@ def pack_rollouts(rollouts: RankedRollouts, budget: int) -> Packed:
         numbered = [{**row, "tools": _numbered(tools, row.get("tools", ()))} for row in shown]
         return {
             "models": models,
-            "metrics": rollouts.names,
+            "metrics": metrics,
             "endings": ENDINGS,
             "tools": list(map(json.loads, tools)),
             "rollouts": [{**row, "model": models.index(row["model"])} for row in numbered],
         }
 
-    return pack_within(budget, rollouts.shown, rollouts.total, "rollouts", contents)
+    return pack_within(budget, rollouts[:MOST_ROLLOUTS], len(rollouts), "rollouts", contents)

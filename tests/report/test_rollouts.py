@@ -9,10 +9,11 @@ import zlib
 import msgspec
 import pytest
 from support.generated_rollouts import rollout, says, write_live, write_rollout
+from support.generated_run import stage
 
-from agentlite.core.row_files import write_rows
 from agentlite.report import write_report
-from agentlite.report.readers import LOST, RolloutFile, read_rollouts
+from agentlite.report.read_run import read_run
+from agentlite.report.readers import LOST, read_rollouts
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 BIDI = "\u202egnp.exe\u2066 \u200f\x00\x1b[31m"
@@ -98,13 +99,6 @@ def test_a_worlds_text_never_becomes_markup(tmp_path):
 TALKS = [says("No."), says("I would rather talk.")]
 
 
-def files(folder, **rollouts):
-    """A file of samples for each model."""
-    for model, done in rollouts.items():
-        write_rows(folder / f"{model}.jsonl", map(msgspec.to_builtins, done))
-    return [RolloutFile(model, folder / f"{model}.jsonl", True) for model in rollouts]
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_the_worst_come_first(tmp_path, seed):
     """Lost ones, then by the verdict, then by the mean, then as their files have them."""
@@ -116,10 +110,14 @@ def test_the_worst_come_first(tmp_path, seed):
         ended = chance.choice(LOST) if lost else "user"
         task, turns = chance.choice(["apple", "fig"]), TALKS * chance.randint(1, 2)
         made.append(rollout(task, turns, scores, sample=n, ended=ended))
-    found = read_rollouts(files(tmp_path, m=made[:13], k=made[13:]))
+    plan = {"command": "rollout", "settings": {"num_samples": 2}, "inputs": {}}
+    for model, done in (("m", made[:13]), ("k", made[13:])):
+        rows = {"trajectories.jsonl": map(msgspec.to_builtins, done)}
+        stage(tmp_path / model, plan, rows, {})
+    run = read_run(tmp_path)
+    found = read_rollouts({name: run.stage(name) for name in "mk"})
     order = sorted(
         made, key=lambda one: (bool(one.scores), one.scores.get("env", 0), sum(one.scores.values()))
     )
-    assert [one["sample"] for one in found.shown] == [one.sample for one in order]
-    assert [one["model"] for one in found.shown] == ["mk"[one.sample > 12] for one in order]
-    assert (found.total, found.names) == (24, ["env", "mine"])
+    assert [one["sample"] for one in found] == [one.sample for one in order]
+    assert [one["model"] for one in found] == ["mk"[one.sample > 12] for one in order]
