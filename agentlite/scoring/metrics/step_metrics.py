@@ -14,16 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from agentlite.core.json_schema import (
-    Schema,
-    fits,
-    is_one_of,
-    is_too_deep,
-    schema_at,
-    schema_error,
-    takes,
-    types_of,
-)
+from agentlite.core import json_schema
+from agentlite.core.json_schema import Schema, takes
 from agentlite.core.records import (
     ANY_ARGUMENTS,
     Call,
@@ -100,7 +92,7 @@ def is_valid(call: Call, gold: Gold, tool: Tool) -> bool:
     """Whether the arguments fit the tool's schema. Those that the gold accepts do: it may know
     better, as some of BFCL's does.
     """
-    return fits(call.arguments, tool.parameters) or any(
+    return json_schema.fits(call.arguments, tool.parameters) or any(
         satisfies(call, expected, tool) for expected in gold.calls
     )
 
@@ -157,7 +149,7 @@ def satisfies(call: Call, gold: GoldCall, tool: Tool | None) -> bool:
     if call.name != gold.name:
         return False
     if gold.arguments is ANY_ARGUMENTS:
-        return not schema_error(call.arguments, schema)
+        return not json_schema.schema_error(call.arguments, schema)
     return all(name in call.arguments for name in required_names(gold, schema)) and not any(
         argument_problem(name, value, gold, schema) for name, value in call.arguments.items()
     )
@@ -169,12 +161,12 @@ def argument_problem(name: str, value: object, gold: GoldCall, schema: Schema) -
     """
     if not is_named(name, gold, schema) or not takes(schema, name):
         return UNEXPECTED
-    if isinstance(value, list | dict) and is_too_deep(value):
+    if isinstance(value, list | dict) and json_schema.is_too_deep(value):
         return "is nested too deep"
     if gold.arguments is ANY_ARGUMENTS:
         alone = {key: rule for key, rule in schema.items() if key != "required"}
-        return "does not fit its schema" if schema_error({name: value}, alone) else ""
-    declared = schema_at(schema, "properties", name)
+        return "does not fit its schema" if json_schema.schema_error({name: value}, alone) else ""
+    declared = json_schema.schema_at(schema, "properties", name)
     return _value_problem(value, gold.arguments[name], declared)
 
 
@@ -191,15 +183,15 @@ def required_names(gold: GoldCall, schema: Schema) -> list[str]:
 
 
 def _value_problem(value: object, accepted: list[object], schema: Schema) -> str:
-    declared = types_of(schema)
+    declared = json_schema.types_of(schema)
     answers = [answer for answer in accepted if answer != ""]
     gold_types = {type(answer) for answer in (answers[:1] if declared else answers)}
     types = declared or gold_types
-    if types and not is_one_of(value, types) and type(value) not in gold_types:
+    if types and not json_schema.is_one_of(value, types) and type(value) not in gold_types:
         return f"is a {type(value).__name__}"
     if isinstance(value, list):
         # beside some answer, each element has the declared type or that of one of the answer's
-        elements = types_of(schema_at(schema, "items"))
+        elements = json_schema.types_of(json_schema.schema_at(schema, "items"))
         if not any(
             not isinstance(answer, list)
             or {type(v) for v in value} <= elements | {type(a) for a in answer}
@@ -336,12 +328,9 @@ def _argument_kinds(call: Call, gold: GoldCall, tool: Tool | None) -> list[str] 
         if name not in call.arguments
     ]
     for name, value in call.arguments.items():
-        problem = argument_problem(name, value, gold, schema)
-        if problem == UNEXPECTED:
-            kinds.append("extra_parameter")
-        elif problem == OTHER_VALUE:
-            kinds.append("other_text" if isinstance(value, str) else "other_value")
-        elif problem:
-            kinds.append("wrong_type")
+        if problem := argument_problem(name, value, gold, schema):
+            other = "other_text" if isinstance(value, str) else "other_value"
+            named = {UNEXPECTED: "extra_parameter", OTHER_VALUE: other}
+            kinds.append(named.get(problem, "wrong_type"))
     # where any arguments are right, each may fit the schema and all of them together may not
     return kinds or (["wrong_type"] if gold.arguments is ANY_ARGUMENTS else [])
