@@ -50,24 +50,22 @@ def read_catalogue(files: Sequence[str], rows: Iterable[Raw]) -> dict[str, Tool]
     that no order of the files matters; this is noted, as are tools of files that cannot be read.
     Raises UserError for a file without any tool.
     """
-    declared: list[DeclaredTool] = []
-    for file in files:
-        tools = list(declared_tools(file))
-        problems = [(tool.location, tool.error) for tool in tools if tool.error]
-        if problems:
-            location, error = problems[0]
-            reason = f"{error.code} {error.reason}"
-            if len(problems) == len(tools):
-                fix = f"Its rows are those of SAGE's agent_tools, or such as {SHAPE}."
-                raise UserError(f"holds no tool: {reason}.", fix, location=location)
-            count = f"{len(problems)} of {len(tools)} tools of the file cannot be read"
-            console.notice(f"{location}: {reason}  [{count}]")
-        declared += tools
-    declared += [
+    declared = [
         _declared_tool(row.location, row.value, row.error)
         for row in rows
         if isinstance(row.value, dict) and sage.TOOLS.fits(row.value)
     ]
+    for file in files:
+        tools = list(declared_tools(file))
+        problems = [f"{tool.error.code} {tool.error.reason}" for tool in tools if tool.error]
+        location = next((tool.location for tool in tools if tool.error), "")
+        if problems and len(problems) == len(tools):
+            fix = f"Its rows are those of SAGE's agent_tools, or such as {SHAPE}."
+            raise UserError(f"holds no tool: {problems[0]}.", fix, location=location)
+        if problems:
+            count = f"{len(problems)} of {len(tools)} tools of the file cannot be read"
+            console.notice(f"{location}: {problems[0]}  [{count}]")
+        declared += tools
     versions: dict[str, dict[str, Tool]] = defaultdict(dict)  # by name, by declaration
     for tool in (row.tool for row in declared if row.tool):
         versions[tool.name][canonical(to_builtins(tool))] = tool

@@ -52,16 +52,18 @@ def near_copies(
     their `near_text`.
 
     Only with the same tools on offer and called in the same order: what is called is what is
-    learned. They are not copies that contradict each other, or whose first questions are less than
-    half alike, by pairs of characters: short questions may have one long answer. `text`: reads
-    a record's `near_text`.
+    learned. They are not copies that call otherwise after the same messages, or whose first
+    questions are less than half alike, by pairs of characters: short questions may have one long
+    answer. `text`: reads a record's `near_text`.
     """
 
     def may_be(one: int, other: int) -> bool:
-        if records[one].keys.contradicts(records[other].keys):
+        mine, its = records[one], records[other]
+        if mine.keys.context == its.keys.context and mine.keys.first != its.keys.first:
             return False
-        queries = (records[index].query for index in (one, other))
-        a, b = ({q[at : at + 2] for at in range(max(1, len(q) - 1))} for q in queries)
+        a, b = (
+            {q[at : at + 2] for at in range(max(1, len(q) - 1))} for q in (mine.query, its.query)
+        )
         return len(a & b) >= HALF_NEAR * len(a | b)
 
     copies: Copies = {}
@@ -103,12 +105,13 @@ def contradictions(records: Mapping[int, Traits]) -> dict[int, int]:
         groups[record.keys.context].append(index)
     contrary: dict[int, int] = {}
     for group in groups.values():
-        first = {index: records[index].keys.first for index in group}
-        names = {index: records[index].keys.first_names for index in group}
-        if len({*names.values()}) > 1 or len({*first.values()} - {0}) > 1:
+        first = {
+            index: (records[index].keys.first, records[index].keys.first_names) for index in group
+        }
+        known, names = ({*which} for which in zip(*first.values(), strict=True))
+        if len(names) > 1 or len(known - {0}) > 1:
             for index in group:
-                own = (first[index], names[index])
-                contrary[index] = next(at for at in group if (first[at], names[at]) != own)
+                contrary[index] = next(other for other in group if first[other] != first[index])
     return contrary
 
 
@@ -160,21 +163,20 @@ def leaks(
     gives away: by a query that is long enough to ask something (or the first one), by a near first
     query, or by its calls.
     """
-    leaking: dict[Key, int] = {}
     # of several held-out records with a query, the first
     by_query = {
         query: number
         for number, record in reversed([*enumerate(held_out)])
         for query in record.queries
     }
-    for index, record in records.items():
-        if same := [by_query[query] for query in record.queries if query in by_query]:
-            leaking[index] = same[0]
-    for index, number in _near_queries(records, held_out, threshold).items():
-        leaking.setdefault(index, number)
-    for index, number in _same_calls(records, held_out).items():
-        leaking.setdefault(index, number)
-    return dict(sorted(leaking.items()))
+    equal = {
+        index: by_query[query]
+        for index, record in records.items()
+        for query in reversed(record.queries)
+        if query in by_query
+    }
+    near, calls = _near_queries(records, held_out, threshold), _same_calls(records, held_out)
+    return dict(sorted((calls | near | equal).items()))
 
 
 def _near_queries(

@@ -1,17 +1,15 @@
 """Texts -> which are near each other: MinHash names candidates, the exact Jaccard index decides."""
 
+from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from functools import lru_cache, partial
-from itertools import chain
+from itertools import chain, islice
 from operator import eq
-from typing import Any
 
 NEAR = 0.8  # the Jaccard index from which texts are near, unless the user sets another
 SHINGLE = 5
-SEPARATOR = "\0" * SHINGLE
-MIXER = 0x9E3779B97F4A7C15  # odd, of no pattern
-AT_ONCE = 1 << 18  # characters that are hashed together
+AT_ONCE = 64  # texts that are hashed together
 SLOTS = 128
 SLACK = 0.125  # 3.5 standard deviations of an index of .8 that is estimated from 128 slots
 SURE = 0.999  # chance that two texts that are just near meet in a band
@@ -19,74 +17,30 @@ SURE = 0.999  # chance that two texts that are just near meet in a band
 # from others
 CROWD = 64
 MOST = 32  # texts that are compared with another one, the likeliest first, and found not to be near
-REMEMBERED = 256  # shingles of texts: those of a long dialog take 50 kilobytes
+REMEMBERED = 64  # shingles of texts: those of a long dialog take half a megabyte
 
 
-def shingles(text: str) -> object:
-    """Its character 5-grams as 64-bit hashes, each once, sorted: uint64 of shape (grams,). A
-    shorter text is one.
-    """
-    import numpy
-
-    grams = numpy.sort(_hashes([text])[0])
-    is_first = numpy.concatenate([[True], grams[1:] != grams[:-1]])
-    return grams[is_first]  # a fifth of the time of numpy.unique
+def shingles(text: str) -> list[str]:
+    """Its character 5-grams; a shorter text is one."""
+    text = text.encode("utf-8", "replace").decode()  # without halves of surrogate pairs
+    return [text[at : at + SHINGLE] for at in range(max(1, len(text) - SHINGLE + 1))]
 
 
-def jaccard(one: Any, other: Any) -> float:
+def jaccard(one: Set[str], other: Set[str]) -> float:
     """The index of two texts, by their shingles."""
-    import numpy
-
-    shared = len(numpy.intersect1d(one, other, assume_unique=True))
-    return shared / (len(one) + len(other) - shared)
+    return len(one & other) / len(one | other)
 
 
 def sketches(texts: Iterable[str]) -> Iterator[bytes]:
     """256 bytes a text: 16 bits for each of 128 slots, equal in two texts as often as their Jaccard
     index says.
     """
-    batch: list[str] = []
-    size = 0
-    for text in texts:
-        batch.append(text)
-        size += len(text) + SHINGLE
-        if size >= AT_ONCE:
-            yield from _sketch(batch)
-            batch, size = [], 0
-    yield from _sketch(batch)
-
-
-def _sketch(texts: Sequence[str]) -> Iterator[bytes]:
-    import numpy
     from rensa import RMinHash
 
-    if texts:
-        rows = RMinHash.digest_matrix_from_flat_token_hashes(*_hashes(texts), SLOTS, 0).to_rows()
-        yield from (row.tobytes() for row in numpy.array(rows, numpy.uint32).astype(numpy.uint16))
-
-
-def _hashes(texts: Sequence[str]) -> tuple[Any, Any]:
-    """The hashes of the shingles of all texts, one after the other, and where those of each begin
-    and end.
-    """
-    import numpy
-
-    codes = numpy.frombuffer(
-        SEPARATOR.join([*texts, ""]).encode("utf-32-le", "surrogatepass"), numpy.uint32
-    )
-    lengths = numpy.array([len(text) for text in texts])
-    counts = numpy.maximum(1, lengths - SHINGLE + 1)
-    offsets = numpy.concatenate([[0], numpy.cumsum(counts)])
-    begins = numpy.cumsum(lengths + len(SEPARATOR)) - lengths - len(SEPARATOR)
-    # for each shingle, where its first character stands in `codes`: the running number of the
-    # shingle, moved by how much further its text begins in `codes` than its shingles in the list
-    places = numpy.arange(offsets[-1]) + numpy.repeat(begins - offsets[:-1], counts)
-    hashes = numpy.zeros(len(places), numpy.uint64)
-    # all shingles at once, a character further at each step; products wrap around at 64 bits
-    for step in range(SHINGLE):
-        hashes = (hashes + codes[places + step]) * MIXER
-        hashes ^= hashes >> numpy.uint64(29)
-    return hashes, offsets.astype(numpy.uint64)
+    texts = iter(texts)
+    while batch := [shingles(text) for text in islice(texts, AT_ONCE)]:
+        for row in RMinHash.digest_matrix_from_token_sets(batch, SLOTS, 0).to_rows():
+            yield array("H", [slot % (1 << 16) for slot in row]).tobytes()
 
 
 def band_size(threshold: float) -> int:
@@ -113,7 +67,7 @@ class NearTexts:
         self.threshold, self.size = threshold, band_size(threshold)
         self.buckets: dict[bytes, list[int]] = {}
         self.sketches: dict[int, bytes] = {}
-        self.shingles = lru_cache(REMEMBERED)(lambda number: shingles(text(number)))
+        self.shingles = lru_cache(REMEMBERED)(lambda number: frozenset(shingles(text(number))))
 
     def add(self, number: int, sketch: bytes) -> None:
         self.sketches[number] = sketch

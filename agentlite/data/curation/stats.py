@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 from agentlite.core.records import Record
@@ -47,8 +47,8 @@ def statistics(measured: Sequence[tuple[Traits, Sized]]) -> dict[str, object]:
     called = Counter(name for size in sizes for name in size.called)
     tokens, trained = sum(size.tokens for size in sizes), sum(size.trained for size in sizes)
     return {
-        "by_source": _count(record.source for record in records),
-        "by_task": _count(record.task for record in records),
+        "by_source": dict(Counter(record.source for record in records).most_common()),
+        "by_task": dict(Counter(record.task for record in records).most_common()),
         "turns": quantiles([size.turns for size in sizes]),
         "length": quantiles([size.longest for size in sizes]),
         "longest_answer": max((size.longest_answer for size in sizes), default=0),
@@ -87,7 +87,3 @@ def quantiles(values: Sequence[Number]) -> dict[str, Number]:
         for share in QUANTILES
         if ordered
     }
-
-
-def _count(names: Iterable[str]) -> dict[str, int]:
-    return dict(Counter(names).most_common())

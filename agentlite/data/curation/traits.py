@@ -31,15 +31,6 @@ class Keys(NamedTuple):
     first_names: int
     value_bytes: int
 
-    def contradicts(self, other: "Keys") -> bool:
-        """Whether the two share a context and expect different calls in it. Arguments that are not
-        known contradict none.
-        """
-        return self.context == other.context and (
-            self.first_names != other.first_names
-            or (self.first != other.first and bool(self.first and other.first))
-        )
-
 
 class Traits(NamedTuple):
     """What ties a record to others, and where it counts.
