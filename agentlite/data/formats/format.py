@@ -107,12 +107,14 @@ def dialog(system: str, exchanges: Iterable[tuple[str, str]]) -> tuple[Message, 
 
 
 def refuse_unread(
-    message: Mapping[str, Any], read: Collection[str], place: str, *, has_calls: bool = False
+    message: Mapping[str, Any], read: Set[str], place: str, *, has_calls: bool = False
 ) -> None:
     """Raises RowError E206 for calls under a key that is not in `read`, E216 for a message without
     content whose words or result stand under another. `has_calls`: the calls of the message were
     read, and others may repeat them.
     """
+    if message.keys() <= read:
+        return
     is_result = message.get("role", message.get("from")) in ("tool", "function", "observation")
     for key, value in message.items():
         if key in read or not value:

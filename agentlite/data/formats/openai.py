@@ -130,7 +130,7 @@ def read_messages(given: list[Any], tools: Iterable[Tool]) -> list[Message]:
             if thought := thought_of(message, thoughts):
                 content = join_texts((with_thought(thought, ""), content))
             try:
-                calls = tuple([call_of(call, offered) for call in _calls(message)])
+                calls = tuple(call_of(call, offered) for call in _calls(message))
             except RowError as error:
                 reason = f"{error.reason} ({place})"
                 raise RowError(error.code, reason, error.hint, error.at) from error
@@ -141,10 +141,8 @@ def read_messages(given: list[Any], tools: Iterable[Tool]) -> list[Message]:
                 behind = takewhile(_is_result, given[number:])
                 ids = [result.get("tool_call_id") for result in behind]
                 are_in_order = len(ids) == len(calls) and not any(ids)
-            if not message.keys() <= KNOWN:
-                read = (*KNOWN, *THOUGHT_PARTS)
-                refuse_unread(message, read, place, has_calls=bool(calls))
-        elif not message.keys() <= WORDS:
+            refuse_unread(message, KNOWN.union(THOUGHT_PARTS), place, has_calls=bool(calls))
+        else:
             refuse_unread(message, WORDS, place)
         call_id = _pop_call_id(message, waiting, are_in_order) if role == "tool" else ""
         messages.append(Message(role, content, calls, call_id, loss))
@@ -207,8 +205,6 @@ def has_loss(message: Mapping[str, object]) -> bool:
     if any(message.get(key) is True for key in BEGUN):
         return False
     keys = (*LOSS, *PARTS_LEARNED)
-    if message.keys().isdisjoint(keys):
-        return True
     given = {key: message[key] for key in keys if message.get(key) is not None}
     for key, value in given.items():
         if key in PARTS_LEARNED or not isinstance(value, int | float) or value not in (0, 1):

@@ -126,12 +126,10 @@ def _apis(text: str) -> Iterator[tuple[Tool, bool]]:
         if not (labels := [*PARAMETERS.finditer(about)]):
             raise RowError("E211", f"the API {name} has no Parameters")
         parameters = AS_JSON.sub("", about[labels[-1].end() :]).strip()
-        description = about[: labels[-1].start()].strip()
         # without the words that the protocols put before it; those that name the API otherwise than
         # the tool are the author's own
         ours = react.ENGLISH.about.format(name=name).strip()
-        if description.startswith(ours):
-            description = description.removeprefix(ours).strip()
+        description = about[: labels[-1].start()].strip().removeprefix(ours).strip()
         description = "" if description == "." else IN_CHINESE.sub("", description).strip()
         tool = {"name": name, "description": description, "parameters": parameters}
         yield read_tool(tool, json_or_literal), parameters.startswith("[")
@@ -213,9 +211,8 @@ ABOUT = re.compile(r"You have access of the following tools:(.*)", re.DOTALL)
 TASK_FRAME = sentences(
     r"You are AutoGPT, you can use many tools\(functions\) to do the following task\.",
     r"First I will give you the task description, and your task start\..{0,3000}?Let's Begin!",
-    r"Task description: You should use functions to help handle the real time user "
-    r"querys\..{0,1500}?"
-    r"use only subfunctions' names\.",
+    r"Task description: You should use functions to help handle the real time user querys\."
+    r".{0,1500}?use only subfunctions' names\.",
 )
 ACTION = re.compile(r"^Action:(.*)\n+Action Input:", re.MULTILINE)
 STEP_LABEL = re.compile(r"^(?:Action|Action Input|Observation):", re.MULTILINE)
@@ -285,17 +282,13 @@ def _task_prompt(text: str) -> PromptParts:
     if about := ABOUT.search(before):
         before = before[: about.start()]
         more = {"about_tools": about[1].strip()} if about[1].strip() else {}
+    if tools and all(tool.name != FINISH.name for tool in tools):
+        tools = (*tools, FINISH)
     return PromptParts(tools, TASK_FRAME.sub("", before + text[end:]).strip(), more=more)
 
 
-def _prompt_with_finish(text: str) -> PromptParts:
-    prompt = _task_prompt(text)
-    own = any(tool.name == FINISH.name for tool in prompt.tools)
-    return prompt if own or not prompt.tools else prompt._replace(tools=[*prompt.tools, FINISH])
-
-
 STEPS = Syntax(_lists_apis, _task_prompt, _steps)
-TOOLLLAMA_SYNTAX = Syntax(_lists_apis, _prompt_with_finish, _chain)
+TOOLLLAMA_SYNTAX = Syntax(_lists_apis, _task_prompt, _chain)
 MS_AGENT = Format(
     "ms_agent",
     lambda row: take_apart(sharegpt.read(row), SYNTAX),

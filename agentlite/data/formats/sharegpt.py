@@ -110,8 +110,7 @@ def speaker_of(turn: object, number: int) -> Speaker:
 def text_of(turn: Row, number: int, read: Set[str] = TURN) -> str:
     """What is said, the assistant's thought first. `read`: the keys that the format reads."""
     place = f"turn {number}"
-    if not turn.keys() <= read:
-        refuse_unread(turn, read, place)
+    refuse_unread(turn, read, place)
     value = turn.get("content") if turn.get("value") is None else turn["value"]
     if isinstance(value, dict | list):
         value = plain(value)

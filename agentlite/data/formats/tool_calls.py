@@ -1,8 +1,10 @@
 """Tools, schemas, calls and arguments in the many ways data sets write them -> Tool, Call, dict."""
 
 import contextlib
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -12,6 +14,7 @@ from agentlite.core.errors import RowError
 from agentlite.core.json_schema import COMBINING, KEYWORDS, fits
 from agentlite.core.plain_words import kind
 from agentlite.core.records import Call, Tool
+from agentlite.data.formats.format import rest
 from agentlite.data.formats.json_decode import json_value, literal_value, quote
 
 TYPES = {
@@ -38,8 +41,6 @@ CALL_KEYS = frozenset({"id", "type", "index", "name", "function", "arguments"})
 ARGUMENTS_KEY = re.compile("arg|param|input|json", re.IGNORECASE)
 RESULT_KEY = re.compile("return|response|result|output", re.IGNORECASE)
 Reader = Callable[[str], Any]
-MOST_KNOWN = 10_000
-_KNOWN: dict[tuple[bytes, Reader], Tool] = {}
 
 
 def json_or_literal(text: str) -> object:
@@ -111,28 +112,21 @@ def arguments_of(call: dict[str, Any], reader: Reader = json_value) -> dict[str,
     read = {key: read_arguments(call.get(key), reader) for key in ARGUMENTS}
     given = {key: arguments for key, arguments in read.items() if arguments}
     if len(given) > 1:  # Arrow fills in the arguments of other rows as null
-        keys = [key for key in given if isinstance(call[key], str) or _says_something(given[key])]
+        keys = [key for key in given if isinstance(call[key], str) or rest(given[key])]
         given = {key: given[key] for key in keys or [*given][:1]}
     first = next(iter(given), "")
     if other := next((key for key in given if given[key] != given[first]), ""):
         reason = f"a call of {call.get('name')} has two different sets of arguments"
         raise RowError("E206", reason, f"Keep one: the other stands under {other!r}.", other)
-    if not given:  # an object under another key may hold them
-        is_silent = all(call.get(key) is None for key in ARGUMENTS)
-        for key, value in call.items():
-            text = value.lstrip(' "') if isinstance(value, str) else ""
-            is_object = _says_something(value) if isinstance(value, dict) else text.startswith("{")
-            if not is_object or key in (*CALL_KEYS, *ARGUMENTS):
-                continue
-            if is_silent or ARGUMENTS_KEY.search(key):
-                reason = f"a call of {call.get('name')} has no arguments, and an object under"
-                hint = 'Write its arguments under "arguments".'
-                raise RowError("E206", f"{reason} {key!r}", hint, key)
+    is_silent = all(call.get(key) is None for key in ARGUMENTS)
+    for key, value in () if given else rest(call, *CALL_KEYS, *ARGUMENTS).items():
+        # an object under another key may hold them
+        text = value.lstrip(' "') if isinstance(value, str) else ""
+        is_object = bool(rest(value)) if isinstance(value, dict) else text.startswith("{")
+        if is_object and (is_silent or ARGUMENTS_KEY.search(key)):
+            reason = f"a call of {call.get('name')} has no arguments, and an object under {key!r}"
+            raise RowError("E206", reason, 'Write its arguments under "arguments".', key)
     return given.get(first, {})
-
-
-def _says_something(value: dict[str, object]) -> bool:
-    return any(inner is not None for inner in value.values())
 
 
 def drop_nulls(call: dict[str, Any], arguments: dict[str, Any], tool: Tool) -> dict[str, Any]:
@@ -209,14 +203,15 @@ def read_tool(value: object, reader: Reader = json_value) -> Tool:
     Rows offer the same tools again and again: one that was read before is that very tool.
     """
     try:
-        key = (msgspec.json.encode(value), reader)
+        encoded = msgspec.json.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError):
         return _tool(value, reader)
-    if key not in _KNOWN:
-        if len(_KNOWN) >= MOST_KNOWN:
-            _KNOWN.clear()
-        _KNOWN[key] = _tool(value, reader)
-    return _KNOWN[key]
+    return _known_tool(encoded, reader)
+
+
+@lru_cache(maxsize=10_000)
+def _known_tool(encoded: bytes, reader: Reader) -> Tool:
+    return _tool(json.loads(encoded), reader)
 
 
 def _tool(value: object, reader: Reader) -> Tool:
