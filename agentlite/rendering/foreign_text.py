@@ -5,7 +5,7 @@ A model would learn to invent results, and learn calls in another model's own fo
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Record
@@ -131,13 +131,16 @@ def check_trained(record: Record) -> None:
         if mark := result_mark(message.content, names):
             reason = f"messages[{turn}] is trained and holds a result behind {mark!r}"
             raise RowError("E218", reason)
+    prompts = [m.content for m in record.messages if m.role in ("system", "user")]
     for turn, message in trained:
         for block, goes_on, is_near in blocks_behind(message.content):
             says_result = is_near and IS_RESULT.fullmatch(block)
-            if goes_on and (says_result or _is_introduced(block, record)):
+            if goes_on and (says_result or _is_introduced(block, prompts)):
                 reason = f"messages[{turn}] is trained and holds a result: the block {block!r}"
                 raise RowError("E218", reason, at=block)
-    described = names or _described_tools(record)
+    described = names or {
+        name for prompt in prompts if "arameters" in prompt for name in DESCRIBED.findall(prompt)
+    }
     for turn, message in trained if described else ():
         call = call_mark(message.content)
         if not call and not message.calls:
@@ -192,16 +195,7 @@ def blocks_behind(text: str) -> Iterator[tuple[str, bool, bool]]:
             yield name, end + len(close) < len(text), is_near
 
 
-def _described_tools(record: Record) -> set[str]:
-    """The names of the tools whose schemas stand in a prompt's text."""
-    prompts = (m.content for m in record.messages if m.role in ("system", "user"))
-    return {
-        name for prompt in prompts if "arameters" in prompt for name in DESCRIBED.findall(prompt)
-    }
-
-
-def _is_introduced(block: str, record: Record) -> bool:
-    prompts = (m.content for m in record.messages if m.role in ("system", "user"))
+def _is_introduced(block: str, prompts: Iterable[str]) -> bool:
     named = (name for prompt in prompts for name in INTRODUCED.finditer(prompt))
     return any(block in (name["tag"], name["fence"]) for name in named)
 

@@ -73,11 +73,6 @@ HERMES_FRAME = sentences(
 )
 
 
-def _is_hermes_system(text: str) -> bool:
-    """By its tools or, in its rows without any, the schema that the answer must have."""
-    return "<schema>" in text or bool(TOOLS.search(text))
-
-
 def read_hermes(row: Row) -> Record:
     tools: list[Tool] = []
     messages: list[Message] = []
@@ -280,7 +275,12 @@ SYNTAX = Syntax(TOOLS.search, _hermes_prompt, _hermes_chain, lambda text, tools:
 TOOLACE_SYNTAX = Syntax(LIST.search, _toolace_prompt, _toolace_answer)
 GLAIVE_SYNTAX = Syntax(GLAIVE_FRAME.search, _glaive_prompt, _glaive_answer)
 HERMES_FC = Format(
-    "hermes_fc", read_hermes, shape=lambda row: sharegpt.says(row, _is_hermes_system, ("system",))
+    "hermes_fc",
+    read_hermes,
+    # by its tools or, in its rows without any, the schema that the answer must have
+    shape=lambda row: sharegpt.says(
+        row, lambda text: "<schema>" in text or TOOLS.search(text), ("system",)
+    ),
 )
 TOOLACE = Format(
     "toolace",

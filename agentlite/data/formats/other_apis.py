@@ -53,11 +53,6 @@ def has_parts(row: Row) -> bool:
     return has_own or bool(row.get("toolConfig")) or (is_beside and roles <= {"user", "assistant"})
 
 
-def _role(turn: Any) -> str | None:
-    given = turn.get("role") or turn.get("kind") or "user" if isinstance(turn, dict) else None
-    return ROLES.get(str(given))
-
-
 def _kind(part: Row) -> str:
     """Its type, or the key that holds it; a tool in a message of the AI SDK's is a call."""
     kind = part.get("type") or part.get("part_kind")
@@ -92,9 +87,11 @@ def _turns(turns: Iterable[Any], failed: list[str]) -> Iterator[Row]:
     new_ids = map("call_{}".format, count())
     waiting: list[Row] = []  # calls of the turn before
     for number, turn in enumerate(turns, 1):
-        place, role = f"message {number}", _role(turn)
-        if role is None:
-            raise unknown_role(turn.get("role") if isinstance(turn, dict) else None, ROLES, place)
+        place, given = f"message {number}", None
+        if isinstance(turn, dict):
+            given = turn.get("role") or turn.get("kind") or "user"
+        if (role := ROLES.get(str(given))) is None:
+            raise unknown_role(given, ROLES, place)
         held_by = "parts" if turn.get("content") is None and "parts" in turn else "content"
         parts = turn.get(held_by)
         if not isinstance(parts, list):

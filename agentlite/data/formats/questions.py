@@ -96,9 +96,7 @@ def read_xlam(row: Row) -> Record:
 
 
 def _read_list(row: Row, key: str, code: str) -> list[object]:
-    value = row.get(key)
-    if isinstance(value, str):
-        value = text_value(value, json_or_literal, code, f"{key} are")
+    value = text_value(row.get(key), json_or_literal, code, f"{key} are")
     if not isinstance(value, list):
         raise RowError(code, f"{key} are {kind(value)}, not a list")
     return value

@@ -218,11 +218,6 @@ ACTION = re.compile(r"^Action:(.*)\n+Action Input:", re.MULTILINE)
 STEP_LABEL = re.compile(r"^(?:Action|Action Input|Observation):", re.MULTILINE)
 
 
-def is_toolllama(row: Row) -> bool:
-    is_agent = sharegpt.says(row, lambda text: True, AGENTS)
-    return is_agent or sharegpt.says(row, _lists_apis, ("system",))
-
-
 def read_toolllama(row: Row) -> Record:
     record = sharegpt.read(row)
     has_chain = any(_is_chain(record.messages[turn].content, tools=False) for turn in record.turns)
@@ -294,4 +289,11 @@ MS_AGENT = Format(
     lambda row: take_apart(sharegpt.read(row), SYNTAX),
     shape=lambda row: sharegpt.says(row, lambda text: _frame(text) or REACT.search(text)),
 )
-TOOLLLAMA = Format("toolllama", read_toolllama, shape=is_toolllama)
+TOOLLLAMA = Format(
+    "toolllama",
+    read_toolllama,
+    shape=lambda row: (
+        sharegpt.says(row, lambda text: True, AGENTS)
+        or sharegpt.says(row, _lists_apis, ("system",))
+    ),
+)

@@ -56,8 +56,7 @@ def json_or_literal(text: str) -> object:
 def read_arguments(value: object, reader: Reader = json_value) -> dict[str, object]:
     """The arguments of a call: an object, its text, or the text of its text; nothing is {}."""
     for _ in range(2):
-        if isinstance(value, str):
-            value = text_value(value, reader, "E206", "arguments are") if value.strip() else {}
+        value = text_value(value, reader, "E206", "arguments are")
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -65,10 +64,14 @@ def read_arguments(value: object, reader: Reader = json_value) -> dict[str, obje
     return value
 
 
-def text_value(text: str, reader: Reader, code: str, what: str) -> object:
-    """The value of a text inside a row; `code`: of the RowError where it is none."""
+def text_value(text: Any, reader: Reader, code: str, what: str) -> Any:
+    """What a text inside a row stands for, None if it is blank; any other value as it is. `code`:
+    of the RowError where a text stands for nothing.
+    """
+    if not isinstance(text, str):
+        return text
     try:
-        return reader(text)
+        return reader(text) if text.strip() else None
     except RowError as error:
         if error.code not in ("E121", "E206"):
             raise
@@ -80,8 +83,7 @@ def read_call(value: Any, reader: Reader = json_value) -> Call:
     """A call: {"id", "function": {"name", "arguments"}}, or {"name", "arguments"}, or the text of
     either.
     """
-    if isinstance(value, str):
-        value = text_value(value, reader, "E206", "a call is")
+    value = text_value(value, reader, "E206", "a call is")
     function = value.get("function") or value if isinstance(value, dict) else None
     if not isinstance(function, dict):
         function = {}
@@ -159,8 +161,7 @@ def _drop_inner_nulls(value: Any, schema: object) -> Any:
 
 def read_tools(value: object, reader: Reader = json_value) -> tuple[Tool, ...]:
     """A list of tools, or its text."""
-    if isinstance(value, str):
-        value = text_value(value, reader, "E124", "tools are") if value.strip() else []
+    value = text_value(value, reader, "E124", "tools are")
     if value is None:
         return ()
     if not isinstance(value, list):
@@ -215,8 +216,7 @@ def _known_tool(encoded: bytes, reader: Reader) -> Tool:
 
 
 def _tool(value: object, reader: Reader) -> Tool:
-    if isinstance(value, str):
-        value = text_value(value, reader, "E124", "a tool is")
+    value = text_value(value, reader, "E124", "a tool is")
     given = value if isinstance(value, dict) else {}
     function = given.get("function") or given
     name = function.get("name") if isinstance(function, dict) else None
@@ -230,10 +230,7 @@ def _tool(value: object, reader: Reader) -> Tool:
             reason = f"the tool {name} has no parameters, and a schema under {key!r}"
             hint = 'Write its schema beside its name, under "parameters".'
             raise RowError("E211", reason, hint, key)
-    if isinstance(parameters, str):
-        text, parameters = parameters, None
-        if text.strip():
-            parameters = text_value(text, reader, "E211", f"parameters of {name} are")
+    parameters = text_value(parameters, reader, "E211", f"parameters of {name} are")
     if isinstance(parameters, list):
         parameters = from_list(parameters, name)
     if isinstance(parameters, dict):
