@@ -64,9 +64,7 @@ FORMATS = ("date", "email", "uri", *CHECKS)
 
 
 class CompiledSchema(NamedTuple):
-    """`problem`: why the schema is not valid JSON Schema, and only its structure is checked; "" if
-    it is valid.
-    """
+    """`problem`: why only the structure of an invalid schema is checked; "" if it is valid."""
 
     validator: "jsonschema_rs.Validator"
     problem: str
@@ -190,9 +188,7 @@ def _compile(text: str) -> CompiledSchema:
 
 
 def normalize(schema: object, kept: frozenset[str] = KEYWORDS, is_closed: bool = True) -> Any:
-    """The keywords `kept` of a schema, as they are meant. `is_closed`: an object takes no others
-    than its listed properties.
-    """
+    """The keywords `kept`, as they are meant. `is_closed`: an object takes no other properties."""
     if not isinstance(schema, dict):
         return schema if isinstance(schema, bool) else {}
     meant = {key: schema[key] for key in schema if key in kept and schema[key] is not None}

@@ -61,9 +61,7 @@ def fix_for(error: OSError) -> str:
 
 
 def refuse_unwritable(folder: Path) -> None:
-    """For what will be written there once much has been computed. Makes the folder. Raises
-    UserError 74.
-    """
+    """Makes the folder, before much is computed for it. Raises UserError 74."""
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -96,9 +94,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def write_rows(path: Path, rows: Iterable[Row]) -> None:
-    """Writes all rows of a file at once; `.parquet` in the name chooses Parquet, with a checksum on
-    every page.
-    """
+    """Writes a file of rows at once; as Parquet, if it is named so, with a checksum a page."""
     with replacing(path) as file:
         if path.suffix != ".parquet":
             file.writelines(encode(row) for row in rows)
@@ -112,9 +108,7 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of a file that a stage wrote. A line that cannot be read is an error with its
-    place.
-    """
+    """The rows of a file that a stage wrote. Raises UserError for a line that is none."""
     if path.suffix == ".parquet":
         yield from read_parquet(path)
         return
@@ -150,9 +144,7 @@ def encode(row: object) -> bytes:
 
 
 class Appender:
-    """Appends rows to a JSONL file, each whole: one write a row. Opening it cuts a last line that
-    was torn.
-    """
+    """Appends rows to a JSONL file, each by one write. A last line that was torn is cut."""
 
     def __init__(self, path: Path):
         self.path = path

@@ -15,9 +15,7 @@ ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")  # of an object in memory: another i
 
 
 def as_text(result: object) -> str:
-    """A result as a model reads it: a text as it is, and anything else as JSON where it can be.
-    NaN and infinity become null.
-    """
+    """A result as a model reads it: a text, or else JSON where it can be, NaN as null."""
     if isinstance(result, str):
         return str(_jsonable(result)) if isinstance(result, Enum) else result
     try:
@@ -51,9 +49,7 @@ def _to_text(value: object) -> str:
 
 
 def says_error(result: str) -> bool:
-    """Whether a result is that of a call that failed: it begins with `Error`, or is a JSON object
-    with an `error` that is not empty.
-    """
+    """Whether the call failed: `Error` begins it, or a JSON object has an `error`."""
     text = result.strip()
     if not text.startswith("{"):
         return text.startswith("Error")

@@ -105,9 +105,7 @@ def licences(sources: Iterable[str]) -> dict[str, str]:
 
 
 def data_set(name: str, revision: str = "") -> DataSet:
-    """At a revision, or the newest commit. What the hub said is kept for when it cannot be reached.
-    Raises UserError 5 or 8.
-    """
+    """At a revision or the newest commit; kept for when the hub is away. Raises UserError 5, 8."""
     kept = cache_folder() / "data-sets" / name.replace("/", "--") / f"{revision or 'main'}.json"
     if hub.COMMIT.fullmatch(revision) and kept.exists():  # a commit does not change
         return msgspec.json.decode(kept.read_bytes(), type=DataSet)

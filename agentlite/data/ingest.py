@@ -64,9 +64,7 @@ class IngestContext(NamedTuple):
 
 
 def readable(line: Raw, fix: bool) -> tuple[Raw, Sequence[str]]:
-    """The row as it was meant, if the user wants it repaired, and what read it. A reject keeps the
-    bytes that were read.
-    """
+    """The row, repaired if the user wants it, and by what. A reject keeps the bytes read."""
     raw = decode(line)
     may_help = raw.error is None or raw.error.code in REPAIRABLE
     if not fix or not may_help or (repaired := repair(raw.content)) is None:
@@ -156,9 +154,7 @@ def reader_options(
 
 
 def _with_system(record: Record, text: str) -> Record:
-    """A chat template would write a system turn of its own otherwise, which may name another
-    maker.
-    """
+    """A chat template would otherwise write one of its own, which may name another maker."""
     gold = {turn + 1: expected for turn, expected in record.gold.items()}
     return replace(record, messages=(Message("system", text), *record.messages), gold=gold)
 

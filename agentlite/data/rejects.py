@@ -19,9 +19,7 @@ LISTS = ('"messages"', '"conversations"')  # where the messages of a row begin
 
 
 class Reject(NamedTuple):
-    """`part`: which of the samples of the row, where it holds several; 0 otherwise. `hint`, `at`:
-    of its RowError.
-    """
+    """`part`: which sample of a row with several, else 0. `hint`, `at`: of its RowError."""
 
     location: str
     content: bytes
@@ -108,9 +106,7 @@ def excerpt(content: bytes, at: str | int) -> list[str]:
 
 
 def _first(text: str, at: str, start: int) -> tuple[int, int] | None:
-    """Where a text stands, as JSON writes it or as a text inside a text is written; whole ones
-    first.
-    """
+    """Where a text stands, as JSON or a text inside a text has it; whole ones first."""
     once = [json.dumps(at, ensure_ascii=ascii_only)[1:-1] for ascii_only in (False, True)]
     twice = [json.dumps(form, ensure_ascii=False)[1:-1] for form in once]
     forms = dict.fromkeys((once[0], twice[0], once[1], twice[1], at))

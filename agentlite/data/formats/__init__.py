@@ -132,9 +132,7 @@ def to_record(
 
 
 def _tools_elsewhere(record: Record) -> list[Any]:
-    """The tools of a row that has them under a key that its format does not read. Raises RowError
-    E211 if there are different lists.
-    """
+    """The tools of a row under a key that is not read. Raises RowError E211 for several lists."""
     unread: dict[str, Any] = {key: record.meta.get(key, {}) for key in ("extra", "turns")}
     lists = [*tools_elsewhere(unread, 4)]
     where, offered = max(lists, key=lambda one: len(one[1]), default=("", []))
@@ -145,9 +143,7 @@ def _tools_elsewhere(record: Record) -> list[Any]:
 
 
 def _in_order(messages: Sequence[Message]) -> Iterator[Message]:
-    """The results of a turn in the order of its calls: most formats and protocols know them by that
-    alone.
-    """
+    """The results of a turn in the order of its calls, by which most protocols know them."""
     places: dict[str, int] = {}
     for is_result, group in groupby(messages, key=lambda message: message.role == "tool"):
         turn = list(group)

@@ -173,9 +173,7 @@ def as_text(parameter: Row, language: str) -> Row:
 
 
 def literal_of(accepted: object, schema: Row) -> str:
-    """The text of an accepted value, in the language that its `format` names. Text stays as it is:
-    it is one, or it names a variable.
-    """
+    """An accepted value in the language that `format` names. A text is one, or a variable."""
     value = argument_of(accepted, schema)
     if isinstance(value, str):
         return value

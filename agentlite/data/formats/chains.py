@@ -247,16 +247,12 @@ def parse_calls(text: str) -> Iterator[Row]:
 
 
 def sentences(*patterns: str) -> re.Pattern[str]:
-    """What finds any run of these sentences: the words that only frame the tools, whatever their
-    order.
-    """
+    """What finds any run of these sentences, which only frame the tools, in any order."""
     return re.compile(rf"(?:(?:{'|'.join(patterns)})\s*)+", re.IGNORECASE | re.DOTALL)
 
 
 def value_of(text: str) -> object:
-    """What a result holds, if it is JSON or a Python literal; else the text: a result may be
-    any.
-    """
+    """What a result holds: JSON, a Python literal, or else the text itself."""
     try:
         return json_or_literal(text)
     except RowError:

@@ -42,9 +42,7 @@ def check_arguments(call: Call, tool: Tool, is_typed: bool = True) -> None:
 
 
 def gold_arguments(call: GoldCall, tools: tuple[Tool, ...]) -> dict[str, Any]:
-    """Arguments that satisfy a gold call, the first accepted values that fit its schema; none
-    where any arguments do.
-    """
+    """The first accepted values that fit the tool's schema; none where any arguments do."""
     return _first(call.arguments or {}, parameters_of(call.name, tools))
 
 

@@ -56,16 +56,12 @@ class Format(NamedTuple):
 
 
 def rest(row: Row, *known: str) -> Row:
-    """What stands under any other key. Arrow fills in the keys of other rows as null: they say
-    nothing.
-    """
+    """What stands under any other key. Nulls, as Arrow fills them in, say nothing."""
     return {key: value for key, value in row.items() if key not in known and value is not None}
 
 
 def meta_of(row: Row, *known: str, **named: object) -> dict[str, Any]:
-    """The row's own id; what is named, unless empty; and, under "extra", all that its format does
-    not know.
-    """
+    """The row's own id; what is named, unless empty; what its format does not know, as "extra"."""
     kept = {**named, "extra": rest(row, "id", *known)}
     own_id = {"source_id": str(row["id"])} if row.get("id") not in (None, "") else {}
     return {**own_id, **{key: value for key, value in kept.items() if value}}

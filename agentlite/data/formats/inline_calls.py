@@ -189,9 +189,7 @@ def _toolace_prompt(text: str) -> PromptParts:
 def _toolace_answer(
     text: str, loss: bool, calls: dict[str, Row], tools: Sequence[Tool]
 ) -> Iterator[Message]:
-    """A list of calls and the text behind it, or plain text. What begins as a call of a declared
-    tool must be one.
-    """
+    """A list of calls and a text, or a text. What begins as a declared tool's call must be one."""
     called: list[Call] = []
     first, end = FIRST_NAME.match(text), 0
     begins_as_call = bool(first and first[1].strip() in {tool.name for tool in tools})
@@ -256,9 +254,7 @@ def _glaive_answer(
 
 
 def _glaive_call(text: str) -> tuple[Call, str]:
-    """A call and what stands after it. The arguments are JSON in single quotes, which may hold some
-    themselves.
-    """
+    """A call and what follows. Its arguments are JSON in single quotes, and may hold some."""
     if quoted := QUOTED.match(text):
         # of the escapes in it, only that of a single quote is not JSON's
         written = ESCAPED.sub(lambda pair: "'" if pair[1] == "'" else pair[0], quoted[2])

@@ -67,9 +67,7 @@ def literal_value(text: str) -> object:
 
 
 def quote(value: object) -> str:
-    """A value as an error quotes it: its beginning, on one line; a text in quotes, others as
-    JSON.
-    """
+    """A value as an error quotes it: its beginning, on one line; what is no text as JSON."""
     is_text = isinstance(value, str)
     text = str(value) if is_text else json.dumps(value, ensure_ascii=False, default=str)
     if len(text) > 60:
@@ -168,9 +166,7 @@ def _read(text: str, used: list[str]) -> Any:
 
 
 def _decode_texts(value: Any, used: list[str], key: str = "") -> Any:
-    """The same value; texts that should be JSON are. A text that cannot be read stays, and is
-    refused later.
-    """
+    """The same value; texts that should be JSON are. What cannot be read is refused later."""
     if isinstance(value, list):
         return [_decode_texts(inner, used) for inner in value]
     if isinstance(value, dict):

@@ -52,9 +52,7 @@ def _prompt(text: str) -> PromptParts:
 
 
 def _extract_plugins(system: str) -> tuple[list[Row], str]:
-    """The plugins or tools that the text lists as JSON, numbered or one a line; and the text
-    without them.
-    """
+    """What the text lists as JSON, numbered or one a line; and the text without it."""
     plugins: list[Row] = []
     kept, end, broken = [], 0, 0
     for start in LISTED.finditer(system):
@@ -99,9 +97,7 @@ def _apis(plugin: Row) -> list[Row]:
 def _chain(
     text: str, loss: bool, calls: dict[str, Row], tools: Sequence[Tool]
 ) -> Iterator[Message]:
-    """One answer as the messages it stands for. Puts what a call says beside its name and
-    parameters into `calls`.
-    """
+    """An answer as messages; `calls` gets what a call says beside its name and parameters."""
     end = 0
     for step in STEP.finditer(text):
         value: Any = json_or_literal(_strip_fence(step["call"]))

@@ -84,9 +84,7 @@ def read_trajectory(row: Row) -> Record:
 
 
 def is_to_learn(message: Message, tools: Mapping[str, Tool]) -> bool:
-    """Whether a turn of a model, none of whose calls failed, invents no result and breaks no
-    schema.
-    """
+    """Whether a turn without a failed call invents no result and breaks no schema."""
     if result_mark(message.content, {*tools}):
         return False
     try:

@@ -103,9 +103,7 @@ def _read_list(row: Row, key: str, code: str) -> list[object]:
 
 
 def _tool(value: Any) -> Tool:
-    """Parameters stand under their names, with types as Python writes them; some rows have a schema
-    instead.
-    """
+    """Parameters by name, with types as Python writes them; some rows have a schema instead."""
     function: Any = value.get("function") or value if isinstance(value, dict) else None
     parameters = function.get("parameters") if isinstance(function, dict) else None
     if not isinstance(parameters, dict) or isinstance(parameters.get("type"), str):
@@ -126,9 +124,7 @@ def _tool(value: Any) -> Tool:
 
 
 def _schema(written: str) -> dict[str, object]:
-    """`List[int], optional` as JSON Schema. A type that JSON does not have is left out: any value
-    will do.
-    """
+    """`List[int], optional` as JSON Schema; {}, which any value fits, for a type it lacks."""
     if written.count("[") > DEEPEST:
         raise RowError("E119", f"a type nested deeper than {DEEPEST}")
     outer, _, inner = MAY_BE_MISSING.sub("", written).strip().removesuffix("]").partition("[")

@@ -32,9 +32,7 @@ SUFFIXES = (".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz", ".jsonl.zst"
 
 
 class Raw(NamedTuple):
-    """A row as it was found: where, and its bytes, with their line break until they are decoded;
-    then also its JSON, or what was wrong with it.
-    """
+    """A row: where, and its bytes (with their line break, if not decoded), JSON or error."""
 
     location: str
     content: bytes
@@ -188,9 +186,7 @@ PACKED: dict[bytes, Callable[[], Any]] = {
 
 
 class Unpacked(io.RawIOBase):
-    """The content of a packed file of one or more parts, up to its end or to where it cannot be
-    unpacked (`is_torn`).
-    """
+    """What a packed file holds, up to its end or to where it cannot be unpacked (`is_torn`)."""
 
     def __init__(self, file: BinaryIO, begin: Callable[[], Any]):
         self.file, self.begin, self.part = file, begin, begin()

@@ -105,9 +105,7 @@ def _prompt(text: str) -> PromptParts:
 
 
 def _apis(text: str) -> Iterator[tuple[Tool, bool]]:
-    """The APIs of a ReAct prompt, and whether their parameters are a list. A number out of its
-    order is part of a description.
-    """
+    """The APIs, and whether their parameters are a list. A number out of order is no API."""
     if classic := list(CLASSIC.finditer(text)):
         # names and descriptions: each has one parameter, which has no name of its own
         for match, about in with_text_behind(classic, text.removesuffix("]")):

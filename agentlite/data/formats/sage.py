@@ -72,9 +72,7 @@ def is_id_alone(tool: Tool) -> bool:
 
 
 def _unknown_call(tool_id: str, tools: Iterable[Tool]) -> GoldCall:
-    """The gold of a call that comes without arguments: they are not known, unless the tool takes
-    none.
-    """
+    """The gold of a call without arguments: not known, unless its tool takes none."""
     parameters = next((tool.parameters for tool in tools if tool.name == tool_id), OPEN)
     takes_none = not parameters.get("properties") and not parameters.get("additionalProperties")
     return GoldCall(tool_id, {} if takes_none else ANY_ARGUMENTS)
@@ -175,9 +173,7 @@ def read_dialog(row: Row, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Recor
 
 
 def _offered_tools(row: Row) -> list[object]:
-    """The targets; among candidates, where the row names such, in an order that does not tell which
-    are which.
-    """
+    """The targets; among candidates, where there are any, in an order that tells nothing."""
     targets, metadata = row["target_tools"], row.get("metadata")
     candidates = row.get(CANDIDATES)
     if not candidates and isinstance(metadata, dict):

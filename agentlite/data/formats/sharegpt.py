@@ -126,9 +126,7 @@ def is_alone(turns: list[object], number: int) -> bool:
 
 
 class DialogBuilder:
-    """Collects messages. The format has no ids: results answer the calls of the turn before in
-    their order.
-    """
+    """Collects messages. There are no ids: results answer the calls before in their order."""
 
     def __init__(self, system: str = "") -> None:
         self.messages = [Message("system", system)] if system else []
@@ -167,9 +165,7 @@ class DialogBuilder:
             self.messages.append(Message(speaker, text))
 
     def _results(self, text: str, is_alone: bool) -> list[str]:
-        """One turn may answer several calls: as tagged blocks, or as a JSON list with a result for
-        each.
-        """
+        """A turn may answer several calls: in tagged blocks, or as a JSON list of results."""
         closed = text.rfind("<tool_response>") < text.rfind("</tool_response>")
         if closed and not RESULT.sub("", text).strip():
             return [*map(str.strip, RESULT.findall(text))]

@@ -136,9 +136,7 @@ def ends_task(answer: str) -> bool:
 
 
 def _prompt(text: str, declared: Sequence[Tool]) -> TaskPrompt | None:
-    """None for a prompt of which anything is not understood: its parts raise ValueError,
-    LookupError or TypeError.
-    """
+    """None where anything is not understood: parts raise ValueError, LookupError, TypeError."""
     form = FORM.search(text) or CONCLUDE.search(text)
     if form and MORE_HISTORY.search(text, form.end()):
         return None
@@ -174,9 +172,7 @@ def _prompt(text: str, declared: Sequence[Tool]) -> TaskPrompt | None:
 
 
 def _tools(text: str) -> tuple[list[Tool], list[str]]:
-    """The tools that are listed, and lines among them that are none: KwaiAgents puts the date
-    there.
-    """
+    """The tools that are listed, and other lines among them, as KwaiAgents' date."""
     tools, others = [], []
     for line in filter(str.strip, text.splitlines()):
         if command := COMMAND.fullmatch(line):
@@ -273,9 +269,7 @@ def _command(text: str, conclusion: str, prompt: TaskPrompt) -> Message | None:
 
 
 def _tasks(text: str) -> list[Row]:
-    """The JSON object that a text is, or those of a list, alone or in a fence; none for any other
-    text.
-    """
+    """The JSON objects that a text is or lists, alone or in a fence; none for other texts."""
     fenced = FENCED.match(text)
     try:
         value = json_value((fenced[1] if fenced else text).strip())

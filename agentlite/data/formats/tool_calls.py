@@ -80,9 +80,7 @@ def text_value(text: Any, reader: Reader, code: str, what: str) -> Any:
 
 
 def read_call(value: Any, reader: Reader = json_value) -> Call:
-    """A call: {"id", "function": {"name", "arguments"}}, or {"name", "arguments"}, or the text of
-    either.
-    """
+    """A call: {"id", "function": {"name", "arguments"}}, {"name", "arguments"}, or its text."""
     value = text_value(value, reader, "E206", "a call is")
     function = value.get("function") or value if isinstance(value, dict) else None
     if not isinstance(function, dict):
@@ -97,9 +95,7 @@ def read_call(value: Any, reader: Reader = json_value) -> Call:
 
 
 def call_of(value: Any, offered: Mapping[str, Tool], call_id: str = "") -> Call:
-    """A call of one of these tools, without the nulls that Arrow filled in; `call_id`: in place of
-    its own id.
-    """
+    """A call of one of these tools, without Arrow's nulls; `call_id`: in place of its own."""
     call = read_call(value)
     arguments = drop_nulls(value, call.arguments, offered.get(call.name, Tool(call.name)))
     return Call(call.name, arguments, call_id or call.id)
@@ -170,9 +166,7 @@ def read_tools(value: object, reader: Reader = json_value) -> tuple[Tool, ...]:
 
 
 def tools_elsewhere(fields: dict[str, Any], depth: int = 3) -> Iterator[tuple[str, list[Any]]]:
-    """The lists of tools in fields that no format reads, and in texts of JSON there, each with its
-    key.
-    """
+    """The lists of tools in fields that are not read, and in their JSON, each with its key."""
     for key, given in fields.items():
         value = parse_json(given)
         values = [parse_json(item) for item in value] if isinstance(value, list) else [value]
