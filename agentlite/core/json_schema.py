@@ -158,17 +158,12 @@ def _compile_schema(schema: Schema) -> CompiledSchema:
 @lru_cache(maxsize=MOST_KNOWN)
 def _compile(text: str) -> CompiledSchema:
     """The schema whose JSON this is. Nothing is fetched for it."""
-    import jsonschema_rs
+    import jsonschema_rs as rs
 
     schema, problem = json.loads(text), ""
-    drafts = (
-        jsonschema_rs.Draft202012Validator,
-        jsonschema_rs.Draft7Validator,
-        jsonschema_rs.Draft4Validator,
-    )
     for kept in (KEYWORDS, STRUCTURE):
         meant = normalize(schema, kept)
-        for draft in drafts:
+        for draft in (rs.Draft202012Validator, rs.Draft7Validator, rs.Draft4Validator):
             try:
                 validator = draft(
                     meant,
@@ -177,10 +172,10 @@ def _compile(text: str) -> CompiledSchema:
                     mask=QUOTE,
                     offline=True,
                 )
-            except jsonschema_rs.ValidationError as error:
+            except rs.ValidationError as error:
                 problem = problem or _describe_error(error)
                 continue
-            except (jsonschema_rs.ReferencingError, ValueError) as error:
+            except (rs.ReferencingError, ValueError) as error:
                 problem = problem or str(error).partition("\n")[0]
                 continue
             return CompiledSchema(validator, problem if kept is STRUCTURE else "")

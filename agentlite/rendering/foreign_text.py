@@ -98,9 +98,7 @@ MARKS = {
 PATTERNS = {model: re.compile(marks, re.MULTILINE) for model, marks in MARKS.items()}
 # one is in each mark
 CALL_HINTS = ("<", "[TOOL_CALL", "functools[", "commentary to=", "```tool_code")
-IN_PROMPT = (
-    "Its tools stand in the prompt (ToolRL, API-Bank, SWE-smith): write `tools`, `tool_calls`."
-)
+IN_PROMPT = "Tools in its prompt (ToolRL, API-Bank, SWE-smith): write `tools`, `tool_calls`."
 BARE = "Llama"  # its third version writes a call as its JSON alone, or as Python
 # what may stand before such a call on its line, a label, a fence or a tag; in code it is none
 OPENING = re.compile(

@@ -100,9 +100,7 @@ def read(row: Row, no_call_answer: str = NO_CALL_ANSWER) -> Record:
             _refuse_impossible(GoldCall(name, arguments), schema)
             if category in LANGUAGES:
                 arguments = {
-                    key: [
-                        literal_of(value, schema_at(schema, "properties", key)) for value in values
-                    ]
+                    key: [literal_of(one, schema_at(schema, "properties", key)) for one in values]
                     for key, values in arguments.items()
                 }
             call = GoldCall(name, arguments)

@@ -43,6 +43,9 @@ class PromptParts(NamedTuple):
     chain: str = ""
 
 
+Calls = dict[str, Row]  # those made so far by id, with what they say beside name and arguments
+
+
 class Syntax(NamedTuple):
     """How a protocol writes a chain of calls and results as text.
 
@@ -55,7 +58,7 @@ class Syntax(NamedTuple):
 
     is_prompt: Callable[[str], object]
     prompt: Callable[[str], PromptParts]
-    messages: Callable[[str, bool, dict[str, Row], Sequence[Tool]], Iterable[Message]]
+    messages: Callable[[str, bool, Calls, Sequence[Tool]], Iterable[Message]]
     is_chain: Callable[[str, bool], object] = lambda text, tools: False
     result: Callable[[str], str | None] = lambda text: None
 
@@ -79,8 +82,7 @@ def take_apart(record: Record, syntax: Syntax) -> Record:
     declared = {tool.name for tool in record.tools}
     messages, tools, gold = list[Message](), [*record.tools], dict[int, Gold]()
     listed, more = frozenset[str](), dict[str, object]()
-    # every call so far, by id; those of other turns keep the ids of new ones apart
-    calls: dict[str, Row] = {}
+    calls: Calls = {}  # those of other turns keep the ids of new ones apart
     waiting: list[Call] = []
     for turn, message in enumerate(record.messages):
         if message.role == "assistant":

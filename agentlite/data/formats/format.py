@@ -102,9 +102,7 @@ def dialog(system: str, exchanges: Iterable[tuple[str, str]]) -> tuple[Message, 
     return tuple(messages)
 
 
-def refuse_unread(
-    message: Mapping[str, Any], read: Set[str], place: str, *, has_calls: bool = False
-) -> None:
+def refuse_unread(message: Row, read: Set[str], place: str, *, has_calls: bool = False) -> None:
     """Raises RowError E206 for calls under a key that is not in `read`, E216 for a message without
     content whose words or result stand under another. `has_calls`: the calls of the message were
     read, and others may repeat them.

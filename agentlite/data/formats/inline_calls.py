@@ -10,6 +10,7 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Role, Tool
 from agentlite.data.formats import sharegpt
 from agentlite.data.formats.chains import (
+    Calls,
     PromptParts,
     Syntax,
     calls_in,
@@ -122,9 +123,7 @@ def _hermes_prompt(system: str) -> PromptParts:
     return PromptParts(tools, own_words)
 
 
-def _hermes_chain(
-    text: str, loss: bool, calls: dict[str, Row], tools: Sequence[Tool]
-) -> Iterator[Message]:
+def _hermes_chain(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) -> Iterator[Message]:
     """One answer with calls and their results in tags, as the messages it stands for."""
     texts: list[str] = []
     made, waiting, end = list[Call](), list[Call](), 0
@@ -186,9 +185,7 @@ def _toolace_prompt(text: str) -> PromptParts:
     return PromptParts(tools, "\n".join(filter(None, words)))
 
 
-def _toolace_answer(
-    text: str, loss: bool, calls: dict[str, Row], tools: Sequence[Tool]
-) -> Iterator[Message]:
+def _toolace_turns(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) -> Iterator[Message]:
     """A list of calls and a text, or a text. What begins as a declared tool's call must be one."""
     called: list[Call] = []
     first, end = FIRST_NAME.match(text), 0
@@ -240,9 +237,7 @@ def _glaive_prompt(system: str) -> PromptParts:
     return PromptParts(tools, (system[: frame.start()] + system[end:]).strip())
 
 
-def _glaive_answer(
-    text: str, loss: bool, calls: dict[str, Row], tools: Sequence[Tool]
-) -> Iterator[Message]:
+def _glaive_answer(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) -> Iterator[Message]:
     said, *written = text.removesuffix(END).strip().split("<functioncall>")
     called, words = list[Call](), [said.strip()]
     for number, call_text in enumerate(written, len(calls)):
@@ -268,7 +263,7 @@ def _glaive_call(text: str) -> tuple[Call, str]:
 
 
 SYNTAX = Syntax(TOOLS.search, _hermes_prompt, _hermes_chain, lambda text, tools: CALL.search(text))
-TOOLACE_SYNTAX = Syntax(LIST.search, _toolace_prompt, _toolace_answer)
+TOOLACE_SYNTAX = Syntax(LIST.search, _toolace_prompt, _toolace_turns)
 GLAIVE_SYNTAX = Syntax(GLAIVE_FRAME.search, _glaive_prompt, _glaive_answer)
 HERMES_FC = Format(
     "hermes_fc",

@@ -50,9 +50,7 @@ def json_value(text: str) -> Any:
 def literal_value(text: str) -> object:
     """The value of a Python literal, as agent data sets write objects. Nothing is evaluated."""
     if len(text) > LONGEST_LITERAL:
-        raise RowError(
-            "E206", f"not JSON, nor a Python literal of {LONGEST_LITERAL >> 10} KiB or less"
-        )
+        raise RowError("E206", f"not JSON, nor a literal of at most {LONGEST_LITERAL >> 10} KiB")
     try:
         with warnings.catch_warnings(action="ignore"):  # of escapes that Python does not know
             tree = ast.parse(text.strip(), mode="eval")

@@ -11,7 +11,7 @@ from typing import Any
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Tool
 from agentlite.data.formats import sharegpt
-from agentlite.data.formats.chains import PromptParts, Syntax, take_apart
+from agentlite.data.formats.chains import Calls, PromptParts, Syntax, take_apart
 from agentlite.data.formats.format import Format, Row, rest
 from agentlite.data.formats.json_decode import json_value
 from agentlite.data.formats.tool_calls import ARGUMENTS, json_or_literal, read_call, read_tool
@@ -94,9 +94,7 @@ def _apis(plugin: Row) -> list[Row]:
     ]
 
 
-def _chain(
-    text: str, loss: bool, calls: dict[str, Row], tools: Sequence[Tool]
-) -> Iterator[Message]:
+def _chain(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) -> Iterator[Message]:
     """An answer as messages; `calls` gets what a call says beside its name and parameters."""
     end = 0
     for step in STEP.finditer(text):

@@ -263,9 +263,7 @@ def text_of_parts(parts: Iterable[Any], types: Sequence[str], place: str) -> str
 
 
 def is_parts(content: object) -> bool:
-    return isinstance(content, list) and all(
-        isinstance(part, dict) and "type" in part for part in content
-    )
+    return isinstance(content, list) and all(isinstance(p, dict) and "type" in p for p in content)
 
 
 def unknown_role(role: object, known: Iterable[str], place: str) -> RowError:

@@ -41,9 +41,8 @@ def read_prompt(row: Row) -> Record:
         openai.refuse_another(row, "messages", row["messages"], "prompt")
     tools = openai.tools_of(row)
     messages = row.get("messages") or [{"role": "user", "content": row.get("prompt")}]
-    question = openai.read(
-        {"messages": messages, "tools": row.get("tools") or row.get("functions")}
-    ).messages
+    asked = {"messages": messages, "tools": row.get("tools") or row.get("functions")}
+    question = openai.read(asked).messages
     if not question or question[-1].role == "assistant":
         reason = "gold is a list of calls, and the last message is not a question to it"
         raise RowError("E201", reason)

@@ -69,9 +69,7 @@ def files_of(source: str, earlier: Sequence[str] = ()) -> list[str]:
             location=source,
         )
     if len(found) < len(files):
-        notice(
-            f"{source}: folders of stages are left out; name such a folder to read the files in it"
-        )
+        notice(f"{source}: folders of stages are left out; name such a folder to read its files")
     return [str(path) for path in found]
 
 
@@ -221,9 +219,7 @@ def _file_lines(file: BinaryIO, name: str) -> Iterator[Raw]:
         yield from _content(file, head, name)
         return
     unpacked, number = Unpacked(file, begin), 0
-    torn = RowError(
-        "E104", "the packed file is cut off or damaged here: what follows cannot be read"
-    )
+    torn = RowError("E104", "the packed file is cut off or damaged here: the rest cannot be read")
     content = io.BufferedReader(unpacked, 1 << 16)
     for line in _content(cast(BinaryIO, content), content.peek(HEAD)[:HEAD], name):
         number = int(line.location.rpartition(":")[2])

@@ -13,6 +13,7 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.formats import sharegpt
 from agentlite.data.formats.chains import (
+    Calls,
     PromptParts,
     Syntax,
     sentences,
@@ -133,9 +134,7 @@ def _apis(text: str) -> Iterator[tuple[Tool, bool]]:
         yield read_tool(tool, json_or_literal), parameters.startswith("[")
 
 
-def _chain(
-    text: str, loss: bool, calls: dict[str, Row], tools: Sequence[Tool]
-) -> Iterator[Message]:
+def _chain(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) -> Iterator[Message]:
     """One turn with thoughts, actions and observations, as the messages it stands for; `calls`:
     made before it, to which it adds its own.
     """
@@ -240,9 +239,7 @@ def read_toolllama(row: Row) -> Record:
     return replace(record, messages=tuple(messages), tools=tools)
 
 
-def _steps(
-    text: str, loss: bool, calls: dict[str, Row], tools: Sequence[Tool]
-) -> Iterator[Message]:
+def _steps(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) -> Iterator[Message]:
     """A whole chain, or a thought and, unless it is the answer, an action."""
     if _is_chain(text, tools=False):
         yield from _chain(text, loss, calls, tools)

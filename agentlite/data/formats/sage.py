@@ -59,9 +59,7 @@ def resolve_tool(value: object, catalogue: Mapping[str, Tool] = NO_CATALOGUE) ->
     if given.get("inputs") is None:
         return catalogue.get(tool_id) or Tool(tool_id, description, OPEN)
     inputs = given["inputs"] if isinstance(given["inputs"], list) else [given["inputs"]]
-    fields = [
-        {"required": True, **rest(field)} if isinstance(field, dict) else field for field in inputs
-    ]
+    fields = [{"required": True, **rest(one)} if isinstance(one, dict) else one for one in inputs]
     schema = from_list(fields, tool_id)
     return Tool(tool_id, description, json_schema(schema, tool_id))
 

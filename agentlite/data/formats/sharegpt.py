@@ -154,9 +154,8 @@ class DialogBuilder:
             said = CALL.sub("", text).strip() if calls else text
             if self.messages and openai.only_thinks(self.messages[-1]):
                 said = join_texts((self.messages.pop().content, said))
-            self.messages.append(
-                Message("assistant", said, tuple(self.waiting), loss=has_loss(turn))
-            )
+            message = Message("assistant", said, tuple(self.waiting), loss=has_loss(turn))
+            self.messages.append(message)
         elif speaker == "tool":
             for result in self._results(text, is_alone):
                 answered = self.waiting.pop(0).id if self.waiting else ""
@@ -205,12 +204,8 @@ def is_agentinstruct(row: Row) -> bool:
     speakers = [SPEAKERS.get(str(sender_of(turn))) for turn in turns]
     if not {*speakers} <= {"system", "user", "assistant"} or any("loss" not in t for t in turns):
         return False
-    losses = [
-        turn["loss"]
-        for turn, speaker in zip(turns, speakers, strict=True)
-        if speaker == "assistant"
-    ]
-    return any(isinstance(loss, bool) for loss in losses)
+    learned = [isinstance(turn["loss"], bool) for turn in turns]
+    return ("assistant", True) in zip(speakers, learned, strict=True)
 
 
 def read_agentinstruct(row: Row) -> Record:
@@ -270,9 +265,8 @@ def is_ms_swift(row: Row) -> bool:
         )
         if own or _preference(row):
             return True
-    return _has_exchanges(row) or all(
-        isinstance(row.get(key), str) for key in ("query", "response")
-    )
+    is_exchange = all(isinstance(row.get(key), str) for key in ("query", "response"))
+    return is_exchange or _has_exchanges(row)
 
 
 def read_ms_swift(row: Row) -> Record:

@@ -232,11 +232,7 @@ def _tool(value: object, reader: Reader) -> Tool:
         if isinstance(required := function.get("required"), list):
             parameters = {"required": required, **parameters}  # KuaiAgent has them side by side
     described, returns = function.get("description"), function.get("returns")
-    tool = Tool(
-        name,
-        str(described) if described else "",
-        returns=returns if isinstance(returns, dict) else {},
-    )
+    tool = Tool(name, str(described or ""), returns=returns if isinstance(returns, dict) else {})
     return replace(tool, parameters=json_schema(parameters, name)) if parameters else tool
 
 
@@ -253,9 +249,7 @@ def _schema(given: dict[str, Any], tool: str) -> dict[str, Any]:
     if not KEYWORDS.isdisjoint(given) or len(inner) < len(given):
         return given
     if len(inner) == 1 and objects:
-        reason = (
-            f"parameters of {tool} have a schema under {objects[0]!r}, a wrapper or a parameter"
-        )
+        reason = f"parameters of {tool}: a schema under {objects[0]!r}, a wrapper or a parameter"
         hint = 'Write it as {"type": "object", "properties": {...}}.'
         raise RowError("E211", reason, hint, objects[0])
     return {"type": "object", "properties": given}
@@ -328,7 +322,5 @@ def json_schema(schema: object, tool: str) -> dict[str, Any]:
         if isinstance(inner := kept.get(key), dict):
             kept[key] = json_schema(inner, tool)
         elif isinstance(inner, list):
-            kept[key] = [
-                json_schema(value, tool) if isinstance(value, dict) else value for value in inner
-            ]
+            kept[key] = [json_schema(one, tool) if isinstance(one, dict) else one for one in inner]
     return {**kept, "required": list(dict.fromkeys(required))} if required else kept
