@@ -93,68 +93,60 @@ def main() -> None:
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]  # a TextIOWrapper
     sys.stderr = Forgiving(sys.stderr)
-    debug = "--debug" in sys.argv
     try:
         group(prog_name="agentlite", standalone_mode=False)
         sys.stdout.flush()
+    except BrokenPipeError:
+        _exit_broken_pipe()
     except click.ClickException as error:
         error = _with_nearest(error)
         error.show()
         where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else ""
-        _print_json(UserError(error.format_message(), location=where, exit_code=error.exit_code))
-        sys.exit(error.exit_code)
-    except UserError as error:
-        if debug:
+        _exit(UserError(error.format_message(), location=where, exit_code=error.exit_code))
+    except (Exception, KeyboardInterrupt) as error:
+        told = _told(error)
+        has_stopped = told.exit_code > 128
+        if "--debug" in sys.argv and not has_stopped:
             raise
-        _print_error(error)
-        sys.exit(error.exit_code)
-    except BrokenPipeError:
-        _exit_broken_pipe()
-    except (KeyboardInterrupt, click.Abort):
-        _exit_interrupted(130)
-    except Exception as error:
-        if code := getattr(error, "exit_code", 0):  # engine.watch.Stopped, without importing it
-            _exit_interrupted(code)
-        if debug:
-            raise
-        if isinstance(error, OSError) and (error.filename or error.errno == errno.ENOSPC):
-            from agentlite.core.row_files import fix_for
-
-            problem, where = f"the system says: {error.strerror}.", str(error.filename or "")
-            _print_error(UserError(problem, fix_for(error), location=where, exit_code=DISK))
-            sys.exit(DISK)
-        click.echo(
-            f"Error: {type(error).__name__}: {printable(str(error))}\n"
-            "This is a fault of agentlite or of a library. "
-            "--debug shows where; please report it.",
-            err=True,
-        )
-        _print_json(UserError(f"{type(error).__name__}: {error}", exit_code=1))
-        sys.exit(1)
+        text = f"Stopped. {told.fix}" if has_stopped else f"Error: {told}"
+        click.echo(printable(text), err=True)
+        _exit(told)
 
 
-def _print_error(error: UserError) -> None:
-    from agentlite.cli.next_step import with_next_command
+def _told(error: BaseException) -> UserError:
+    """An error as one that is told in a few lines."""
+    if isinstance(error, UserError):
+        from agentlite.cli.next_step import with_next_command
 
-    error = with_next_command(error)
-    click.echo(f"Error: {printable(str(error))}", err=True)
-    _print_json(error)
+        return with_next_command(error)
+    interrupted = isinstance(error, KeyboardInterrupt | click.Abort)
+    # engine.watch.Stopped has a code, and is not imported
+    if code := 130 if interrupted else getattr(error, "exit_code", 0):
+        fix = "The same command again carries on; prep begins anew."
+        return UserError("stopped.", fix, exit_code=code)
+    if isinstance(error, OSError) and (error.filename or error.errno == errno.ENOSPC):
+        from agentlite.core.row_files import fix_for
+
+        problem, where = f"the system says: {error.strerror}.", str(error.filename or "")
+        return UserError(problem, fix_for(error), location=where, exit_code=DISK)
+    fix = "This is a fault of agentlite or of a library. --debug shows where; please report it."
+    return UserError(f"{type(error).__name__}: {error}", fix, exit_code=1)
 
 
-def _print_json(error: UserError) -> None:
-    """With --json, the error as the one object on stdout, unless the result stands there: that of a
+def _exit(error: UserError) -> NoReturn:
+    """With --json, the error is the one object on stdout, unless the result stands there: that of a
     gate that is not passed.
     """
-    if "--json" not in sys.argv or error.exit_code == GATE:
-        return
-    report = {
-        "code": NAMES.get(error.exit_code, "stopped" if error.exit_code > 128 else "fault"),
-        "location": redact(error.location),
-        "problem": redact(error.problem),
-        "fix": redact(error.fix),
-        "exit_code": error.exit_code,
-    }
-    click.echo(json.dumps({"error": report}, ensure_ascii=False))
+    if "--json" in sys.argv and error.exit_code != GATE:
+        report = {
+            "code": NAMES.get(error.exit_code, "stopped" if error.exit_code > 128 else "fault"),
+            "location": redact(error.location),
+            "problem": redact(error.problem),
+            "fix": redact(error.fix),
+            "exit_code": error.exit_code,
+        }
+        click.echo(json.dumps({"error": report}, ensure_ascii=False))
+    sys.exit(error.exit_code)
 
 
 def _refuse_unknown(words: list[str]) -> None:
@@ -192,13 +184,6 @@ def _exit_broken_pipe() -> NoReturn:
     """`| head`: what is on disk is whole. Python would fail at its end, and change the code."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(141)
-
-
-def _exit_interrupted(code: int) -> None:
-    fix = "The same command again carries on; prep begins anew."
-    click.echo(f"Stopped. {fix}", err=True)
-    _print_json(UserError("stopped.", fix, exit_code=code))
-    sys.exit(code)
 
 
 def _command(name: str) -> click.Command:

@@ -128,7 +128,7 @@ def test_a_mistake_in_the_words_is_exit_2(run, words, message):
             {"code": "rejects", "location": "a.jsonl:3", "problem": "is wrong.", "fix": "Fix it."},
         ),
         (Stopped(15), {"code": "stopped", "problem": "stopped."}),
-        (ValueError("x"), {"code": "fault", "location": "", "problem": "ValueError: x", "fix": ""}),
+        (ValueError("x"), {"code": "fault", "location": "", "problem": "ValueError: x"}),
         (
             OSError(errno.ENOSPC, "No space left on device"),
             {"code": "disk", "problem": "the system says: No space left on device."},
