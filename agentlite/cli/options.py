@@ -4,7 +4,7 @@ how they are read, and the two pages of help that show them."""
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 import msgspec
@@ -24,7 +24,6 @@ from agentlite.config.fields import (
     as_text,
     fields_of,
     metavar,
-    without_marks,
 )
 from agentlite.config.pipeline import TRAINED
 from agentlite.config.settings import DATA, ENGINE, SAMPLING, Engine
@@ -35,38 +34,13 @@ if TYPE_CHECKING:
 WORKSPACE, SETTINGS, OUTPUT = Section("Workspace"), Section("Settings"), Section("Output")
 
 
-class OptionType(click.types.StringParamType):
-    """A type of settings, or of an option: shown in help, read and refused in the same words.
-
-    `is_read`: whether the value is read here. That of a setting is read with all others, by
-    agentlite.config.resolve."""
-
-    def __init__(self, kind: Any, *, is_read: bool = True, repeat: bool = False):
-        self.shown, self.is_read = metavar(kind, repeat=repeat), is_read
-        # a repeated option is given one value after the other
-        self.kind = get_args(without_marks(kind))[0] if repeat else kind
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
-        return self.shown
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not self.is_read or not isinstance(param, Option) or value == param.default:
-            return value
-        from agentlite.config.resolve import Place, read_value
-
-        name = param.opts[0]
-        place = Place(name, f"{name} ", param.default, param.help or "")
-        return read_value(value, self.kind, place)
-
-
 class Option(click.Option):
-    """The option of a field, with its section on the full page of help.
+    """The option of a field, with its section on the full page of help. Its value stays a text:
+    `read` makes it what the field is, and agentlite.config.resolve does that for all settings."""
 
-    `is_read`: whether its value is read here, see OptionType."""
-
-    def __init__(self, key: str, field: Field, *, is_read: bool = True, **rest: Any):
+    def __init__(self, key: str, field: Field, **rest: Any):
         if not rest.get("is_flag"):
-            rest["type"] = OptionType(field.kind, is_read=is_read, repeat=field.flag.repeat)
+            rest |= {"type": str, "metavar": metavar(field.kind, repeat=field.flag.repeat)}
         super().__init__(
             [*field.names(key), key],
             multiple=field.flag.repeat,
@@ -74,7 +48,7 @@ class Option(click.Option):
             help=field.help,
             **rest,
         )
-        self.section, self.common = field.section, field.is_common
+        self.field = field
         # in words, or as it is typed; "" for none
         self.default_shown = "" if rest.get("is_flag") else field.words or as_text(field.default)
 
@@ -119,13 +93,24 @@ def parameters(options: type[Struct]) -> Iterator[click.Parameter]:
             rest = {}
         if field.is_argument:
             several = isinstance(field.default, tuple)
-            if several:
-                rest = {"nargs": -1}
-            yield click.Argument([key], type=OptionType(field.kind, repeat=several), **rest)
+            shown = metavar(field.kind, repeat=several)
+            if not rest.get("required"):
+                rest, shown = {"nargs": -1} if several else rest, f"[{shown}]{'...' * several}"
+            yield click.Argument([key], type=str, metavar=shown, **rest)
         elif field.default is False:
             yield Option(key, field, is_flag=True)
         else:
             yield Option(key, field, **rest)
+
+
+def read(key: str, field: Field, value: Any) -> Any:
+    """The value of a field as it was typed. Raises UserError 2."""
+    if value is None or isinstance(value, bool):
+        return value
+    from agentlite.config.resolve import Place, read_value
+
+    name = key if field.is_argument else field.names(key)[0]
+    return read_value(value, field.kind, Place(name, f"{name} ", field.default, field.help))
 
 
 MOST = 14  # options of a command that needs no second page, --help not counted
@@ -147,7 +132,7 @@ class Command(click.Command):
         params = [*rest.pop("params", ()), *parameters(options), help_all]
 
         def callback(**values: Any) -> None:
-            own = {key: values.pop(key) for key in options.__struct_fields__}
+            own = {k: read(k, field, values.pop(k)) for k, field in fields_of(options).items()}
             run(options(**own), **values)
 
         super().__init__(name, params=params, callback=callback, **rest)
@@ -157,7 +142,8 @@ class Command(click.Command):
         sections: dict[str, list[click.Option]] = {}
         if ctx.meta.get(IS_FULL):
             for option in options:
-                sections.setdefault(getattr(option, "section", OUTPUT.title), []).append(option)
+                title = option.field.section if isinstance(option, Option) else OUTPUT.title
+                sections.setdefault(title, []).append(option)
         else:
             sections["Options"] = _common(options)
         for title, listed in sections.items():
@@ -178,7 +164,7 @@ def _common(options: Sequence[click.Option]) -> list[click.Option]:
     listed = [one for one in options if "--help-all" not in one.opts]
     if len(listed) - 1 <= MOST:
         return listed
-    return [one for one in listed if getattr(one, "common", "--help" in one.opts)]
+    return [one for one in listed if not isinstance(one, Option) or one.field.is_common]
 
 
 def _show_all(context: click.Context, option: click.Parameter, is_set: bool) -> None:
@@ -210,14 +196,6 @@ class DecodingOptions(RunOptions, frozen=True, kw_only=True):
     def chat_model(self) -> "ChatModel":
         from agentlite.deploy.chat_model import ChatModel
 
-        return ChatModel(
-            self.model,
-            Path(self.run),
-            protocol=self.protocol,
-            system=self.system,
-            engine=self.engine,
-            max_length=self.max_length,
-            max_new_tokens=self.max_new_tokens,
-            load_in_4bit=self.load_in_4bit,
-            load_in_8bit=self.load_in_8bit,
-        )
+        keys = [key for key in inspect.get_annotations(DecodingOptions) if key != "model"]
+        given = {key: getattr(self, key) for key in keys}
+        return ChatModel(self.model, Path(self.run), **given)

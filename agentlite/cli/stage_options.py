@@ -13,7 +13,6 @@ from agentlite.cli.options import (
     WORKSPACE,
     Command,
     Option,
-    OptionType,
     RunOptions,
 )
 from agentlite.config.fields import COMMON, REPEAT, Field, File, Flag, Metavar, Name, Whole
@@ -98,13 +97,13 @@ class StageCommand(Command):
 
 
 class SettingOption(Option):
-    """The option of a setting. Its value stays a text, which is read with all other settings."""
+    """The option of a setting."""
 
     def __init__(self, key: str, field: Field):
         self.key = key
         # a switch may stand alone
         rest: dict[str, Any] = {"is_flag": False, "flag_value": "true"}
-        super().__init__(key, field, is_read=False, **(rest if field.default is False else {}))
+        super().__init__(key, field, **(rest if field.default is False else {}))
 
 
 def stage_command(name: str, text: str) -> StageCommand:
@@ -112,11 +111,10 @@ def stage_command(name: str, text: str) -> StageCommand:
     settings: list[click.Parameter] = []
     for key, field in fields(name).items():
         if key == "sources":
-            kind = OptionType(File, is_read=False)
-            settings.append(click.Argument([key], nargs=-1, metavar="SOURCE...", type=kind))
+            settings.append(click.Argument([key], nargs=-1, metavar="SOURCE...", type=str))
         elif key == "what":
-            kind, every = OptionType(field.kind, is_read=False), "|".join(("dialogs", *MADE))
-            settings.append(click.Argument([key], metavar=every, type=kind))
+            every = "|".join(("dialogs", *MADE))
+            settings.append(click.Argument([key], metavar=every, type=str))
         elif field.has_flag:
             settings.append(SettingOption(key, field))
 

@@ -9,6 +9,7 @@ from support.examples import sample
 
 from agentlite.cli.main import COMMANDS, group
 from agentlite.cli.options import MOST, Command, Option
+from agentlite.cli.options import read as read_option
 from agentlite.cli.stage_options import SettingOption
 from agentlite.config import resolve
 from agentlite.config.fields import choices
@@ -78,7 +79,7 @@ def test_a_stage_shows_its_own_options_and_where_it_writes():
         short = page(name, "--help")
         assert all(f"\n  {one} " in short for one in ("--run", "--out", "--force", "--dry-run"))
         own = [option for option in options(name) if isinstance(option, SettingOption)]
-        assert 6 <= sum(option.common for option in own) <= 11
+        assert 6 <= sum(option.field.is_common for option in own) <= 11
 
 
 def test_help_fits_the_screen():
@@ -119,7 +120,8 @@ def read(name: str, option: Option, value: str) -> None:
     if isinstance(option, SettingOption):
         resolve.resolve(name, Given({option.key: value}))
     else:
-        option.type_cast_value(context(name), (value,) if option.multiple else value)
+        given = (value,) if option.multiple else value
+        read_option(str(option.name), option.field, given)
 
 
 def test_a_wrong_value_is_refused_with_the_type_that_help_shows():
@@ -147,7 +149,7 @@ def test_each_option_can_be_typed_with_what_its_help_shows(name):
     for option in options(name):
         shown = "" if option.is_flag else str(option.make_metavar(ctx))
         metavar = shown.replace("INT", "3").replace("FLOAT", ".1").replace(",...", "")
-        kind = None if option.is_flag else option.type.kind
+        kind = None if option.is_flag else option.field.kind
         for value in choices(kind) or [metavar]:
             words = [*needed, option.opts[0], *filter(None, [value])]
             given = ctx.command.make_context(name, words, parent=ctx.parent).params
