@@ -6,6 +6,7 @@ them.
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,14 +81,14 @@ def read_pool(records: Iterable[Record], files: Sequence[str]) -> ToolFile:
     """
     read = ToolFile(ToolPool(), [], [])
 
+    def report(location: str, code: str, problem: str) -> None:
+        read.problems.append({"location": location, "code": code, "problem": problem})
+
     def add(tool: Tool, location: str) -> None:
         count = len(read.pool.tools)
         if read.pool.add(tool) == count and not tool.description.strip():
             problem = f"{tool.name} has no description: it is found only by its name and parameters"
             report(location, "no description", problem)
-
-    def report(location: str, code: str, problem: str) -> None:
-        read.problems.append({"location": location, "code": code, "problem": problem})
 
     ids_alone: dict[str, tuple[Tool, str]] = {}
     for record in records:
@@ -96,20 +97,18 @@ def read_pool(records: Iterable[Record], files: Sequence[str]) -> ToolFile:
                 ids_alone.setdefault(tool.name, (tool, f"record {record.id}"))
             else:
                 add(tool, f"record {record.id}")
-    for declared in (declared for file in files for declared in declared_tools(file)):
-        if declared.tool is None:
-            assert declared.error
-            report(declared.location, declared.error.code, declared.error.reason)
+    for location, row, declared, error in chain.from_iterable(map(declared_tools, files)):
+        if declared is None:
+            assert error
+            report(location, error.code, error.reason)
             continue
-        add(declared.tool, declared.location)
-        row = declared.value
-        if not isinstance(row, dict) or not sage.TOOLS.fits(row):
-            continue
-        for part in sage.examples_of(row) if row.get(sage.EXAMPLES) else ():
+        add(declared, location)
+        is_sage = isinstance(row, dict) and sage.TOOLS.fits(row)
+        for part in sage.examples_of(row) if is_sage and row.get(sage.EXAMPLES) else ():
             try:
                 read.examples.append(sage.read_tool_row(part))
-            except RowError as error:
-                report(declared.location, error.code, f"an example of it: {error.reason}")
+            except RowError as problem:
+                report(location, problem.code, f"an example of it: {problem.reason}")
     for name, (tool, location) in ids_alone.items():
         if name not in read.pool.names:
             add(tool, location)
@@ -126,44 +125,35 @@ def read_pool(records: Iterable[Record], files: Sequence[str]) -> ToolFile:
 # --- The index on disk: the pool and its vectors ---
 
 
-class ToolIndex(NamedTuple):
-    """`vectors`: a row of length 1 for each tool of the pool, float32."""
-
-    pool: ToolPool
-    vectors: Any
-
-
-def write_index(index: ToolIndex, folder: Path) -> list[str]:
-    """The files that were written."""
+def write_index(pool: ToolPool, vectors: Any, folder: Path) -> list[str]:
+    """The files that were written. `vectors`: a row of length 1 for each tool of the pool."""
     import numpy
 
     (folder / TOOLS).parent.mkdir(exist_ok=True)
-    write_rows(
-        folder / TOOLS,
-        (
-            {
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": plain(tool.parameters),
-                "returns": plain(tool.returns),
-            }
-            for tool in index.pool.tools
-        ),
+    rows = (
+        {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": plain(tool.parameters),
+            "returns": plain(tool.returns),
+        }
+        for tool in pool.tools
     )
+    write_rows(folder / TOOLS, rows)
     with replacing(folder / VECTORS) as file:
-        numpy.save(file, index.vectors.astype("float32"), allow_pickle=False)
+        numpy.save(file, vectors.astype("float32"), allow_pickle=False)
     return [TOOLS, VECTORS]
 
 
-def read_index(folder: Path) -> ToolIndex:
+def read_index(folder: Path) -> tuple[ToolPool, Any]:
+    """The pool and its vectors."""
     import numpy
 
     pool = ToolPool()
     for row in read_rows(folder / TOOLS):
         parameters, returns = json.loads(row["parameters"]), json.loads(row["returns"])
         pool.add(Tool(row["name"], row["description"], parameters, returns))
-    vectors = numpy.load(folder / VECTORS, allow_pickle=False)
-    return ToolIndex(pool, vectors)
+    return pool, numpy.load(folder / VECTORS, allow_pickle=False)
 
 
 # --- Queries ---

@@ -24,7 +24,6 @@ from agentlite.report.retrieval_tables import best_in_words
 from agentlite.retrieval.rankers import Ranker, Scores, bm25, by_name, likeliest
 from agentlite.retrieval.tool_pool import (
     Query,
-    ToolIndex,
     ToolPool,
     queries,
     questions,
@@ -41,9 +40,7 @@ from agentlite.workspace.model_source import MADE, Source, find_encoder
 from agentlite.workspace.stage_folder import Result, RunTarget, StageFolder
 
 SHOWN = 10  # tools per question in rankings.jsonl
-Ranks = dict[
-    int, dict[str, list[QueryRanking]]
-]  # of each query, by the size of the pool and method
+Ranks = dict[int, dict[str, list[QueryRanking]]]  # of the queries, by size of the pool and method
 
 
 class RetrieverData(NamedTuple):
@@ -80,7 +77,10 @@ def run(settings: RetrieverSettings, target: RunTarget) -> Result:
             check_libraries("hf")
             retriever.check(settings)
         data = _read(prep.folder, settings.tools, trains)
-        _report_problems(data.problems)
+        first = {problem["code"]: problem for problem in reversed(data.problems)}
+        for code, one in first.items():
+            count = sum(problem["code"] == code for problem in data.problems)
+            console.notice(f"{one['location']}: {code}: {one['problem']}  [1 of {count}]")
         count = sum(len(query.tool_indices) for query in data.queries["train"])
         stage = yield {
             **data.counts,
@@ -135,25 +135,12 @@ def _read(data: Path, files: Sequence[str], trains: bool) -> RetrieverData:
     return RetrieverData(read.pool, by_split, problems)
 
 
-def _report_problems(problems: Sequence[Row]) -> None:
-    """Prints one line for each kind, with its first location."""
-    counts = Counter(problem["code"] for problem in problems)
-    for code, count in counts.items():
-        first = next(problem for problem in problems if problem["code"] == code)
-        more = f"  [+{count - 1} more, see problems.jsonl]" if count > 1 else ""
-        console.notice(f"{first['location']}: {code}: {first['problem']}{more}")
-
-
 def _fill(
     stage: StageFolder, settings: RetrieverSettings, source: Source, data: RetrieverData
 ) -> tuple[list[str], Figures]:
     stage.set_aside_changed(PAIRS)
     folder, pool = stage.folder, data.pool
     write_rows(folder / "problems.jsonl", data.problems)
-    counts = ", ".join(
-        f"{len(of_split)} questions in {split}" for split, of_split in data.queries.items()
-    )
-    console.notice(f"retriever: {len(pool.tools)} tools under {len(pool.names)} names; {counts}")
     vectors, untrained = _encode(source, settings, pool)
     rankers = {"bm25": bm25(pool.texts), "untrained": untrained}
     figures: dict[str, Any] = {}
@@ -168,7 +155,7 @@ def _fill(
         model_files = (path for path in (folder / MADE).rglob("*") if path.is_file())
         outputs += sorted(path.relative_to(folder).as_posix() for path in model_files)
         outputs += [PAIRS, "metrics.jsonl"]
-    outputs += write_index(ToolIndex(pool, vectors), folder)
+    outputs += write_index(pool, vectors, folder)
     if data.queries["test"]:
         figures |= measure(folder, settings, data, rankers)
         outputs += ["metrics.json", "rankings.jsonl"]

@@ -9,8 +9,8 @@ from agentlite.core import console
 from agentlite.core.errors import need
 from agentlite.core.records import ANY_TOOL, Record, canonical, digest
 from agentlite.engine import sentence_encoder
-from agentlite.retrieval.rankers import Ranker, bm25, likeliest, unlikely
-from agentlite.retrieval.tool_pool import ToolIndex, ToolPool, questions, read_index
+from agentlite.retrieval.rankers import Ranker, Scores, bm25, likeliest, unlikely
+from agentlite.retrieval.tool_pool import ToolPool, questions, read_index
 from agentlite.scoring.metrics.summarize import RETRIEVED
 from agentlite.workspace.model_source import MADE, stage_encoder
 from agentlite.workspace.stage_folder import StoredStage
@@ -41,27 +41,23 @@ class ToolOffers(NamedTuple):
         if not record.tools or not texts or ANY_TOOL in expected:
             return record
         pooled, scores = self.pool.tools, self.ranker(texts)
-        declared = {}
-        for tool in record.tools:
-            # Where the record knows an id alone, the tool of the pool: else the only tool without a
-            # description would be the expected one.
-            place = self.pool.place_of(tool)
-            declared[tool.name] = tool if place is None else pooled[place]
+        # Where the record knows an id alone, the tool of the pool: else the only tool without a
+        # description would be the expected one.
+        places = [(tool, self.pool.place_of(tool)) for tool in record.tools]
+        own = {tool.name: tool if at is None else pooled[at] for tool, at in places}
         meta: dict[str, object] = {"k": self.k, "by": self.by, "expected": len(expected)}
         if not expected:
             # Where no call is expected, a retrieved tool may well be right: the record keeps its
             # tools, among unlikely ones.
             more = [pooled[at] for at in unlikely(scores, self.pool, self.k, seed=record.id)]
-            others = [tool for tool in more if tool.name not in declared]
-            tools = [*declared.values(), *others][: max(self.k, len(declared))]
+            others = [tool for tool in more if tool.name not in own]
+            tools = [*own.values(), *others][: max(self.k, len(own))]
         else:
             tools = [pooled[at] for at in likeliest(scores, self.pool, self.k)]
+            own = {name: tool for name, tool in own.items() if name in expected}
             missing = sorted(expected - {tool.name for tool in tools})
-            own = {name: tool for name, tool in declared.items() if name in expected}
-            meta["missing"] = missing
-            meta["other_schema"] = sorted(
-                tool.name for tool in tools if own.get(tool.name, tool) != tool
-            )
+            other = (tool.name for tool in tools if own.get(tool.name, tool) != tool)
+            meta |= {"missing": missing, "other_schema": sorted(other)}
             if self.missing == "added":
                 added = [own[name] for name in missing if name in own]
                 surplus = max(0, len(tools) + len(added) - self.k)
@@ -112,18 +108,17 @@ def check_packages(by: str) -> None:
 def offers(retriever: StoredStage, k: int, by: str, missing: Missing) -> ToolOffers:
     """Of a finished retriever."""
     check_packages(by)
-    tools = read_index(retriever.folder)
-    names = len(tools.pool.names)
+    pool, vectors = read_index(retriever.folder)
+    names = len(pool.names)
     if k > names:
         console.notice(f"{retriever.folder}: has {names} tools, not {k}: all are retrieved")
-    return ToolOffers(tools.pool, ranker_of(by, tools, retriever), min(k, names), by, missing)
+    ranker = bm25(pool.texts) if by == "bm25" else tuned(retriever, vectors)
+    return ToolOffers(pool, ranker, min(k, names), by, missing)
 
 
-def ranker_of(method: str, tools: ToolIndex, retriever: StoredStage) -> Ranker:
-    """The method that ranks the tools of a retriever."""
-    if method == "bm25":
-        return bm25(tools.pool.texts)
+def tuned(retriever: StoredStage, vectors: Scores) -> Ranker:
+    """By the model of a retriever."""
     folder = retriever.folder
     source = stage_encoder(f"{folder.name}'s model", retriever, folder.parent)
     model = sentence_encoder.load(source, int(retriever.settings["max_length"]))
-    return lambda texts: sentence_encoder.embed(model, texts) @ tools.vectors.T
+    return lambda texts: sentence_encoder.embed(model, texts) @ vectors.T

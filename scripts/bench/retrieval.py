@@ -67,7 +67,6 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
 
     from agentlite.engine import sentence_encoder
     from agentlite.retrieval.rankers import bm25, likeliest
-    from agentlite.retrieval.tool_pool import ToolIndex
     from agentlite.workspace.model_source import find_encoder
 
     torch.set_num_threads(1)
@@ -86,14 +85,13 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
     started = time.perf_counter()
     words = bm25(pool.texts)
     bm25_seconds = time.perf_counter() - started
-    table = ToolIndex(pool, vectors)
     found = {
         "tools": len(pool.tools),
         "names": len(pool.names),
         "encode_tools_a_second": tools_a_second,
         "bm25_tools_a_second": len(pool.tools) / bm25_seconds,
         "encode_question_ms": timed(lambda n: sentence_encoder.embed(model, texts[n : n + 1])),
-        "search_ms": timed(lambda n: likeliest(asked[n : n + 1] @ table.vectors.T, pool, 5)),
+        "search_ms": timed(lambda n: likeliest(asked[n : n + 1] @ vectors.T, pool, 5)),
         "bm25_ms": timed(lambda n: likeliest(words(texts[n : n + 1]), pool, 5)),
     }
     print(*(f"{name:24} {value:.4g}" for name, value in found.items()), sep="\n")

@@ -4,8 +4,7 @@ import numpy
 from support.generated_run import stage
 
 from agentlite.engine import sentence_encoder
-from agentlite.retrieval.tool_pool import ToolIndex, ToolPool
-from agentlite.stages.tool_retrieval import ranker_of
+from agentlite.stages.tool_retrieval import tuned
 from agentlite.workspace.stage_folder import finished
 
 
@@ -21,7 +20,7 @@ def test_a_tuned_retriever_ranks_by_the_model_of_its_own_folder_wherever_it_is(
         stage(folder, plan, {"model/weights.jsonl": [{"of": place}]}, {})
     for place in ("there", "here"):
         folder = tmp_path / place / "retriever"
-        ranker_of("tuned", ToolIndex(ToolPool(), numpy.eye(2)), finished(folder))
+        tuned(finished(folder), numpy.eye(2))
         source, length = loaded.pop()
         assert source.base == str(folder / "model") and length == (place == "there")
         assert source.name == "retriever's model"
