@@ -5,7 +5,7 @@ them.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -187,26 +187,21 @@ def questions(record: Record) -> list[str]:
 def queries(records: Iterable[Record], pool: ToolPool) -> list[Query]:
     """Those for which some tool is expected. Where any call is right, there is no right tool to
     find."""
-    return [query for record in records for query in _queries(record, pool)]
-
-
-def _queries(record: Record, pool: ToolPool) -> Iterator[Query]:
-    texts = iter(questions(record))
-    asked: list[tuple[str, dict[str, int]]] = []  # the expected tools, each with its first turn
-    for turn, message in enumerate(record.messages):
-        if message.role == "user" and message.content.strip():
-            asked.append((next(texts), {}))
-        elif message.role == "assistant" and asked:
-            for call in record.expected(turn).calls:
-                if call.name != ANY_TOOL:
-                    asked[-1][1].setdefault(call.name, turn)
-    for text, expected in asked:
-        if expected:
-            tools = {tool.name: tool for tool in record.tools}
+    found = []
+    for record in records:
+        asked: list[dict[str, int]] = []  # the expected tools, each with its first turn
+        for turn, message in enumerate(record.messages):
+            if message.role == "user" and message.content.strip():
+                asked.append({})
+            elif message.role == "assistant" and asked:
+                for call in record.expected(turn).calls:
+                    if call.name != ANY_TOOL:
+                        asked[-1].setdefault(call.name, turn)
+        tools = {tool.name: tool for tool in record.tools}
+        for text, expected in zip(questions(record), asked, strict=True):
             places = (pool.place_of(tools[name]) for name in expected if name in tools)
-            yield Query(
-                Step(record.id, min(expected.values())),
-                text,
-                tuple(expected),
-                tuple(place for place in places if place is not None),
-            )
+            known = tuple(place for place in places if place is not None)
+            if expected:
+                step = Step(record.id, min(expected.values()))
+                found.append(Query(step, text, tuple(expected), known))
+    return found

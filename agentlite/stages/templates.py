@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from agentlite.config.settings import TemplatesSettings
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
-from agentlite.core.kept_replies import KeptReply
+from agentlite.core.kept_replies import KeptReply, ask_kept
 from agentlite.core.openai_client import Endpoint, Question, refuse_unanswered
 from agentlite.core.records import Message, Parsed, Record, from_row, to_row
 from agentlite.core.row_files import find_rows, read_rows, replacing, write_rows
@@ -43,7 +43,13 @@ from agentlite.rendering.protocols.prompt_template import (
 )
 from agentlite.rendering.template import Template
 from agentlite.retrieval.rankers import words
-from agentlite.scoring.judge.llm_judge import VERDICTS, JudgeResult, item_at, score_items
+from agentlite.scoring.judge.llm_judge import (
+    VERDICTS,
+    JudgeResult,
+    item_at,
+    question_of,
+    read_scores,
+)
 from agentlite.scoring.metrics.confidence import Summary, summary
 from agentlite.stages.frame import Figures, Files, Work, plan_of, run_stage
 from agentlite.stages.teacher import (
@@ -327,7 +333,9 @@ def _answer(
     asked = {place: places[place][1] for place in texts}
     items = [item_at(place, one, one.turns[0], texts[place]) for place, one in asked.items()]
     with console.progress("templates: scores", len(items)) as advance:
-        result = score_items(items, judge, folder / VERDICTS, advance=advance)
+        questions = [question_of(item) for item in items]
+        verdicts = ask_kept([judge], questions, folder / VERDICTS, advance=advance)
+    result = read_scores(items, verdicts, judge)
     if len(result.unanswered) > settings.max_failures * len(items):
         refuse_unanswered(result.unanswered, len(items), "--judge-endpoint", "")
     return texts, result

@@ -59,27 +59,12 @@ class JudgeResult(NamedTuple):
     run: JudgeRun
 
 
-def score_items(
-    items: Sequence[Item],
-    endpoint: Endpoint,
-    file: Path,
-    *,
-    leave_out: bool = False,
-    begin: Callable[[int], None] = lambda rows: None,
-    advance: Callable[[int], None] = lambda done: None,
+def read_scores(
+    items: Sequence[Item], replies: Sequence[KeptReply], endpoint: Endpoint
 ) -> JudgeResult:
-    """A score of each item. A reply that cannot be read is kept and counted. An item about which
-    the judge says nothing is counted and asked again next time, unless it is to be left out.
-    `file`, `begin`: see ask_kept.
+    """A score of each item, from the judge's replies to their questions. One that cannot be read is
+    counted, as is one that says nothing.
     """
-    replies = ask_kept(
-        [endpoint],
-        [question_of(item) for item in items],
-        file,
-        keep_all=leave_out,
-        begin=begin,
-        advance=advance,
-    )
     scores: dict[str, int] = {}
     problems: list[str] = []
     unanswered: list[str] = []
@@ -193,18 +178,15 @@ def judge_metrics(
     """The judge's mean score and the share of usable answers; and what went wrong.
 
     Raises UserError 8 where the judge says nothing about some answers, and these are not to be left
-    out. `leave_out`, `begin`: see score_items.
+    out. `begin`: see ask_kept.
     """
     answers = items(predictions, records)
+    questions = [question_of(item) for item in answers]
     with console.progress(f"judging by {endpoint.model}", len(answers)) as advance:
-        result = score_items(
-            answers,
-            endpoint,
-            file,
-            leave_out=leave_out,
-            begin=begin,
-            advance=advance,
+        replies = ask_kept(
+            [endpoint], questions, file, keep_all=leave_out, begin=begin, advance=advance
         )
+    result = read_scores(answers, replies, endpoint)
     if not leave_out:
         effect = "leaves them out of the judge's figures"
         refuse_unanswered(result.unanswered, len(answers), "--judge", effect)

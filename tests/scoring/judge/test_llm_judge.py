@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from support.scripted_server import ranking
 
 from agentlite.core import openai_client
+from agentlite.core.kept_replies import ask_kept
 from agentlite.core.openai_client import PROBE, Endpoint, Reply
 from agentlite.core.records import GOLD, Candidate, Gold, Parsed, Prediction
 from agentlite.scoring.judge.llm_judge import (
@@ -19,7 +20,7 @@ from agentlite.scoring.judge.llm_judge import (
     judge_metrics,
     question_of,
     read_score,
-    score_items,
+    read_scores,
 )
 from agentlite.scoring.rewards import Attempt, ComponentError
 
@@ -50,6 +51,11 @@ class Judge:
         self.requests.append((said, parameters))
         self.stops.append(stop)
         return self.replies[min(len(self.requests), len(self.replies)) - 1]
+
+
+def score_items(asked, endpoint, cache, **how):
+    replies = ask_kept([endpoint], [question_of(item) for item in asked], cache, **how)
+    return read_scores(asked, replies, endpoint)
 
 
 def items(count):
