@@ -79,9 +79,11 @@ recipes() { # each is asked the dev questions
 
 later() { # they learn from the dev questions, which sft has not seen; distill from those that it has
   rows learn
+  rows learn-all --dev 0
   local s name models
   for s in 0 1 2; do
     tuned "sft-$s" learn --seed $s
+    tuned "more-$s" learn-all --seed $s
     agentlite pairs "${best[@]}" --model "sft-$s" --gold --seed $s -b 64 --split dev --out "pairs-$s"
     agentlite prep "${best[@]}" --from "pairs-$s" --keep 'best,exact>=1' --dev 0 --out "best-$s"
     local own=("${best[@]}" --seed $s --gradient-accumulation 1 --save-steps 10000)
@@ -94,7 +96,7 @@ later() { # they learn from the dev questions, which sft has not seen; distill f
     agentlite distill "${own[@]}" --teacher "sft-$s" --data learn --lr 1e-3 --epochs 1 -b 16 --lmbda 0 --fade 1 --beta 0 \
       --max-new-tokens 64 --out "distill-$s"
     models=(--model $base)
-    for name in sft simpo dpo rft grpo ppo distill; do models+=(--model "$name-$s"); done
+    for name in sft more simpo dpo rft grpo ppo distill; do models+=(--model "$name-$s"); done
     agentlite eval "${best[@]}" --data asked -b 256 "${models[@]}" --out "eval-$s"
   done
 }
