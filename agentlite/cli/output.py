@@ -60,7 +60,7 @@ def _table(result: Result, stream: Any, every: bool) -> None:
         _models(result.figures["models"] if compared else result.figures, stream, every)
         if not compared and (retrieval := groups(result.figures).get("retrieval")):
             print("\nwhat retrieval cost", file=stream)
-            console.print_table(retrieval.turned.cells, stream)
+            console.print_table(retrieval.cells, stream)
         if agreement := result.figures.get("agreement"):
             print(
                 "",
@@ -105,7 +105,7 @@ def _models(figures: dict[str, Any], stream: Any, every: bool) -> None:
     """The main figures, or `every` one, also of whole dialogs, and the wrong answers. Models are
     the columns: a terminal is higher than wide.
     """
-    steps = models(figures).turned
+    steps = models(figures)
     main = [[TITLES[row[0]], *row[1:]] for row in steps.rows if row[0] in TITLES]
     if main and not every:
         console.print_table(steps._replace(rows=main).cells, stream)
@@ -118,7 +118,7 @@ def _models(figures: dict[str, Any], stream: Any, every: bool) -> None:
     }
     if whole:
         print(f"\nwhole dialogs, {HOW}", file=stream)
-        console.print_table(models(whole).turned.cells, stream)
+        console.print_table(models(whole).cells, stream)
     if wrong := wrong_answers(figures):
         print(f"\n{wrong.title.lower()}", file=stream)
         console.print_table(wrong.cells, stream)

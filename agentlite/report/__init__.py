@@ -94,7 +94,7 @@ def _evaluation(run: WorkspaceRun, evaluation: ReportedEvaluation, budget: int) 
     models, names = tables.models(metrics), list(metrics)
     answers = read_answers(run, evaluation)
     rollouts = read_rollouts(evaluation.models)
-    packed = pack_predictions(answers, names, models.head[1:], budget)
+    packed = pack_predictions(answers, names, [row[0] for row in models.rows], budget)
     asked = [len(answers.by_step), *(figures.get("prompts", 0) for figures in metrics.values())]
     return {
         "evaluation": evaluation,
@@ -113,8 +113,8 @@ def _evaluation(run: WorkspaceRun, evaluation: ReportedEvaluation, budget: int) 
 
 def _by_metric(table: Table) -> Iterator[Json]:
     """Each metric with its figures by model, and the scale of its chart."""
-    for column, name in enumerate(table.head[1:], 1):
-        rows = [(row[0], row[column]) for row in table.rows]
+    for name, *figures in table.rows:
+        rows = [*zip(table.head[1:], figures, strict=True)]
         scale = charts.scale([figure for _, figure in rows if tables.is_summary(figure)])
         marks = (0, 0.5, 1) if scale == (0, 1) else (0,)
         yield {"name": name, "rows": rows, "scale": scale, "marks": marks}

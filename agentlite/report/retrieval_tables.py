@@ -1,10 +1,10 @@
-"""Tables of a retriever's figures: a row per ranking method, and the gains of the best."""
+"""Tables of a retriever's figures: a column per ranking method, and the gains of the best."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from agentlite.core.console import print_table
-from agentlite.report.tables import Table, in_words
+from agentlite.report.tables import Table, by_model, in_words
 
 VIEWS = {
     "all": "All questions",
@@ -16,23 +16,15 @@ def show(figures: Mapping[str, Any], stream: Any) -> None:
     """Prints them for the terminal."""
     for view in tables(figures):
         print(f"\n{view.title} ({view.rows[0][1]['count']}), in %", file=stream)
-        heads = [name.replace(" of ", "\nof ") for name in view.head]
         means = [[name, *map(_percent, figures)] for name, *figures in view.rows]
-        print_table([["", *heads[1:]], *means], stream)
+        print_table([view.head, *means], stream)
     print(file=stream)
     for row in figures["differences"]:
         print(in_words(row), file=stream)
 
 
 def tables(figures: Mapping[str, Any]) -> list[Table]:
-    return [
-        Table(
-            VIEWS[view],
-            ["by", *methods["bm25"]],
-            [[method, *row.values()] for method, row in methods.items()],
-        )
-        for view, methods in figures["ranking"].items()
-    ]
+    return [by_model(VIEWS[view], methods, ()) for view, methods in figures["ranking"].items()]
 
 
 def best_in_words(figures: Mapping[str, Any]) -> str:

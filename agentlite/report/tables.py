@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -27,7 +27,6 @@ SLICES = {
 NO_EVALUATION = "No evaluation is finished."
 # a figure that a model's metrics.json does not name at all; one that is null there was not measured
 ABSENT = "-"
-Rows = list[tuple[list[str], Json]]  # the labels of each row, and its figures by name
 
 
 class Table(NamedTuple):
@@ -44,24 +43,16 @@ class Table(NamedTuple):
     def cells(self) -> list[list[str]]:
         return [self.head, *(list(map(share, row)) for row in self.rows)]
 
-    @property
-    def turned(self) -> "Table":
-        """The same table with rows and columns exchanged."""
-        head = ["", *(" ".join(row[: self.labels]) for row in self.rows)]
-        columns = zip(*(row[self.labels :] for row in self.rows), strict=True)
-        names = self.head[self.labels :]
-        rows = [[name, *column] for name, column in zip(names, columns, strict=True)]
-        return Table(self.title, head, rows)
 
-
-def table_of(title: str, labels: list[str], rows: Rows, known: Iterable[str]) -> Table:
-    """A column for each figure, the known ones first."""
-    names = in_order(known, (name for _, row in rows for name in row if name != "count"))
-    body = [
-        [*label, *(_mark_count(name, figures.get(name, ABSENT)) for name in names)]
-        for label, figures in rows
+def by_model(title: str, figures: Mapping[str, Json], known: Iterable[str]) -> Table:
+    """A row for each figure, the known ones first, and a column for each model."""
+    names = in_order(known, (name for of_one in figures.values() for name in of_one))
+    rows = [
+        [name, *(_mark_count(name, of_one.get(name, ABSENT)) for of_one in figures.values())]
+        for name in names
+        if name != "count"
     ]
-    return Table(title, [*labels, *names], body, len(labels))
+    return Table(title, ["", *figures], rows)
 
 
 def _mark_count(name: str, figure: Any) -> Any:
@@ -82,29 +73,27 @@ def in_order(known: Iterable[str], present: Iterable[str]) -> list[str]:
 
 
 def models(metrics: dict[str, Json]) -> Table:
-    """A row for each model, and a column for each metric of a step."""
-    rows: Rows = [([model], figures.get("metrics", {})) for model, figures in metrics.items()]
-    return table_of("Models", ["model"], rows, METRICS)
+    """The metrics of the steps."""
+    steps = {model: figures.get("metrics", {}) for model, figures in metrics.items()}
+    return by_model("Models", steps, METRICS)
 
 
 def slices(metrics: dict[str, Json]) -> list[Table]:
     """A table per slice, but for slices of a single value: they repeat the whole. The number of
     tools is shown always.
     """
-    by_model = {model: figures.get("by", {}) for model, figures in metrics.items()}
+    sliced = {model: figures.get("by", {}) for model, figures in metrics.items()}
     tables = []
-    for name in in_order(SLICES, sorted({name for slices in by_model.values() for name in slices})):
-        values = {value for slices in by_model.values() for value in slices.get(name, {})}
+    for name in in_order(SLICES, sorted({name for slices in sliced.values() for name in slices})):
+        values = {value for slices in sliced.values() for value in slices.get(name, {})}
         if len(values) > (0 if name == "tools" else 1):
-            rows: Rows = [
-                ([value, model], slices[name][value].get("metrics", {}))
-                # those that begin with a number in its order: 2, 2-4, 10
-                for value in sorted(values, key=lambda value: (_number(value), value))
-                for model, slices in by_model.items()
-                if value in slices.get(name, {})
-            ]
+            rows = []
+            # those that begin with a number in its order: 2, 2-4, 10
+            for value in sorted(values, key=lambda value: (_number(value), value)):
+                parts = {model: of.get(name, {}).get(value, {}) for model, of in sliced.items()}
+                rows += [[value, *row] for row in models(parts).rows]
             title = SLICES.get(name, f"By {_words(name)}")
-            tables.append(table_of(title, [name, "model"], rows, METRICS))
+            tables.append(Table(title, [name, "", *metrics], rows, 2))
     return tables
 
 
@@ -123,9 +112,9 @@ def groups(metrics: dict[str, Json]) -> dict[str, Table]:
     ]
     tables = {}
     for group in in_order(GROUPS, present):
-        rows = [([model], flat(figures.get(group) or {})) for model, figures in metrics.items()]
+        flattened = {model: flat(figures.get(group) or {}) for model, figures in metrics.items()}
         title, known = GROUPS.get(group, (_words(group).capitalize(), {}))
-        tables[group] = table_of(title, ["model"], rows, known)
+        tables[group] = by_model(title, flattened, known)
     return tables
 
 

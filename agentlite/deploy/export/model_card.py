@@ -82,7 +82,7 @@ def _figures(evaluation: ReportedEvaluation) -> dict[str, Any]:
     return {
         "name": evaluation.name,
         "out": f" ({out})" if out != "eval" else "",
-        "tables": [_as_table(table.turned.cells) for table in shown if table],
+        "tables": [_as_table(table.cells) for table in shown if table],
     }
 
 
