@@ -12,8 +12,8 @@ from agentlite.core.records import from_row
 from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import encode
 from agentlite.environments.trajectories import LOST
-from agentlite.report import ablation, retrieval_tables
-from agentlite.report.tables import TABLED, groups, in_words, models, share, wrong_answers
+from agentlite.report import ablation
+from agentlite.report.tables import TABLED, groups, in_words, models, rankings, share, wrong_answers
 from agentlite.scoring.metrics.dialogs import HOW
 from agentlite.scoring.metrics.figures import ENDINGS, TITLES
 from agentlite.workspace import stage_folder
@@ -76,7 +76,13 @@ def _table(result: Result, stream: Any, every: bool) -> None:
         _figures(
             {name: value for name, value in result.figures.items() if name not in TABLED}, stream
         )
-        retrieval_tables.show(result.figures, stream)
+        for view in rankings(result.figures):
+            print(f"\n{view.title} ({view.rows[0][1]['count']})", file=stream)
+            means = [
+                [name, *(f"{one['mean']:.1%}" for one in methods)] for name, *methods in view.rows
+            ]
+            console.print_table([view.head, *means], stream)
+        print("", *map(in_words, result.figures["differences"]), sep="\n", file=stream)
     elif result.command == "prep":
         _prep(result, stream)
     elif result.command == "rollout" and result.status != "dry run":

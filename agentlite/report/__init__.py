@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from agentlite.core.row_files import replacing
-from agentlite.report import ablation, charts, retrieval_tables, tables
+from agentlite.report import ablation, charts, tables
 from agentlite.report.headline import headline
 from agentlite.report.read_run import Json, ReportedEvaluation, WorkspaceRun, read_run
 from agentlite.report.readers import (
@@ -47,8 +47,8 @@ def page(run: WorkspaceRun) -> str:
         lstrip_blocks=True,
     )
     environment.globals |= {"tables": tables, "charts": charts, "ablation": ablation}
-    environment.globals |= {"retrieval": retrieval_tables, "explanations": EXPLANATIONS}
-    environment.globals |= {"by_metric": _by_metric, "by_pair": _by_pair, "titles": TITLES}
+    environment.globals |= {"by_metric": _by_metric, "by_pair": _by_pair}
+    environment.globals |= {"explanations": EXPLANATIONS, "titles": TITLES}
     style, script = ((FILES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template("page.html").render(

@@ -14,6 +14,10 @@ from agentlite.scoring.metrics.figures import COUNTS, GROUPS, LearnedBefore
 from agentlite.scoring.metrics.step_metrics import METRICS, WRONG_KINDS
 
 TABLED = ("ranking", "differences")  # of a retriever's figures
+VIEWS = {
+    "all": "All questions",
+    "new tools": "Questions whose tools were never right in training",
+}
 # the keys of metrics.json that are not groups of figures
 NOT_A_GROUP = ("metrics", "by", "wrong_answers", "learned_before")
 SLICES = {
@@ -148,6 +152,11 @@ def wrong_answers(metrics: dict[str, Json]) -> Table | None:
     rows.append(["all wrong answers", *(sum(of_model.values()) for of_model in counts)])
     rows.append(["all answers", *(figures["prompts"] for figures in metrics.values())])
     return Table("Wrong answers, by kind", ["kind", *metrics], rows)
+
+
+def rankings(figures: Json) -> list[Table]:
+    """Of a retriever's figures: a column per ranking method."""
+    return [by_model(VIEWS[view], methods, ()) for view, methods in figures["ranking"].items()]
 
 
 def learned_before(metrics: dict[str, Json]) -> list[str]:

@@ -20,7 +20,6 @@ from agentlite.core.records import SPLITS, from_row
 from agentlite.core.row_files import Row, find_rows, read_rows, write_json, write_rows
 from agentlite.engine import check_libraries, retriever, sentence_encoder
 from agentlite.engine.trainer import check_trackers
-from agentlite.report.retrieval_tables import best_in_words
 from agentlite.retrieval.rankers import Ranker, Scores, bm25, by_name, likeliest
 from agentlite.retrieval.tool_pool import (
     Query,
@@ -101,8 +100,14 @@ def run(settings: RetrieverSettings, target: RunTarget) -> Result:
     )
 
 
-def key_figure(figures: Mapping[str, object]) -> str:
-    return best_in_words(figures)
+def key_figure(figures: Mapping[str, Any]) -> str:
+    """The first metric of the best method, the last one, at the largest pool."""
+    if "ranking" not in figures:
+        return f"{figures['names']} tools"
+    best = [*figures["ranking"]["all"].values()][-1]
+    metric = [name for name in best if name.startswith("recall")][-1]
+    mean = f" {100 * best[metric]['mean']:.1f} % of"
+    return f"{metric.replace(' of', mean)} tools"
 
 
 def _read(data: Path, files: Sequence[str], trains: bool) -> RetrieverData:
