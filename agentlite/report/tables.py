@@ -6,11 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-import msgspec
-
 from agentlite.report.read_run import Json, ReportedEvaluation
 from agentlite.scoring.metrics import dialogs
-from agentlite.scoring.metrics.figures import COUNTS, GROUPS, LearnedBefore
+from agentlite.scoring.metrics.figures import COUNTS, GROUPS, learned_sentences
 from agentlite.scoring.metrics.step_metrics import METRICS, WRONG_KINDS
 
 TABLED = ("ranking", "differences")  # of a retriever's figures
@@ -165,7 +163,7 @@ def learned_before(metrics: dict[str, Json]) -> list[str]:
         sentence
         for model, figures in metrics.items()
         if (learned := figures.get("learned_before"))
-        for sentence in msgspec.convert(learned, LearnedBefore).sentences(model)
+        for sentence in learned_sentences(model, learned)
     ]
 
 

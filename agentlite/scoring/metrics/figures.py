@@ -21,6 +21,7 @@ from agentlite.scoring.metrics import (
 from agentlite.scoring.metrics.confidence import Difference, Summary
 from agentlite.scoring.metrics.step_metrics import describe
 
+Json = dict[str, Any]
 BFCL = "bfcl"  # the metric of a step that says whether BFCL's own rules accept it
 # figures of a step beside those of tool_calls
 OF_STEPS = {
@@ -63,14 +64,6 @@ TITLES = {
 }
 
 
-class SliceMetrics(Struct, frozen=True):
-    """The metrics of the steps and dialogs that have one value of a slice."""
-
-    prompts: int
-    metrics: dict[str, Summary]
-    dialogs: dict[str, Summary]
-
-
 # what the LLM judge thinks of the answers; None where it gave no score at all
 JUDGED = {
     "judge_score": "The judge's points, from 0 to 5.",
@@ -88,34 +81,28 @@ class JudgeRun(Struct, frozen=True, kw_only=True):
     completion_tokens: int
 
 
-class LearnedBefore(Struct, frozen=True):
-    """How many records were measured, and by training stage how many of them it was trained on:
-    None where its rows are not known any more. Stages that learned none are absent.
-    """
-
-    records: int
-    by_stage: dict[str, int | None]
-
-    def sentences(self, model: str) -> list[str]:
-        """One for each of these stages, on what that says of the figures of `model`."""
-        return [
-            f"{stage} was trained on rows that are not there any more: whether {model} learned "
-            "these questions cannot be seen."
-            if count is None
-            else f"{count} of {self.records} records ask what {stage} was trained on: the figures "
-            f"of {model} show what it remembers."
-            for stage, count in self.by_stage.items()
-        ]
+def learned_sentences(model: str, learned: Mapping[str, Any]) -> list[str]:
+    """One for each stage that was trained on questions, on what that says of the figures."""
+    return [
+        f"{stage} was trained on rows that are not there any more: whether {model} learned "
+        "these questions cannot be seen."
+        if count is None
+        else f"{count} of {learned['records']} records ask what {stage} was trained on: the "
+        f"figures of {model} show what it remembers."
+        for stage, count in learned["by_stage"].items()
+    ]
 
 
 class Metrics(Struct, frozen=True, kw_only=True):
     """metrics.json of one evaluated model, its keys in this order.
 
     A figure is None where there was nothing to measure it on; a group is absent where nobody asked
-    for it. `by`: slice -> value -> metrics. `problems`: how many texts had each. `wrong_answers`:
+    for it. `by`: slice -> value -> `prompts`, `metrics` and
+    `dialogs` of what has it. `problems`: how many texts had each. `wrong_answers`:
     how many answers are of each kind; absent where the model acted in an environment. `unanswered`:
-    how many prompts count as wrong because their server never answered. `learned_before`: absent
-    where the model learned none of the records. `passes_are`: the temperature of the samples;
+    how many prompts count as wrong because their server never answered. `learned_before`: the
+    number of `records`, and `by_stage` how many of them it was trained on, None where its rows are
+    not known any more; absent where it learned none. `passes_are`: the temperature of the samples;
     `forgetting_is`: the file of general rows, and the models before and after.
     """
 
@@ -125,11 +112,11 @@ class Metrics(Struct, frozen=True, kw_only=True):
     dialogs_are: str
     timing: dict[str, Summary | int | None] | UnsetType = UNSET
     endings: dict[str, Summary] | UnsetType = UNSET
-    by: dict[str, dict[str, SliceMetrics]]
+    by: dict[str, dict[str, Json]]
     problems: dict[str, int]
     wrong_answers: dict[str, int] | UnsetType = UNSET
     unanswered: int | UnsetType = UNSET
-    learned_before: LearnedBefore | UnsetType = UNSET
+    learned_before: Json | UnsetType = UNSET
     tools: dict[str, Summary | None] | UnsetType = UNSET
     parse_problems: dict[str, Summary] | UnsetType = UNSET
     bfcl: dict[str, Summary | None] | UnsetType = UNSET

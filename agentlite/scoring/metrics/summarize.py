@@ -18,9 +18,9 @@ from agentlite.scoring.metrics.dialogs import Dialog
 from agentlite.scoring.metrics.figures import (
     BFCL,
     Comparison,
+    Json,
     Metrics,
     ModelDifference,
-    SliceMetrics,
 )
 
 Scores = Mapping[Step, Mapping[str, float]]  # the metrics of each step; see scores
@@ -73,17 +73,19 @@ def figures(
 
 def by_slice(
     predictions: Sequence[Prediction | Dialog], whole: Sequence[Dialog], seed: int
-) -> dict[str, dict[str, SliceMetrics]]:
+) -> dict[str, dict[str, Json]]:
     """By slice and value: the metrics of the steps and the dialogs that have it."""
-    slices: dict[str, dict[str, SliceMetrics]] = {}
+    slices: dict[str, dict[str, Json]] = {}
     for name in sorted({name for one in predictions for name in one.slices}):
         slices[name] = {}
         for value in sorted({one.slices[name] for one in predictions if name in one.slices}):
             steps = [one for one in predictions if one.slices.get(name) == value]
             dialogs = [one for one in whole if one.slices.get(name) == value]
-            slices[name][value] = SliceMetrics(
-                len(steps), summaries(steps, seed), summaries(dialogs, seed)
-            )
+            slices[name][value] = {
+                "prompts": len(steps),
+                "metrics": summaries(steps, seed),
+                "dialogs": summaries(dialogs, seed),
+            }
     return slices
 
 

@@ -37,7 +37,6 @@ from agentlite.engine.remote import judge_endpoint
 from agentlite.engine.sampler import make_sampler
 from agentlite.rendering import Mixture, Prompt, Protocol, encoding
 from agentlite.scoring.judge.llm_judge import VERDICTS, judge_metrics
-from agentlite.scoring.metrics.figures import LearnedBefore
 from agentlite.scoring.metrics.general_talk import (
     Identity,
     IdentityAnswer,
@@ -289,11 +288,11 @@ RECORDS = "records.jsonl"  # what a stage was given, where it keeps that itself
 
 def learned_before(
     subjects: Iterable[EvalSubject], records: Sequence[Record], run: Path
-) -> dict[str, LearnedBefore]:
+) -> dict[str, dict[str, Any]]:
     """Of each model that was trained here, if it or a stage it was made from was trained on some of
     the records, or on rows that are not there any more.
     """
-    asked, found = [_ties(record) for record in records], dict[str, LearnedBefore]()
+    asked, found = [_ties(record) for record in records], dict[str, dict[str, Any]]()
 
     @cache  # models are often made from the same stages
     def learned(folder: Path) -> int | None:
@@ -309,7 +308,7 @@ def learned_before(
                 counts = {one.name: learned(one) for one in _trained_stages(subject.name, run)}
                 by_stage = {name: count for name, count in counts.items() if count != 0}
                 if by_stage:
-                    found[subject.name] = LearnedBefore(len(records), by_stage)
+                    found[subject.name] = {"records": len(records), "by_stage": by_stage}
     return found
 
 

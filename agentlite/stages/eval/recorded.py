@@ -20,7 +20,7 @@ from agentlite.rendering import prompts as prompts_of
 from agentlite.scoring.judge.human_ratings import write_sheet
 from agentlite.scoring.judge.llm_judge import items
 from agentlite.scoring.metrics.dialogs import dialogs
-from agentlite.scoring.metrics.figures import read_metrics
+from agentlite.scoring.metrics.figures import learned_sentences, read_metrics
 from agentlite.scoring.metrics.step_metrics import UNANSWERED
 from agentlite.scoring.metrics.summarize import Scores, figures, scores
 from agentlite.scoring.predictions import (
@@ -154,7 +154,7 @@ class RecordedEvaluation:
     def conclude(self) -> None:
         """Says and writes what can only be told when all models are evaluated."""
         for name, learned in self.learned.items():
-            for sentence in learned.sentences(name):
+            for sentence in learned_sentences(name, learned):
                 console.notice(f"eval: {sentence.rstrip('.')}")
         if sheet := self.settings.sheet:
             answers = {

@@ -15,7 +15,6 @@ from support.samples import WEATHER, WEATHER_TOOL
 from agentlite import evaluate, prep
 from agentlite.core.records import Call, GreedyAnswer, Message, Record, from_row, to_row
 from agentlite.core.row_files import read_rows
-from agentlite.scoring.metrics.figures import LearnedBefore
 from agentlite.scoring.predictions import prompt_key
 from agentlite.stages.eval import recorded
 from agentlite.stages.eval.probes import learned_before
@@ -53,7 +52,7 @@ def trained(
     stage(run / name, plan, {} if own is None else {"records.jsonl": map(to_row, own)}, {})
 
 
-def found(run: Path, *names: str) -> dict[str, LearnedBefore]:
+def found(run: Path, *names: str) -> dict[str, Any]:
     plan, target, source = (
         Plan("eval", {}, {}),
         RunTarget(run, "eval"),
@@ -88,7 +87,7 @@ def test_records_are_counted_that_a_model_learned_or_a_variant_of_them(
         trained(tmp_path, kind, file_digest(tmp_path / "data/dev.jsonl"), split="dev")
     else:
         trained(tmp_path, kind, "of a file", own=learned, split="train")
-    expected = {kind: LearnedBefore(3, {kind: count})} if count else {}
+    expected = {kind: {"records": 3, "by_stage": {kind: count}}} if count else {}
     assert found(tmp_path, kind) == expected
 
 
