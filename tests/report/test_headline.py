@@ -75,7 +75,7 @@ def test_no_sentence_contradicts_the_sign_of_its_paired_row_whatever_steps_the_m
             steps, early, late = range(draw.choice((40, 80, 120))), draw.random(), draw.random()
             right = {step for step in steps if draw.random() < (early if step < 40 else late)}
             metrics[name], scores[name] = model_at(right, steps)
-        rows = to_builtins(compare(scores, 1).differences)
+        rows = to_builtins(compare(scores, 1)["differences"])
         text = " ".join(headline(metrics, rows))
         first = text.split()[0]
         for row in rows:

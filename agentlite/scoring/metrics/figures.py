@@ -97,13 +97,13 @@ class Metrics(Struct, frozen=True, kw_only=True):
     """metrics.json of one evaluated model, its keys in this order.
 
     A figure is None where there was nothing to measure it on; a group is absent where nobody asked
-    for it. `by`: slice -> value -> `prompts`, `metrics` and
-    `dialogs` of what has it. `problems`: how many texts had each. `wrong_answers`:
-    how many answers are of each kind; absent where the model acted in an environment. `unanswered`:
-    how many prompts count as wrong because their server never answered. `learned_before`: the
-    number of `records`, and `by_stage` how many of them it was trained on, None where its rows are
-    not known any more; absent where it learned none. `passes_are`: the temperature of the samples;
-    `forgetting_is`: the file of general rows, and the models before and after.
+    for it. `by`: slice -> value -> `prompts`, `metrics` and `dialogs` of what has it. `problems`:
+    how many texts had each. `wrong_answers`: how many answers are of each kind; absent where the
+    model acted in an environment. `unanswered`: how many prompts count as wrong because their
+    server never answered. `learned_before`: the number of `records`, and `by_stage` how many of
+    them it was trained on, None where its rows are not known any more; absent where it learned
+    none. `passes_are`: the temperature of the samples; `forgetting_is`: the file of general rows,
+    and the models before and after.
     """
 
     prompts: int
@@ -139,15 +139,6 @@ class ModelDifference(Difference, frozen=True, kw_only=True):
     metric: str
     first: str
     second: str
-
-
-class Comparison(Struct, frozen=True, kw_only=True):
-    """compare.json. `predictions`: by model, the digest of the predictions that were compared."""
-
-    prompts: int
-    models: list[str]
-    differences: list[ModelDifference]
-    predictions: dict[str, str] | UnsetType = UNSET
 
 
 # The groups of figures in metrics.json: the title of each in a report, and what its figures say, in

@@ -4,7 +4,6 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from math import exp
-from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -40,15 +39,6 @@ FORGETTING = {
 }
 
 
-class Perplexity(Struct, frozen=True, kw_only=True):
-    """exp of a mean loss and of its 95 % interval."""
-
-    mean: float
-    low: float
-    high: float
-    count: int
-
-
 # of a model: nats per trained token by record that is not too long for it; and by question, in
 # English and in Chinese, 1 if it is right
 GeneralResults = Sequence[Mapping[str, float]]
@@ -56,7 +46,7 @@ GeneralResults = Sequence[Mapping[str, float]]
 
 def forgetting(
     before: GeneralResults, after: GeneralResults, seed: int
-) -> dict[str, Difference | Perplexity | Summary]:
+) -> dict[str, Difference | Summary | dict[str, float]]:
     """`forgetting` is by how much the log of the perplexity rose, row by row."""
     (losses_before, *knew), (losses, *knows) = before, after
     pairs = [(losses_before, losses), *zip(knows, knew, strict=True)]
@@ -79,9 +69,11 @@ def _steps(values: Mapping[str, float]) -> dict[Step, float]:
     return {Step(name, 0): float(value) for name, value in values.items()}
 
 
-def _perplexity(losses: Mapping[str, float], seed: int) -> Perplexity:
+def _perplexity(losses: Mapping[str, float], seed: int) -> dict[str, float]:
+    """exp of the mean loss and of its 95 % interval."""
     loss = summary(list(losses.values()), seed)
-    return Perplexity(mean=exp(loss.mean), low=exp(loss.low), high=exp(loss.high), count=loss.count)
+    ends = {"mean": exp(loss.mean), "low": exp(loss.low), "high": exp(loss.high)}
+    return {**ends, "count": loss.count}
 
 
 # --- Self-cognition: answers to "who are you?" and "who made you?" ---
@@ -106,23 +98,19 @@ class Identity(Struct, frozen=True):
     system: str = ""
 
 
-class IdentityAnswer(NamedTuple):
-    """`right`: whether the text has the name, or the author, as words of its own."""
-
-    about: Literal["name", "author"]
-    language: Literal["zh", "en"]
-    right: bool
-
-
-def self_cognition(answers: Sequence[IdentityAnswer], seed: int) -> dict[str, Summary | None]:
-    """None where no name, or no author, is known."""
+def self_cognition(
+    answers: Sequence[tuple[str, str, bool]], seed: int
+) -> dict[str, Summary | None]:
+    """None where no name, or no author, is known. `answers`: which of the two is asked for, in
+    which language, and whether the text has it.
+    """
     figures: dict[str, Summary | None] = {}
     for figure in SELF_COGNITION:
         about, _, language = figure.removeprefix("own_").partition("_")
         right = [
-            float(answer.right)
-            for answer in answers
-            if answer.about == about and language in ("", answer.language)
+            float(is_said)
+            for asked, spoken, is_said in answers
+            if asked == about and language in ("", spoken)
         ]
         figures[figure] = summary(right, seed) if right else None
     return figures

@@ -17,7 +17,6 @@ from agentlite.scoring.metrics.confidence import Summary, paired_differences, su
 from agentlite.scoring.metrics.dialogs import Dialog
 from agentlite.scoring.metrics.figures import (
     BFCL,
-    Comparison,
     Json,
     Metrics,
     ModelDifference,
@@ -161,14 +160,16 @@ def scores(
     return {**of_dialogs, **{prediction.step: prediction.metrics for prediction in predictions}}
 
 
-def compare(by_model: Mapping[str, Scores], seed: int) -> Comparison:
-    """What each model has over every earlier one, on the steps that all of them answered."""
+def compare(by_model: Mapping[str, Scores], seed: int) -> Json:
+    """compare.json: what each model has over every earlier one, on the steps that all of them
+    answered.
+    """
     common = set.intersection(*map(set, by_model.values())) if by_model else set()
-    return Comparison(
-        prompts=sum(step.turn != WHOLE for step in common),
-        models=list(by_model),
-        differences=differences_of(combinations(by_model, 2), by_model, seed),
-    )
+    return {
+        "prompts": sum(step.turn != WHOLE for step in common),
+        "models": list(by_model),
+        "differences": differences_of(combinations(by_model, 2), by_model, seed),
+    }
 
 
 def differences_of(

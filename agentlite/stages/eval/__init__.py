@@ -189,11 +189,12 @@ def _compare(evaluation: LiveEvaluation | RecordedEvaluation, seed: int) -> list
         return []
     folders = {name: model.target.folder for name, model in evaluation.models.items()}
     scores = {folder.name: evaluation.scores[name] for name, folder in folders.items()}
-    comparison = compare(scores, seed)
+    compared = compare(scores, seed)
     digests = {one.name: file_digest(one / evaluation.scored) for one in folders.values()}
-    whole = replace(comparison, predictions=digests)
-    write_json(next(iter(folders.values())).parent / "compare.json", whole)
-    return comparison.differences
+    base = next(iter(folders.values())).parent
+    # of the predictions that were compared
+    write_json(base / "compare.json", {**compared, "predictions": digests})
+    return list(compared["differences"])
 
 
 def key_figure(figures: Mapping[str, Any]) -> str:

@@ -39,7 +39,6 @@ from agentlite.rendering import Mixture, Prompt, Protocol, encoding
 from agentlite.scoring.judge.llm_judge import VERDICTS, judge_metrics
 from agentlite.scoring.metrics.general_talk import (
     Identity,
-    IdentityAnswer,
     forgetting,
     is_right,
     self_cognition,
@@ -277,7 +276,7 @@ def identity_metrics(
         answer = answers[Step(record.id, turn)]
         text = read_turn(answer.text, mixture.of(record), record, turn).content
         right = is_right(text, getattr(identity, about))
-        said.append(IdentityAnswer(about, record.meta["language"], right))
+        said.append((about, record.meta["language"], right))
     return {"self_cognition": self_cognition(said, seed), "self_cognition_is": identity}
 
 

@@ -43,8 +43,8 @@ def test_forgetting_is_the_rise_of_the_log_perplexity_row_by_row() -> None:
         0,
     )
     assert figures["forgetting"].mean == pytest.approx(0.03) and figures["forgetting"].beyond_noise
-    assert figures["perplexity"].mean == pytest.approx(
-        figures["perplexity_before"].mean * 2.718281828**0.03
+    assert figures["perplexity"]["mean"] == pytest.approx(
+        figures["perplexity_before"]["mean"] * 2.718281828**0.03
     )
     assert (figures["general_questions"].mean, figures["questions_forgotten"].mean) == (0.5, 0.5)
     zh = (figures["general_questions_zh"], figures["questions_forgotten_zh"])
