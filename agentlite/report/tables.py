@@ -12,10 +12,7 @@ from agentlite.scoring.metrics.figures import COUNTS, GROUPS, learned_sentences
 from agentlite.scoring.metrics.step_metrics import METRICS, WRONG_KINDS
 
 TABLED = ("ranking", "differences")  # of a retriever's figures
-VIEWS = {
-    "all": "All questions",
-    "new tools": "Questions whose tools were never right in training",
-}
+VIEWS = {"all": "All questions", "new tools": "Questions whose tools were never right in training"}
 # the keys of metrics.json that are not groups of figures
 NOT_A_GROUP = ("metrics", "by", "wrong_answers", "learned_before")
 SLICES = {

@@ -7,12 +7,7 @@ import msgspec
 from agentlite.core.records import Parsed, Record
 from agentlite.rendering import Protocol
 from agentlite.rendering.foreign_text import RESULT_LINE, result_mark
-from agentlite.rendering.protocol import (
-    THINK_END,
-    is_unclosed,
-    thought_and_words,
-    without_thoughts,
-)
+from agentlite.rendering.protocol import THINK_END, is_unclosed, thought_and_words, without_thoughts
 
 UNCLOSED = "thinking is not closed"
 

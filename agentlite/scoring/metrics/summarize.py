@@ -15,12 +15,7 @@ from agentlite.scoring.metrics.bfcl import category_of, group_scores
 from agentlite.scoring.metrics.call_shares import AnsweredStep, timing, tool_metrics
 from agentlite.scoring.metrics.confidence import Summary, paired_differences, summary
 from agentlite.scoring.metrics.dialogs import Dialog
-from agentlite.scoring.metrics.figures import (
-    BFCL,
-    Json,
-    Metrics,
-    ModelDifference,
-)
+from agentlite.scoring.metrics.figures import BFCL, Json, Metrics, ModelDifference
 
 Scores = Mapping[Step, Mapping[str, float]]  # the metrics of each step; see scores
 WHOLE = -1  # the turn of a step that stands for a whole dialog

@@ -7,14 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from agentlite.core.json_schema import Schema, is_one_of, schema_at, schema_error, types_of
-from agentlite.core.records import (
-    ANY_ARGUMENTS,
-    ANY_TOOL,
-    Call,
-    GoldCall,
-    Tool,
-    plain,
-)
+from agentlite.core.records import ANY_ARGUMENTS, ANY_TOOL, Call, GoldCall, Tool, plain
 from agentlite.scoring.assignment import assign
 from agentlite.scoring.metrics.step_metrics import (
     argument_problem,

@@ -13,10 +13,7 @@ from agentlite.config.settings import EvalSettings
 from agentlite.core.records import Step
 from agentlite.core.row_files import write_json
 from agentlite.environments.rollout_rewards import RolloutScorer
-from agentlite.environments.trajectories import (
-    TRAJECTORIES,
-    Trajectory,
-)
+from agentlite.environments.trajectories import TRAJECTORIES, Trajectory
 from agentlite.scoring.metrics.confidence import summary
 from agentlite.scoring.metrics.dialogs import Dialog
 from agentlite.scoring.metrics.figures import DONE, ENDINGS, Metrics

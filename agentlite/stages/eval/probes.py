@@ -37,12 +37,7 @@ from agentlite.engine.remote import judge_endpoint
 from agentlite.engine.sampler import make_sampler
 from agentlite.rendering import Mixture, Prompt, Protocol, encoding
 from agentlite.scoring.judge.llm_judge import VERDICTS, judge_metrics
-from agentlite.scoring.metrics.general_talk import (
-    Identity,
-    forgetting,
-    is_right,
-    self_cognition,
-)
+from agentlite.scoring.metrics.general_talk import Identity, forgetting, is_right, self_cognition
 from agentlite.scoring.metrics.summarize import passes
 from agentlite.scoring.predictions import prompt_key, to_prediction
 from agentlite.scoring.read_turn import read_turn
@@ -184,11 +179,7 @@ def forgetting_metrics(
     )
     return {
         "forgetting": forgetting(before, after, settings.seed),
-        "forgetting_is": {
-            "general": settings.general,
-            "before": first.name,
-            "after": source.name,
-        },
+        "forgetting_is": {"general": settings.general, "before": first.name, "after": source.name},
     }
 
 
