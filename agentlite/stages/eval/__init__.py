@@ -62,11 +62,8 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
     if not settings.env:
         names = tuple(figure_name(name, "--metrics") for name in settings.metrics)
         settings = replace(settings, metrics=names)
-    if settings.ratings:
-        found = read_ratings(Path(settings.sheet), [*map(Path, settings.ratings)], settings.seed)
-        return Result("eval", "compared", settings.sheet, found, [], 0.0)
-    if settings.kagent:
-        return _score_kagent(settings, gate)
+    if settings.ratings or settings.kagent:
+        return _score_files(settings, gate)
     functions = UserFunctions(settings.rewards, settings.reward_seconds, settings.reward_memory)
     with console.stdout_to_stderr(), functions as user_functions:
         evaluation = (
@@ -168,8 +165,11 @@ def _of_records(settings: EvalSettings) -> Mistakes:
         yield "predictions", "have prompts without the tools that are retrieved now.", fix
 
 
-def _score_kagent(settings: EvalSettings, gate: Sequence[Condition]) -> Result:
-    """KAgentBench's own scores."""
+def _score_files(settings: EvalSettings, gate: Sequence[Condition]) -> Result:
+    """What people said of the models in a sheet, or KAgentBench's own scores."""
+    if settings.ratings:
+        found = read_ratings(Path(settings.sheet), [*map(Path, settings.ratings)], settings.seed)
+        return Result("eval", "compared", settings.sheet, found, [], 0.0)
     models: dict[str, dict[str, Any]] = {}
     overall: dict[str, float | None] = {}
     for file in dict.fromkeys(settings.predictions):
