@@ -9,6 +9,7 @@ from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.records import GOLD, to_row
 from agentlite.core.row_files import write_json, write_rows
+from agentlite.engine import check_libraries
 from agentlite.engine.remote import judge_component
 from agentlite.environments.trajectories import is_rollout
 from agentlite.scoring.preference_pairs import (
@@ -21,10 +22,10 @@ from agentlite.scoring.preference_pairs import (
 from agentlite.scoring.rewards.user_functions import UserFunctions
 from agentlite.stages.frame import Figures, Work, run_stage
 from agentlite.stages.pairs.preference_files import take_recorded
-from agentlite.stages.pairs.rollouts import Rollouts
-from agentlite.stages.pairs.sample import Sampling
+from agentlite.stages.pairs.rollouts import rollout_candidates
+from agentlite.stages.pairs.sample import sampled_candidates
 from agentlite.stages.pairs.score import RULE, CandidateSource
-from agentlite.stages.pairs.stored import StoredCandidates
+from agentlite.stages.pairs.stored import CANDIDATES, stored_candidates
 from agentlite.workspace import stage_folder
 from agentlite.workspace.stage_folder import Result, RunTarget, longer_rows, stored_settings
 
@@ -49,7 +50,6 @@ def run(settings: PairsSettings, target: RunTarget) -> Result:
     """
     if settings.preferences:
         return take_recorded(settings, target)
-    rule = PairRule(settings.margin, settings.gold)
     # first of all: a user function that cannot be imported costs no sampling
     with (
         console.stdout_to_stderr(),
@@ -57,29 +57,33 @@ def run(settings: PairsSettings, target: RunTarget) -> Result:
             settings.rewards, settings.reward_seconds, settings.reward_memory
         ) as user_functions,
     ):
-        source: CandidateSource
+        earlier = target.folder
         if settings.candidates:
-            stored = stage_folder.find_stage(settings.candidates, target.run)
-            if target.folder.resolve() == stored.resolve():
-                raise UserError(
-                    "would write over the candidates' own folder.",
-                    "Give another one: --out NAME.",
-                    location="--out",
-                )
-            kind = Rollouts if is_rollout(stored) else StoredCandidates
-            user_functions |= judge_component(settings, stored)
-            source = kind(settings, stored, user_functions)
+            earlier = stage_folder.find_stage(settings.candidates, target.run)
+        user_functions |= judge_component(settings, earlier)
+        if not settings.candidates:
+            source = sampled_candidates(settings, target, user_functions)
+        elif target.folder.resolve() == earlier.resolve():
+            raise UserError(
+                "would write over the candidates' own folder.",
+                "Give another one: --out NAME.",
+                location="--out",
+            )
+        elif is_rollout(earlier):
+            source = rollout_candidates(settings, earlier, user_functions)
         else:
-            user_functions |= judge_component(settings, target.folder)
-            source = Sampling(settings, target, user_functions)
+            source = stored_candidates(settings, earlier, user_functions)
+        loads = not (settings.candidates or settings.endpoint)
         return run_stage(
             source.plan,
             target,
-            _pair(source, settings.weights, rule),
+            _pair(source, target.folder, PairRule(settings.margin, settings.gold)),
             next_command=lambda figures: _next(figures, target.out),
-            before_work=source.before_work,
-            is_open=source.is_open,
-            keep=source.keep,
+            before_work=lambda: check_libraries(settings.engine) if loads else None,
+            is_open=lambda figures: (
+                settings.unanswered == "ask" and bool(figures.get("unanswered"))
+            ),
+            keep=[CANDIDATES],
         )
 
 
@@ -87,25 +91,24 @@ def key_figure(figures: Mapping[str, object]) -> str:
     return f"{figures['pairs']} pairs at {figures['steps']} steps"
 
 
-def _pair(source: CandidateSource, changed: Mapping[str, float], rule: PairRule) -> Work:
-    stage = yield source.read()
-    source.fill(stage)
-    folder, figures = stage.folder, source.score(stage.folder)
-    weights = source.settle(changed)
-    count = sum(candidate.model != GOLD for candidate in source.candidates)
-    with console.waiting(f"pairs: ranking {count} {source.what}"):
-        steps = group(source.candidates, source.scores, rule)
-        pairs, reasons = build_pairs(steps, weights, rule)
+def _pair(source: CandidateSource, folder: Path, rule: PairRule) -> Work:
+    """Candidates and scores, the best and the worst of each step, and the files of the stage."""
+    candidates, scores, figures = yield from source.scoring
+    count = sum(candidate.model != GOLD for candidate in candidates)
+    with console.waiting(f"pairs: ranking {count} candidates"):
+        steps = group(candidates, scores, rule)
+        pairs, reasons = build_pairs(steps, source.weights, rule)
     counts = {"steps": len(steps), "candidates": count}
-    if isinstance(source, Rollouts):
-        parted, reasons = source.turn_pairs(pairs, reasons)
+    if source.part:
+        parted, unparted = source.part(pairs)
+        reasons |= unparted
         records = {record.id: record for record, _ in parted}
         write_rows(folder / "records.jsonl", map(to_row, records.values()))
         pairs = [pair for _, pair in parted]
         counts = {"tasks": len(steps), "rollouts": count, "steps": len(steps)}
     write_pairs(folder / "pairs.jsonl", pairs)
-    write_json(folder / "stats.json", {"weights": weights, "no_pair": reasons})
-    for sentence in constant(steps, weights):
+    write_json(folder / "stats.json", {"weights": source.weights, "no_pair": reasons})
+    for sentence in constant(steps, source.weights):
         console.notice(f"pairs: {sentence}")
     margins = [pair.margin for pair in pairs]
     return [name for name in OUTPUTS if (folder / name).exists()], {

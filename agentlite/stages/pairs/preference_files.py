@@ -60,20 +60,25 @@ class RecordedPairs(NamedTuple):
 
 
 def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
-    """Every row is read, rendered and checked."""
+    """Every row is read, rendered and checked. The dev and test records of the prep that is named,
+    or of the run's own where there is one, are held out.
+    """
     if settings.candidates or settings.judge:
         raise UserError(
             "there is nothing to rank: the file says which answer is better.",
             "Leave --from and --judge out.",
             location="--preferences",
         )
-    prep = _prep_of(settings.data, target.run)
+    folder, prep = stage_folder.find_stage(settings.data, target.run), None
+    if settings.data != PairsSettings().data or stage_folder.is_stage(folder):
+        prep = stage_folder.finished(folder, "prep")
     source = find_model(settings.model, target.run, target.begun)
     template = load_template(source.base)
     mixture = mixture_of(str(source.settings.get("protocol") or ""), template)
     files = [file for name in settings.preferences for file in files_of(name)]
     inputs = {name: file_digest(Path(name)) for name in files}
-    inputs |= {f"held out {file.stem}": digest for file, digest in _held_out_files(prep).items()}
+    for file in _held_out_files(prep):
+        inputs[f"held out {file.stem}"] = prep.outputs[file.name] if prep else ""
     inputs["model"] = source.digest
     plan = plan_of("pairs", settings, inputs, SETTINGS, protocol=mixture.name)
 
@@ -85,11 +90,22 @@ def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
         write_rows(rejects, map(reject_row, recorded.rejects))
         for line in report(recorded.rejects, str(rejects), repairs=False):
             console.row_notice(line)
-        _refuse_rejects(recorded, settings.max_rejects, rejects)
         if recorded.left_out:
             console.notice(
                 f"pairs: {recorded.left_out} pairs give away a dev or test record of "
                 f"{settings.data} ({LEAK}) and are left out"
+            )
+        read, count, left = recorded.read, len(recorded.rejects), len(recorded.pairs)
+        if count > max(1, settings.max_rejects * read) or not left:
+            fix = "Correct the rows."
+            if left:
+                share = min(1.0, count / read + 0.005)
+                fix = f"Correct the rows, or allow more: --max-rejects {share:.2f}."
+            raise UserError(
+                f"{count} of {read} rows rejected, {left} pairs left.",
+                fix,
+                location=str(rejects),
+                exit_code=REJECTS,
             )
         write_rows(stage.folder / "records.jsonl", map(to_row, recorded.records.values()))
         write_pairs(stage.folder / "pairs.jsonl", recorded.pairs)
@@ -103,19 +119,8 @@ def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
     )
 
 
-def _prep_of(data: str, run: Path) -> StoredStage | None:
-    """The prep that is named, or the run's own where there is one: its dev and test records are
-    held out.
-    """
-    folder = stage_folder.find_stage(data, run)
-    is_none = data == PairsSettings().data and not stage_folder.is_stage(folder)
-    return None if is_none else stage_folder.finished(folder, "prep")
-
-
-def _held_out_files(prep: StoredStage | None) -> dict[Path, str]:
-    """The files of its dev and test records, with their digests."""
-    files = [find_rows(prep.folder, split) for split in ("dev", "test")] if prep else []
-    return {file: prep.outputs[file.name] for file in files if prep}
+def _held_out_files(prep: StoredStage | None) -> list[Path]:
+    return [find_rows(prep.folder, split) for split in ("dev", "test")] if prep else []
 
 
 def _read(
@@ -177,21 +182,3 @@ def _pair(
     ]
     refuse_long(chosen, sides, template, max_length)
     return PreferencePair(record.id, turn, protocol.name, *sides)
-
-
-def _refuse_rejects(recorded: RecordedPairs, allowed: float, file: Path) -> None:
-    """Raises UserError 4 where there are too many rejects, or no pair is left."""
-    count, left = len(recorded.rejects), len(recorded.pairs)
-    if count <= max(1, allowed * recorded.read) and left:
-        return
-    fix = "Correct the rows."
-    if left:
-        share = min(1.0, count / recorded.read + 0.005)
-        fix = f"Correct the rows, or allow more: --max-rejects {share:.2f}."
-    leaking = f", {recorded.left_out} pairs left out ({LEAK})" if recorded.left_out else ""
-    raise UserError(
-        f"{count} of {recorded.read} rows rejected{leaking}, {left} pairs left.",
-        fix,
-        location=str(file),
-        exit_code=REJECTS,
-    )

@@ -1,7 +1,7 @@
 """Rollouts of a task -> a pair: the turn at which the best one and the worst one part."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -24,9 +24,11 @@ from agentlite.rendering.template import Template
 from agentlite.scoring.rewards import Component
 from agentlite.scoring.rewards.scorer import Tally
 from agentlite.stages.agent import actor_lineage, protocol_model
-from agentlite.stages.frame import Figures
 from agentlite.stages.pairs.score import (
     CandidateSource,
+    Parted,
+    ScoredCandidates,
+    Scoring,
     ranking_plan,
     refuse_long,
     score_candidates,
@@ -34,97 +36,88 @@ from agentlite.stages.pairs.score import (
 from agentlite.stages.pairs.stored import rescore_hint
 from agentlite.workspace import stage_folder
 from agentlite.workspace.model_source import find_model, is_served, load_template
-from agentlite.workspace.stage_folder import StageFolder
+from agentlite.workspace.stage_folder import StoredStage
 
 UNUSABLE = (*LOST, "unwritten")
 # why the best and the worst rollout of a task make no pair
 SAME_TURNS, OTHER_PROMPTS = "same turns", "other results"
 
 
-class Rollouts(CandidateSource):
+def rollout_candidates(
+    settings: PairsSettings, folder: Path, user_functions: Mapping[str, Component]
+) -> CandidateSource:
     """The rollouts of a finished stage as candidates, one step per task: each is its turns, one
     after the other. Their weights are those of RolloutScorer.
     """
+    if settings.judge:
+        problem = "ranks answers to the same prompt, and these are whole rollouts."
+        fix = "Leave it out; --rewards file.py:function can score them."
+        raise UserError(problem, fix, location="--judge")
+    files = [finished_rollout(folder), folder / TASKS]
+    stored = stage_folder.read(folder)
+    model, protocol = str(stored.settings["model"]), str(stored.settings["protocol"])
+    usable = usable_rollouts(folder, user_functions)
+    by_key = {(rollout.task, rollout.sample): rollout for rollout in usable}
+    tasks = stored_tasks(folder)
+    scorer = RolloutScorer(
+        (tasks.get(rollout.task, EnvironmentTask(rollout.task)) for rollout in usable),
+        user_functions,
+    )
 
-    what = "rollouts"
+    def scored(candidates: Iterable[Candidate]) -> Iterator[Score]:
+        for one in candidates:
+            yield Score(*one.key, *scorer(by_key[one.record_id, one.sample]))
 
-    def __init__(
-        self, settings: PairsSettings, folder: Path, user_functions: Mapping[str, Component]
-    ):
-        if settings.judge:
-            problem = "ranks answers to the same prompt, and these are whole rollouts."
-            fix = "Leave it out; --rewards file.py:function can score them."
-            raise UserError(problem, fix, location="--judge")
-        self.folder, self.max_length = folder, settings.max_length
-        files = [finished_rollout(folder), folder / TASKS]
-        self.stored = stage_folder.read(folder)
-        planned = self.stored.settings
-        self.model, self.protocol = str(planned["model"]), str(planned["protocol"])
-        usable = usable_rollouts(folder, user_functions)
-        self.by_key = {(rollout.task, rollout.sample): rollout for rollout in usable}
-        tasks = stored_tasks(folder)
-        self.scorer = RolloutScorer(
-            (tasks.get(rollout.task, EnvironmentTask(rollout.task)) for rollout in usable),
-            user_functions,
-        )
-        self.tally = Tally(
-            settings.max_failures, folder, rescore_hint(settings.candidates), self.what
-        )
-        self.settle(settings.weights)
-        self.plan = ranking_plan(settings, self.stored, ("model", "protocol", "split"), files)
-
-    def settle(self, changed: Mapping[str, float]) -> dict[str, float]:
-        first = next(iter(self.by_key.values()))
-        return self.scorer.weights([*first.scores, *first.rewards], changed)
-
-    def read(self) -> Figures:
-        return {"rollouts": len(self.by_key)}
-
-    def fill(self, stage: StageFolder) -> None:
-        """What the dialogs are written in: those of the gold, or of servers, in the template of
-        another model.
-        """
-        model, behind_servers = self.model, is_served(self.stored.inputs.get("model", ""))
-        name = protocol_model(model, behind_servers=behind_servers)
-        self.template = load_template(find_model(name, self.folder.parent, self.stored.plan).base)
-        [self.only] = mixture_of(self.protocol, self.template).protocols.values()
-
-    def score(self, folder: Path) -> Figures:
-        self.candidates = [
+    def scoring() -> Scoring:
+        stage = yield {"rollouts": len(usable)}
+        candidates = [
             Candidate(
-                *(task, 0, self.protocol, self.model, sample),
+                *(rollout.task, 0, protocol, model, rollout.sample),
                 text="\n".join(turn.text for turn in rollout.turns),
                 ended="turn",
                 new_tokens=sum(turn.new_tokens for turn in rollout.turns),
             )
-            for (task, sample), rollout in self.by_key.items()
+            for rollout in by_key.values()
         ]
-        self.scores = score_candidates(folder, self.candidates, self._scores, self.tally)
-        models = actor_lineage(self.model, self.folder.parent)
-        return {"failed_rewards": self.tally.failed, "lineage": models}
+        hint = rescore_hint(settings.candidates)
+        tally = Tally(settings.max_failures, folder, hint, "rollouts")
+        scores = score_candidates(stage.folder, candidates, scored, tally)
+        models = actor_lineage(model, folder.parent)
+        return ScoredCandidates(
+            candidates, scores, {"failed_rewards": tally.failed, "lineage": models}
+        )
 
-    def turn_pairs(
-        self, pairs: Iterable[PreferencePair], reasons: Mapping[str, int]
-    ) -> tuple[list[tuple[Record, PreferencePair]], dict[str, int]]:
-        """Each pair of whole dialogs as the turn at which the two part, with its record; and why
-        there is no pair.
-        """
-        parted, no_pair = [], Counter({name: n for name, n in reasons.items() if n})
-        for pair in pairs:
-            best, worst = (
-                self.by_key[pair.record_id, side.sample] for side in (pair.chosen, pair.rejected)
-            )
-            try:
-                parted.append(_part(pair, best, worst, self.only, self.template, self.max_length))
-            except RowError as error:
-                is_alike = error.code == "E219"
-                no_pair[error.reason if is_alike else f"not written ({error.code})"] += 1
-        return parted, dict(no_pair)
+    def part(pairs: Sequence[PreferencePair]) -> Parted:
+        return _part_all(pairs, by_key, stored, settings.max_length)
 
-    def _scores(self, candidates: Iterable[Candidate]) -> Iterator[Score]:
-        for candidate in candidates:
-            rollout = self.by_key[candidate.record_id, candidate.sample]
-            yield Score(*candidate.key, *self.scorer(rollout))
+    first = usable[0]
+    weights = scorer.weights([*first.scores, *first.rewards], settings.weights)
+    plan = ranking_plan(settings, stored, ("model", "protocol", "split"), files)
+    return CandidateSource(plan, weights, scoring(), part)
+
+
+def _part_all(
+    pairs: Sequence[PreferencePair],
+    by_key: Mapping[tuple[str, int], Trajectory],
+    stored: StoredStage,
+    max_length: int,
+) -> Parted:
+    """Each pair of whole dialogs as the turn at which the two part, with its record."""
+    # what the dialogs are written in: those of the gold, or of servers, in the template of another
+    # model
+    model = str(stored.settings["model"])
+    name = protocol_model(model, behind_servers=is_served(stored.inputs.get("model", "")))
+    template = load_template(find_model(name, stored.folder.parent, stored.plan).base)
+    [protocol] = mixture_of(str(stored.settings["protocol"]), template).protocols.values()
+    parted, no_pair = list[tuple[Record, PreferencePair]](), Counter[str]()
+    for pair in pairs:
+        best, worst = (by_key[pair.record_id, side.sample] for side in (pair.chosen, pair.rejected))
+        try:
+            parted.append(_part(pair, best, worst, protocol, template, max_length))
+        except RowError as error:
+            is_alike = error.code == "E219"
+            no_pair[error.reason if is_alike else f"not written ({error.code})"] += 1
+    return parted, no_pair
 
 
 def usable_rollouts(folder: Path, user_functions: Collection[str]) -> list[Trajectory]:

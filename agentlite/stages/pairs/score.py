@@ -1,6 +1,6 @@
 """Where candidates come from, and their scores, appended to scores.jsonl as they come."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +12,8 @@ from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import (
     Candidate,
     CandidateKey,
+    PreferencePair,
+    Record,
     Score,
     Side,
 )
@@ -34,68 +36,29 @@ RULE = ("margin", "gold")  # the rule by which pairs are made
 RANKING = ("weights", "rewards", "judge", "judge_model", *RULE)
 
 
-class ResponseScore(NamedTuple):
-    """The weighted total, every component and penalty without its weight, and the first fault."""
+class ScoredCandidates(NamedTuple):
+    """Candidates and their scores; and what else done.json says."""
 
-    total: float
-    components: dict[str, float]
-    feedback: str
-
-
-def score_response(
-    response: str, row: Mapping[str, Any], protocol: str, weights: Mapping[str, float]
-) -> ResponseScore:
-    """Raises UserError for a row that cannot be read or has no step, and for wrong names."""
-    try:
-        record = to_record(dict(row))
-    except RowError as error:
-        fix = error.hint or "`agentlite prep --formats` shows a row of each format."
-        raise UserError(f"{error.code} {error.reason}.", fix, location="row") from error
-    if not record.turns:
-        fix = "End the dialog with the right answer, or give the expected calls as `gold`."
-        raise UserError("has no step to answer at.", fix, location="row")
-    protocols = protocols_by_name(protocol, CPU_MODEL)
-    name = next(iter(protocols))
-    candidate = Candidate(record.id, record.turns[-1], name, "", 0, response, "turn", 0)
-    scored = next(Scorer({record.id: record}, protocols, {})([candidate]))
-    settled = settle_weights(weights)
-    known = {name: settled[name] for name in scored.components}
-    return ResponseScore(total(scored.components, known), scored.components, scored.feedback)
-
-
-class CandidateSource:
-    """Gives candidates with their scores: a model that is sampled, or an earlier stage. `folder`:
-    where they lie; `what` they are; `keep`: see run_stage.
-    """
-
-    folder: Path
-    plan: Plan
     candidates: Sequence[Candidate]
     scores: Mapping[CandidateKey, Score]
-    what = "candidates"
-    keep: Sequence[str] = ()
+    figures: Figures
 
-    def before_work(self) -> None:
-        """Refuses what needs a library that is missing."""
 
-    def is_open(self, figures: Figures) -> bool:
-        """Whether a finished stage still lacks something that is to be asked again."""
-        return False
+# Yields what a dry run says; gets the folder and fills it, but for the pairs.
+Scoring = Generator[Figures, StageFolder, ScoredCandidates]
+# pairs of turns with their records, and for other pairs why there is none -> how many
+Parted = tuple[list[tuple[Record, PreferencePair]], Mapping[str, int]]
 
-    def read(self) -> Figures:
-        """Reads what there is without a model; returns what a dry run says of it."""
-        raise NotImplementedError
 
-    def fill(self, stage: StageFolder) -> None:
-        """Fills the stage but for scores and pairs."""
+class CandidateSource(NamedTuple):
+    """Gives candidates with their scores: a model that is sampled, or an earlier stage. `weights`:
+    every one; `part`: makes pairs of whole dialogs pairs of the turns at which the two part.
+    """
 
-    def score(self, folder: Path) -> Figures:
-        """Makes the scores that are missing, in a file there; returns what else done.json says."""
-        raise NotImplementedError
-
-    def settle(self, changed: Mapping[str, float]) -> dict[str, float]:
-        """Every weight."""
-        raise NotImplementedError
+    plan: Plan
+    weights: Mapping[str, float]
+    scoring: Scoring
+    part: Callable[[Sequence[PreferencePair]], Parted] | None = None
 
 
 def ranking_plan(
@@ -146,3 +109,32 @@ def refuse_long(prompt: Prompt, sides: Iterable[Side], template: Template, max_l
     longest = len(prompt.ids) + max(map(len, answers))
     if longest > max_length:
         raise RowError("E217", f"{longest} tokens, max_length is {max_length}")
+
+
+class ResponseScore(NamedTuple):
+    """The weighted total, every component and penalty without its weight, and the first fault."""
+
+    total: float
+    components: dict[str, float]
+    feedback: str
+
+
+def score_response(
+    response: str, row: Mapping[str, Any], protocol: str, weights: Mapping[str, float]
+) -> ResponseScore:
+    """Raises UserError for a row that cannot be read or has no step, and for wrong names."""
+    try:
+        record = to_record(dict(row))
+    except RowError as error:
+        fix = error.hint or "`agentlite prep --formats` shows a row of each format."
+        raise UserError(f"{error.code} {error.reason}.", fix, location="row") from error
+    if not record.turns:
+        fix = "End the dialog with the right answer, or give the expected calls as `gold`."
+        raise UserError("has no step to answer at.", fix, location="row")
+    protocols = protocols_by_name(protocol, CPU_MODEL)
+    name = next(iter(protocols))
+    candidate = Candidate(record.id, record.turns[-1], name, "", 0, response, "turn", 0)
+    scored = next(Scorer({record.id: record}, protocols, {})([candidate]))
+    settled = settle_weights(weights)
+    known = {name: settled[name] for name in scored.components}
+    return ResponseScore(total(scored.components, known), scored.components, scored.feedback)

@@ -15,16 +15,17 @@ from agentlite.core.row_files import read_rows
 from agentlite.scoring.preference_pairs import read_candidates, read_rollouts, read_scores
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES, Component, settle_weights
 from agentlite.scoring.rewards.scorer import Scorer, Tally, protocols_by_name
-from agentlite.stages.frame import Figures
 from agentlite.stages.pairs.score import (
     SCORES,
     CandidateSource,
+    ScoredCandidates,
+    Scoring,
     ranking_plan,
     score_candidates,
 )
 from agentlite.workspace import stage_folder
 from agentlite.workspace.model_source import Source, find_model, is_served, model_of_prep
-from agentlite.workspace.stage_folder import StageFolder, StoredStage
+from agentlite.workspace.stage_folder import StoredStage
 
 CANDIDATES = "candidates.jsonl"
 SAMPLED_BY = {name: stage.candidates for name, stage in STAGES.items() if stage.candidates}
@@ -55,44 +56,36 @@ class Stored(NamedTuple):
         return find_model(str(stage.settings["model"]), run, stage.plan)
 
 
-class StoredCandidates(CandidateSource):
+def stored_candidates(
+    settings: PairsSettings, folder: Path, user_functions: Mapping[str, Component]
+) -> CandidateSource:
     """What an earlier stage sampled is ranked again, without a model. Scores are made only where
     there are none, or functions of the user are asked for.
     """
+    stored = find_stored(folder)
+    # what is asked for is scored anew, in the place of what is stored
+    weights = settle_weights(settings.weights, {*user_functions} or stored.user_components)
+    files = [folder / name for name in (CANDIDATES, SCORES, "rollouts.jsonl")]
+    plan = ranking_plan(settings, stored.stage, TAKEN_OVER, files)
 
-    def __init__(
-        self, settings: PairsSettings, folder: Path, user_functions: Mapping[str, Component]
-    ):
-        self.folder, self.user_functions = folder, user_functions
-        self.stored = find_stored(folder)
-        self.candidates, self.scores = self.stored.candidates, self.stored.scores
-        self.tally = Tally(settings.max_failures, folder, rescore_hint(settings.candidates))
-        self.settle(settings.weights)
-        files = [folder / name for name in (CANDIDATES, SCORES, "rollouts.jsonl")]
-        self.plan = ranking_plan(settings, self.stored.stage, TAKEN_OVER, files)
-
-    def read(self) -> Figures:
-        return {"candidates": len(self.stored.candidates)}
-
-    def settle(self, changed: Mapping[str, float]) -> dict[str, float]:
-        # what is asked for is scored anew, in the place of what is stored
-        return settle_weights(changed, {*self.user_functions} or self.stored.user_components)
-
-    def fill(self, stage: StageFolder) -> None:
-        shutil.copyfile(self.folder / "records.jsonl", stage.folder / "records.jsonl")
-
-    def score(self, folder: Path) -> Figures:
-        planned = self.stored.stage.settings
-        if self.user_functions or not self.scores:
-            rows = read_rows(self.folder / "records.jsonl")
+    def scoring() -> Scoring:
+        stage = yield {"candidates": len(stored.candidates)}
+        shutil.copyfile(folder / "records.jsonl", stage.folder / "records.jsonl")
+        scores, planned = stored.scores, stored.stage.settings
+        tally = Tally(settings.max_failures, folder, rescore_hint(settings.candidates))
+        if user_functions or not scores:
+            rows = read_rows(folder / "records.jsonl")
             scorer = Scorer(
                 {record.id: record for record in map(from_row, rows)},
-                protocols_by_name(planned["protocol"], self.stored.written_for.base),
-                self.user_functions,
+                protocols_by_name(planned["protocol"], stored.written_for.base),
+                user_functions,
             )
-            self.scores = score_candidates(folder, self.candidates, scorer, self.tally)
-        models = stage_folder.lineage(str(planned["model"]), self.folder.parent)
-        return {"failed_rewards": self.tally.failed, "lineage": models}
+            scores = score_candidates(stage.folder, stored.candidates, scorer, tally)
+        models = stage_folder.lineage(str(planned["model"]), folder.parent)
+        figures = {"failed_rewards": tally.failed, "lineage": models}
+        return ScoredCandidates(stored.candidates, scores, figures)
+
+    return CandidateSource(plan, weights, scoring())
 
 
 def rescore_hint(name: str) -> str:
