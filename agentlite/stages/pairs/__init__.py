@@ -19,12 +19,13 @@ from agentlite.scoring.preference_pairs import (
     group,
     write_pairs,
 )
+from agentlite.scoring.rewards.scorer import Tally
 from agentlite.scoring.rewards.user_functions import UserFunctions
 from agentlite.stages.frame import Figures, Work, run_stage
 from agentlite.stages.pairs.preference_files import take_recorded
 from agentlite.stages.pairs.rollouts import rollout_candidates
 from agentlite.stages.pairs.sample import sampled_candidates
-from agentlite.stages.pairs.score import RULE, CandidateSource
+from agentlite.stages.pairs.score import RULE, CandidateSource, score_candidates
 from agentlite.stages.pairs.stored import CANDIDATES, stored_candidates
 from agentlite.workspace import stage_folder
 from agentlite.workspace.stage_folder import Result, RunTarget, longer_rows, stored_settings
@@ -77,7 +78,7 @@ def run(settings: PairsSettings, target: RunTarget) -> Result:
         return run_stage(
             source.plan,
             target,
-            _pair(source, target.folder, PairRule(settings.margin, settings.gold)),
+            _pair(source, settings, target, earlier),
             next_command=lambda figures: _next(figures, target.out),
             before_work=lambda: check_libraries(settings.engine) if loads else None,
             is_open=lambda figures: (
@@ -91,9 +92,24 @@ def key_figure(figures: Mapping[str, object]) -> str:
     return f"{figures['pairs']} pairs at {figures['steps']} steps"
 
 
-def _pair(source: CandidateSource, folder: Path, rule: PairRule) -> Work:
-    """Candidates and scores, the best and the worst of each step, and the files of the stage."""
-    candidates, scores, figures = yield from source.scoring
+def _pair(
+    source: CandidateSource, settings: PairsSettings, target: RunTarget, earlier: Path
+) -> Work:
+    """Candidates, their scores, and of each step the best with the worst. `earlier`: the folder
+    that keeps the candidates.
+    """
+    candidates, scorer, figures, scores = yield from source.finding
+    again = shlex.quote(settings.candidates or target.out)
+    tally = Tally(
+        settings.max_failures,
+        earlier,
+        "Every candidate is kept. Fix the function, or name another judge; `agentlite pairs --from "
+        f"{again} --out NAME` scores them again.",
+        "rollouts" if source.part else "candidates",
+    )
+    folder, rule = target.folder, PairRule(settings.margin, settings.gold)
+    if scorer:
+        scores = score_candidates(folder, candidates, scorer, tally)
     count = sum(candidate.model != GOLD for candidate in candidates)
     with console.waiting(f"pairs: ranking {count} candidates"):
         steps = group(candidates, scores, rule)
@@ -116,6 +132,7 @@ def _pair(source: CandidateSource, folder: Path, rule: PairRule) -> Work:
         "pairs": len(pairs),
         "no_pair": {name: n for name, n in reasons.items() if n},
         "mean_margin": round(sum(margins) / len(margins), 4) if margins else 0.0,
+        "failed_rewards": tally.failed,
         **figures,
     }
 

@@ -22,18 +22,15 @@ from agentlite.environments.trajectories import (
 from agentlite.rendering import Protocol, mixture_of, prompt_at, render
 from agentlite.rendering.template import Template
 from agentlite.scoring.rewards import Component
-from agentlite.scoring.rewards.scorer import Tally
 from agentlite.stages.agent import actor_lineage, protocol_model
 from agentlite.stages.pairs.score import (
     CandidateSource,
+    Finding,
+    FoundCandidates,
     Parted,
-    ScoredCandidates,
-    Scoring,
     ranking_plan,
     refuse_long,
-    score_candidates,
 )
-from agentlite.stages.pairs.stored import rescore_hint
 from agentlite.workspace import stage_folder
 from agentlite.workspace.model_source import find_model, is_served, load_template
 from agentlite.workspace.stage_folder import StoredStage
@@ -68,8 +65,8 @@ def rollout_candidates(
         for one in candidates:
             yield Score(*one.key, *scorer(by_key[one.record_id, one.sample]))
 
-    def scoring() -> Scoring:
-        stage = yield {"rollouts": len(usable)}
+    def finding() -> Finding:
+        yield {"rollouts": len(usable)}
         candidates = [
             Candidate(
                 *(rollout.task, 0, protocol, model, rollout.sample),
@@ -79,13 +76,7 @@ def rollout_candidates(
             )
             for rollout in by_key.values()
         ]
-        hint = rescore_hint(settings.candidates)
-        tally = Tally(settings.max_failures, folder, hint, "rollouts")
-        scores = score_candidates(stage.folder, candidates, scored, tally)
-        models = actor_lineage(model, folder.parent)
-        return ScoredCandidates(
-            candidates, scores, {"failed_rewards": tally.failed, "lineage": models}
-        )
+        return FoundCandidates(candidates, scored, {"lineage": actor_lineage(model, folder.parent)})
 
     def part(pairs: Sequence[PreferencePair]) -> Parted:
         return _part_all(pairs, by_key, stored, settings.max_length)
@@ -93,7 +84,7 @@ def rollout_candidates(
     first = usable[0]
     weights = scorer.weights([*first.scores, *first.rewards], settings.weights)
     plan = ranking_plan(settings, stored, ("model", "protocol", "split"), files)
-    return CandidateSource(plan, weights, scoring(), part)
+    return CandidateSource(plan, weights, finding(), part)
 
 
 def _part_all(

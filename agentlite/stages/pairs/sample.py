@@ -19,20 +19,16 @@ from agentlite.engine.sampler import make_sampler, remote_samples
 from agentlite.rendering import Prompt, Protocol
 from agentlite.scoring.preference_pairs import gold_candidates, read_candidates
 from agentlite.scoring.rewards import Component, have_gold, refuse_without_gold, settle_weights
-from agentlite.scoring.rewards.scorer import Scorer, Tally, protocols_by_name
+from agentlite.scoring.rewards.scorer import Scorer, protocols_by_name
 from agentlite.scoring.rewards.user_functions import function_files
 from agentlite.stages.frame import plan_of
 from agentlite.stages.pairs.score import (
     SCORES,
     CandidateSource,
-    ScoredCandidates,
-    Scoring,
-    score_candidates,
+    Finding,
+    FoundCandidates,
 )
-from agentlite.stages.pairs.stored import (
-    CANDIDATES,
-    rescore_hint,
-)
+from agentlite.stages.pairs.stored import CANDIDATES
 from agentlite.stages.training import fitting_prompts
 from agentlite.workspace.model_source import Source, find_model, load_template, model_of_prep
 from agentlite.workspace.stage_folder import RunTarget, StageFolder
@@ -55,7 +51,7 @@ def sampled_candidates(
     inputs |= function_files(settings.rewards)
     plan = plan_of("pairs", settings, inputs, protocol=prompts.protocol)
 
-    def scoring() -> Scoring:
+    def finding() -> Finding:
         template = load_template(source.base)
         room = settings.max_length - settings.max_new_tokens
         steps, too_long, mixture = fitting_prompts("pairs", settings, prompts, template, room)
@@ -90,12 +86,9 @@ def sampled_candidates(
                 problem = f"{unanswered} samples have no answer from {source.name}"
                 console.notice(f"pairs: {problem} and give no candidate")
         protocols = protocols_by_name(prompts.protocol, source.base)
-        scorer = Scorer(records, protocols, user_functions)
-        tally = Tally(settings.max_failures, stage.folder, rescore_hint(stage.folder.name))
-        scores = score_candidates(stage.folder, candidates, scorer, tally)
-        return ScoredCandidates(candidates, scores, {**figures, "failed_rewards": tally.failed})
+        return FoundCandidates(candidates, Scorer(records, protocols, user_functions), figures)
 
-    return CandidateSource(plan, weights, scoring())
+    return CandidateSource(plan, weights, finding())
 
 
 def _sample(

@@ -36,28 +36,34 @@ RULE = ("margin", "gold")  # the rule by which pairs are made
 RANKING = ("weights", "rewards", "judge", "judge_model", *RULE)
 
 
-class ScoredCandidates(NamedTuple):
-    """Candidates and their scores; and what else done.json says."""
+AnyScorer = Scorer | Callable[[Iterable[Candidate]], Iterator[Score]]
+
+
+class FoundCandidates(NamedTuple):
+    """Candidates, with the scores that there are; what makes the others, None where all are to be
+    as they are; and what else done.json says.
+    """
 
     candidates: Sequence[Candidate]
-    scores: Mapping[CandidateKey, Score]
+    scorer: AnyScorer | None
     figures: Figures
+    scores: Mapping[CandidateKey, Score] = {}
 
 
-# Yields what a dry run says; gets the folder and fills it, but for the pairs.
-Scoring = Generator[Figures, StageFolder, ScoredCandidates]
+# Yields what a dry run says; gets the folder, and fills it but for scores and pairs.
+Finding = Generator[Figures, StageFolder, FoundCandidates]
 # pairs of turns with their records, and for other pairs why there is none -> how many
 Parted = tuple[list[tuple[Record, PreferencePair]], Mapping[str, int]]
 
 
 class CandidateSource(NamedTuple):
-    """Gives candidates with their scores: a model that is sampled, or an earlier stage. `weights`:
-    every one; `part`: makes pairs of whole dialogs pairs of the turns at which the two part.
+    """Gives candidates: a model that is sampled, or an earlier stage. `weights`: every one; `part`:
+    makes pairs of whole dialogs pairs of the turns at which the two part.
     """
 
     plan: Plan
     weights: Mapping[str, float]
-    scoring: Scoring
+    finding: Finding
     part: Callable[[Sequence[PreferencePair]], Parted] | None = None
 
 
@@ -77,7 +83,7 @@ def ranking_plan(
 def score_candidates(
     folder: Path,
     candidates: Sequence[Candidate],
-    scorer: Scorer | Callable[[Iterable[Candidate]], Iterator[Score]],
+    scorer: AnyScorer,
     tally: Tally,
 ) -> dict[CandidateKey, Score]:
     """All scores: those in the folder, and the missing ones, which are appended to them. Scores

@@ -14,14 +14,13 @@ from agentlite.core.records import Candidate, CandidateKey, Score, from_row
 from agentlite.core.row_files import read_rows
 from agentlite.scoring.preference_pairs import read_candidates, read_rollouts, read_scores
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES, Component, settle_weights
-from agentlite.scoring.rewards.scorer import Scorer, Tally, protocols_by_name
+from agentlite.scoring.rewards.scorer import Scorer, protocols_by_name
 from agentlite.stages.pairs.score import (
     SCORES,
     CandidateSource,
-    ScoredCandidates,
-    Scoring,
+    Finding,
+    FoundCandidates,
     ranking_plan,
-    score_candidates,
 )
 from agentlite.workspace import stage_folder
 from agentlite.workspace.model_source import Source, find_model, is_served, model_of_prep
@@ -68,31 +67,19 @@ def stored_candidates(
     files = [folder / name for name in (CANDIDATES, SCORES, "rollouts.jsonl")]
     plan = ranking_plan(settings, stored.stage, TAKEN_OVER, files)
 
-    def scoring() -> Scoring:
+    def finding() -> Finding:
         stage = yield {"candidates": len(stored.candidates)}
         shutil.copyfile(folder / "records.jsonl", stage.folder / "records.jsonl")
-        scores, planned = stored.scores, stored.stage.settings
-        tally = Tally(settings.max_failures, folder, rescore_hint(settings.candidates))
-        if user_functions or not scores:
+        planned, scorer = stored.stage.settings, None
+        if user_functions or not stored.scores:
             rows = read_rows(folder / "records.jsonl")
-            scorer = Scorer(
-                {record.id: record for record in map(from_row, rows)},
-                protocols_by_name(planned["protocol"], stored.written_for.base),
-                user_functions,
-            )
-            scores = score_candidates(stage.folder, stored.candidates, scorer, tally)
-        models = stage_folder.lineage(str(planned["model"]), folder.parent)
-        figures = {"failed_rewards": tally.failed, "lineage": models}
-        return ScoredCandidates(stored.candidates, scores, figures)
+            records = {record.id: record for record in map(from_row, rows)}
+            protocols = protocols_by_name(planned["protocol"], stored.written_for.base)
+            scorer = Scorer(records, protocols, user_functions)
+        lineage = stage_folder.lineage(str(planned["model"]), folder.parent)
+        return FoundCandidates(stored.candidates, scorer, {"lineage": lineage}, stored.scores)
 
-    return CandidateSource(plan, weights, scoring())
-
-
-def rescore_hint(name: str) -> str:
-    return (
-        "Every candidate is kept. Fix the function, or name another judge; `agentlite pairs --from "
-        f"{shlex.quote(name)} --out NAME` scores them again."
-    )
+    return CandidateSource(plan, weights, finding())
 
 
 def find_stored(folder: Path) -> Stored:
