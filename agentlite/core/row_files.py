@@ -7,13 +7,14 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import msgspec
 
 from agentlite.core.errors import DISK, UserError, need
 
 Row = dict[str, Any]
+T = TypeVar("T")
 # rows of Parquet: one value that stands in all of them is a few bytes there, and much in memory
 AT_ONCE = 256
 # what to do about what the system refuses
@@ -122,6 +123,11 @@ def read_rows(path: Path) -> Iterator[Row]:
                     "The file was changed after its stage: run that stage again with --force.",
                     location=f"{path}:{number}",
                 ) from error
+
+
+def read_structs(path: Path, kind: type[T]) -> Iterator[T]:
+    """The rows of a file that agentlite wrote, as structs of this kind."""
+    return (msgspec.convert(row, kind) for row in read_rows(path))
 
 
 def find_rows(folder: Path, name: str) -> Path:

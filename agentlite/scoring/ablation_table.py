@@ -1,6 +1,5 @@
 """The evaluated cells of a grid -> one table: each cell against the first, and a verdict."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -57,13 +56,12 @@ def ablation_table(
     metrics = list(dict.fromkeys([*HEADLINE, metric]))
     first = cells[0].name
     compared = [(first, name) for name in scores if name != first] if first in scores else []
-    gains: dict[str, dict[str, ModelDifference]] = defaultdict(dict)
-    for difference in differences_of(compared, scores, seed, metrics):
-        gains[difference.second][difference.metric] = difference
+    gains = differences_of(compared, scores, seed, metrics)
 
     def compare(cell: CellRow) -> CellRow:
         figures = {name: cell.figures[name] for name in metrics if name in cell.figures}
-        return replace(cell, figures=figures, differences=gains[cell.name])
+        differences = {gain.metric: gain for gain in gains if gain.second == cell.name}
+        return replace(cell, figures=figures, differences=differences)
 
     common = set.intersection(*map(set, scores.values())) if scores else set()
     rows = list(map(compare, cells))

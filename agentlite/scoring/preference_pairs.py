@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar, get_args
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -15,13 +15,11 @@ from agentlite.core.records import (
     Score,
     Side,
     Step,
-    TrainedAnswer,
 )
-from agentlite.core.row_files import encode, read_rows, replacing
+from agentlite.core.row_files import encode, replacing
 from agentlite.rendering import Prompt
 from agentlite.scoring.rewards import WEIGHTS, total
 
-T = TypeVar("T")
 # a step has no pair: fewer than two scored candidates; all have one text; all have one total; texts
 # differ by less than the least margin; or every candidate that is better by it has an empty text
 Reason = Literal["failed", "same text", "same score", "small margin", "empty text"]
@@ -44,13 +42,6 @@ class ScoredCandidate(NamedTuple):
     components: Mapping[str, float]
 
 
-class ScoredStep(NamedTuple):
-    """The candidates of a step, by sample, and the gold where it may be chosen."""
-
-    sampled: list[ScoredCandidate]
-    gold: list[ScoredCandidate]
-
-
 def gold_candidates(prompts: Iterable[Prompt]) -> Iterator[Candidate]:
     """The gold answer of every step that has one. A step whose calls have unknown arguments has
     none: its text would teach the empty ones that stand in for them. A step without an answer has
@@ -64,10 +55,10 @@ def gold_candidates(prompts: Iterable[Prompt]) -> Iterator[Candidate]:
 
 
 def group(
-    candidates: Iterable[Candidate], scores: Mapping[CandidateKey, Score], rule: PairRule
-) -> list[ScoredStep]:
-    """The scored candidates of every step; a step without a scored candidate stays. All are scored
-    by the same components.
+    candidates: Iterable[Candidate], scores: Mapping[CandidateKey, Score]
+) -> list[list[ScoredCandidate]]:
+    """The scored candidates of every step, by sample; a step without one stays. All are scored by
+    the same components.
     """
     by_step: dict[Step, list[ScoredCandidate]] = {}
     for candidate in candidates:
@@ -75,42 +66,31 @@ def group(
         score = scores.get(candidate.key)
         if score and not score.error:
             of_step.append(ScoredCandidate(candidate, candidate.text.strip(), score.components))
-    if rule.gold and any(
-        of_step and "exact" not in of_step[0].components for of_step in by_step.values()
-    ):
-        raise UserError(
-            "prompts have no gold that could be chosen.", "Leave --gold out.", location="--gold"
-        )
-    steps = []
     for of_step in by_step.values():
         # ties go to the lowest sample, in whatever order the candidates were read
         of_step.sort(
             key=lambda one: (one.candidate.sample, one.candidate.model, one.candidate.protocol)
         )
-        sampled = [one for one in of_step if one.candidate.model != GOLD]
-        failed = rule.gold and all(one.components["exact"] < 1 for one in sampled)
-        gold = [one for one in of_step if failed and one.candidate.model == GOLD and one.text]
-        steps.append(ScoredStep(sampled, gold))
-    return steps
+    return list(by_step.values())
 
 
 def build_pairs(
-    steps: Sequence[ScoredStep], weights: Mapping[str, float], rule: PairRule
+    steps: Sequence[Sequence[ScoredCandidate]], weights: Mapping[str, float], rule: PairRule
 ) -> tuple[list[PreferencePair], dict[str, int]]:
     """One pair per step, or the reason why there is none: how many steps have each."""
     counted = {name: weight for name, weight in weights.items() if weight}
-    _refuse_unscored(steps, counted)
+    _refuse_unscored(next((step[0].components for step in steps if step), weights), counted, rule)
     # at least 1: equal totals are never a pair; half a unit less: the margin itself is enough,
     # however it was rounded
     least = max(1, rule.margin * UNIT - 0.5)
     pairs: list[PreferencePair] = []
     reasons: dict[str, int] = dict.fromkeys(get_args(Reason), 0)
     for step in steps:
-        sampled, gold = (
-            [(round(total(one.components, counted) * UNIT), one) for one in of_step]
-            for of_step in step
-        )
-        speaking = [(high, one) for high, one in sampled if one.text]
+        totals = [(round(total(one.components, counted) * UNIT), one) for one in step]
+        sampled = [(high, one) for high, one in totals if one.candidate.model != GOLD]
+        speaking, gold = [(high, one) for high, one in sampled if one.text], []
+        if rule.gold and all(one.components["exact"] < 1 for _, one in sampled):
+            gold = [(high, one) for high, one in totals if one.candidate.model == GOLD and one.text]
         if pair := _best(gold, sampled, least) or _best(speaking, sampled, least):
             pairs.append(pair)
         else:
@@ -118,9 +98,16 @@ def build_pairs(
     return pairs, reasons
 
 
-def _refuse_unscored(steps: Sequence[ScoredStep], weights: Mapping[str, float]) -> None:
-    """Raises UserError 2 for a weight of what the candidates have no score for."""
-    scored = next((one.components for step in steps for one in step.sampled), weights)
+def _refuse_unscored(
+    scored: Mapping[str, float], weights: Mapping[str, float], rule: PairRule
+) -> None:
+    """Raises UserError 2 where a weight, or the gold, needs what the candidates have no score for.
+    `scored`: the components of one of them.
+    """
+    if rule.gold and "exact" not in scored:
+        raise UserError(
+            "prompts have no gold that could be chosen.", "Leave --gold out.", location="--gold"
+        )
     for name in (name for name in weights if name not in scored):
         raise UserError(
             f"the candidates have no score for '{name}'.",
@@ -177,37 +164,16 @@ def _reason(sampled: Sequence[tuple[int, str]], least: float) -> Reason:
     return "empty text" if wide else "small margin"
 
 
-def constant(steps: Sequence[ScoredStep], weights: Mapping[str, float]) -> list[str]:
-    """A sentence on the components that are the same for all candidates of a step."""
-    names = [
+def constant(steps: Sequence[Sequence[ScoredCandidate]], weights: Mapping[str, float]) -> list[str]:
+    """The components with a weight that are the same for all candidates of a step."""
+    sampled = [[one for one in step if one.candidate.model != GOLD] for step in steps]
+    return [
         name
         for name in weights
-        if weights[name]
-        and all(len({one.components[name] for one in step.sampled}) < 2 for step in steps)
+        if steps
+        and weights[name]
+        and all(len({one.components[name] for one in step}) < 2 for step in sampled)
     ]
-    if not steps or not names:
-        return []
-    same = ", ".join(names)
-    return [f"the same for all candidates of a step, so that their weights decide nothing: {same}"]
-
-
-# --- Rows on disk ---
-
-
-def read_candidates(path: Path) -> Iterator[Candidate]:
-    return _read(path, Candidate)
-
-
-def read_scores(path: Path) -> Iterator[Score]:
-    return _read(path, Score)
-
-
-def read_pairs(path: Path) -> Iterator[PreferencePair]:
-    return _read(path, PreferencePair)
-
-
-def read_rollouts(path: Path) -> Iterator[TrainedAnswer]:
-    return _read(path, TrainedAnswer)
 
 
 def write_pairs(path: Path, pairs: Iterable[PreferencePair]) -> None:
@@ -217,7 +183,3 @@ def write_pairs(path: Path, pairs: Iterable[PreferencePair]) -> None:
                 file.write(msgspec.json.encode(pair) + b"\n")
             except UnicodeEncodeError:  # half a surrogate pair, which a model's text may hold
                 file.write(encode(msgspec.to_builtins(pair)))
-
-
-def _read(path: Path, kind: type[T]) -> Iterator[T]:
-    return (msgspec.convert(row, kind) for row in read_rows(path))

@@ -9,14 +9,13 @@ from agentlite.config.resolve import Origins
 from agentlite.config.settings import DpoSettings
 from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.core.records import Step, from_row
-from agentlite.core.row_files import read_rows
+from agentlite.core.records import PreferencePair, Step, from_row
+from agentlite.core.row_files import read_rows, read_structs
 from agentlite.engine import dpo, trainer
 from agentlite.engine.dpo import Preference
 from agentlite.engine.refusals import of_loss, refuse
 from agentlite.rendering import encode_answer, mixture_of, prompts
 from agentlite.rendering.template import Template
-from agentlite.scoring.preference_pairs import read_pairs
 from agentlite.stages.training import Training, inherit_settings, refuse_longer, train_stage
 from agentlite.workspace.model_source import Source, find_learner, load_template
 from agentlite.workspace.stage_folder import Result, RunTarget, StoredStage, find_finished
@@ -90,7 +89,7 @@ def read_preferences(
 ) -> list[Preference]:
     """The pairs as ids. Raises UserError with file and line for a pair that is too long."""
     path = data.folder / "pairs.jsonl"
-    pairs = list(read_pairs(path))
+    pairs = list(read_structs(path, PreferencePair))
     prompt_ids = _prompt_ids(data, template, [pair.step for pair in pairs])
     rows: list[Preference] = []
     lengths: dict[str, int] = {}

@@ -1,6 +1,7 @@
 """GRPO on recorded prompts: rollouts.jsonl, with every answer and its score; which prompts rest."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
 
@@ -10,14 +11,14 @@ from msgspec import Struct
 from agentlite.config.settings import GrpoSettings
 from agentlite.core.errors import UserError
 from agentlite.core.records import Candidate, Score, TrainedAnswer, to_row
-from agentlite.core.row_files import Appender, write_rows
+from agentlite.core.row_files import Appender, read_structs, write_rows
 from agentlite.data.prompt_records import find_prompts
 from agentlite.engine import checkpoints, grpo, local_sampler
 from agentlite.engine.decoding import decoding_of
 from agentlite.engine.load import Loaded
 from agentlite.engine.remote import judge_component
 from agentlite.rendering import Prompt
-from agentlite.scoring.preference_pairs import gold_candidates, read_rollouts
+from agentlite.scoring.preference_pairs import gold_candidates
 from agentlite.scoring.rewards import (
     Component,
     refuse_without_gold,
@@ -89,7 +90,7 @@ class PromptSampling:
         settings, path, own = self.settings, self.folder / "rollouts.jsonl", self.folder.name
         rows = restore_log(
             path,
-            read_rollouts,
+            partial(read_structs, kind=TrainedAnswer),
             lambda row, taken: row.model != own or row.trained < taken,
         )
         self.rows = {row.candidate.key: row for row in rows}

@@ -50,15 +50,15 @@ def sampled(*steps):
     return candidates, scores
 
 
-def grouped(*steps, rule=PairRule()):  # noqa: B008  (a tuple)
-    return group(*sampled(*steps), rule)
+def grouped(*steps):
+    return group(*sampled(*steps))
 
 
 def paired(steps, weights, rule):
-    return build_pairs(grouped(*steps, rule=rule), weights, rule)
+    return build_pairs(grouped(*steps), weights, rule)
 
 
-def only_pair(step, weights=WEIGHTS, rule=PairRule()):  # noqa: B008
+def only_pair(step, weights=WEIGHTS, rule=PairRule()):  # noqa: B008  (a tuple)
     [[pair], _] = paired([step], weights, rule)
     return pair.chosen.text, pair.rejected.text
 
@@ -125,9 +125,9 @@ def test_no_pair_is_missed_and_none_is_narrower_than_need_be(steps, weights, rul
 @given(steps_of, weights_of, rules, st.randoms(use_true_random=False))
 def test_the_order_of_candidates_and_steps_is_without_effect(steps, weights, rule, generator):
     candidates, scores = sampled(*steps)
-    pairs, reasons = build_pairs(group(candidates, scores, rule), weights, rule)
+    pairs, reasons = build_pairs(group(candidates, scores), weights, rule)
     generator.shuffle(candidates)
-    others, other_reasons = build_pairs(group(candidates, scores, rule), weights, rule)
+    others, other_reasons = build_pairs(group(candidates, scores), weights, rule)
     assert reasons == other_reasons
     assert {pair.step: pair for pair in pairs} == {pair.step: pair for pair in others}
 
@@ -183,9 +183,8 @@ def test_a_component_that_is_the_same_within_every_step_decides_nothing():
         [said("a", exact=1.0), said("b"), said("gold", GOLD, wrong_tool=1.0)],
         [said("c", exact=0.5)],  # alone: it cannot differ
     ]
-    assert constant(grouped(*steps), {"exact": 0.5, "wrong_tool": -1.0, "missed_call": 0.0}) == [
-        "the same for all candidates of a step, so that their weights decide nothing: wrong_tool"
-    ]
+    weights = {"exact": 0.5, "wrong_tool": -1.0, "missed_call": 0.0}
+    assert constant(grouped(*steps), weights) == ["wrong_tool"]
 
 
 def test_a_pair_names_both_sides_with_their_totals():

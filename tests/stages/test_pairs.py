@@ -18,14 +18,16 @@ from support.scripted_server import ScriptedServer, ranking
 import agentlite
 from agentlite.config.settings import DpoSettings
 from agentlite.core.errors import UserError
-from agentlite.core.records import GOLD, from_row
-from agentlite.rendering import PROTOCOLS, training_rows
-from agentlite.scoring.preference_pairs import (
-    read_candidates,
-    read_pairs,
-    read_rollouts,
-    read_scores,
+from agentlite.core.records import (
+    GOLD,
+    Candidate,
+    PreferencePair,
+    Score,
+    TrainedAnswer,
+    from_row,
 )
+from agentlite.core.row_files import read_structs
+from agentlite.rendering import PROTOCOLS, training_rows
 from agentlite.scoring.rewards import WEIGHTS
 from agentlite.stages import dpo
 from agentlite.workspace import stage_folder
@@ -114,10 +116,10 @@ def command(*arguments: str, stdin: str | None = None) -> subprocess.CompletedPr
 
 
 def test_every_step_gets_its_candidates_and_its_gold_and_every_step_is_accounted_for(paired):
-    candidates = list(read_candidates(paired / "candidates.jsonl"))
+    candidates = list(read_structs(paired / "candidates.jsonl", Candidate))
     assert len({candidate.key for candidate in candidates}) == len(candidates) == 12 * 4
     assert Counter(candidate.model == GOLD for candidate in candidates) == {True: 12, False: 36}
-    assert {score.key for score in read_scores(paired / "scores.jsonl")} == {
+    assert {score.key for score in read_structs(paired / "scores.jsonl", Score)} == {
         one.key for one in candidates
     }
     figures = done(paired)["figures"]
@@ -201,7 +203,7 @@ def test_a_judge_is_asked_once_about_each_group_and_other_weights_ask_nobody(pai
     words = f"pairs --run {run} --from pairs --out judged --margin 0 --json --judge-model m "
     words += f"--judge {server.url} --set pairs.requests.concurrency=1"
     groups: dict[str, set[str]] = {}
-    for one in read_candidates(paired / "candidates.jsonl"):
+    for one in read_structs(paired / "candidates.jsonl", Candidate):
         if one.model != GOLD:
             groups.setdefault(one.record_id, set()).add(one.text.strip())
     count = sum(len(texts) > 1 for texts in groups.values())
@@ -220,7 +222,7 @@ def test_a_judge_is_asked_once_about_each_group_and_other_weights_ask_nobody(pai
     again |= {"weights": JUDGED_ALONE, "gold": False, "out": "judged-b"}
     given = {"run": str(run), "candidates": "pairs"}
     agentlite.pairs(**given, **again)
-    pairs = list(read_pairs(run / "judged-b" / "pairs.jsonl"))
+    pairs = list(read_structs(run / "judged-b" / "pairs.jsonl", PreferencePair))
     assert {pair.record_id for pair in pairs} == {
         name for name, texts in groups.items() if len({*map(len, texts)}) > 1
     }
@@ -287,7 +289,7 @@ def test_a_pair_is_rendered_as_the_training_row_is_its_end_of_turn_once(paired, 
     end = template.token_id(template.turn_end)
     rows = dict(
         zip(
-            read_pairs(paired / "pairs.jsonl"),
+            read_structs(paired / "pairs.jsonl", PreferencePair),
             dpo.read_preferences(DpoSettings(), finished(paired, "pairs"), template),
             strict=True,
         )
@@ -338,7 +340,7 @@ def rolled(run, tiny_model):
 
 
 def test_grpo_keeps_every_answer_with_its_parts(rolled, run):
-    rows = list(read_rollouts(rolled / "rollouts.jsonl"))
+    rows = list(read_structs(rolled / "rollouts.jsonl", TrainedAnswer))
     assert len({row.candidate.key for row in rows}) == len(rows)
     assert Counter(row.trained for row in rows if row.model == "grpo") == {0: 8, 1: 8, 2: 8, 3: 8}
     metrics = [
@@ -356,7 +358,7 @@ def test_grpo_keeps_every_answer_with_its_parts(rolled, run):
 def test_pairs_are_made_of_what_grpo_drew_under_any_weights(rolled, run, tiny_model):
     result = agentlite.pairs(run=str(run), candidates="grpo", out="pairs-of-grpo", margin=0.0)
     assert result.figures["candidates"] == sum(
-        row.model != GOLD for row in read_rollouts(rolled / "rollouts.jsonl")
+        row.model != GOLD for row in read_structs(rolled / "rollouts.jsonl", TrainedAnswer)
     )
     assert result.figures["pairs"] > 0
     assert (
@@ -420,9 +422,11 @@ def test_prompts_without_gold_become_pairs_and_rollouts_by_own_rewards(
     config = ["recipes/no-gold.yaml"]
     agentlite.pairs(**options, config=config, num_samples=3, margin=0.0)
     folder = tmp_path / "pairs"
-    golds = [one for one in read_candidates(folder / "candidates.jsonl") if one.model == GOLD]
+    golds = [
+        one for one in read_structs(folder / "candidates.jsonl", Candidate) if one.model == GOLD
+    ]
     assert len(golds) == with_gold
-    pairs = list(read_pairs(folder / "pairs.jsonl"))
+    pairs = list(read_structs(folder / "pairs.jsonl", PreferencePair))
     assert pairs and all(len(one.chosen.text) < len(one.rejected.text) for one in pairs)
     with pytest.raises(UserError, match="no score for 'task_completion'"):
         agentlite.pairs(candidates="pairs", run=str(tmp_path), out="again")
@@ -438,7 +442,7 @@ def test_prompts_without_gold_become_pairs_and_rollouts_by_own_rewards(
     )
     server.close()
     assert done(tmp_path / "dpo") and done(tmp_path / "grpo")
-    rollouts = list(read_rollouts(tmp_path / "grpo" / "rollouts.jsonl"))
+    rollouts = list(read_structs(tmp_path / "grpo" / "rollouts.jsonl", TrainedAnswer))
     assert all("short" in one.components and "exact" not in one.components for one in rollouts)
     sampled = [one for one in rollouts if one.model != GOLD]
     texts = [one.text.strip() for one in sampled]

@@ -112,7 +112,7 @@ def _pair(
         scores = score_candidates(folder, candidates, scorer, tally)
     count = sum(candidate.model != GOLD for candidate in candidates)
     with console.waiting(f"pairs: ranking {count} candidates"):
-        steps = group(candidates, scores, rule)
+        steps = group(candidates, scores)
         pairs, reasons = build_pairs(steps, source.weights, rule)
     counts = {"steps": len(steps), "candidates": count}
     if source.part:
@@ -124,8 +124,9 @@ def _pair(
         counts = {"tasks": len(steps), "rollouts": count, "steps": len(steps)}
     write_pairs(folder / "pairs.jsonl", pairs)
     write_json(folder / "stats.json", {"weights": source.weights, "no_pair": reasons})
-    for sentence in constant(steps, source.weights):
-        console.notice(f"pairs: {sentence}")
+    if same := constant(steps, source.weights):
+        problem = "the same for all candidates of a step, so that their weights decide nothing"
+        console.notice(f"pairs: {problem}: {', '.join(same)}")
     margins = [pair.margin for pair in pairs]
     return [name for name in OUTPUTS if (folder / name).exists()], {
         **counts,

@@ -9,7 +9,7 @@ from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.openai_client import refuse_unanswered
 from agentlite.core.records import GOLD, Candidate, CandidateKey, to_row
-from agentlite.core.row_files import Appender, write_rows
+from agentlite.core.row_files import Appender, read_structs, write_rows
 from agentlite.data.prompt_records import find_prompts
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import loading_of
@@ -17,7 +17,7 @@ from agentlite.engine.planning.choose import dry_run_memory
 from agentlite.engine.remote import served
 from agentlite.engine.sampler import make_sampler, remote_samples
 from agentlite.rendering import Prompt, Protocol
-from agentlite.scoring.preference_pairs import gold_candidates, read_candidates
+from agentlite.scoring.preference_pairs import gold_candidates
 from agentlite.scoring.rewards import Component, have_gold, refuse_without_gold, settle_weights
 from agentlite.scoring.rewards.scorer import Scorer, protocols_by_name
 from agentlite.scoring.rewards.user_functions import function_files
@@ -77,7 +77,7 @@ def sampled_candidates(
         for name in (CANDIDATES, SCORES):
             stage.set_aside_changed(name)
         _sample(stage, settings, source, steps, mixture.protocols)
-        candidates = list(read_candidates(stage.folder / CANDIDATES))
+        candidates = list(read_structs(stage.folder / CANDIDATES, Candidate))
         figures: dict[str, object] = {"too_long": too_long, "lineage": source.lineage}
         if source.endpoints:
             unanswered = len(_missing(settings, steps, {one.key for one in candidates}))
@@ -103,7 +103,7 @@ def _sample(
     """
     path = stage.folder / CANDIDATES
     with Appender(path) as file:  # cuts a torn line
-        known = {candidate.key for candidate in read_candidates(path)}
+        known = {candidate.key for candidate in read_structs(path, Candidate)}
         for gold in gold_candidates(steps):
             if gold.key not in known:
                 known.add(gold.key)
@@ -135,7 +135,7 @@ def _sample(
     if source.endpoints:  # they answer in any order, and pairs must not depend on it
         order = {prompt.step: number for number, prompt in enumerate(steps)}
         answers = sorted(
-            read_candidates(path),
+            read_structs(path, Candidate),
             key=lambda one: (one.model != GOLD, order.get(one.step, len(order)), one.sample),
         )
         write_rows(path, map(msgspec.structs.asdict, answers))

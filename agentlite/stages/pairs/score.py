@@ -17,12 +17,11 @@ from agentlite.core.records import (
     Score,
     Side,
 )
-from agentlite.core.row_files import Appender, write_rows
+from agentlite.core.row_files import Appender, read_structs, write_rows
 from agentlite.data.formats import to_record
 from agentlite.rendering import Prompt, encode_answer
 from agentlite.rendering.template import Template
 from agentlite.scoring.judge.llm_judge import GroupJudge
-from agentlite.scoring.preference_pairs import read_scores
 from agentlite.scoring.rewards import JUDGE, settle_weights, total
 from agentlite.scoring.rewards.scorer import Scorer, Tally, protocols_by_name
 from agentlite.scoring.rewards.user_functions import function_files
@@ -96,7 +95,7 @@ def score_candidates(
             judge.rank(candidates, scorer.records, advance)
     with Appender(path):  # makes it, or cuts a torn line
         pass
-    known = {score.key: score for score in read_scores(path) if not score.error}
+    known = {score.key: score for score in read_structs(path, Score) if not score.error}
     write_rows(path, map(msgspec.structs.asdict, known.values()))
     left = [candidate for candidate in candidates if candidate.key not in known]
     with Appender(path) as file, console.progress("pairs: scoring", len(candidates)) as advance:

@@ -10,9 +10,14 @@ from agentlite.config.pipeline import STAGES, TRAINERS
 from agentlite.config.settings import PairsSettings
 from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.core.records import Candidate, CandidateKey, Score, from_row
-from agentlite.core.row_files import read_rows
-from agentlite.scoring.preference_pairs import read_candidates, read_rollouts, read_scores
+from agentlite.core.records import (
+    Candidate,
+    CandidateKey,
+    Score,
+    TrainedAnswer,
+    from_row,
+)
+from agentlite.core.row_files import read_rows, read_structs
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES, Component, settle_weights
 from agentlite.scoring.rewards.scorer import Scorer, protocols_by_name
 from agentlite.stages.pairs.score import (
@@ -87,16 +92,16 @@ def find_stored(folder: Path) -> Stored:
     stage = stage_folder.read(folder)
     half = stage.plan and not stage.given_up and not stage_folder.is_finished(folder)
     if half and (folder / CANDIDATES).exists() and not stage_folder.holder(folder):
-        candidates = list(read_candidates(folder / CANDIDATES))
+        candidates = list(read_structs(folder / CANDIDATES, Candidate))
         console.notice(f"{folder} is not finished: its {len(candidates)} candidates are taken")
         return Stored(stage, candidates, {})
     file = candidates_file(folder)
     if stage.command in TRAINERS:  # candidates and their scores are in the same rows
-        rollouts = list(read_rollouts(file))
+        rollouts = list(read_structs(file, TrainedAnswer))
         scores = {row.candidate.key: row.score for row in rollouts}
         return Stored(stage, [row.candidate for row in rollouts], scores)
-    scores = {score.key: score for score in read_scores(folder / SCORES)}
-    return Stored(stage, list(read_candidates(file)), scores)
+    scores = {score.key: score for score in read_structs(folder / SCORES, Score)}
+    return Stored(stage, list(read_structs(file, Candidate)), scores)
 
 
 def candidates_file(folder: Path) -> Path:

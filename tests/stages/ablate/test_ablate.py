@@ -25,12 +25,11 @@ from agentlite.core.records import (
     Side,
     Tool,
 )
-from agentlite.core.row_files import write_json, write_rows
+from agentlite.core.row_files import read_structs, write_json, write_rows
 from agentlite.scoring.metrics.dialogs import dialogs
 from agentlite.scoring.metrics.step_metrics import score_step
 from agentlite.scoring.metrics.summarize import figures
 from agentlite.scoring.predictions import to_prediction_row
-from agentlite.scoring.preference_pairs import read_pairs
 from agentlite.workspace import stage_folder
 
 TOOL = Tool("get_weather", "Weather.", {"type": "object", "properties": {}})
@@ -114,7 +113,7 @@ class Commands:
     def _pairs(self, words: list[str]) -> Any:
         folder = Path(option(words, "--run")) / option(words, "--data")
         path = folder / "pairs.jsonl"
-        pairs = [*read_pairs(path)] if path.exists() else []
+        pairs = [*read_structs(path, PreferencePair)] if path.exists() else []
         return json.loads(pairs[0].chosen.text) if pairs else {}
 
     def eval(self, words: list[str], folder: Path) -> None:

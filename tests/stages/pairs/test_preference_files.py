@@ -10,9 +10,8 @@ from support.samples import WEATHER_TOOL
 from agentlite import prep
 from agentlite.config.settings import DpoSettings, PairsSettings
 from agentlite.core.records import PreferencePair, from_row
-from agentlite.core.row_files import read_rows
+from agentlite.core.row_files import read_rows, read_structs
 from agentlite.engine.dpo import Preference
-from agentlite.scoring.preference_pairs import read_pairs
 from agentlite.stages import dpo, pairs
 from agentlite.workspace.model_source import load_template
 from agentlite.workspace.stage_folder import Result, RunTarget, finished
@@ -65,7 +64,7 @@ def test_rows_become_pairs_once_each_and_in_their_order(take: Any, tmp_path: Pat
     rows = [row(number) for number in range(6)]
     figures = take([*rows, rows[0]]).figures
     assert [figures[name] for name in ("read", "pairs", "steps", "rejected")] == [7, 6, 6, 0]
-    found = list(read_pairs(tmp_path / "r/pairs/pairs.jsonl"))
+    found = list(read_structs(tmp_path / "r/pairs/pairs.jsonl", PreferencePair))
     assert [pair.chosen.text for pair in found][1::2] == [
         f"On day {number} it is." for number in (1, 3, 5)
     ]
@@ -89,7 +88,7 @@ def test_the_scores_of_a_row_are_those_of_its_pair(
     scores = [(0.9, 0.2), (4, 4.0), (0.1, 0.8), ("high", None)]
     rows = [{**row(n), **dict(zip(keys, both, strict=True))} for n, both in enumerate(scores)]
     assert take(rows, max_rejects=0.5).figures["rejected_by_code"] == {"E219": 1}
-    found = list(read_pairs(tmp_path / "r/pairs/pairs.jsonl"))
+    found = list(read_structs(tmp_path / "r/pairs/pairs.jsonl", PreferencePair))
     totals = [(pair.chosen.total, pair.rejected.total) for pair in found]
     assert totals == [(0.9, 0.2), (4.0, 4.0), (1.0, 0.0)]
 
@@ -159,7 +158,7 @@ def test_a_pair_that_gives_a_held_out_record_away_is_left_out_and_counted(
     figures = take([*leaking, row(1)]).figures
     assert (figures["left_out"], figures["pairs"], figures["rejected"]) == ({"F331": 4}, 1, 0)
     assert "4 pairs give away a dev or test record of prep (F331)" in capsys.readouterr().err
-    (pair,) = read_pairs(tmp_path / "r/pairs/pairs.jsonl")
+    (pair,) = read_structs(tmp_path / "r/pairs/pairs.jsonl", PreferencePair)
     (record,) = map(from_row, read_rows(tmp_path / "r/pairs/records.jsonl"))
     assert pair.record_id == record.id and record.messages[0].content.endswith("on day 1?")
 
@@ -171,7 +170,7 @@ def test_thoughts_are_left_out_of_preferences_where_prep_left_them_out(
     prepared(thoughts=thoughts)
     thought = "<think>\nI look.\n</think>\n\n"
     take([{**row(1), "chosen": f"{thought}Yes.", "rejected": f"{thought}No."}])
-    (pair,) = read_pairs(tmp_path / "r/pairs/pairs.jsonl")
+    (pair,) = read_structs(tmp_path / "r/pairs/pairs.jsonl", PreferencePair)
     (record,) = map(from_row, read_rows(tmp_path / "r/pairs/records.jsonl"))
     before = thought if thoughts == "keep" else ""
     assert [pair.chosen.text, pair.rejected.text] == [f"{before}Yes.", f"{before}No."]
@@ -191,7 +190,9 @@ def test_a_pair_of_a_step_holds_both_answers(take: Any, tmp_path: Path) -> None:
     question = {"role": "user", "content": "Is it wet?"}
     answers = {"messages": [question, {"role": "assistant", "content": "Yes."}]}
     take([{**answers, "rejected_response": ["No.", "Perhaps."]}])
-    found: list[PreferencePair] = list(read_pairs(tmp_path / "r/pairs/pairs.jsonl"))
+    found: list[PreferencePair] = list(
+        read_structs(tmp_path / "r/pairs/pairs.jsonl", PreferencePair)
+    )
     assert len({pair.step for pair in found}) == 1
     assert [pair.rejected.text for pair in found] == ["No.", "Perhaps."]
     assert len(preferences(tmp_path / "r/pairs")) == 2
