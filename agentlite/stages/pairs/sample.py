@@ -11,7 +11,7 @@ from agentlite.core.openai_client import refuse_unanswered
 from agentlite.core.records import GOLD, Candidate, CandidateKey, to_row
 from agentlite.core.row_files import Appender, read_structs, write_rows
 from agentlite.data.prompt_records import find_prompts
-from agentlite.engine.decoding import Decoding
+from agentlite.engine.decoding import decoding_of
 from agentlite.engine.load import loading_of
 from agentlite.engine.planning.choose import dry_run_memory
 from agentlite.engine.remote import served
@@ -164,13 +164,7 @@ def _samples(
     batch is sampled again as a whole where a candidate of it is missing, since its content is the
     same in every run, and so are its samples.
     """
-    decoding = Decoding(
-        max_new_tokens=settings.max_new_tokens,
-        temperature=settings.temperature,
-        top_p=settings.top_p,
-        seed=settings.seed,
-        num_samples=settings.num_samples,
-    )
+    decoding = decoding_of(settings)._replace(num_samples=settings.num_samples)
     if source.endpoints:  # each is asked by itself: one that is there is not paid again
         yield from remote_samples(source, settings.model, protocols, missing, decoding)
         return
