@@ -226,10 +226,7 @@ def _variants(made: Mapping[str, Mapping[str, int]]) -> Iterator[Line]:
     for kind, counts in made.items():
         reasons = [f"{why} {count:,}" for why, count in counts.items() if why != "made"]
         words = f"{kind}; other rows have none: {', '.join(reasons)}" if reasons else kind
-        if kind == "left out":
-            yield Line("", f"{sum(counts.values()):,}", ", ".join([kind, *counts]))
-        else:
-            yield Line("variants", f"{counts.get('made', 0):,}", words)
+        yield Line("variants", f"{counts.get('made', 0):,}", words)
 
 
 def of_rollout(figures: Mapping[str, Any]) -> list[Line]:

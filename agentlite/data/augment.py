@@ -19,8 +19,6 @@ from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import RowError
 from agentlite.core.json_schema import schema_at
 from agentlite.core.records import (
-    ANY_ARGUMENTS,
-    Call,
     Gold,
     GoldCall,
     Message,
@@ -29,7 +27,7 @@ from agentlite.core.records import (
     canonical,
     digest,
 )
-from agentlite.data.curation.stats import script
+from agentlite.data.curation.stats import script_of
 from agentlite.data.curation.traits import always_expects_calls, expected_tools, first_query
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats.sage import is_id_alone
@@ -58,7 +56,7 @@ NAMING = re.compile(
 SWAPS = 8  # tools of other records that are tried for a record that has no other
 KEPT_META = ("protocol", "joined", "cut_from", "bfcl_id")
 JOINABLE = (["user", "assistant"], ["system", "user", "assistant"])
-AnyCall = TypeVar("AnyCall", Call, GoldCall)
+AnyCalls = TypeVar("AnyCalls", Message, Gold)
 
 # --- all of them ---
 
@@ -76,7 +74,7 @@ def augment(
     and how many variants there are by kind, and why others could not be made. A record that would
     get too long stays as it was.
     """
-    settings, made = context.settings, dict[str, Counter[str]]()
+    settings = context.settings
     room = settings.join_tokens or settings.max_length
 
     def joined(records: list[Record]) -> list[Record]:
@@ -90,26 +88,23 @@ def augment(
             fits=lambda slot: sum(tokens[record.id] for record in slot) <= room,
         )
 
-    if settings.no_call_share or settings.mask_names:
-        # a share of the rows that are written: joined dialogs are fewer than the questions in them
-        wanted = missing_no_calls(joined(train), settings.no_call_share)
-        variants, made = hard_negatives(train, settings, wanted)
-        fitting = [record for record in variants if fits(record, context)]
-        if len(fitting) < len(variants):
-            made["left out"] = Counter({"too long": len(variants) - len(fitting)})
-        train = [*train, *fitting]
-    if settings.distractors:
-        wider = add_distractors(train, n=settings.distractors, seed=settings.seed)
-        train = [
-            new if new.id == old.id or fits(new, context) else old
-            for new, old in zip(wider, train, strict=True)
-        ]
+    # a share of the rows that are written: joined dialogs are fewer than the questions in them
+    share = settings.no_call_share
+    wanted = missing_no_calls(joined(train), share) if share else 0
+    variants, made = hard_negatives(train, settings, wanted, lambda new: fits(new, context))
+    train = [*train, *variants]
+    wider = add_distractors(train, n=settings.distractors, seed=settings.seed)
+    train = [
+        new if new.id == old.id or fits(new, context) else old
+        for new, old in zip(wider, train, strict=True)
+    ]
     return [replace(record, split="train") for record in joined(train)], made
 
 
 def fits(record: Record, context: IngestContext) -> bool:
-    """Whether a changed record can still be rendered, and is short enough."""
+    """Whether a changed record is valid, can be rendered, and is short enough."""
     try:
+        validate(record)
         return measure(record, context).longest <= context.settings.max_length
     except RowError:
         return False
@@ -135,7 +130,10 @@ def expected_by_query(records: Iterable[Record]) -> Mapping[str, set[str]]:
 
 
 def hard_negatives(
-    train: Sequence[Record], settings: PrepSettings, no_calls: int = 0
+    train: Sequence[Record],
+    settings: PrepSettings,
+    no_calls: int = 0,
+    fits: Callable[[Record], bool] = lambda record: True,
 ) -> tuple[list[Record], dict[str, Counter[str]]]:
     """Variants with other names of a share of the records, and `no_calls` without the right tool;
     and by kind, how many of the chosen records became one, or why not. Records are taken in an
@@ -145,18 +143,20 @@ def hard_negatives(
     offers = list({tuple(tool.name for tool in one.tools): one.tools for one in train}.values())
 
     def removed(record: Record) -> Record | str:
-        answer = CHINESE if script(record) == "Han" else settings.no_call_answer
+        answer = CHINESE if script_of(first_query(record)) == "Han" else settings.no_call_answer
         chance = random.Random(f"{seed} swapped {record.id}")
         others = chance.sample(offers, min(SWAPS, len(offers)))
         return without_right_tool(record, expected[first_query(record)], answer, others)
 
-    kinds: dict[str, tuple[float, int, Callable[[Record], Record | str]]] = {
-        "removed": (0, no_calls, removed),
-        "masked": (settings.mask_names, 0, lambda record: with_masked_names(record, seed)),
-    }
+    def masked(record: Record) -> Record | str:
+        return with_masked_names(record, seed)
+
     variants: list[tuple[int, Record]] = []  # each with the place of its record
     counts: dict[str, Counter[str]] = {}
-    for kind, (share, wanted, make) in kinds.items():
+    for kind, make, share, wanted in (
+        ("removed", removed, 0, no_calls),
+        ("masked", masked, settings.mask_names, 0),
+    ):
         if not share and not wanted:
             continue
         counts[kind] = Counter()
@@ -165,13 +165,10 @@ def hard_negatives(
             if ranks[place] >= share * 2**64 and counts[kind]["made"] >= wanted:
                 break
             made = make(train[place])
-            try:
-                if isinstance(made, Record):
-                    validate(made)
+            if isinstance(made, Record):
+                if is_fit := fits(made):
                     variants.append((place, made))
-                    made = "made"
-            except RowError as error:
-                made = f"{error.code} would reject it"
+                made = "made" if is_fit else "prep would reject it"
             counts[kind][made] += 1
     return [record for _, record in sorted(variants, key=itemgetter(0))], counts
 
@@ -254,33 +251,36 @@ def with_masked_names(record: Record, seed: int) -> Record | str:
         for tool in record.tools
     }
 
-    def rename_call(call: AnyCall) -> AnyCall:
+    def rename_keys(values: Mapping[str, Any], tool: str) -> dict[str, Any]:
+        return {inner.get(tool, {}).get(key, key): value for key, value in values.items()}
+
+    def rename_calls(said: AnyCalls) -> AnyCalls:
         """Gold may name a tool that is not on offer: that stays as it is."""
-        arguments = call.arguments
-        if arguments is not ANY_ARGUMENTS:
-            arguments = _rename_keys(arguments, inner.get(call.name, {}))
-        return replace(call, name=new_names.get(call.name, call.name), arguments=arguments)
+        calls = [
+            replace(
+                call,
+                name=new_names.get(call.name, call.name),
+                arguments=call.arguments and rename_keys(call.arguments, call.name),
+            )
+            for call in said.calls
+        ]
+        return replace(said, calls=tuple(calls))
 
     def rename_tool(tool: Tool) -> Tool:
-        parameters, new = dict(tool.parameters), inner[tool.name]
+        parameters = dict(tool.parameters)
         if "properties" in parameters:
-            parameters["properties"] = _rename_keys(parameters["properties"], new)
+            parameters["properties"] = rename_keys(parameters["properties"], tool.name)
         if "required" in parameters:
-            parameters["required"] = [new.get(name, name) for name in parameters["required"]]
+            required = dict.fromkeys(parameters["required"])
+            parameters["required"] = [*rename_keys(required, tool.name)]
         return replace(tool, name=new_names[tool.name], parameters=parameters)
 
     return variant(
         record,
         "names masked",
         tools=tuple(map(rename_tool, record.tools)),
-        messages=tuple(
-            replace(message, calls=tuple(map(rename_call, message.calls)))
-            for message in record.messages
-        ),
-        gold={
-            turn: replace(gold, calls=tuple(map(rename_call, gold.calls)))
-            for turn, gold in record.gold.items()
-        },
+        messages=tuple(map(rename_calls, record.messages)),
+        gold={turn: rename_calls(gold) for turn, gold in record.gold.items()},
     )
 
 
@@ -310,10 +310,6 @@ def _words(text: str) -> set[str]:
     """
     words = map(str.lower, WORD.findall(text))
     return {word.removesuffix("s") for word in words if not COMMON.fullmatch(word)}
-
-
-def _rename_keys(arguments: Mapping[str, object], names: Mapping[str, str]) -> dict[str, Any]:
-    return {names.get(name, name): value for name, value in arguments.items()}
 
 
 # --- distractors ---

@@ -106,7 +106,7 @@ def test_a_record_that_would_get_too_long_stays_as_it_was(smollm2: Template) -> 
     assert masked[:3] == RECORDS
     assert [record.parent for record in masked[3:]] == [record.id for record in RECORDS]
     none, made = augment(RECORDS, context(smollm2, mask_names=1.0, max_length=1))
-    assert (none, made["left out"]) == (RECORDS, {"too long": 3})
+    assert (none, made["masked"]) == (RECORDS, {"prep would reject it": 3})
 
 
 # --- hard negatives ---
@@ -261,9 +261,9 @@ def test_rows_without_the_right_tool_are_added_until_they_are_the_share_that_is_
         assert record.tools and right not in {tool.name for tool in record.tools}
 
 
-def test_a_variant_that_prep_would_reject_is_counted_and_not_made() -> None:
-    settings = PrepSettings(no_call_answer=" ")
-    assert hard_negatives(ASKING, settings, 60) == ([], {"removed": {"E216 would reject it": 60}})
+def test_a_variant_that_prep_would_reject_is_counted_and_not_made(smollm2: Template) -> None:
+    train, made = augment(ASKING, context(smollm2, no_call_answer=" ", no_call_share=0.5))
+    assert (len(train), made) == (60, {"removed": {"prep would reject it": 60}})
 
 
 # --- joined dialogs and distractors ---

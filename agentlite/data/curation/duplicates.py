@@ -49,12 +49,12 @@ def near_copies(
     records: Mapping[int, Traits], text: Callable[[int], str], seed: int, threshold: float = NEAR
 ) -> Copies:
     """Records whose dialogs have a Jaccard index of `threshold` or more, by character 5-grams of
-    their `near_text`.
+    their normal text.
 
     Only with the same tools on offer and called in the same order: what is called is what is
     learned. They are not copies that call otherwise after the same messages, or whose first
     questions are less than half alike, by pairs of characters: short questions may have one long
-    answer. `text`: reads a record's `near_text`.
+    answer. `text`: reads that of a record.
     """
 
     def may_be(one: int, other: int) -> bool:

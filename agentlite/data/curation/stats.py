@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
-from agentlite.core.records import Record
 from agentlite.data.curation.coreset import Wording
 from agentlite.data.curation.traits import Traits
 
@@ -67,15 +66,8 @@ def statistics(measured: Sequence[tuple[Traits, Sized]]) -> dict[str, object]:
     }
 
 
-def script(record: Record) -> str:
-    """That of what the user says first: what may be told of a language without guessing."""
-    text = next(
-        (m.content for m in record.messages if m.role == "user"), record.messages[0].content
-    )
-    return script_of(text)
-
-
 def script_of(text: str) -> str:
+    """What may be told of a language without guessing."""
     return next((name for name, letters in SCRIPTS.items() if letters.search(text)), "other")
 
 

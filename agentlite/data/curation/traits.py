@@ -108,11 +108,6 @@ def dialog_text(record: Record) -> str:
     return "\n".join(filter(None, parts))
 
 
-def near_text(record: Record) -> str:
-    """A dialog's text by which near copies are found: without case, blanks and punctuation."""
-    return normal(dialog_text(record))
-
-
 def expected_tools(record: Record) -> set[str]:
     """Names of the tools that are expected at any turn."""
     return {call.name for turn in record.turns for call in record.expected(turn).calls} - {ANY_TOOL}

@@ -25,7 +25,7 @@ from agentlite.data.curation.duplicates import (
 from agentlite.data.curation.keep import find_surpassed, parse_keep
 from agentlite.data.curation.mix import Mixed, draw, repetitions
 from agentlite.data.curation.split import assign_splits
-from agentlite.data.curation.traits import dialog_text, near_text, traits
+from agentlite.data.curation.traits import dialog_text, normal, traits
 from agentlite.data.ingest import End, IngestContext, Ingested
 
 LEFT_OUT = "F341"  # the code of what a coreset leaves out
@@ -101,7 +101,7 @@ def _drop_copies(selection: Selection) -> None:
     settings, ingested, kept = selection.settings, selection.ingested, selection.kept
 
     def text(index: int) -> str:
-        return near_text(ingested.record(index))
+        return normal(dialog_text(ingested.record(index)))
 
     kinds: dict[str, tuple[str, Callable[[], Copies]]] = {
         "equal": ("D401", lambda: equal_copies(kept, ingested.sources)),

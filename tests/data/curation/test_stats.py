@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agentlite.core.records import Gold, Message, Record
 from agentlite.data.curation.coreset import Wording
 from agentlite.data.curation.mix import sample
-from agentlite.data.curation.stats import Sized, script, statistics
+from agentlite.data.curation.stats import Sized, script_of, statistics
 from agentlite.data.curation.traits import traits
 from agentlite.data.ingest import cut
 
@@ -62,10 +62,10 @@ def test_statistics_by_hand() -> None:
     assert (empty["tokens"]["trained_share"], empty["length"]) == (0.0, {})
 
 
-def test_the_script_of_a_dialog_is_that_of_its_first_question() -> None:
+def test_the_script_of_a_text_is_the_first_that_it_holds() -> None:
     texts = {"天気は?": "Kana", "Oslo 天气": "Han", "Погода в Oslo": "Cyrillic", "É": "Latin"}
     for text, name in texts.items():
-        assert script(asking(text, "天")) == name
+        assert script_of(text) == name
 
 
 # --- samples ---
