@@ -42,14 +42,6 @@ class GridFile(Struct, forbid_unknown_fields=True):
     settings: dict[str, Any] | None = None
 
 
-class Value(NamedTuple):
-    """A value of a setting: as the name of a cell has it, and in words."""
-
-    value: Any
-    label: str
-    differs: str
-
-
 class Cell(NamedTuple):
     """`differs`: what tells it from the first cell, in words; `sets`: the settings that it changes,
     by `command.setting`; `model`: the stage that is evaluated; `commands`: those that make it, each
@@ -109,13 +101,18 @@ class Ablation(NamedTuple):
         differs = "the model that the cells start from"
         return Cell(f"{name} (start)", differs, model, [self._evaluation(model)])
 
-    def cell(self, crossed: Mapping[str, Sequence[Value]], values: Sequence[Value]) -> Cell:
-        """One of these values for each setting that is crossed. For a trainer that reads pairs,
-        candidates are sampled, once for all cells that sample alike, and ranked.
+    def cell(self, crossed: Mapping[str, Mapping[str, Any]], chosen: Sequence[str]) -> Cell:
+        """`chosen`: the label of a value for each setting that is crossed. For a trainer that reads
+        pairs, candidates are sampled, once for all cells that sample alike, and ranked.
         """
-        settings, by_name = self.settings, dict(zip(crossed, values, strict=True))
-        sets = {name: one.value for name, one in by_name.items()}
-        labels = {name: one.label for name, one in by_name.items() if len(crossed[name]) > 1}
+        settings, by_name = self.settings, dict(zip(crossed, chosen, strict=True))
+        sets = {name: crossed[name][label] for name, label in by_name.items()}
+        labels = {name: label for name, label in by_name.items() if len(crossed[name]) > 1}
+        differs = [
+            f"weights {as_text(sets[name]) or 'as usual'}" if name.endswith(".weights") else label
+            for name, label in labels.items()
+            if label != next(iter(crossed[name]))
+        ]
 
         def folder(kind: str, changed: Iterable[str]) -> str:
             return folder_name("-".join([kind, *(labels[one] for one in changed if one in labels)]))
@@ -137,8 +134,7 @@ class Ablation(NamedTuple):
         options += [] if self.acts(self.by) else ["--data", data]
         commands.append(self._command(self.by, trained, options, of(self.by)))
         commands.append(self._evaluation(trained))
-        changed = [one.differs for name, one in by_name.items() if one != crossed[name][0]]
-        return Cell(", ".join(labels.values()), ", ".join(changed), trained, commands, sets)
+        return Cell(", ".join(labels.values()), ", ".join(differs), trained, commands, sets)
 
     def _evaluation(self, model: str) -> list[str]:
         options, split = ["--model", model], self.settings.split
@@ -197,7 +193,7 @@ def read_ablation(settings: AblateSettings, target: RunTarget) -> tuple[Ablation
         {command: resolve.resolve(command, given).settings for command in (*commands, "eval")},
     )
     crossed = _crossed(ablation, grid, path)
-    cells = [ablation.cell(crossed, values) for values in itertools.product(*crossed.values())]
+    cells = [ablation.cell(crossed, chosen) for chosen in itertools.product(*crossed.values())]
     if len(cells) < 2:
         raise UserError(
             "is one cell, so there is nothing to compare.",
@@ -216,8 +212,8 @@ def read_grid(path: Path) -> GridFile:
         raise UserError(f"{error}.", EXAMPLE, location=str(path)) from error
 
 
-def _crossed(ablation: Ablation, grid: GridFile, path: Path) -> dict[str, list[Value]]:
-    """The values of each setting, by `command.setting`; those of the weights are the weightings."""
+def _crossed(ablation: Ablation, grid: GridFile, path: Path) -> dict[str, dict[str, Any]]:
+    """By `command.setting` the values that are crossed, each by its label in the name of a cell."""
     settings = {
         name: values if isinstance(values, list) else [values]
         for name, values in (grid.settings or {}).items()
@@ -225,10 +221,8 @@ def _crossed(ablation: Ablation, grid: GridFile, path: Path) -> dict[str, list[V
     crossed = {}
     if grid.weights:
         ranking = ablation.by if "weights" in fields(ablation.by) else PAIRED
-        crossed[f"{ranking}.weights"] = [
-            Value(changed or {}, name, f"weights {as_text(changed) if changed else 'as usual'}")
-            for name, changed in grid.weights.items()
-        ]
+        weightings = {name: changed or {} for name, changed in grid.weights.items()}
+        crossed[f"{ranking}.weights"] = weightings
     keys = Counter(name.partition(".")[2] for name, several in settings.items() if several[1:])
     for name in (*crossed, *settings):
         command, _, key = name.partition(".")
@@ -253,11 +247,10 @@ def _crossed(ablation: Ablation, grid: GridFile, path: Path) -> dict[str, list[V
         # `beta` for `dpo.beta`, where no other command's has that name too
         key = name.partition(".")[2]
         short = key if keys[key] < 2 else name
-        texts = [plain(one) if isinstance(one, dict | list) else as_text(one) for one in values]
-        crossed[name] = [
-            Value(value, f"{short}={text}", f"{short} {text}")
-            for value, text in zip(values, texts, strict=True)
-        ]
+        crossed[name] = {
+            f"{short}={plain(one) if isinstance(one, dict | list) else as_text(one)}": one
+            for one in values
+        }
     return crossed
 
 

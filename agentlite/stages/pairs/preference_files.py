@@ -4,7 +4,7 @@ import shlex
 from collections import Counter
 from io import BytesIO
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from agentlite.config.settings import PairsSettings
 from agentlite.core import console
@@ -34,31 +34,6 @@ OUTPUTS = ("records.jsonl", "pairs.jsonl", "rejects.jsonl")
 LEAK = "F331"
 
 
-class RecordedPairs(NamedTuple):
-    """What the files hold, in their order: each pair once, and the record that each belongs to.
-
-    `left_out`: the pairs whose record gives a held-out one away.
-    """
-
-    read: int
-    records: dict[str, Record]
-    pairs: list[PreferencePair]
-    rejects: list[Reject]
-    left_out: int
-
-    @property
-    def figures(self) -> dict[str, object]:
-        codes = Counter(reject.code for reject in self.rejects)
-        return {
-            "read": self.read,
-            "rejected": len(self.rejects),
-            **({"rejected_by_code": dict(codes.most_common())} if codes else {}),
-            **({"left_out": {LEAK: self.left_out}} if self.left_out else {}),
-            "steps": len({pair.step for pair in self.pairs}),
-            "pairs": len(self.pairs),
-        }
-
-
 def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
     """Every row is read, rendered and checked. The dev and test records of the prep that is named,
     or of the run's own where there is one, are held out.
@@ -84,32 +59,34 @@ def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
 
     def work() -> Work:
         with console.waiting("pairs: reading the preferences"):
-            recorded = _read(files, prep, mixture, template, settings.max_length)
-        stage = yield recorded.figures
-        rejects = stage.folder / "rejects.jsonl"
-        write_rows(rejects, map(reject_row, recorded.rejects))
-        for line in report(recorded.rejects, str(rejects), repairs=False):
+            records, pairs, rejects, figures = _read(
+                files, prep, mixture, template, settings.max_length
+            )
+        stage = yield figures
+        path = stage.folder / "rejects.jsonl"
+        write_rows(path, map(reject_row, rejects))
+        for line in report(rejects, str(path), repairs=False):
             console.row_notice(line)
-        if recorded.left_out:
+        if "left_out" in figures:
             console.notice(
-                f"pairs: {recorded.left_out} pairs give away a dev or test record of "
+                f"pairs: {figures['left_out'][LEAK]} pairs give away a dev or test record of "
                 f"{settings.data} ({LEAK}) and are left out"
             )
-        read, count, left = recorded.read, len(recorded.rejects), len(recorded.pairs)
-        if count > max(1, settings.max_rejects * read) or not left:
+        read, count = figures["read"], len(rejects)
+        if count > max(1, settings.max_rejects * read) or not pairs:
             fix = "Correct the rows."
-            if left:
+            if pairs:
                 share = min(1.0, count / read + 0.005)
                 fix = f"Correct the rows, or allow more: --max-rejects {share:.2f}."
             raise UserError(
-                f"{count} of {read} rows rejected, {left} pairs left.",
+                f"{count} of {read} rows rejected, {len(pairs)} pairs left.",
                 fix,
-                location=str(rejects),
+                location=str(path),
                 exit_code=REJECTS,
             )
-        write_rows(stage.folder / "records.jsonl", map(to_row, recorded.records.values()))
-        write_pairs(stage.folder / "pairs.jsonl", recorded.pairs)
-        return OUTPUTS, {**recorded.figures, "lineage": source.lineage}
+        write_rows(stage.folder / "records.jsonl", map(to_row, records.values()))
+        write_pairs(stage.folder / "pairs.jsonl", pairs)
+        return OUTPUTS, {**figures, "lineage": source.lineage}
 
     return run_stage(
         plan,
@@ -129,9 +106,10 @@ def _read(
     mixture: Mixture,
     template: Template,
     max_length: int,
-) -> RecordedPairs:
-    """Without the pairs whose record asks or calls what a held-out one does, as `prep --holdout`
-    compares them; without thoughts, and masked to be compared, where prep's records are.
+) -> tuple[dict[str, Record], list[PreferencePair], list[Reject], dict[str, Any]]:
+    """Records, pairs, each once and in its order, rejects, and figures. Without the pairs whose
+    record asks or calls what a held-out one does, as `prep --holdout` compares them; without
+    thoughts, and masked to be compared, where prep's records are.
     """
     planned = prep.settings if prep else {}
     records: dict[str, Record] = {}
@@ -159,7 +137,17 @@ def _read(
     leaking = leaks(compared, [traits(from_row(row)) for row in held_out])
     kept = [pair for pair in pairs.values() if pair.record_id not in leaking]
     records = {key: record for key, record in records.items() if key not in leaking}
-    return RecordedPairs(read, records, kept, rejects, len(pairs) - len(kept))
+    codes = Counter(reject.code for reject in rejects)
+    left_out = len(pairs) - len(kept)
+    figures = {
+        "read": read,
+        "rejected": len(rejects),
+        **({"rejected_by_code": dict(codes.most_common())} if codes else {}),
+        **({"left_out": {LEAK: left_out}} if left_out else {}),
+        "steps": len({pair.step for pair in kept}),
+        "pairs": len(kept),
+    }
+    return records, kept, rejects, figures
 
 
 def _pair(

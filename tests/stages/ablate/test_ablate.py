@@ -232,9 +232,9 @@ def test_every_cell_is_compared_with_the_first(run: Path, ran: Commands) -> None
     first, *others = result.figures["cells"]
     assert [cell["name"] for cell in result.figures["cells"]] == NAMES
     assert [cell["differs"] for cell in others] == [
-        "beta 0.1",
+        "beta=0.1",
         "weights efficiency=0",
-        "weights efficiency=0, beta 0.1",
+        "weights efficiency=0, beta=0.1",
     ]
     assert not first["differences"] and first["figures"]["exact_call"]["mean"] == 0.5
     assert [cell["gib"] for cell in (first, *others)] == [9.5] * 4
@@ -350,7 +350,8 @@ def test_settings_for_all_cells_are_passed_on_and_are_part_of_the_plan(
         ("by: dpo\nsettings: {dpo.data: [a, b]}", "is the same for all cells"),
         ("by: grpo\nweights: {a: {}}\nsettings: {grpo.weights: [{}]}", "is the same for all cells"),
         ("by: dpo\nsettings: {dpo.beta: [0.1]}", "is one cell"),
-        ("by: dpo\nsettings: {dpo.beta: [0.1, 0.1]}", "two cells would be called"),
+        ("by: dpo\nsettings: {dpo.beta: [0.1, 0.1]}", "is one cell"),
+        ("weights: {a b: {}, a-b: {exact: 1}}", "two cells would be called"),
         ("by: eval\nsettings: {dpo.beta: [0.1, 0.2]}", "'eval' trains no model"),
         ("by: sft\nweights: {a: {}, b: {exact: 1}}", "a cell of sft runs no pairs"),
         ("weights: {a: {}, b: {efficiencie: 1}}", "no component 'efficiencie'"),
