@@ -69,7 +69,7 @@ def copied(
     texts = ["".join(text) for text in [*originals, *changed]]
     pairs = zip(range(count // 2), range(count // 2, 2 * (count // 2)), strict=True)
     return texts, {
-        (a, b) for a, b in pairs if jaccard({*shingles(texts[a])}, {*shingles(texts[b])}) >= NEAR
+        (a, b) for a, b in pairs if jaccard(shingles(texts[a]), shingles(texts[b])) >= NEAR
     }
 
 

@@ -1,14 +1,15 @@
 """Texts -> which are near each other: MinHash names candidates, the exact Jaccard index decides."""
 
-from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import chain, islice
 from operator import eq
+from typing import Any
 
 NEAR = 0.8  # the Jaccard index from which texts are near, unless the user sets another
 SHINGLE = 5
+MIXER = 0x9E3779B97F4A7C15  # odd, of no pattern
 AT_ONCE = 64  # texts that are hashed together
 SLOTS = 128
 SLACK = 0.125  # 3.5 standard deviations of an index of .8 that is estimated from 128 slots
@@ -17,30 +18,49 @@ SURE = 0.999  # chance that two texts that are just near meet in a band
 # from others
 CROWD = 64
 MOST = 32  # texts that are compared with another one, the likeliest first, and found not to be near
-REMEMBERED = 64  # shingles of texts: those of a long dialog take half a megabyte
+REMEMBERED = 256  # shingles of texts: those of a long dialog take 50 kilobytes
 
 
-def shingles(text: str) -> list[str]:
-    """Its character 5-grams; a shorter text is one."""
-    text = text.encode("utf-8", "replace").decode()  # without halves of surrogate pairs
-    return [text[at : at + SHINGLE] for at in range(max(1, len(text) - SHINGLE + 1))]
+def shingles(text: str) -> Any:
+    """Its character 5-grams as 64-bit hashes, each once, sorted: uint64 of shape (grams,). A
+    shorter text is one.
+    """
+    import numpy
+
+    padded = text.ljust(SHINGLE, "\0").encode("utf-32-le", "surrogatepass")
+    codes = numpy.frombuffer(padded, numpy.uint32)
+    hashes = numpy.zeros(len(codes) - SHINGLE + 1, numpy.uint64)
+    # all at once, a character further at each step; products wrap around at 64 bits
+    for step in range(SHINGLE):
+        hashes = (hashes + codes[step : step + len(hashes)]) * numpy.uint64(MIXER)
+        hashes ^= hashes >> numpy.uint64(29)
+    hashes.sort()
+    is_first = numpy.concatenate([[True], hashes[1:] != hashes[:-1]])
+    return hashes[is_first]  # a fifth of the time of numpy.unique
 
 
-def jaccard(one: Set[str], other: Set[str]) -> float:
+def jaccard(one: Any, other: Any) -> float:
     """The index of two texts, by their shingles."""
-    return len(one & other) / len(one | other)
+    import numpy
+
+    shared = len(numpy.intersect1d(one, other, assume_unique=True))
+    return shared / (len(one) + len(other) - shared)
 
 
 def sketches(texts: Iterable[str]) -> Iterator[bytes]:
     """256 bytes a text: 16 bits for each of 128 slots, equal in two texts as often as their Jaccard
     index says.
     """
+    import numpy
     from rensa import RMinHash
 
     texts = iter(texts)
     while batch := [shingles(text) for text in islice(texts, AT_ONCE)]:
-        for row in RMinHash.digest_matrix_from_token_sets(batch, SLOTS, 0).to_rows():
-            yield array("H", [slot % (1 << 16) for slot in row]).tobytes()
+        ends = numpy.cumsum([0, *map(len, batch)], dtype=numpy.uint64)
+        hashes = numpy.concatenate(batch)
+        sketched = RMinHash.digest_matrix_from_flat_token_hashes(hashes, ends, SLOTS, 0)
+        for row in numpy.array(sketched.to_rows(), numpy.uint32).astype(numpy.uint16):
+            yield row.tobytes()
 
 
 def band_size(threshold: float) -> int:
@@ -67,7 +87,7 @@ class NearTexts:
         self.threshold, self.size = threshold, band_size(threshold)
         self.buckets: dict[bytes, list[int]] = {}
         self.sketches: dict[int, bytes] = {}
-        self.shingles = lru_cache(REMEMBERED)(lambda number: frozenset(shingles(text(number))))
+        self.shingles = lru_cache(REMEMBERED)(lambda number: shingles(text(number)))
 
     def add(self, number: int, sketch: bytes) -> None:
         self.sketches[number] = sketch
