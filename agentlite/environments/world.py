@@ -71,6 +71,7 @@ class World:
         """
         if self.code.child is None:
             self.code.start()
+        self._ask("__init__")
         first, tools = self._ask("reset", row)
         self.tools = self._read(tools)
         return None if first is None else str(first)

@@ -39,11 +39,13 @@ def answer(make: Callable[[], Any], request: Sequence[Any]) -> tuple[Any, str]:
 
 def _answer(make: Callable[[], Any], what: str, *arguments: Any) -> Any:
     global world
-    if what == "reset":
+    if what == "__init__":
         os.environ["TZ"] = "UTC"  # the same times of day on every machine
         time.tzset()
         _hook("close")
         world = make()
+        return None
+    if what == "reset":
         first = await_result(world.reset(**arguments[0]))
         return [first if isinstance(first, str) else None, _tools()]
     if what == "call":

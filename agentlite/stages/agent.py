@@ -66,10 +66,8 @@ class Agent(NamedTuple):
     def inputs(self) -> dict[str, str]:
         """Digests of the model and of the environment's files."""
         files = self.setup.environment.files
-        return {
-            "model": self.source.digest,
-            **{name: file_digest(path) for name, path in files.items()},
-        }
+        digests = {name: file_digest(path) for name, path in files.items()}
+        return {"model": self.source.digest, **digests}
 
 
 def rollout_settings(settings: Struct, **changed: object) -> RolloutSettings:
