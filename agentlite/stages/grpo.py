@@ -56,7 +56,7 @@ def train(settings: GrpoSettings, sampling: Sampling, functions: UserFunctions) 
             **known,
         }
         folder = yield forecast, longest
-        console.notice(f"grpo: {sampling.count} {sampling.what}, groups of {settings.group_size}")
+        console.notice(f"grpo: {sampling.count} {sampling.unit}, groups of {settings.group_size}")
         make_trainer = ppo.make_trainer if settings.advantage == "value" else None
         with sampling:
             figures = grpo.train(sampling.source, settings, folder, sampling.task, make_trainer)

@@ -43,11 +43,10 @@ class PromptSampling:
 
     `read` finds the prompts and what scores answers to them, and returns what a dry run says and
     the tokens of the longest row; entered, it holds the log open: the gold answers, and every
-    answer of the training. `unit`, `sampled`: the names of their numbers in the figures; `what`: of
-    the prompts in a notice.
+    answer of the training. `unit`, `sampled`: the names of their numbers in the figures.
     """
 
-    unit, sampled, what = "prompts", "answers", "prompts"
+    unit, sampled = "prompts", "answers"
     outputs, keep = ("records.jsonl", "rollouts.jsonl"), ("rollouts.jsonl",)
 
     def __init__(self, settings: GrpoSettings, functions: Sequence[str], target: RunTarget):

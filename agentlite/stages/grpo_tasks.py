@@ -60,7 +60,7 @@ class TaskSampling:
         self.size = settings.batch_size * settings.gradient_accumulation
         self.source, self.protocol = agent.source, agent.setup.protocol.name
         self.inputs = {name: value for name, value in agent.inputs.items() if name != "model"}
-        self.count, self.what = len(agent.tasks), f"tasks of {settings.env}"
+        self.count = len(agent.tasks)
         tasks = f" --tasks {shlex.quote(settings.tasks)}" if settings.tasks else ""
         self.evaluate = f" --env {shlex.quote(settings.env)}{tasks}"
         self.halt: list[Exception] = []
