@@ -94,7 +94,13 @@ def _schema(hint: Any) -> dict[str, Any]:
             raise SchemaError(f"arguments are JSON, not {hint.__name__}: take a Literal or a dict")
         return {"type": TYPES.get(hint, "object")}
     if origin is Union or origin is types.UnionType:
-        return _union(inner)
+        schemas = [_schema(one) for one in inner if one is not type(None)]
+        nullable = {"nullable": True} if type(None) in inner else {}
+        if len(schemas) == 1:
+            return schemas[0] | nullable
+        if all(isinstance(schema.get("type"), str) for schema in schemas):
+            return {"type": sorted(schema["type"] for schema in schemas), **nullable}
+        return {"anyOf": schemas, **nullable}
     if origin is Literal:
         if not {*map(type, inner)} <= TYPES.keys():
             raise SchemaError(f"no JSON Schema for the values {inner}")
@@ -107,14 +113,3 @@ def _schema(hint: Any) -> dict[str, Any]:
     if origin is dict:
         return {"type": "object", "additionalProperties": _schema(inner[1])}
     raise SchemaError(f"no JSON Schema for the type hint {hint}")
-
-
-def _union(inner: tuple[Any, ...]) -> dict[str, Any]:
-    schemas = [_schema(one) for one in inner if one is not type(None)]
-    if len(schemas) == 1:
-        union = schemas[0]
-    elif all(isinstance(schema.get("type"), str) for schema in schemas):
-        union = {"type": sorted(schema["type"] for schema in schemas)}
-    else:
-        union = {"anyOf": schemas}
-    return union | {"nullable": True} if type(None) in inner else union
