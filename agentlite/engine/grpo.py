@@ -116,22 +116,20 @@ def train(
     source: Source,
     settings: GrpoSettings,
     folder: Path,
-    task: Callable[[Loaded], GrpoTask],
+    task: Callable[[], GrpoTask],
     trainer_of: Callable[..., Any] | None = None,
 ) -> dict[str, object]:
-    """`task` is made anew for each trainer, with the model in memory.
-    `trainer_of`: in place of make_trainer, for PPO. Returns the key figures. Raises what
-    engine.trainer.train raises, and UserError 5 if the reference is not the start.
+    """`task` is made anew for each trainer, whose steps begin at the last checkpoint. `trainer_of`:
+    in place of make_trainer, for PPO. Returns the key figures. Raises what engine.trainer.train
+    raises, and UserError 5 if the reference is not the start.
     """
     prepare(loading_of(settings))
-    loading = _loading(settings, source)
-
-    def prepared() -> tuple[Loaded, GrpoTask]:
-        loaded = load(source, loading, trainable=True)
-        return loaded, task(loaded)
+    loading, todo = _loading(settings, source), task()
+    plan = schedule(settings, todo.prompt_count)
+    made: list[trainer.Schedule] = []
 
     def make(micro: trainer.Schedule) -> Any:
-        if settings.vllm and not ready:  # a second engine would find the memory of the first in use
+        if settings.vllm and made:  # a second engine would find the memory of the first in use
             raise UserError(
                 "out of the GPU's memory, and vLLM holds what it has until the process ends.",
                 "Run the same command again: it carries on from the last checkpoint, in "
@@ -139,13 +137,10 @@ def train(
                 location=str(folder),
                 exit_code=OUT_OF_MEMORY,
             )
-        loaded, todo = ready.pop() if ready else prepared()
-        return (trainer_of or make_trainer)(loaded, settings, folder, todo, micro)
+        loaded, current = load(source, loading, trainable=True), task() if made else todo
+        made.append(micro)
+        return (trainer_of or make_trainer)(loaded, settings, folder, current, micro)
 
-    # taken out by the first trainer, so that a second one finds its memory free
-    ready = [prepared()]
-    todo = ready[0][1]
-    plan = schedule(settings, todo.prompt_count)
     measures = {**MEASURES, **{f"rewards/{name}/mean": f"reward/{name}" for name in todo.weights}}
     watch = Watch(measures, _Checks(folder, settings, todo, plan.steps), todo.halt)
     figures = trainer.train(make, folder, plan, watch)

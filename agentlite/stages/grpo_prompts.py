@@ -15,7 +15,6 @@ from agentlite.core.row_files import Appender, read_structs, write_rows
 from agentlite.data.prompt_records import find_prompts
 from agentlite.engine import checkpoints, grpo, local_sampler
 from agentlite.engine.decoding import decoding_of
-from agentlite.engine.load import Loaded
 from agentlite.engine.remote import judge_component
 from agentlite.rendering import Prompt
 from agentlite.scoring.preference_pairs import gold_candidates
@@ -124,7 +123,7 @@ class PromptSampling:
             self.tally.count(score.error)
         return [self.rows[candidate.key].score for candidate in candidates]
 
-    def task(self, loaded: Loaded) -> grpo.GrpoTask:
+    def task(self) -> grpo.GrpoTask:
         """What the engine learns from, made anew for each trainer."""
         self.__exit__(None, None, None)
         self.__enter__()

@@ -13,7 +13,6 @@ from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.row_files import Appender
 from agentlite.engine import grpo
 from agentlite.engine.decoding import decoding_of
-from agentlite.engine.load import Loaded
 from agentlite.engine.sampler import rollout_answers
 from agentlite.environments.rollout import GOLD, RolloutAnswer, RolloutPrompt, roll
 from agentlite.environments.rollout_rewards import RolloutScorer
@@ -94,7 +93,7 @@ class TaskSampling:
         failed = {"failed_rewards": self.tally.failed} if self.settings.rewards else {}
         return {"ended": dict(self.ended), **failed}
 
-    def task(self, loaded: Loaded) -> grpo.GrpoTask:
+    def task(self) -> grpo.GrpoTask:
         """What the engine learns from, made anew for each trainer."""
         self.__exit__(None, None, None)
         self.__enter__()

@@ -130,10 +130,8 @@ def _grpo(cell: Cell, settings: Any, source: Any, folder: Path, clock: Any) -> d
     chance = random.Random(0)
     prompts = [ids[settings.max_new_tokens :] for ids in _rows(cell, settings, source.base)]
 
-    def task(loaded: Any) -> Any:
-        decoding = Decoding(
-            settings.max_new_tokens, temperature=1.0, turn_end=loaded.tokenizer.eos_token_id
-        )
+    def task() -> Any:
+        decoding = Decoding(settings.max_new_tokens, temperature=1.0)
 
         def sample(draw: Any, groups: Sequence[int], step: int) -> list[Any]:
             requests = [

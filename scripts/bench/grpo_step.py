@@ -133,7 +133,7 @@ def measured(options: argparse.Namespace) -> list[dict[str, float]]:
     make = clock.watched(grpo.make_trainer)
     with tempfile.TemporaryDirectory() as folder:
         source = find_model(options.model, Path(folder))
-        grpo.train(source, settings, Path(folder), lambda loaded: task, make)
+        grpo.train(source, settings, Path(folder), lambda: task, make)
     return clock.steps
 
 

@@ -42,7 +42,7 @@ def test_before_the_first_step_there_is_no_divergence_also_when_an_adapter_is_co
             source(tiny_model, start),
             grpo(engine=engine, max_steps=2),
             made(tmp_path, name),
-            lambda loaded: task(),
+            lambda: task(),
         )
         first, second = (row["kl"] for row in watch.read_metrics(tmp_path / name))
         assert first == 0
@@ -52,7 +52,7 @@ def test_before_the_first_step_there_is_no_divergence_also_when_an_adapter_is_co
 @pytest.mark.parametrize("engine", ["unsloth", "hf"])
 def test_sampler_and_trainer_agree_on_how_likely_every_token_is(engine, tiny_model, tmp_path):
     settings = grpo(engine=engine, max_steps=6, temperature=0.7, top_p=0.9)
-    grpo_trainer.train(source(tiny_model), settings, tmp_path, lambda loaded: task(settings))
+    grpo_trainer.train(source(tiny_model), settings, tmp_path, lambda: task(settings))
     rows = watch.read_metrics(tmp_path)
     measured = [row["step"] for row in rows if "sampler_gap" in row]
     assert measured == [1, 6]  # the first, and every fifth after it
@@ -72,7 +72,7 @@ def test_a_sampler_with_other_probabilities_than_the_trainers_stops_the_run(
 
     monkeypatch.setattr(local_sampler, "choose_tokens", sharper)
     with pytest.raises(UserError, match="sampled by other probabilities") as told:
-        grpo_trainer.train(source(tiny_model), grpo(max_steps=3), tmp_path, lambda loaded: task())
+        grpo_trainer.train(source(tiny_model), grpo(max_steps=3), tmp_path, lambda: task())
     assert told.value.exit_code == DIVERGED
 
 

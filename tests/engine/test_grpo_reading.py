@@ -61,7 +61,7 @@ def passes(model: str, folder: str, mode: str, beta: float) -> dict[str, Any]:
 
     Path(folder).mkdir()
     todo = task(settings, judge, prompts()[:2])
-    trainer.train(source(Path(model)), settings, Path(folder), lambda loaded: todo)
+    trainer.train(source(Path(model)), settings, Path(folder), lambda: todo)
     answers, pad = trainers[-1]._buffered_inputs[0], 0
     ids = torch.cat([answers["prompt_ids"], answers["completion_ids"]], dim=1)
     width = answers["completion_ids"].shape[1]

@@ -46,7 +46,7 @@ def trained(
         source(tiny_model, start),
         settings,
         folder,
-        lambda loaded: task(settings, judge),
+        lambda: task(settings, judge),
         ppo.make_trainer,
     )
 

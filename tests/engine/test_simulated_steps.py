@@ -54,12 +54,10 @@ def trained(name: str, model: str, teacher: str, folder: Path) -> list[dict[str,
         dpo_trainer.train(start, dpo(**SHORT), folder, preferences())
     elif name == "grpo":
         settings = grpo(**SAMPLED)
-        grpo_trainer.train(start, settings, folder, lambda loaded: judged(settings))
+        grpo_trainer.train(start, settings, folder, lambda: judged(settings))
     elif name == "ppo":
         rounds = grpo(**SAMPLED, **ROUNDS)
-        grpo_trainer.train(
-            start, rounds, folder, lambda loaded: judged(rounds), ppo_trainer.make_trainer
-        )
+        grpo_trainer.train(start, rounds, folder, lambda: judged(rounds), ppo_trainer.make_trainer)
     else:
         chosen = distill(**SHORT, beta=0.5, lmbda=float(name == "distill sampled"))
         distill_trainer.train(start, source(Path(teacher)), chosen, folder, distill_task())

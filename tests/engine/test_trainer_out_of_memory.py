@@ -64,7 +64,7 @@ def train(command: str, tiny_model: Path, folder: Path, steps: int) -> dict[str,
         return sft_trainer.train(model, sft(lora_dropout=0.0, **shape), folder, rows(), rows()[:2])
     if command == "dpo":
         return dpo_trainer.train(model, dpo(**shape), folder, preferences())
-    return grpo_trainer.train(model, grpo(**shape), folder, lambda loaded: task())
+    return grpo_trainer.train(model, grpo(**shape), folder, lambda: task())
 
 
 def losses(folder: Path) -> list[tuple[int, float]]:
