@@ -68,19 +68,15 @@ def _target_modules(model: Any, targets: Sequence[str]) -> list[str]:
     leaves = {name.rpartition(".")[2]: module for name, module in model.named_modules()}
     linear = {name for name, module in leaves.items() if isinstance(module, nn.Linear)}
     linear.discard("lm_head")
-    modules: set[str] = set()
+    of_all = {"all-linear": linear, "all": linear | {"embed_tokens"}}
     for target in targets:
-        if target in ("all", "all-linear"):
-            modules |= linear | ({"embed_tokens"} if target == "all" else set())
-        elif target in leaves:
-            modules.add(target)
-        else:
+        if target not in of_all and target not in leaves:
             raise UserError(
                 f"the model has no layer '{target}'.",
                 f"Its linear layers: {', '.join(sorted(linear))}.",
                 location="lora_target_modules",
             )
-    return sorted(modules)
+    return sorted(set[str]().union(*(of_all.get(target, {target}) for target in targets)))
 
 
 def _untrained_marks(loaded: Loaded, used: Iterable[int]) -> dict[str, list[int]]:

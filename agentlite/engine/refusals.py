@@ -123,7 +123,7 @@ def of_loss(settings: DpoSettings) -> Mistakes:
 
 
 def of_sampling(settings: GrpoSettings | DistillSettings) -> Mistakes:
-    """A step is whole groups, and an answer leaves room for its prompt."""
+    """A step is whole groups, an answer leaves room for its prompt, a judge has recorded ones."""
     if isinstance(settings, DistillSettings) and not settings.samples:
         return
     answers = settings.batch_size * settings.gradient_accumulation
@@ -134,6 +134,9 @@ def of_sampling(settings: GrpoSettings | DistillSettings) -> Mistakes:
     if settings.max_new_tokens >= settings.max_length:
         problem = f"leaves no room for a prompt: max_length is {settings.max_length}."
         yield "max_new_tokens", problem, "Lower it, or raise --max-length."
+    if isinstance(settings, GrpoSettings) and settings.env and settings.judge:
+        problem = "is for recorded prompts, and --env has none."
+        yield "judge", problem, "Leave one of the two out."
 
 
 def of_ppo(settings: GrpoSettings) -> Mistakes:
@@ -150,12 +153,6 @@ def of_ppo(settings: GrpoSettings) -> Mistakes:
         problem += f"whole groups of {settings.group_size}."
         near = max(1, round(settings.rollouts / rows)) * rows
         yield "rollouts", problem, f"Take a multiple of {rows}, such as {near}."
-
-
-def of_environments(settings: GrpoSettings) -> Mistakes:
-    if settings.env and settings.judge:
-        problem = "is for recorded prompts, and --env has none."
-        yield "judge", problem, "Leave one of the two out."
 
 
 def of_vllm(settings: GrpoSettings) -> Mistakes:

@@ -93,11 +93,11 @@ def test_a_gpu_that_torch_cannot_use_is_a_problem_and_exit_1(tmp_path):
 def test_without_the_extra_is_a_warning_and_with_half_of_it_a_problem(installed):
     train = {name.replace("-", "_"): "" for name in checks.requirements("agentlite")}
     installed(**train)
-    (found,) = checks.packages(BARE)
+    _, found = checks.packages(BARE)
     assert found.state == "warning"
     assert "agentlite[train]" in found.fix
     installed(trl="")
-    (found,) = checks.packages(BARE)
+    _, found = checks.packages(BARE)
     assert (found.state, found.detail) == ("problem", "not installed: trl")
 
 
@@ -106,9 +106,9 @@ def test_a_check_that_fails_is_a_finding_and_the_others_go_on(monkeypatch):
         raise OSError("the disk is on fire")
         yield
 
-    monkeypatch.setattr(checks, "CHECKS", (breaks, checks.python))
+    monkeypatch.setattr(checks, "CHECKS", [breaks, checks.packages])
     found = checks.findings(Path("runs/default"))
-    assert [one.name for one in found] == ["breaks", "python"]
+    assert [one.name for one in found] == ["breaks", "python", "packages"]
     assert "on fire" in found[0].detail
 
 

@@ -26,7 +26,7 @@ from agentlite.config.torch_builds import best_for
 from agentlite.core.console import print_table, redact
 from agentlite.core.errors import for_this_python
 from agentlite.engine.planning.choose import auto_settings, set_already
-from agentlite.engine.planning.estimate import RowLengths, plan
+from agentlite.engine.planning.estimate import estimate
 from agentlite.engine.planning.gpus import machine_of
 from agentlite.engine.planning.model_shape import PUBLISHED, shape_of
 from agentlite.workspace.digests import cache_folder
@@ -69,13 +69,10 @@ def findings(run: Path) -> list[Finding]:
 # --- packages; none is imported
 
 
-def python(facts: Facts) -> Iterator[Finding]:
-    found = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
-    yield Finding("python", "ok", found)
-
-
 def packages(facts: Facts) -> Iterator[Finding]:
     """Without the extra `train` much works; with half of it, training does not."""
+    found = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
+    yield Finding("python", "ok", found)
     needed = [name for name in requirements("agentlite") if facts.card or name not in WITH_CUDA]
     missing = [name for name in needed if not version(name)]
     ours = f"agentlite {version('agentlite') or 'in a checkout, not installed'}"
@@ -203,10 +200,10 @@ def trains(facts: Facts) -> Iterator[Finding]:
         if machine.gpu:
             by_memory = auto_settings(chosen, set_already(resolved), shapes[name], machine)
             chosen = replace(chosen, **by_memory.values)
-        planned = plan(chosen, shapes[name], machine, RowLengths())
-        if planned.gib.fits:
+        planned = estimate(chosen, shapes[name], machine)
+        if planned.fits:
             batch = f"{chosen.batch_size} x {chosen.max_length} tokens at once"
-            largest.setdefault(planned.bits, f"{name} ({batch})")
+            largest.setdefault(planned.load.bits, f"{name} ({batch})")
     found = f"{machine.capacity / 2**30:.1f} GiB{f' on {machine.name}' if machine.name else ''}"
     if largest:
         models = "; ".join(f"in {bits} bit up to {model}" for bits, model in largest.items())
@@ -216,15 +213,8 @@ def trains(facts: Facts) -> Iterator[Finding]:
         yield Finding("can train", "warning", f"{found}: {trainer} of no model fits", fix)
 
 
-CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
-    python,
-    packages,
-    torch,
-    gpu,
-    disk,
-    compiler,
-    trains,
-)
+CHECKS: list[Callable[[Facts], Iterator[Finding]]]
+CHECKS = [packages, torch, gpu, disk, compiler, trains]
 
 
 def doctor(options: RunOptions) -> None:

@@ -33,7 +33,6 @@ class Shape(NamedTuple):
     vocab: int
     tied: bool
     max_positions: int
-    kind: str = ""  # the model_type of its config.json
     teacher: int = 0  # parameters of a model beside it, that it learns from
 
     @property
@@ -97,16 +96,13 @@ def shape_of(config: Mapping[str, Any], location: str) -> Shape:
     inner = config.get("text_config")  # a model that takes images too has its decoder's facts here
     text = inner if isinstance(inner, dict) else config
     if any(int(text.get(key) or 1) > 1 for key in EXPERTS):
-        problem, fix = (
-            "is a mixture of experts, which cannot be planned for.",
-            "Take a dense model.",
-        )
-        raise UserError(problem, fix, location=location, exit_code=MODEL)
+        problem = "is a mixture of experts, which cannot be planned for."
+        raise UserError(problem, "Take a dense model.", location=location, exit_code=MODEL)
     if missing := [key for key in NEEDED if text.get(key) is None]:
         fix = f"Name the config.json of a decoder; needed: {', '.join(NEEDED)}."
         raise UserError(f"has no {missing[0]}.", fix, location=location, exit_code=MODEL)
     layers, hidden, heads, intermediate, vocab = (int(text[key]) for key in NEEDED)
-    kind = str(text.get("model_type", ""))
+    is_gemma = str(text.get("model_type", "")).startswith("gemma")
     return Shape(
         layers,
         hidden,
@@ -115,9 +111,8 @@ def shape_of(config: Mapping[str, Any], location: str) -> Shape:
         int(text.get("head_dim") or hidden // heads),
         intermediate,
         vocab,
-        bool(text.get("tie_word_embeddings", kind.startswith("gemma"))),
+        bool(text.get("tie_word_embeddings", is_gemma)),
         int(text.get("max_position_embeddings") or 2**31),
-        kind,
     )
 
 
