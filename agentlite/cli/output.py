@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,148 +29,123 @@ def present(result: Result, *, as_json: bool, show: int, shape: str, every: bool
 
     `shape`: how records are written to stdout; "" if they are not. `every`: all figures of eval.
     """
-    taken = as_json or bool(shape)
+    stream = sys.stderr if as_json or shape else sys.stdout
     folder = Path(result.folder)
-    if show and result.status != "dry run":
-        from agentlite.stages.prep.write import render_first
+    if (show or shape) and result.status != "dry run":
+        from agentlite.stages.prep.write import openai_row, read_splits, render_first
 
-        for text in render_first(folder, show):
-            print(text, file=sys.stderr if taken else sys.stdout)
-    if shape and result.status != "dry run":
-        _write_records(folder, shape)
+        for text in render_first(folder, show) if show else ():
+            print(text, file=stream)
+        if shape:
+            rows = read_splits(folder)
+            rows = rows if shape == OWN else map(openai_row, map(from_row, rows))
+            sys.stdout.buffer.writelines(map(encode, rows))
     if as_json and not shape:
         print(msgspec.json.encode(result).decode())
     elif not as_json:
-        _table(result, sys.stderr if taken else sys.stdout, every)
+        with redirect_stdout(stream):
+            _table(result, every)
 
 
-def _write_records(folder: Path, shape: str) -> None:
-    from agentlite.stages.prep.write import openai_row, read_splits
-
-    rows = read_splits(folder)
-    if shape != OWN:
-        rows = map(openai_row, map(from_row, rows))
-    sys.stdout.buffer.writelines(map(encode, rows))
-
-
-def _table(result: Result, stream: Any, every: bool) -> None:
+def _table(result: Result, every: bool) -> None:
+    figures, is_planned = result.figures, result.status == "dry run"
     took = f" in {result.seconds:.0f} s" if result.status == "done" else ""
-    print(f"{result.command}: {result.status}{took}, {result.folder}", file=stream)
-    if result.command == "eval" and result.status != "dry run":
+    print(f"{result.command}: {result.status}{took}, {result.folder}")
+    if result.command == "eval" and not is_planned:
         compared = result.status == "compared"
-        _models(result.figures["models"] if compared else result.figures, stream, every)
-        if not compared and (retrieval := groups(result.figures).get("retrieval")):
-            print("\nwhat retrieval cost", file=stream)
-            console.print_table(retrieval.cells, stream)
-        if agreement := result.figures.get("agreement"):
-            print(
-                "",
-                *(f"agreement, {name}: {share(one)}" for name, one in agreement.items()),
-                sep="\n",
-                file=stream,
-            )
-        for row in result.figures["differences"] if compared else ():
-            print(in_words(row), file=stream)
+        _models(figures["models"] if compared else figures, every)
+        if not compared and (retrieval := groups(figures).get("retrieval")):
+            print("\nwhat retrieval cost")
+            console.print_table(retrieval.cells)
+        if agreement := figures.get("agreement"):
+            print("", *(f"agreement, {k}: {share(v)}" for k, v in agreement.items()), sep="\n")
+        for row in figures["differences"] if compared else ():
+            print(in_words(row))
+    elif result.command == "ablate" and is_planned:
+        rows = [[name, differs or "the first"] for name, differs in figures["cells"].items()]
+        console.print_table([["cell", "what differs"], *rows], words=2)
     elif result.command == "ablate":
-        _ablation(result, stream)
-    elif "ranking" in result.figures:
-        _figures(
-            {name: value for name, value in result.figures.items() if name not in TABLED}, stream
-        )
-        for view in rankings(result.figures):
-            print(f"\n{view.title} ({view.rows[0][1]['count']})", file=stream)
+        console.print_table(ablation.rows(figures, differs=False))
+        for sentence in ablation.notes(figures):
+            print(sentence)
+    elif "ranking" in figures:
+        _figures({name: value for name, value in figures.items() if name not in TABLED})
+        for view in rankings(figures):
+            print(f"\n{view.title} ({view.rows[0][1]['count']})")
             means = [
                 [name, *(f"{one['mean']:.1%}" for one in methods)] for name, *methods in view.rows
             ]
-            console.print_table([view.head, *means], stream)
-        print("", *map(in_words, result.figures["differences"]), sep="\n", file=stream)
+            console.print_table([view.head, *means])
+        print("", *map(in_words, figures["differences"]), sep="\n")
     elif result.command == "prep":
-        _prep(result, stream)
-    elif result.command == "rollout" and result.status != "dry run":
-        _lines(of_rollout(result.figures), stream)
+        _prep(result)
+    elif result.command == "rollout" and not is_planned:
+        _lines(of_rollout(figures))
     else:
-        _figures(result.figures, stream)
+        _figures(figures)
     if result.sentences:
-        print("", *result.sentences, sep="\n", file=stream)
+        print("", *result.sentences, sep="\n")
     if result.next:
-        print(f"next: {result.next}", file=stream)
+        print(f"next: {result.next}")
 
 
-def _ablation(result: Result, stream: Any) -> None:
-    """The table of the cells, and what became of those without figures; or how long each takes."""
-    figures = result.figures
-    if result.status != "dry run":
-        console.print_table(ablation.rows(figures, differs=False), stream)
-        for sentence in ablation.notes(figures):
-            print(sentence, file=stream)
-        return
-    rows = [[name, differs or "the first"] for name, differs in figures["cells"].items()]
-    console.print_table([["cell", "what differs"], *rows], stream, words=2)
-
-
-def _models(figures: dict[str, Any], stream: Any, every: bool) -> None:
+def _models(figures: dict[str, Any], every: bool) -> None:
     """The main figures, or `every` one, also of whole dialogs, and the wrong answers. Models are
     the columns: a terminal is higher than wide.
     """
     steps = models(figures)
     main = [[TITLES[row[0]], *row[1:]] for row in steps.rows if row[0] in TITLES]
     if main and not every:
-        console.print_table(steps._replace(rows=main).cells, stream)
+        console.print_table(steps._replace(rows=main).cells)
         if len(main) < len(steps.rows):
-            print("The same command with --all prints every figure.", file=stream)
+            print("The same command with --all prints every figure.")
         return
-    console.print_table(steps.cells, stream)
+    console.print_table(steps.cells)
     whole = {
         name: {"metrics": one["dialogs"]} for name, one in figures.items() if one.get("dialogs")
     }
     if whole:
-        print(f"\nwhole dialogs, {HOW}", file=stream)
-        console.print_table(models(whole).cells, stream)
+        print(f"\nwhole dialogs, {HOW}")
+        console.print_table(models(whole).cells)
     if wrong := wrong_answers(figures):
-        print(f"\n{wrong.title.lower()}", file=stream)
-        console.print_table(wrong.cells, stream)
+        print(f"\n{wrong.title.lower()}")
+        console.print_table(wrong.cells)
 
 
-def _prep(result: Result, stream: Any) -> None:
+def _prep(result: Result) -> None:
     """A short table; stats.json has every figure. Several sources have a table of their own."""
-    folder = Path(result.folder)
-    limit = None
+    folder, limit = Path(result.folder), None
     if result.status != "dry run":
         settings = stage_folder.read_plan(folder).settings
         joined = settings["join_tokens"] if settings["join"] > 1 else None
         limit = max(settings["max_length"], joined or 0)
-    _lines(of_prep(result.figures, limit), stream)
+    _lines(of_prep(result.figures, limit))
     if len(files := result.figures.get("by_file", {})) > 1:
-        print(file=stream)
-        console.print_table(_files(files), stream)
-    if result.status != "dry run":
-        print(f"All figures: {folder / 'stats.json'}", file=stream)
+        heads = [name for name in next(iter(files.values())) if name != "formats"]
+        rows = [
+            [source, number(counts["formats"]), *(str(counts[name]) for name in heads)]
+            for source, counts in files.items()
+        ]
+        print()
+        console.print_table([["source", "formats", *heads], *rows])
+    if limit:
+        print(f"All figures: {folder / 'stats.json'}")
 
 
-def _lines(lines: "list[Line]", stream: Any) -> None:
+def _lines(lines: "list[Line]") -> None:
     width = max(len(line.figure) for line in lines)
     rows = [[line.name, line.figure.rjust(width), line.words] for line in lines]
-    console.print_table([["", "", ""], *rows], stream, words=3)
+    console.print_table([["", "", ""], *rows], words=3)
 
 
-def _figures(figures: dict[str, Any], stream: Any) -> None:
+def _figures(figures: dict[str, Any]) -> None:
     """Numbers as a table, and what consists of several as a line each."""
     single = [[name, number(one)] for name, one in figures.items() if not isinstance(one, dict)]
     if single:
-        console.print_table([["", ""], *single], stream)
+        console.print_table([["", ""], *single])
     for name, value in figures.items():
         if isinstance(value, dict):
-            print(f"{name}: {number(value)}", file=stream)
-
-
-def _files(files: dict[str, dict[str, object]]) -> list[list[str]]:
-    """What became of the rows of each source."""
-    heads = [name for name in next(iter(files.values())) if name != "formats"]
-    rows = [
-        [source, number(counts["formats"]), *(str(counts[name]) for name in heads)]
-        for source, counts in files.items()
-    ]
-    return [["source", "formats", *heads], *rows]
+            print(f"{name}: {number(value)}")
 
 
 SPLITS = ("train", "dev", "test")

@@ -81,11 +81,8 @@ def encode_prompt(row: Rendered, turn: int, template: Template) -> list[int]:
     end = next(span.start for span in row.spans if span.turn == turn and span.prompted)
     # The same spans up to there, and so the same cuts: encoded as one text, the tokens at an edge
     # could differ from those of the training row.
-    before = Rendered(row.text[:end], tuple(span for span in row.spans if span.end <= end))
-    ids: list[int] = []
-    for piece, _ in _cut(before):
-        ids += template.encode(piece, ids)
-    return ids
+    spans = tuple(span._replace(trained=False) for span in row.spans if span.end <= end)
+    return encode(Rendered(row.text[:end], spans), template).input_ids
 
 
 def prompts(

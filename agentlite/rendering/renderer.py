@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError, UserError
-from agentlite.core.records import Call, Message, Record, Tool, plain
+from agentlite.core.records import Call, Message, Record, Tool, message_row, plain
 from agentlite.rendering.protocol import (
     THINK_END,
     THINK_TAG,
@@ -368,18 +368,9 @@ def _turns(record: Record, protocol: Protocol) -> list[_Turn]:
 
 
 def _native(index: int, message: Message) -> _Turn:
-    row: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.calls:
-        row["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            }
-            for call in message.calls
-        ]
-    if message.call_id:
-        row["tool_call_id"] = message.call_id
+    row = message_row(replace(message, loss=True))
+    for call, written in zip(message.calls, row.get("tool_calls", ()), strict=True):
+        written["function"]["arguments"] = call.arguments
     return _Turn(row, ((index, 0, -1),) if message.role == "assistant" else ())
 
 
