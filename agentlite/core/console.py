@@ -143,7 +143,7 @@ def waiting(title: str) -> Iterator[None]:
         teller.cancel()
 
 
-def print_table(rows: Sequence[Sequence[str]], stream: Any = None, words: int = 1) -> None:
+def print_table(rows: Sequence[Sequence[str]], words: int = 1) -> None:
     """The first row is the heading. The first columns, as many as `words`, stand left; those of
     numbers right. A cell that begins with the name of a state has its colour.
     """
@@ -159,12 +159,11 @@ def print_table(rows: Sequence[Sequence[str]], stream: Any = None, words: int = 
         states = [cell.partition(" ")[0].rstrip(",") for cell in row]
         styles = [COLOURS.get(state, "") for state in states]
         table.add_row(*map(Text, map(printable, row), styles))
-    stream = stream or sys.stdout
-    console = Console(file=stream, width=None if stream.isatty() else 120, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     with console.capture() as captured:
         console.print(table)
     # words in the last column are padded with blanks
-    print(*map(str.rstrip, captured.get().splitlines()), sep="\n", file=stream)
+    print(*map(str.rstrip, captured.get().splitlines()), sep="\n")
 
 
 @contextmanager
