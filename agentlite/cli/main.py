@@ -79,9 +79,9 @@ def group(ctx: click.Context) -> None:
     goes on where it stopped.
     """
     if ctx.invoked_subcommand is None:
-        from agentlite.cli.next_step import advice, text
+        from agentlite.cli.next_step import show
 
-        click.echo(text(advice()), nl=False)
+        show()
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from agentlite.cli.run_listing import ListedStage, in_words, inventory, stored_stages
 from agentlite.config.pipeline import STAGES, TRAINED
+from agentlite.core.console import print_table
 from agentlite.core.errors import LOCKED, UserError
 from agentlite.workspace import stage_folder
 from agentlite.workspace.stage_folder import DEFAULT_RUN, RunTarget
@@ -21,33 +22,25 @@ class NextStep(NamedTuple):
     meaning: str
 
 
-class Advice(NamedTuple):
-    """`found`: sentences or rows about what is there; `steps`: the commands to choose from."""
-
-    found: list[str]
-    steps: list[NextStep]
-
-
-def advice(run: Path | None = None) -> Advice:
-    """`run`: the workspace to look at, else the one of the environment, else what is in runs/."""
-    chosen = run or _workspace()
-    if chosen is None:
-        return _without_workspace()
-    stages = inventory(chosen)
-    found = [f"The workspace {chosen} holds:", *_table(stages)]
-    others = [str(path) for path in _workspaces() if path != chosen]
-    if others:
-        found.append(f"Other workspaces: {', '.join(others)}.")
-    return Advice(found, _steps(chosen, stages))
+def show() -> None:
+    """What is here, and each way to go on with its meaning below it."""
+    run = workspace()
+    stages = inventory(run) if run else []
+    if run:
+        print(f"The workspace {run} holds:")
+        rows = [[one.stage, in_words(one.state, one.detail), one.figure] for one in stages]
+        print_table([["", "", ""], *rows], words=3)
+        if others := [str(path) for path in _workspaces() if path != run]:
+            print(f"Other workspaces: {', '.join(others)}.")
+    elif files := _own_rows():
+        print(f"Nothing has been done in this folder yet. It holds {', '.join(files[:4])}.")
+    else:
+        print("This folder holds no data and no workspace.")
+    steps = [f"  {one.command}\n      {one.meaning}" for one in next_steps(run, stages)]
+    print("", "Next:", *steps, "", "All commands: agentlite --help", sep="\n")
 
 
-def text(given: Advice) -> str:
-    """As it is printed: what is there, then each command with its meaning below it."""
-    steps = [f"  {step.command}\n      {step.meaning}" for step in given.steps]
-    return "\n".join([*given.found, "", "Next:", *steps, "", "All commands: agentlite --help", ""])
-
-
-def _workspace() -> Path | None:
+def workspace() -> Path | None:
     """The one that was worked in last, if the usual one holds nothing."""
     usual = Path(os.environ.get("AGENTLITE_RUN") or DEFAULT_RUN)
     if stored_stages(usual):
@@ -59,22 +52,8 @@ def _workspaces() -> list[Path]:
     return [path for path in sorted(Path("runs").glob("*")) if stored_stages(path)]
 
 
-def _without_workspace() -> Advice:
-    files = sorted({path.name for pattern in ROWS for path in Path().glob(pattern)})
-    if files:
-        rows = shlex.quote(files[0])
-        return Advice(
-            [f"Nothing has been done in this folder yet. It holds {', '.join(files[:4])}."],
-            [NextStep(f"agentlite prep {rows}", "check the dialogs and split them")],
-        )
-    return Advice(
-        ["This folder holds no data and no workspace."],
-        [
-            NextStep("agentlite init home", "try everything: make a folder with sample dialogs"),
-            NextStep("agentlite prep dialogs.jsonl", "check dialogs of your own and split them"),
-            NextStep("agentlite doctor", "see what this machine can train"),
-        ],
-    )
+def _own_rows() -> list[str]:
+    return sorted({path.name for pattern in ROWS for path in Path().glob(pattern)})
 
 
 def with_next_command(error: UserError) -> UserError:
@@ -91,17 +70,17 @@ def with_next_command(error: UserError) -> UserError:
     return error
 
 
-def _table(stages: Sequence[ListedStage]) -> list[str]:
-    states = [in_words(one.state, one.detail) for one in stages]
-    names = max(len(one.stage) for one in stages)
-    width = max(map(len, states))
-    return [
-        f"  {one.stage:<{names}}  {state:<{width}}  {one.figure}".rstrip()
-        for one, state in zip(stages, states, strict=True)
-    ]
-
-
-def _steps(run: Path, stages: Sequence[ListedStage]) -> list[NextStep]:
+def next_steps(run: Path | None, stages: Sequence[ListedStage]) -> list[NextStep]:
+    """The ways to go on in a workspace with these stages, or in a folder without one."""
+    if run is None and (files := _own_rows()):
+        line = f"agentlite prep {shlex.quote(files[0])}"
+        return [NextStep(line, "check the dialogs and split them")]
+    if run is None:
+        return [
+            NextStep("agentlite init home", "try everything: make a folder with sample dialogs"),
+            NextStep("agentlite prep dialogs.jsonl", "check dialogs of your own and split them"),
+            NextStep("agentlite doctor", "see what this machine can train"),
+        ]
     target = RunTarget(run, "")
     if running := [one.stage for one in stages if one.state == "running"]:
         is_at_work = f"see how far {', '.join(running)} has got"

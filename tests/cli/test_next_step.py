@@ -12,7 +12,8 @@ from support.samples import DATA
 
 import agentlite
 from agentlite.cli.main import group
-from agentlite.cli.next_step import Advice, NextStep, advice, with_next_command
+from agentlite.cli.next_step import NextStep, next_steps, with_next_command, workspace
+from agentlite.cli.run_listing import inventory
 from agentlite.config import gpu_profiles
 from agentlite.config.resolve import Given, plain_settings, resolve
 from agentlite.core.errors import UserError
@@ -47,9 +48,14 @@ def stage(command: str, name: str = "", state: str = "done", run: Path = RUN, **
     return target
 
 
-def commands(given: Advice) -> list[str]:
+def steps() -> list[NextStep]:
+    run = workspace()
+    return next_steps(run, inventory(run) if run else [])
+
+
+def commands(steps: list[NextStep]) -> list[str]:
     """All of which can be typed."""
-    lines = [step.command for step in given.steps]
+    lines = [step.command for step in steps]
     for line in lines:
         name, *words = shlex.split(line.rpartition("&& ")[2])[1:] or ["runs"]
         parent = click.Context(group, **group.context_settings)
@@ -85,11 +91,11 @@ def test_the_printed_command_of_each_cheap_stage_can_be_typed(folder: Path, out:
         name = Path(result.folder).name
         assert words[:4] == ["agentlite", command, option, name]
         assert words[-2:] == ["--run", "x y"]
-        commands(Advice([], [NextStep(result.next, "")]))
+        commands([NextStep(result.next, "")])
 
 
 def test_an_empty_folder_begins_with_samples_or_with_own_dialogs():
-    assert commands(advice()) == [
+    assert commands(steps()) == [
         "agentlite init home",
         "agentlite prep dialogs.jsonl",
         "agentlite doctor",
@@ -121,20 +127,20 @@ def test_an_empty_folder_begins_with_samples_or_with_own_dialogs():
 def test_what_is_done_leads_to_what_comes_next(stages, expected):
     for words in stages:
         stage(*words.split())
-    assert commands(advice()) == expected
+    assert commands(steps()) == expected
 
 
 @pytest.mark.parametrize("state", ["half", "failed", "broken"])
 def test_what_is_not_done_is_carried_on_by_the_whole_command(state):
     stage("prep", sources=["a b.jsonl"])
     stage("sft", "long", state, max_steps=5, model="smollm2-135m")
-    (step,) = advice().steps
+    (step,) = steps()
     end = " --force" if state == "broken" else ""
     assert step.command == f"agentlite sft --out long --max-steps 5 --model smollm2-135m{end}"
-    assert commands(advice()) and "long" in step.meaning
+    assert commands(steps()) and "long" in step.meaning
     stage("prep", "again", state, sources=["a b.jsonl"])
-    assert advice().steps[0].command == f"agentlite prep 'a b.jsonl' --out again{end}"
-    assert len(advice().steps) == 2
+    assert steps()[0].command == f"agentlite prep 'a b.jsonl' --out again{end}"
+    assert len(steps()) == 2
 
 
 def test_an_error_at_a_stage_that_is_half_done_names_the_same_command():
@@ -142,7 +148,7 @@ def test_an_error_at_a_stage_that_is_half_done_names_the_same_command():
     folder = stage("sft", state="half", run=run, max_steps=7)
     with pytest.raises(UserError) as refused:
         stage_folder.finished(folder, "sft")
-    (line,) = commands(advice(run))
+    (line,) = commands(steps())
     assert str(with_next_command(refused.value)).endswith(f": {line}")
     assert line == "agentlite sft --max-steps 7 --run runs/other"
 
@@ -150,5 +156,5 @@ def test_an_error_at_a_stage_that_is_half_done_names_the_same_command():
 def test_a_stage_at_work_is_not_begun_a_second_time():
     settings = plain_settings(resolve("sft", Given()).settings)
     with open_stage(RUN / "sft", Plan("sft", settings, {}), force=False):
-        assert commands(advice()) == ["agentlite runs"]
-        assert "see how far sft has got" in advice().steps[0].meaning
+        assert commands(steps()) == ["agentlite runs"]
+        assert "see how far sft has got" in steps()[0].meaning
