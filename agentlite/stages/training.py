@@ -72,7 +72,6 @@ def train_stage(
         if not target.dry_run:
             processes.go()  # the checks above were the first process's alone; the others may begin
         if passes_on:
-            check_libraries(settings.engine)
             trainer.check(command, settings)
         with closing(training):  # a dry run ends at its yield, with functions of the user's open
             forecast, longest = next(training)
