@@ -21,7 +21,7 @@ from agentlite.data.curation.minhash import (
     SLOTS,
     band_size,
     jaccard,
-    near_ties,
+    near_pairs,
     shingles,
 )
 
@@ -74,7 +74,8 @@ def copied(
 
 
 def our_copies(texts: Sequence[str]) -> set[tuple[int, int]]:
-    return set(near_ties(texts, NEAR))
+    pairs = near_pairs(range(len(texts)), texts.__getitem__)
+    return {(other, number) for number, other in pairs}
 
 
 def their_copies(texts: Sequence[str], datasketch: Any) -> set[tuple[int, int]]:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain, islice
 from operator import eq
 from typing import Any
@@ -76,99 +76,79 @@ def band_size(threshold: float) -> int:
     )
 
 
-class NearTexts:
-    """The texts that were added, each by a number, and which of them is near another text. `text`
-    reads the text of a number, again if that was long ago.
+def near_pairs(
+    order: Sequence[int],
+    text: Callable[[int], str],
+    threshold: float = NEAR,
+    may_be: Callable[[int, int], bool] = lambda number, other: True,
+    stays: Callable[[int], bool] = lambda number: True,
+    once: bool = False,
+) -> Iterator[tuple[int, int]]:
+    """Each text, by its number, with those before it that are near: the one that shares most bands
+    first. `text` reads that of a number, again if that was long ago. `may_be`: whether two are to
+    be compared; `stays`: whether a text is compared with those behind it; `once`: only with the
+    first that is near.
 
-    The cost of a text is bounded, however many others share its bands.
+    The cost of a text is bounded, however many others share its bands: the rest is given up once
+    many were not near.
     """
-
-    def __init__(self, text: Callable[[int], str], threshold: float):
-        self.threshold, self.size = threshold, band_size(threshold)
-        self.buckets: dict[bytes, list[int]] = {}
-        self.sketches: dict[int, bytes] = {}
-        self.shingles = lru_cache(REMEMBERED)(lambda number: shingles(text(number)))
-
-    def add(self, number: int, sketch: bytes) -> None:
-        self.sketches[number] = sketch
-        for key in _bands(sketch, self.size):
-            bucket = self.buckets.setdefault(key, [])
-            if len(bucket) < CROWD:
-                bucket.append(number)
-
-    def near(
-        self, number: int, sketch: bytes, may_be: Callable[[int], bool] = lambda other: True
-    ) -> Iterator[int]:
-        """The texts that are near this one, the one that shares most bands first; the rest is given
-        up once many were not near.
-        """
-        slots, least = memoryview(sketch).cast("H"), SLOTS * (self.threshold - SLACK)
-        buckets = (self.buckets.get(key, ()) for key in _bands(sketch, self.size))
-        likely = (other for other, _ in Counter(chain.from_iterable(buckets)).most_common())
+    size, least = band_size(threshold), SLOTS * (threshold - SLACK)
+    buckets: dict[bytes, list[int]] = {}
+    known: dict[int, memoryview] = {}
+    grams = lru_cache(REMEMBERED)(lambda number: shingles(text(number)))
+    for number, sketch in zip(order, sketches(map(text, order)), strict=True):
+        slots = memoryview(sketch).cast("H")
+        # the number of a band comes first: the same slots in another band are another key
+        bands = [
+            b"%c%b" % (at, sketch[2 * size * at : 2 * size * (at + 1)])
+            for at in range(SLOTS // size)
+        ]
+        likely = Counter(chain.from_iterable(buckets.get(band, ()) for band in bands))
         missed = 0
-        for other in likely:
+        for other, _ in likely.most_common():
             # the sketches first: `may_be` reads texts
-            alike = sum(map(eq, memoryview(self.sketches[other]).cast("H"), slots))
-            if alike < least or not may_be(other):
+            if sum(map(eq, known[other], slots)) < least or not may_be(number, other):
                 continue
-            if jaccard(self.shingles(number), self.shingles(other)) >= self.threshold:
-                yield other
+            if jaccard(grams(number), grams(other)) >= threshold:
+                yield number, other
+                if once:
+                    break
             elif (missed := missed + 1) == MOST:
-                return
-
-
-def _bands(sketch: bytes, size: int) -> Iterator[bytes]:
-    """Keys of the bands: equal in two sketches where all slots of a band are."""
-    width = 2 * size
-    # the number of the band comes first: the same slots in another band are another key
-    for number in range(SLOTS // size):
-        yield b"%c%b" % (number, sketch[number * width : (number + 1) * width])
+                break
+        if stays(number):
+            known[number] = slots
+            for bucket in (buckets.setdefault(band, []) for band in bands):
+                if len(bucket) < CROWD:
+                    bucket.append(number)
 
 
 def copies_among(
     order: Sequence[int],
     text: Callable[[int], str],
     threshold: float = NEAR,
-    may_be: Callable[[int, int], bool] = lambda one, other: True,
+    may_be: Callable[[int, int], bool] = lambda number, other: True,
 ) -> dict[int, int]:
     """Takes one text after the other: near one that is kept it is its copy, else it is kept.
-    Returns the copies, each with the text that is kept. `text`: reads that of a number, again for
-    the few that are compared.
+    Returns the copies, each with the text that is kept.
     """
-    known = NearTexts(text, threshold)
     copies: dict[int, int] = {}
-    for number, sketch in zip(order, sketches(map(text, order)), strict=True):
-        near = known.near(number, sketch, partial(may_be, number))
-        if (kept := next(near, None)) is None:
-            known.add(number, sketch)
-        else:
-            copies[number] = kept
+    pairs = near_pairs(
+        order, text, threshold, may_be, lambda number: number not in copies, once=True
+    )
+    for number, other in pairs:
+        copies[number] = other
     return copies
 
 
 def nearest(asked: Iterable[str], known: Iterable[str], threshold: float) -> dict[str, str]:
     """The texts that are near one that is known, and not the same, each with that one."""
     first = sorted({*known} - {""})
-    then = sorted({*asked} - {"", *first})
-    texts = [*first, *then]
-    index = NearTexts(texts.__getitem__, threshold)
-    found: dict[str, str] = {}
-    for number, sketch in enumerate(sketches(texts)):
-        if number < len(first):
-            index.add(number, sketch)
-        elif (other := next(index.near(number, sketch), None)) is not None:
-            found[texts[number]] = texts[other]
-    return found
-
-
-def near_ties(
-    texts: Sequence[str],
-    threshold: float,
-    are_apart: Callable[[int, int], bool] = lambda one, other: True,
-) -> Iterator[tuple[int, int]]:
-    """Indices of near texts. `are_apart`: whether two are still to be compared."""
-    known = NearTexts(texts.__getitem__, threshold)
-    for number, own in enumerate(sketches(texts)):
-        for other in known.near(number, own, partial(are_apart, number)):
-            yield other, number
-        known.add(number, own)
+    texts, count = [*first, *sorted({*asked} - {"", *first})], len(first)
+    pairs = near_pairs(
+        range(len(texts)),
+        texts.__getitem__,
+        threshold,
+        stays=lambda number: number < count,
+        once=True,
+    )
+    return {texts[number]: texts[other] for number, other in pairs if number >= count}

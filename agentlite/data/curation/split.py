@@ -8,7 +8,7 @@ from typing import NamedTuple
 from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import UserError
 from agentlite.core.records import SPLITS, digest
-from agentlite.data.curation.minhash import NEAR, near_ties
+from agentlite.data.curation.minhash import near_pairs
 from agentlite.data.curation.traits import TELLING, Traits
 
 
@@ -128,10 +128,12 @@ def _groups(records: Mapping[int, Traits], by: Sequence[str]) -> list[list[int]]
         texts = sorted(filter(None, owners))
         places = [owners[text] for text in texts]
         # tied ones need no comparison: it would change nothing
-        for one, other in near_ties(
-            texts, NEAR, lambda one, other: groups[places[one]] is not groups[places[other]]
+        for one, other in near_pairs(
+            range(len(texts)),
+            texts.__getitem__,
+            may_be=lambda one, other: groups[places[one]] is not groups[places[other]],
         ):
-            tie(places[one], places[other])
+            tie(places[other], places[one])
     return [sorted(group) for group in {id(group): group for group in groups.values()}.values()]
 
 
