@@ -95,13 +95,11 @@ def _read(
         replies = ask_model(questions._replace(prompts=waiting), own_ends=bool(form))
     for answer in replies if waiting else ():
         answers[answer.step] = replace(answer, prompt=keys[answer.step])
-    return {
-        step: (
-            answers[step],
-            to_prediction(prompt, answers[step], mixture.protocols[prompt.protocol]),
-        )
-        for step, prompt in asked.items()
-    }
+    read: Read = {}
+    for step, prompt in asked.items():
+        protocol = mixture.protocols[prompt.protocol]
+        read[step] = answers[step], to_prediction(prompt, answers[step], protocol)
+    return read
 
 
 def _compare(read: Mapping[str, Read], few_bits: bool) -> dict[str, Any]:

@@ -106,12 +106,8 @@ def pass_metrics(questions: Questions, name: str, file: Path) -> dict[str, Any]:
     if not settings.num_samples:
         return {}
     wanted = range(settings.num_samples)
-    decoding = Decoding(
-        max_new_tokens=settings.max_new_tokens,
-        temperature=settings.temperature,
-        seed=settings.seed,
-        num_samples=settings.num_samples,
-    )
+    decoding = Decoding(settings.max_new_tokens, settings.temperature, seed=settings.seed)
+    decoding = decoding._replace(num_samples=settings.num_samples)
     how = [source.digest, decoding.temperature, decoding.max_new_tokens, decoding.seed]
     keys = {
         step: digest(canonical([*how, prompt_key(prompt)]))
@@ -123,11 +119,8 @@ def pass_metrics(questions: Questions, name: str, file: Path) -> dict[str, Any]:
             candidate = msgspec.convert(row["candidate"], Candidate)
             if row.get("key", "") == keys.get(candidate.step):
                 samples[candidate.step][candidate.sample] = candidate
-        left = [
-            prompt
-            for step, prompt in questions.fitting.items()
-            if not {*wanted} <= samples[step].keys()
-        ]
+        fitting = questions.fitting.items()
+        left = [prompt for step, prompt in fitting if not {*wanted} <= samples[step].keys()]
         loading = loading_of(settings)
         sampler = make_sampler(source, name, protocols, loading, decoding) if left else None
         with console.progress(f"drawing {len(wanted)} of {name}", len(left)) as advance:
@@ -142,10 +135,8 @@ def pass_metrics(questions: Questions, name: str, file: Path) -> dict[str, Any]:
     for prompt in prompts:
         protocol, drawn = protocols[prompt.protocol], samples[prompt.step]
         right[prompt.step] = [n in drawn and _is_right(prompt, drawn[n], protocol) for n in wanted]
-    return {
-        "passes": passes(right, settings.seed),
-        "passes_are": {"temperature": settings.temperature},
-    }
+    how_drawn = {"temperature": settings.temperature}
+    return {"passes": passes(right, settings.seed), "passes_are": how_drawn}
 
 
 def _is_right(prompt: Prompt, sample: Candidate, protocol: Protocol) -> bool:
