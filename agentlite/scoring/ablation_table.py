@@ -6,8 +6,8 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentlite.scoring.metrics.confidence import Summary
-from agentlite.scoring.metrics.figures import HEADLINE, ModelDifference
+from agentlite.scoring.metrics.confidence import Difference, Summary
+from agentlite.scoring.metrics.figures import HEADLINE
 from agentlite.scoring.metrics.summarize import WHOLE, Scores, differences_of
 
 
@@ -23,7 +23,7 @@ class CellRow(Struct, frozen=True):
     note: str = ""
     command: str = ""
     figures: Mapping[str, Summary] = {}
-    differences: Mapping[str, ModelDifference] = {}
+    differences: Mapping[str, Difference] = {}
     seconds: float = 0.0
     gib: float = 0.0
 
@@ -103,7 +103,7 @@ def verdict(cells: Sequence[CellRow], metric: str) -> list[str]:
     return sentences
 
 
-def _gains(gains: Sequence[tuple[str, ModelDifference]]) -> str:
+def _gains(gains: Sequence[tuple[str, Difference]]) -> str:
     """The first three cells, with their gains in points."""
     named = [
         f"{name} ({100 * gain.mean:+.1f} points [{100 * gain.low:+.1f}, {100 * gain.high:+.1f}])"

@@ -33,10 +33,11 @@ class Summary(Struct, frozen=True, kw_only=True):
     interval: Literal["wilson", "bootstrap", "mover"]
 
 
-class Difference(Struct, frozen=True, kw_only=True):
+class Difference(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the second has over the first, on average, on `count` common steps, with its 95 %
     interval. `p`: see sign_flip_p; `p_holm`: corrected for the figures compared with it.
-    `beyond_noise`: that is below .05.
+    `beyond_noise`: that is below .05. `metric`, `first`, `second`: the figure and the models, where
+    several are compared.
     """
 
     mean: float
@@ -46,6 +47,9 @@ class Difference(Struct, frozen=True, kw_only=True):
     p: float
     p_holm: float
     beyond_noise: bool
+    metric: str = ""
+    first: str = ""
+    second: str = ""
 
 
 def summary(values: Sequence[float], seed: int) -> Summary:

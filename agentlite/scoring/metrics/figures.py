@@ -18,7 +18,7 @@ from agentlite.scoring.metrics import (
     kagentbench,
     step_metrics,
 )
-from agentlite.scoring.metrics.confidence import Difference, Summary
+from agentlite.scoring.metrics.confidence import Summary
 from agentlite.scoring.metrics.step_metrics import describe
 
 Json = dict[str, Any]
@@ -131,14 +131,6 @@ class Metrics(Struct, frozen=True, kw_only=True):
     forgetting_is: dict[str, str] | UnsetType = UNSET
     self_cognition: dict[str, Summary | None] | UnsetType = UNSET
     self_cognition_is: general_talk.Identity | UnsetType = UNSET
-
-
-class ModelDifference(Difference, frozen=True, kw_only=True):
-    """What the second model has over the first in one metric."""
-
-    metric: str
-    first: str
-    second: str
 
 
 # The groups of figures in metrics.json: the title of each in a report, and what its figures say, in

@@ -6,16 +6,16 @@ from itertools import combinations
 from math import comb
 from typing import Any
 
-import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from agentlite.core.records import Parsed, Prediction, Record, Step
 from agentlite.scoring.metrics import dialogs, step_metrics
 from agentlite.scoring.metrics.bfcl import category_of, group_scores
 from agentlite.scoring.metrics.call_shares import AnsweredStep, timing, tool_metrics
-from agentlite.scoring.metrics.confidence import Summary, paired_differences, summary
+from agentlite.scoring.metrics.confidence import Difference, Summary, paired_differences, summary
 from agentlite.scoring.metrics.dialogs import Dialog
-from agentlite.scoring.metrics.figures import BFCL, Json, Metrics, ModelDifference
+from agentlite.scoring.metrics.figures import BFCL, Json, Metrics
 
 Scores = Mapping[Step, Mapping[str, float]]  # the metrics of each step; see scores
 WHOLE = -1  # the turn of a step that stands for a whole dialog
@@ -172,7 +172,7 @@ def differences_of(
     by_model: Mapping[str, Scores],
     seed: int,
     metrics: Sequence[str] = (),
-) -> list[ModelDifference]:
+) -> list[Difference]:
     """What the second model of each pair has over the first, on the steps that all models answered,
     in `metrics`, or in all: one comparison, whose p are corrected together.
     """
@@ -188,8 +188,9 @@ def differences_of(
             if before.keys() & after.keys() and (not metrics or name in metrics):
                 compared.append((name, *pair))
                 values.append((before, after))
-    found = map(msgspec.structs.asdict, paired_differences(values, seed))
     return [
-        ModelDifference(metric=name, first=first, second=second, **one)
-        for (name, first, second), one in zip(compared, found, strict=True)
+        replace(one, metric=name, first=first, second=second)
+        for (name, first, second), one in zip(
+            compared, paired_differences(values, seed), strict=True
+        )
     ]

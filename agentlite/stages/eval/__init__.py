@@ -16,10 +16,10 @@ from agentlite.report import write_report
 from agentlite.report.headline import headline
 from agentlite.scoring.judge.human_ratings import read_ratings
 from agentlite.scoring.metrics import kagentbench
+from agentlite.scoring.metrics.confidence import Difference
 from agentlite.scoring.metrics.figures import (
     HEADLINE,
     TITLES,
-    ModelDifference,
     failures,
     figure_name,
     means,
@@ -183,7 +183,7 @@ def _score_files(settings: EvalSettings, gate: Sequence[Condition]) -> Result:
     return Result("eval", "compared", settings.kagent, figures, [], 0.0, failed=failed)
 
 
-def _compare(evaluation: LiveEvaluation | RecordedEvaluation, seed: int) -> list[ModelDifference]:
+def _compare(evaluation: LiveEvaluation | RecordedEvaluation, seed: int) -> list[Difference]:
     """Writes compare.json, of the models side by side; one alone has none beside it."""
     if len(evaluation.models) < 2:
         return []
