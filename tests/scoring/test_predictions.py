@@ -18,7 +18,7 @@ from agentlite.core.records import (
     Step,
 )
 from agentlite.rendering import PROTOCOLS, Prompt
-from agentlite.scoring.metrics.call_shares import AnsweredStep, count
+from agentlite.scoring.metrics.call_shares import count
 from agentlite.scoring.metrics.step_metrics import calls_right
 from agentlite.scoring.predictions import (
     prompt_key,
@@ -110,5 +110,5 @@ def test_a_call_with_known_arguments_is_matched_before_one_with_unknown_ones():
         for made in (calls, calls[::-1]):
             assert calls_right(made, gold, (FORECAST,))
             assert COMPONENTS["exact"](Attempt(Parsed("", made), gold, (FORECAST,))) == 1
-            counts = count(AnsweredStep(Parsed("", made), gold, (FORECAST,)))
+            counts = count(made, gold, (FORECAST,))
             assert (counts.supplied, counts.needed, counts.agreeing) == (1, 1, 1)

@@ -5,7 +5,7 @@ more. Each interval comes from steps drawn again.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agentlite.core.records import (
@@ -13,7 +13,6 @@ from agentlite.core.records import (
     Call,
     Gold,
     GoldCall,
-    Parsed,
     Tool,
     canonical,
     choices_of,
@@ -24,17 +23,6 @@ from agentlite.scoring.metrics.step_metrics import identity, is_valid, satisfies
 
 PAIRED = 1e-9  # what the mere pairing of calls of one tool is worth
 Ratio = tuple[Any, Any]  # the part and the whole: of one sum of counts, or of each of many
-
-
-class AnsweredStep(NamedTuple):
-    """What a model said at a step, the gold, the tools on offer, and the calls made before it in
-    the dialog.
-    """
-
-    parsed: Parsed
-    gold: Gold
-    tools: Sequence[Tool]
-    earlier: Sequence[Call] = ()
 
 
 # --- Call or no call ---
@@ -59,36 +47,34 @@ TIMING = {
 }
 
 
-def timing(answers: Sequence[AnsweredStep], seed: int) -> dict[str, Summary | int | None]:
-    """The figures of calling as the positive class, over `count` steps; `unreadable`: how many
-    texts could not be read. A figure is None where there is nothing to measure it on: no call made
-    has no precision, no step of one of the two kinds no balanced accuracy.
+def decide(calls: Sequence[Call], gold: Gold, problem: str) -> Decisions:
+    """At one step. Text that cannot be read is never a right "no call"."""
+    expected, called = bool(gold.calls), bool(calls)
+    silent = not expected and not called and not problem
+    return Decisions(expected, called, expected and called, silent, True)
 
-    Text that cannot be read is never a right "no call": where no call is expected it lowers
-    `specificity`.
+
+def timing(steps: Sequence[Decisions], seed: int) -> dict[str, Summary | int | None]:
+    """The figures of calling as the positive class, over `count` steps. A figure is None where
+    there is nothing to measure it on: no call made has no precision, no step of one of the two
+    kinds no balanced accuracy.
     """
-    rows = []
-    for parsed, gold, *_ in answers:
-        expected, called = bool(gold.calls), bool(parsed.calls)
-        silent = not expected and not called and not parsed.problem
-        rows.append(Decisions(expected, called, expected and called, silent, True))
     shares = {
         "balanced_accuracy": _balanced_accuracy,
         "f1": lambda c: (2 * c.both, c.expected + c.called),
     }
-    resampled = ratios(rows, shares, seed, len(rows))
+    resampled = ratios(steps, shares, seed, len(steps))
 
     def share(values: list[int]) -> Summary | None:
         return summary([*map(float, values)], seed) if values else None
 
     return {
         "balanced_accuracy": resampled["balanced_accuracy"],
-        "count": len(rows),
+        "count": len(steps),
         "f1": resampled["f1"],
-        "recall": share([row.called for row in rows if row.expected]),
-        "specificity": share([row.rightly_silent for row in rows if not row.expected]),
-        "timing_precision": share([row.expected for row in rows if row.called]),
-        "unreadable": sum(bool(answer.parsed.problem) for answer in answers),
+        "recall": share([one.called for one in steps if one.expected]),
+        "specificity": share([one.rightly_silent for one in steps if not one.expected]),
+        "timing_precision": share([one.expected for one in steps if one.called]),
     }
 
 
@@ -145,29 +131,25 @@ TOOLS = {
 }
 
 
-def tool_metrics(answers: Sequence[AnsweredStep], seed: int) -> dict[str, Summary | None]:
-    """Every figure, None where there is nothing to measure it on; `count`: the calls, or
-    parameters, it is of.
-    """
-    return ratios(list(map(count, answers)), SHARES, seed)
-
-
-def count(answer: AnsweredStep) -> CallCounts:
-    calls, expected = answer.parsed.calls, answer.gold.calls
-    by_name = {tool.name: tool for tool in answer.tools}
+def count(
+    calls: Sequence[Call], gold: Gold, tools: Sequence[Tool], earlier: Sequence[Call] = ()
+) -> CallCounts:
+    """At one step. `earlier`: the calls before it in the dialog."""
+    expected = gold.calls
+    by_name = {tool.name: tool for tool in tools}
     offered = [call for call in calls if call.name in by_name]
     counts = CallCounts(
         called=len(calls),
         offered=len(offered),
-        valid=sum(is_valid(call, answer.gold, by_name[call.name]) for call in offered),
-        repeated=_count_repeated(answer),
+        valid=sum(is_valid(call, gold, by_name[call.name]) for call in offered),
+        repeated=_count_repeated(calls, gold, by_name, earlier),
     )
-    if expected and not answer.gold.names_tools:
+    if expected and not gold.names_tools:
         return counts
     pairs = _pair_calls(calls, expected)
     supplied = sum(len(call.arguments) for call in calls)
-    for gold, call in pairs:
-        if call and gold.arguments is ANY_ARGUMENTS:
+    for due, call in pairs:
+        if call and due.arguments is ANY_ARGUMENTS:
             supplied -= len(call.arguments)
     return counts._replace(
         compared=len(calls),
@@ -177,10 +159,10 @@ def count(answer: AnsweredStep) -> CallCounts:
         # one that may be left out is expected only where it is given
         needed=sum(
             "" not in values or (call is not None and name in call.arguments)
-            for gold, call in pairs
-            for name, values in (gold.arguments or {}).items()
+            for due, call in pairs
+            for name, values in (due.arguments or {}).items()
         ),
-        agreeing=sum(_count_matching(call, gold) for gold, call in pairs if call),
+        agreeing=sum(_count_matching(call, due) for due, call in pairs if call),
     )
 
 
@@ -234,19 +216,18 @@ def _same(value: object, accepted: object) -> bool:
     return texts[0] == texts[1]
 
 
-def _count_repeated(answer: AnsweredStep) -> int:
+def _count_repeated(
+    calls: Sequence[Call], gold: Gold, tools: Mapping[str, Tool], earlier: Sequence[Call]
+) -> int:
     """Calls made again, in this turn or since an earlier one; but an expected call may be made as
     often as it is expected.
     """
-    if len(answer.parsed.calls) < 2 and not answer.earlier:
+    if len(calls) < 2 and not earlier:
         return 0
-    schemas = {tool.name: tool for tool in answer.tools}
-    before = {identity(call) for call in answer.earlier}
-    calls = {identity(call): call for call in answer.parsed.calls}
+    before = {identity(call) for call in earlier}
+    made = {identity(call): call for call in calls}
     repeated = 0
-    for key, times in Counter(map(identity, answer.parsed.calls)).items():
-        expected = sum(
-            satisfies(calls[key], gold, schemas.get(gold.name)) for gold in answer.gold.calls
-        )
+    for key, times in Counter(map(identity, calls)).items():
+        expected = sum(satisfies(made[key], one, tools.get(one.name)) for one in gold.calls)
         repeated += max(0, times - max(expected, key not in before))
     return repeated

@@ -9,11 +9,16 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from agentlite.core.records import Parsed, Prediction, Record, Step
-from agentlite.scoring.metrics import dialogs, step_metrics
+from agentlite.core.records import Prediction, Record, Step
+from agentlite.scoring.metrics import call_shares, dialogs, step_metrics
 from agentlite.scoring.metrics.bfcl import category_of, group_scores
-from agentlite.scoring.metrics.call_shares import AnsweredStep, timing, tool_metrics
-from agentlite.scoring.metrics.confidence import Difference, Summary, paired_differences, summary
+from agentlite.scoring.metrics.confidence import (
+    Difference,
+    Summary,
+    paired_differences,
+    ratios,
+    summary,
+)
 from agentlite.scoring.metrics.dialogs import Dialog
 from agentlite.scoring.metrics.figures import BFCL, Json, Metrics
 
@@ -35,13 +40,14 @@ def figures(
     The groups that need more than the predictions are left out: judge, passes, forgetting,
     self-cognition.
     """
-    answers = []
+    decisions, counts = [], []
     verdicts: dict[str, list[float]] = defaultdict(list)
     for one in predictions:
         record = records[one.record_id]
-        parsed, gold = Parsed("", one.calls, one.problem), record.expected(one.turn)
+        gold = record.expected(one.turn)
         earlier = [call for message in record.messages[: one.turn] for call in message.calls]
-        answers.append(AnsweredStep(parsed, gold, record.tools, earlier))
+        decisions.append(call_shares.decide(one.calls, gold, one.problem))
+        counts.append(call_shares.count(one.calls, gold, record.tools, earlier))
         if BFCL in one.metrics:
             verdicts[category_of(record)].append(one.metrics[BFCL])
     problems = Counter(one.problem for one in predictions if one.problem)
@@ -51,11 +57,11 @@ def figures(
         metrics={**dict.fromkeys(step_metrics.METRICS), **summaries(predictions, seed)},
         dialogs={**dict.fromkeys(dialogs.METRICS), **summaries(whole, seed)},
         dialogs_are=dialogs.HOW,
-        timing=timing(answers, seed),
+        timing={**call_shares.timing(decisions, seed), "unreadable": problems.total()},
         by=by_slice(predictions, whole, seed),
         problems=dict(sorted(problems.items())),
         wrong_answers={kind: wrong[kind] for kind in step_metrics.WRONG_KINDS if wrong[kind]},
-        tools=tool_metrics(answers, seed),
+        tools=ratios(counts, call_shares.SHARES, seed),
         parse_problems={
             problem: summary([float(one.problem == problem) for one in predictions], seed)
             for problem, _ in problems.most_common()
