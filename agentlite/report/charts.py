@@ -30,13 +30,6 @@ class Series(NamedTuple):
     last: float
 
 
-class Chart(NamedTuple):
-    lines: list[Series]
-    low: float
-    high: float
-    svg: Markup
-
-
 def interval(figure: Json, scale: Scale, marks: Iterable[float] = ()) -> Markup:
     """A dot with its whiskers, and hairlines at `marks`. The dot is a line of length 0 with round
     ends: it stays round however far the chart is stretched.
@@ -68,7 +61,7 @@ def _ends(figure: Json) -> list[float]:
     return [figure[end] if end in figure else figure["mean"] for end in ("low", "high")]
 
 
-def charts(rows: Sequence[Row]) -> list[Chart]:
+def charts(rows: Sequence[Row]) -> list[Json]:
     """The curves of a metrics.jsonl, those that matter first."""
     points: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
@@ -91,7 +84,7 @@ def _series(name: str, points: Sequence[tuple[float, float]]) -> Series:
     return Series(name, thinned, points[-1][1])
 
 
-def _chart(lines: list[Series]) -> Chart:
+def _chart(lines: list[Series]) -> Json:
     """Up to three points get dots as well: a single one would not be seen."""
     values = [value for line in lines for _, value in line.points]
     up = (min(values), max(values))
@@ -105,7 +98,8 @@ def _chart(lines: list[Series]) -> Chart:
         dots = "".join(f'<path class="dot" d="M{point}h0"/>' for point in points)
         path = f'<path d="M{"L".join(points)}"/>'
         curves += f'<g class="line{index}">{path}{dots if len(points) <= 3 else ""}</g>'
-    return Chart(lines, *up, _svg(curves, 56, "curve"))
+    svg = _svg(curves, 56, "curve")
+    return {"lines": lines, "low": up[0], "high": up[1], "svg": svg}
 
 
 def _position(value: float, scale: Scale) -> float:

@@ -121,8 +121,9 @@ def test_a_curve_has_few_points_and_none_that_is_no_number(losses):
     numbers = [loss for loss in losses if abs(loss) < 1e300]
     assert len(found) == bool(numbers)
     for chart in found:
-        assert 1 <= len(chart.lines[0].points) <= 240 and chart.lines[0].last == numbers[-1]
-        assert "nan" not in chart.svg and "inf" not in chart.svg
+        [line] = chart["lines"]
+        assert 1 <= len(line.points) <= 240 and line.last == numbers[-1]
+        assert "nan" not in chart["svg"] and "inf" not in chart["svg"]
 
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)

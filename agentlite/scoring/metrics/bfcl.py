@@ -7,7 +7,7 @@ for them. There is no verdict on Java and JavaScript, whose literals are not rea
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from agentlite.core.json_schema import TYPES, Schema, fits, schema_at
 from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Record, Tool
@@ -136,21 +136,6 @@ def _fills(value: object, answer: object) -> bool:
     ) and all(key in value or "" in choices.get(key, ()) for key in answer)
 
 
-class CategoryGroup(NamedTuple):
-    """A part of v4's overall: the mean of its parts, each the mean of its categories; or, pooled,
-    of all its rows. `says`: that in words.
-    """
-
-    weight: int
-    says: str
-    parts: tuple[tuple[str, ...], ...]
-    pooled: bool = False
-
-    @property
-    def categories(self) -> list[str]:
-        return [category for part in self.parts for category in part]
-
-
 MULTI_TURN = {
     "multi_turn_base": "Dialogs of several turns of the user's; each turn has to be right.",
     "multi_turn_miss_func": "The same, with a function that is offered only later.",
@@ -158,27 +143,31 @@ MULTI_TURN = {
     "multi_turn_long_context": "The same, in worlds with much more data.",
 }
 SIMPLE = ("simple_python", "simple_java", "simple_javascript")
-GROUPS: dict[str, CategoryGroup] = {
-    "non_live": CategoryGroup(
+Parts = tuple[tuple[str, ...], ...]  # the mean of parts, each the mean of its categories
+# The groups of v4's overall: the weight, what it is, and its parts. Of a single part all rows count
+# alike.
+GROUPS: dict[str, tuple[int, str, Parts]] = {
+    "non_live": (
         10,
         "the mean of simple (three languages), multiple, parallel, both",
         (SIMPLE, ("multiple",), ("parallel",), ("parallel_multiple",)),
     ),
-    "live": CategoryGroup(
+    "live": (
         10,
         "the share of all rows of the four categories that people wrote",
         (("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple"),),
-        pooled=True,
     ),
-    "irrelevance": CategoryGroup(
+    "irrelevance": (
         10,
         "the mean of the two categories in which no tool fits",
         (("irrelevance",), ("live_irrelevance",)),
     ),
-    "multi_turn": CategoryGroup(
-        30, "the mean of the four multi-turn categories", tuple((name,) for name in MULTI_TURN)
+    "multi_turn": (
+        30,
+        "the mean of the four multi-turn categories",
+        tuple((name,) for name in MULTI_TURN),
     ),
-    "agentic": CategoryGroup(
+    "agentic": (
         40,
         "web search and memory, which agentlite does not measure",
         (
@@ -188,10 +177,11 @@ GROUPS: dict[str, CategoryGroup] = {
     ),
 }
 # live_relevance is one of no group, as in v4
-CATEGORIES = [*(name for group in GROUPS.values() for name in group.categories), "live_relevance"]
+CATEGORIES = [name for _, _, parts in GROUPS.values() for part in parts for name in part]
+CATEGORIES.append("live_relevance")
 FIGURES = {
     "bfcl_overall": "The mean of the groups that were measured, not the leaderboard's score.",
-    **{f"bfcl_{name}": f"Weight {group.weight}: {group.says}." for name, group in GROUPS.items()},
+    **{f"bfcl_{name}": f"Weight {weight}: {says}." for name, (weight, says, _) in GROUPS.items()},
     **MULTI_TURN,
     **dict.fromkeys(sorted(RULES), ""),
 }
@@ -205,9 +195,9 @@ def group_scores(by_category: Mapping[str, Sequence[float]], seed: int) -> dict[
     the categories without a verdict.
     """
     measured = {category: values for category, values in by_category.items() if values}
-    groups = {name: _weights(group, measured) for name, group in GROUPS.items()}
+    groups = {name: _weights(parts, measured) for name, (_, _, parts) in GROUPS.items()}
     of_all = {
-        category: weight * GROUPS[name].weight
+        category: weight * GROUPS[name][0]
         for name, of_group in groups.items()
         for category, weight in of_group.items()
     }
@@ -223,12 +213,12 @@ def group_scores(by_category: Mapping[str, Sequence[float]], seed: int) -> dict[
     return {"bfcl": figures, "bfcl_is": named, "bfcl_not_measured": missing}
 
 
-def _weights(group: CategoryGroup, measured: Mapping[str, Sequence[float]]) -> dict[str, float]:
+def _weights(parts: Parts, measured: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """How much the mean of each measured category weighs in its group: none if there is none."""
-    if group.pooled:
-        counts = {category: len(measured.get(category, ())) for category in group.categories}
+    if len(parts) == 1:
+        counts = {category: len(measured.get(category, ())) for category in parts[0]}
         total = sum(counts.values())
         return {category: count / total for category, count in counts.items() if count}
-    parts = [[category for category in part if category in measured] for part in group.parts]
-    parts = [part for part in parts if part]
-    return {category: 1 / len(parts) / len(part) for part in parts for category in part}
+    there = [[category for category in part if category in measured] for part in parts]
+    there = [part for part in there if part]
+    return {category: 1 / len(there) / len(part) for part in there for category in part}
