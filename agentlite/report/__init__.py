@@ -3,6 +3,7 @@
 import base64
 import hashlib
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from agentlite.core.row_files import replacing
@@ -66,11 +67,6 @@ def _contents(run: WorkspaceRun) -> Json:
         if rows := stage.logged:
             so_far = {} if stage.done else {"not finished, step": rows[-1]["step"]}
             trained.append((stage, {**so_far, **stage.figures}, charts.charts(rows)))
-    evaluated = [
-        (f"eval {evaluation.name}: {name}", model)
-        for evaluation in run.evaluations
-        for name, model in evaluation.models.items()
-    ]
     sections = {
         "Sampled": [
             (stage, pack_rollouts(read_rollouts({stage.settings.get("model", ""): stage}), budget))
@@ -84,7 +80,7 @@ def _contents(run: WorkspaceRun) -> Json:
         ],
         "Training": trained,
         "Data": [(stage, found) for stage in run.stages if (found := stage.json("stats.json"))],
-        "Settings": [*((stage.name, stage) for stage in run.stages), *evaluated],
+        "Settings": [*run.stages, *chain(*(one.models.values() for one in run.evaluations))],
     }
     return {"run": run, "evaluations": evaluations, "sections": sections}
 

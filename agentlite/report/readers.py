@@ -29,29 +29,22 @@ compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 Shown = TypeVar("Shown")
 
 
-class Packed(NamedTuple):
-    """`note`: a sentence about what was left out, "" for none."""
-
-    text: str
-    note: str
-
-
 def pack_within(
     budget: int,
     items: Sequence[Shown],
     total: int,
     noun: str,
     contents: Callable[[Sequence[Shown]], Json],
-) -> Packed:
-    """At most `budget` characters: the last items are left out if that is needed. `total`: of all
-    that there are.
+) -> dict[str, str]:
+    """A `text` of at most `budget` characters: the last items are left out if that is needed, and a
+    `note` says so. `total`: of all that there are.
     """
     count, text = len(items), _pack(contents(items))
     while len(text) > budget and count:
         count = int(0.95 * count * budget / len(text))
         text = _pack(contents(items[:count]))
     left_out = f"The first {count:,} of {total:,} {noun}: with the others this page would be too "
-    return Packed(text, f"{left_out}large." if count < total else "")
+    return {"text": text, "note": f"{left_out}large." if count < total else ""}
 
 
 def _pack(contents: Json) -> str:
@@ -140,7 +133,7 @@ def _tool_counts(name: str, counts: Counter[str]) -> str:
 
 def pack_predictions(
     answers: PredictionRows, models: Sequence[str], metrics: Sequence[str], budget: int
-) -> Packed:
+) -> dict[str, str]:
     """The rows as they are stored. Every record is there once, with its messages up to the last
     turn that is shown. The last steps are left out if the budget needs that.
     """
@@ -222,7 +215,7 @@ def _finite(scores: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in scores.items() if math.isfinite(value)}
 
 
-def pack_rollouts(rollouts: Sequence[Json], budget: int) -> Packed:
+def pack_rollouts(rollouts: Sequence[Json], budget: int) -> dict[str, str]:
     """At most MOST_ROLLOUTS, and `budget` characters: the best are left out if that is needed."""
     metrics = in_order(DONE, (name for row in rollouts for name in row["scores"]))
 

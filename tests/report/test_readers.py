@@ -17,7 +17,7 @@ def texts(count, length, seed=0):
 def packed(rows, budget):
     """The texts that are left, and what was fitted."""
     fitted = pack_within(budget, rows, len(rows), "texts", lambda some: {"rows": some})
-    return json.loads(zlib.decompress(base64.b64decode(fitted.text)))["rows"], fitted
+    return json.loads(zlib.decompress(base64.b64decode(fitted["text"])))["rows"], fitted
 
 
 def test_a_long_text_is_cut_and_says_so():
@@ -26,7 +26,7 @@ def test_a_long_text_is_cut_and_says_so():
     assert len(left) == 3
     assert [text[:LONGEST] for text in rows] == [text[:LONGEST] for text in left]
     assert {text[LONGEST:] for text in left} == {f" … [{30_000 - LONGEST:,} more characters]"}
-    assert fitted.note == ""
+    assert fitted["note"] == ""
     left, fewer = packed(rows, 15_000)
-    assert len(left) < 3 and len(fewer.text) <= 15_000
-    assert fewer.note.startswith(f"The first {len(left)} of 3 texts")
+    assert len(left) < 3 and len(fewer["text"]) <= 15_000
+    assert fewer["note"].startswith(f"The first {len(left)} of 3 texts")

@@ -232,7 +232,7 @@ def assert_right(record: Record, answers: dict[int, Sequence[Call]], as_text: bo
     for _, said in confusion(shown, ["m"]).rows:
         right, count = said.split(" of ")
         assert right == count
-    assert pack_predictions(shown, ["m"], ["exact_call"], 1 << 20).note == ""
+    assert pack_predictions(shown, ["m"], ["exact_call"], 1 << 20)["note"] == ""
 
 
 def shown_in_report(record: Record, predictions: Sequence[Prediction]) -> PredictionRows:
@@ -261,7 +261,7 @@ def assert_no_better(
     assert total(least, WEIGHTS) < total(most, WEIGHTS)
     shown = shown_in_report(record, [found])
     confusion(shown, ["m"])
-    assert pack_predictions(shown, ["m"], ["exact_call"], 1 << 20).note == ""
+    assert pack_predictions(shown, ["m"], ["exact_call"], 1 << 20)["note"] == ""
 
 
 @pytest.mark.long
