@@ -1,8 +1,7 @@
 """Models, or files of answers, at the steps of recorded dialogs: ask, read, score, summarize."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -20,7 +19,7 @@ from agentlite.rendering import prompts as prompts_of
 from agentlite.scoring.judge.human_ratings import write_sheet
 from agentlite.scoring.judge.llm_judge import items
 from agentlite.scoring.metrics.dialogs import dialogs
-from agentlite.scoring.metrics.figures import learned_sentences, read_metrics
+from agentlite.scoring.metrics.figures import Json, learned_sentences, read_metrics
 from agentlite.scoring.metrics.step_metrics import UNANSWERED
 from agentlite.scoring.metrics.summarize import Scores, figures, scores
 from agentlite.scoring.predictions import (
@@ -120,36 +119,29 @@ class RecordedEvaluation:
             extra |= probes.pass_metrics(questions, name, stage.folder / probes.SAMPLES)
             extra |= probes.forgetting_metrics(settings, first, source, mixture)
             extra |= probes.identity_metrics(self.identity, answers, mixture, settings.seed)
-        return self._summarize(subject, predictions, extra, stage)
+        return self._summarize(name, predictions, extra, stage)
 
     def _summarize(
-        self,
-        subject: subjects.EvalSubject,
-        predictions: Sequence[Prediction],
-        extra: Mapping[str, Any],
-        stage: StageFolder,
+        self, name: str, predictions: Sequence[Prediction], extra: Json, stage: StageFolder
     ) -> tuple[Files, Figures]:
         """The figures; of predictions that were measured before as they are now, those of then."""
-        folder, every, seed = stage.folder, self.data.every, self.settings.seed
-        whole = dialogs(predictions, every)
-        self.scores[subject.name] = scores(predictions, whole)
+        folder, records, seed = stage.folder, self.data.every, self.settings.seed
+        whole = dialogs(predictions, records)
+        self.scores[name] = scores(predictions, whole)
         scored = digest(plain([seed, *map(to_prediction_row, predictions)]))
         key = f"{len(predictions)} {scored}"
         is_measured = stage.status == "done" and stage.done.figures.get("steps") == key
         earlier = read_metrics(folder / "metrics.json") if is_measured else None
-        with console.waiting(f"eval: scoring {len(predictions)} answers of {subject.name}"):
-            metrics = replace(earlier or figures(predictions, whole, every, seed), **extra)
+        with console.waiting(f"eval: scoring {len(predictions)} answers of {name}"):
+            metrics = replace(earlier or figures(predictions, whole, records, seed), **extra)
         if metrics == earlier:
             return stage.done.outputs, stage.done.figures
         write_rows(folder / self.scored, map(to_prediction_row, predictions))
         write_rows(folder / "dialogs.jsonl", (dialog._asdict() for dialog in whole))
         write_json(folder / "metrics.json", metrics)
-        means = {
-            name: round(figure.mean, 4)
-            for name, figure in {**metrics.metrics, **metrics.dialogs}.items()
-            if figure
-        }
-        asked = [ANSWERS] if subject.source else []
+        every = {**metrics.metrics, **metrics.dialogs}
+        means = {key: round(figure.mean, 4) for key, figure in every.items() if figure}
+        asked = [ANSWERS] if self.models[name].source else []
         outputs = [*asked, self.scored, "dialogs.jsonl", "metrics.json"]
         return outputs, {"steps": key, **means}
 
