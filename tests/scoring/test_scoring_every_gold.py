@@ -382,8 +382,8 @@ def test_the_gold_of_bfcl_itself_scores_1_by_every_figure(tmp_path: Path) -> Non
     assert set(RULES) <= found.keys()
     assert metrics.problems == {} and metrics.prompts == len(rows)
     assert all(
-        figure.mean == 1.0
+        figure["mean"] == 1.0
         for by_value in metrics.by.values()
         for one in by_value.values()
-        for figure in (*one.metrics.values(), *one.dialogs.values())
+        for figure in (*one["metrics"].values(), *one["dialogs"].values())
     )
