@@ -53,6 +53,8 @@ def _pack(contents: Json) -> str:
             return {key: cut(inner) for key, inner in value.items()}
         if isinstance(value, list | tuple):
             return list(map(cut, value))
+        if isinstance(value, float):
+            return value if math.isfinite(value) else str(value)  # JSON has no others
         if not isinstance(value, str) or len(value) <= LONGEST:
             return value
         return f"{value[:LONGEST]} … [{len(value) - LONGEST:,} more characters]"
@@ -211,7 +213,7 @@ def read_rollouts(stages: Mapping[str, ReportedStage]) -> list[Json]:
 
 
 def _finite(scores: Mapping[str, float]) -> dict[str, float]:
-    """Those that are numbers: JSON has no others."""
+    """Those that are numbers: the others have no rank."""
     return {name: value for name, value in scores.items() if math.isfinite(value)}
 
 
