@@ -17,9 +17,6 @@ VIEWS = {"all": "All questions", "new tools": "Questions whose tools were never 
 NOT_A_GROUP = ("metrics", "by", "wrong_answers", "learned_before")
 SLICES = {
     "tools": "By number of tools to choose from",
-    "task": "By task",
-    "source": "By source",
-    "protocol": "By protocol",
     "ended": "By what ended the rollout",
     "difficulty": "By difficulty: as the records say, or by the expected calls",
 }
