@@ -14,13 +14,14 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from agentlite.core import console, distributed
-from agentlite.core.errors import MODEL, UserError
+from agentlite.core.errors import DISK, MODEL, UserError
 from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import replacing, sync_all, sync_folder, write_json
 from agentlite.engine import processes
@@ -64,27 +65,30 @@ def keep(
     about the step that is to be saved; `is_sound`: whether its loss and gradients are numbers.
     """
     write = trainer._save_checkpoint
-
-    def save(model: Any, trial: Any) -> None:
-        step = trainer.state.global_step
-        if is_sound(step):
-            _save(trainer, lambda: write(model, trial), folder, dev_loss(step))
-        else:
-            console.notice(
-                f"{folder.name}: no checkpoint of step {step}: loss, gradient or weights are "
-                "not finite numbers"
-            )
-
-    trainer._save_checkpoint = save
+    trainer._save_checkpoint = partial(_save, trainer, write, folder, is_sound, dev_loss)
     # TRL and PEFT would write a model card into each checkpoint, TRL's tags in any order
     trainer.create_model_card = lambda *_, **__: None
     trainer.model.create_or_update_model_card = lambda *_, **__: None
 
 
-def _save(trainer: Any, write: Callable[[], None], folder: Path, dev_loss: float | None) -> None:
+def _save(
+    trainer: Any,
+    write: Callable[[Any, Any], None],
+    folder: Path,
+    is_sound: Callable[[int], bool],
+    dev_loss: Callable[[int], float | None],
+    model: Any,
+    trial: Any,
+) -> None:
     import torch
 
     step, parent = trainer.state.global_step, folder / "checkpoints"
+    if not is_sound(step):
+        console.notice(
+            f"{folder.name}: no checkpoint of step {step}: loss, gradient or weights are "
+            "not finite numbers"
+        )
+        return
     made, target = parent / SAVING / f"checkpoint-{step}", parent / f"checkpoint-{step}"
     if distributed.first():
         _clear(folder)
@@ -96,7 +100,7 @@ def _save(trainer: Any, write: Callable[[], None], folder: Path, dev_loss: float
     # no checkpoint needs the plan's tokenizer, which may be larger than an adapter
     tokenizer, trainer.processing_class = trainer.processing_class, None
     try:
-        write()
+        write(model, trial)
     finally:
         trainer._get_output_dir, trainer.processing_class = output_dir, tokenizer
     processes.barrier()  # each process has written its share before the files are listed
@@ -116,7 +120,9 @@ def _save(trainer: Any, write: Callable[[], None], folder: Path, dev_loss: float
         path.relative_to(made).as_posix(): (path.stat().st_size, digests.content_digest(path))
         for path in paths
     }
-    manifest = CheckpointManifest(step, dev_loss, _plan(folder), files, torch.get_num_threads())
+    manifest = CheckpointManifest(
+        step, dev_loss(step), _plan(folder), files, torch.get_num_threads()
+    )
     write_json(made / MANIFEST, manifest)
     if target.exists():  # a run that goes back behind a step makes its checkpoint again
         _drop(target)
@@ -280,7 +286,11 @@ def _clear(folder: Path) -> None:
         shutil.rmtree(folder / "checkpoints" / name, ignore_errors=True)
 
 
-def is_disk_full(error: BaseException) -> bool:
-    """As the system says it, or a library above it."""
-    full = isinstance(error, OSError) and error.errno in FULL
-    return full or any(sign in str(error) for sign in SIGNS)
+def disk_full(error: BaseException, folder: Path) -> UserError | None:
+    """Where the system says so, or a library above it."""
+    is_full = isinstance(error, OSError) and error.errno in FULL
+    if not is_full and not any(sign in str(error) for sign in SIGNS):
+        return None
+    fix = "Free some space and run the same command again: a training carries on from the last "
+    fix += "whole checkpoint."
+    return UserError("the disk is full.", fix, location=str(folder), exit_code=DISK)

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from agentlite.config.settings import Engine
-from agentlite.core.errors import DISK, UserError
 from agentlite.engine import load_libraries
-from agentlite.engine.checkpoints import is_disk_full
+from agentlite.engine.checkpoints import disk_full
 from agentlite.engine.load import explained, quantization, weights_folder
 from agentlite.rendering.template import Messages, today
 from agentlite.workspace.model_source import Source
@@ -42,14 +41,9 @@ def merge(source: Source, folder: Path, rounded_by: Engine | None = None) -> str
     try:
         model.save_pretrained(folder)
     except Exception as error:  # safetensors has its own for a full disk
-        if not is_disk_full(error):
-            raise
-        raise UserError(
-            "the disk is full.",
-            "Free some space, or name another folder.",
-            location=str(folder),
-            exit_code=DISK,
-        ) from error
+        if full := disk_full(error, folder):
+            raise full from error
+        raise
     return str(model.dtype).removeprefix("torch.")
 
 

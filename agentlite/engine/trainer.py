@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from agentlite.config.settings import RetrieverSettings, Tracker, TrainerSettings, fields
 from agentlite.core import console, distributed
-from agentlite.core.errors import DISK, MODEL, OTHER_PLAN, OUT_OF_MEMORY, UserError, nearest, need
+from agentlite.core.errors import MODEL, OTHER_PLAN, OUT_OF_MEMORY, UserError, nearest, need
 from agentlite.core.row_files import Appender, write_json
 from agentlite.engine import checkpoints, load, load_dtype, on_gpu, processes
 from agentlite.engine.watch import (
@@ -458,12 +458,4 @@ def _explain(error: Exception, folder: Path) -> Exception:
             location=str(folder),
             exit_code=MODEL,
         )
-    if checkpoints.is_disk_full(error):
-        return UserError(
-            "the disk is full.",
-            "Free some space and run the same command again: it carries on from the last whole "
-            "checkpoint.",
-            location=str(folder),
-            exit_code=DISK,
-        )
-    return error
+    return checkpoints.disk_full(error, folder) or error

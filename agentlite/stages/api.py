@@ -20,7 +20,7 @@ from agentlite.engine.planning.choose import CHOSEN, auto_settings, set_already
 from agentlite.engine.planning.estimate import longest_row
 from agentlite.engine.planning.gpus import Machine, machine_of
 from agentlite.engine.planning.memory import GIB
-from agentlite.engine.planning.model_shape import Shape, base_of, find_shape, with_teacher
+from agentlite.engine.planning.model_shape import Shape, shape_under
 from agentlite.workspace import stage_folder
 from agentlite.workspace.stage_folder import DEFAULT_RUN, Result, RunTarget, stored_settings
 
@@ -76,13 +76,12 @@ def settle(
     given: Given,
     target: RunTarget,
     machine: Machine | None = None,
-    shape: Shape | None = None,
 ) -> Resolved:
     """Resolves the settings: what an earlier stage fixed stands in for the defaults, and on a GPU
     `--profile auto` chooses by memory what nobody set, as any profile does for --vllm, which reads
     4 bit with a package more. Says so, and which file of the current folder is read.
 
-    `machine`, `shape`: in place of this machine and of the model's own shape.
+    `machine`: in place of this one.
     """
     for file in own_files():
         notice(f"settings: {file}")
@@ -93,7 +92,7 @@ def settle(
     resolved = resolve(command, given, inherited)
     if not machine.gpu or not (is_auto or getattr(resolved.settings, "vllm", False)):
         return resolved
-    planned = by_memory(command, resolved, target, machine, shape)
+    planned = by_memory(command, resolved, target, machine)
     return resolve(command, given, inherited, planned)
 
 
@@ -130,11 +129,9 @@ def execute(command: str, settings: object, target: RunTarget) -> Result:
 NO_MODEL_HERE = ("endpoint", "candidates", "preferences", "predictions", "kagent", "ratings")
 
 
-def by_memory(
-    command: str, resolved: Resolved, target: RunTarget, machine: Machine, shape: Shape | None
-) -> Origins:
+def by_memory(command: str, resolved: Resolved, target: RunTarget, machine: Machine) -> Origins:
     """The settings in place of those of the profile, each with the reason, which is also said; {}
-    where no model is loaded. `shape`: in place of that of the model in the settings.
+    where no model is loaded.
 
     Where nothing can be planned, they are those of the named profile whose memory is free.
     """
@@ -149,7 +146,7 @@ def by_memory(
     stored = {key: value for key, (value, _) in begun.items() if key not in fixed}
     settings, profile = replace(settings, **stored), AUTO
     try:
-        shape = with_teacher(shape or _shape(settings, target.run), settings, target.run)
+        shape = _shape(settings, target.run)
     except UserError as error:
         profile = gpu_profiles.profile_for(machine.capacity / GIB)
         reason = f"{machine.capacity / GIB:.1f} GiB are free, and {error.problem}"
@@ -194,7 +191,7 @@ def _shape(settings: Any, run: Path) -> Shape:
         raise UserError("training of all weights, or in several processes, is not planned")
     if not (model := model_of(settings)):
         raise UserError("no model is known yet")
-    return find_shape(base_of(model, run))
+    return shape_under(settings, model, run)
 
 
 def _of_earlier_stages(settings: Any, run: Path) -> tuple[int, bool]:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from agentlite.cli.options import Command
 from agentlite.cli.stage_options import GivenOptions
-from agentlite.config.fields import COMMON, File, Metavar, Model, Section, StageName
+from agentlite.config.fields import COMMON, Metavar, Model, Section, StageName
 from agentlite.config.pipeline import TRAINERS
 from agentlite.config.settings import COMMANDS, default
 from agentlite.core import console
@@ -16,7 +16,7 @@ from agentlite.core.errors import UserError
 from agentlite.engine.planning.choose import FittingRows, fitting
 from agentlite.engine.planning.estimate import Planned, longest_row, plan
 from agentlite.engine.planning.gpus import machine_of
-from agentlite.engine.planning.model_shape import base_of, find_shape, read_shape, with_teacher
+from agentlite.engine.planning.model_shape import shape_under
 from agentlite.engine.refusals import of_embeddings, refuse
 from agentlite.workspace.stage_folder import RunTarget
 
@@ -46,8 +46,6 @@ class PlanOptions(GivenOptions, frozen=True, kw_only=True):
     """command to plan"""
     model: Annotated[Model, PLANNED, COMMON] = ""
     """alias, path, hub id or earlier stage [that of the command]"""
-    config_json: Annotated[File, PLANNED, COMMON] = ""
-    """config.json of a model, in place of --model; no weights are read"""
     data: Annotated[StageName, PLANNED, COMMON] = ""
     """finished stage whose longest row counts [that of the command]"""
     fit: Annotated[str, Metavar("GIGABYTES"), PLANNED, COMMON] = ""
@@ -58,23 +56,21 @@ def _plan(options: PlanOptions) -> None:
     from agentlite.stages.api import model_of, settle
 
     command, machine = options.command, machine_of(options.profile, options.fit)
-    given_shape = read_shape(Path(options.config_json)) if options.config_json else None
     model = (options.model,) if options.model and command == "eval" else options.model
     flags = {key: value for key, value in (("model", model), ("data", options.data)) if value}
     # a card that is not this machine's is planned anew, whatever a stage was begun with
     target = RunTarget(Path(options.run), command, force=bool(options.fit))
-    resolved = settle(command, options.given(flags), target, machine, given_shape)
+    resolved = settle(command, options.given(flags), target, machine)
 
     settings = resolved.settings
     name = model_of(settings)
-    if not name and not options.config_json:
+    if not name:
         raise UserError(
             f"no model is named: {command} takes that of {settings.data}, which is not there yet.",
-            f"Run `agentlite {default(command, 'data')}` first, or add --model or --config-json.",
+            f"Run `agentlite {default(command, 'data')}` first, or add --model.",
             location="--model",
         )
-    shape = given_shape or find_shape(base_of(name, target.run))
-    shape = with_teacher(shape, settings, target.run)
+    shape = shape_under(settings, name, target.run)
     if command in TRAINERS:
         refuse(command, of_embeddings(settings))
     longest = longest_row(settings, target.run)
@@ -82,7 +78,7 @@ def _plan(options: PlanOptions) -> None:
     asks_more = options.fit or not planned.gib.fits
     report = PlanReport(
         command,
-        name or options.config_json,
+        name,
         settings.engine,
         planned,
         fitting(command, settings, shape, machine, longest) if asks_more else [],

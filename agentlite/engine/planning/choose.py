@@ -13,7 +13,7 @@ from agentlite.core.errors import UserError
 from agentlite.engine.planning.estimate import estimate, needed
 from agentlite.engine.planning.gpus import Machine, machine_of
 from agentlite.engine.planning.memory import GIB, MARGIN, Memory
-from agentlite.engine.planning.model_shape import Shape, find_shape, with_teacher
+from agentlite.engine.planning.model_shape import Shape, shape_under
 
 CHOSEN = ("load_in_4bit", "batch_size", "gradient_accumulation", "batch_tokens")
 
@@ -124,7 +124,7 @@ def dry_run_memory(
     teacher is, if the settings name one.
     """
     try:
-        shape = with_teacher(find_shape(base), settings, run or Path())
+        shape = shape_under(settings, base, run or Path())
     except UserError as error:
         return {"unknown": error.problem}
     machine = machine_of("auto")

@@ -75,18 +75,17 @@ class Shape(NamedTuple):
         return 2 * self.hidden + 3 * self.intermediate
 
 
-def with_teacher(shape: Shape, settings: Any, run: Path) -> Shape:
-    """With the teacher that `settings` name, if they name one; where it is not there yet, it counts
-    as large as the model itself.
+def shape_under(settings: Any, model: str, run: Path) -> Shape:
+    """Of a model, a stage or a base, with the teacher that `settings` name, if they name one; where
+    that is not there yet, it counts as large as the model itself. Raises UserError 5 or 8.
     """
-    teacher = getattr(settings, "teacher", "")
+    shape, teacher = find_shape(base_of(model, run)), getattr(settings, "teacher", "")
     if not teacher:
         return shape
     try:
-        parameters = find_shape(base_of(teacher, run)).parameters
+        return shape._replace(teacher=find_shape(base_of(teacher, run)).parameters)
     except UserError:
-        parameters = shape.parameters
-    return shape._replace(teacher=parameters)
+        return shape._replace(teacher=shape.parameters)
 
 
 def shape_of(config: Mapping[str, Any], location: str) -> Shape:
