@@ -224,14 +224,9 @@ def _with_value_head(trl_class: Any, learning_rate: float) -> Any:
     class WithValueHead(trl_class):  # type: ignore[misc]  # trl is untyped here
         def create_optimizer(self, *of_what: Any) -> Any:
             """The head begins at nothing: it has a learning rate of its own."""
+            head = getattr(self.model, HEAD).requires_grad_(False)  # else the others' group has it
             optimizer = super().create_optimizer(*of_what)
-            own = [*getattr(self.model, HEAD).parameters()]
-            for group in optimizer.param_groups:
-                group["params"] = [
-                    weight
-                    for weight in group["params"]
-                    if not any(weight is other for other in own)
-                ]
+            own = [*head.requires_grad_(True).parameters()]
             optimizer.add_param_group({"params": own, "lr": learning_rate, "weight_decay": 0.0})
             return optimizer
 

@@ -33,36 +33,26 @@ from agentlite.workspace import stage_folder
 MICRO_BATCH = "micro_batch.json"
 # arguments of TRL and PEFT that follow from settings with other names, and those that must be as
 # they are: metrics.jsonl has every step, checkpoints follow save_steps, a micro-batch that does not
-# fit is halved, and a run that is carried on is the same run
+# fit is halved, and a run that is carried on is the same run (which amid several passes over an
+# answer, num_iterations, it could not be)
 TAKEN = {
     *("num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps"),
     *("warmup_steps", "lr_scheduler_type", "output_dir", "eval_steps", "eval_strategy"),
     *("save_strategy", "save_total_limit", "save_only_model", "logging_steps"),
     *("logging_strategy", "logging_first_step", "auto_find_batch_size", "ignore_data_skip"),
     *("resume_from_checkpoint", "enable_jit_checkpoint", "r", "target_modules"),
+    *("loss_weights", "precompute_ref_log_probs", "truncation_mode"),
+    *("num_generations", "max_completion_length", "importance_sampling_level", "reward_weights"),
+    *("multi_objective_aggregation", "use_vllm", "vllm_mode", "shuffle_dataset"),
+    *("log_completions", "generation_batch_size", "steps_per_generation", "num_iterations"),
 }
-# by command, the name of TRL's configuration, and what else of it is agentlite's
-CONFIGURATIONS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "sft": ("SFTConfig", ()),
-    "dpo": ("DPOConfig", ("loss_weights", "precompute_ref_log_probs", "truncation_mode")),
-    # amid several passes over an answer (num_iterations) a run could not be carried on, and policy
-    # and reference are compared without dropout
-    "grpo": (
-        "GRPOConfig",
-        (
-            *("num_generations", "max_completion_length", "importance_sampling_level"),
-            *("multi_objective_aggregation", "use_vllm", "vllm_mode", "shuffle_dataset"),
-            *("log_completions", "generation_batch_size", "steps_per_generation"),
-            *("num_iterations", "disable_dropout", "reward_weights"),
-        ),
-    ),
-    # a step's rows are sampled, and its loss is the divergence from the teacher
+# and of one command: grpo compares policy and reference without dropout; the rows of a step of
+# distill are sampled, and its loss is the divergence from the teacher
+TAKEN_OF = {
+    "grpo": ("disable_dropout",),
     "distill": (
-        "SFTConfig",
-        (
-            *("packing", "padding_free", "loss_type", "completion_only_loss"),
-            *("assistant_only_loss", "dataset_kwargs", "remove_unused_columns"),
-        ),
+        *("packing", "padding_free", "loss_type", "completion_only_loss"),
+        *("assistant_only_loss", "dataset_kwargs", "remove_unused_columns"),
     ),
 }
 
@@ -287,10 +277,10 @@ def check(command: str, settings: TrainerSettings) -> None:
     load.prepare(load.loading_of(settings))
     import trl
 
-    name, taken = CONFIGURATIONS[command]
+    config: Any = {"dpo": trl.DPOConfig, "grpo": trl.GRPOConfig}.get(command, trl.SFTConfig)
     if getattr(settings, "advantage", "") == "value":
-        name = "SFTConfig"
-    check_passed_through(command, settings, getattr(trl, name), taken)
+        config = trl.SFTConfig
+    check_passed_through(command, settings, config, TAKEN_OF.get(command, ()))
 
 
 def check_passed_through(
