@@ -25,11 +25,11 @@ from agentlite.engine.planning.estimate import kept_in_training
 from agentlite.engine.summed_loss import (
     Row,
     SummedLoss,
-    answer_row,
     check_head,
     head_of,
     in_chunks,
     trained_states,
+    training_row,
 )
 from agentlite.workspace.model_source import Source
 
@@ -156,7 +156,9 @@ def sample_answers(
     measured = trl_trainer._metrics["train"]
     measured["completions/mean_length"].append(sum(map(len, answers)) / len(answers))
     measured["sampled_share"].append(sum(by_student) / len(numbers))
-    return [answer_row(prompt.ids, answer) for prompt, answer in zip(prompts, answers, strict=True)]
+    return [
+        training_row(prompt.ids, answer) for prompt, answer in zip(prompts, answers, strict=True)
+    ]
 
 
 def divergence(student: Any, teacher: Any, beta: float) -> Any:

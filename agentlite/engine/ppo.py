@@ -25,12 +25,12 @@ from agentlite.engine.planning.estimate import kept_in_training
 from agentlite.engine.summed_loss import (
     Row,
     SummedLoss,
-    answer_row,
     check_head,
     collate,
     head_of,
     in_chunks,
     trained_states,
+    training_row,
 )
 
 EXPERIENCE = "experience.jsonl"
@@ -68,7 +68,7 @@ class LearnedAnswer(NamedTuple):
 
     def row(self) -> Row:
         """As `collate` takes it: without trained tokens where it is not learned."""
-        row: dict[str, Sequence[float]] = {**answer_row(self.answer.prompt, self.answer.ids)}
+        row: dict[str, Sequence[float]] = {**training_row(self.answer.prompt, self.answer.ids)}
         numbers = {
             "old": self.answer.old,
             "advantages": self.advantages,
@@ -309,7 +309,7 @@ class _Rounds:
 
         model, temperature = loaded.model, self.settings.temperature
         inputs = collate(
-            [answer_row(row.prompt, row.ids) for row in rows], loaded.tokenizer.pad_token_id
+            [training_row(row.prompt, row.ids) for row in rows], loaded.tokenizer.pad_token_id
         )
         inputs = {name: tensor.to(model.device) for name, tensor in inputs.items()}
         labels, counts = inputs.pop("labels"), [len(row.ids) for row in rows]

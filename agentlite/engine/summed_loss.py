@@ -123,7 +123,7 @@ def make_trainer(
     )
 
 
-def answer_row(prompt: Sequence[int], answer: Sequence[int]) -> dict[str, list[int]]:
+def training_row(prompt: Sequence[int], answer: Sequence[int]) -> dict[str, list[int]]:
     """Of an answer whose tokens alone are trained."""
     return {"input_ids": [*prompt, *answer], "labels": [*[-100] * len(prompt), *answer]}
 
