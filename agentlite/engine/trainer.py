@@ -435,10 +435,11 @@ def _restore_metrics(folder: Path) -> None:
 
 def _explain(error: Exception, folder: Path) -> Exception:
     if load.is_out_of_memory(error):
+        several = distributed.count() > 1  # where no micro-batch is halved
         return load.does_not_fit(
-            "a micro-batch" if distributed.count() > 1 else "one row alone",
-            "Lower batch_size, add --load-in-4bit true, lower --max-length, or take a smaller "
-            "model; with --force.",
+            "a micro-batch" if several else "one row alone",
+            f"{'Lower batch_size, add' if several else 'Add'} --load-in-4bit true, lower "
+            "--max-length, or take a smaller model; with --force.",
             str(folder),
         )
     if type(error).__name__ == "UnpicklingError":  # torch reads data alone, and this is more
