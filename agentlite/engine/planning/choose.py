@@ -1,6 +1,7 @@
 """Settings that fit a machine: what `--profile auto` chooses, and what a plan suggests."""
 
-from collections.abc import Callable, Set
+from bisect import bisect_left
+from collections.abc import Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -149,11 +150,12 @@ def fitting(
     for bits in (4, 16) if machine.gpu else (32,):
         precise = replace(settings, load_in_4bit=bits == 4, load_in_8bit=False)
 
-        def holds_tokens(tokens: int, settings: Any = precise) -> bool:
+        def is_too_long(tokens: int, settings: Any = precise) -> bool:
             changed = replace(settings, batch_size=1, max_length=tokens)
-            return estimate(changed, shape, machine).fits
+            return not estimate(changed, shape, machine).fits
 
-        tokens = _largest(holds_tokens, shape.max_positions)
+        # so many lengths, from 1 on, are not too long
+        tokens = bisect_left(range(1, shape.max_positions + 1), True, key=is_too_long)
         micro_batches = _micro_batches(precise, set(), shape, machine, longest)
         largest = next((values for values, planned in micro_batches if planned.fits), None)
         pasted = {
@@ -166,17 +168,3 @@ def fitting(
         length = min(settings.max_length, longest or settings.max_length)
         found.append(FittingRows(bits, length, rows, tokens, paste if tokens else ""))
     return found
-
-
-def _largest(holds: Callable[[int], bool], most: int) -> int:
-    """The largest number up to `most` for which `holds` is true; 0: for none. It must be true for
-    every smaller number as well.
-    """
-    low, high = 0, 1
-    while high <= most and holds(high):
-        low, high = high, 2 * high
-    high = min(high, most + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
