@@ -191,7 +191,7 @@ def read_metrics(path: Path) -> Metrics:
 
 NAMES = (
     *(name for _, figures in GROUPS.values() for name in figures),
-    *kagentbench.WEIGHTS,
+    *kagentbench.PARTS,
     "overall",
 )
 # as seed 002 calls them

@@ -27,13 +27,6 @@ from agentlite.scoring.metrics.confidence import Summary, bootstrap, draw_resamp
 Kind = Literal["plantooluse", "reflextion", "conclusion", "profile"]  # the benchmark's own spelling
 Template = Literal["ReACT", "AutoGPT", "ToolLlama", "ModelScope", "KuaiAgent"]
 NONE = "None"
-WEIGHTS = {
-    "planning": 0.25,
-    "tool_use": 0.35,
-    "reflection": 0.10,
-    "concluding": 0.20,
-    "profile": 0.10,
-}
 
 
 # --- A text -> thought, tool and arguments, or the conclusion ---
@@ -349,7 +342,7 @@ def score(rows: Sequence[Row], seed: int) -> dict[str, Summary | None]:
     """
     values = {
         name: [measure(row) for row in rows if row.type == kind]
-        for name, (kind, measure) in PARTS.items()
+        for name, (kind, _, measure) in PARTS.items()
     }
     parts = {name: summary(values[name], seed) if values[name] else None for name in PARTS}
     if not all(values.values()):
@@ -357,10 +350,10 @@ def score(rows: Sequence[Row], seed: int) -> dict[str, Summary | None]:
     # queries are drawn again within their kind; planning and tool use together, as they are of the
     # same ones
     weighted: dict[Kind, list[float]] = {}
-    for name, (kind, _) in PARTS.items():
+    for name, (kind, weight, _) in PARTS.items():
         before = weighted.get(kind, [0.0] * len(values[name]))
         each = zip(before, values[name], strict=True)
-        weighted[kind] = [sofar + WEIGHTS[name] * value for sofar, value in each]
+        weighted[kind] = [sofar + weight * value for sofar, value in each]
     draws = (draw_resamples(sorted(kind), seed + n) for n, kind in enumerate(weighted.values()))
     estimates = (sum(map(fmean, resample)) for resample in zip(*draws, strict=True))
     mean = overall({name: fmean(values[name]) for name in PARTS})
@@ -368,8 +361,7 @@ def score(rows: Sequence[Row], seed: int) -> dict[str, Summary | None]:
 
 
 def overall(parts: Mapping[str, float]) -> float:
-    """The sum of the parts by the published weights."""
-    return sum(weight * parts[name] for name, weight in WEIGHTS.items())
+    return sum(weight * parts[name] for name, (_, weight, _) in PARTS.items())
 
 
 def reflection(row: Row) -> float:
@@ -392,12 +384,13 @@ def concluding(row: Row) -> float:
     return fmean([_nearest(row, answer) for answer in answers]) if answers else 0.0
 
 
-PARTS: dict[str, tuple[Kind, Callable[[Row], float]]] = {
-    "planning": ("plantooluse", lambda row: _over_prompts(row, _thought)),
-    "tool_use": ("plantooluse", lambda row: _over_prompts(row, _arguments)),
-    "reflection": ("reflextion", reflection),
-    "concluding": ("conclusion", concluding),
-    "profile": ("profile", lambda row: _nearest(row, row.model_predict)),
+# with their published weights
+PARTS: dict[str, tuple[Kind, float, Callable[[Row], float]]] = {
+    "planning": ("plantooluse", 0.25, lambda row: _over_prompts(row, _thought)),
+    "tool_use": ("plantooluse", 0.35, lambda row: _over_prompts(row, _arguments)),
+    "reflection": ("reflextion", 0.10, reflection),
+    "concluding": ("conclusion", 0.20, concluding),
+    "profile": ("profile", 0.10, lambda row: _nearest(row, row.model_predict)),
 }
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from agentlite.core.errors import UserError
 from agentlite.scoring.metrics.kagentbench import (
+    PARTS,
     READERS,
-    WEIGHTS,
     Row,
     StepTask,
     overall,
@@ -48,7 +48,7 @@ SPLIT = {"(mm)": ["(", "mm", ")"], "北京": ["北", "京"], "天气": ["天", "
 @pytest.mark.parametrize("model", PUBLISHED)
 def test_published_overalls_follow_from_their_parts(model):
     parts, published = PUBLISHED[model]
-    assert overall(dict(zip(WEIGHTS, parts, strict=True))) == pytest.approx(published, abs=0.006)
+    assert overall(dict(zip(PARTS, parts, strict=True))) == pytest.approx(published, abs=0.006)
 
 
 def longest_common(first, second):
