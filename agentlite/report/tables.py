@@ -1,8 +1,6 @@
 """A report's tables, and its figures and sentences as text: page and screen print the same."""
 
 import json
-import math
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -84,18 +82,12 @@ def slices(metrics: dict[str, Json]) -> list[Table]:
         values = {value for slices in sliced.values() for value in slices.get(name, {})}
         if len(values) > (0 if name == "tools" else 1):
             rows = []
-            # those that begin with a number in its order: 2, 2-4, 10
-            for value in sorted(values, key=lambda value: (_number(value), value)):
+            for value in sorted(values):
                 parts = {model: of.get(name, {}).get(value, {}) for model, of in sliced.items()}
                 rows += [[value, *row] for row in models(parts).rows]
             title = SLICES.get(name, f"By {_words(name)}")
             tables.append(Table(title, [name, "", *metrics], rows, 2))
     return tables
-
-
-def _number(value: str) -> float:
-    number = re.match(r"\d{1,9}", value)
-    return float(number[0]) if number else math.inf
 
 
 def groups(metrics: dict[str, Json]) -> dict[str, Table]:
