@@ -35,7 +35,15 @@ class Scorer(NamedTuple):
         has_gold = self.has_gold
         unanswered: dict[tuple[Step, str], rewards.Attempt] = {}
         for candidate in candidates:
-            record, protocol = self._record(candidate), self.protocols[candidate.protocol]
+            record = self.records.get(candidate.record_id)
+            if record is None or candidate.turn not in record.turns:
+                raise UserError(
+                    f"a candidate answers record {candidate.record_id}, turn {candidate.turn}, "
+                    "which does not exist.",
+                    "Its records.jsonl is of other candidates: name the folder that pairs or grpo "
+                    "wrote.",
+                )
+            protocol = self.protocols[candidate.protocol]
             if (key := (candidate.step, protocol.name)) not in unanswered:
                 before, failed = record.messages[: candidate.turn], record.meta.get("is_error", ())
                 unanswered[key] = rewards.Attempt(
@@ -60,17 +68,6 @@ class Scorer(NamedTuple):
             if not has_gold:
                 components = rewards.without_comparisons(components)
             yield Score(*candidate.key, components, feedback, error)
-
-    def _record(self, candidate: Candidate) -> Record:
-        record = self.records.get(candidate.record_id)
-        if record is None or candidate.turn not in record.turns:
-            raise UserError(
-                f"a candidate answers record {candidate.record_id}, turn {candidate.turn}, which "
-                "does not exist.",
-                "Its records.jsonl is of other candidates: name the folder that pairs or grpo "
-                "wrote.",
-            )
-        return record
 
 
 def protocols_by_name(setting: str, base: str) -> Mapping[str, Protocol]:
