@@ -58,14 +58,13 @@ class CheckpointManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 def keep(
     trainer: Any,
     folder: Path,
-    is_sound: Callable[[int], bool],
-    dev_loss: Callable[[int], float | None],
+    judge: Callable[[int], tuple[bool, float | None]],
 ) -> None:
-    """From now on the trainer's checkpoints are made in the order above. Both functions are asked
-    about the step that is to be saved; `is_sound`: whether its loss and gradients are numbers.
+    """From now on the trainer's checkpoints are made in the order above. `judge` gets the step that
+    is to be saved: whether its loss and gradients are numbers, and its dev loss.
     """
     write = trainer._save_checkpoint
-    trainer._save_checkpoint = partial(_save, trainer, write, folder, is_sound, dev_loss)
+    trainer._save_checkpoint = partial(_save, trainer, write, folder, judge)
     # TRL and PEFT would write a model card into each checkpoint, TRL's tags in any order
     trainer.create_model_card = lambda *_, **__: None
     trainer.model.create_or_update_model_card = lambda *_, **__: None
@@ -75,15 +74,15 @@ def _save(
     trainer: Any,
     write: Callable[[Any, Any], None],
     folder: Path,
-    is_sound: Callable[[int], bool],
-    dev_loss: Callable[[int], float | None],
+    judge: Callable[[int], tuple[bool, float | None]],
     model: Any,
     trial: Any,
 ) -> None:
     import torch
 
     step, parent = trainer.state.global_step, folder / "checkpoints"
-    if not is_sound(step):
+    is_sound, dev_loss = judge(step)
+    if not is_sound:
         console.notice(
             f"{folder.name}: no checkpoint of step {step}: loss, gradient or weights are "
             "not finite numbers"
@@ -120,9 +119,7 @@ def _save(
         path.relative_to(made).as_posix(): (path.stat().st_size, digests.content_digest(path))
         for path in paths
     }
-    manifest = CheckpointManifest(
-        step, dev_loss(step), _plan(folder), files, torch.get_num_threads()
-    )
+    manifest = CheckpointManifest(step, dev_loss, _plan(folder), files, torch.get_num_threads())
     write_json(made / MANIFEST, manifest)
     if target.exists():  # a run that goes back behind a step makes its checkpoint again
         _drop(target)

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from agentlite.config.settings import GrpoSettings
 from agentlite.core import console
-from agentlite.core.errors import DIVERGED, OUT_OF_MEMORY, UserError
+from agentlite.core.errors import DIVERGED, UserError
 from agentlite.engine import adapter, load_dtype, local_sampler, on_gpu, trainer, vllm_sampler
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.grpo_reading import read_groups, trust_packing
@@ -126,24 +126,15 @@ def train(
     prepare(loading_of(settings))
     loading, todo = _loading(settings, source), task()
     plan = schedule(settings, todo.prompt_count)
-    made: list[trainer.Schedule] = []
 
     def make(micro: trainer.Schedule) -> Any:
-        if settings.vllm and made:  # a second engine would find the memory of the first in use
-            raise UserError(
-                "out of the GPU's memory, and vLLM holds what it has until the process ends.",
-                "Run the same command again: it carries on from the last checkpoint, in "
-                f"micro-batches of {micro.batch_size}.",
-                location=str(folder),
-                exit_code=OUT_OF_MEMORY,
-            )
-        loaded, current = load(source, loading, trainable=True), task() if made else todo
-        made.append(micro)
-        return (trainer_of or make_trainer)(loaded, settings, folder, current, micro)
+        loaded = load(source, loading, trainable=True)
+        return (trainer_of or make_trainer)(loaded, settings, folder, task(), micro)
 
     measures = {**MEASURES, **{f"rewards/{name}/mean": f"reward/{name}" for name in todo.weights}}
     watch = Watch(measures, _Checks(folder, settings, todo, plan.steps), todo.halt)
-    figures = trainer.train(make, folder, plan, watch)
+    # a second engine would find the memory of the first in use
+    figures = trainer.train(make, folder, plan, watch, restarts=not settings.vllm)
     rows = read_metrics(folder)
     few = max(1, min(LOOK_EVERY, len(rows) // 2))
     figures["first_reward"] = mean(rows[:few], "reward")

@@ -304,15 +304,21 @@ def check_passed_through(
 
 
 def train(
-    make: Callable[[Schedule], Any], folder: Path, plan: Schedule, watch: Watch | None = None
+    make: Callable[[Schedule], Any],
+    folder: Path,
+    plan: Schedule,
+    watch: Watch | None = None,
+    *,
+    restarts: bool = True,
 ) -> dict[str, object]:
     """Runs or carries on; leaves adapter/ or model/, and metrics.jsonl. `make` loads the model and
     makes a trainer whose rows come in the order of `plan`, in the micro-batches it is given. Of
     several processes the first returns.
 
     Where a micro-batch does not fit into memory, the steps since the last checkpoint are taken
-    again in smaller ones, with as many rows per step. Raises UserError 6, 7 (one row alone does not
-    fit) or 74, what `watch` raises, and Stopped after a signal.
+    again in smaller ones, with as many rows per step; by the next process, if this one `restarts`
+    none, or others wait for it. Raises UserError 6, 7 or 74, what `watch` raises, and Stopped after
+    a signal.
     """
     micro, size = plan, folder / MICRO_BATCH
     if size.exists():
@@ -324,16 +330,23 @@ def train(
             break
         except UserError as error:
             smaller = micro.in_smaller()
-            # of several processes the others would wait for this one
-            if error.exit_code != OUT_OF_MEMORY or not smaller or distributed.count() > 1:
+            if error.exit_code != OUT_OF_MEMORY or not smaller:
                 raise
+        micro = smaller
+        # for when the run is carried on: it does not try a larger one again
+        write_json(size, {"batch_size": micro.batch_size})
+        if not restarts or distributed.count() > 1:
+            raise UserError(
+                "out of the GPU's memory.",
+                "Run the same command again: it carries on from the last checkpoint, in "
+                f"micro-batches of {micro.batch_size}.",
+                location=str(folder),
+                exit_code=OUT_OF_MEMORY,
+            )
         # outside the except clause, whose traceback holds the tensors of the failed step: only now
         # is there anything to free
         del trainer
         load.free_memory()
-        micro = smaller
-        # for when the run is carried on: it does not try a larger one again
-        write_json(size, {"batch_size": micro.batch_size})
         console.notice(
             f"{folder.name}: out of memory; going on with batch_size {micro.batch_size} and "
             f"gradient_accumulation {micro.gradient_accumulation}, the same steps"
@@ -369,7 +382,7 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
     ):
         follower = Follower(folder, plan.steps, watch, trainer.model, caught, advance, metrics)
         follow(trainer, follower)
-        checkpoints.keep(trainer, folder, follower.is_sound, lambda step: follower.dev_loss)
+        checkpoints.keep(trainer, folder, follower.judge_save)
         try:
             if checkpoint:
                 checkpoints.restore_threads(checkpoint)
@@ -435,11 +448,9 @@ def _restore_metrics(folder: Path) -> None:
 
 def _explain(error: Exception, folder: Path) -> Exception:
     if load.is_out_of_memory(error):
-        several = distributed.count() > 1  # where no micro-batch is halved
         return load.does_not_fit(
-            "a micro-batch" if several else "one row alone",
-            f"{'Lower batch_size, add' if several else 'Add'} --load-in-4bit true, lower "
-            "--max-length, or take a smaller model; with --force.",
+            "one row alone",
+            "Add --load-in-4bit true, lower --max-length, or take a smaller model; with --force.",
             str(folder),
         )
     if type(error).__name__ == "UnpicklingError":  # torch reads data alone, and this is more

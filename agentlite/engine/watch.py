@@ -105,7 +105,6 @@ class Follower:
         self.skipped: list[int] = []  # likewise, if float16's loss scaling took them for nothing
         self.ended = self.saved = time.monotonic()  # the last step, and the last save
         self.save_seconds = 0.0  # of that save
-        self.dev_loss: float | None = None  # of the step that is saved
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.ended = time.monotonic()
@@ -179,17 +178,17 @@ class Follower:
             exit_code=DIVERGED,
         )
 
-    def is_sound(self, step: int) -> bool:
-        """Of a step that is about to be saved, and whose row is whole: it is written now. A step
-        may ruin weights, and only the next one's loss would say so.
+    def judge_save(self, step: int) -> tuple[bool, float | None]:
+        """Of a step that is about to be saved: whether it is sound, and its dev loss. Its row is
+        whole, and written now. A step may ruin weights, and only the next one's loss would say so.
         """
-        self.dev_loss = self.row.get("dev_loss") if self.row.get("step") == step else None
+        dev_loss = self.row.get("dev_loss") if self.row.get("step") == step else None
         self.flush()
         trained = (weight for weight in self.model.parameters() if weight.requires_grad)
         is_bad = bool(self.bad) or not all(bool(weight.isfinite().all()) for weight in trained)
         if processes.any_of(is_bad):
             self.bad.append(step)
-        return not self.bad
+        return not self.bad, dev_loss
 
 
 def follow(trainer: Any, follower: Follower) -> None:

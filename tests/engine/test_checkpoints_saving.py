@@ -19,7 +19,7 @@ class Trainer:
         self.folder, self.model = folder, SimpleNamespace()
         self.state = SimpleNamespace(global_step=0)
         self.processing_class: str | None = "tokenizer"
-        checkpoints.keep(self, folder, lambda step: True, dev_loss)
+        checkpoints.keep(self, folder, lambda step: (True, dev_loss(step)))
 
     def _get_output_dir(self, trial: Any) -> str:
         return str(self.folder / "checkpoints")

@@ -36,9 +36,10 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     train = training.train
 
-    def limit(fits: Fits, error: Exception = OF_A_GPU) -> None:
-        def limited(make: Callable[..., Any], *given: Any) -> Any:
-            return train(lambda micro: with_room(make(micro), fits, error), *given)
+    def limit(fits: Fits, error: Exception = OF_A_GPU, **changed: bool) -> None:
+        def limited(make: Callable[..., Any], *given: Any, **named: Any) -> Any:
+            made = {**named, **changed}
+            return train(lambda micro: with_room(make(micro), fits, error), *given, **made)
 
         monkeypatch.setattr(training, "train", limited)
 
@@ -107,6 +108,16 @@ def test_a_step_that_does_not_fit_is_taken_in_halves_and_learns_the_same(
     assert losses(tmp_path / "halved") == [
         (step, pytest.approx(loss, rel=1e-3, abs=1e-4)) for step, loss in expected
     ]
+
+
+def test_where_a_process_restarts_nothing_the_next_one_takes_smaller_micro_batches(
+    tiny_model: Path, tmp_path: Path, memory: Any
+) -> None:
+    memory(lambda step, rows: rows < 4, restarts=False)
+    with pytest.raises(UserError, match=r"again: .* in micro-batches of 2") as caught:
+        train("dpo", tiny_model, tmp_path, 6)
+    assert caught.value.exit_code == OUT_OF_MEMORY
+    assert train("dpo", tiny_model, tmp_path, 6)["batch_size"] == 2
 
 
 @pytest.mark.parametrize("error", [OF_A_GPU, OF_A_CPU], ids=["GPU", "CPU"])
