@@ -72,12 +72,28 @@ def train(
 
 
 def arguments(settings: DpoSettings, folder: Path, micro: trainer.Schedule) -> Any:
-    """The configuration of TRL's trainer."""
+    """The configuration of TRL's trainer. TRL 1.15 does not smooth its sigmoid loss, but mixes
+    losses: with s for the smoothing, 2(1-s) sigmoid - (1-2s) robust is (1-s) of the loss of the
+    pair and s of that of the pair swapped, which is cDPO.
+    """
     from trl import DPOConfig
 
+    smoothing = settings.label_smoothing
+    weights: dict[str, float] = {settings.loss_type: 1.0}
+    if settings.loss_type in OWN_LOSSES:
+        weights = {}  # the trainer adds it
+    elif smoothing and settings.loss_type == "sigmoid":
+        weights = {"sigmoid": 2 * (1 - smoothing), "robust": -(1 - 2 * smoothing)}
+    own = {
+        "loss_type": list(weights),
+        "loss_weights": list(weights.values()),
+        "label_smoothing": smoothing,
+        "beta": settings.beta,
+        "max_length": settings.max_length,
+        **adapter.reference(settings),
+    }
     shared = trainer.arguments(settings, folder, micro)
-    own = {"beta": settings.beta, "max_length": settings.max_length, **adapter.reference(settings)}
-    return trainer.configuration(DPOConfig, {**losses(settings), **own, **shared})
+    return trainer.configuration(DPOConfig, {**own, **shared})
 
 
 def make_trainer(
@@ -170,24 +186,6 @@ def _with_losses(trl_class: Any, settings: DpoSettings) -> Any:
             return loss + of_pairs(chosen, rejected, settings).mean()
 
     return WithLosses
-
-
-def losses(settings: DpoSettings) -> dict[str, object]:
-    """The arguments of TRL's loss. TRL 1.15 does not smooth its sigmoid loss, but mixes losses:
-    with s for the smoothing, 2(1-s) sigmoid - (1-2s) robust is (1-s) of the loss of the pair and s
-    of that of the pair swapped, which is cDPO.
-    """
-    smoothing = settings.label_smoothing
-    weights: dict[str, float] = {settings.loss_type: 1.0}
-    if settings.loss_type in OWN_LOSSES:
-        weights = {}  # the trainer adds it
-    elif smoothing and settings.loss_type == "sigmoid":
-        weights = {"sigmoid": 2 * (1 - smoothing), "robust": -(1 - 2 * smoothing)}
-    return {
-        "loss_type": list(weights),
-        "loss_weights": list(weights.values()),
-        "label_smoothing": smoothing,
-    }
 
 
 def simpo(chosen: Any, rejected: Any, settings: DpoSettings) -> Any:

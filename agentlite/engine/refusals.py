@@ -65,9 +65,9 @@ def of_training(command: str, settings: TrainerSettings, source: Source) -> Mist
 def _of_full(settings: TrainerSettings, source: Source) -> Mistakes:
     if not settings.full:
         return
-    if bits := _bits(settings):
-        fix = f"Set load_in_{bits}bit to false; or leave --full out: an adapter can be."
-        yield "full", f"weights in {bits} bit cannot be trained.", fix
+    if settings.load_in_4bit or settings.load_in_8bit:
+        fix = "Set load_in_4bit and load_in_8bit to false; or leave --full out: an adapter can be."
+        yield "full", "weights in 4 or 8 bit cannot be trained.", fix
     if source.adapter:
         whole = f"--model {shlex.quote(source.base)}"
         fix = f"Start from a whole one: {whole}, or a stage trained with --full."
@@ -91,9 +91,9 @@ def _of_deepspeed(command: str, settings: TrainerSettings) -> Mistakes:
         yield "deepspeed", f"{command} runs in one process.", fix
     if settings.engine != "hf":
         yield "deepspeed", f"needs the engine hf, not {settings.engine}.", "Add --engine hf."
-    if bits := _bits(settings):
-        problem = f"weights in {bits} bit cannot be divided among processes."
-        yield "deepspeed", problem, f"Set load_in_{bits}bit to false."
+    if settings.load_in_4bit or settings.load_in_8bit:
+        problem = "weights in 4 or 8 bit cannot be divided among processes."
+        yield "deepspeed", problem, "Set load_in_4bit and load_in_8bit to false."
     if importlib.util.find_spec("deepspeed") is None:
         fix = how("pip install 'agentlite[deepspeed]'")
         yield "deepspeed", "the package is not installed.", fix
@@ -184,7 +184,3 @@ def of_vllm(settings: GrpoSettings) -> Mistakes:
         if settings.peft.get(name) not in (None, False, "none", [], ()):
             problem = "vLLM applies plain LoRA and would leave this out."
             yield f"peft.{name}", problem, "Leave it out, or --vllm; or add --engine hf."
-
-
-def _bits(settings: TrainerSettings) -> int:
-    return 4 if settings.load_in_4bit else 8 if settings.load_in_8bit else 0
