@@ -107,20 +107,17 @@ class RowCache:
 
     def __init__(self, loaded: Loaded, prompts: Sequence[Sequence[int]], new_tokens: int):
         """`logits`, (prompts, 1, vocabulary), follow the last ids; padding is on the left."""
-        import torch
 
         self.model, device = loaded.model, loaded.model.device
-        width, pad = max(map(len, prompts)), loaded.tokenizer.pad_token_id
-        blanks = [width - len(prompt) for prompt in prompts]
-        rows = [[pad] * blank + [*prompt] for blank, prompt in zip(blanks, prompts, strict=True)]
-        ids = torch.tensor(rows, device=device)
+        rows = {"input_ids": [[*prompt] for prompt in prompts]}
+        padded = loaded.tokenizer.pad(rows, padding_side="left", return_tensors="pt").to(device)
+        ids, self.mask = padded["input_ids"], padded["attention_mask"]
         if by_unsloth(self.model):
             from unsloth.models import _decode_graphs
 
             if self.model.config.model_type == "qwen2" and "qwen2" not in _tried:
                 _try_graphs(loaded)
             _decode_graphs.start_generation(ids.shape[1] + new_tokens)  # more columns are not kept
-        self.mask = (torch.arange(width) >= torch.tensor(blanks)[:, None]).long().to(device)
         self.prompts: Sequence[int] = range(len(prompts))
         self.rows: list[tuple[int, int]] = []
         positions = (self.mask.cumsum(-1) - 1).clamp(min=0)
