@@ -31,7 +31,7 @@ from agentlite.data.curation.stats import script_of
 from agentlite.data.curation.traits import always_expects_calls, expected_tools, first_query
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats.sage import is_id_alone
-from agentlite.data.ingest import IngestContext, clean, is_dropped, measure
+from agentlite.data.ingest import IngestContext, clean, measure
 
 CHINESE = "现有的工具都无法完成这个请求。"  # the answer to a question in Chinese
 # What such a tool cannot do, nobody knows.
@@ -115,7 +115,8 @@ def learnable(record: Record, context: IngestContext) -> Record | None:
     does not fit any more.
     """
     record, personal, _ = clean(record, context.settings)
-    return None if is_dropped(personal, context.settings) or not fits(record, context) else record
+    is_dropped = bool(personal) and context.settings.personal == "drop"
+    return None if is_dropped or not fits(record, context) else record
 
 
 def expected_by_query(records: Iterable[Record]) -> Mapping[str, set[str]]:

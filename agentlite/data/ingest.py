@@ -4,6 +4,7 @@ import json
 import sys
 import tempfile
 from array import array
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -106,7 +107,7 @@ def _check_sample(
     record, personal, rule = clean(record, settings)
     if personal:
         done["masked" if settings.personal == "mask" else "personal"] = dict(personal)
-    if is_dropped(personal, settings):
+    if personal and settings.personal == "drop":
         raise RowError("F311", f"holds {', '.join(personal)}")
     doubtful = doubts(record)
     if settings.personal != "mask" and (kinds := SECRETS & personal.keys()):
@@ -170,11 +171,6 @@ def clean(record: Record, settings: PrepSettings) -> tuple[Record, Counter[str],
         personal = find(record)
     record, rule = classify(record)
     return record, personal, rule
-
-
-def is_dropped(personal: Counter[str], settings: PrepSettings) -> bool:
-    """Whether a record with these personal values is left out."""
-    return bool(personal) and settings.personal == "drop"
 
 
 def measure(record: Record, context: IngestContext) -> Sized:
@@ -255,14 +251,8 @@ def cut(record: Record, fits: Callable[[Record], bool]) -> Record | None:
 
     learned = [turn for turn in record.turns if record.messages[turn].loss]
     ends = [turn for turn in record.turns if learned and turn >= learned[0]][:-1]
-    low, high = 0, len(ends)
-    while low < high:
-        middle = (low + high) // 2
-        if fits(until(ends[middle])):
-            low = middle + 1
-        else:
-            high = middle
-    return until(ends[low - 1]) if low else None
+    fitting = bisect_left(ends, True, key=lambda turn: not fits(until(turn)))
+    return until(ends[fitting - 1]) if fitting else None
 
 
 # --- all rows ---

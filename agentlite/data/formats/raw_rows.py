@@ -273,32 +273,30 @@ def _elements(text: str, name: str, line: int) -> Iterator[Raw]:
         return blanks.end() if blanks else start
 
     is_array = text.lstrip().startswith("[")
-    start = after_blanks(text.index("[") + 1 if is_array else 0)
+    start, problem, place = after_blanks(text.index("[") + 1 if is_array else 0), "", 0
     line += text.count("\n", 0, start)
-    error = None
-    while not error and start < len(text) and not (is_array and text[start] == "]"):
+    while not problem and start < len(text) and not (is_array and text[start] == "]"):
         try:
             _, end = json.JSONDecoder().raw_decode(text, start)
         except (ValueError, RecursionError) as wrong:
+            problem = f"looks cut, or broken: {wrong}"
             place = max(0, getattr(wrong, "pos", start) - start)
-            error = RowError("E105", f"looks cut, or broken: {wrong}", at=place)
             break
         yield Raw(f"{name}:{line}", text[start:end].encode("utf-8") + b"\n")
         following = after_blanks(end)
-        separator = text[following : following + 1]
-        if is_array and separator == ",":
+        if is_array and text.startswith(",", following):
             following = after_blanks(following + 1)
-        elif is_array and separator not in ("]", ""):
-            error = RowError("E105", "no comma after an element of the array", at=0)
+        elif is_array and following < len(text) and text[following] != "]":
+            problem = "no comma after an element of the array"
         line += text.count("\n", start, following)
         start = following
-    if is_array and start == len(text):
-        error = RowError("E105", "looks cut: the array is not closed", at=0)
     left = text[start:]
-    if not error and (left := text[start + 1 :].strip()):
-        error = RowError("E105", "something follows the end of the array", at=0)
-    if error:
-        yield Raw(f"{name}:{line}", left.encode("utf-8"), error=error)
+    if not problem and is_array and not left:
+        problem = "looks cut: the array is not closed"
+    elif not problem and (left := left[1:].strip()):
+        problem = "something follows the end of the array"
+    if problem:
+        yield Raw(f"{name}:{line}", left.encode("utf-8"), error=RowError("E105", problem, at=place))
 
 
 def _lines(file: BinaryIO, name: str, line: bytes, number: int) -> Iterator[Raw]:
