@@ -373,9 +373,7 @@ class Ingested:
         return sum(ended["read"] for ended in self._ended.values())
 
     def by_file(self, ends: Mapping[int, End]) -> dict[str, dict[str, int]]:
-        """How many rows of each source were read, and how many of them ended how; those that were
-        taken as `ends` says, and the rest of them are kept.
-        """
+        """The rows of each source by how they ended: those taken as `ends` says, or else kept."""
         counts = {source: Counter(ended) for source, ended in self._ended.items()}
         for index, source in enumerate(self.sources):
             code = ends[index].code if index in ends else KEPT

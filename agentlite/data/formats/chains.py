@@ -144,9 +144,7 @@ def _undeclared_parameters(
 
 
 def untag_results(record: Record) -> Record:
-    """The record with the results that a user's turn or a tool's holds in tags, as the templates of
-    Hermes and Qwen write them, as turns of a tool.
-    """
+    """The record with the results in tags, as Hermes and Qwen write them, as turns of a tool."""
     if not any("<tool_re" in message.content for message in record.messages):
         return record
     messages: list[Message] = []

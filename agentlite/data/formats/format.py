@@ -160,9 +160,7 @@ def name_it(given: str, sources: Sequence[str]) -> str:
 
 @functools.cache
 def format_of(formats: tuple[str, ...], source: str) -> str | None:
-    """The format of a source's rows; None where each row shows it itself. A format given for the
-    source goes before one given for all.
-    """
+    """The format given for a source, or else for all; None where each row shows its own."""
     named = [text.rpartition("=") for text in formats]
     own = [name for of, equals, name in named if equals and is_of(source, of)]
     name = [*own, *(name for _, equals, name in named if not equals), AUTO][0]

@@ -146,9 +146,7 @@ def repair(content: bytes) -> tuple[dict[str, Any], list[str]] | None:
 
 
 def _read(text: str, used: list[str]) -> Any:
-    """The value of JSON, or by the first of the readers that reads the text: it is added to those
-    `used`. Raises RowError if none does.
-    """
+    """The value of a text, by JSON or the first reader that can, which is added to `used`."""
     try:
         return json_value(text)
     except RowError as error:

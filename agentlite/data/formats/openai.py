@@ -87,9 +87,7 @@ def read_gold(value: object) -> dict[int, Gold]:
 
 
 def merge_turns(messages: Iterable[Message]) -> tuple[Message, ...]:
-    """The messages; what the assistant thinks or says and then the calls it makes, or what it
-    thinks and then says, written as two turns, become one.
-    """
+    """Two turns of the assistant become one: a thought and words, or either of them and calls."""
     turns: list[Message] = []
     for message in messages:
         before = turns[-1] if turns else message
@@ -160,9 +158,7 @@ def _new_ids(messages: Sequence[Any]) -> Iterator[str]:
 
 
 def _pop_call_id(message: Row, waiting: list[Call], are_in_order: bool) -> str:
-    """The id of the call a result answers, which then waits no longer: its own, or that of the only
-    call it can be; "" if that is not clear.
-    """
+    """The id of the call a result answers: its own, or that of the only one it can be, or ""."""
     given = message.get("tool_call_id")
     if given or given == 0:
         answered = given if isinstance(given, str) else plain(given)
@@ -199,9 +195,7 @@ def _convert_recipient(message: Row, offered: Container[str]) -> Row:
 
 
 def has_loss(message: Mapping[str, object]) -> bool:
-    """Whether a turn is learned: `loss: false`, `weight: 0` and `train: false` take it out, and so
-    does a mark that the answer is only begun.
-    """
+    """Whether a turn is learned: not if its loss, weight or train is 0, or if it is only begun."""
     if any(message.get(key) is True for key in BEGUN):
         return False
     keys = (*LOSS, *PARTS_LEARNED)

@@ -60,9 +60,7 @@ def read_prompt(row: Row) -> Record:
 
 
 def _gold_call(value: object) -> GoldCall:
-    """A value that is not a list is the only one accepted. Arguments that are null are not known:
-    any that fit the tool's schema are right.
-    """
+    """A value that is no list is the only one accepted; with null as arguments, any that fit."""
     if isinstance(value, dict) and "arguments" in value and value["arguments"] is None:
         return GoldCall(text_at(value, "name"), ANY_ARGUMENTS)
     if isinstance(value, dict) and isinstance(value.get("arguments"), str):  # as a call has them

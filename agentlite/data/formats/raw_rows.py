@@ -264,9 +264,7 @@ def begins_document(line: bytes) -> bool:
 
 
 def _elements(text: str, name: str, line: int) -> Iterator[Raw]:
-    """The elements of a JSON array, or objects one after another, from `line` on. The rest from a
-    broken one on, and text after the array, are one row.
-    """
+    """Elements of an array, or objects one by one, from `line` on; what is broken is one row."""
 
     def after_blanks(start: int) -> int:
         blanks = BLANKS.match(text, start)

@@ -135,9 +135,7 @@ def _apis(text: str) -> Iterator[tuple[Tool, bool]]:
 
 
 def _chain(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) -> Iterator[Message]:
-    """One turn with thoughts, actions and observations, as the messages it stands for; `calls`:
-    made before it, to which it adds its own.
-    """
+    """A turn of thoughts, actions and observations as messages; `calls` gets those it makes."""
     final = FINAL.search(text)
     head, answer = (text[: final.start()], text[final.end() :].strip()) if final else (text, "")
     if stray := OBSERVED.search(answer):

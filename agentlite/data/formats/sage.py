@@ -24,7 +24,7 @@ from agentlite.core.records import (
 )
 from agentlite.data.formats import sharegpt
 from agentlite.data.formats.bfcl import ANY_CALL_ANSWER, NO_CALL_ANSWER
-from agentlite.data.formats.format import Format, Row, meta_of, rest, text_at
+from agentlite.data.formats.format import Format, Row, extra_by_turn, meta_of, rest, text_at
 from agentlite.data.formats.json_decode import quote
 from agentlite.data.formats.openai import LOSS, has_loss
 from agentlite.data.formats.tool_calls import (
@@ -107,12 +107,11 @@ def read_tool_row(row: Row) -> Record:
     given = arguments_of({"name": tool.name, **rest(example, "instruction", "expected_output")})
     call = Call(tool.name, drop_nulls(example, given, tool), "call_0")
     extra = rest(example, "instruction", *ARGUMENTS)
-    meta = meta_of({**row, "id": tool.name}, EXAMPLES, "tool_id", "inputs")
     question = Message("user", text_at(example, "instruction"))
     return Record(
         messages=(question, Message("assistant", calls=(call,))),
         tools=(tool,),
-        meta=meta | ({"example": extra} if extra else {}),
+        meta=meta_of({**row, "id": tool.name}, EXAMPLES, "tool_id", "inputs", example=extra),
     )
 
 
@@ -120,37 +119,30 @@ def read_tool_row(row: Row) -> Record:
 
 
 def read_dialog(row: Row, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Record:
-    """`catalogue`: the tools that the row names by their ids. A result that comes without the
-    arguments of its call leaves them unknown.
-    """
+    """A result without its call's arguments leaves them unknown. `catalogue`: tools by id."""
     tools = tuple(resolve_tool(tool, catalogue) for tool in _offered_tools(row))
     messages: list[Message] = []
     speaks = -1  # the last turn that is no result
     made, unknown = 0, set[str]()  # calls, and the ids of those whose arguments are not known
-    extra: dict[str, Row] = {}
     for number, turn in enumerate(row["turns"], 1):
-        speaker = sharegpt.speaker_of(turn, number)
+        speaker, text = sharegpt.speaker_of(turn, number), sharegpt.text_of(turn, number, KNOWN)
         if speaker == "call":
-            reason = f"a {turn.get('role')!r} turn in a format that has none (turn {number})"
-            raise RowError("E202", reason)
-        if speaker == "tool":
-            call, is_known = _call(turn, number, f"call_{made}")
-            made += 1
-            unknown |= set() if is_known else {call.id}
-            # the assistant turn before it made the call, and does not say so
-            if speaks < 0 or messages[speaks].role != "assistant":
-                raise RowError("E204", f"a result that follows no assistant turn (turn {number})")
-            messages[speaks] = replace(messages[speaks], calls=(*messages[speaks].calls, call))
-            text, result = sharegpt.text_of(turn, number, KNOWN), turn.get("result")
-            written = "" if result is None else result if isinstance(result, str) else plain(result)
-            parts = [text] if written == text else filter(None, (text, written))
-            messages.append(Message("tool", "\n".join(parts), call_id=call.id))
-        else:
+            raise RowError("E202", f"a call in a format that has no turns of calls (turn {number})")
+        if speaker != "tool":
             speaks = len(messages)
-            text = sharegpt.text_of(turn, number, KNOWN)
             messages.append(Message(speaker, text, loss=has_loss(turn)))
-        if fields := rest(turn, *TURN):
-            extra[str(number)] = fields
+            continue
+        call, is_known = _call(turn, number, f"call_{made}")
+        made += 1
+        unknown |= set() if is_known else {call.id}
+        # the assistant turn before it made the call, and does not say so
+        if speaks < 0 or messages[speaks].role != "assistant":
+            raise RowError("E204", f"a result that follows no assistant turn (turn {number})")
+        messages[speaks] = replace(messages[speaks], calls=(*messages[speaks].calls, call))
+        result = turn.get("result")
+        written = "" if result is None else result if isinstance(result, str) else plain(result)
+        parts = [text] if written == text else filter(None, (text, written))
+        messages.append(Message("tool", "\n".join(parts), call_id=call.id))
     gold = {}
     for place, message in enumerate(messages):
         if any(call.id in unknown for call in message.calls):
@@ -159,14 +151,14 @@ def read_dialog(row: Row, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Recor
                 for call in message.calls
             ]
             gold[place] = Gold(tuple(expected))
-    named = {**row, "id": row.get("dialog_id")}
-    meta = meta_of(named, "dialog_id", "turns", "target_tools", "split")
+    known = ("dialog_id", "turns", "target_tools", "split")
+    extra = extra_by_turn(row["turns"], frozenset(TURN))
     return Record(
         messages=tuple(messages),
         tools=tools,
         gold=gold,
         split=_split_of(row),
-        meta=meta | ({"turns": extra} if extra else {}),
+        meta=meta_of({**row, "id": row.get("dialog_id")}, *known, turns=extra),
     )
 
 
@@ -260,9 +252,7 @@ def _plan(truth: Row, tools: tuple[Tool, ...]) -> Answer:
 
 
 def _timing(truth: Row, tools: tuple[Tool, ...]) -> Answer:
-    """A call of a candidate, or the direct answer. The truth is whether to call, not what: of
-    several candidates any is right.
-    """
+    """A call or the direct answer. The truth is whether to call: any of the candidates fits."""
     expected = truth.get("should_call_tool")
     if not isinstance(expected, bool):
         raise RowError("E201", f"should_call_tool is {expected!r}, not true or false")

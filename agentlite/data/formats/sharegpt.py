@@ -87,9 +87,7 @@ def sender_of(turn: Any) -> Any:
 
 
 def says(row: Row, search: Callable[[str], object], senders: Sequence[str] = ()) -> bool:
-    """Whether one of these says such a text in a row of turns, or anybody; the system text beside
-    the turns is one of them.
-    """
+    """Whether anybody, or one of `senders`, says such a text; "system" beside the turns too."""
     if not fits(row):
         return False
     said = [(sender_of(turn), turn.get("value", turn.get("content"))) for turn in turns_of(row)]

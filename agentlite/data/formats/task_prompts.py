@@ -244,9 +244,7 @@ def _parse_objects(text: str) -> list[Row]:
 
 
 def _command(text: str, conclusion: str, prompt: TaskPrompt) -> Message | None:
-    """The turn that an answer to the planning prompt is: the calls of its tasks, or the words with
-    which one ends. None for prose.
-    """
+    """The turn that an answer is: the calls of its tasks, or the words that end one; else None."""
     tasks = _tasks(text)
     if not tasks or any("command" not in task for task in tasks):
         if '"command"' in text:
@@ -289,9 +287,7 @@ PROMPTS = (modelscope.SYNTAX, react.TOOLLLAMA_SYNTAX, react.SYNTAX)
 
 
 def samples_of(row: Row) -> list[Row]:
-    """A row for each sample; one that ends a task and the conclusion behind it are one. One without
-    any stays one row, for `read` to refuse.
-    """
+    """A row for each sample (with the conclusion it leads to); the row itself if it has none."""
     samples = row.get(SAMPLES)
     if not isinstance(samples, list) or not samples:
         return [row]

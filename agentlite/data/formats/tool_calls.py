@@ -65,9 +65,7 @@ def read_arguments(value: object, reader: Reader = json_value) -> dict[str, obje
 
 
 def text_value(text: Any, reader: Reader, code: str, what: str) -> Any:
-    """What a text inside a row stands for, None if it is blank; any other value as it is. `code`:
-    of the RowError where a text stands for nothing.
-    """
+    """The value of a text, None if it is blank; any other value as it is. `code`: of its error."""
     if not isinstance(text, str):
         return text
     try:
@@ -307,16 +305,13 @@ def json_schema(schema: object, tool: str) -> dict[str, Any]:
             continue
         if not isinstance(inner, dict):
             raise RowError("E211", f"parameters of {tool}: {key} are not an object", at=tool)
-        schemas = {
-            name: dict(value) if isinstance(value, dict) else value
-            for name, value in inner.items()
-            if value is not None
-        }
+        schemas = rest(inner)
         # properties that say themselves that they are required, as older data sets write it
         for name, value in schemas.items() if key == "properties" else ():
             if isinstance(value, dict) and not isinstance(value.get("required", []), list):
-                is_required = str(value.pop("required")).lower() == "true"
+                is_required = str(value["required"]).lower() == "true"
                 required = [*required, name] if is_required else required
+                schemas[name] = {inner: value[inner] for inner in value if inner != "required"}
         kept[key] = {name: json_schema(value, tool) for name, value in schemas.items()}
     for key in SCHEMAS:
         if isinstance(inner := kept.get(key), dict):
