@@ -79,13 +79,10 @@ def files_of_hub(source: str, suffixes: tuple[str, ...], earlier: Iterable[str])
     if not readable or not by_split:
         fix = f"Its files end in {', '.join(sorted({Path(file).suffix for file in data.files}))}."
         raise UserError("has no file of rows that can be read.", fix, location=source)
-    split = match["split"] or ("train" if "train" in by_split else "")
-    if not split and len(by_split) == 1:
-        (split,) = by_split
+    split = match["split"] or ("train" if len(by_split) > 1 else next(iter(by_split)))
     if split not in by_split:
-        problem = f"has no split {split!r}." if split else "has several splits, and none is train."
         fix = f"It has {', '.join(by_split)}: {SCHEME}{name}@{next(iter(by_split))}."
-        raise UserError(problem, fix, location=source)
+        raise UserError(f"has no split {split!r}.", fix, location=source)
     files = sorted(by_split[split])
     size = sum(data.files[file] for file in files) / 1e6
     console.notice(

@@ -48,11 +48,9 @@ class Format(NamedTuple):
         return next(plain(of["row"]) for of in map(json.loads, lines) if of["format"] == self.name)
 
     def fits(self, row: Row) -> bool:
-        for key, wanted in self.keys.items():
-            value = row.get(key)
-            if value is None or not isinstance(value, wanted):
-                return False
-        return self.shape(row)
+        given = ((row.get(key), wanted) for key, wanted in self.keys.items())
+        has_keys = all(value is not None and isinstance(value, wanted) for value, wanted in given)
+        return has_keys and self.shape(row)
 
 
 def rest(row: Row, *known: str) -> Row:

@@ -248,10 +248,8 @@ def text_of_parts(parts: Iterable[Any], types: Sequence[str], place: str) -> str
     """The text of a content's parts. Raises RowError E216 for a part of another type."""
     parts = list(parts)
     for part in parts:
-        if not isinstance(part, dict):
-            raise RowError("E216", f"a part of a content is {kind(part)}, no object ({place})")
-        if part.get("type") not in types:
-            what = quote(part.get("type"))
+        if not isinstance(part, dict) or part.get("type") not in types:
+            what = quote(part.get("type")) if isinstance(part, dict) else kind(part)
             raise RowError("E216", f"content of type {what}: only text can be learned ({place})")
     return "".join(part["text"] for part in parts)
 
