@@ -92,8 +92,7 @@ def _check_sample(
         done["unanswered"] = f"{len(record.messages) - end} messages cut"
         record = replace(record, messages=record.messages[:end])
     validate(record)
-    named = record.source or source_name(source)
-    record = replace(record, source=named)
+    record = replace(record, source=record.source or source_name(source))
     if len(context.mixture.protocols) > 1:
         protocol = context.mixture.of(record).name
         record = replace(record, meta={**record.meta, "protocol": protocol})
@@ -129,10 +128,8 @@ def _check_sample(
     whole = measure(record, context)
     kept, sized = _cut_to_fit(record, whole, context)
     if kept is not record:
-        done["cut"] = (
-            f"{len(kept.messages)} of {len(record.messages)} messages, {sized.longest} of "
-            f"{whole.longest} tokens left"
-        )
+        messages = f"{len(kept.messages)} of {len(record.messages)} messages"
+        done["cut"] = f"{messages}, {sized.longest} of {whole.longest} tokens left"
     if kept.id != origin["id"]:
         done["was"], origin["id"] = origin["id"], kept.id
     if any(call.name == ANY_TOOL for gold in kept.gold.values() for call in gold.calls):

@@ -97,7 +97,7 @@ def read(row: Row, no_call_answer: str = NO_CALL_ANSWER) -> Record:
         for accepted in row["ground_truth"]:
             ((name, arguments),) = accepted.items()
             schema = parameters_of(name, tools)
-            _refuse_impossible(GoldCall(name, arguments), schema)
+            _refuse_impossible(name, arguments, schema)
             if category in LANGUAGES:
                 arguments = {
                     key: [literal_of(one, schema_at(schema, "properties", key)) for one in values]
@@ -204,19 +204,14 @@ def _in_java(value: Any, name: str, inner: str = "") -> str:
     return plain(value)
 
 
-def _refuse_impossible(call: GoldCall, schema: Row) -> None:
+def _refuse_impossible(function: str, arguments: Row | None, schema: Row) -> None:
     """Refuses gold that no call can satisfy."""
-    known = schema.get("properties", {})
-    for name, accepted in (call.arguments or {}).items():
-        if name not in known and "" not in accepted:
-            problem = f"wants {name}, which {call.name} does not take"
-        elif not accepted or any(
-            isinstance(value, dict) and choices_of(value) is not value for value in accepted
-        ):
-            problem = f"has no list of values for {name}, or inside it"
-        else:
-            continue
-        raise RowError("E210", f"the accepted answer {problem}")
+    for name, accepted in (arguments or {}).items():
+        if name not in schema.get("properties", {}) and "" not in accepted:
+            raise RowError("E210", f"the answer wants {name}, which {function} does not take")
+        inner = [value for value in accepted if isinstance(value, dict)]
+        if not accepted or any(choices_of(value) is not value for value in inner):
+            raise RowError("E210", f"the answer has no list of values for {name}, or inside it")
 
 
 FORMAT = Format("bfcl", read, {"question": list, "function": list})

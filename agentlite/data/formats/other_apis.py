@@ -160,18 +160,16 @@ def _join_parts(value: Any, between: str, place: str) -> Any:
     """A value, or the texts of its parts."""
     if isinstance(value, dict) and value.keys() == {"type", "value"} and value["type"] in OUTPUTS:
         return value["value"]
-    if not isinstance(value, list) or not all(map(_is_part, value)):
+    are_parts = isinstance(value, list) and all(  # and no values that a tool gave back
+        isinstance(part, dict) and ("type" in part or part.keys() <= BEDROCK) for part in value
+    )
+    if not are_parts:
         return value
     texts = [plain(part["json"]) if "json" in part else part.get("text") for part in value]
     if not all(isinstance(text, str) for text in texts):
         kinds = ", ".join(sorted({_kind(part) for part in value}))
         raise RowError("E216", f"parts of {kinds}: only text can be learned ({place})")
     return between.join(filter(None, texts))
-
-
-def _is_part(value: object) -> bool:
-    """Whether it is a part of a result, and not a value that a tool gave back."""
-    return isinstance(value, dict) and ("type" in value or value.keys() <= BEDROCK)
 
 
 def _first(fields: Row, keys: Iterable[str]) -> Any:
@@ -212,14 +210,11 @@ def is_responses(row: Row) -> bool:
 
 def _items(row: Row) -> list[Any]:
     """The items of a row: what came first, as a list or as the text of a user, and the output."""
-    before = row.get(next((key for key in BEFORE if row.get(key)), ""))
+    before = row.get(next((key for key in BEFORE if row.get(key)), "")) or []
     if isinstance(before, str):
         before = [{"role": "user", "content": before}]
-    before, output = before or [], row.get("output") or []
-    return [
-        *(before if isinstance(before, list) else [before]),
-        *(output if isinstance(output, list) else [output]),
-    ]
+    given = (before, row.get("output") or [])
+    return [item for items in given for item in (items if isinstance(items, list) else [items])]
 
 
 def read_responses(row: Row) -> Record:

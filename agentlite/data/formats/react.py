@@ -173,15 +173,8 @@ def _chain(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) -> Iterat
 def _arguments(action: str, text: str, tools: Sequence[Tool]) -> dict[str, Any]:
     """An object, or the one argument of a tool with a single parameter."""
     tool = next((tool for tool in tools if tool.name == action), None)
-    if tool and (arguments := react.one_argument(text, tool)):
-        return arguments
-    try:
-        return read_arguments(text, json_or_literal)
-    except RowError as error:
-        if text.startswith("{"):
-            raise
-        what = "has other than one parameter" if tool else "is not among the tools"
-        raise RowError(error.code, f"{error.reason}; {action} {what}") from error
+    one = react.one_argument(text, tool) if tool else None
+    return one or read_arguments(text, json_or_literal)
 
 
 def _join_thoughts(thoughts: list[str]) -> str:
