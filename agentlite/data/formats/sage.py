@@ -107,11 +107,12 @@ def read_tool_row(row: Row) -> Record:
     given = arguments_of({"name": tool.name, **rest(example, "instruction", "expected_output")})
     call = Call(tool.name, drop_nulls(example, given, tool), "call_0")
     extra = rest(example, "instruction", *ARGUMENTS)
+    meta = meta_of({**row, "id": tool.name}, EXAMPLES, "tool_id", "inputs")
     question = Message("user", text_at(example, "instruction"))
     return Record(
         messages=(question, Message("assistant", calls=(call,))),
         tools=(tool,),
-        meta=meta_of({**row, "id": tool.name}, EXAMPLES, "tool_id", "inputs", example=extra),
+        meta=meta | ({"example": extra} if extra else {}),
     )
 
 
@@ -153,12 +154,13 @@ def read_dialog(row: Row, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Recor
             gold[place] = Gold(tuple(expected))
     known = ("dialog_id", "turns", "target_tools", "split")
     extra = extra_by_turn(row["turns"], frozenset(TURN))
+    turns = {"turns": extra} if extra else {}
     return Record(
         messages=tuple(messages),
         tools=tools,
         gold=gold,
         split=_split_of(row),
-        meta=meta_of({**row, "id": row.get("dialog_id")}, *known, turns=extra),
+        meta=meta_of({**row, "id": row.get("dialog_id")}, *known) | turns,
     )
 
 

@@ -6,6 +6,7 @@ Of ShareGPT, AgentInstruct, ms_bench and ms-swift: calls are turns of their own 
 import contextlib
 import re
 from collections.abc import Callable, Sequence, Set
+from functools import partial
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -58,7 +59,8 @@ def fits(row: Row) -> bool:
     )
 
 
-def read(row: Row) -> Record:
+def read(row: Row, is_plain: bool = False) -> Record:
+    """`is_plain`: texts stay as they are, calls in them too."""
     turns = turns_of(row)
     system = text_at(row, "system") if row.get("system") else ""
     own_keys = (*CALLS, "tool_call_id")
@@ -69,7 +71,7 @@ def read(row: Row) -> Record:
         openai.refuse_another(row, "conversations", messages, "messages")
         others = rest(row, "conversations", "conversation", "system")
         return openai.read({**others, "messages": messages})
-    collected = DialogBuilder(system)
+    collected = DialogBuilder(system, is_plain)
     for number, turn in enumerate(turns, 1):
         collected.add(turn, number, is_alone=is_alone(turns, number))
     tools = read_tools(row.get("tools"), json_or_literal)
@@ -126,7 +128,8 @@ def is_alone(turns: list[object], number: int) -> bool:
 class DialogBuilder:
     """Collects messages. There are no ids: results answer the calls before in their order."""
 
-    def __init__(self, system: str = "") -> None:
+    def __init__(self, system: str = "", is_plain: bool = False) -> None:
+        self.is_plain = is_plain
         self.messages = [Message("system", system)] if system else []
         self.waiting: list[Call] = []
         self.made = 0
@@ -138,11 +141,14 @@ class DialogBuilder:
             text = with_thought(text, "")
         elif role in ("tool_call", "answer"):  # which may stand in tags of the same name
             text = text.strip().removeprefix(f"<{role}>").removesuffix(f"</{role}>")
+        if self.is_plain and speaker in ("tool", "call"):
+            raise RowError("E202", f"a {speaker} turn in a format that has none (turn {number})")
         if speaker == "call":  # its name and arguments may be keys of the turn
             self._call(text or plain(rest(turn, *TURN)), has_loss(turn))
         elif speaker == "assistant":
             written: list[str] = []
-            if not CHAIN.search(text):  # otherwise it is a whole chain, which is split later
+            # a whole chain is split later
+            if not self.is_plain and not CHAIN.search(text):
                 # also: no search from every tag to the end
                 if text.rfind("<tool_call>") > text.rfind("</tool_call>"):
                     raise RowError("E206", "a <tool_call> that is not closed")
@@ -204,21 +210,6 @@ def is_agentinstruct(row: Row) -> bool:
         return False
     learned = [isinstance(turn["loss"], bool) for turn in turns]
     return ("assistant", True) in zip(speakers, learned, strict=True)
-
-
-def read_agentinstruct(row: Row) -> Record:
-    """Texts stay as they are, actions in them too. Only what the assistant says is ever learned:
-    null leaves that so, as it does with the user's turns.
-    """
-    messages = [*dialog(text_at(row, "system"), ())]
-    for number, turn in enumerate(turns_of(row), 1):
-        speaker = speaker_of(turn, number)
-        if speaker == "tool" or speaker == "call":
-            raise RowError("E202", f"a {speaker} turn in a format that has none (turn {number})")
-        text = text_of(turn, number)
-        messages.append(Message(speaker, text, loss=speaker != "assistant" or has_loss(turn)))
-    meta = meta_of(row, "conversations", "conversation", "system")
-    return Record(messages=tuple(messages), meta=meta)
 
 
 # --- ms_bench: general chat, which only its name tells from other turns ---
@@ -326,7 +317,7 @@ def _has_exchanges(row: Row) -> bool:
 
 
 SHAREGPT = Format("sharegpt", read, shape=fits)
-AGENTINSTRUCT = Format("agentinstruct", read_agentinstruct, shape=is_agentinstruct)
+AGENTINSTRUCT = Format("agentinstruct", partial(read, is_plain=True), shape=is_agentinstruct)
 # by its name only
 MS_BENCH = Format("ms_bench", read_ms_bench, shape=lambda row: False)
 MS_SWIFT = Format("ms_swift", read_ms_swift, shape=is_ms_swift)
