@@ -75,14 +75,14 @@ def fits(value: object, schema: Schema) -> bool:
     `call_problem`, refuses it. Nothing fits that has more than DEEPEST levels of objects and lists:
     deeper ones cannot be read back.
     """
-    return _compile_schema(schema).validator.is_valid(value) and not is_too_deep(value)
+    return _compile(json.dumps(schema)).validator.is_valid(value) and not is_too_deep(value)
 
 
 def schema_error(value: object, schema: Schema) -> str:
     """The first reason why a value does not fit its schema, with the path to it; "" if it fits."""
     if is_too_deep(value):
         return f"is nested deeper than {DEEPEST}"
-    error = next(iter(_compile_schema(schema).validator.iter_errors(value)), None)
+    error = next(iter(_compile(json.dumps(schema)).validator.iter_errors(value)), None)
     return "" if error is None else _describe_error(error)
 
 
@@ -96,7 +96,7 @@ def _describe_error(error: "jsonschema_rs.ValidationError") -> str:
 
 def schema_problem(schema: Schema) -> str:
     """Why a schema is not valid JSON Schema, so that only its structure is checked; "" if it is."""
-    return _compile_schema(schema).problem
+    return _compile(json.dumps(schema)).problem
 
 
 def is_too_deep(value: object, deepest: int = DEEPEST) -> bool:
@@ -149,10 +149,6 @@ def _type_names(schema: Schema) -> list[str]:
 def is_one_of(value: object, types: set[type]) -> bool:
     """Strictly: a bool is not an int. But an int is accepted as a float."""
     return type(value) in types or (type(value) is int and float in types)
-
-
-def _compile_schema(schema: Schema) -> CompiledSchema:
-    return _compile(json.dumps(schema))
 
 
 @lru_cache(maxsize=MOST_KNOWN)

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,14 +20,11 @@ def as_text(result: object) -> str:
     if isinstance(result, str):
         return str(_jsonable(result)) if isinstance(result, Enum) else result
     try:
-        value = json.loads(_dump(result), parse_constant=lambda _: None)
+        text = json.dumps(result, default=_jsonable)
+        value = json.loads(text, parse_constant=lambda _: None)
         return value if isinstance(value, str) else plain(value)
     except (TypeError, ValueError, RecursionError):
         return _to_text(result)
-
-
-def _dump(value: object) -> str:
-    return json.dumps(value, default=_jsonable)
 
 
 def _jsonable(value: Any) -> Any:
@@ -40,7 +38,7 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, set | frozenset):  # its own order is another in each process
-        return sorted(value, key=_dump)
+        return sorted(value, key=partial(json.dumps, default=_jsonable))
     return _to_text(value)
 
 

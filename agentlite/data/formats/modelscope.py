@@ -31,10 +31,6 @@ MOST_BROKEN = 100
 PLUGIN, SCHEMA = '"plugin_name"', "plugin_schema_for_model"
 
 
-def _is_prompt(text: str) -> bool:
-    return PLUGIN in text
-
-
 def _is_chain(text: str, tools: bool = False) -> bool:
     return "<|startofthink|>" in text or "<|startofexec|>" in text
 
@@ -122,9 +118,9 @@ def _strip_fence(text: str) -> str:
     return (fenced[1] if fenced else text).strip()
 
 
-SYNTAX = Syntax(_is_prompt, _prompt, _chain, _is_chain)
+SYNTAX = Syntax(lambda text: PLUGIN in text, _prompt, _chain, _is_chain)
 FORMAT = Format(
     "ms_agent_exec",
     lambda row: take_apart(sharegpt.read(row), SYNTAX),
-    shape=lambda row: sharegpt.says(row, lambda text: _is_chain(text) or _is_prompt(text)),
+    shape=lambda row: sharegpt.says(row, lambda text: _is_chain(text) or PLUGIN in text),
 )

@@ -66,10 +66,7 @@ def _gold_call(value: object) -> GoldCall:
     if isinstance(value, dict) and isinstance(value.get("arguments"), str):  # as a call has them
         call = read_call(value)
         return GoldCall(call.name, {key: [gold_value(v)] for key, v in call.arguments.items()})
-    try:
-        given = msgspec.convert(value, Call)
-    except msgspec.ValidationError as error:
-        raise RowError("E201", f"gold: {error}") from error
+    given = msgspec.convert(value, Call)
     choices = {
         key: values if isinstance(values, list) else [gold_value(values)]
         for key, values in given.arguments.items()

@@ -224,15 +224,13 @@ def read_ms_bench(row: Row) -> Record:
     """Raises RowError F301 for a row that ms-swift's filter leaves out."""
     record = read(row)
     messages = record.messages
-    for word in FILTERED:
-        if any(word in message.content.lower() for message in messages):
-            reason = f"the text has {word!r} in it: left out, as ms-swift does for ms_bench"
-            raise RowError("F301", reason)
+    texts = [message.content.lower() for message in messages]
+    if word := next((word for word in FILTERED if any(word in text for text in texts)), ""):
+        raise RowError("F301", f"a text holds {word!r}: left out, as ms-swift does for ms_bench")
     first = messages[0] if messages else Message("user")
     if first.role == "system" and DEFAULT_SYSTEM.fullmatch(first.content.strip()):
         messages = messages[1:]
-    meta = meta_of(row, "conversations", "conversation", "system", "tools")
-    return replace(record, messages=messages, meta=meta)
+    return replace(record, messages=messages)
 
 
 # --- ms-swift: messages with weights, query and response, or human and assistant ---
