@@ -161,20 +161,15 @@ def _compile(text: str) -> CompiledSchema:
         meant = normalize(schema, kept)
         for draft in (rs.Draft202012Validator, rs.Draft7Validator, rs.Draft4Validator):
             try:
-                validator = draft(
-                    meant,
-                    formats=CHECKS,
-                    validate_formats=True,
-                    mask=QUOTE,
-                    offline=True,
+                check = draft(
+                    meant, formats=CHECKS, validate_formats=True, mask=QUOTE, offline=True
                 )
             except rs.ValidationError as error:
                 problem = problem or _describe_error(error)
-                continue
             except (rs.ReferencingError, ValueError) as error:
                 problem = problem or str(error).partition("\n")[0]
-                continue
-            return CompiledSchema(validator, problem if kept is STRUCTURE else "")
+            else:
+                return CompiledSchema(check, problem if kept is STRUCTURE else "")
     raise AssertionError(f"the structure of a schema is not a schema: {meant}")
 
 

@@ -122,8 +122,7 @@ def read(row: Row, no_call_answer: str = NO_CALL_ANSWER) -> Record:
 def _category(row_id: str) -> str:
     category = re.split(r"_\d", row_id, maxsplit=1)[0]
     if category not in CATEGORIES:
-        reason = f"{row_id}: the category {category} has no single turn with accepted answers"
-        raise RowError("E201", reason)
+        raise RowError("E201", f"{row_id}: no category of single turns with accepted answers")
     return category
 
 

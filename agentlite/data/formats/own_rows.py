@@ -75,8 +75,7 @@ def read_trajectory(row: Row) -> Record:
         learned = not failed and is_to_learn(messages[place], tools)
         messages[place] = replace(messages[place], loss=learned)
     if not any(messages[place].loss for place in ours):
-        reason = "every turn of the model failed, broke a schema or invented a result"
-        raise RowError("F313", reason)
+        raise RowError("F313", "every turn failed, broke a schema or invented a result")
     rollout = {key: row[key] for key in ("task", "sample", "scores", "ended")}
     # the last two: of older versions
     known = (*TRAJECTORY.keys, "problem", "simulated_user", "tool_faults")

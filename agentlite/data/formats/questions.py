@@ -22,7 +22,7 @@ from agentlite.core.records import (
 from agentlite.data.formats import openai
 from agentlite.data.formats.bfcl import NO_CALL_ANSWER
 from agentlite.data.formats.check_call import gold_arguments
-from agentlite.data.formats.format import Format, Row, meta_of, text_at
+from agentlite.data.formats.format import Format, Row, meta_of, rest, text_at
 from agentlite.data.formats.tool_calls import (
     TYPES,
     json_or_literal,
@@ -39,13 +39,11 @@ def read_prompt(row: Row) -> Record:
     """An empty `gold` says that no call is expected."""
     if isinstance(row.get("messages"), list):
         openai.refuse_another(row, "messages", row["messages"], "prompt")
-    tools = openai.tools_of(row)
     messages = row.get("messages") or [{"role": "user", "content": row.get("prompt")}]
-    asked = {"messages": messages, "tools": row.get("tools") or row.get("functions")}
-    question = openai.read(asked).messages
+    asked = openai.read({**rest(row, "gold"), "messages": messages})
+    question, tools = asked.messages, asked.tools
     if not question or question[-1].role == "assistant":
-        reason = "gold is a list of calls, and the last message is not a question to it"
-        raise RowError("E201", reason)
+        raise RowError("E201", "gold is a list of calls, and the last message is no question")
     expected = tuple(_gold_call(call) for call in row["gold"])
     calls = tuple(
         Call(call.name, gold_arguments(call, tools), f"call_{i}") for i, call in enumerate(expected)

@@ -244,8 +244,7 @@ def _plan(truth: Row, tools: tuple[Tool, ...]) -> Answer:
     called = [step.get("tool_id") for step in steps]
     are_ids = all(isinstance(tool_id, str) for tool_id in called)
     if not are_ids or truth.get("tool_sequence", called) != called:
-        reason = "a step without a tool, or a tool_sequence that is not that of the steps"
-        raise RowError("E201", reason)
+        raise RowError("E201", "a step without a tool, or other tools in tool_sequence")
     lines = [
         f"{step.get('step_id', number)}. {text_at(step, 'description')}"
         for number, step in enumerate(steps, 1)

@@ -283,8 +283,7 @@ def _read_turns(row: Row, system: str) -> tuple[tuple[Message, ...], dict[str, A
     for number, turn in enumerate(turns, 1):
         place, speaker = f"message {number}", speaker_of(turn, number)
         if turn.get("tool_calls"):
-            reason = f"tool_calls in a row whose calls are turns of their own ({place})"
-            raise RowError("E206", reason)
+            raise RowError("E206", f"tool_calls, where calls are turns of their own ({place})")
         refuse_unread(turn, KNOWN, place)
         content, scale = turn.get("content"), turn.get("loss_scale")
         if speaker not in ("tool", "call") and not isinstance(content, str | None):

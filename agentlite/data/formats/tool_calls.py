@@ -285,8 +285,7 @@ def json_schema(schema: object, tool: str) -> dict[str, Any]:
     if isinstance(schema, bool):
         return {} if schema else {"not": {}}  # the same as objects, which templates can write
     if not isinstance(schema, dict):
-        reason = f"parameters of {tool}: {quote(schema)} is not a schema"
-        raise RowError("E211", reason, at=tool)
+        raise RowError("E211", f"parameters of {tool}: {quote(schema)} is no schema", at=tool)
     padded = any(value is None for key, value in schema.items() if key != "default")
     kept: dict[str, Any] = {
         key: value
