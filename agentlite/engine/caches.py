@@ -37,12 +37,11 @@ class SharedCache:
         from transformers import DynamicCache
 
         self.model, device = loaded.model, loaded.model.device
-        width, pad = max(map(len, prompts)), loaded.tokenizer.pad_token_id
-        rows = [[*prompt, *[pad] * (width - len(prompt))] for prompt in prompts]
-        ids = torch.tensor(rows, device=device)
-        self.length = torch.tensor([len(prompt) for prompt in prompts], device=device)
-        columns = torch.arange(width, device=device)
-        self.owner = torch.where(columns < self.length[:, None], PROMPT, PADDING)
+        rows = {"input_ids": [[*prompt] for prompt in prompts]}
+        padded = loaded.tokenizer.pad(rows, padding_side="right", return_tensors="pt").to(device)
+        ids, mask = padded["input_ids"], padded["attention_mask"]
+        self.length = mask.sum(1)
+        self.owner = torch.where(mask == 1, PROMPT, PADDING)
         self.cache = DynamicCache(config=self.model.config)
         kept = {"use_cache": True, "past_key_values": self.cache}
         # how many ids all begin with; each prompt keeps one of its own
@@ -107,7 +106,6 @@ class RowCache:
 
     def __init__(self, loaded: Loaded, prompts: Sequence[Sequence[int]], new_tokens: int):
         """`logits`, (prompts, 1, vocabulary), follow the last ids; padding is on the left."""
-
         self.model, device = loaded.model, loaded.model.device
         rows = {"input_ids": [[*prompt] for prompt in prompts]}
         padded = loaded.tokenizer.pad(rows, padding_side="left", return_tensors="pt").to(device)

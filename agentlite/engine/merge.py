@@ -22,7 +22,13 @@ def merge(source: Source, folder: Path, rounded_by: Engine | None = None) -> str
     load_libraries("hf")
     from transformers import AutoModelForCausalLM
 
-    base = weights_folder(source.base)
+    base, rounding = weights_folder(source.base), dict[str, Any]()
+    if rounded_by == "hf":
+        rounding = quantization(in_4bit=True)
+    elif rounded_by:
+        from unsloth_zoo.peft_utils import SKIP_QUANTIZATION_MODULES
+
+        rounding = quantization(in_4bit=True, leave=SKIP_QUANTIZATION_MODULES)
     try:
         model = AutoModelForCausalLM.from_pretrained(
             str(base),
@@ -30,7 +36,7 @@ def merge(source: Source, folder: Path, rounded_by: Engine | None = None) -> str
             device_map="cpu",
             use_safetensors=True,
             trust_remote_code=False,
-            **(_rounding(rounded_by) if rounded_by else {}),
+            **rounding,
         )
         if rounded_by:
             model = model.dequantize()
@@ -47,32 +53,18 @@ def merge(source: Source, folder: Path, rounded_by: Engine | None = None) -> str
     return str(model.dtype).removeprefix("torch.")
 
 
-def _rounding(engine: Engine) -> dict[str, Any]:
-    if engine == "hf":
-        return quantization(in_4bit=True)
-    from unsloth_zoo.peft_utils import SKIP_QUANTIZATION_MODULES
-
-    return quantization(in_4bit=True, leave=SKIP_QUANTIZATION_MODULES)
-
-
 def _merged(model: Any, adapter: Path) -> Any:
     from peft import PeftConfig, PeftModel
+    from torch import nn
 
     config = PeftConfig.from_pretrained(str(adapter))
     targets = str([config.target_modules, config.modules_to_save])  # names, or a pattern
-    if "embed_tokens" in targets or "lm_head" in targets:
-        _untie(model)
-    return PeftModel.from_pretrained(model, str(adapter)).merge_and_unload(safe_merge=True)
-
-
-def _untie(model: Any) -> None:
-    """Embeddings and head that are one matrix become two: the adapter changes one of them only."""
-    from torch import nn
-
-    head = model.get_output_embeddings()
-    if head.weight is model.get_input_embeddings().weight:
+    head, embeddings = model.get_output_embeddings(), model.get_input_embeddings()
+    if ("embed_tokens" in targets or "lm_head" in targets) and head.weight is embeddings.weight:
+        # one matrix becomes two: the adapter changes one of them only
         head.weight = nn.Parameter(head.weight.detach().clone())
         model.config.tie_word_embeddings = False
+    return PeftModel.from_pretrained(model, str(adapter)).merge_and_unload(safe_merge=True)
 
 
 class TransformersWriter:

@@ -147,6 +147,8 @@ def make_trainer(
     micro: trainer.Schedule,
 ) -> Any:
     """TRL's SFTTrainer, whose rows are those of a round. In place of grpo.make_trainer."""
+    import torch
+    from torch import nn
     from trl import SFTTrainer
     from trl.trainer.utils import disable_dropout_in_model
 
@@ -156,7 +158,12 @@ def make_trainer(
     rounds = _Rounds(folder, settings, task, plan)
     model = adapter.add_adapter(loaded, settings)
     disable_dropout_in_model(model)
-    _add_value_head(model)
+    # Zero at first, so that nothing is expected of any answer. In float32, as an adapter is.
+    hidden = model.config.get_text_config().hidden_size
+    head = nn.Linear(hidden, 1, device=model.device, dtype=torch.float32)
+    for weights in head.parameters():
+        nn.init.zeros_(weights)
+    model.add_module(HEAD, head)
     trl_trainer = summed_loss.make_trainer(
         _with_value_head(SFTTrainer, settings.value_learning_rate),
         rounds.rows,
@@ -205,17 +212,6 @@ def read_tokens(
     zero = states.sum().float()[None] * 0.0
     likely = torch.cat([zero[:0], *in_chunks(of_chunk, states, targets)])
     return likely + zero, getattr(model, HEAD)(states.float())[:, 0]
-
-
-def _add_value_head(model: Any) -> None:
-    """Zero at first, so that nothing is expected of any answer. In float32, as an adapter is."""
-    import torch
-
-    hidden = model.config.get_text_config().hidden_size
-    head = torch.nn.Linear(hidden, 1, device=model.device, dtype=torch.float32)
-    torch.nn.init.zeros_(head.weight)
-    torch.nn.init.zeros_(head.bias)
-    model.add_module(HEAD, head)
 
 
 def _with_value_head(trl_class: Any, learning_rate: float) -> Any:
