@@ -166,6 +166,8 @@ def _draw(
     goes_on: GoesOn,
 ) -> None:
     """Every step of every sample of every prompt in one call."""
+    import torch
+
     active = [list(row) for _, row in groupby(answers, key=lambda answer: answer.index)]
     prompts = [row[0].request.prompt for row in active]
     cache: SharedCache | RowCache
@@ -176,7 +178,14 @@ def _draw(
     # the first token of every sample comes from the same logits: those at the end of its prompt
     logits = [cache.logits[index].expand(len(row), -1) for index, row in enumerate(active)]
     for left in reversed(range(decoding.max_new_tokens)):
-        _extend([answer for row in active for answer in row], logits, decoding)
+        # one token more for each answer, by the next number of its own random stream
+        extended = [answer for row in active for answer in row]
+        uniform = torch.tensor([one.random.random() for one in extended], dtype=torch.float64)
+        tokens, probabilities = choose_tokens(torch.cat(list(logits)), uniform, decoding)
+        chosen = probabilities.gather(-1, tokens[:, None])[:, 0].log()
+        for answer, token, likely in zip(extended, tokens.tolist(), chosen.tolist(), strict=True):
+            answer.ids.append(token)
+            answer.log_probabilities.append(likely)
         going = [
             [
                 one
@@ -204,18 +213,6 @@ def _rows_at_once(loaded: Loaded, prompt: int, new_tokens: int, samples: int) ->
         return rows_at_once(shape, card, prompt, new_tokens, samples, loaded.fixed())
     except UserError:  # its memory cannot be planned
         return max(1, ROW_TOKENS // (prompt + new_tokens))
-
-
-def _extend(answers: Sequence[_Answer], logits: Sequence[Any], decoding: Decoding) -> None:
-    """One token more for each answer, by the next number of its own random stream."""
-    import torch
-
-    uniform = torch.tensor([answer.random.random() for answer in answers], dtype=torch.float64)
-    tokens, probabilities = choose_tokens(torch.cat(list(logits)), uniform, decoding)
-    chosen = probabilities.gather(-1, tokens[:, None])[:, 0].log()
-    for answer, token, likely in zip(answers, tokens.tolist(), chosen.tolist(), strict=True):
-        answer.ids.append(token)
-        answer.log_probabilities.append(likely)
 
 
 def choose_tokens(logits: Any, uniform: Any, decoding: Decoding) -> tuple[Any, Any]:

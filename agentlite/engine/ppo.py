@@ -13,6 +13,7 @@ import random
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from statistics import pvariance
 from typing import Any, NamedTuple
 
 from msgspec import Struct, structs
@@ -334,7 +335,12 @@ class _Rounds:
         ]
         measured["completions/mean_length"].append(len(gaps) / len(self.learned))
         measured["kl"].append(sum(gaps) / len(gaps))
-        measured["explained"].append(_explained(rows))
+        # the share of the variance of the returns that the values knew before; 0 without one
+        returns = [value for row in rows for value in row.returns]
+        values = [value for row in rows for value in row.answer.values]
+        missed = [earned - known for earned, known in zip(returns, values, strict=True)]
+        total = pvariance(returns) if returns else 0.0
+        measured["explained"].append(1 - pvariance(missed) / total if total > 1e-12 else 0.0)
         if rows:
             measured["reward"].append(sum(row.answer.reward or 0.0 for row in rows) / len(rows))
             for name in self.task.weights:
@@ -350,14 +356,3 @@ def round_order(settings: GrpoSettings, begin: int) -> list[int]:
         random.Random(f"{settings.seed} {begin} {number}").shuffle(answers)
         order += answers
     return order
-
-
-def _explained(rows: Sequence[LearnedAnswer]) -> float:
-    """The share of the variance of the returns that the values knew before; 0 without one."""
-    import torch
-
-    returns = torch.tensor([value for row in rows for value in row.returns], dtype=torch.float64)
-    values = [value for row in rows for value in row.answer.values]
-    total = float(returns.var(correction=0)) if len(returns) else 0.0
-    missed = returns - torch.tensor(values, dtype=torch.float64)
-    return 1 - float(missed.var(correction=0)) / total if total > 1e-12 else 0.0

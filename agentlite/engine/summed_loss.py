@@ -77,6 +77,22 @@ def make_trainer(
     from datasets import Dataset
     from trl import SFTConfig
 
+    own = {
+        "max_length": settings.max_length,
+        "dataset_kwargs": {"skip_prepare_dataset": True},
+        "remove_unused_columns": False,
+    }
+    shared = trainer.arguments(settings, folder, micro)
+    return trainer.adjust_trainer(_step_trainer(trl_class, make_rows, summed_loss))(
+        model=model,
+        args=trainer.configuration(SFTConfig, {**own, **shared}),
+        train_dataset=Dataset.from_dict({"number": list(order)}),
+        data_collator=lambda rows: {"number": torch.tensor([row["number"] for row in rows])},
+        processing_class=tokenizer,
+    )
+
+
+def _step_trainer(trl_class: Any, make_rows: Any, summed_loss: Any) -> Any:
     class StepTrainer(trl_class):  # type: ignore[misc]  # trl is untyped here
         def get_batch_samples(self, *request: Any) -> Any:
             """The micro-batches of an optimizer step, and how many tokens they train."""
@@ -84,8 +100,9 @@ def make_trainer(
             # a share of the loss for each token: no division by the number of micro-batches
             self.model_accepts_loss_kwargs = True
             numbers = [batch["number"].tolist() for batch in batches]
+            pad = self.processing_class.pad_token_id
             rows = iter(make_rows(self, [number for part in numbers for number in part]))
-            made = [collate([next(rows) for _ in part], tokenizer.pad_token_id) for part in numbers]
+            made = [collate([next(rows) for _ in part], pad) for part in numbers]
             self.micro_batches, self.step_rows = len(made), sum(map(len, numbers))
             return made, max(1, sum(int((batch["labels"] != -100).sum()) for batch in made))
 
@@ -108,19 +125,7 @@ def make_trainer(
             loss = summed.total / num_items_in_batch
             return (loss, {}) if return_outputs else loss
 
-    own = {
-        "max_length": settings.max_length,
-        "dataset_kwargs": {"skip_prepare_dataset": True},
-        "remove_unused_columns": False,
-    }
-    shared = trainer.arguments(settings, folder, micro)
-    return trainer.adjust_trainer(StepTrainer)(
-        model=model,
-        args=trainer.configuration(SFTConfig, {**own, **shared}),
-        train_dataset=Dataset.from_dict({"number": list(order)}),
-        data_collator=lambda rows: {"number": torch.tensor([row["number"] for row in rows])},
-        processing_class=tokenizer,
-    )
+    return StepTrainer
 
 
 def training_row(prompt: Sequence[int], answer: Sequence[int]) -> dict[str, list[int]]:
