@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from agentlite.cli import output
 from agentlite.cli.main import group
 from agentlite.stages import api
+from agentlite.stages.prep import write
 from agentlite.workspace.stage_folder import Result
 
 AS_TABLE = "prep: up to date, f\n"
@@ -32,15 +33,15 @@ def test_stdout_holds_the_records_or_the_object_or_the_table(
     monkeypatch.chdir(tmp_path)
     result = Result("prep", "up to date", "f", {}, [], 1.0)
     monkeypatch.setattr(api, "execute", lambda *_: result)
-    monkeypatch.setattr(output, "_write_records", lambda _, shape: print(f"records, {shape}"))
-    monkeypatch.setattr(
-        output, "_table", lambda _, stream, every: print(AS_TABLE, end="", file=stream)
-    )
+    monkeypatch.setattr(write, "read_splits", lambda _: ["row"])
+    monkeypatch.setattr(output, "from_row", str)
+    monkeypatch.setattr(write, "openai_row", lambda row: f"{row}, openai")
+    monkeypatch.setattr(output, "_table", lambda _, every: print(AS_TABLE, end=""))
     words = ["prep", "rows.jsonl", *words, *(["--json"] if as_json else [])]
     done = CliRunner().invoke(group, words, standalone_mode=False)
     assert done.exception is None
     if shape:
-        assert done.stdout == f"records, {shape}\n"
+        assert done.stdout == ('"row"\n' if shape == output.OWN else '"row, openai"\n')
     elif as_json:
         assert json.loads(done.stdout)["status"] == "up to date"
     else:
