@@ -208,7 +208,7 @@ def _refuse_impossible(function: str, arguments: Row | None, schema: Row) -> Non
     for name, accepted in (arguments or {}).items():
         if name not in schema.get("properties", {}) and "" not in accepted:
             raise RowError("E210", f"the answer wants {name}, which {function} does not take")
-        inner = [value for value in accepted if isinstance(value, dict)]
+        inner = [value for value in accepted or () if isinstance(value, dict)]
         if not accepted or any(choices_of(value) is not value for value in inner):
             raise RowError("E210", f"the answer has no list of values for {name}, or inside it")
 
