@@ -55,12 +55,3 @@ def until_stop(text: str, stops: Sequence[str]) -> str:
 
 def decode(tokenizer: Any, ids: Sequence[int]) -> str:
     return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
-
-
-def window(stops: Sequence[str]) -> int:
-    """How many of the last tokens can hold a stop string that has just been completed.
-
-    Each token holds at least one character of a stop string in ASCII. Four more, since a character
-    that is cut up into bytes, a token each, may stand where the window begins.
-    """
-    return 4 + max(map(len, stops), default=0)

@@ -139,7 +139,6 @@ def sample_answers(
     """
     step = trl_trainer.state.global_step
     model = trl_trainer.accelerator.unwrap_model(trl_trainer.model)
-    fixed = partial(kept_in_training, settings, model, teacher)
     share = sampled_share(settings, step, steps)
     seeds = [f"{settings.seed} {step} {place}" for place in range(len(numbers))]
     by_student = [random.Random(f"{seed} whose").random() < share for seed in seeds]
@@ -150,7 +149,8 @@ def sample_answers(
         local_sampler.SampleRequest(prompts[place].ids, (seeds[place],), prompts[place].stops)
         for place in places
     ]:
-        student = Loaded(model, trl_trainer.processing_class, fixed)
+        kept = kept_in_training(settings, model, teacher)
+        student = Loaded(model, trl_trainer.processing_class, kept)
         for answer in local_sampler.sample(student, requests, task.decoding):
             answers[places[answer.prompt]] = answer.ids
     measured = trl_trainer._metrics["train"]

@@ -272,7 +272,7 @@ def _rollout(
         step = trl_trainer.state.global_step
         groups = [int(prompt) for prompt in prompts[:: settings.group_size]]
         model = trl_trainer.accelerator.unwrap_model(trl_trainer.model)
-        sampler = Loaded(model, loaded.tokenizer, partial(kept_in_training, settings, model))
+        sampler = Loaded(model, loaded.tokenizer, kept_in_training(settings, model))
         draw: Draw = partial(local_sampler.sample, sampler)
         if settings.vllm:
             draw = partial(vllm_sampler.sample, trl_trainer.vllm_generation.llm, sampler)

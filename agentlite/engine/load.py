@@ -6,7 +6,6 @@ import io
 import json
 import os
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,11 +39,11 @@ OUT_OF_MEMORY_WORDS = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
 
 
 class Loaded(NamedTuple):
-    """`fixed` finds the bytes of a GPU that the training of the model keeps while it samples."""
+    """`fixed`: the bytes of a GPU that the training of the model keeps while it samples."""
 
     model: Any
     tokenizer: Any
-    fixed: Callable[[], float] = float  # 0.0
+    fixed: float = 0.0
 
 
 class Loading(NamedTuple):

@@ -18,13 +18,7 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import Ending
 from agentlite.engine import load_dtype, on_gpu
 from agentlite.engine.caches import RowCache, SharedCache, by_unsloth
-from agentlite.engine.decoding import (
-    Decoding,
-    decode,
-    ends_of,
-    until_stop,
-    window,
-)
+from agentlite.engine.decoding import Decoding, decode, ends_of, until_stop
 from agentlite.engine.load import Loaded, does_not_fit, free_memory, is_out_of_memory
 from agentlite.engine.planning.memory import ROW_TOKENS, SMALL_CARD, rows_at_once
 from agentlite.engine.planning.model_shape import shape_of
@@ -65,7 +59,10 @@ class _Answer:
     def __init__(self, index: int, sample: int, request: SampleRequest):
         self.index, self.sample, self.request = index, sample, request
         self.random = random.Random(request.seeds[sample])
-        self.window = window(request.stops)
+        # How many of the last tokens can hold a stop string that has just been completed: each has
+        # at least one character of it, in ASCII. Four more, since a character that is cut up into
+        # bytes, a token each, may stand where the window begins.
+        self.window = 4 + max(map(len, request.stops), default=0)
         self.ids: list[int] = []
         self.log_probabilities: list[float] = []
 
@@ -210,7 +207,7 @@ def _rows_at_once(loaded: Loaded, prompt: int, new_tokens: int, samples: int) ->
     card = torch.cuda.mem_get_info()[1] if on_gpu() else SMALL_CARD
     try:
         shape = shape_of(loaded.model.config.to_dict(), loaded.model.name_or_path)
-        return rows_at_once(shape, card, prompt, new_tokens, samples, loaded.fixed())
+        return rows_at_once(shape, card, prompt, new_tokens, samples, loaded.fixed)
     except UserError:  # its memory cannot be planned
         return max(1, ROW_TOKENS // (prompt + new_tokens))
 

@@ -279,8 +279,8 @@ class _Rounds:
         so_far = groups * (step // self.steps + 1)
         order = grpo.prompt_order(task.prompt_count, so_far, settings.seed)
         model = trl_trainer.accelerator.unwrap_model(trl_trainer.model)
-        fixed = partial(kept_in_training, settings, model)
-        loaded = Loaded(model, trl_trainer.processing_class, fixed)
+        kept = kept_in_training(settings, model)
+        loaded = Loaded(model, trl_trainer.processing_class, kept)
         # as many prompts at once as a step of grpo has
         size = max(1, settings.batch_size * settings.gradient_accumulation // settings.group_size)
 

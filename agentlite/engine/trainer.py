@@ -19,14 +19,7 @@ from agentlite.core import console, distributed
 from agentlite.core.errors import MODEL, OTHER_PLAN, OUT_OF_MEMORY, UserError, nearest, need
 from agentlite.core.row_files import Appender, write_json
 from agentlite.engine import checkpoints, load, load_dtype, on_gpu, processes
-from agentlite.engine.watch import (
-    Follower,
-    Stopped,
-    Watch,
-    follow,
-    note_signals,
-    read_metrics,
-)
+from agentlite.engine.watch import Follower, Stopped, Watch, follow, note_signals, read_metrics
 from agentlite.workspace import stage_folder
 
 # there once a micro-batch did not fit: how many rows have fitted since
