@@ -87,26 +87,22 @@ def numbers(version: str) -> Version:
     return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str]) -> None:
     """Prints the pins of this machine's torch, one a line, and on stderr what was found."""
     version, found = driver(), card()
+    if not version or not found:
+        sys.exit(
+            "nvidia-smi fails, or does not say which card there is: run it and do as it says; "
+            "mostly, install the driver again (525 or newer)"
+        )
     try:
-        if not version or not found:
-            raise NoBuild(
-                "nvidia-smi fails, or does not say which card there is: run it and do as it says; "
-                "mostly, install the driver again (525 or newer)"
-            )
         build = build_for(found, version, "--vllm" in arguments)
     except NoBuild as error:
-        print(error, file=sys.stderr)
-        return 1
+        sys.exit(str(error))
     print("\n".join(build.pins))
-    print(
-        f"{found.name}, driver {version}: torch {build.torch}, built for CUDA {build.cuda}",
-        file=sys.stderr,
-    )
-    return 0
+    about = f"{found.name}, driver {version}: torch {build.torch}, built for CUDA {build.cuda}"
+    print(about, file=sys.stderr)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])
