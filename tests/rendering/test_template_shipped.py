@@ -482,7 +482,7 @@ def test_transformers_writes_every_row_and_every_prompt_as_it_is_trained(name, m
     # each template with half of its protocols, the next one with the others
     half = working[[*TESTED].index(name) % 2 :: 2]
     for protocol in working if ALL else half or working:
-        dialogs = proving_dialogs(protocol.several)
+        dialogs = proving_dialogs()
         dialogs["thoughts"] = RECORDS["thoughts"]
         goldens = [Golden(name, one, protocol) for name, one in dialogs.items()]
         proof = prove(template, goldens, {"transformers": write})

@@ -65,7 +65,7 @@ def _bare(value: object) -> Any:
 
 def _example(protocol: Protocol, subject: ExportedModel) -> dict[str, str]:
     """A dialog that shows the format. It is not the model's: its training rows may be private."""
-    record = dialogs(protocol.several)[EXAMPLE]
+    record = dialogs()[EXAMPLE]
     row = render(record, protocol, subject.template)[0]
     span = next(span for span in row.spans if span.prompted)
     answer = span_text(row, span, subject.template)

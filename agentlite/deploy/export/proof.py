@@ -193,19 +193,14 @@ def goldens(mixture: Mixture) -> list[Golden]:
     return [
         Golden(f"{name} ({protocol.name})" if named else name, record, protocol)
         for protocol in mixture.protocols.values()
-        for name, record in dialogs(protocol.several).items()
+        for name, record in dialogs().items()
     ]
 
 
-def dialogs(several: bool) -> dict[str, Record]:
-    """`several`: whether calls may be made side by side; else they follow one another."""
-
+def dialogs() -> dict[str, Record]:
     def record(*parts: Message | list[Message], tools: tuple[Tool, ...] = ()) -> Record:
         messages = [part if isinstance(part, list) else [part] for part in parts]
         return Record(messages=tuple(chain.from_iterable(messages)), tools=tools)
-
-    def called(thought: str, *calls: Called) -> list[Message]:
-        return _call_messages(several, thought, *calls)
 
     brief = Message("system", "Be brief.")
     wet, yes = _talk("Is it wet in Oslo?", "Yes, about 4 mm.")
@@ -253,7 +248,9 @@ def dialogs(several: bool) -> dict[str, Record]:
         "all of it": record(
             Message("system", LAID_OUT),
             Message("user", QUOTED),
-            called(UNICODE, oslo, odd, lima),
+            called(UNICODE, oslo),
+            called("", odd),
+            called("", lima),
             Message("assistant", LAID_OUT),
             _talk(UNICODE, "No call is needed.", "Go on."),
             first,
@@ -270,20 +267,13 @@ def _talk(*texts: str) -> list[Message]:
     ]
 
 
-def _call_messages(several: bool, thought: str, *called: Called) -> list[Message]:
-    """A thought, calls and their results. An id has the nine letters that some templates ask
-    for.
+def called(thought: str, *called: Called) -> list[Message]:
+    """A thought, calls side by side and their results. An id has the nine letters that some
+    templates ask for.
     """
     calls = [Call(name, given, digest(plain([name, given]))[:9]) for name, given, _ in called]
     results = [
         Message("tool", result, call_id=call.id)
         for call, (_, _, result) in zip(calls, called, strict=True)
     ]
-    if several:
-        return [Message("assistant", thought, calls=tuple(calls)), *results]
-    thoughts = [thought, *[""] * len(calls)]
-    alone = [
-        Message("assistant", text, calls=(call,))
-        for text, call in zip(thoughts, calls, strict=False)
-    ]
-    return list(chain.from_iterable(zip(alone, results, strict=True)))
+    return [Message("assistant", thought, calls=tuple(calls)), *results]
