@@ -15,15 +15,14 @@ from agentlite.cli.options import (
     Option,
     RunOptions,
 )
-from agentlite.config.fields import COMMON, REPEAT, Field, File, Flag, Metavar, Name, Whole
+from agentlite.config.fields import COMMON, REPEAT, File, Flag, Metavar, Name, Whole
 from agentlite.config.gpu_profiles import AUTO, ProfileName
 from agentlite.config.pipeline import MADE
 from agentlite.config.settings import READ, ROWS, SPLITS, fields
-from agentlite.core.errors import UserError
+from agentlite.core.errors import GATE, UserError
 
 if TYPE_CHECKING:
     from agentlite.config.resolve import Given
-    from agentlite.workspace.stage_folder import Result
 
 
 class GivenOptions(RunOptions, frozen=True, kw_only=True):
@@ -96,16 +95,6 @@ class StageCommand(Command):
         super().format_epilog(ctx, formatter)
 
 
-class SettingOption(Option):
-    """The option of a setting."""
-
-    def __init__(self, key: str, field: Field):
-        self.key = key
-        # a switch may stand alone
-        rest: dict[str, Any] = {"is_flag": False, "flag_value": "true"}
-        super().__init__(key, field, **(rest if field.default is False else {}))
-
-
 def stage_command(name: str, text: str) -> StageCommand:
     """`agentlite NAME` for a stage; `text`: the upper part of its help page."""
     settings: list[click.Parameter] = []
@@ -116,7 +105,10 @@ def stage_command(name: str, text: str) -> StageCommand:
             every = "|".join(("dialogs", *MADE))
             settings.append(click.Argument([key], metavar=every, type=str))
         elif field.has_flag:
-            settings.append(SettingOption(key, field))
+            # a switch may stand alone; each value stays a text, which is read with all settings
+            is_switch = field.default is False
+            rest = {"is_flag": False, "flag_value": "true"} if is_switch else {}
+            settings.append(Option(key, field, **rest))
 
     def run(options: StageOptions, **flags: Any) -> None:
         if not (isinstance(options, PrepOptions) and _explain(options)):
@@ -142,7 +134,10 @@ def _explain(options: PrepOptions) -> bool:
 
 
 def _run(name: str, options: StageOptions, flags: dict[str, Any]) -> None:
-    """Runs the stage and prints its result, or only what `--print-config` asks for."""
+    """Runs the stage and prints its result, or what `--print-config` asks for. stdout holds one
+    thing: the JSON object, the records of `--rows -` or `--as`, or a table.
+    """
+    from agentlite.cli.output import OWN, present
     from agentlite.config.resolve import as_yaml, plain_settings
     from agentlite.stages.api import execute, settle, target_of
 
@@ -155,18 +150,11 @@ def _run(name: str, options: StageOptions, flags: dict[str, Any]) -> None:
         as_json = json.dumps({"command": name, **every}, ensure_ascii=False)
         click.echo(as_json if options.as_json else as_yaml(name, resolved))
         return
-    _present(execute(name, resolved.settings, target), resolved.settings, options)
-
-
-def _present(result: "Result", settings: object, options: StageOptions) -> None:
-    """stdout holds one thing: the JSON object, the records of `--rows -` or `--as`, or a table."""
-    from agentlite.cli.output import OWN, present
-    from agentlite.core.errors import GATE
-
-    own = OWN if getattr(settings, "rows", "") == "-" else ""
+    result = execute(name, resolved.settings, target)
+    own = OWN if getattr(resolved.settings, "rows", "") == "-" else ""
     shape, show = getattr(options, "shape", "") or own, getattr(options, "show", 0)
-    every = bool(getattr(settings, "every", False) or getattr(settings, "metrics", ()))
-    present(result, as_json=options.as_json, show=show, shape=shape, every=every)
+    full = any(getattr(resolved.settings, key, False) for key in ("every", "metrics"))
+    present(result, as_json=options.as_json, show=show, shape=shape, every=full)
     if result.failed:
         failed = "; ".join(result.failed)
         raise UserError(f"the gate is not passed: {failed}.", location="--gate", exit_code=GATE)

@@ -10,7 +10,6 @@ from support.examples import sample
 from agentlite.cli.main import COMMANDS, group
 from agentlite.cli.options import MOST, Command, Option
 from agentlite.cli.options import read as read_option
-from agentlite.cli.stage_options import SettingOption
 from agentlite.config import resolve
 from agentlite.config.fields import choices
 from agentlite.config.resolve import Given
@@ -39,9 +38,13 @@ def page(name: str, *words: str, width: int = 80) -> str:
     return shown.output
 
 
+def is_setting(name: str, option: Option) -> bool:
+    return name in STAGES and option.name in fields(name)
+
+
 PROPER = {"DeepSpeed", "GiB", "Jaccard", "OpenAI-compatible", "Python"}
 EVERY = [(name, option) for name in COMMANDS for option in options(name)]
-SETTINGS = [(name, option) for name, option in EVERY if isinstance(option, SettingOption)]
+SETTINGS = [(name, option) for name, option in EVERY if is_setting(name, option)]
 TAKING = [(name, option) for name, option in EVERY if not option.is_flag]
 
 
@@ -78,7 +81,7 @@ def test_a_stage_shows_its_own_options_and_where_it_writes():
     for name in STAGES:
         short = page(name, "--help")
         assert all(f"\n  {one} " in short for one in ("--run", "--out", "--force", "--dry-run"))
-        own = [option for option in options(name) if isinstance(option, SettingOption)]
+        own = [option for option in options(name) if is_setting(name, option)]
         assert 6 <= sum(option.field.is_common for option in own) <= 11
 
 
@@ -102,12 +105,12 @@ def test_help_fits_the_screen():
 
 def test_a_default_that_is_shown_as_a_value_can_be_typed_and_changes_nothing():
     for name, option in SETTINGS:
-        field = fields(name)[option.key]
+        field = fields(name)[option.name]
         if field.words or field.default in (None, "", (), {}):
             assert option.default_shown == field.words
         else:
-            given = resolve.resolve(name, Given({option.key: option.default_shown}))
-            assert getattr(given.settings, option.key) == field.default, (name, option.key)
+            given = resolve.resolve(name, Given({option.name: option.default_shown}))
+            assert getattr(given.settings, option.name) == field.default, (name, option.name)
 
 
 # --- values: what is shown is taken, and nothing else ---
@@ -117,8 +120,8 @@ WRONG = {"INT": "many", "FLOAT": "fast", "INT,...": "1,x"}
 
 
 def read(name: str, option: Option, value: str) -> None:
-    if isinstance(option, SettingOption):
-        resolve.resolve(name, Given({option.key: value}))
+    if is_setting(name, option):
+        resolve.resolve(name, Given({option.name: value}))
     else:
         given = (value,) if option.multiple else value
         read_option(str(option.name), option.field, given)
@@ -153,12 +156,12 @@ def test_each_option_can_be_typed_with_what_its_help_shows(name):
         for value in choices(kind) or [metavar]:
             words = [*needed, option.opts[0], *filter(None, [value])]
             given = ctx.command.make_context(name, words, parent=ctx.parent).params
-            if isinstance(option, SettingOption):
-                resolve.resolve(name, Given({option.key: given[option.key]}))
+            if is_setting(name, option):
+                resolve.resolve(name, Given({option.name: given[option.name]}))
 
 
 def test_a_switch_may_stand_alone_or_with_its_value():
-    command = click.Command("c", params=[SettingOption("full", fields("sft")["full"])])
+    command = click.Command("c", params=[one for one in options("sft") if one.name == "full"])
     for words, value in (([], None), (["--full"], "true"), (["--full", "false"], "false")):
         assert command.make_context("c", words).params["full"] == value
 
