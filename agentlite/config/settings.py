@@ -779,7 +779,7 @@ class QueriesSettings(WriterSettings, frozen=True, kw_only=True):
     data: Annotated[StageName, DATA, COMMON] = "prep"
     """finished prep stage whose training records give the queries to begin with"""
     queries: Annotated[File, DATA, COMMON] = ""
-    """JSON lines with a `text` each, in place of a prep"""
+    """rows of prompts, as `pairs --data` reads them, in place of a prep"""
     holdout: Annotated[tuple[File, ...], REPEAT, DATA, COMMON] = ()
     """rows whose questions, and near ones, must not be among the new queries"""
     encoder: Annotated[Model, DATA] = "all-minilm-l6-v2"

@@ -14,6 +14,7 @@ from agentlite.config.settings import MakeSettings
 from agentlite.core import console
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.row_files import Appender, read_rows, write_json, write_rows
+from agentlite.data.curation.mix import scale_counts
 from agentlite.environments.registry import environment
 from agentlite.environments.synthesis.blueprint import (
     KINDS,
@@ -34,6 +35,7 @@ BLUEPRINTS = "blueprints.jsonl"
 OFTEN = ("single", "several_turns")  # twice as many as of each other kind
 TRIES = 120  # walks for one blueprint
 MOST_LOST = 20  # worlds, in these
+PARTS = 1_000_000  # of a whole, in which shares are counted
 
 NewWorld = Callable[[], World]  # in a process of its own
 
@@ -111,12 +113,9 @@ def counts(shares: Mapping[str, float], number: int) -> dict[str, int]:
     if unknown or not total:
         problem = f"'{unknown[0]}' is not a kind." if unknown else "all shares are 0."
         raise UserError(problem, f"The kinds: {', '.join(KINDS)}.", location="--shares")
-    exact = {kind: number * share / total for kind, share in shares.items()}
-    rounded = {kind: int(wanted) for kind, wanted in exact.items()}
-    left = sorted(exact, key=lambda kind: rounded[kind] - exact[kind])
-    for kind in left[: number - sum(rounded.values())]:
-        rounded[kind] += 1
-    return rounded
+    return scale_counts(
+        {kind: round(PARTS * share / total) for kind, share in shares.items()}, number
+    )
 
 
 def find(

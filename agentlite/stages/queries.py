@@ -1,6 +1,5 @@
 """Seed queries + a model -> new queries like them: no copies, no leaks, counted by cluster."""
 
-import io
 import json
 import re
 import shlex
@@ -21,7 +20,8 @@ from agentlite.data.curation.duplicates import leaks, read_held_out
 from agentlite.data.curation.minhash import copies_among
 from agentlite.data.curation.stats import script_of
 from agentlite.data.curation.traits import Traits, normal, traits
-from agentlite.data.formats.raw_rows import files_of, raw_files, read_raw
+from agentlite.data.formats.raw_rows import files_of, raw_files
+from agentlite.data.prompt_records import Prompts
 from agentlite.engine import sentence_encoder
 from agentlite.stages.frame import Figures, Files, Work, plan_of, run_stage
 from agentlite.stages.teacher import (
@@ -42,7 +42,6 @@ from agentlite.workspace.stage_folder import Result, RunTarget
 QUERIES, DROPPED = "queries.jsonl", "dropped.jsonl"
 ROUNDS = 4  # of requests, where too few of the queries could be kept
 LONGEST_READ = 96  # tokens of a query that the encoder reads
-KEYS = ("text", "query", "prompt", "question", "instruction")  # of a text in a row
 SHORTEST, LONGEST = 8, 2000  # bytes and characters of a query
 LONGEST_SHOWN = 500  # characters of a near query, and of what its tools do
 MOST_TOOLS = 12
@@ -198,23 +197,21 @@ def key_figure(figures: Mapping[str, Any]) -> str:
 
 def find_seeds(settings: QueriesSettings, run: Path) -> tuple[list[SeedQuery], dict[str, str]]:
     """The queries to begin with, each once: those of the training records of a prep, or of a file
-    of texts. With the digest of the input, by its name in a plan.
+    of prompts. With the digest of the input, by its name in a plan.
     """
     if settings.queries:
-        path = Path(settings.queries)
-        every, inputs = [*_seeds_of_file(path)], {str(path): file_digest(path)}
+        records = Prompts(settings.queries, "", "", False).records()
+        inputs = {settings.queries: file_digest(Path(settings.queries))}
     else:
         prep = stage_folder.find_finished(settings.data, run, "prep")
         rows = find_rows(prep.folder, "train")
+        records = map(from_row, read_rows(rows))
         inputs = {"data": prep.outputs[rows.name]}
-        every = []
-        for record in map(from_row, read_rows(rows)):
-            texts = (message.content for message in record.messages if message.role == "user")
-            if (text := next(texts, "")).strip():
-                every.append(SeedQuery(text, record.tools))
     first: dict[str, SeedQuery] = {}
-    for query in every:
-        first.setdefault(normal(query.text), query)
+    for record in records:
+        texts = (message.content for message in record.messages if message.role == "user")
+        if (text := next(texts, "")).strip():
+            first.setdefault(normal(text), SeedQuery(text, record.tools))
     if not first:
         raise UserError(
             "holds no query.",
@@ -222,17 +219,6 @@ def find_seeds(settings: QueriesSettings, run: Path) -> tuple[list[SeedQuery], d
             location=settings.queries or f"--data {shlex.quote(settings.data)}",
         )
     return [*first.values()], inputs
-
-
-def _seeds_of_file(path: Path) -> Iterator[SeedQuery]:
-    """An object with a text under a usual key in each line."""
-    for raw in read_raw(str(path), io.BytesIO()):
-        row = {} if raw.error else raw.value
-        texts = (row[key].strip() for key in KEYS if isinstance(row.get(key), str))
-        if not (text := next(texts, "")):
-            problem, fix = "not a query.", 'Write {"text": "..."} in each line.'
-            raise UserError(problem, fix, location=raw.location)
-        yield SeedQuery(text)
 
 
 def _request(settings: QueriesSettings, near: Sequence[SeedQuery], number: int) -> Question:

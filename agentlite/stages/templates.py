@@ -6,8 +6,9 @@ the same requests; a judge scores the answers. Those that are better are rows fo
 
 import re
 import shlex
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -45,12 +46,12 @@ from agentlite.rendering.template import Template
 from agentlite.retrieval.rankers import words
 from agentlite.scoring.judge.llm_judge import (
     VERDICTS,
-    JudgeResult,
     item_at,
     question_of,
     read_scores,
 )
 from agentlite.scoring.metrics.confidence import Summary, summary
+from agentlite.scoring.metrics.figures import JudgeRun
 from agentlite.stages.frame import Figures, Files, Work, plan_of, run_stage
 from agentlite.stages.teacher import (
     REPLIES,
@@ -121,6 +122,14 @@ class Draft(NamedTuple):
         return {**to_builtins(template), **to_builtins(row)}
 
 
+class Answer(NamedTuple):
+    """To the first turn of a record, in some protocol; the judge may have given it no score."""
+
+    record: Record
+    text: str
+    score: int | None
+
+
 def run(settings: TemplatesSettings, target: RunTarget) -> Result:
     """What was answered is kept, whatever ends it."""
     teacher = teacher_of(settings, "make templates")
@@ -158,28 +167,17 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
         replies = answers(teacher, asked, settings, stage.folder, "templates: written")
         template = load_template(model_of_prep(str(prep.folder), target.run).base)
         drafts = [_read(number, reply, template) for number, reply in enumerate(replies)]
-        whole = [draft for draft in drafts if not draft.fault]
-        measured: dict[str, Any] = {}
+        whole = {one.template.name: one.template.protocol for one in drafts if not one.fault}
+        run = None
         if whole:
-            protocols = {**benchmark, **{one.template.name: one.template.protocol for one in whole}}
-            texts, judged = _answer(settings, teacher, judge, protocols, records, stage.folder)
-            levels = {
-                record.id: fmean(judged.scores[place] for place in places)
-                for record in records
-                if {*(places := [f"{name} {record.id}" for name in benchmark])} <= {*judged.scores}
-            }
+            protocols = {**benchmark, **whole}
+            answered, run = _answer(settings, teacher, judge, protocols, records, stage.folder)
+            levels = _levels([answered[name] for name in benchmark])
             drafts = [
-                draft
-                if draft.fault
-                else _measure(settings, draft, records, texts, judged.scores, levels)
-                for draft in drafts
+                one if one.fault else _measure(settings, one, answered[one.template.name], levels)
+                for one in drafts
             ]
-            measured = {
-                "benchmark": fmean(levels.values()) if levels else None,
-                "judge_problems": judged.run.problems,
-                "judge_tokens": judged.run.prompt_tokens + judged.run.completion_tokens,
-            }
-        return _keep(stage.folder, drafts, measured)
+        return _keep(stage.folder, drafts, run)
 
     def next_command(figures: Figures) -> str:
         # the rows that the prep has read
@@ -198,9 +196,7 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
     )
 
 
-def _keep(
-    folder: Path, drafts: Sequence[Draft], measured: Mapping[str, Any]
-) -> tuple[Files, Figures]:
+def _keep(folder: Path, drafts: Sequence[Draft], run: JudgeRun | None) -> tuple[Files, Figures]:
     """Writes the templates that are good enough, and their best answers as records."""
     kept = [draft for draft in drafts if not draft.fault]
     write_rows(folder / TEMPLATES, (draft.row for draft in drafts))
@@ -215,7 +211,7 @@ def _keep(
         "kept": len(kept),
         "dropped": dict(dropped.most_common()),
         "instances": len(best),
-        **measured,
+        "judge": to_builtins(run),
     }
     fix = "a stronger model, more templates (-n), another --epsilon or --threshold"
     tell(folder, figures, "no template is good enough", fix)
@@ -317,58 +313,65 @@ def _answer(
     protocols: Mapping[str, Protocol],
     records: Sequence[Record],
     folder: Path,
-) -> tuple[dict[str, str], JudgeResult]:
-    """Answers to the first turn of each record in each protocol, and a judge's scores of them, by
-    the names of both. What was answered is kept, whatever ends this.
+) -> tuple[dict[str, list[Answer]], JudgeRun]:
+    """Answers to the first turn of each record, by protocol, with a judge's scores of them. What
+    was answered is kept, whatever ends this.
     """
     greedy = {"temperature": 0, "max_tokens": settings.max_new_tokens}
-    places = {f"{name} {record.id}": (name, record) for name in protocols for record in records}
+    places = [(name, record) for name in protocols for record in records]
     questions = [
         Question(first_messages(record, record.turns[0], protocols[name]), greedy)
-        for name, record in places.values()
+        for name, record in places
     ]
     replies = answers(teacher, questions, settings, folder, "templates: answers")
     replied = zip(places, replies, strict=True)
-    texts = {place: words_of(reply) for place, reply in replied if not reply.problem}
-    asked = {place: places[place][1] for place in texts}
-    items = [item_at(place, one, one.turns[0], texts[place]) for place, one in asked.items()]
+    whole = [(*place, words_of(reply)) for place, reply in replied if not reply.problem]
+    items = [
+        item_at(f"{name} {record.id}", record, record.turns[0], text)
+        for name, record, text in whole
+    ]
     with console.progress("templates: scores", len(items)) as advance:
         questions = [question_of(item) for item in items]
         verdicts = ask_kept([judge], questions, folder / VERDICTS, advance=advance)
-    result = read_scores(items, verdicts, judge)
-    if len(result.unanswered) > settings.max_failures * len(items):
-        refuse_unanswered(result.unanswered, len(items), "--judge-endpoint", "")
-    return texts, result
+    scores, unanswered, run = read_scores(items, verdicts, judge)
+    if len(unanswered) > settings.max_failures * len(items):
+        refuse_unanswered(unanswered, len(items), "--judge-endpoint", "")
+    answered: dict[str, list[Answer]] = {name: [] for name in protocols}
+    for (name, record, text), item in zip(whole, items, strict=True):
+        answered[name].append(Answer(record, text, scores.get(item.name)))
+    return answered, run
+
+
+def _levels(benchmarks: Sequence[Sequence[Answer]]) -> dict[str, float]:
+    """The mean score of the benchmarks, by record; without those that lack one."""
+    scores = defaultdict[str, list[int]](list)
+    for answer in chain(*benchmarks):
+        if answer.score is not None:
+            scores[answer.record.id].append(answer.score)
+    return {id: fmean(of) for id, of in scores.items() if len(of) == len(benchmarks)}
 
 
 def _measure(
     settings: TemplatesSettings,
     draft: Draft,
-    records: Sequence[Record],
-    texts: Mapping[str, str],
-    scores: Mapping[str, int],
+    answered: Sequence[Answer],
     levels: Mapping[str, float],
 ) -> Draft:
-    """What a template has over the benchmark, whose mean is `levels`, by record."""
-    name, protocol = draft.template.name, draft.template.protocol
-    places = {record.id: f"{name} {record.id}" for record in records}
-    own = {id: scores[place] for id, place in places.items() if place in scores}
-    points = {id: score - levels[id] for id, score in own.items() if id in levels}
-    answered = [record for record in records if places[record.id] in texts]
-    read = [
-        (record, answer)
-        for record in answered
-        if not (answer := protocol.read(texts[places[record.id]], record.tools)).problem
-    ]
+    """What a template has over the benchmark."""
+    protocol = draft.template.protocol
+    scores = {one.record.id: one.score for one in answered if one.score is not None}
+    points = {id: score - levels[id] for id, score in scores.items() if id in levels}
+    parsed = [(one.record, protocol.read(one.text, one.record.tools)) for one in answered]
+    read = [(record, answer) for record, answer in parsed if not answer.problem]
     better = [
         (points[record.id], instance)
         for record, answer in read
         if points.get(record.id, -5) > settings.epsilon
-        and (instance := _instance(record, name, answer, points[record.id]))
+        and (instance := _instance(record, draft.template.name, answer, points[record.id]))
     ]
     gained = summary([*points.values()], settings.seed) if points else None
-    score = fmean(own.values()) if own else None
-    readable = len(read) / len(answered) if answered else 0.0
+    score = fmean(scores.values()) if scores else None
+    readable = len(read) / len(parsed) if parsed else 0.0
     if not gained or score is None:
         fault = "no score"
     elif gained.mean <= settings.epsilon:

@@ -73,7 +73,7 @@ def good(body):
 @pytest.fixture
 def texts(tmp_path):
     path = tmp_path / "texts.jsonl"
-    write_rows(path, [{"text": text.format(name)} for text in ASKED.values() for name in NAMES])
+    write_rows(path, [{"prompt": text.format(name)} for text in ASKED.values() for name in NAMES])
     return path
 
 

@@ -119,21 +119,18 @@ def _question(turn: PlannedTurn, purposes: Mapping[str, str], rng: Random, is_fi
         later = ALONGSIDE if turn.together else THEN
         forms = later if number else ASK if is_first else NEXT
         sentences.append(rng.choice(forms).format(purposes[planned.call.name]))
-        facts = {
-            name: value for name, value in planned.facts.items() if number or name != turn.missing
-        }
-        pairs = [(label(name), value_text(value)) for name, value in facts.items()]
-        form = rng.randrange(3) if facts else None
+        told = [
+            (label(name), value_text(value), "are" if isinstance(value, list) else "is")
+            for name, value in planned.facts.items()
+            if number or name != turn.missing
+        ]
+        form = rng.randrange(3) if told else None
         if form == 0:
-            verbs = ["are" if isinstance(value, list) else "is" for value in facts.values()]
-            sentences += [
-                f"The {name} {verb} {value}."
-                for (name, value), verb in zip(pairs, verbs, strict=True)
-            ]
+            sentences += [f"The {name} {verb} {value}." for name, value, verb in told]
         elif form == 1:
-            sentences.append(f"Use {', '.join(f'{name} {value}' for name, value in pairs)}.")
+            sentences.append(f"Use {', '.join(f'{name} {value}' for name, value, _ in told)}.")
         else:
-            sentences += [f"{name[0].upper()}{name[1:]}: {value}." for name, value in pairs]
+            sentences += [f"{name[0].upper()}{name[1:]}: {value}." for name, value, _ in told]
         sentences += [f"Take the {label(name)} from the result before." for name in planned.sources]
     return " ".join(sentences)
 
