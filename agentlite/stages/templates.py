@@ -122,7 +122,7 @@ class Draft(NamedTuple):
         return {**to_builtins(template), **to_builtins(row)}
 
 
-class Answer(NamedTuple):
+class JudgedAnswer(NamedTuple):
     """To the first turn of a record, in some protocol; the judge may have given it no score."""
 
     record: Record
@@ -313,7 +313,7 @@ def _answer(
     protocols: Mapping[str, Protocol],
     records: Sequence[Record],
     folder: Path,
-) -> tuple[dict[str, list[Answer]], JudgeRun]:
+) -> tuple[dict[str, list[JudgedAnswer]], JudgeRun]:
     """Answers to the first turn of each record, by protocol, with a judge's scores of them. What
     was answered is kept, whatever ends this.
     """
@@ -336,13 +336,13 @@ def _answer(
     scores, unanswered, run = read_scores(items, verdicts, judge)
     if len(unanswered) > settings.max_failures * len(items):
         refuse_unanswered(unanswered, len(items), "--judge-endpoint", "")
-    answered: dict[str, list[Answer]] = {name: [] for name in protocols}
+    answered: dict[str, list[JudgedAnswer]] = {name: [] for name in protocols}
     for (name, record, text), item in zip(whole, items, strict=True):
-        answered[name].append(Answer(record, text, scores.get(item.name)))
+        answered[name].append(JudgedAnswer(record, text, scores.get(item.name)))
     return answered, run
 
 
-def _levels(benchmarks: Sequence[Sequence[Answer]]) -> dict[str, float]:
+def _levels(benchmarks: Sequence[Sequence[JudgedAnswer]]) -> dict[str, float]:
     """The mean score of the benchmarks, by record; without those that lack one."""
     scores = defaultdict[str, list[int]](list)
     for answer in chain(*benchmarks):
@@ -354,7 +354,7 @@ def _levels(benchmarks: Sequence[Sequence[Answer]]) -> dict[str, float]:
 def _measure(
     settings: TemplatesSettings,
     draft: Draft,
-    answered: Sequence[Answer],
+    answered: Sequence[JudgedAnswer],
     levels: Mapping[str, float],
 ) -> Draft:
     """What a template has over the benchmark."""
