@@ -133,14 +133,7 @@ class JudgedAnswer(NamedTuple):
 def run(settings: TemplatesSettings, target: RunTarget) -> Result:
     """What was answered is kept, whatever ends it."""
     teacher = teacher_of(settings, "make templates")
-    own = settings.judge_endpoint
-    [judge] = behind(
-        (own or settings.endpoint[0],),
-        settings.judge_model or ("" if own else settings.model),
-        settings.judge_key if own else settings.endpoint_key,
-        "--judge-endpoint",
-        settings.requests,
-    )
+    judge = _judge_of(settings)
     benchmark = protocols_of(settings.benchmark).protocols
     if native := next((name for name, protocol in benchmark.items() if protocol.native), ""):
         raise UserError(
@@ -224,6 +217,14 @@ def _keep(folder: Path, drafts: Sequence[Draft], run: JudgeRun | None) -> tuple[
 
 def key_figure(figures: Mapping[str, Any]) -> str:
     return f"{figures['kept']} of {figures['written']} templates"
+
+
+def _judge_of(settings: TemplatesSettings) -> Endpoint:
+    own = settings.judge_endpoint
+    url, model = own or settings.endpoint[0], settings.judge_model
+    key = settings.judge_key if own else settings.endpoint_key
+    model = model or ("" if own else settings.model)
+    return behind((url,), model, key, "--judge-endpoint", settings.requests)[0]
 
 
 def _is_usable(record: Record, benchmark: Mapping[str, Protocol]) -> bool:
