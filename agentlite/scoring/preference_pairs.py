@@ -1,6 +1,6 @@
 """Scored candidates and weights -> preference pairs, with a reason for each step without one."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
@@ -79,7 +79,9 @@ def build_pairs(
 ) -> tuple[list[PreferencePair], dict[str, int]]:
     """One pair per step, or the reason why there is none: how many steps have each."""
     counted = {name: weight for name, weight in weights.items() if weight}
-    _refuse_unscored(next((step[0].components for step in steps if step), weights), counted, rule)
+    # answers to prompts without gold have fewer components
+    scored = [{*step[0].components} for step in steps if step]
+    _refuse_unscored(set.intersection(*scored) if scored else {*weights}, counted, rule)
     # at least 1: equal totals are never a pair; half a unit less: the margin itself is enough,
     # however it was rounded
     least = max(1, rule.margin * UNIT - 0.5)
@@ -98,11 +100,9 @@ def build_pairs(
     return pairs, reasons
 
 
-def _refuse_unscored(
-    scored: Mapping[str, float], weights: Mapping[str, float], rule: PairRule
-) -> None:
-    """Raises UserError 2 where a weight, or the gold, needs what the candidates have no score for.
-    `scored`: the components of one of them.
+def _refuse_unscored(scored: Collection[str], weights: Mapping[str, float], rule: PairRule) -> None:
+    """Raises UserError 2 where a weight, or the gold, needs what some candidates have no score for.
+    `scored`: the components that all of them have.
     """
     if rule.gold and "exact" not in scored:
         raise UserError(

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.unknown_arguments import RECORD
 
+from agentlite.core.errors import UserError
 from agentlite.core.records import GOLD, Candidate, Score, Step
 from agentlite.rendering import Prompt
 from agentlite.scoring.preference_pairs import (
@@ -169,6 +170,13 @@ WITH_GOLD = PairRule(gold=True)
 def test_the_gold_is_chosen_against_the_worst_where_every_candidate_fails():
     assert only_pair([*FAILING, RIGHT], rule=WITH_GOLD) == ("gold", "b")
     assert only_pair([said("b"), RIGHT], rule=WITH_GOLD) == ("gold", "b")
+
+
+@pytest.mark.parametrize(("weights", "rule"), [({"made": 1.0}, WITH_GOLD), ({"exact": 1.0}, None)])
+def test_the_gold_and_what_compares_with_it_need_gold_at_every_step(weights, rule):
+    without = Said("c", {"made": 1.0})
+    with pytest.raises(UserError):
+        paired([[said("a", made=0.0), said("b", made=0.0)], [without]], weights, rule or PairRule())
 
 
 def test_a_step_whose_arguments_are_not_known_has_no_gold_candidate():
