@@ -37,7 +37,9 @@ from agentlite.workspace.digests import file_digest
 from agentlite.workspace.stage_folder import Result, RunTarget, longer_rows
 
 # what evaluations on recorded dialogs have and rollouts have not
-OF_RECORDS = ("predictions", "retrieve", "protocol", "general", "judge", "sheet", "kagent")
+OF_RECORDS = (
+    *("predictions", "retrieve", "protocol", "general", "judge", "sheet", "ratings", "kagent"),
+)
 
 
 def inherit(settings: EvalSettings, run: Path) -> dict[str, tuple[object, str]]:

@@ -140,6 +140,7 @@ def test_bfcls_verdict_is_a_figure_and_holds_for_the_gate(models):
     [
         ({"predictions": ("x.jsonl",)}, "eval.predictions", "is for recorded dialogs"),
         ({"judge": "http://x/v1"}, "eval.judge", "is for recorded dialogs"),
+        ({"ratings": ("x.csv",)}, "eval.ratings", "is for recorded dialogs"),
         ({"split": "dev", "dev": 0.0}, None, "none of 4 tasks is in split dev"),
         ({"max_length": 300, "max_new_tokens": 290}, None, "longer than 10 tokens"),
         ({"env": "shop"}, "--env", "names no environment"),
