@@ -143,7 +143,7 @@ def _listed_stage(run: Path, stage: StoredStage) -> ListedStage:
 def key_figure(stage: StoredStage) -> str:
     """The result of a finished stage, the loss of one that trains, in words; "" for others."""
     # figures of another version, or null
-    with contextlib.suppress(KeyError, TypeError, ValueError):
+    with contextlib.suppress(LookupError, TypeError, ValueError):
         if stage.done and stage.command in STAGES:
             module = importlib.import_module(f"agentlite.stages.{stage.command}")
             return str(module.key_figure(stage.done.figures))

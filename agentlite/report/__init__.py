@@ -76,7 +76,9 @@ def _contents(run: WorkspaceRun) -> Json:
         "Retrieval": [
             (stage, figures)
             for stage in run.stages
-            if stage.plan.command == "retriever" and (figures := stage.json("metrics.json"))
+            if stage.plan.command == "retriever"
+            and (figures := stage.json("metrics.json"))
+            and "methods" not in figures  # of an earlier version, by size and not by method
         ],
         "Training": trained,
         "Data": [(stage, found) for stage in run.stages if (found := stage.json("stats.json"))],

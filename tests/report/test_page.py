@@ -81,6 +81,13 @@ def test_every_stage_that_trains_has_its_curves_also_while_it_is_not_finished(tm
     assert "not finished, step 8" in training
 
 
+def test_figures_of_a_retriever_of_an_earlier_version_are_left_out(tmp_path):
+    plan = {"command": "retriever", "settings": {}, "inputs": {}}
+    ranked = {"all": {"10": {"bm25": {}}}, "known tools": {"10": {"bm25": {}}}}
+    stage(tmp_path / "retriever", plan, {}, {}, {"methods": ["bm25"], "ranking": ranked})
+    assert 'id="retrieval"' not in read_page(tmp_path)
+
+
 def test_a_page_names_nothing_to_load_and_forbids_it(run):
     page = read_page(run)
     assert "default-src 'none'" in page
