@@ -114,6 +114,7 @@ def read(key: str, field: Field, value: Any) -> Any:
 
 
 MOST = 14  # options of a command that needs no second page, --help not counted
+NAMES = 30  # columns for the names of options, on a page of 80 or more
 IS_FULL = "agentlite.help_all"  # in the context: whether the full page is asked for
 
 
@@ -148,7 +149,7 @@ class Command(click.Command):
             sections["Options"] = _common(options)
         for title, listed in sections.items():
             with formatter.section(title):
-                formatter.write_dl([one.get_help_record(ctx) or ("", "") for one in listed])
+                _write(formatter, [one.get_help_record(ctx) or ("", "") for one in listed])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_epilog(ctx, formatter)
@@ -165,6 +166,27 @@ def _common(options: Sequence[click.Option]) -> list[click.Option]:
     if len(listed) - 1 <= MOST:
         return listed
     return [one for one in listed if not isinstance(one, Option) or one.field.is_common]
+
+
+def _write(formatter: click.HelpFormatter, rows: list[tuple[str, str]]) -> None:
+    """Names that are wider than the page go on below; Click would leave them to the terminal."""
+    width = formatter.width - formatter.current_indent
+    names = [_wrap_names(name, width, " " * (formatter.current_indent + 4)) for name, _ in rows]
+    column = NAMES if formatter.width >= 60 else max(8, formatter.width // 3)
+    helps = [text for _, text in rows]
+    formatter.write_dl(list(zip(names, helps, strict=True)), col_max=column)
+
+
+def _wrap_names(names: str, width: int, indent: str) -> str:
+    if len(names) <= width:
+        return names
+    import textwrap
+
+    words = names.replace("|", "| ").replace(", ", ",  ")
+    lines = textwrap.wrap(
+        words, width - 4, break_long_words=False, break_on_hyphens=False, drop_whitespace=True
+    )
+    return f"\n{indent}".join(line.replace("| ", "|").replace(",  ", ", ") for line in lines)
 
 
 def _show_all(context: click.Context, option: click.Parameter, is_set: bool) -> None:

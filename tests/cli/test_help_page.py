@@ -65,7 +65,10 @@ def test_every_option_names_the_type_of_its_value_and_its_meaning():
 @pytest.mark.long
 def test_the_short_page_has_about_a_dozen_options_and_names_the_full_one():
     for name in COMMANDS:
-        short, full = (page(name, option) for option in ("--help", "--help-all"))
+        pages = (page(name, option) for option in ("--help", "--help-all"))
+        short, full = (
+            text.replace("|\n      ", "|") for text in pages
+        )  # many choices take two lines
         own = (one.get_help_record(context(name))[0] for one in options(name))
         every = [*own, "--help-all", "-h, --help"]
         shown = [one for one in every if f"\n  {one}" in short]
@@ -86,16 +89,13 @@ def test_a_stage_shows_its_own_options_and_where_it_writes():
 
 
 def test_help_fits_the_screen():
-    for name, width in zip(COMMANDS, cycle([60, 80, 200])):
+    for name, width in zip(COMMANDS, cycle([40, 60, 80, 200])):
         for text in (page(name, "--help", width=width), page(name, "--help-all", width=width)):
             examples = {line.strip() for line in COMMANDS[name].examples.splitlines()}
             long = [
                 line
                 for line in text.splitlines()
-                if len(line) > width
-                and line.strip() not in examples
-                and not line.strip().startswith("-")  # names and choices stay on one line
-                and " " in line.strip()
+                if len(line) > width and line.strip() not in examples and " " in line.strip()
             ]
             assert not long
 
