@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT))
 
 from agentlite.config.resolve import Given, resolve  # noqa: E402  (of this checkout)
 from agentlite.engine.planning.choose import auto_settings  # noqa: E402
-from agentlite.engine.planning.estimate import plan  # noqa: E402
+from agentlite.engine.planning.estimate import RowLengths, plan  # noqa: E402
 from agentlite.engine.planning.gpus import with_memory  # noqa: E402
 from agentlite.engine.planning.model_shape import find_shape  # noqa: E402
 
@@ -37,7 +37,7 @@ def cell(model: str, command: str, card: int) -> str:
     shape, machine = find_shape(MODELS[model]), with_memory(card)
     settings = resolve(command, Given(profile="gpu")).settings
     settings = replace(settings, **auto_settings(settings, set(), shape, machine).values)
-    planned = plan(settings, shape, machine)
+    planned = plan(settings, shape, machine, RowLengths())
     if not planned.gib.fits:
         return "–"
     batch = f"{settings.batch_size} x {settings.gradient_accumulation}"
@@ -47,7 +47,7 @@ def cell(model: str, command: str, card: int) -> str:
 def least(model: str, bits: int) -> float:
     """GiB of `sft` with one row of 2,048 tokens."""
     settings = resolve("sft", Given({"batch_size": 1, "load_in_4bit": bits == 4}, profile="gpu"))
-    planned = plan(settings.settings, find_shape(MODELS[model]), with_memory(80))
+    planned = plan(settings.settings, find_shape(MODELS[model]), with_memory(80), RowLengths())
     return planned.gib.total
 
 

@@ -17,7 +17,7 @@ from agentlite.core.console import notice
 from agentlite.core.errors import UserError
 from agentlite.engine import processes
 from agentlite.engine.planning.choose import CHOSEN, auto_settings, set_already
-from agentlite.engine.planning.estimate import longest_row
+from agentlite.engine.planning.estimate import data_of
 from agentlite.engine.planning.gpus import Machine, machine_of
 from agentlite.engine.planning.memory import GIB
 from agentlite.engine.planning.model_shape import Shape, shape_under
@@ -199,7 +199,7 @@ def _of_earlier_stages(settings: Any, run: Path) -> tuple[int, bool]:
     in 4 bit.
     """
     try:
-        longest = longest_row(settings, run)
+        longest = data_of(settings, run).longest
         return longest, bool(stored_settings(model_of(settings), run).get("load_in_4bit"))
     except UserError:  # the stage itself says what is wrong with its data or its model
         return 0, False

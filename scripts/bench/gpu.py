@@ -30,13 +30,13 @@ ROOT, PARTS = Path(__file__).resolve().parents[2], Path(__file__).with_name("gpu
 sys.path.insert(0, str(ROOT))  # a plain checkout, where nothing has been installed but the packages
 
 from common import parser  # noqa: E402
-from speeds import CARDS, GpuSpeed, operations, speed_of, step_seconds  # noqa: E402
 
 from agentlite.config.gpu_profiles import has_gpu  # noqa: E402
 from agentlite.config.settings import COMMANDS  # noqa: E402
 from agentlite.core import console  # noqa: E402
 from agentlite.core.row_files import write_json  # noqa: E402
-from agentlite.engine.planning.estimate import load_of  # noqa: E402
+from agentlite.engine.planning.estimate import RowLengths, load_of, operations, plan  # noqa: E402
+from agentlite.engine.planning.gpus import CARDS, GpuSpeed, Machine, speed_of  # noqa: E402
 from agentlite.engine.planning.memory import GIB, Load, memory  # noqa: E402
 from agentlite.engine.planning.model_shape import PUBLISHED, shape_of  # noqa: E402
 
@@ -277,11 +277,11 @@ def lengths_of(cell: Cell, settings: Any) -> list[int]:
 
 def steps_of(cell: Cell, here: Here, seconds: float) -> int:
     """As many as the planner thinks will fill the seconds of a cell, which its sides share."""
-    settings, shape = settings_of(cell, False, 1), shape_of(facts(cell, False), cell.model)
-    accumulated = getattr(settings, "gradient_accumulation", 1)
-    a_step = step_seconds(load_of(settings, shape, True), accumulated, here.card)
+    machine = Machine(True, here.card, here.gib * GIB)
+    shape = shape_of(facts(cell, False), cell.model)
+    a_step = plan(settings_of(cell, False, 1), shape, machine, RowLengths())
     a_side = seconds / (2 if cell.beside else 1)
-    return max(FEWEST, min(MOST, int(a_side / a_step)))
+    return max(FEWEST, min(MOST, int(a_side / a_step.time["seconds_a_step"])))
 
 
 def figures(cell: Cell, toy: bool, here: Here, side: str, found: dict[str, Any]) -> dict[str, Any]:

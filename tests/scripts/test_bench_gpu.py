@@ -11,8 +11,9 @@ BENCH = ROOT / "scripts/bench"
 sys.path.insert(0, str(BENCH))
 
 import gpu  # noqa: E402
-from speeds import CARDS, operations  # noqa: E402
 
+from agentlite.engine.planning.estimate import operations  # noqa: E402
+from agentlite.engine.planning.gpus import CARDS  # noqa: E402
 from agentlite.engine.planning.memory import GIB, fits, memory  # noqa: E402
 
 HERE = gpu.Here("NVIDIA H100 80GB HBM3", 79.6, CARDS["h100"])

@@ -8,7 +8,7 @@ import pytest
 from agentlite.config import gpu_profiles
 from agentlite.config.resolve import Given, plan_settings, resolve
 from agentlite.core.row_files import write_json
-from agentlite.engine.planning.estimate import plan
+from agentlite.engine.planning.estimate import RowLengths, plan
 from agentlite.engine.planning.gpus import machine_of
 from agentlite.engine.planning.model_shape import find_shape
 from agentlite.stages import api
@@ -92,7 +92,7 @@ def test_any_card_of_the_driver_gets_settings_that_fit_and_keep_a_step(
     found = settled(command, tmp_path, model=(small,) if command == "eval" else small)
     settings, origin = found.settings, found.origin["load_in_4bit"]
     machine = machine_of("auto")
-    assert plan(settings, find_shape(small), machine).gib.fits
+    assert plan(settings, find_shape(small), machine, RowLengths()).gib.fits
     assert not settings.load_in_4bit or command == "distill"  # from 8 GB on, without a teacher
     if command in ("sft", "dpo", "grpo", "distill"):
         assert settings.batch_size * settings.gradient_accumulation == 16
@@ -113,7 +113,7 @@ def test_on_standby_the_cache_of_vllm_is_not_there_while_it_trains(tmp_path):
     for levers in ((), ("standby",)):
         flags = {"vllm": True, "vllm_levers": levers, "load_in_4bit": False}
         settings = resolve("grpo", Given(flags, profile="rtx3060")).settings
-        needed[levers] = plan(settings, shape, machine).gib
+        needed[levers] = plan(settings, shape, machine, RowLengths()).gib
     (always, standby) = needed.values()
     assert standby.total < always.total - always.terms["kv_cache"] / 2
     assert standby.moments["sampling"] < always.total

@@ -1,4 +1,4 @@
-"""`agentlite plan`: the memory and disk that a command will need, without running it."""
+"""`agentlite plan`: the memory, time and disk that a command will need, without running it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -14,7 +14,7 @@ from agentlite.config.settings import COMMANDS, default
 from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.engine.planning.choose import FittingRows, fitting
-from agentlite.engine.planning.estimate import Planned, longest_row, plan
+from agentlite.engine.planning.estimate import Planned, data_of, plan
 from agentlite.engine.planning.gpus import machine_of
 from agentlite.engine.planning.model_shape import shape_under
 from agentlite.engine.refusals import of_embeddings, refuse
@@ -73,15 +73,15 @@ def _plan(options: PlanOptions) -> None:
     shape = shape_under(settings, name, target.run)
     if command in TRAINERS:
         refuse(command, of_embeddings(settings))
-    longest = longest_row(settings, target.run)
-    planned = plan(settings, shape, machine, longest)
+    rows = data_of(settings, target.run)
+    planned = plan(settings, shape, machine, rows)
     asks_more = options.fit or not planned.gib.fits
     report = PlanReport(
         command,
         name,
         settings.engine,
         planned,
-        fitting(command, settings, shape, machine, longest) if asks_more else [],
+        fitting(command, settings, shape, machine, rows.longest) if asks_more else [],
         resolved.origin["load_in_4bit"],
     )
     if options.as_json:
@@ -108,9 +108,10 @@ def _present(report: PlanReport) -> None:
         print(f"answers sampled together: {together}, with room on the card for {room}")
     if planned.host_gib:
         print(f"{planned.host_gib:g} GiB of activations wait in the host's memory")
-    if planned.disk_gb:
-        files = [f"{name} {value:g}" for name, value in planned.disk_gb.items()]
-        print(f"disk, GB: {', '.join(files)}")
+    for title, parts in (("time, calculated", planned.time), ("disk, GB", planned.disk_gb)):
+        if parts:
+            figures = [f"{key.replace('_', ' ')} {value:g}" for key, value in parts.items()]
+            print(f"{title}: {', '.join(figures)}")
     for fit in report.fit:
         rows = f"{fit.batch_size} x {fit.length} tokens"
         if not fit.batch_size:

@@ -1,16 +1,16 @@
-"""A command's settings, a model's shape and the data -> the memory and disk it needs."""
+"""A command's settings, a model's shape and the data -> the memory, time and disk it needs."""
 
 import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
 from agentlite.config.settings import InMemory
 from agentlite.core.errors import UserError
-from agentlite.engine.planning.gpus import Machine
+from agentlite.engine.planning.gpus import GpuSpeed, Machine
 from agentlite.engine.planning.memory import (
     GIB,
     OPTIMIZER,
@@ -32,7 +32,17 @@ from agentlite.workspace import stage_folder
 VLLM_SHARE = 0.3  # of the card, where `trl` does not say another: TRL's default
 LEAST_CACHE = 512  # tokens beside the longest row: Unsloth rounds a cache down to 256
 LEAST_OFFLOADED = 512  # of max_length: below, Unsloth leaves checkpoints on the GPU
+# per token, with transformers' generate on an A100, for any size (Qwen2.5's speed benchmark)
+HOST_SECONDS = 0.025
 CHECKPOINTS = 3  # the newest two, and the best
+
+
+class RowLengths(NamedTuple):
+    """How many rows a stage has, the tokens of the longest and their mean; 0: unknown."""
+
+    rows: int = 0
+    longest: int = 0
+    mean: float = 0.0
 
 
 class Needed(Struct, frozen=True):
@@ -49,13 +59,14 @@ class Needed(Struct, frozen=True):
 
 
 class Planned(Struct, frozen=True):
-    """What one set of settings needs: memory in GiB, disk in GB."""
+    """What one set of settings needs: memory in GiB, disk in GB, time in seconds and hours."""
 
     bits: int
     batch_size: int
     length: int
     length_from: str
     gib: Needed
+    time: dict[str, float]
     disk_gb: dict[str, float]
     vllm: dict[str, float]  # of an engine that shares the weights: its share of the card, its cache
     host_gib: float  # of activations that wait in host memory
@@ -85,11 +96,10 @@ def needed(planned: Memory) -> Needed:
     )
 
 
-def plan(settings: Any, shape: Shape, machine: Machine, longest: int = 0) -> Planned:
-    """`longest`: see `estimate`."""
-    estimated = estimate(settings, shape, machine, longest)
+def plan(settings: Any, shape: Shape, machine: Machine, data: RowLengths) -> Planned:
+    estimated = estimate(settings, shape, machine, data.longest)
     load = estimated.load
-    of_data = longest and load.length < settings.max_length
+    of_data = data.longest and load.length < settings.max_length
     vllm = {"share": vllm_share(load, machine.whole), "cached_tokens": load.cached}
     return Planned(
         load.bits,
@@ -97,6 +107,7 @@ def plan(settings: Any, shape: Shape, machine: Machine, longest: int = 0) -> Pla
         load.length,
         settings.data if of_data else "max_length",
         needed(estimated),
+        _time(settings, load, machine, data),
         _disk(load) if load.rows else {},
         vllm if load.vllm and not load.standby else {},  # with standby Unsloth chooses the share
         round(host_bytes(load) / GIB, 2),
@@ -197,27 +208,99 @@ def kept_in_training(settings: Any, model: Any, teacher: int = 0) -> float:
     return fixed_bytes(load_of(settings, shape._replace(teacher=teacher), True))
 
 
-def longest_row(settings: Any, run: Path) -> int:
-    """The tokens of the longest row of the finished prep that the command reads, or that its pairs
-    came from, by stats.json; 0: unknown. Where answers are sampled, their tokens are added. The
-    rollouts of an environment are as long as max_length lets them be: nothing is known of them
-    before.
-    """
+def data_of(settings: Any, run: Path) -> RowLengths:
+    """The rows of the finished prep that the command reads, or that its pairs came from, by
+    stats.json. Where answers are sampled, their tokens are added to those of a row. The rollouts
+    of an environment are as long as max_length lets them be: nothing is known of them before."""
     if getattr(settings, "env", "") or not hasattr(settings, "data"):
-        return 0
-    folder = stage_folder.find_stage(settings.data, run)
-    stored = stage_folder.stored_settings(settings.data, run)
-    new_tokens = getattr(settings, "max_new_tokens", 0)
-    if came_from := stored.get("data"):
+        return RowLengths()
+    folder, pairs = stage_folder.find_stage(settings.data, run), None
+    if came_from := stage_folder.stored_settings(settings.data, run).get("data"):
         # pairs name their prep as it is called in the workspace that they are in
-        folder = stage_folder.find_stage(str(came_from), folder.parent)
-        new_tokens = stored.get("max_new_tokens", 0)
+        folder, pairs = stage_folder.find_stage(str(came_from), folder.parent), folder
     prepared = stage_folder.read(folder).trusted()
     is_prep = prepared.plan is not None and prepared.plan.command == "prep"
     if not is_prep or not prepared.done or not (folder / "stats.json").exists():
-        return 0
-    longest = json.loads((folder / "stats.json").read_bytes()).get("length", {}).get("100%")
-    return int(longest + new_tokens) if longest else 0
+        return RowLengths()
+    stats = json.loads((folder / "stats.json").read_bytes())
+    records = sum(stats.get("by_source", {}).values())
+    if not records:
+        return RowLengths()
+    if hasattr(settings, "split"):  # each turn of the assistant is asked; their mean is not known
+        records_asked = min(settings.limit or stats[settings.split], stats[settings.split])
+        rows = records_asked * stats["turns"]["50%"]
+    else:
+        rows = stats["train_rows"]
+    new_tokens = getattr(settings, "max_new_tokens", 0)
+    if pairs:
+        new_tokens = stage_folder.stored_settings(settings.data, run).get("max_new_tokens", 0)
+        if stage_folder.is_finished(pairs):
+            rows = stage_folder.finished(pairs, "pairs").figures.get("pairs", 0)
+    longest = stats["length"]["100%"] + int(new_tokens)
+    return RowLengths(rows, longest, stats["tokens"]["all"] / records)
+
+
+def _time(settings: Any, load: Load, machine: Machine, data: RowLengths) -> dict[str, float]:
+    """Seconds per step, and hours if the number of steps is known. The steps of pairs and eval are
+    batches. None of them for an environment: how many turns a task takes is not known.
+    """
+    if getattr(settings, "env", ""):
+        return {}
+    seconds, rows = 0.0, settings.batch_size
+    passes = getattr(settings, "passes", 1)  # an answer of PPO is sampled once for several steps
+    if load.rows:
+        rows *= settings.gradient_accumulation
+        tokens = settings.gradient_accumulation * load.rows
+        tokens *= min(data.mean or load.length, load.length)
+        seconds += tokens * operations(load) / _speed(load, machine.card)
+    if load.sampled and not load.vllm:  # vLLM's speed was never measured
+        held: InMemory = settings.in_memory(machine.gpu)
+        answers = rows if load.rows else rows * held.samples
+        if held.greedy and settings.num_samples:  # the samples come after a greedy answer to each
+            answers += rows
+        batches = math.ceil(answers / load.sampled)
+        batch = _sampling_seconds(load, machine.card, settings.max_new_tokens)
+        seconds += batches * batch / passes
+    wanted = data.rows * getattr(settings, "group_size", 1) * getattr(settings, "num_epochs", 1)
+    steps = getattr(settings, "max_steps", None) or math.ceil(wanted * passes / rows)
+    whole = {"steps": steps, "hours": round(seconds * steps / 3600, 2)} if steps else {}
+    return {"seconds_a_step": round(seconds, 2), **whole}
+
+
+def operations(load: Load) -> float:
+    """Floating-point operations per token of a micro-batch: forward, again for checkpoints,
+    backward, and the forward of the reference, or of a teacher.
+    """
+    shape, forward = load.shape, _forward(load)
+    attention = 2 * shape.layers * shape.heads * shape.head_dim * load.length
+    # frozen weights need no gradient, attention has no weights: its backward pass is whole
+    backward = 2 * forward if load.full else forward + attention
+    again = forward if load.regime.checkpoints != "none" else 0
+    return forward + again + backward + (forward if load.reference else 0) + 2 * shape.teacher
+
+
+def _forward(load: Load) -> float:
+    """Two operations per weight, with the head, and those of causal attention."""
+    shape = load.shape
+    attention = 2 * shape.layers * shape.heads * shape.head_dim * load.length
+    return 2 * (shape.linear + shape.vocab * shape.hidden) + attention
+
+
+def _speed(load: Load, card: GpuSpeed) -> float:
+    """Operations per second. Of a card's peak published runs reach 48 to 74 % with Unsloth from 3B
+    on, about 40 % with plain transformers, and 25 to 40 % for small models, whose kernels wait for
+    the host."""
+    return card.tflops * 1e12 * (0.5 if load.shape.parameters > 2e9 else 0.3)
+
+
+def _sampling_seconds(load: Load, card: GpuSpeed, new_tokens: int) -> float:
+    """For sampling all answers of a batch: reading its prompts, then for each token a pass over the
+    weights and the rows of the cache.
+    """
+    reading = load.prompted * _forward(load) / _speed(load, card)
+    cached = min(load.cached, load.sampled * load.length)
+    passed = fixed_terms(load)["weights"] + load.shape.keys_and_values * load.width * cached
+    return reading + new_tokens * max(HOST_SECONDS, passed / (card.bandwidth * 1e9))
 
 
 def _disk(load: Load) -> dict[str, float]:

@@ -12,7 +12,7 @@ from agentlite.core.records import Prediction, digest, plain
 from agentlite.core.row_files import refuse_unwritable, write_json, write_rows
 from agentlite.engine import check_libraries
 from agentlite.engine.planning.choose import dry_run_memory
-from agentlite.engine.planning.estimate import longest_row
+from agentlite.engine.planning.estimate import data_of
 from agentlite.engine.remote import judge_endpoint
 from agentlite.rendering import mixture_of
 from agentlite.rendering import prompts as prompts_of
@@ -76,7 +76,7 @@ class RecordedEvaluation:
         asked = (*self.data.records, *about_itself)
         memory = {}
         if subject.source and subject.is_local:
-            longest = longest_row(self.settings, self.target.run)
+            longest = data_of(self.settings, self.target.run).longest
             memory = dry_run_memory("eval", self.settings, subject.source.base, longest)
         prompts = sum(len(record.prompted_turns) for record in asked)
         return {"prompts": prompts, "memory_gib": memory}

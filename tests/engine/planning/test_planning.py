@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from agentlite.config import gpu_profiles, resolve
 from agentlite.config.settings import COMMANDS as SETTINGS
 from agentlite.engine.planning.choose import fitting
-from agentlite.engine.planning.estimate import load_of, longest_row, plan
+from agentlite.engine.planning.estimate import RowLengths, data_of, load_of, plan
 from agentlite.engine.planning.gpus import machine_of, with_memory
 from agentlite.engine.planning.memory import (
     GIB,
@@ -175,7 +175,14 @@ def prepared(run: Path, longest: int) -> None:
     folder = run / "prep"
     folder.mkdir(parents=True)
     stats = {
+        "train": 100,
+        "dev": 10,
+        "test": 20,
+        "train_rows": 90,
+        "by_source": {"file": 130},
         "length": {"50%": 300, "100%": longest},
+        "turns": {"50%": 2},
+        "tokens": {"all": 39000},
     }
     plan_file = {
         "command": "prep",
@@ -194,11 +201,15 @@ def test_the_longest_row_of_the_data_is_what_is_planned_for(tmp_path):
     prepared(tmp_path, 777)
     assert base_of("prep", tmp_path) == "smollm2-135m"
     settings = settings_of("sft")
-    assert longest_row(settings, tmp_path) == 777
-    planned = plan(settings, SEVEN, with_memory(24), 777)
+    data = data_of(settings, tmp_path)
+    assert data == RowLengths(90, 777, 300)
+    planned = plan(settings, SEVEN, with_memory(24), data)
     assert (planned.length, planned.length_from) == (777, "prep")
-    assert plan(settings, SEVEN, with_memory(24)).length_from == "max_length"
-    assert longest_row(settings_of("pairs"), tmp_path) == 777 + 256
+    assert planned.time["steps"] == -(-90 * 3 // 16)
+    assert plan(settings, SEVEN, with_memory(24), RowLengths()).length_from == "max_length"
+    for limit, rows in ((None, 100), (30, 30)):  # two turns of each are asked
+        drawn = data_of(settings_of("pairs", limit=limit), tmp_path)
+        assert drawn == RowLengths(2 * rows, 777 + 256, 300)
 
 
 def test_a_dry_run_that_does_not_fit_names_what_would(monkeypatch, capsys):
@@ -219,7 +230,7 @@ def test_a_dry_run_that_does_not_fit_names_what_would(monkeypatch, capsys):
 def test_a_7b_model_fits_the_card_that_a_profile_is_named_for(profile: str, command: str) -> None:
     settings = resolve.resolve(command, resolve.Given(profile=profile)).settings
     shape = find_shape("Qwen/Qwen2.5-7B-Instruct")
-    assert plan(settings, shape, machine_of(profile)).gib.fits
+    assert plan(settings, shape, machine_of(profile), RowLengths()).gib.fits
 
 
 CACHED = (*(f"Qwen2.5-{size}B-Instruct" for size in (0.5, 1.5, 3, 7)), "Qwen3-8B")
@@ -252,7 +263,7 @@ def test_what_a_plan_says_fits_has_room_for_unsloths_buffers_as_well(name: str) 
         per_token = 2 * shape.layers * shape.kv_heads * shape.head_dim * 2
         need = fixed_bytes(load) + load.sampled * (buffers * per_token + 2 * shape.vocab)
         need += -(-load.sampled // settings.group_size) * prompt * per_token
-        if plan(settings, shape, with_memory(gib)).gib.fits:
+        if plan(settings, shape, with_memory(gib), RowLengths()).gib.fits:
             fitted += 1
             assert need <= gib * GIB, (gib, in_4bit, prompt, new, answers)
     assert fitted
@@ -261,7 +272,7 @@ def test_what_a_plan_says_fits_has_room_for_unsloths_buffers_as_well(name: str) 
 def test_what_unsloth_keeps_in_host_memory_is_planned() -> None:
     """The input of every block, of every token of a micro-batch, in 16 bit."""
     long = settings_of("sft", max_length=32768, batch_size=1)
-    kept = plan(long, SEVEN, with_memory(24)).host_gib
+    kept = plan(long, SEVEN, with_memory(24), RowLengths()).host_gib
     assert kept == round(28 * 32768 * 3584 * 2 / GIB, 2)
     plain = settings_of("sft", max_length=32768, batch_size=1, engine="hf")
-    assert plan(plain, SEVEN, with_memory(24)).host_gib == 0
+    assert plan(plain, SEVEN, with_memory(24), RowLengths()).host_gib == 0
