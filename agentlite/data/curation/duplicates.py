@@ -59,7 +59,8 @@ def near_copies(
 
     def may_be(one: int, other: int) -> bool:
         mine, its = records[one], records[other]
-        if mine.keys.context == its.keys.context and mine.keys.first != its.keys.first:
+        calls = {mine.keys.first, its.keys.first} - {0}  # 0: their arguments are not known
+        if mine.keys.context == its.keys.context and len(calls) > 1:
             return False
         a, b = (
             {q[at : at + 2] for at in range(max(1, len(q) - 1))} for q in (mine.query, its.query)

@@ -204,6 +204,16 @@ def test_records_contradict_that_call_otherwise_with_the_same_before_them() -> N
         assert found == ({1: 2, 2: 1} if contradicts else {}), name
 
 
+def test_near_copies_may_differ_in_whether_their_arguments_are_known() -> None:
+    text = "Is it wet in Oslo? " + " ".join(f"{word} {other}" for word in WORDS for other in WORDS)
+    known = dialog(text, [call("weather", city="Oslo")])
+    unknown = replace(
+        dialog(text, [call("weather")]), gold={1: Gold((GoldCall("weather", ANY_ARGUMENTS),))}
+    )
+    assert len(near_of([known, unknown])) == 1
+    assert not near_of([known, dialog(text, [call("weather", city="Bergen")])])
+
+
 # --- leaks ---
 
 HELD_OUT = dialog(TEXT, [trip()])
