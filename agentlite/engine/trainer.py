@@ -324,6 +324,8 @@ def train(
         except UserError as error:
             smaller = micro.in_smaller()
             if error.exit_code != OUT_OF_MEMORY or not smaller:
+                if not smaller:
+                    size.unlink(missing_ok=True)  # a folder is kept for it
                 raise
         micro = smaller
         # for when the run is carried on: it does not try a larger one again

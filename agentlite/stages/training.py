@@ -89,7 +89,7 @@ def train_stage(
         target,
         work(),
         before_work=lambda: check_libraries(settings.engine),
-        keep=["checkpoints/checkpoint-*", *keep],
+        keep=["checkpoints/checkpoint-*", trainer.MICRO_BATCH, *keep],
         next_command=f"agentlite eval {names}{evaluate}",
     )
 

@@ -130,6 +130,7 @@ def test_one_row_that_does_not_fit_is_exit_7(
         train("dpo", tiny_model, tmp_path, 6)
     assert caught.value.exit_code == OUT_OF_MEMORY
     assert tried == [4, 2, 1]
+    assert not (tmp_path / training.MICRO_BATCH).exists()
 
 
 def test_a_batch_of_samples_is_halved_for_good_and_draws_the_same(

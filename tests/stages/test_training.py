@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from agentlite.config.settings import COMMANDS
 from agentlite.core.errors import UserError
+from agentlite.engine.trainer import MICRO_BATCH
 from agentlite.stages import training
 from agentlite.stages.training import Training, train_stage
 from agentlite.workspace import stage_folder
@@ -124,3 +125,20 @@ def test_what_is_passed_through_is_checked_before_anything_is_read(
     assert stage.trained == 0
     stage()
     assert (checked, stage.trained) == (["sft"] * 2, not dry_run)
+
+
+def test_smaller_micro_batches_are_known_to_the_next_process_without_a_checkpoint(
+    tmp_path: Path,
+) -> None:
+    """As where several processes ran out of memory at the first step."""
+    stage = FakeStage("sft", tmp_path, ())
+
+    def out_of_memory() -> Training:
+        folder = yield {"rows": 7}, 64
+        (folder / MICRO_BATCH).write_text('{"batch_size": 1}', encoding="utf-8")
+        raise UserError("out of the GPU's memory.")
+
+    with pytest.raises(UserError, match="memory"):
+        stage(training=out_of_memory())
+    assert stage().status == "done"
+    assert (tmp_path / "sft" / MICRO_BATCH).exists()
