@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
 
-from agentlite.cli.options import (
-    IS_FULL,
-    SETTINGS,
-    WORKSPACE,
-    Command,
-    Option,
-    RunOptions,
-)
+from agentlite.cli.options import IS_FULL, SETTINGS, WORKSPACE, Command, Option, RunOptions
 from agentlite.config.fields import COMMON, REPEAT, File, Flag, Metavar, Name, Whole
 from agentlite.config.gpu_profiles import AUTO, ProfileName
 from agentlite.config.pipeline import MADE

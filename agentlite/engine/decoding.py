@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from agentlite.config.settings import (
-    DistillSettings,
-    GrpoSettings,
-    PairsSettings,
-    RolloutSettings,
-)
+from agentlite.config.settings import DistillSettings, GrpoSettings, PairsSettings, RolloutSettings
 from agentlite.rendering.template import Template
 
 

@@ -11,12 +11,7 @@ import shlex
 from collections.abc import Iterator
 
 from agentlite.config.gpu_profiles import card, gpu_has_bf16
-from agentlite.config.settings import (
-    DistillSettings,
-    DpoSettings,
-    GrpoSettings,
-    TrainerSettings,
-)
+from agentlite.config.settings import DistillSettings, DpoSettings, GrpoSettings, TrainerSettings
 from agentlite.core import distributed
 from agentlite.core.errors import UserError, how
 from agentlite.engine import processes

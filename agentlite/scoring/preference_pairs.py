@@ -7,15 +7,7 @@ from typing import Literal, NamedTuple, get_args
 import msgspec
 
 from agentlite.core.errors import UserError
-from agentlite.core.records import (
-    GOLD,
-    Candidate,
-    CandidateKey,
-    PreferencePair,
-    Score,
-    Side,
-    Step,
-)
+from agentlite.core.records import GOLD, Candidate, CandidateKey, PreferencePair, Score, Side, Step
 from agentlite.core.row_files import encode, replacing
 from agentlite.rendering import Prompt
 from agentlite.scoring.rewards import WEIGHTS, total

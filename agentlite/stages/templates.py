@@ -27,12 +27,7 @@ from agentlite.core.row_files import find_rows, read_rows, replacing, write_rows
 from agentlite.data.curation.mix import sample
 from agentlite.data.curation.validate import validate
 from agentlite.engine.remote import behind
-from agentlite.rendering import (
-    Protocol,
-    first_messages,
-    protocols_of,
-    reading_problem,
-)
+from agentlite.rendering import Protocol, first_messages, protocols_of, reading_problem
 from agentlite.rendering.protocols.prompt_template import (
     FORMATS,
     LISTINGS,
@@ -44,12 +39,7 @@ from agentlite.rendering.protocols.prompt_template import (
 )
 from agentlite.rendering.template import Template
 from agentlite.retrieval.rankers import words
-from agentlite.scoring.judge.llm_judge import (
-    VERDICTS,
-    item_at,
-    question_of,
-    read_scores,
-)
+from agentlite.scoring.judge.llm_judge import VERDICTS, item_at, question_of, read_scores
 from agentlite.scoring.metrics.confidence import Summary, summary
 from agentlite.scoring.metrics.figures import JudgeRun
 from agentlite.stages.frame import Figures, Files, Work, plan_of, run_stage

@@ -26,12 +26,7 @@ from agentlite.rendering.template import Template
 from agentlite.stages.frame import Figures, Work, go_on, plan_of, run_stage
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import Source, adapter_shape, trained_files
-from agentlite.workspace.stage_folder import (
-    Result,
-    RunTarget,
-    longer_rows,
-    stored_settings,
-)
+from agentlite.workspace.stage_folder import Result, RunTarget, longer_rows, stored_settings
 
 # Reads, and yields the figures of a dry run and the tokens of the longest row; it gets the folder,
 # trains in it, and returns the figures.

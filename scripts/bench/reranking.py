@@ -68,12 +68,7 @@ def commanding(run: Path, runs: int) -> dict[str, Any]:
 def seconds_to_rank(folder: Path) -> float:
     from agentlite.core.records import Candidate, Score
     from agentlite.core.row_files import read_structs
-    from agentlite.scoring.preference_pairs import (
-        PairRule,
-        build_pairs,
-        group,
-        write_pairs,
-    )
+    from agentlite.scoring.preference_pairs import PairRule, build_pairs, group, write_pairs
     from agentlite.scoring.rewards import settle_weights
 
     started = time.process_time()

@@ -2,10 +2,7 @@
 
 from typing import Any
 
-from agentlite.cli.output import (
-    Line,
-    of_prep,
-)
+from agentlite.cli.output import Line, of_prep
 
 FIGURES: dict[str, Any] = {
     "read": 81,

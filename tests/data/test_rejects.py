@@ -10,13 +10,7 @@ from rich.cells import cell_len
 
 from agentlite.core.console import ROOM
 from agentlite.core.reject_codes import CODES
-from agentlite.data.rejects import (
-    MOST_SHOWN,
-    Reject,
-    excerpt,
-    reject_row,
-    report,
-)
+from agentlite.data.rejects import MOST_SHOWN, Reject, excerpt, reject_row, report
 
 
 def reject(line: int, code: str = "E209", reason: str = "no tool f", **more: str) -> Reject:

@@ -17,24 +17,11 @@ import agentlite
 from agentlite.cli.main import group
 from agentlite.core.errors import UserError
 from agentlite.deploy.export.exported_model import ExportedModel
-from agentlite.deploy.export.proof import (
-    dialogs,
-    goldens,
-    minijinja_writer,
-    prove,
-    trained_rows,
-)
+from agentlite.deploy.export.proof import dialogs, goldens, minijinja_writer, prove, trained_rows
 from agentlite.deploy.export.targets import MENTION, mention
 from agentlite.engine.load import Loading, load
 from agentlite.rendering import PROTOCOLS, mixture_of
-from agentlite.rendering.template import (
-    RESULT,
-    TOOLS,
-    USER,
-    Template,
-    call_turn,
-    render_source,
-)
+from agentlite.rendering.template import RESULT, TOOLS, USER, Template, call_turn, render_source
 from agentlite.workspace.model_source import Source, find_model
 
 ROWS = str(DATA / "weather.jsonl")

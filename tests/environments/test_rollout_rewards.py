@@ -8,17 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentlite.core.records import Call, Message, Tool
-from agentlite.environments.rollout_rewards import (
-    ALL,
-    RolloutScorer,
-    attempt_of,
-)
+from agentlite.environments.rollout_rewards import ALL, RolloutScorer, attempt_of
 from agentlite.environments.tasks import EnvironmentTask
-from agentlite.environments.trajectories import (
-    LOST,
-    ModelTurn,
-    Trajectory,
-)
+from agentlite.environments.trajectories import LOST, ModelTurn, Trajectory
 from agentlite.scoring.rewards import COMPONENTS, WEIGHTS, WITHOUT_GOLD, ComponentError, TraceStep
 
 PARAMETERS = {"type": "object", "properties": {"item": {"type": "string"}}}

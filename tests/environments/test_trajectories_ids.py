@@ -12,14 +12,7 @@ from agentlite.core.errors import RowError, UserError
 from agentlite.data.formats import own_rows, to_record
 from agentlite.environments.rollout import RolloutAnswer, RolloutSetup, roll
 from agentlite.environments.world import WorldLimits
-from agentlite.rendering import (
-    PROTOCOLS,
-    choose,
-    encode_answer,
-    prompt_at,
-    render,
-    training_rows,
-)
+from agentlite.rendering import PROTOCOLS, choose, encode_answer, prompt_at, render, training_rows
 from agentlite.rendering.encoding import IGNORED
 
 pytestmark = pytest.mark.long  # a process for each world

@@ -7,25 +7,11 @@ from msgspec.structs import replace
 from support.samples import TIME, WEATHER
 from support.unknown_arguments import FORECAST
 
-from agentlite.core.records import (
-    Call,
-    Gold,
-    GoldCall,
-    GreedyAnswer,
-    Message,
-    Parsed,
-    Record,
-    Step,
-)
+from agentlite.core.records import Call, Gold, GoldCall, GreedyAnswer, Message, Parsed, Record, Step
 from agentlite.rendering import PROTOCOLS, Prompt
 from agentlite.scoring.metrics.call_shares import count
 from agentlite.scoring.metrics.step_metrics import calls_right
-from agentlite.scoring.predictions import (
-    prompt_key,
-    read_answers,
-    score_reading,
-    to_prediction,
-)
+from agentlite.scoring.predictions import prompt_key, read_answers, score_reading, to_prediction
 from agentlite.scoring.rewards import COMPONENTS, Attempt
 
 HERMES = PROTOCOLS["hermes"]

@@ -25,14 +25,7 @@ from agentlite.scoring.metrics.figures import means, read_metrics
 from agentlite.scoring.metrics.step_metrics import WRONG_KINDS, calls_right
 from agentlite.scoring.metrics.summarize import figures
 from agentlite.scoring.predictions import ExternalAnswer, external_prediction, to_prediction_row
-from agentlite.scoring.rewards import (
-    COMPONENTS,
-    PENALTIES,
-    WEIGHTS,
-    Attempt,
-    score_attempt,
-    total,
-)
+from agentlite.scoring.rewards import COMPONENTS, PENALTIES, WEIGHTS, Attempt, score_attempt, total
 
 HERMES = PROTOCOLS["hermes"]
 ZERO_IF_RIGHT = {"hallucinated_tools", "repeated_calls"}

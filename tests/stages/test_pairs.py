@@ -18,14 +18,7 @@ from support.scripted_server import ScriptedServer, ranking
 import agentlite
 from agentlite.config.settings import DpoSettings
 from agentlite.core.errors import UserError
-from agentlite.core.records import (
-    GOLD,
-    Candidate,
-    PreferencePair,
-    Score,
-    TrainedAnswer,
-    from_row,
-)
+from agentlite.core.records import GOLD, Candidate, PreferencePair, Score, TrainedAnswer, from_row
 from agentlite.core.row_files import read_structs
 from agentlite.rendering import PROTOCOLS, training_rows
 from agentlite.scoring.rewards import WEIGHTS

@@ -13,12 +13,7 @@ from agentlite.config.settings import SftSettings
 from agentlite.core.errors import UserError
 from agentlite.workspace import stage_folder
 from agentlite.workspace.model_source import find_model
-from agentlite.workspace.stage_folder import (
-    Plan,
-    find_stage,
-    finished,
-    open_stage,
-)
+from agentlite.workspace.stage_folder import Plan, find_stage, finished, open_stage
 
 PLAN = Plan("sft", {"lora_r": 16, "seed": 0}, {"data": "a" * 64})
 

@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 
 from agentlite.cli.options import OUTPUT, Command, DecodingOptions
-from agentlite.config.fields import (
-    COMMON,
-    File,
-    Flag,
-    Metavar,
-    NonNegative,
-    Section,
-    Seed,
-)
+from agentlite.config.fields import COMMON, File, Flag, Metavar, NonNegative, Section, Seed
 from agentlite.config.settings import SAMPLING
 
 if TYPE_CHECKING:

@@ -11,14 +11,7 @@ from agentlite.core.errors import RowError, nearest
 from agentlite.core.plain_words import kind
 from agentlite.core.records import Call, Gold, Message, Record, Role, Task, Tool, plain
 from agentlite.data.formats.chains import parse_calls
-from agentlite.data.formats.format import (
-    Format,
-    Row,
-    extra_by_turn,
-    meta_of,
-    refuse_unread,
-    rest,
-)
+from agentlite.data.formats.format import Format, Row, extra_by_turn, meta_of, refuse_unread, rest
 from agentlite.data.formats.json_decode import json_value, quote
 from agentlite.data.formats.tool_calls import call_of, read_call, read_tools
 from agentlite.rendering.protocol import join_texts, thought_and_words, with_thought

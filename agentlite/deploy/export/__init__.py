@@ -14,14 +14,7 @@ from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.core.row_files import disk_errors, sync_all, sync_folder, write_json
 from agentlite.deploy.export.exported_model import find_subject
 from agentlite.deploy.export.model_card import card, digests
-from agentlite.deploy.export.targets import (
-    SERVER,
-    ExportRequest,
-    converted,
-    program,
-    refuse,
-    write,
-)
+from agentlite.deploy.export.targets import SERVER, ExportRequest, converted, program, refuse, write
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.stage_folder import EXPORTED, system_of, versions
 

@@ -8,15 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agentlite.core.records import (
-    ANY_ARGUMENTS,
-    Call,
-    Gold,
-    GoldCall,
-    Tool,
-    canonical,
-    choices_of,
-)
+from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Tool, canonical, choices_of
 from agentlite.scoring.assignment import assign
 from agentlite.scoring.metrics.confidence import Summary, ratios, summary
 from agentlite.scoring.metrics.step_metrics import identity, is_valid, satisfies

@@ -12,13 +12,7 @@ from agentlite.core.row_files import write_json, write_rows
 from agentlite.engine import check_libraries
 from agentlite.engine.remote import judge_component
 from agentlite.environments.trajectories import is_rollout
-from agentlite.scoring.preference_pairs import (
-    PairRule,
-    build_pairs,
-    constant,
-    group,
-    write_pairs,
-)
+from agentlite.scoring.preference_pairs import PairRule, build_pairs, constant, group, write_pairs
 from agentlite.scoring.rewards.scorer import Tally
 from agentlite.scoring.rewards.user_functions import UserFunctions
 from agentlite.stages.frame import Figures, Work, run_stage

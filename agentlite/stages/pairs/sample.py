@@ -22,12 +22,7 @@ from agentlite.scoring.rewards import Component, have_gold, refuse_without_gold,
 from agentlite.scoring.rewards.scorer import Scorer, protocols_by_name
 from agentlite.scoring.rewards.user_functions import function_files
 from agentlite.stages.frame import plan_of
-from agentlite.stages.pairs.score import (
-    SCORES,
-    CandidateSource,
-    Finding,
-    FoundCandidates,
-)
+from agentlite.stages.pairs.score import SCORES, CandidateSource, Finding, FoundCandidates
 from agentlite.stages.pairs.stored import CANDIDATES
 from agentlite.stages.training import fitting_prompts
 from agentlite.workspace.model_source import Source, find_model, load_template, model_of_prep

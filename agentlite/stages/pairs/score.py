@@ -9,14 +9,7 @@ import msgspec
 from agentlite.config.settings import CPU_MODEL, PairsSettings
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
-from agentlite.core.records import (
-    Candidate,
-    CandidateKey,
-    PreferencePair,
-    Record,
-    Score,
-    Side,
-)
+from agentlite.core.records import Candidate, CandidateKey, PreferencePair, Record, Score, Side
 from agentlite.core.row_files import Appender, read_structs, write_rows
 from agentlite.data.formats import to_record
 from agentlite.rendering import Prompt, encode_answer

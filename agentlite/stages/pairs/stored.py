@@ -10,13 +10,7 @@ from agentlite.config.pipeline import STAGES, TRAINERS
 from agentlite.config.settings import PairsSettings
 from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.core.records import (
-    Candidate,
-    CandidateKey,
-    Score,
-    TrainedAnswer,
-    from_row,
-)
+from agentlite.core.records import Candidate, CandidateKey, Score, TrainedAnswer, from_row
 from agentlite.core.row_files import read_rows, read_structs
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES, Component, settle_weights
 from agentlite.scoring.rewards.scorer import Scorer, protocols_by_name

@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 from agentlite.config.resolve import parse_weights
 from agentlite.config.settings import PrepSettings
 from agentlite.core.records import digest
-from agentlite.data.curation.mix import (
-    TASKS,
-    Mixed,
-    draw,
-    full_task_weights,
-    repetitions,
-)
+from agentlite.data.curation.mix import TASKS, Mixed, draw, full_task_weights, repetitions
 from agentlite.data.curation.traits import Keys, Traits
 
 NO_KEYS = Keys(0, 0, 0, 0, 0, 0)

@@ -9,13 +9,7 @@ from support.damaged_rows import Row, rows
 
 from agentlite.core.errors import RowError
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import (
-    FORMATS,
-    detect_format,
-    sage,
-    texts,
-    to_record,
-)
+from agentlite.data.formats import FORMATS, detect_format, sage, texts, to_record
 from agentlite.data.formats import samples as samples_of
 from agentlite.rendering import choose, renderer
 from agentlite.rendering.protocols import kuaiagent

@@ -19,15 +19,7 @@ from agentlite.config.settings import COMMANDS as SETTINGS
 from agentlite.engine.planning.choose import fitting
 from agentlite.engine.planning.estimate import RowLengths, data_of, load_of, plan
 from agentlite.engine.planning.gpus import machine_of, with_memory
-from agentlite.engine.planning.memory import (
-    GIB,
-    REGIMES,
-    Load,
-    Regime,
-    fits,
-    fixed_bytes,
-    memory,
-)
+from agentlite.engine.planning.memory import GIB, REGIMES, Load, Regime, fits, fixed_bytes, memory
 from agentlite.engine.planning.model_shape import Shape, base_of, find_shape
 
 POINTS = Path(__file__).with_name("published_memory.csv")

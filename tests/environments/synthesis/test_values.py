@@ -7,10 +7,7 @@ from hypothesis import strategies as st
 
 from agentlite.core.json_schema import schema_error
 from agentlite.core.records import Tool
-from agentlite.environments.synthesis.values import (
-    KnownValue,
-    arguments,
-)
+from agentlite.environments.synthesis.values import KnownValue, arguments
 
 
 def tool(name="act", **properties):

@@ -7,12 +7,7 @@ import pytest
 
 from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Tool
 from agentlite.data.formats.bfcl import TUPLE
-from agentlite.scoring.metrics.bfcl import (
-    GROUPS,
-    SUBSET,
-    group_scores,
-    is_right,
-)
+from agentlite.scoring.metrics.bfcl import GROUPS, SUBSET, group_scores, is_right
 from agentlite.scoring.metrics.step_metrics import satisfies
 
 needs_bfcl = pytest.mark.skipif(

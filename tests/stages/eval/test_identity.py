@@ -14,11 +14,7 @@ from agentlite.core.row_files import read_rows
 from agentlite.scoring.metrics.general_talk import Identity
 from agentlite.scoring.predictions import prompt_key
 from agentlite.stages.eval import recorded
-from agentlite.stages.eval.probes import (
-    IDENTITY_QUESTIONS,
-    identity_of,
-    identity_records,
-)
+from agentlite.stages.eval.probes import IDENTITY_QUESTIONS, identity_of, identity_records
 from agentlite.stages.eval.subjects import slug
 
 PREP = {"model_name": [], "model_author": [], "system": ""}
