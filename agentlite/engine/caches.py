@@ -38,7 +38,9 @@ class SharedCache:
 
         self.model, device = loaded.model, loaded.model.device
         rows = {"input_ids": [[*prompt] for prompt in prompts]}
-        padded = loaded.tokenizer.pad(rows, padding_side="right", return_tensors="pt").to(device)
+        padded = loaded.tokenizer.pad(
+            rows, padding_side="right", return_attention_mask=True, return_tensors="pt"
+        ).to(device)
         ids, mask = padded["input_ids"], padded["attention_mask"]
         self.length = mask.sum(1)
         self.owner = torch.where(mask == 1, PROMPT, PADDING)
@@ -108,7 +110,9 @@ class RowCache:
         """`logits`, (prompts, 1, vocabulary), follow the last ids; padding is on the left."""
         self.model, device = loaded.model, loaded.model.device
         rows = {"input_ids": [[*prompt] for prompt in prompts]}
-        padded = loaded.tokenizer.pad(rows, padding_side="left", return_tensors="pt").to(device)
+        padded = loaded.tokenizer.pad(
+            rows, padding_side="left", return_attention_mask=True, return_tensors="pt"
+        ).to(device)
         ids, self.mask = padded["input_ids"], padded["attention_mask"]
         if by_unsloth(self.model):
             from unsloth.models import _decode_graphs
