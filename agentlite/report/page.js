@@ -345,7 +345,7 @@ function rollouts(place, data) {
     counted: (count) => `${count} of ${items.length} rollouts, the worst first.${data.metrics.length ? `  Marks: by ${data.metrics[chosen.metric]}.` : ""}`,
     filters: (choose) => [
       ...(data.models.length > 1 ? [select("model", [[-1, "any model"], ...data.models.map((name, at) => [at, name])], -1, (value) => choose({ model: Number(value) }))] : []),
-      ...(data.metrics.length > 1 ? [select("by", data.titles.map((name, at) => [at, name]), 0, (value) => choose({ metric: Number(value) }))] : []),
+      ...(data.metrics.length > 1 ? [select("by", data.metrics.map((name, at) => [at, name]), 0, (value) => choose({ metric: Number(value) }))] : []),
       select("outcome", Object.entries(outcomes), "any", (value) => choose({ outcome: value })),
       select("ended by", [["", "anything"], ...ended.map((name) => [name, name])], "", (value) => choose({ ended: value })),
       select("task", [["", "any task"], ...tasks.map((name) => [name, name])], "", (value) => choose({ task: value })),
