@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from agentlite.core import console
 from agentlite.core.errors import MODEL, UserError, need
-from agentlite.core.row_files import write_json
 from agentlite.deploy.export.exported_model import CONTEXT, ExportedModel, refuse_quantized
 from agentlite.deploy.export.proof import Proof, goldens, minijinja_writer, prove, prove_tokens
 from agentlite.engine.load import weight_files
@@ -119,7 +118,7 @@ def _write_merged(request: ExportRequest, subject: ExportedModel, folder: Path) 
         ends = [end, *(own if isinstance(own, list) else [own])]
         ends = [token for token in dict.fromkeys(ends) if token is not None]
         content["eos_token_id"] = ends if len(ends) > 1 else end
-        write_json(path, content)
+        _write_json(path, content)
     return Exported(weights, _put_tokenizer(subject, folder), {}, {"merged": folder})
 
 
@@ -134,7 +133,7 @@ def _write_adapter(subject: ExportedModel, folder: Path) -> Exported:
     config["base_model_name_or_path"] = subject.origin
     if commit := hub.commit_of(subject.source.base):
         config["revision"] = commit
-    write_json(folder / "adapter_config.json", config)
+    _write_json(folder / "adapter_config.json", config)
     weights = f"an adapter (LoRA) on `{subject.origin}`."
     return Exported(weights, _put_tokenizer(subject, folder), {"base": subject.origin}, {})
 
@@ -171,7 +170,7 @@ def _put_tokenizer(subject: ExportedModel, folder: Path) -> Proof:
     jinja.write_text(written.chat_template, encoding="utf-8", newline="")
     settings = json.loads(config.read_bytes())
     if "chat_template" in settings:  # it may hold several: training takes one
-        write_json(config, {**settings, "chat_template": written.chat_template})
+        _write_json(config, {**settings, "chat_template": written.chat_template})
     transformers = TransformersWriter(folder)
     writers: dict[str, Any] = {"transformers": transformers}
     if second := minijinja_writer(load_template(str(folder))):
@@ -181,6 +180,11 @@ def _put_tokenizer(subject: ExportedModel, folder: Path) -> Proof:
     dialogs = goldens(subject.mixture)
     prove_tokens(template, dialogs, transformers.ids)
     return prove(template, dialogs, writers, written if subject.with_tools else None)
+
+
+def _write_json(path: Path, content: object) -> None:
+    """As transformers writes it: a config may hold Infinity."""
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 # --- llama.cpp: the user's own writes the GGUF file
