@@ -7,7 +7,7 @@ import threading
 from asyncio import Future, Queue
 from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -104,7 +104,8 @@ class Server:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request, whatever happens."""
         scope["path"] = scope["path"].rstrip("/") or "/"
-        await (_forbidden(Request(scope)) or self.pages)(scope, receive, send)
+        with suppress(Exception):  # starlette raises it again, behind the answer
+            await (_forbidden(Request(scope)) or self.pages)(scope, receive, send)
 
     async def _health(self, _: Request) -> Response:
         return _json({"status": "ok", "waiting": max(0, self.asked - 1)})
