@@ -27,7 +27,7 @@ agentlite doctor --json | jq '.findings[] | select(.state != "ok")'
         "check info",
     ),
     "plan": OtherCommand(
-        "Calculate the memory and disk that a command needs.",
+        "Calculate the memory, time and disk that a command needs.",
         """
 agentlite plan --model Qwen/Qwen2.5-7B-Instruct --fit 12GB
 agentlite plan --command grpo --profile rtx4090 --set grpo.group_size=8
