@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.generated_rollouts import rollout, says, write_rollout
 from support.generated_run import stage, write_run
 
 from agentlite.core.records import Parsed
@@ -156,3 +157,8 @@ def test_a_page_runs_to_its_end_and_a_models_text_stays_text(run, tmp_path):
     read_page(page.parent)
     shown = in_the_browser(page)
     assert html.escape(EVIL, quote=False) in shown and "<img" not in shown
+    scores = {"env": 1.0, "polite": 0.5}
+    rollouts = [rollout("apple", [says("Done.")], scores, sample=number) for number in (0, 1)]
+    read_page(write_rollout(tmp_path / "rollouts", rollouts))
+    shown = in_the_browser(tmp_path / "rollouts" / "report.html")
+    assert '<option value="1">polite</option>' in shown
