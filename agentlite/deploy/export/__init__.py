@@ -116,7 +116,7 @@ def put(aside: Path, target: Path, mark: Path, facts: dict[str, Any]) -> list[Pa
     write_json(mark, {**facts, "outputs": {path.name: file_digest(path) for path in files}})
     for path in files:  # safetensors lets nobody else read its files
         path.chmod(mark.stat().st_mode)
-    if mark.name != EXPORTED:
+    if facts["kind"] == "gguf":
         return [path.replace(target.with_name(path.name)) for path in (*files, mark)]
     earlier = aside.with_name(f"{aside.name}.earlier")
     shutil.rmtree(earlier, ignore_errors=True)  # of a run that was killed
