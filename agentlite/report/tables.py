@@ -1,6 +1,7 @@
 """A report's tables, and its figures and sentences as text: page and screen print the same."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -82,7 +83,8 @@ def slices(metrics: dict[str, Json]) -> list[Table]:
         values = {value for slices in sliced.values() for value in slices.get(name, {})}
         if len(values) > (0 if name == "tools" else 1):
             rows = []
-            for value in sorted(values):
+            # those that begin with a number in its order: 2, 2-4, 10
+            for value in sorted(values, key=lambda one: (len(re.split(r"\D", one)[0]) or 99, one)):
                 parts = {model: of.get(name, {}).get(value, {}) for model, of in sliced.items()}
                 rows += [[value, *row] for row in models(parts).rows]
             title = SLICES.get(name, f"By {_words(name)}")
