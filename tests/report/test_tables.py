@@ -36,6 +36,6 @@ def test_an_evaluation_of_which_nothing_was_read_is_named_with_its_reason_alone(
 
 def test_values_of_a_slice_that_begin_with_a_number_stand_in_its_order():
     figure = {"mean": 0.5, "low": 0.25, "high": 0.75, "count": 4, "interval": "wilson"}
-    of_value = {value: {"exact_call": figure} for value in ("10", "rest", "2-4", "2")}
+    of_value = {value: {"metrics": {"exact_call": figure}} for value in ("10", "rest", "2-4", "2")}
     [table] = tables.slices({"m": {"by": {"tools": of_value}}})
     assert [row[0] for row in table.rows] == ["2", "2-4", "10", "rest"]
