@@ -48,9 +48,11 @@ class Format(NamedTuple):
         return next(plain(of["row"]) for of in map(json.loads, lines) if of["format"] == self.name)
 
     def fits(self, row: Row) -> bool:
-        given = ((row.get(key), wanted) for key, wanted in self.keys.items())
-        has_keys = all(value is not None and isinstance(value, wanted) for value, wanted in given)
-        return has_keys and self.shape(row)
+        for key, wanted in self.keys.items():
+            value = row.get(key)
+            if value is None or not isinstance(value, wanted):
+                return False
+        return self.shape(row)
 
 
 def rest(row: Row, *known: str) -> Row:

@@ -189,6 +189,8 @@ def has_loss(message: Mapping[str, object]) -> bool:
     if any(message.get(key) is True for key in BEGUN):
         return False
     keys = (*LOSS, *PARTS_LEARNED)
+    if message.keys().isdisjoint(keys):
+        return True
     given = {key: message[key] for key in keys if message.get(key) is not None}
     for key, value in given.items():
         if key in PARTS_LEARNED or not isinstance(value, int | float) or value not in (0, 1):
