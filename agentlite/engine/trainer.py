@@ -34,15 +34,16 @@ TAKEN = {
     *("save_strategy", "save_total_limit", "save_only_model", "logging_steps"),
     *("logging_strategy", "logging_first_step", "auto_find_batch_size", "ignore_data_skip"),
     *("resume_from_checkpoint", "enable_jit_checkpoint", "r", "target_modules"),
-    *("loss_weights", "precompute_ref_log_probs", "truncation_mode"),
+    *("loss_weights", "precompute_ref_log_probs"),
     *("num_generations", "max_completion_length", "importance_sampling_level", "reward_weights"),
-    *("multi_objective_aggregation", "use_vllm", "vllm_mode", "shuffle_dataset"),
+    *("multi_objective_aggregation", "use_vllm", "vllm_mode"),
     *("log_completions", "generation_batch_size", "steps_per_generation", "num_iterations"),
 }
 # and of one command: grpo compares policy and reference without dropout; the rows of a step of
 # distill are sampled, and its loss is the divergence from the teacher
 TAKEN_OF = {
-    "grpo": ("disable_dropout",),
+    "dpo": ("truncation_mode",),
+    "grpo": ("disable_dropout", "shuffle_dataset"),
     "distill": (
         *("packing", "padding_free", "loss_type", "completion_only_loss"),
         *("assistant_only_loss", "dataset_kwargs", "remove_unused_columns"),
@@ -323,9 +324,10 @@ def train(
             break
         except UserError as error:
             smaller = micro.in_smaller()
-            if error.exit_code != OUT_OF_MEMORY or not smaller:
-                if not smaller:
-                    size.unlink(missing_ok=True)  # a folder is kept for it
+            is_too_large = error.exit_code == OUT_OF_MEMORY
+            if is_too_large and not smaller:
+                size.unlink(missing_ok=True)  # a folder is kept for it
+            if not (is_too_large and smaller):
                 raise
         micro = smaller
         # for when the run is carried on: it does not try a larger one again

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.trainers import dpo, grpo, preferences, rows, sft, source, task
 
-from agentlite.core.errors import OUT_OF_MEMORY, UserError
+from agentlite.core.errors import DISK, OUT_OF_MEMORY, UserError
 from agentlite.engine import dpo as dpo_trainer
 from agentlite.engine import grpo as grpo_trainer
 from agentlite.engine import local_sampler, watch
@@ -164,3 +164,22 @@ def test_a_batch_of_samples_is_halved_for_good_and_draws_the_same(
     with pytest.raises(UserError, match="a prompt of 4 tokens") as error:
         local_sampler.sample(loaded, asked, decoding)
     assert error.value.exit_code == OUT_OF_MEMORY
+
+
+def test_another_error_keeps_the_size_that_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / training.MICRO_BATCH).write_text('{"batch_size": 1}', encoding="utf-8")
+
+    tried: list[int] = []
+
+    def fill_the_disk(*_: Any) -> Any:
+        raise UserError("the disk is full.", exit_code=DISK)
+
+    monkeypatch.setattr(training, "_run", fill_the_disk)
+    with pytest.raises(UserError, match="disk"):
+        training.train(
+            lambda micro: tried.append(micro.batch_size), tmp_path, training.Schedule(3, 4, 2)
+        )
+    assert tried == [1]
+    assert (tmp_path / training.MICRO_BATCH).exists()
