@@ -100,12 +100,15 @@ def batches(
         taken: list[int] = []
         right, tools = set[str](), set[str]()
         for index in dict.fromkeys(waiting):
+            if len(taken) == size:
+                break
             pair = found[index]
-            if len(taken) < size and pair.tool not in right and tools.isdisjoint(pair.right):
+            if pair.tool not in right and tools.isdisjoint(pair.right):
                 taken.append(index)
                 right.update(pair.right)
                 tools.add(pair.tool)
-        taken += [index for index in waiting if index not in taken][: size - len(taken)]
+        if len(taken) < size:
+            taken += [index for index in waiting if index not in taken][: size - len(taken)]
         for index in taken:
             waiting.remove(index)
         right = {name for index in taken for name in found[index].right}
