@@ -72,9 +72,7 @@ class World:
         if self.code.child is None:
             self.code.start()
         self._ask("__init__")
-        first, tools = self._ask("reset", row)
-        self.tools = self._read(tools)
-        return None if first is None else str(first)
+        return self._hear("reset", row)
 
     def call(self, call: Call) -> CallResult:
         """Raises WorldError where the world dies; a call that fails, or hangs, is a result."""
@@ -91,9 +89,7 @@ class World:
 
     def next_user(self, answer: str) -> str | None:
         """What the user says to a turn without a call; None: the dialog is over."""
-        words, tools = self._ask("next_user", answer)
-        self.tools = self._read(tools)
-        return None if words is None else str(words)
+        return self._hear("next_user", answer)
 
     def scores(self) -> dict[str, float]:
         """By name; `env` is what `get_reward` gives."""
@@ -115,8 +111,11 @@ class World:
             raise WorldError(f"{what} {problem}")
         return value
 
-    def _read(self, tools: list[dict[str, Any]]) -> tuple[Tool, ...]:
+    def _hear(self, what: str, argument: object) -> str | None:
+        """What the world says; the tools on offer may be others from then on."""
+        words, tools = self._ask(what, argument)
         try:
-            return read_tools(tools)
+            self.tools = read_tools(tools)
         except RowError as error:
             raise WorldError(f"a tool cannot be read: {error.reason}") from error
+        return None if words is None else str(words)

@@ -31,40 +31,36 @@ def answer(make: Callable[[], Any], request: Sequence[Any]) -> tuple[Any, str]:
     """Does what a request says, `[what, *arguments]`, and returns the answer, which JSON can hold,
     and a problem, or "". An exception in `call` is a result; any other goes up.
     """
+    global world
+    what, *arguments = request
     try:
-        return _answer(make, *request), ""
+        if what == "__init__":
+            os.environ["TZ"] = "UTC"  # the same times of day on every machine
+            time.tzset()
+            _hook("close")
+            world = make()
+            return None, ""
+        return ANSWERS[what](*arguments), ""
     except (LostWorldError, SchemaError) as lost:
         return None, f"failed: {lost}"
 
 
-def _answer(make: Callable[[], Any], what: str, *arguments: Any) -> Any:
-    global world
-    if what == "__init__":
-        os.environ["TZ"] = "UTC"  # the same times of day on every machine
-        time.tzset()
-        _hook("close")
-        world = make()
-        return None
-    if what == "reset":
-        first = await_result(world.reset(**arguments[0]))
-        return [first if isinstance(first, str) else None, _tools()]
-    if what == "call":
-        return [*_call(*arguments), bool(_hook("is_done"))]
-    if what == "next_user":
-        words = _hook("next_user", *arguments)
-        return [words if words is None else str(words), _tools()]
-    if what == "scores":
-        # the world's own figures by name, and TRL's reward under `env`
-        scores = dict(_hook("get_scores") or {})
-        if hasattr(world, "get_reward"):
-            scores["env"] = _hook("get_reward")
-        return _numbers(scores)
-    if what == "turn_scores":
-        return [*map(_numbers, _hook("get_turn_scores") or ())]
-    if what == "state":
-        return json.loads(plain(_hook("state")))
-    _hook("close")
-    return None
+def _reset(row: Mapping[str, Any]) -> list[Any]:
+    first = await_result(world.reset(**row))
+    return [first if isinstance(first, str) else None, _tools()]
+
+
+def _next_user(words: str) -> list[Any]:
+    said = _hook("next_user", words)
+    return [None if said is None else str(said), _tools()]
+
+
+def _scores() -> dict[str, float]:
+    """The world's own figures by name, and TRL's reward under `env`."""
+    scores = dict(_hook("get_scores") or {})
+    if hasattr(world, "get_reward"):
+        scores["env"] = _hook("get_reward")
+    return _numbers(scores)
 
 
 def _hook(name: str, /, *arguments: Any, **named: Any) -> Any:
@@ -107,3 +103,14 @@ def _call(name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
 
 def _numbers(scores: Mapping[Any, Any]) -> dict[str, float]:
     return {str(name): float(value) for name, value in scores.items()}
+
+
+ANSWERS: Mapping[str, Callable[..., Any]] = {
+    "reset": _reset,
+    "call": lambda name, arguments: [*_call(name, arguments), bool(_hook("is_done"))],
+    "next_user": _next_user,
+    "scores": _scores,
+    "turn_scores": lambda: [*map(_numbers, _hook("get_turn_scores") or ())],
+    "state": lambda: json.loads(plain(_hook("state"))),
+    "close": lambda: _hook("close"),
+}
