@@ -77,7 +77,7 @@ class McpWorld:
         return {} if self.gold is None else {"gold_calls": share_made(self.gold, self.made)}
 
     def close(self) -> None:
-        self.client.close()
+        self.client.transport.close()
 
 
 def share_made(gold: Iterable[Mapping[str, Any]], made: Iterable[Mapping[str, Any]]) -> float:
@@ -103,11 +103,12 @@ class McpClient:
 
     def tools(self) -> list[dict[str, Any]]:
         """Those of all pages. Raises LostWorldError for two of one name."""
-        page = self._ask("tools/list", {})
-        listed = [*(page.get("tools") or ())]
-        while cursor := page.get("nextCursor"):
-            page = self._ask("tools/list", {"cursor": cursor})
+        listed: list[dict[str, Any]] = []
+        place: dict[str, Any] | None = {}
+        while place is not None:
+            page = self._ask("tools/list", place)
             listed += page.get("tools") or ()
+            place = {"cursor": page["nextCursor"]} if page.get("nextCursor") else None
         for name, number in Counter(str(tool.get("name")) for tool in listed).most_common(1):
             if number > 1:
                 raise LostWorldError(f"the server has {number} tools of the name {name}")
@@ -120,9 +121,6 @@ class McpClient:
         failed = result.get("isError") is True and not text.startswith("Error")
         return f"Error: {text}" if failed else text
 
-    def close(self) -> None:
-        self.transport.close()
-
     def _ask(self, method: str, parameters: Mapping[str, Any]) -> JsonRpc:
         """The result. Of a call that the server refuses, that is the reason. Raises LostWorldError
         where there is none.
@@ -130,20 +128,20 @@ class McpClient:
         number = next(self.numbers)
         question = {"jsonrpc": "2.0", "id": number, "method": method, "params": parameters}
         for message in self.transport.ask(question):
-            if "method" in message:
-                if "id" in message:
-                    reply = PONG if message["method"] == "ping" else REFUSAL
-                    self.transport.send({"jsonrpc": "2.0", "id": message["id"], **reply})
-            elif message.get("id") == number:
-                if isinstance(result := message.get("result"), dict):
+            match message:
+                case {"method": asked, "id": theirs}:
+                    reply = PONG if asked == "ping" else REFUSAL
+                    self.transport.send({"jsonrpc": "2.0", "id": theirs, **reply})
+                case {"method": _}:
+                    pass  # a notification
+                case {"id": ours, "result": dict(result)} if ours == number:
                     return result
-                error = message.get("error")
-                why = error.get("message") if isinstance(error, dict) else None
-                if not why:
+                case {"id": ours, "error": {"message": why}} if ours == number and why:
+                    if method == "tools/call":
+                        return {"content": [{"type": "text", "text": f"Error: {why}"}]}
+                    raise LostWorldError(f"the server refused {method}: {one_line(str(why))}")
+                case {"id": ours} if ours == number:
                     raise LostWorldError(f"the server answered {method} without a result")
-                if method == "tools/call":
-                    return {"content": [{"type": "text", "text": f"Error: {why}"}]}
-                raise LostWorldError(f"the server refused {method}: {one_line(str(why))}")
         raise LostWorldError(f"the server did not answer {method}")
 
 
@@ -153,24 +151,23 @@ def is_url(server: str) -> bool:
 
 def result_text(result: JsonRpc) -> str:
     """What a model can read of a result: its texts; of anything else, what it is."""
-    texts = []
-    for block in result["content"] if isinstance(result.get("content"), list) else ():
-        of = block if isinstance(block, dict) else {}
-        kind, resource = of.get("type"), of.get("resource")
-        if kind == "text":
-            texts.append(str(of.get("text", "")))
-        elif kind in UNSEEN:
-            texts.append(f"[{UNSEEN[kind]}: {of.get('mimeType')}]")
-        elif kind == "resource_link":
-            texts.append(f"[resource: {of.get('uri')}]")
-        elif kind == "resource" and isinstance(resource, dict):
-            text = resource.get("text")
-            texts.append(text if isinstance(text, str) else f"[resource: {resource.get('uri')}]")
-        else:
-            texts.append(plain(block))
-    if not texts and "structuredContent" in result:
+    blocks = result["content"] if isinstance(result.get("content"), list) else []
+    if not blocks and "structuredContent" in result:
         return plain(result["structuredContent"])
-    return "\n".join(texts)
+    return "\n".join(map(_block_text, blocks))
+
+
+def _block_text(block: Any) -> str:
+    match block:
+        case {"type": "text"}:
+            return str(block.get("text", ""))
+        case {"type": str(kind)} if kind in UNSEEN:
+            return f"[{UNSEEN[kind]}: {block.get('mimeType')}]"
+        case {"type": "resource", "resource": {"text": str(text)}}:
+            return text
+        case {"type": "resource", "resource": dict(linked)} | ({"type": "resource_link"} as linked):
+            return f"[resource: {linked.get('uri')}]"
+    return plain(block)
 
 
 def _messages(text: str | bytes) -> list[JsonRpc]:
@@ -189,7 +186,7 @@ class Stdio:
         # a server logs to stderr, which is not shown: there is one for each rollout
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 (open for as long as the server)
         try:
-            self.process = subprocess.Popen(
+            self.process: Any = subprocess.Popen(
                 shlex.split(command),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -200,7 +197,6 @@ class Stdio:
             raise LostWorldError(f"the server cannot be started: {error}") from error
 
     def send(self, message: JsonRpc) -> None:
-        assert self.process.stdin
         try:
             self.process.stdin.write(json.dumps(message).encode() + b"\n")
             self.process.stdin.flush()
@@ -208,7 +204,6 @@ class Stdio:
             raise self._lost_error() from error
 
     def ask(self, message: JsonRpc) -> Iterator[JsonRpc]:
-        assert self.process.stdout
         self.send(message)
         while line := self.process.stdout.readline():
             yield from _messages(line)
@@ -216,7 +211,6 @@ class Stdio:
 
     def close(self) -> None:
         """Most servers end with their input. The guard of the world ends the others."""
-        assert self.process.stdin
         with contextlib.suppress(OSError):
             self.process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -16,7 +16,7 @@ def session(kind: str, over: str):
     with contextlib.ExitStack() as stack:
         server = command(kind) if over == "stdio" else stack.enter_context(served(kind))
         client = McpClient(server)
-        stack.callback(client.close)
+        stack.callback(client.transport.close)
         yield client
 
 
@@ -42,7 +42,7 @@ def test_a_server_sees_no_key_that_it_is_not_given(monkeypatch):
     for keep in ([], ["SHOP_TOKEN"]):
         client = McpClient(command("environment"), keep)
         seen = client.call("buy", {}).split()
-        client.close()
+        client.transport.close()
         assert {"PATH", "HOME", *keep} <= {*seen} <= {*PASSED, *keep, "LC_CTYPE"}
 
 
