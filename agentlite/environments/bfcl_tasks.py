@@ -24,32 +24,25 @@ def tasks(category: str, extra_tools: int | None = None) -> Iterator[Environment
 
 def _task(row: dict[str, Any], documents: Path, extra_tools: int | None) -> EnvironmentTask:
     """Functions that are held back come on offer at a turn of the user's."""
-    offered = [one for name in row["involved_classes"] for one in _class_tools(documents, name)]
-    functions = {_name(one): one for one in offered}
+    tools = [tool for name in row["involved_classes"] for tool in _class_tools(documents, name)]
+    functions = {tool["function"]["name"]: tool for tool in tools}
     gold = tuple(
         tuple(_call(read_call(text), functions) for text in calls) for calls in row["ground_truth"]
     )
-    held_back: dict[str, list[dict[str, Any]]] = {}
-    for turn, names in row.get("missed_function", {}).items():
-        held_back[turn] = [functions[name] for name in names]
-        offered = [one for one in offered if _name(one) not in names]
+    missed = row.get("missed_function", {})
+    held_back = {turn: [functions[name] for name in names] for turn, names in missed.items()}
+    hidden = {name for names in missed.values() for name in names}
+    names = [name for name in functions if name not in hidden]
     if extra_tools is not None:
         called = {call.name for calls in gold for call in calls}
-        others = sorted(
-            (_name(one) for one in offered if _name(one) not in called),
-            key=lambda name: digest(f"{row['id']} {name}"),
-        )
-        kept = called.union(others[:extra_tools])
-        offered = [one for one in offered if _name(one) in kept]
+        others = sorted({*names} - called, key=lambda name: digest(f"{row['id']} {name}"))
+        names = [name for name in names if name in called.union(others[:extra_tools])]
+    offered = [functions[name] for name in names]
     first = tuple(Message("user", message["content"]) for message in row["question"][0])
-    tools = {"tools": offered, "held_back": held_back, "only_offered": extra_tools is not None}
+    more = {"tools": offered, "held_back": held_back, "only_offered": extra_tools is not None}
     # the categories are made from the same 200 dialogs
     number = row["id"].rpartition("_")[2]
-    return EnvironmentTask(row["id"], first, {**row, **tools}, gold, number)
-
-
-def _name(function: dict[str, Any]) -> str:
-    return str(function["function"]["name"])
+    return EnvironmentTask(row["id"], first, {**row, **more}, gold, number)
 
 
 def _call(call: PythonCall, functions: dict[str, dict[str, Any]]) -> Call:
