@@ -134,9 +134,9 @@ def trace_by_user(rollout: Trajectory) -> list[list[TraceStep]]:
 
 
 def _count_calls(rollout: Trajectory) -> dict[str, float]:
-    repeated = 0  # within a turn of the user's: another one may well ask for the same again
-    for steps in trace_by_user(rollout):
-        repeated += len(steps) - len({call_key(step.call) for step in steps})
+    # within a turn of the user's: another one may well ask for the same again
+    by_user = [[call_key(step.call) for step in steps] for steps in trace_by_user(rollout)]
+    repeated = sum(len(keys) - len({*keys}) for keys in by_user)
     return {
         "turns": float(len(rollout.turns)),
         "calls": float(rollout.calls),

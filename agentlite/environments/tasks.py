@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import replace
 
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Call, Message, canonical, digest
-from agentlite.core.row_files import read_rows, write_rows
+from agentlite.core.row_files import read_structs, write_rows
 from agentlite.data.curation.traits import normal
 from agentlite.data.formats.openai import ROLES
 from agentlite.data.formats.raw_rows import read_raw
@@ -26,7 +24,7 @@ SHAPE = (
 ROWS = 'Write each task as a JSON object on a line of its own, in UTF-8: {"prompt": "..."}.'
 
 
-class EnvironmentTask(Struct, frozen=True, forbid_unknown_fields=True):
+class EnvironmentTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`id`: the task's own, or a digest of its row. `messages`: the first; none where the world's
     reset says what the user asks. `gold`: the right calls, by turn of the user; None where nobody
     knows them. `group`: tasks of one group are in the same split. `optimal_steps`: the fewest calls
@@ -65,8 +63,8 @@ def write_tasks(folder: Path, tasks: Iterable[EnvironmentTask]) -> None:
 def stored_tasks(folder: Path) -> dict[str, EnvironmentTask]:
     """By id; none where a stage has trajectories without tasks."""
     path = folder / TASKS
-    rows = read_rows(path) if path.exists() else ()
-    return {task.id: task for row in rows for task in [msgspec.convert(row, EnvironmentTask)]}
+    tasks = read_structs(path, EnvironmentTask) if path.exists() else ()
+    return {task.id: task for task in tasks}
 
 
 def read_tasks(
@@ -79,7 +77,7 @@ def read_tasks(
         if raw.error:
             raise UserError(f"{raw.error.reason}.", ROWS, location=raw.location)
         try:
-            yield complete(replace(task_of(raw.value), place=raw.location))
+            yield complete(msgspec.structs.replace(task_of(raw.value), place=raw.location))
         except RowError as error:
             raise UserError(f"{error.reason}.", SHAPE, location=raw.location) from error
 

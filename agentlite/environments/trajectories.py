@@ -1,14 +1,13 @@
 """What a rollout leaves on disk: its dialog, turn by turn, and its scores."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import msgspec
 from msgspec import Struct
 
 from agentlite.core.records import Ending
-from agentlite.core.row_files import read_rows
+from agentlite.core.row_files import read_structs
 from agentlite.workspace import stage_folder
 
 # the user has nothing more to say; the world is done; the limit of turns; no room for another
@@ -138,6 +137,5 @@ def finished_rollout(folder: Path) -> Path:
     return folder / TRAJECTORIES
 
 
-def read_trajectories(path: Path) -> Iterator[Trajectory]:
-    for row in read_rows(path) if path.exists() else ():
-        yield msgspec.convert(row, Trajectory)
+def read_trajectories(path: Path) -> Iterable[Trajectory]:
+    return read_structs(path, Trajectory) if path.exists() else ()
