@@ -160,7 +160,7 @@ class Search:
                 if is_changed:
                     return []  # half done: no call of a dialog should lead here
                 continue
-            if (is_changed or not _is_empty(result.text)) and len(result.text) <= MOST_TOLD:
+            if len(result.text) <= MOST_TOLD and (is_changed or not _is_empty(result.text)):
                 made.append(PlannedCall(call, result.text, sources))
                 outputs += values.outputs(result.text, len(made) - 1)
                 if len(made) == length:
@@ -207,15 +207,14 @@ def _is_empty(result: str) -> bool:
     """Whether a result says nothing: `{"tweets": []}`."""
     if result.strip() in EMPTY:
         return True
-    waiting = [value_of_result(result)]
-    if waiting == [None]:
-        return False
-    for value in waiting:
-        if isinstance(value, dict | list):
-            waiting += value.values() if isinstance(value, dict) else value
-        elif value not in (None, ""):
-            return False
-    return True
+    value = value_of_result(result)
+    return value is not None and _holds_nothing(value)
+
+
+def _holds_nothing(value: Any) -> bool:
+    if isinstance(value, dict):
+        value = [*value.values()]
+    return all(map(_holds_nothing, value)) if isinstance(value, list) else value in (None, "")
 
 
 Turns = tuple[PlannedTurn, ...]  # none where a walk leads to no blueprint
@@ -314,12 +313,7 @@ def _choose_tools(search: Search, turns: Turns, extra: int) -> tuple[str, ...]:
 
 def _alike(names: Collection[str], tools: Sequence[Tool]) -> set[str]:
     """These tools, and all that do nearly the same: their purposes share most words."""
-
-    def words(tool: Tool) -> set[str]:
-        every = {word.lower() for word in values.WORD.findall(purpose(tool))} - SMALL
-        return {word[:-1] if len(word) > 3 and word.endswith("s") else word for word in every}
-
-    by_name = {tool.name: words(tool) for tool in tools}
+    by_name = {tool.name: {*values.words_of(purpose(tool))} - SMALL for tool in tools}
     wanted = [by_name[name] for name in names if by_name[name]]
     return {*names} | {
         name
