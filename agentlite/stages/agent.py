@@ -140,10 +140,12 @@ def _choose_tasks(settings: RolloutSettings, world: Environment) -> list[Environ
                 'Leave one of them out, or give each its own "id".',
                 location=task.place or location,
             )
-    tasks = every
-    if settings.split != "all":
-        split = [replace(task, split=split_of_task(settings, task)) for task in every]
-        tasks = [task for task in split if task.split == settings.split]
+    split = "" if settings.split == "all" else settings.split
+    tasks = [
+        replace(task, split=split)
+        for task in every
+        if not split or split_of_task(settings, task) == split
+    ]
     if not tasks:
         raise UserError(
             f"none of {len(every)} tasks is in split {settings.split}.",
