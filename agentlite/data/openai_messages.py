@@ -27,7 +27,7 @@ class Opened(NamedTuple):
 
 class Turn(NamedTuple):
     """What the assistant said: the text as the model wrote it, how it ended, and what the protocol
-    reads in it. `thought`: where it was taken out of both.
+    reads in it.
     """
 
     text: str
@@ -35,7 +35,6 @@ class Turn(NamedTuple):
     parsed: Parsed
     prompt_tokens: int = 0
     new_tokens: int = 0
-    thought: str = ""
 
 
 def open_dialog(

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from agentlite.core.records import Call, wire_calls
+from agentlite.core.records import wire_calls
 from agentlite.data.openai_messages import Opened, Turn, new_call_id
 from agentlite.deploy.chat_model import ChatModel
 from agentlite.engine.decoding import Decoding
@@ -154,9 +154,9 @@ class Completion:
     id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex[:24]}")
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def run(self, send: Callable[[bytes], object], is_gone: Callable[[], bool]) -> Turn:
-        """The answer; `send` gets the events of a stream as they come: with tools once it is whole,
-        since words may be half a call before that. Raises ClientGone.
+    def run(self, send: Callable[[bytes], object], is_gone: Callable[[], bool]) -> dict[str, Any]:
+        """The body of the answer; `send` gets the events of a stream as they come: with tools once
+        it is whole, since words may be half a call before that. Raises ClientGone.
         """
         if is_gone():  # while it waited
             raise ClientGone
@@ -179,59 +179,61 @@ class Completion:
         turn = self.chat_model.answer(self.prompt, self.decoding, listener)
         if is_gone():  # in the middle of the answer
             raise ClientGone
-        thought, words = self.apart(turn.text)
-        parsed = replace(turn.parsed, content=thought_and_words(turn.parsed.content)[1])
-        text = words if thought or words else turn.text
-        turn = turn._replace(text=text, parsed=parsed, thought=thought)
-        for chunk in self.last_events(turn, sent):
+        body = self.body(turn)
+        for chunk in self.last_events(body, sent):
             send(chunk)
-        return turn
+        return body
 
     def apart(self, text: str) -> tuple[str, str]:
         """The thought and the words of an answer, as far as it has come."""
         return self.chat_model.protocol.apart(text, opens_thought(self.prompt.text))
 
     def body(self, turn: Turn) -> dict[str, Any]:
-        calls, content = self.calls(turn), self.content(turn)
+        """A thought stands apart, each call has an id, and what cannot be read as a call stays as
+        the model wrote it.
+        """
+        is_whole = turn.ended != "cut" and not turn.parsed.problem
+        thought, words = self.apart(turn.text)
+        if is_whole and self.request.offered:
+            words = thought_and_words(turn.parsed.content)[1]
+        elif not thought:
+            words = words or turn.text
+        content = until_stops(words, self.request.stops)
+        most = 1 if self.request.parallel_tool_calls is False else None
+        made = turn.parsed.calls[:most] if is_whole else ()
+        calls = wire_calls([replace(call, id=new_call_id()) for call in made])
         message: dict[str, Any] = {
             "role": "assistant",
             "content": content or (None if calls else ""),
             "refusal": None,
-            **({"reasoning_content": turn.thought} if turn.thought else {}),
-            **({"tool_calls": wire_calls(calls)} if calls else {}),
+            **({"reasoning_content": thought} if thought else {}),
+            **({"tool_calls": calls} if calls else {}),
         }
-        choice = {"index": 0, "message": message, "logprobs": None}
-        choice["finish_reason"] = _finish(turn, calls)
-        return self._object("chat.completion", [choice]) | {"usage": _usage(turn)}
+        reason = "length" if turn.ended == "cut" else "tool_calls" if calls else "stop"
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
+        usage = {
+            "prompt_tokens": turn.prompt_tokens,
+            "completion_tokens": turn.new_tokens,
+            "total_tokens": turn.prompt_tokens + turn.new_tokens,
+        }
+        return self._object("chat.completion", [choice]) | {"usage": usage}
 
-    def last_events(self, turn: Turn, sent: Mapping[str, str]) -> Iterator[bytes]:
-        """What is left to send once the answer is whole. `sent`: the texts that were streamed
+    def last_events(self, body: Mapping[str, Any], sent: Mapping[str, str]) -> Iterator[bytes]:
+        """What is left to send of an answer once it is whole. `sent`: the texts that were streamed
         already, by their keys.
         """
-        calls = self.calls(turn)
-        texts = {"reasoning_content": turn.thought, "content": self.content(turn)}
-        for key, text in texts.items():
-            if rest := text.removeprefix(sent.get(key, "")):
+        [choice] = body["choices"]
+        message = choice["message"]
+        for key in ("reasoning_content", "content"):
+            if rest := (message.get(key) or "").removeprefix(sent.get(key, "")):
                 yield self.chunk({key: rest})
-        for number, call in enumerate(wire_calls(calls)):
+        for number, call in enumerate(message.get("tool_calls", ())):
             yield self.chunk({"tool_calls": [{"index": number, **call}]})
-        yield self.chunk({}, _finish(turn, calls))
+        yield self.chunk({}, choice["finish_reason"])
         options = self.request.stream_options
         if options and options.include_usage:
-            yield event(self._object("chat.completion.chunk", []) | {"usage": _usage(turn)})
+            yield event(self._object("chat.completion.chunk", []) | {"usage": body["usage"]})
         yield b"data: [DONE]\n\n"
-
-    def calls(self, turn: Turn) -> tuple[Call, ...]:
-        """The calls of a finished answer, each with an id; one if only one is wanted."""
-        if turn.parsed.problem or turn.ended == "cut":
-            return ()
-        most = 1 if self.request.parallel_tool_calls is False else None
-        return tuple(replace(call, id=new_call_id()) for call in turn.parsed.calls[:most])
-
-    def content(self, turn: Turn) -> str:
-        """The text without its calls; what cannot be read stays as the model wrote it."""
-        raw = not self.request.offered or turn.parsed.problem or turn.ended == "cut"
-        return until_stops(turn.text if raw else turn.parsed.content, self.request.stops)
 
     def chunk(self, delta: Mapping[str, Any], reason: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
@@ -241,15 +243,6 @@ class Completion:
         about = {"id": self.id, "object": kind, "created": self.created}
         about["model"] = self.chat_model.name
         return {**about, "choices": choices}
-
-
-def _usage(turn: Turn) -> dict[str, int]:
-    prompt, new = turn.prompt_tokens, turn.new_tokens
-    return {"prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new}
-
-
-def _finish(turn: Turn, calls: Sequence[Call]) -> str:
-    return "length" if turn.ended == "cut" else "tool_calls" if calls else "stop"
 
 
 def chat_job(body: bytes, chat_model: ChatModel) -> Completion:

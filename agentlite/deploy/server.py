@@ -4,7 +4,6 @@ import asyncio
 import logging
 import socket
 import threading
-from asyncio import Future, Queue
 from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -21,7 +20,6 @@ from starlette.types import Receive, Scope, Send
 
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
-from agentlite.data.openai_messages import Turn
 from agentlite.deploy.chat_model import ChatModel
 from agentlite.deploy.openai_api import ClientGone, Completion, Refused, as_json, chat_job, event
 
@@ -124,44 +122,50 @@ class Server:
         if job.request.stream:
             headers = {"Cache-Control": "no-cache"}
             return StreamingResponse(self._events(job), 200, headers, "text/event-stream")
-        with self._answers(job) as (turn, _):
-            while not turn.done():
-                await asyncio.wait([turn], timeout=LOOK)
+        with self._answers(job) as (answer, _):
+            while not answer.done():
+                await asyncio.wait([answer], timeout=LOOK)
                 if await request.is_disconnected():
                     raise ClientDisconnect
-            return _json(job.body(turn.result()))
+            return _json(answer.result())
 
     async def _events(self, job: Completion) -> AsyncIterator[bytes]:
         """Those of a stream, as they come: a client that reads slowly holds up nobody else."""
-        with self._answers(job) as (turn, events):
+        with self._answers(job) as (answer, events):
             while data := await events.get():
                 yield data
-            if error := turn.exception():
+            if error := answer.exception():
                 yield event(_refusal(error).body)
 
     @contextmanager
-    def _answers(self, job: Completion) -> Iterator[tuple[Future[Turn], Queue[bytes]]]:
+    def _answers(
+        self, job: Completion
+    ) -> Iterator[tuple[asyncio.Future[dict[str, Any]], asyncio.Queue[bytes]]]:
         """The answer, which is on its way in the model's thread, and the events of its stream, with
         an empty one last. It ends at its next token where the server stops, or this is left.
         """
-        loop, events, is_left = asyncio.get_running_loop(), Queue[bytes](), threading.Event()
+        loop, events, is_left = (
+            asyncio.get_running_loop(),
+            asyncio.Queue[bytes](),
+            threading.Event(),
+        )
 
         def send(event: bytes) -> None:
             loop.call_soon_threadsafe(events.put_nowait, event)
 
-        def end(turn: Future[Turn]) -> None:
+        def end(answer: asyncio.Future[dict[str, Any]]) -> None:
             events.put_nowait(b"")
-            if not turn.cancelled():
-                turn.exception()  # asyncio reports one that nobody has asked for
+            if not answer.cancelled():
+                answer.exception()  # asyncio reports one that nobody has asked for
 
         def is_gone() -> bool:
             return is_left.is_set() or self.uvicorn.should_exit
 
         self.asked += 1
-        turn = loop.run_in_executor(self.answering, job.run, send, is_gone)
-        turn.add_done_callback(end)
+        answer = loop.run_in_executor(self.answering, job.run, send, is_gone)
+        answer.add_done_callback(end)
         try:
-            yield turn, events
+            yield answer, events
         finally:
             is_left.set()
             self.asked -= 1

@@ -24,7 +24,7 @@ def request(**fields: Any) -> Request:
 
 def completion(prompt: str = "", model: Any = None, **fields: Any) -> Completion:
     opened = Opened(Record(messages=()), [1], prompt)
-    model = model or SimpleNamespace(name="sft")
+    model = model or SimpleNamespace(name="sft", protocol=PROTOCOLS["hermes"])
     return Completion(model, request(**fields), opened, Decoding(8))
 
 
@@ -143,7 +143,7 @@ def test_an_answer_is_one_body_as_openai_writes_it(said, fields, content, names,
 def test_the_end_of_a_stream_holds_what_was_not_sent_yet(counted):
     streamed = completion(tools=[TOOL], stream=True, stream_options={"include_usage": counted})
     said = turn(calls=CALLS)
-    found = events(streamed.last_events(said, {"content": "wo"}))
+    found = events(streamed.last_events(streamed.body(said), {"content": "wo"}))
     about = {"id": streamed.id, "object": "chat.completion.chunk"}
     about |= {"created": streamed.created, "model": "sft"}
     deltas = []
@@ -194,8 +194,7 @@ def test_a_thought_is_told_apart_from_the_words_also_while_it_comes(
 
     answered = completion(prompt, Thinks(), tools=tools, stream=True)
     sent: list[bytes] = []
-    turn = answered.run(sent.append, lambda: False)
-    message = answered.body(turn)["choices"][0]["message"]
+    message = answered.run(sent.append, lambda: False)["choices"][0]["message"]
     assert (message.get("reasoning_content", ""), message["content"]) == (thought, words)
     deltas = [event["choices"][0]["delta"] for event in events(sent) if event != "[DONE]"]
     for key, whole in (("reasoning_content", thought), ("content", words)):
