@@ -54,6 +54,7 @@ class ChatSession:
 
     def say(self, text: str, decoding: Decoding) -> None:
         """One turn of the person's and all that follows. One that cannot go on is taken back."""
+        before = len(self.messages)
         self.messages.append({"role": "user", "content": text})
         try:
             for _ in range(MOST_STEPS):
@@ -65,15 +66,10 @@ class ChatSession:
         except KeyboardInterrupt:
             why = "stopped"
         except UserError:
-            self._undo()
+            del self.messages[before:]
             raise
-        self._undo()
+        del self.messages[before:]
         self.note(f"{why}; this turn is taken back")
-
-    def _undo(self) -> None:
-        """Takes the last turn of the person's back, with what followed."""
-        users = [at for at, message in enumerate(self.messages) if message["role"] == "user"]
-        del self.messages[users[-1] :]
 
     def _step(self, decoding: Decoding) -> bool:
         """One turn of the model's, and the results of its calls. Whether it is to go on."""
