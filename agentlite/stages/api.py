@@ -2,7 +2,8 @@
 
 import importlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,9 @@ def settle(
     is_auto, machine = given.profile == AUTO, machine or machine_of(given.profile)
     if is_auto and machine.gpu:
         given = given._replace(profile=GPU)
-    inherited = inherited_origins(command, resolve(command, given).settings, target.run)
+    stage = importlib.import_module(f"agentlite.stages.{command}")
+    inherit = getattr(stage, "inherit", None)
+    inherited: Origins = inherit(resolve(command, given).settings, target.run) if inherit else {}
     resolved = resolve(command, given, inherited)
     if not machine.gpu or not (is_auto or getattr(resolved.settings, "vllm", False)):
         return resolved
@@ -96,24 +99,12 @@ def settle(
     return resolve(command, given, inherited, planned)
 
 
-def inherited_origins(command: str, settings: object, run: Path) -> Origins:
-    """What earlier stages fix for a command with these settings."""
-    inherit = getattr(importlib.import_module(f"agentlite.stages.{command}"), "inherit", None)
-    found: Origins = inherit(settings, run) if inherit else {}
-    return found
-
-
 def execute(command: str, settings: object, target: RunTarget) -> Result:
     """Runs a stage; of several processes the first runs it, and the others join it where all are
     needed.
     """
-
-    def run() -> Result:
-        result: Result = importlib.import_module(f"agentlite.stages.{command}").run(
-            settings, target
-        )
-        return result
-
+    stage = importlib.import_module(f"agentlite.stages.{command}")
+    run: Callable[[], Result] = partial(stage.run, settings, target)
     if distributed.count() == 1:
         return run()
     if command not in processes.TOGETHER:
