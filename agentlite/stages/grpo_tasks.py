@@ -28,9 +28,9 @@ from agentlite.environments.trajectories import (
 from agentlite.environments.world import WorldError
 from agentlite.scoring.rewards import Component, total
 from agentlite.scoring.rewards.scorer import Tally
-from agentlite.stages.agent import HOW_TO_GO_ON, Agent, prepare, refuse_lost, rollout_settings
 from agentlite.stages.frame import Figures
 from agentlite.stages.grpo_prompts import PromptSchedule, restore_log
+from agentlite.stages.rollout import HOW_TO_GO_ON, Agent, prepare, refuse_lost, rollout_settings
 from agentlite.workspace.model_source import find_learner
 from agentlite.workspace.stage_folder import RunTarget
 

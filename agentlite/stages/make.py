@@ -26,8 +26,8 @@ from agentlite.environments.synthesis.blueprint import (
 from agentlite.environments.synthesis.dialog import DIALOGS, gives_away, in_plain_words, row_of
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import World, WorldError, WorldLimits
-from agentlite.stages.agent import split_of_task
 from agentlite.stages.frame import Work, plan_of, run_stage
+from agentlite.stages.rollout import split_of_task
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.stage_folder import Result, RunTarget
 

@@ -1,20 +1,70 @@
-"""an environment + a model -> trajectories: what it did in the world of each task; the scores."""
+"""an environment + a model -> trajectories: what it did in the world of each task; the scores.
+
+`grpo` and `eval` let their models act in the same way.
+"""
 
 import shlex
+import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import count
+from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from agentlite.config.settings import RolloutSettings
-from agentlite.core.row_files import write_json, write_rows
-from agentlite.environments.tasks import TASKS, write_tasks
-from agentlite.environments.trajectories import TRAJECTORIES, Trajectory
-from agentlite.stages.agent import act, actor_lineage, find_actor, prepare
+from agentlite.config import gpu_profiles
+from agentlite.config.pipeline import TRAINED
+from agentlite.config.settings import CPU_MODEL, GPU_MODEL, MakeSettings, RolloutSettings
+from agentlite.core import console
+from agentlite.core.errors import NETWORK, REJECTS, UserError
+from agentlite.core.records import digest
+from agentlite.core.row_files import Appender, read_rows, write_json, write_rows
+from agentlite.data.curation.split import split_of
+from agentlite.engine import check_libraries
+from agentlite.engine.decoding import decoding_of
+from agentlite.engine.load import load_for_inference, loading_of
+from agentlite.engine.local_sampler import sample
+from agentlite.engine.remote import served
+from agentlite.engine.sampler import remote_rollout_answers, rollout_answers
+from agentlite.environments.registry import Environment, environment
+from agentlite.environments.rollout import (
+    GOLD,
+    Answers,
+    RolloutAnswer,
+    RolloutPrompt,
+    RolloutSetup,
+    gold_answers,
+    roll,
+)
+from agentlite.environments.tasks import TASKS, EnvironmentTask, write_tasks
+from agentlite.environments.trajectories import (
+    LOST,
+    TRAJECTORIES,
+    RolloutKey,
+    Trajectory,
+    read_trajectories,
+)
+from agentlite.environments.world import WorldLimits
+from agentlite.rendering import mixture_of
 from agentlite.stages.frame import Work, plan_of, run_stage
-from agentlite.workspace.stage_folder import Result, RunTarget
+from agentlite.workspace.digests import file_digest
+from agentlite.workspace.model_source import Source, find_model, load_template
+from agentlite.workspace.stage_folder import (
+    Plan,
+    Result,
+    RunTarget,
+    StageFolder,
+    lineage,
+    system_of,
+)
+
+HOW_TO_GO_ON = (
+    "Correct the environment and add --force; or raise call_seconds or max_failures (--set)."
+)
+ASK_AGAIN = "The same command goes on with these at that turn; or raise max_failures (--set)."
 
 
 def run(settings: RolloutSettings, target: RunTarget) -> Result:
@@ -63,3 +113,230 @@ def _figures(done: Sequence[Trajectory]) -> dict[str, Any]:
             name: fmean(scores[name] for scores in scored if name in scores) for name in names
         },
     }
+
+
+class Agent(NamedTuple):
+    """A model and the tasks that it is to do. `file`: where its trajectories are kept."""
+
+    settings: RolloutSettings
+    tasks: list[EnvironmentTask]
+    source: Source
+    setup: RolloutSetup
+    file: str = TRAJECTORIES
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """Digests of the model and of the environment's files."""
+        files = self.setup.environment.files
+        digests = {name: file_digest(path) for name, path in files.items()}
+        return {"model": self.source.digest, **digests}
+
+
+def rollout_settings(settings: msgspec.Struct, **changed: object) -> RolloutSettings:
+    """Those that another command shares with rollouts, with these changed."""
+    shared = {
+        name: getattr(settings, name)
+        for name in RolloutSettings.__struct_fields__
+        if hasattr(settings, name)
+    }
+    return RolloutSettings(**{**shared, **changed})
+
+
+def find_actor(settings: RolloutSettings, run: Path, begun: Plan | None) -> Source:
+    """The model that acts, or that servers have; of the gold, the one whose template it takes."""
+    name = protocol_model(settings.model, behind_servers=bool(settings.endpoint))
+    if settings.endpoint:
+        of_server = "" if settings.model in (GOLD, TRAINED) else settings.model
+        return served(of_server, settings, find_model(name, run))
+    return find_model(name, run, begun)
+
+
+def prepare(settings: RolloutSettings, source: Source, run: Path) -> Agent:
+    """Refuses an environment, tasks or settings that cannot be used; loads no model."""
+    tasks_file = Path(settings.tasks) if settings.tasks else None
+    world = environment(settings.env, tasks_file, settings.extra_tools, env_keep=settings.env_keep)
+    tasks = _choose_tasks(settings, world)
+    template = load_template(source.base)
+    mixture = mixture_of(str(source.settings.get("protocol") or ""), template)
+    # no model reads the dialogs of the gold: how long one may be is for prep to say. A call is a
+    # turn of its own there, so the limit of turns would cut what a model does in one
+    room = settings.max_length - settings.max_new_tokens if settings.model != GOLD else sys.maxsize
+    setup = RolloutSetup(
+        world,
+        mixture.heaviest,
+        template,
+        room,
+        settings.max_turns if settings.model != GOLD else sys.maxsize,
+        WorldLimits(settings.call_seconds, settings.world_memory),
+        system_of(source.name, run),
+    )
+    return Agent(settings, tasks, source, setup)
+
+
+def protocol_model(model: str, *, behind_servers: bool = False) -> str:
+    """The model in whose protocol the dialogs of another are written: its own, unless that is the
+    gold, or known to servers alone.
+    """
+    if model != GOLD and not behind_servers:
+        return model
+    return GPU_MODEL if gpu_profiles.has_gpu() else CPU_MODEL
+
+
+def actor_lineage(model: str, run: Path) -> list[str]:
+    """The lineage of a model that acts. The gold has none, also where a stage is called so."""
+    return [GOLD] if model == GOLD else lineage(model, run)
+
+
+def _choose_tasks(settings: RolloutSettings, world: Environment) -> list[EnvironmentTask]:
+    """The tasks of the split, or the first of a seeded order of them."""
+    every = list(world.tasks())
+    location = settings.tasks or f"--env {settings.env}"
+    if not every:
+        raise UserError("holds no task.", "Write one line for each.", location=location)
+    first: dict[str, EnvironmentTask] = {}
+    for task in every:
+        if (known := first.setdefault(task.id, task)) is not task:
+            at = f" at {known.place}" if known.place else ""
+            raise UserError(
+                f"task {task.id} appears twice, first{at}.",
+                'Leave one of them out, or give each its own "id".',
+                location=task.place or location,
+            )
+    split = "" if settings.split == "all" else settings.split
+    tasks = [
+        msgspec.structs.replace(task, split=split)
+        for task in every
+        if not split or split_of_task(settings, task) == split
+    ]
+    if not tasks:
+        raise UserError(
+            f"none of {len(every)} tasks is in split {settings.split}.",
+            "Raise the share of the split with --dev or --test, or take all: --split all.",
+            location=location,
+        )
+    unknown = next((task for task in tasks if task.gold is None), None)
+    if settings.model == GOLD and unknown:
+        raise UserError(
+            f"the right calls of task {unknown.id} are not known.",
+            'Write them under "gold", a list of calls for each turn of the user: '
+            '[[{"name": ..., "arguments": {...}}]].',
+            location=unknown.place or location,
+        )
+    return sorted(tasks, key=lambda task: digest(f"{settings.seed} {task.id}"))[: settings.limit]
+
+
+def split_of_task(settings: RolloutSettings | MakeSettings, task: EnvironmentTask) -> str:
+    """The split does not depend on --seed, so that other rollouts, and dialogs that are made, never
+    reach the test tasks.
+    """
+    fractions = {"test": settings.test, "dev": settings.dev}
+    return split_of(task.group or task.id, fractions, seed=0)
+
+
+def act(agent: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
+    """All trajectories, in the order of the tasks: those that are stored and those that are
+    missing. The answers of rollouts that have not ended are kept aside, until all have. Raises
+    UserError where no prompt fits, and where too many worlds are lost.
+    """
+    settings, path = agent.settings, stage.folder / agent.file
+    answers_path = path.with_suffix(".answers.jsonl")
+    stage.set_aside_changed(agent.file)
+    order = [
+        (task, RolloutKey(task.id, number))
+        for task in agent.tasks
+        for number in range(settings.num_samples)
+    ]
+    with (
+        Appender(path) as ended,
+        Appender(answers_path) as kept,
+        console.progress(command, len(order)) as advance,
+    ):
+        stored = {rollout.key: rollout for rollout in read_trajectories(path)}
+        # those without an answer go on where they were: their answers are kept
+        done = {
+            key: stored[key]
+            for _, key in order
+            if key in stored and stored[key].ended != "unanswered"
+        }
+        if waiting := [(task, key.sample) for task, key in order if key not in done]:
+            stage.reopen()
+            stage.expect(agent.file, len(stored) + len(waiting))
+            already = f", {len(done)} there already" if done else ""
+            console.notice(
+                f"{command}: {len(order)} rollouts of {settings.model} in {settings.env}{already}"
+            )
+            turns = count(1)
+            answers = keep_answers(
+                _model(agent), kept, lambda: advance(len(done), f"{next(turns):,} turns")
+            )
+            servers = settings.requests.concurrency * len(settings.endpoint)
+            for rollout in roll(agent.setup, waiting, answers, max(settings.batch_size, servers)):
+                ended.append(msgspec.to_builtins(rollout))
+                done[rollout.key] = rollout
+                lost = [rollout for rollout in done.values() if rollout.ended in LOST]
+                refuse_lost(agent, lost, len(done), settings.max_failures * len(order))
+            advance(len(done))
+    if all(rollout.ended == "length" and not rollout.turns for rollout in done.values()):
+        room, longer = settings.max_length - settings.max_new_tokens, 4 * settings.max_length
+        raise UserError(
+            f"every task's first prompt, with its tools, is longer than {room} tokens.",
+            f"Raise --max-length, as in --max-length {longer} --force; or offer fewer tools.",
+            location=settings.env,
+        )
+    answers_path.unlink()
+    return [done[key] for _, key in order]
+
+
+def keep_answers(answers: Answers, kept: Appender, heard: Callable[[], None]) -> Answers:
+    """Writes each answer down with a digest of what it answers, and says that it is `heard`. Those
+    that are there already are given first, and nobody is asked for them: a run that was stopped
+    goes on.
+    """
+    stored = {
+        row["to"]: msgspec.convert(row["answer"], RolloutAnswer) for row in read_rows(kept.path)
+    }
+
+    def answered(prompts: Sequence[RolloutPrompt]) -> Iterator[RolloutAnswer]:
+        to = [digest(f"{prompt.key} {prompt.turn} {prompt.ids}") for prompt in prompts]
+        if known := [index for index, one in enumerate(to) if one in stored]:
+            yield from (stored[to[index]]._replace(prompt=index) for index in known)
+            return
+        for answer in answers(prompts):
+            if not answer.problem:
+                row = answer._replace(log_probabilities=())
+                kept.append({"to": to[answer.prompt], "answer": row})
+            yield answer
+            heard()
+
+    return answered
+
+
+def _model(agent: Agent) -> Answers:
+    """What answers a batch of prompts: the model, which is loaded, or the gold."""
+    protocol = agent.setup.protocol
+    if agent.settings.model == GOLD:
+        return gold_answers(agent.tasks, protocol, agent.setup.template)
+    settings, source = agent.settings, agent.source
+    decoding = decoding_of(settings)
+    if source.endpoints:
+        return partial(remote_rollout_answers, source=source, protocol=protocol, decoding=decoding)
+    check_libraries(settings.engine)
+    decoding = decoding.under(agent.setup.template)
+    loaded = load_for_inference(source, loading_of(settings))
+    return partial(rollout_answers, partial(sample, loaded), protocol=protocol, decoding=decoding)
+
+
+def refuse_lost(agent: Agent, lost: Sequence[Trajectory], done: int, may_be: float) -> None:
+    """Ends the run where more worlds or answers are lost, of those rollouts that are done, than may
+    be.
+    """
+    if len(lost) <= may_be:
+        return
+    what, fix = "lost their world", HOW_TO_GO_ON
+    location, exit_code = agent.settings.env, REJECTS
+    if lost[0].ended == "unanswered":
+        what, fix = "no answer to a turn", ASK_AGAIN
+        location, exit_code = " ".join(agent.settings.endpoint), NETWORK
+    task = next(task.name for task in agent.tasks if task.id == lost[0].task)
+    problem = f"{len(lost)} of {done} rollouts have {what}; the first: {lost[0].problem} "
+    raise UserError(f"{problem}(task {task}).", fix, location=location, exit_code=exit_code)

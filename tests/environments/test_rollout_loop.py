@@ -11,7 +11,7 @@ from agentlite.environments.rollout import RolloutAnswer, RolloutSetup, roll
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import CallResult, WorldError, WorldLimits
 from agentlite.rendering import choose, encode_answer
-from agentlite.stages.agent import keep_answers
+from agentlite.stages.rollout import keep_answers
 
 TOOLS = tuple(
     Tool(name, "", {"type": "object", "properties": {"item": {"type": "string"}}})

@@ -9,7 +9,6 @@ import agentlite
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import Appender, read_rows
 from agentlite.data.formats import to_record
-from agentlite.engine import sampler
 from agentlite.rendering import choose, render
 from agentlite.stages.rollout import key_figure
 from agentlite.workspace.model_source import load_template
@@ -24,9 +23,9 @@ def acting(monkeypatch):
     def answers(sample, prompts, protocol, decoding):
         yield from scripted(prompts)
 
-    monkeypatch.setattr(sampler, "rollout_answers", answers)
-    monkeypatch.setattr("agentlite.engine.load.load_for_inference", lambda *_: None)
-    monkeypatch.setattr("agentlite.stages.agent.check_libraries", lambda _: None)
+    monkeypatch.setattr("agentlite.stages.rollout.rollout_answers", answers)
+    monkeypatch.setattr("agentlite.stages.rollout.load_for_inference", lambda *_: None)
+    monkeypatch.setattr("agentlite.stages.rollout.check_libraries", lambda _: None)
 
 
 def rollout(folder, name="run", **options):

@@ -8,7 +8,7 @@ from agentlite.config.settings import RolloutSettings
 from agentlite.core.user_code import Named
 from agentlite.environments.registry import Environment
 from agentlite.environments.tasks import EnvironmentTask
-from agentlite.stages.agent import prepare, split_of_task
+from agentlite.stages.rollout import prepare, split_of_task
 from agentlite.workspace.model_source import Source
 
 BASE = Source("smollm2-135m", "smollm2-135m", None, "digest")
@@ -34,7 +34,7 @@ def test_a_model_acts_in_the_protocol_that_it_has_seen_most_of(
     stage(tmp_path / "sft", {"command": "sft", "settings": settings, "inputs": {}}, {}, {})
     tasks = [EnvironmentTask("a", (), {})]
     world = Environment(Named("shop.py", "Shop"), lambda: iter(tasks), {})
-    monkeypatch.setattr("agentlite.stages.agent.environment", lambda *_, **__: world)
+    monkeypatch.setattr("agentlite.stages.rollout.environment", lambda *_, **__: world)
     given = RolloutSettings(env="shop.py:Shop", model="sft", max_length=900, max_new_tokens=90)
     setup = prepare(given, BASE._replace(settings=settings), tmp_path).setup
     assert setup.protocol.name == protocol and setup.room == 810

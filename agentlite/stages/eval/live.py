@@ -20,9 +20,9 @@ from agentlite.scoring.metrics.figures import DONE, ENDINGS, Metrics
 from agentlite.scoring.metrics.summarize import Scores, by_slice, passes, summaries
 from agentlite.scoring.rewards import Component
 from agentlite.scoring.rewards.scorer import Tally
-from agentlite.stages.agent import act, find_actor, prepare, rollout_settings
 from agentlite.stages.eval.subjects import EvalSubject, slug
 from agentlite.stages.frame import Work
+from agentlite.stages.rollout import act, find_actor, prepare, rollout_settings
 from agentlite.workspace import stage_folder
 from agentlite.workspace.stage_folder import Plan, RunTarget
 

@@ -21,8 +21,8 @@ from agentlite.engine import load_libraries
 from agentlite.engine.remote import served
 from agentlite.rendering import choose
 from agentlite.scoring.predictions import ExternalAnswer
-from agentlite.stages.agent import Agent
 from agentlite.stages.frame import plan_of
+from agentlite.stages.rollout import Agent
 from agentlite.stages.tool_retrieval import digest_of, offers
 from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest

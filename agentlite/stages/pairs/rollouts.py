@@ -22,7 +22,6 @@ from agentlite.environments.trajectories import (
 from agentlite.rendering import Protocol, mixture_of, prompt_at, render
 from agentlite.rendering.template import Template
 from agentlite.scoring.rewards import Component
-from agentlite.stages.agent import actor_lineage, protocol_model
 from agentlite.stages.pairs.score import (
     CandidateSource,
     Finding,
@@ -31,6 +30,7 @@ from agentlite.stages.pairs.score import (
     ranking_plan,
     refuse_long,
 )
+from agentlite.stages.rollout import actor_lineage, protocol_model
 from agentlite.workspace import stage_folder
 from agentlite.workspace.model_source import find_model, is_served, load_template
 from agentlite.workspace.stage_folder import StoredStage

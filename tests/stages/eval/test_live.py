@@ -8,7 +8,6 @@ from support.shop import call, scripted, shop, tasks
 import agentlite
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import read_rows
-from agentlite.engine import sampler
 from agentlite.environments.rollout import RolloutAnswer
 
 
@@ -28,11 +27,11 @@ def acting(monkeypatch):
                 said = (call("buy", item=item), "One.", call("buy", item=item), "Two.")
                 yield RolloutAnswer(n, said[prompt.turn], "turn", 3)
 
-    monkeypatch.setattr(sampler, "rollout_answers", answers)
+    monkeypatch.setattr("agentlite.stages.rollout.rollout_answers", answers)
     monkeypatch.setattr(
-        "agentlite.engine.load.load_for_inference", lambda source, loading: source.name
+        "agentlite.stages.rollout.load_for_inference", lambda source, loading: source.name
     )
-    monkeypatch.setattr("agentlite.stages.agent.check_libraries", lambda _: None)
+    monkeypatch.setattr("agentlite.stages.rollout.check_libraries", lambda _: None)
 
 
 GOOD, TALKER = "smollm2-135m", "tiny"
@@ -41,7 +40,7 @@ GOOD, TALKER = "smollm2-135m", "tiny"
 @pytest.fixture
 def models(tmp_path, monkeypatch, acting):
     """TALKER is a folder with the same tokenizer."""
-    find = agentlite.stages.agent.find_model
+    find = agentlite.stages.rollout.find_model
 
     def found(name, run, begun=None):
         source = find(GOOD, run, begun)
@@ -50,7 +49,7 @@ def models(tmp_path, monkeypatch, acting):
             return source._replace(name=talker, digest="talker")
         return source
 
-    monkeypatch.setattr("agentlite.stages.agent.find_model", found)
+    monkeypatch.setattr("agentlite.stages.rollout.find_model", found)
     shop(tmp_path, tasks())
     return tmp_path
 

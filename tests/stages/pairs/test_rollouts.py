@@ -14,7 +14,6 @@ import agentlite
 from agentlite.config.settings import DpoSettings
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import read_rows
-from agentlite.engine import sampler
 from agentlite.environments.rollout import RolloutAnswer
 from agentlite.environments.trajectories import EndedBy
 from agentlite.scoring.rewards import WITHOUT_GOLD
@@ -47,9 +46,9 @@ def rollout(tmp_path, monkeypatch):
             text = turns(prompt.key.task, prompt.key.sample)[prompt.turn]
             yield RolloutAnswer(n, text, "turn", len(text))
 
-    monkeypatch.setattr(sampler, "rollout_answers", answers)
-    monkeypatch.setattr("agentlite.engine.load.load_for_inference", lambda *_: None)
-    monkeypatch.setattr("agentlite.stages.agent.check_libraries", lambda _: None)
+    monkeypatch.setattr("agentlite.stages.rollout.rollout_answers", answers)
+    monkeypatch.setattr("agentlite.stages.rollout.load_for_inference", lambda *_: None)
+    monkeypatch.setattr("agentlite.stages.rollout.check_libraries", lambda _: None)
     shop(tmp_path, tasks())
 
     def run(samples=5, **options):
