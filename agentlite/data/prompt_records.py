@@ -47,12 +47,16 @@ class Prompts(NamedTuple):
         return iter({record.id: record for record in rows}.values())
 
 
+def prompts_of_prep(data: str, split: str, run: Path) -> Prompts:
+    prep = stage_folder.find_finished(data, run, "prep")
+    rows = find_rows(prep.folder, split)
+    return Prompts(str(rows), prep.outputs[rows.name], prep.settings["protocol"], True)
+
+
 def find_prompts(data: str, split: str, source: Source, run: Path) -> Prompts:
     """The `split` of a finished prep; or rows of any format that prep reads."""
     if data != "-" and not Path(data).is_file():
-        prep = stage_folder.find_finished(data, run, "prep")
-        rows = find_rows(prep.folder, split)
-        return Prompts(str(rows), prep.outputs[rows.name], prep.settings["protocol"], True)
+        return prompts_of_prep(data, split, run)
     known = source.settings.get("protocol")
     protocol = known or choose("auto", load_template(source.base)).name
     content, digest = b"", ",".join(map(file_digest, raw_files(data)))

@@ -4,7 +4,7 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isqrt
 from pathlib import Path
 from random import Random
@@ -14,27 +14,26 @@ from agentlite.config.settings import QueriesSettings
 from agentlite.core.errors import UserError
 from agentlite.core.kept_replies import KeptReply
 from agentlite.core.openai_client import Question
-from agentlite.core.records import Message, Record, Tool, from_row
-from agentlite.core.row_files import find_rows, read_rows, write_rows
+from agentlite.core.records import Message, Record, Tool, plain
+from agentlite.core.row_files import write_rows
 from agentlite.data.curation.duplicates import leaks, read_held_out
 from agentlite.data.curation.minhash import copies_among
 from agentlite.data.curation.stats import script_of
 from agentlite.data.curation.traits import Traits, normal, traits
 from agentlite.data.formats.raw_rows import files_of, raw_files
-from agentlite.data.prompt_records import Prompts
+from agentlite.data.prompt_records import Prompts, prompts_of_prep
 from agentlite.engine import sentence_encoder
 from agentlite.stages.frame import Figures, Files, Work, plan_of, run_stage
 from agentlite.stages.teacher import (
     REPLIES,
     STATS,
     answers,
-    fault_of,
+    listed,
     question,
+    read_reply,
     teacher_of,
     tell,
-    words_of,
 )
-from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import find_encoder
 from agentlite.workspace.stage_folder import Result, RunTarget
@@ -43,7 +42,6 @@ QUERIES, DROPPED = "queries.jsonl", "dropped.jsonl"
 ROUNDS = 4  # of requests, where too few of the queries could be kept
 LONGEST_READ = 96  # tokens of a query that the encoder reads
 SHORTEST, LONGEST = 8, 2000  # bytes and characters of a query
-LONGEST_SHOWN = 500  # characters of a near query, and of what its tools do
 MOST_TOOLS = 12
 # a place that was to be filled: <city>, [your name], {date}, "..."
 PLACE = re.compile(r"<[A-Za-z_ ]{2,30}>|\[[A-Za-z_ ]{2,30}\]|\{[A-Za-z_ ]{1,30}\}|^\W*\.\.\.\W*$")
@@ -74,34 +72,33 @@ class NewQuery(NamedTuple):
     fault: str = ""
 
 
-class Clusters:
-    """Seeds that are alike: `labels` has the cluster of each, the largest first. Equal seeds share
-    one, so that there may be fewer than are wanted.
+def cluster(
+    settings: QueriesSettings, seeds: Sequence[SeedQuery], encoder: Any
+) -> tuple[list[int], Callable[[int], tuple[int, list[SeedQuery]]]]:
+    """The cluster of each seed, the largest first; and what request `number` shows: a cluster, in
+    turn, and the seeds next to an anchor in it. Equal seeds share a cluster, so that there may be
+    fewer than are wanted.
     """
+    import numpy
+    from sklearn.cluster import KMeans
 
-    def __init__(self, settings: QueriesSettings, seeds: Sequence[SeedQuery], encoder: Any):
-        import numpy
-        from sklearn.cluster import KMeans
+    vectors = sentence_encoder.embed(encoder, [seed.text for seed in seeds])
+    wanted = settings.clusters or max(1, isqrt(len(seeds) // 2))
+    count = min(wanted, len(numpy.unique(vectors, axis=0)))
+    means = KMeans(count, n_init=10, random_state=settings.seed).fit(vectors)
+    found = means.labels_.tolist()
+    rank = {label: place for place, (label, _) in enumerate(Counter(found).most_common())}
+    labels = [rank[label] for label in found]
 
-        self.settings, self.seeds = settings, seeds
-        self.vectors = sentence_encoder.embed(encoder, [seed.text for seed in seeds])
-        wanted = settings.clusters or max(1, isqrt(len(seeds) // 2))
-        count = min(wanted, len(numpy.unique(self.vectors, axis=0)))
-        means = KMeans(count, n_init=10, random_state=settings.seed)
-        found = means.fit(self.vectors).labels_.tolist()
-        rank = {label: place for place, (label, _) in enumerate(Counter(found).most_common())}
-        self.labels = [rank[label] for label in found]
-
-    def near(self, number: int) -> tuple[int, list[SeedQuery]]:
-        """What request `number` shows: a cluster, in turn, and the seeds next to an anchor in
-        it.
-        """
-        cluster = number % (max(self.labels) + 1)
-        members = [place for place, label in enumerate(self.labels) if label == cluster]
-        anchor = Random(f"{self.settings.seed} queries {number}").choice(members)
-        likeness = self.vectors @ self.vectors[anchor]
+    def near(number: int) -> tuple[int, list[SeedQuery]]:
+        chosen = number % len(rank)
+        members = [place for place, label in enumerate(labels) if label == chosen]
+        anchor = Random(f"{settings.seed} queries {number}").choice(members)
+        likeness = vectors @ vectors[anchor]
         members.sort(key=lambda place: (place != anchor, -likeness[place], place))
-        return cluster, [self.seeds[place] for place in members[: self.settings.near]]
+        return chosen, [seeds[place] for place in members[: settings.near]]
+
+    return labels, near
 
 
 def run(settings: QueriesSettings, target: RunTarget) -> Result:
@@ -116,7 +113,7 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
     def work() -> Work:
         stage = yield {"seeds": len(seeds), "wanted": settings.num_queries}
         held_out = read_held_out(held).traits if held else []
-        clusters = Clusters(settings, seeds, sentence_encoder.load(source, LONGEST_READ))
+        labels, near = cluster(settings, seeds, sentence_encoder.load(source, LONGEST_READ))
         made: list[NewQuery] = []
         requests = 0
         for _ in range(ROUNDS):
@@ -124,19 +121,18 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
             if missing <= 0:
                 break
             numbers = range(requests, requests + -(-missing // settings.per_request))
-            near = [clusters.near(number) for number in numbers]
+            shown = [near(number) for number in numbers]
             asked = [
-                _request(settings, shown, number)
-                for number, (_, shown) in zip(numbers, near, strict=True)
+                _request(settings, alike, number)
+                for number, (_, alike) in zip(numbers, shown, strict=True)
             ]
-            replies = answers(teacher, asked, settings, stage.folder, "queries: requests")
-            for reply, (cluster, shown) in zip(replies, near, strict=True):
-                scripts = {script_of(seed.text) for seed in shown}
-                read = _read_reply(reply, scripts)
-                made += [NewQuery(text, cluster, shown, fault) for text, fault in read]
+            file = stage.folder / REPLIES
+            replies = answers(teacher, asked, settings, file, "queries: requests")
+            for reply, (of, alike) in zip(replies, shown, strict=True):
+                made += [NewQuery(text, of, alike, fault) for text, fault in _read(reply, alike)]
             made = _compare(made, seeds, held_out)
             requests = numbers.stop
-        return _write(settings, stage.folder, clusters, made, requests)
+        return _write(settings, stage.folder, seeds, labels, made, requests)
 
     path = shlex.quote(str(target.folder / QUERIES))
     return run_stage(
@@ -151,7 +147,8 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
 def _write(
     settings: QueriesSettings,
     folder: Path,
-    clusters: Clusters,
+    seeds: Sequence[SeedQuery],
+    labels: Sequence[int],
     made: Sequence[NewQuery],
     requests: int,
 ) -> tuple[Files, Figures]:
@@ -161,17 +158,17 @@ def _write(
     kept = [query for query in made if not query.fault][: settings.num_queries]
     dropped = [{"text": query.text, "fault": query.fault} for query in made if query.fault]
     write_rows(folder / DROPPED, dropped)
-    of_seeds = Counter(clusters.labels)
+    of_seeds = Counter(labels)
     of_new = Counter(query.cluster for query in kept)
     figures = {
         "wanted": settings.num_queries,
         "kept": len(kept),
         "requests": requests,
-        "seeds": len(clusters.seeds),
+        "seeds": len(seeds),
         "dropped": dict(Counter(row["fault"] for row in dropped).most_common()),
         "clusters": [
             {
-                "example": clusters.seeds[clusters.labels.index(number)].text[:80],
+                "example": seeds[labels.index(number)].text[:80],
                 "seeds": of_seeds[number],
                 "new": of_new[number],
             }
@@ -200,15 +197,12 @@ def find_seeds(settings: QueriesSettings, run: Path) -> tuple[list[SeedQuery], d
     of prompts. With the digest of the input, by its name in a plan.
     """
     if settings.queries:
-        records = Prompts(settings.queries, "", "", False).records()
-        inputs = {settings.queries: file_digest(Path(settings.queries))}
+        digest = file_digest(Path(settings.queries))
+        prompts = Prompts(settings.queries, digest, "", False)
     else:
-        prep = stage_folder.find_finished(settings.data, run, "prep")
-        rows = find_rows(prep.folder, "train")
-        records = map(from_row, read_rows(rows))
-        inputs = {"data": prep.outputs[rows.name]}
+        prompts = prompts_of_prep(settings.data, "train", run)
     first: dict[str, SeedQuery] = {}
-    for record in records:
+    for record in prompts.records():
         texts = (message.content for message in record.messages if message.role == "user")
         if (text := next(texts, "")).strip():
             first.setdefault(normal(text), SeedQuery(text, record.tools))
@@ -218,46 +212,43 @@ def find_seeds(settings: QueriesSettings, run: Path) -> tuple[list[SeedQuery], d
             "Name a prep whose training records begin with a user, or a file: --queries FILE.",
             location=settings.queries or f"--data {shlex.quote(settings.data)}",
         )
-    return [*first.values()], inputs
+    return [*first.values()], {settings.queries or "data": prompts.digest}
 
 
 def _request(settings: QueriesSettings, near: Sequence[SeedQuery], number: int) -> Question:
-    shown = "\n".join(f"- {_line(seed.text)}" for seed in near)
-    tools = [f"- {tool.name}: {_line(tool.description)}" for tool in near[0].tools]
-    about = "\nThe tools:\n" + "\n".join(tools[:MOST_TOOLS]) + "\n" if tools else ""
+    tools = listed(f"{tool.name}: {tool.description}" for tool in near[0].tools[:MOST_TOOLS])
+    about = f"\nThe tools:\n{tools}\n" if tools else ""
+    shown = listed(seed.text for seed in near)
     text = ASK.format(near=shown, tools=about, count=settings.per_request)
     return question(settings, text, settings.seed * 100_000 + number)
 
 
-def _line(text: str) -> str:
-    return " ".join(text.split())[:LONGEST_SHOWN]
-
-
-def _read_reply(reply: KeptReply, scripts: set[str]) -> Iterator[tuple[str, str]]:
+def _read(reply: KeptReply, near: Sequence[SeedQuery]) -> list[tuple[str, str]]:
     """The queries of a reply, with what is wrong with each by itself; one with a fault for a reply
-    that is not a list.
+    that is not a list. `near`: the seeds that its request has shown.
     """
-    fault, _ = fault_of(reply)
-    written = words_of(reply)
+    written, fault, _ = read_reply(reply)
     if fault:
-        yield reply.problem or written, fault
-        return
+        return [(reply.problem or written, fault)]
     try:
         values = json.JSONDecoder().raw_decode(written, written.index("["))[0]
     except (ValueError, RecursionError):
-        yield written, "not a list"
-        return
-    for value in values:
-        if not isinstance(value, str):
-            yield json.dumps(value, ensure_ascii=False), "not a text"
-            continue
-        text = value.strip()
-        fault = "" if script_of(text) in scripts else "other language"
-        # half a sentence, a place to fill, one thing over and over, or no words at all
-        is_short = len(text.encode("utf-8", "replace")) < SHORTEST or len(text) > LONGEST
-        if is_short or not LETTER.search(text) or PLACE.search(text) or REPEATED.search(text):
-            fault = "nonsense"
-        yield text, fault
+        return [(written, "not a list")]
+    scripts = {script_of(seed.text) for seed in near}
+    return [
+        (value.strip(), _fault_of(value.strip(), scripts))
+        if isinstance(value, str)
+        else (plain(value), "not a text")
+        for value in values
+    ]
+
+
+def _fault_of(text: str, scripts: set[str]) -> str:
+    # half a sentence, a place to fill, one thing over and over, or no words at all
+    is_short = len(text.encode("utf-8", "replace")) < SHORTEST or len(text) > LONGEST
+    if is_short or not LETTER.search(text) or PLACE.search(text) or REPEATED.search(text):
+        return "nonsense"
+    return "" if script_of(text) in scripts else "other language"
 
 
 def _compare(

@@ -1,6 +1,6 @@
 """A model behind `--endpoint` that makes data: questions -> replies, each asked once."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from agentlite.config.settings import QueriesSettings, TemplatesSettings
@@ -15,6 +15,7 @@ from agentlite.stages.frame import Figures
 
 REPLIES, STATS = "replies.jsonl", "stats.json"
 FENCE = "```"
+LONGEST_SHOWN = 500  # characters of a text in a list
 
 
 def teacher_of(settings: QueriesSettings | TemplatesSettings, command: str) -> tuple[Endpoint, ...]:
@@ -34,40 +35,42 @@ def question(settings: QueriesSettings | TemplatesSettings, text: str, seed: int
     return Question([{"role": "user", "content": text}], {**sampled, "seed": seed})
 
 
+def listed(texts: Iterable[str]) -> str:
+    """A line for each text, as a question shows them."""
+    return "\n".join(f"- {' '.join(text.split())[:LONGEST_SHOWN]}" for text in texts)
+
+
 def answers(
     endpoints: Sequence[Endpoint],
     questions: Sequence[Question],
     settings: QueriesSettings | TemplatesSettings,
-    folder: Path,
+    file: Path,
     title: str,
+    option: str = "--endpoint",
 ) -> list[KeptReply]:
     """One to each question, in order; see ask_kept. Raises UserError 8 where more than a share of
-    `max_failures` stays without an answer.
+    `max_failures` stays without an answer. `option`: names the server.
     """
     with console.progress(title, len(questions)) as advance:
-        replies = ask_kept(endpoints, questions, folder / REPLIES, advance=advance)
+        replies = ask_kept(endpoints, questions, file, advance=advance)
     problems = [reply.problem for reply in replies if reply.problem]
     if len(problems) > settings.max_failures * len(questions):
-        refuse_unanswered(problems, len(questions), "--endpoint", "")
+        refuse_unanswered(problems, len(questions), option, "")
     return replies
 
 
-def words_of(reply: KeptReply) -> str:
-    """Without the thoughts before it, and without the fence of a block of code around it."""
+def read_reply(reply: KeptReply) -> tuple[str, str, str]:
+    """What a model wrote, without the thoughts before it and the fence of a block of code around
+    it; the kind of what is wrong with it, whatever was asked for, and its detail: two "" where
+    nothing is.
+    """
     text = reply.text.rpartition(THINK_END)[2].strip()
     lines = text.splitlines()
     if len(lines) > 2 and lines[0].startswith(FENCE) and lines[-1].strip() == FENCE:
-        return "\n".join(lines[1:-1]).strip()
-    return text
-
-
-def fault_of(reply: KeptReply) -> tuple[str, str]:
-    """The kind of what is wrong with any reply, whatever was asked for, and its detail; two ""
-    where there is nothing.
-    """
+        text = "\n".join(lines[1:-1]).strip()
     if reply.problem:
-        return "no answer", reply.problem
-    return ("cut off", "the limit of tokens ended it") if reply.cut else ("", "")
+        return text, "no answer", reply.problem
+    return (text, "cut off", "the limit of tokens ended it") if reply.cut else (text, "", "")
 
 
 def tell(folder: Path, figures: Figures, problem: str, fix: str) -> None:

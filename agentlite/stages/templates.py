@@ -6,26 +6,23 @@ the same requests; a judge scores the answers. Those that are better are rows fo
 
 import re
 import shlex
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from itertools import chain
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from statistics import fmean
 from typing import Any, NamedTuple
 
 from msgspec import to_builtins
-from msgspec.structs import replace
 
 from agentlite.config.settings import TemplatesSettings
-from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
-from agentlite.core.kept_replies import KeptReply, ask_kept
-from agentlite.core.openai_client import Endpoint, Question, refuse_unanswered
-from agentlite.core.records import Message, Parsed, Record, from_row, to_row
+from agentlite.core.kept_replies import KeptReply
+from agentlite.core.openai_client import Endpoint, Question
+from agentlite.core.records import Record, from_row, to_row
 from agentlite.core.row_files import find_rows, read_rows, replacing, write_rows
 from agentlite.data.curation.mix import sample
-from agentlite.data.curation.validate import validate
+from agentlite.data.curation.validate import end_with
 from agentlite.engine.remote import behind
 from agentlite.rendering import Protocol, first_messages, protocols_of, reading_problem
 from agentlite.rendering.protocols.prompt_template import (
@@ -39,7 +36,13 @@ from agentlite.rendering.protocols.prompt_template import (
 )
 from agentlite.rendering.template import Template
 from agentlite.retrieval.rankers import words
-from agentlite.scoring.judge.llm_judge import VERDICTS, item_at, question_of, read_scores
+from agentlite.scoring.judge.llm_judge import (
+    VERDICTS,
+    JudgeResult,
+    item_at,
+    question_of,
+    read_scores,
+)
 from agentlite.scoring.metrics.confidence import Summary, summary
 from agentlite.scoring.metrics.figures import JudgeRun
 from agentlite.stages.frame import Figures, Files, Work, plan_of, run_stage
@@ -47,11 +50,11 @@ from agentlite.stages.teacher import (
     REPLIES,
     STATS,
     answers,
-    fault_of,
+    listed,
     question,
+    read_reply,
     teacher_of,
     tell,
-    words_of,
 )
 from agentlite.workspace import stage_folder
 from agentlite.workspace.model_source import load_template, model_of_prep
@@ -60,7 +63,6 @@ from agentlite.workspace.stage_folder import Result, RunTarget
 TEMPLATES = "templates.jsonl"
 INSTANCES = "instances.jsonl"
 READABLE = 0.5  # share of a template's answers that must read
-LONGEST_REQUEST = 500  # characters of a request that are shown
 STYLES = (
     "short and dry, like a form",
     "like the handbook of a new employee",
@@ -112,14 +114,6 @@ class Draft(NamedTuple):
         return {**to_builtins(template), **to_builtins(row)}
 
 
-class JudgedAnswer(NamedTuple):
-    """To the first turn of a record, in some protocol; the judge may have given it no score."""
-
-    record: Record
-    text: str
-    score: int | None
-
-
 def run(settings: TemplatesSettings, target: RunTarget) -> Result:
     """What was answered is kept, whatever ends it."""
     teacher = teacher_of(settings, "make templates")
@@ -147,17 +141,19 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
         planned = {"requests": len(records), "templates": settings.num_templates}
         stage = yield {**planned, "answers": wanted, "scores": wanted}
         asked = _questions(settings, usable)
-        replies = answers(teacher, asked, settings, stage.folder, "templates: written")
+        replies = answers(teacher, asked, settings, stage.folder / REPLIES, "templates: written")
         template = load_template(model_of_prep(str(prep.folder), target.run).base)
         drafts = [_read(number, reply, template) for number, reply in enumerate(replies)]
         whole = {one.template.name: one.template.protocol for one in drafts if not one.fault}
         run = None
         if whole:
             protocols = {**benchmark, **whole}
-            answered, run = _answer(settings, teacher, judge, protocols, records, stage.folder)
-            levels = _levels([answered[name] for name in benchmark])
+            texts, judged = _answer(settings, teacher, judge, protocols, records, stage.folder)
+            run = judged.run
             drafts = [
-                one if one.fault else _measure(settings, one, answered[one.template.name], levels)
+                one
+                if one.fault
+                else _measure(settings, one, benchmark, records, texts, judged.scores)
                 for one in drafts
             ]
         return _keep(stage.folder, drafts, run)
@@ -210,45 +206,26 @@ def key_figure(figures: Mapping[str, Any]) -> str:
 
 
 def _judge_of(settings: TemplatesSettings) -> Endpoint:
+    """The judge's server; where none is named, the first of the teacher's."""
     own = settings.judge_endpoint
-    url, model = own or settings.endpoint[0], settings.judge_model
+    model = settings.judge_model or ("" if own else settings.model)
     key = settings.judge_key if own else settings.endpoint_key
-    model = model or ("" if own else settings.model)
-    return behind((url,), model, key, "--judge-endpoint", settings.requests)[0]
+    urls = (own or settings.endpoint[0],)
+    return behind(urls, model, key, "--judge-endpoint", settings.requests)[0]
 
 
 def _is_usable(record: Record, benchmark: Mapping[str, Protocol]) -> bool:
     """Whether a record has tools, and its first turn can be asked in every benchmark."""
-    if not record.tools or not record.turns or record.turns[0] not in record.prompted_turns:
-        return False
-    if all(message.role != "user" for message in record.messages[: record.turns[0]]):
+    turn = next(iter(record.turns), 0)
+    is_asked = any(message.role == "user" for message in record.messages[:turn])
+    if not record.tools or not is_asked or turn not in record.prompted_turns:
         return False
     try:
         for protocol in benchmark.values():
-            first_messages(record, record.turns[0], protocol)
+            first_messages(record, turn, protocol)
     except RowError:
         return False
     return True
-
-
-def _instance(record: Record, name: str, answer: Parsed, points: float) -> Record | None:
-    """A record up to its first turn, ended by the answer in the template `name`; None for an answer
-    that cannot be learned.
-    """
-    message = Message("assistant", answer.content, answer.calls)
-    made = replace(
-        record,
-        messages=(*record.messages[: record.turns[0]], message),
-        gold={},
-        split="train",
-        parent=record.parent or record.id,
-        meta={**record.meta, "protocol": name, "instance": {"record": record.id, "points": points}},
-    )
-    try:
-        validate(made)
-    except RowError:
-        return None
-    return made
 
 
 def _questions(settings: TemplatesSettings, records: Sequence[Record]) -> list[Question]:
@@ -256,30 +233,28 @@ def _questions(settings: TemplatesSettings, records: Sequence[Record]) -> list[Q
     it, and another style.
     """
     every = (message for record in records for message in record.messages)
-    requests = [*dict.fromkeys(message.content for message in every if message.role == "user")]
-    words_of = {request: {*words(request)} for request in requests}
+    words_in = {
+        message.content: {*words(message.content)} for message in every if message.role == "user"
+    }
     asked = []
     for number in range(settings.num_templates):
-        first = Random(f"{settings.seed} template {number}").choice(requests)
-        own = words_of[first]
+        first = Random(f"{settings.seed} template {number}").choice([*words_in])
+        own = words_in[first]
         shared = {
             other: len(own & theirs) / max(1, len(own | theirs))
-            for other, theirs in words_of.items()
+            for other, theirs in words_in.items()
         }
-        alike = sorted(requests, key=lambda other: (other != first, -shared[other], other))
-        lines = [
-            f"- {' '.join(request.split())[:LONGEST_REQUEST]}" for request in alike[: settings.near]
-        ]
-        text = META.format(requests="\n".join(lines), style=STYLES[number % len(STYLES)])
+        alike = sorted(shared, key=lambda other: (other != first, -shared[other], other))
+        style = STYLES[number % len(STYLES)]
+        text = META.format(requests=listed(alike[: settings.near]), style=style)
         asked.append(question(settings, text, settings.seed * 1000 + number))
     return asked
 
 
 def _read(number: int, reply: KeptReply, template: Template) -> Draft:
     formats, listings = [*FORMATS], [*LISTINGS]
-    text = words_of(reply)
+    text, fault, detail = read_reply(reply)
     first, last = FIRST.search(text), [*LAST.finditer(text)]
-    fault, detail = fault_of(reply)
     if not fault and not first:
         fault, detail = "no template", f"{text[:60]!r}"
     if first and last and last[-1].end() > first.start():
@@ -304,71 +279,74 @@ def _answer(
     protocols: Mapping[str, Protocol],
     records: Sequence[Record],
     folder: Path,
-) -> tuple[dict[str, list[JudgedAnswer]], JudgeRun]:
-    """Answers to the first turn of each record, by protocol, with a judge's scores of them. What
-    was answered is kept, whatever ends this.
+) -> tuple[dict[str, str], JudgeResult]:
+    """Answers to the first turn of each record in each protocol, and a judge's scores of them, both
+    by the protocol's name and the record's id: "meta-01 0123456789abcdef". What was answered is
+    kept, whatever ends this.
     """
     greedy = {"temperature": 0, "max_tokens": settings.max_new_tokens}
-    places = [(name, record) for name in protocols for record in records]
+    asked = {f"{name} {record.id}": (name, record) for name in protocols for record in records}
     questions = [
         Question(first_messages(record, record.turns[0], protocols[name]), greedy)
-        for name, record in places
+        for name, record in asked.values()
     ]
-    replies = answers(teacher, questions, settings, folder, "templates: answers")
-    replied = zip(places, replies, strict=True)
-    whole = [(*place, words_of(reply)) for place, reply in replied if not reply.problem]
-    items = [
-        item_at(f"{name} {record.id}", record, record.turns[0], text)
-        for name, record, text in whole
-    ]
-    with console.progress("templates: scores", len(items)) as advance:
-        questions = [question_of(item) for item in items]
-        verdicts = ask_kept([judge], questions, folder / VERDICTS, advance=advance)
-    scores, unanswered, run = read_scores(items, verdicts, judge)
-    if len(unanswered) > settings.max_failures * len(items):
-        refuse_unanswered(unanswered, len(items), "--judge-endpoint", "")
-    answered: dict[str, list[JudgedAnswer]] = {name: [] for name in protocols}
-    for (name, record, text), item in zip(whole, items, strict=True):
-        answered[name].append(JudgedAnswer(record, text, scores.get(item.name)))
-    return answered, run
-
-
-def _levels(benchmarks: Sequence[Sequence[JudgedAnswer]]) -> dict[str, float]:
-    """The mean score of the benchmarks, by record; without those that lack one."""
-    scores = defaultdict[str, list[int]](list)
-    for answer in chain(*benchmarks):
-        if answer.score is not None:
-            scores[answer.record.id].append(answer.score)
-    return {id: fmean(of) for id, of in scores.items() if len(of) == len(benchmarks)}
+    replies = answers(teacher, questions, settings, folder / REPLIES, "templates: answers")
+    texts = {
+        key: read_reply(reply)[0]
+        for key, reply in zip(asked, replies, strict=True)
+        if not reply.problem
+    }
+    items = [item_at(key, asked[key][1], asked[key][1].turns[0], texts[key]) for key in texts]
+    questions = [question_of(item) for item in items]
+    title, option = "templates: scores", "--judge-endpoint"
+    verdicts = answers([judge], questions, settings, folder / VERDICTS, title, option)
+    return texts, read_scores(items, verdicts, judge)
 
 
 def _measure(
     settings: TemplatesSettings,
     draft: Draft,
-    answered: Sequence[JudgedAnswer],
-    levels: Mapping[str, float],
+    benchmark: Iterable[str],
+    records: Sequence[Record],
+    texts: Mapping[str, str],
+    scores: Mapping[str, int],
 ) -> Draft:
-    """What a template has over the benchmark."""
-    protocol = draft.template.protocol
-    scores = {one.record.id: one.score for one in answered if one.score is not None}
-    points = {id: score - levels[id] for id, score in scores.items() if id in levels}
-    parsed = [(one.record, protocol.read(one.text, one.record.tools)) for one in answered]
-    read = [(record, answer) for record, answer in parsed if not answer.problem]
-    better = [
-        (points[record.id], instance)
-        for record, answer in read
-        if points.get(record.id, -5) > settings.epsilon
-        and (instance := _instance(record, draft.template.name, answer, points[record.id]))
+    """What a template has over the benchmark. `texts`, `scores`: see `_answer`."""
+    name, protocol = draft.template.name, draft.template.protocol
+    own, *others = (
+        {record.id: scores[key] for record in records if (key := f"{one} {record.id}") in scores}
+        for one in (name, *benchmark)
+    )
+    points = {
+        id: score - fmean(other[id] for other in others)
+        for id, score in own.items()
+        if all(id in other for other in others)
+    }
+    read = [
+        (record, protocol.read(texts[key], record.tools))
+        for record in records
+        if (key := f"{name} {record.id}") in texts
     ]
-    gained = summary([*points.values()], settings.seed) if points else None
-    score = fmean(scores.values()) if scores else None
-    readable = len(read) / len(parsed) if parsed else 0.0
-    if not gained or score is None:
-        fault = "no score"
-    elif gained.mean <= settings.epsilon:
-        fault = "not better"
-    elif score <= settings.threshold:
-        fault = "below the threshold"
-    else:
-        fault = "" if readable >= READABLE else "answers that do not read"
-    return Draft(draft.number, draft.template, fault, "", gained, score, readable, better)
+    readable = fmean(not answer.problem for _, answer in read) if read else 0.0
+    better = []
+    for record, answer in read:
+        if not answer.problem and (gained := points.get(record.id, -5)) > settings.epsilon:
+            meta = {
+                **record.meta,
+                "protocol": name,
+                "instance": {"record": record.id, "points": gained},
+            }
+            if made := end_with(
+                record, record.messages[: record.turns[0]], answer, gold={}, meta=meta
+            ):
+                better.append((gained, made))
+    above = summary([*points.values()], settings.seed) if points else None
+    score = fmean(own.values()) if own else None
+    faults = {
+        "no score": above is None or score is None,
+        "not better": above is not None and above.mean <= settings.epsilon,
+        "below the threshold": score is not None and score <= settings.threshold,
+        "answers that do not read": readable < READABLE,
+    }
+    fault = next((fault for fault, is_so in faults.items() if is_so), "")
+    return Draft(draft.number, draft.template, fault, "", above, score, readable, better)

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
+from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Gold, Message, Record, Tool, to_row
+from agentlite.core.records import Call, Gold, Message, Parsed, Record, Tool, to_row
 from agentlite.data.formats.check_call import check_arguments, gold_problem, tool_of
 
 NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")  # an escape that is one
@@ -61,6 +62,22 @@ def validate(record: Record, *, answered: bool = True) -> None:
             tool = tool_of(call, tools)
             if index not in unknown:
                 check_arguments(call, tool, is_typed)
+
+
+def end_with(
+    record: Record, before: Sequence[Message], answer: Parsed, **changes: object
+) -> Record | None:
+    """A train record: the messages before an answer, and that answer; None for one that cannot be
+    learned. `changes`: what else is new in it.
+    """
+    messages = (*before, Message("assistant", answer.content, answer.calls))
+    parent = record.parent or record.id
+    made = replace(record, messages=messages, split="train", parent=parent, **changes)
+    try:
+        validate(made)
+    except RowError:
+        return None
+    return made
 
 
 def check_dialog(record: Record) -> None:

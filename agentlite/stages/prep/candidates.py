@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from agentlite.core import console
 from agentlite.core.conditions import Condition, refuse_unknown
-from agentlite.core.errors import RowError, UserError
-from agentlite.core.records import GOLD, Candidate, Message, Record, from_row, to_row
+from agentlite.core.errors import UserError
+from agentlite.core.records import GOLD, Candidate, Record, from_row, to_row
 from agentlite.core.row_files import encode, read_rows
 from agentlite.data.curation.keep import Keep
-from agentlite.data.curation.validate import validate
+from agentlite.data.curation.validate import end_with
 from agentlite.data.formats.raw_rows import Raw
 from agentlite.rendering import Protocol
 from agentlite.scoring.read_turn import read_turn
@@ -118,16 +118,6 @@ def _record(
         "sample": candidate.sample,
         REWARD: round(reward, 6),
     }
-    made = replace(
-        record,
-        messages=(*before, Message("assistant", parsed.content, parsed.calls)),
-        gold={turn: record.expected(turn)} if record.has_gold(turn) else {},
-        split="train",  # also a dev question: whoever names its candidates learns from it
-        parent=record.parent or record.id,
-        meta={**record.meta, "candidate": origin},
-    )
-    try:
-        validate(made)
-    except RowError:
-        return None
-    return made
+    # a dev question, too, is trained then: whoever names its candidates learns from it
+    gold = {turn: record.expected(turn)} if record.has_gold(turn) else {}
+    return end_with(record, before, parsed, gold=gold, meta={**record.meta, "candidate": origin})
