@@ -1,7 +1,7 @@
 """An environment by its name, `KIND:REST` or `file.py:Class`: the class of its worlds; tasks."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,17 +9,19 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError, UserError, nearest
-from agentlite.core.records import Call
+from agentlite.core.records import Call, Message, Tool, digest
+from agentlite.core.row_files import read_rows
 from agentlite.core.user_code import Named
-from agentlite.data.formats.tool_calls import read_call
-from agentlite.environments import bfcl_tasks, bfcl_world, mcp_world
+from agentlite.data.formats.bfcl import data_folder, rows
+from agentlite.data.formats.tool_calls import json_schema, read_call
+from agentlite.environments import bfcl_world, mcp_world
 from agentlite.environments.mcp_world import is_url
 from agentlite.environments.tasks import EnvironmentTask, read_tasks
 from agentlite.environments.world import LIMITS, World, WorldLimits
 from agentlite.scoring.metrics.bfcl import MULTI_TURN
 
 KINDS = ("bfcl", "mcp")
-NO_TASK = EnvironmentTask("")
+NO_TASK = EnvironmentTask("")  # nothing is asked
 
 
 class Environment(NamedTuple):
@@ -88,27 +90,9 @@ def environment(
             "tasks.jsonl",
             location="--env",
         )
-
-    def tasks() -> Iterator[EnvironmentTask]:
-        """Without a file, one in which nothing is asked."""
-        return read_tasks(tasks_file, complete) if tasks_file else iter([complete(NO_TASK)])
-
-    return Environment(named, tasks, files)
-
-
-def _bfcl(
-    name: str, category: str, tasks_file: Path | None, extra_tools: int | None
-) -> Environment:
-    if tasks_file is not None:
-        raise UserError(
-            f"{name} has its own tasks.", "Leave --tasks out.", location=f"--tasks {tasks_file}"
-        )
-    if category not in MULTI_TURN:
-        fix = nearest(category, MULTI_TURN, prefix="bfcl:")
-        raise UserError(f"BFCL has no dialogs '{category}'.", fix, location=f"--env {name}")
-    named = Named(bfcl_world.__file__, bfcl_world.BfclWorld.__name__)
-    # no file: the tasks come with a package, and the category, which is a setting, says which
-    return Environment(named, partial(bfcl_tasks.tasks, category, extra_tools), {})
+    if tasks_file:
+        return Environment(named, partial(read_tasks, tasks_file, complete), files)
+    return Environment(named, lambda: iter([complete(NO_TASK)]), files)
 
 
 def _mcp(server: str, env_keep: Sequence[str], task: EnvironmentTask) -> EnvironmentTask:
@@ -133,3 +117,75 @@ def _mcp(server: str, env_keep: Sequence[str], task: EnvironmentTask) -> Environ
 def _wire(calls: Iterable[Call]) -> list[dict[str, Any]]:
     """As a world gets them."""
     return [{"name": call.name, "arguments": call.arguments} for call in calls]
+
+
+def _bfcl(
+    name: str, category: str, tasks_file: Path | None, extra_tools: int | None
+) -> Environment:
+    if tasks_file is not None:
+        raise UserError(
+            f"{name} has its own tasks.", "Leave --tasks out.", location=f"--tasks {tasks_file}"
+        )
+    if category not in MULTI_TURN:
+        fix = nearest(category, MULTI_TURN, prefix="bfcl:")
+        raise UserError(f"BFCL has no dialogs '{category}'.", fix, location=f"--env {name}")
+    named = Named(bfcl_world.__file__, bfcl_world.BfclWorld.__name__)
+    # no file: the tasks come with a package, and the category, which is a setting, says which
+    return Environment(named, partial(bfcl_tasks, category, extra_tools), {})
+
+
+def bfcl_tasks(category: str, extra_tools: int | None = None) -> Iterator[EnvironmentTask]:
+    """BFCL's multi-turn dialogs, in its order. `extra_tools`: how many tools are on offer that the
+    gold does not call; all that BFCL offers if None.
+    """
+    folder, name = data_folder(category), f"BFCL_v4_{category}.json"
+    for row in rows([folder / name, folder / "possible_answer" / name]):
+        yield _bfcl_task(row, folder / "multi_turn_func_doc", extra_tools)
+
+
+def _bfcl_task(row: dict[str, Any], documents: Path, extra_tools: int | None) -> EnvironmentTask:
+    """With the row that `BfclWorld.reset` takes. Functions that are held back come on offer at a
+    turn of the user's.
+    """
+    tools = [tool for name in row["involved_classes"] for tool in _class_tools(documents, name)]
+    functions = {tool["function"]["name"]: tool for tool in tools}
+    gold = tuple(
+        tuple(_bfcl_call(bfcl_world.read_call(text), functions) for text in calls)
+        for calls in row["ground_truth"]
+    )
+    missed = row.get("missed_function", {})
+    held_back = {turn: [functions[name] for name in names] for turn, names in missed.items()}
+    hidden = {name for names in missed.values() for name in names}
+    names = [name for name in functions if name not in hidden]
+    if extra_tools is not None:
+        called = {call.name for calls in gold for call in calls}
+        others = sorted({*names} - called, key=lambda name: digest(f"{row['id']} {name}"))
+        names = [name for name in names if name in called.union(others[:extra_tools])]
+    offered = [functions[name] for name in names]
+    first = tuple(Message("user", message["content"]) for message in row["question"][0])
+    more = {"tools": offered, "held_back": held_back, "only_offered": extra_tools is not None}
+    # the categories are made from the same 200 dialogs
+    number = row["id"].rpartition("_")[2]
+    return EnvironmentTask(row["id"], first, {**row, **more}, gold, number)
+
+
+def _bfcl_call(call: bfcl_world.PythonCall, functions: dict[str, dict[str, Any]]) -> Call:
+    """With the positional arguments under their names, which are documented in their order."""
+    properties = functions[call.name]["function"]["parameters"]["properties"]
+    return Call(
+        call.name, {**dict(zip(properties, call.positional, strict=False)), **call.arguments}
+    )
+
+
+@cache
+def _class_tools(folder: Path, class_name: str) -> tuple[dict[str, Any], ...]:
+    """The functions of a class in OpenAI's shape."""
+    from bfcl_eval.constants.executable_backend_config import MULTI_TURN_FUNC_DOC_FILE_MAPPING
+
+    tools = []
+    for function in read_rows(folder / MULTI_TURN_FUNC_DOC_FILE_MAPPING[class_name]):
+        name = function["name"]
+        parameters = json_schema(function["parameters"], name)
+        returns = json_schema(function.get("response") or {}, name)
+        tools.append(Tool(name, function["description"], parameters, returns).schema)
+    return tuple(tools)

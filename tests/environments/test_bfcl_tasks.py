@@ -4,7 +4,7 @@ import pytest
 from bfcl_eval.utils import load_dataset_entry
 
 from agentlite.core.errors import UserError
-from agentlite.environments.bfcl_tasks import tasks
+from agentlite.environments.registry import bfcl_tasks as tasks
 from agentlite.scoring.metrics.bfcl import MULTI_TURN
 
 pytestmark = pytest.mark.long

@@ -12,8 +12,8 @@ from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils
 from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import multi_turn_checker
 from support.examples import ALL
 
-from agentlite.environments.bfcl_tasks import tasks
 from agentlite.environments.bfcl_world import BfclWorld, Instances, PythonCall, read_call
+from agentlite.environments.registry import bfcl_tasks as tasks
 from agentlite.scoring.metrics.bfcl import MULTI_TURN
 
 pytestmark = pytest.mark.long
