@@ -6,7 +6,7 @@ from typing import Any, Literal, Optional
 
 import pytest
 
-from agentlite.environments.tool_schema import SchemaError, tool_schema
+from agentlite.environments.world_process import LostWorldError, tool_schema
 
 
 class Methods:
@@ -99,7 +99,7 @@ def test_the_tool_is_that_of_transformers(name):
     if expected:
         assert tool_schema(method) == expected
     else:
-        with pytest.raises(SchemaError):
+        with pytest.raises(LostWorldError):
             tool_schema(method)
 
 
@@ -122,5 +122,5 @@ def test_a_parameter_that_json_cannot_hold_makes_no_tool(hint):
         """
 
     method.__annotations__["place"] = hint
-    with pytest.raises(SchemaError, match="place: arguments are JSON"):
+    with pytest.raises(LostWorldError, match="place: arguments are JSON"):
         tool_schema(method)
