@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -22,27 +23,22 @@ from agentlite.environments.trajectories import (
 from agentlite.rendering import Protocol, mixture_of, prompt_at, render
 from agentlite.rendering.template import Template
 from agentlite.scoring.rewards import Component
-from agentlite.stages.pairs.score import (
-    CandidateSource,
-    Finding,
-    FoundCandidates,
-    Parted,
-    ranking_plan,
-    refuse_long,
-)
+from agentlite.stages.frame import Work
+from agentlite.stages.pairs.score import Parted, make_pairs, refuse_long
+from agentlite.stages.pairs.stored import ranking_plan
 from agentlite.stages.rollout import actor_lineage, protocol_model
 from agentlite.workspace import stage_folder
 from agentlite.workspace.model_source import find_model, is_served, load_template
-from agentlite.workspace.stage_folder import StoredStage
+from agentlite.workspace.stage_folder import Plan, StoredStage
 
 UNUSABLE = (*LOST, "unwritten")
 # why the best and the worst rollout of a task make no pair
 SAME_TURNS, OTHER_PROMPTS = "same turns", "other results"
 
 
-def rollout_candidates(
+def from_rollouts(
     settings: PairsSettings, folder: Path, user_functions: Mapping[str, Component]
-) -> CandidateSource:
+) -> tuple[Plan, Work]:
     """The rollouts of a finished stage as candidates, one step per task: each is its turns, one
     after the other. Their weights are those of RolloutScorer.
     """
@@ -65,8 +61,8 @@ def rollout_candidates(
         for one in candidates:
             yield Score(*one.key, *scorer(by_key[one.record_id, one.sample]))
 
-    def finding() -> Finding:
-        yield {"rollouts": len(usable)}
+    def work() -> Work:
+        stage = yield {"rollouts": len(usable)}
         candidates = [
             Candidate(
                 *(rollout.task, 0, protocol, model, rollout.sample),
@@ -76,15 +72,14 @@ def rollout_candidates(
             )
             for rollout in by_key.values()
         ]
-        return FoundCandidates(candidates, scored, {"lineage": actor_lineage(model, folder.parent)})
-
-    def part(pairs: Sequence[PreferencePair]) -> Parted:
-        return _part_all(pairs, by_key, stored, settings.max_length)
+        figures = {"lineage": actor_lineage(model, folder.parent)}
+        part = partial(_part_all, by_key=by_key, stored=stored, max_length=settings.max_length)
+        return make_pairs(stage, settings, weights, candidates, scored, figures, part=part)
 
     first = usable[0]
     weights = scorer.weights([*first.scores, *first.rewards], settings.weights)
     plan = ranking_plan(settings, stored, ("model", "protocol", "split"), files)
-    return CandidateSource(plan, weights, finding(), part)
+    return plan, work()
 
 
 def _part_all(

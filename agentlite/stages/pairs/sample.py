@@ -21,17 +21,16 @@ from agentlite.scoring.preference_pairs import gold_candidates
 from agentlite.scoring.rewards import Component, have_gold, refuse_without_gold, settle_weights
 from agentlite.scoring.rewards.scorer import Scorer, protocols_by_name
 from agentlite.scoring.rewards.user_functions import function_files
-from agentlite.stages.frame import plan_of
-from agentlite.stages.pairs.score import SCORES, CandidateSource, Finding, FoundCandidates
-from agentlite.stages.pairs.stored import CANDIDATES
+from agentlite.stages.frame import Work, plan_of
+from agentlite.stages.pairs.score import CANDIDATES, SCORES, make_pairs
 from agentlite.stages.training import fitting_prompts
 from agentlite.workspace.model_source import Source, find_model, load_template, model_of_prep
-from agentlite.workspace.stage_folder import RunTarget, StageFolder
+from agentlite.workspace.stage_folder import Plan, RunTarget, StageFolder
 
 
-def sampled_candidates(
+def from_model(
     settings: PairsSettings, target: RunTarget, user_functions: Mapping[str, Component]
-) -> CandidateSource:
+) -> tuple[Plan, Work]:
     """Those of a model, or of servers that have it, at the steps of a prep or of a file of
     prompts.
     """
@@ -46,7 +45,7 @@ def sampled_candidates(
     inputs |= function_files(settings.rewards)
     plan = plan_of("pairs", settings, inputs, protocol=prompts.protocol)
 
-    def finding() -> Finding:
+    def work() -> Work:
         template = load_template(source.base)
         room = settings.max_length - settings.max_new_tokens
         steps, too_long, mixture = fitting_prompts("pairs", settings, prompts, template, room)
@@ -81,9 +80,10 @@ def sampled_candidates(
                 problem = f"{unanswered} samples have no answer from {source.name}"
                 console.notice(f"pairs: {problem} and give no candidate")
         protocols = protocols_by_name(prompts.protocol, source.base)
-        return FoundCandidates(candidates, Scorer(records, protocols, user_functions), figures)
+        scorer = Scorer(records, protocols, user_functions)
+        return make_pairs(stage, settings, weights, candidates, scorer, figures)
 
-    return CandidateSource(plan, weights, finding())
+    return plan, work()
 
 
 def _sample(

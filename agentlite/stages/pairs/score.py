@@ -1,6 +1,7 @@
-"""Where candidates come from, and their scores, appended to scores.jsonl as they come."""
+"""Candidates -> their scores, appended to scores.jsonl as they come, and the pairs of them."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,81 +10,99 @@ import msgspec
 from agentlite.config.settings import CPU_MODEL, PairsSettings
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
-from agentlite.core.records import Candidate, CandidateKey, PreferencePair, Record, Score, Side
-from agentlite.core.row_files import Appender, read_structs, write_rows
+from agentlite.core.records import (
+    GOLD,
+    Candidate,
+    CandidateKey,
+    PreferencePair,
+    Record,
+    Score,
+    Side,
+    to_row,
+)
+from agentlite.core.row_files import Appender, read_structs, write_json, write_rows
 from agentlite.data.formats import to_record
 from agentlite.rendering import Prompt, encode_answer
 from agentlite.rendering.template import Template
 from agentlite.scoring.judge.llm_judge import GroupJudge
+from agentlite.scoring.preference_pairs import PairRule, build_pairs, constant, group, write_pairs
 from agentlite.scoring.rewards import JUDGE, settle_weights, total
 from agentlite.scoring.rewards.scorer import Scorer, Tally, protocols_by_name
-from agentlite.scoring.rewards.user_functions import function_files
-from agentlite.stages.frame import Figures, plan_of
-from agentlite.workspace.digests import file_digest
-from agentlite.workspace.stage_folder import Plan, StageFolder, StoredStage
+from agentlite.stages.frame import Figures, Files
+from agentlite.workspace import stage_folder
+from agentlite.workspace.stage_folder import StageFolder
 
-SCORES = "scores.jsonl"
+CANDIDATES, SCORES = "candidates.jsonl", "scores.jsonl"
+OUTPUTS = ("records.jsonl", CANDIDATES, SCORES, "pairs.jsonl", "stats.json")
 RULE = ("margin", "gold")  # the rule by which pairs are made
-# they change how candidates are scored and paired, not the candidates
-RANKING = ("weights", "rewards", "judge", "judge_model", *RULE)
-
-
-AnyScorer = Scorer | Callable[[Iterable[Candidate]], Iterator[Score]]
-
-
-class FoundCandidates(NamedTuple):
-    """Candidates, with the scores that there are; what makes the others, None where all are to be
-    as they are; and what else done.json says.
-    """
-
-    candidates: Sequence[Candidate]
-    scorer: AnyScorer | None
-    figures: Figures
-    scores: Mapping[CandidateKey, Score] = {}
-
-
-# Yields what a dry run says; gets the folder, and fills it but for scores and pairs.
-Finding = Generator[Figures, StageFolder, FoundCandidates]
+Scoring = Scorer | Callable[[Iterable[Candidate]], Iterator[Score]]
 # pairs of turns with their records, and for other pairs why there is none -> how many
 Parted = tuple[list[tuple[Record, PreferencePair]], Mapping[str, int]]
 
 
-class CandidateSource(NamedTuple):
-    """Gives candidates: a model that is sampled, or an earlier stage. `weights`: every one; `part`:
-    makes pairs of whole dialogs pairs of the turns at which the two part.
+def make_pairs(
+    stage: StageFolder,
+    settings: PairsSettings,
+    weights: Mapping[str, float],
+    candidates: Sequence[Candidate],
+    scorer: Scoring | None,
+    figures: Figures,
+    *,
+    scores: Mapping[CandidateKey, Score] = {},
+    part: Callable[[Sequence[PreferencePair]], Parted] | None = None,
+) -> tuple[Files, Figures]:
+    """Scores the candidates, unless all `scores` are to be as they are, and pairs the best of each
+    step with the worst. `figures`: what done.json says besides; `part`: makes pairs of whole
+    dialogs pairs of the turns at which the two part.
     """
-
-    plan: Plan
-    weights: Mapping[str, float]
-    finding: Finding
-    part: Callable[[Sequence[PreferencePair]], Parted] | None = None
-
-
-def ranking_plan(
-    settings: PairsSettings, stored: StoredStage, taken_over: Iterable[str], files: Iterable[Path]
-) -> Plan:
-    """Of pairs from the candidates in `files`: how they are ranked, and what of the stage that gave
-    them is `taken_over`.
-    """
-    taken = {key: stored.settings[key] for key in taken_over}
-    inputs = {path.stem: file_digest(path) for path in files if path.exists()}
-    inputs |= function_files(settings.rewards)
-    own = (*RANKING, "candidates", "max_length")
-    return plan_of("pairs", settings, inputs, own, **taken)
+    folder, kept = stage.folder, settings.candidates or stage.folder.name
+    tally = Tally(
+        settings.max_failures,
+        stage_folder.find_stage(kept, folder.parent),
+        "Every candidate is kept. Fix the function, or name another judge; `agentlite pairs --from "
+        f"{shlex.quote(kept)} --out NAME` scores them again.",
+        "rollouts" if part else "candidates",
+    )
+    if scorer:
+        scores = score_candidates(folder, candidates, scorer, tally)
+    count = sum(candidate.model != GOLD for candidate in candidates)
+    with console.waiting(f"pairs: ranking {count} candidates"):
+        steps = group(candidates, scores)
+        pairs, reasons = build_pairs(steps, weights, PairRule(settings.margin, settings.gold))
+    counts = {"steps": len(steps), "candidates": count}
+    if part:
+        parted, unparted = part(pairs)
+        reasons |= unparted
+        records = {record.id: record for record, _ in parted}
+        write_rows(folder / "records.jsonl", map(to_row, records.values()))
+        pairs = [pair for _, pair in parted]
+        counts = {"tasks": len(steps), "rollouts": count, "steps": len(steps)}
+    write_pairs(folder / "pairs.jsonl", pairs)
+    write_json(folder / "stats.json", {"weights": weights, "no_pair": reasons})
+    if same := constant(steps, weights):
+        problem = "the same for all candidates of a step, so that their weights decide nothing"
+        console.notice(f"pairs: {problem}: {', '.join(same)}")
+    margins = [pair.margin for pair in pairs]
+    return [name for name in OUTPUTS if (folder / name).exists()], {
+        **counts,
+        "pairs": len(pairs),
+        "no_pair": {name: n for name, n in reasons.items() if n},
+        "mean_margin": round(sum(margins) / len(margins), 4) if margins else 0.0,
+        "failed_rewards": tally.failed,
+        **figures,
+    }
 
 
 def score_candidates(
-    folder: Path,
-    candidates: Sequence[Candidate],
-    scorer: AnyScorer,
-    tally: Tally,
+    folder: Path, candidates: Sequence[Candidate], scorer: Scoring, tally: Tally
 ) -> dict[CandidateKey, Score]:
     """All scores: those in the folder, and the missing ones, which are appended to them. Scores
     with an error are made again. A judge is asked first. Raises UserError 4 where too many fail.
     """
     path = folder / SCORES
-    judge = scorer.user_functions.get(JUDGE) if isinstance(scorer, Scorer) else None
-    if isinstance(scorer, Scorer) and isinstance(judge, GroupJudge):
+    if isinstance(scorer, Scorer) and isinstance(
+        judge := scorer.user_functions.get(JUDGE), GroupJudge
+    ):
         with console.progress("pairs: judging", len({one.step for one in candidates})) as advance:
             judge.rank(candidates, scorer.records, advance)
     with Appender(path):  # makes it, or cuts a torn line

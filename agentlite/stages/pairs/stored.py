@@ -2,7 +2,7 @@
 
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,20 +14,18 @@ from agentlite.core.records import Candidate, CandidateKey, Score, TrainedAnswer
 from agentlite.core.row_files import read_rows, read_structs
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES, Component, settle_weights
 from agentlite.scoring.rewards.scorer import Scorer, protocols_by_name
-from agentlite.stages.pairs.score import (
-    SCORES,
-    CandidateSource,
-    Finding,
-    FoundCandidates,
-    ranking_plan,
-)
+from agentlite.scoring.rewards.user_functions import function_files
+from agentlite.stages.frame import Work, plan_of
+from agentlite.stages.pairs.score import CANDIDATES, RULE, SCORES, make_pairs
 from agentlite.workspace import stage_folder
+from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import Source, find_model, is_served, model_of_prep
-from agentlite.workspace.stage_folder import StoredStage
+from agentlite.workspace.stage_folder import Plan, StoredStage
 
-CANDIDATES = "candidates.jsonl"
 SAMPLED_BY = {name: stage.candidates for name, stage in STAGES.items() if stage.candidates}
 TAKEN_OVER = ("model", "protocol", "data", "split", "max_length")
+# they change how candidates are scored and paired, not the candidates
+RANKING = ("weights", "rewards", "judge", "judge_model", *RULE)
 
 
 class Stored(NamedTuple):
@@ -54,9 +52,9 @@ class Stored(NamedTuple):
         return find_model(str(stage.settings["model"]), run, stage.plan)
 
 
-def stored_candidates(
+def from_stored(
     settings: PairsSettings, folder: Path, user_functions: Mapping[str, Component]
-) -> CandidateSource:
+) -> tuple[Plan, Work]:
     """What an earlier stage sampled is ranked again, without a model. Scores are made only where
     there are none, or functions of the user are asked for.
     """
@@ -66,7 +64,7 @@ def stored_candidates(
     files = [folder / name for name in (CANDIDATES, SCORES, "rollouts.jsonl")]
     plan = ranking_plan(settings, stored.stage, TAKEN_OVER, files)
 
-    def finding() -> Finding:
+    def work() -> Work:
         stage = yield {"candidates": len(stored.candidates)}
         shutil.copyfile(folder / "records.jsonl", stage.folder / "records.jsonl")
         planned, scorer = stored.stage.settings, None
@@ -76,9 +74,23 @@ def stored_candidates(
             protocols = protocols_by_name(planned["protocol"], stored.written_for.base)
             scorer = Scorer(records, protocols, user_functions)
         lineage = stage_folder.lineage(str(planned["model"]), folder.parent)
-        return FoundCandidates(stored.candidates, scorer, {"lineage": lineage}, stored.scores)
+        found, figures = stored.candidates, {"lineage": lineage}
+        return make_pairs(stage, settings, weights, found, scorer, figures, scores=stored.scores)
 
-    return CandidateSource(plan, weights, finding())
+    return plan, work()
+
+
+def ranking_plan(
+    settings: PairsSettings, stored: StoredStage, taken_over: Iterable[str], files: Iterable[Path]
+) -> Plan:
+    """Of pairs from the candidates in `files`: how they are ranked, and what of the stage that gave
+    them is `taken_over`.
+    """
+    taken = {key: stored.settings[key] for key in taken_over}
+    inputs = {path.stem: file_digest(path) for path in files if path.exists()}
+    inputs |= function_files(settings.rewards)
+    own = (*RANKING, "candidates", "max_length")
+    return plan_of("pairs", settings, inputs, own, **taken)
 
 
 def find_stored(folder: Path) -> Stored:
