@@ -40,6 +40,9 @@ from agentlite.workspace.stage_folder import Result, RunTarget, longer_rows
 OF_RECORDS = (
     *("predictions", "retrieve", "protocol", "general", "judge", "sheet", "ratings", "kagent"),
 )
+EITHER = "Leave one of the two out."
+# whether it is a mistake; the setting, what is wrong with it, and what to do
+Case = tuple[object, str, str, str]
 
 
 def inherit(settings: EvalSettings, run: Path) -> dict[str, tuple[object, str]]:
@@ -118,53 +121,99 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
 def _mistakes(settings: EvalSettings, gate: Sequence[Condition]) -> Mistakes:
     """Settings that would fail only after the models were asked, or be ignored."""
     if settings.env:
-        for key in OF_RECORDS:
-            if getattr(settings, key):
-                problem = "is for recorded dialogs, and --env has none."
-                yield key, problem, "Leave one of the two out."
-        return
-    if settings.rewards:
-        fix = "Add --env, or leave it out: `agentlite pairs` and grpo take them for single answers."
-        yield "rewards", "gives figures of rollouts, and there is no --env.", fix
-    if settings.ratings:
-        if gate:
-            problem = "looks at what eval measures, not at sheets."
-            yield "gate", problem, "Leave one of the two out."
-        if not settings.sheet:
-            problem = "needs the sheet, whose key names the models."
-            yield "ratings", problem, "Add --sheet FILE, as it was written."
-    elif settings.kagent:
-        stems = [Path(file).stem for file in dict.fromkeys(settings.predictions)]
-        if not stems:
-            fix = "Add --predictions FILE: its rows with model_predict."
-            yield "kagent", "there is nothing to score.", fix
-        if len({*stems}) < len(stems):
-            problem = f"two files are called {max(stems, key=stems.count)}."
-            yield "predictions", problem, "Score them one by one, or rename one."
+        problem, fix = "is for recorded dialogs, and --env has none.", EITHER
+        cases = [(getattr(settings, key), key, problem, fix) for key in OF_RECORDS]
     else:
-        yield from _of_records(settings)
+        problem = "gives figures of rollouts, and there is no --env."
+        fix = "Add --env, or leave it out: `agentlite pairs` and grpo take them for single answers."
+        is_asked = not (settings.ratings or settings.kagent)
+        cases = [
+            (settings.rewards, "rewards", problem, fix),
+            *(_of_records(settings) if is_asked else _of_files(settings, gate)),
+        ]
+    for is_wrong, key, problem, fix in cases:
+        if is_wrong:
+            yield key, problem, fix
 
 
-def _of_records(settings: EvalSettings) -> Mistakes:
-    if settings.split == "all":
-        yield "split", "all is for the tasks of --env.", "Name one of train, dev and test."
-    if settings.max_new_tokens >= settings.max_length:
-        problem = f"leaves no room for a prompt: max_length is {settings.max_length}."
-        yield "max_new_tokens", problem, "Lower it, or raise --max-length."
-    if settings.sheet and Path(settings.sheet).exists():
-        problem = f"{settings.sheet} is there already: somebody may have scored it."
-        yield "sheet", problem, "Name another file, or remove that one."
-    if settings.endpoint and not settings.model:
-        yield "endpoint", "which of its models?", "Add --model NAME, as the server calls it."
-    if settings.endpoint and settings.protocol:
-        problem = "is for models that agentlite prompts itself: a server writes its own prompts."
-        yield "protocol", problem, "Leave it out, or leave --endpoint out."
-    if settings.endpoint and (settings.general or settings.num_samples):
-        key = "general" if settings.general else "num_samples"
-        yield key, "needs the model itself.", "Leave it out, or leave --endpoint out."
-    if settings.retrieve and settings.predictions:
-        fix = f"Prepare these, agentlite prep --retrieve {settings.retrieve}, and evaluate that."
-        yield "predictions", "have prompts without the tools that are retrieved now.", fix
+def _of_files(settings: EvalSettings, gate: Sequence[Condition]) -> list[Case]:
+    """Where people's ratings, or KAgentBench's answers, are scored."""
+    kagent = settings.kagent and not settings.ratings
+    stems = [Path(file).stem for file in dict.fromkeys(settings.predictions)] if kagent else []
+    return [
+        (
+            settings.ratings and gate,
+            "gate",
+            "looks at what eval measures, not at sheets.",
+            EITHER,
+        ),
+        (
+            settings.ratings and not settings.sheet,
+            "ratings",
+            "needs the sheet, whose key names the models.",
+            "Add --sheet FILE, as it was written.",
+        ),
+        (
+            kagent and not stems,
+            "kagent",
+            "there is nothing to score.",
+            "Add --predictions FILE: its rows with model_predict.",
+        ),
+        (
+            len({*stems}) < len(stems),
+            "predictions",
+            f"two files are called {max(stems, key=stems.count, default='')}.",
+            "Score them one by one, or rename one.",
+        ),
+    ]
+
+
+def _of_records(settings: EvalSettings) -> list[Case]:
+    """Where models are asked."""
+    return [
+        (
+            settings.split == "all",
+            "split",
+            "all is for the tasks of --env.",
+            "Name one of train, dev and test.",
+        ),
+        (
+            settings.max_new_tokens >= settings.max_length,
+            "max_new_tokens",
+            f"leaves no room for a prompt: max_length is {settings.max_length}.",
+            "Lower it, or raise --max-length.",
+        ),
+        (
+            settings.sheet and Path(settings.sheet).exists(),
+            "sheet",
+            f"{settings.sheet} is there already: somebody may have scored it.",
+            "Name another file, or remove that one.",
+        ),
+        (
+            settings.endpoint and not settings.model,
+            "endpoint",
+            "which of its models?",
+            "Add --model NAME, as the server calls it.",
+        ),
+        (
+            settings.endpoint and settings.protocol,
+            "protocol",
+            "is for models that agentlite prompts itself: a server writes its own prompts.",
+            "Leave it out, or leave --endpoint out.",
+        ),
+        (
+            settings.endpoint and (settings.general or settings.num_samples),
+            "general" if settings.general else "num_samples",
+            "needs the model itself.",
+            "Leave it out, or leave --endpoint out.",
+        ),
+        (
+            settings.retrieve and settings.predictions,
+            "predictions",
+            "have prompts without the tools that are retrieved now.",
+            f"Prepare these, agentlite prep --retrieve {settings.retrieve}, and evaluate that.",
+        ),
+    ]
 
 
 def _score_files(settings: EvalSettings, gate: Sequence[Condition]) -> Result:
