@@ -6,8 +6,9 @@ same others for every query.
 
 import shlex
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
+from math import log2
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +32,6 @@ from agentlite.retrieval.tool_pool import (
 )
 from agentlite.retrieval.training_pairs import PAIRS, TrainingPair, normal, pairs
 from agentlite.scoring.metrics.confidence import paired_differences, summary
-from agentlite.scoring.metrics.ranking import QueryRanking, metrics
 from agentlite.stages.frame import Figures, Work, plan_of, run_stage
 from agentlite.workspace import stage_folder
 from agentlite.workspace.digests import file_digest
@@ -39,7 +39,10 @@ from agentlite.workspace.model_source import MADE, Source, find_encoder
 from agentlite.workspace.stage_folder import Result, RunTarget, StageFolder
 
 SHOWN = 10  # tools per question in rankings.jsonl
-Ranks = dict[int, dict[str, list[QueryRanking]]]  # of the queries, by size of the pool and method
+MAIN = "recall"
+# by size of the pool and method: of each query the ranks of its right tools, from 1, rising
+Ranks = dict[int, dict[str, list[tuple[int, ...]]]]
+Values = dict[str, dict[str, list[float]]]  # of each query, by figure and method
 
 
 class RetrieverData(NamedTuple):
@@ -105,7 +108,7 @@ def key_figure(figures: Mapping[str, Any]) -> str:
     if "ranking" not in figures:
         return f"{figures['names']} tools"
     best = [*figures["ranking"]["all"].values()][-1]
-    metric = [name for name in best if name.startswith("recall")][-1]
+    metric = [name for name in best if name.startswith(MAIN)][-1]
     mean = f" {100 * best[metric]['mean']:.1f} % of"
     return f"{metric.replace(' of', mean)} tools"
 
@@ -222,10 +225,11 @@ def measure(
         }
         by_size = ranks(asked, pool, scores, settings.sizes, settings.seed)
     known = {name for query in data.queries["train"] for name in query.names}
+    values = measured(asked, by_size, settings.top)
     with console.waiting("retriever: measuring"):
         figures = {
-            "ranking": table(asked, by_size, settings.top, known, settings.seed),
-            "differences": differences(asked, by_size, settings.top, best, settings.seed),
+            "ranking": table(asked, values, known, settings.seed),
+            "differences": differences(asked, values, best, settings.seed),
         }
     write_json(folder / "metrics.json", figures)
     ranked = zip(asked, [*by_size.values()][-1][best], entries[best], strict=True)
@@ -234,10 +238,10 @@ def measure(
             **query.step._asdict(),
             "question": query.text,
             "right": query.names,
-            "ranks": ranking.ranks,
+            "ranks": ranks_of_one,
             "retrieved": [pool.tools[entry].name for entry in likeliest(row[None], pool, SHOWN)],
         }
-        for query, ranking, row in ranked
+        for query, ranks_of_one, row in ranked
     )
     write_rows(folder / "rankings.jsonl", rankings)
     return figures
@@ -265,51 +269,83 @@ def ranks(
                 # a tie counts against the right tools
                 above = [(row[wrong] >= score).sum() for score in sorted(row[right], reverse=True)]
                 ranked = tuple(int(count) + rank for rank, count in enumerate(above, 1))
-                found[size][name].append(QueryRanking(ranked, len(query.names)))
+                found[size][name].append(ranked)
     return found
 
 
+def metrics(ranks: Sequence[int], expected: int, k: int) -> dict[str, float]:
+    """ToolRet's and SAGE's definitions. COMP@k: all right tools are among the first k. `expected`:
+    how many there are, found or not.
+    """
+    within = [rank for rank in ranks if rank <= k]
+    return {
+        f"recall@{k}": len(within) / expected,
+        f"comp@{k}": float(len(within) == expected),
+        f"ndcg@{k}": _gain(within) / _gain(range(1, min(expected, k) + 1)),
+        "mrr": 1 / ranks[0] if ranks else 0.0,
+        "map": sum(number / rank for number, rank in enumerate(ranks, 1)) / expected,
+    }
+
+
+def _gain(ranks: Iterable[int]) -> float:
+    return sum(1 / log2(rank + 1) for rank in ranks)
+
+
+def measured(queries: Sequence[Query], by_size: Ranks, k: int) -> Values:
+    """Recall at every size of the pool, the other metrics at the largest."""
+    values: Values = {}
+    for size, by_method in by_size.items():
+        for method, rankings in by_method.items():
+            for query, ranked in zip(queries, rankings, strict=True):
+                for name, value in metrics(ranked, len(query.names), k).items():
+                    if name.startswith(MAIN) or size == max(by_size):
+                        of_methods = values.setdefault(f"{name} of {size}", {})
+                        of_methods.setdefault(method, []).append(value)
+    return values
+
+
 def table(
-    queries: Sequence[Query], by_size: Ranks, k: int, known: Collection[str], seed: int
+    queries: Sequence[Query], values: Values, known: Collection[str], seed: int
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """By view, method and figure: of all questions, and of those whose tools were never right in
     training, where there are any. `known`: names that were right there.
     """
     new = [place for place, query in enumerate(queries) if not {*query.names} & {*known}]
     views = {"all": range(len(queries)), **({"new tools": new} if new else {})}
-    recall, *others = metrics(k)
-    columns = [*((recall, size) for size in by_size), *((name, max(by_size)) for name in others)]
     return {
         view: {
             method: {
-                f"{name} of {size}": to_builtins(
-                    summary([metrics(k)[name](by_size[size][method][at]) for at in places], seed)
-                )
-                for name, size in columns
+                figure: to_builtins(summary([of_methods[method][at] for at in places], seed))
+                for figure, of_methods in values.items()
             }
-            for method in by_size[max(by_size)]
+            for method in next(iter(values.values()))
         }
         for view, places in views.items()
     }
 
 
 def differences(
-    queries: Sequence[Query], by_size: Ranks, k: int, best: str, seed: int
+    queries: Sequence[Query], values: Values, best: str, seed: int
 ) -> list[dict[str, object]]:
-    """What `best` has over every other method, on the same queries, whole records drawn again."""
+    """The recall that `best` has over every other method, on the same queries, whole records drawn
+    again.
+    """
     steps = [query.step for query in queries]
-    metric, recall = next(iter(metrics(k).items()))
-    compared, values = [], []
-    for size, by_method in by_size.items():
-        own = {
-            method: dict(zip(steps, map(recall, ranked), strict=True))
-            for method, ranked in by_method.items()
-        }
-        for method in own:
-            if method != best:
-                compared.append({"metric": f"{metric} of {size}", "first": method, "second": best})
-                values.append((own[method], own[best]))
+    by_step = {
+        figure: {name: dict(zip(steps, one, strict=True)) for name, one in of_methods.items()}
+        for figure, of_methods in values.items()
+        if figure.startswith(MAIN)
+    }
+    compared = [
+        (figure, name)
+        for figure, of_methods in by_step.items()
+        for name in of_methods
+        if name != best
+    ]
+    pairs = [(by_step[figure][name], by_step[figure][best]) for figure, name in compared]
     return [
-        {**names, **to_builtins(difference)}
-        for names, difference in zip(compared, paired_differences(values, seed), strict=True)
+        {"metric": figure, "first": name, "second": best, **to_builtins(difference)}
+        for (figure, name), difference in zip(
+            compared, paired_differences(pairs, seed), strict=True
+        )
     ]

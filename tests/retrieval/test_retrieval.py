@@ -12,7 +12,6 @@ from agentlite.core.records import Call, Gold, Message, Record, Tool
 from agentlite.retrieval import training_pairs
 from agentlite.retrieval.rankers import bm25
 from agentlite.retrieval.tool_pool import ToolPool, queries, read_pool
-from agentlite.scoring.metrics.ranking import QueryRanking
 from agentlite.scoring.metrics.summarize import RETRIEVED
 from agentlite.stages import retriever as evaluate
 from agentlite.stages.tool_retrieval import ToolOffers
@@ -61,7 +60,7 @@ def test_among_fewer_tools_a_right_one_stands_no_lower_and_all_sizes_ask_the_sam
     scores = numpy.random.default_rng(0).random((len(asked), len(pool.names)))
     found = evaluate.ranks(asked, pool, {"any": scores}, (10, 20, 90), 0)
     assert [*found] == [10, 20, 40]
-    by_size = [[ranked.ranks[0] for ranked in methods["any"]] for methods in found.values()]
+    by_size = [[ranked[0] for ranked in methods["any"]] for methods in found.values()]
     assert all(few <= more <= most for few, more, most in zip(*by_size, strict=True))
     right = [scores[number, pool.names[query.names[0]]] for number, query in enumerate(asked)]
     whole = [int((row >= own).sum()) for row, own in zip(scores, right, strict=True)]
@@ -83,7 +82,8 @@ def test_a_tool_that_no_pool_has_is_missed_and_still_due():
     pool = read_pool([one], []).pool
     asked = queries([one], pool)
     scores = numpy.array([[9.0, 1.0, 1.0, 1.0]])
-    assert evaluate.ranks(asked, pool, {"a": scores}, (), 0) == {4: {"a": [QueryRanking((1,), 2)]}}
+    found = evaluate.ranks(asked, pool, {"a": scores}, (), 0)
+    assert (found, len(asked[0].names)) == ({4: {"a": [(1,)]}}, 2)
 
 
 @pytest.mark.long
@@ -91,7 +91,7 @@ def test_new_tools_have_figures_of_their_own():
     pool, asked = asked_of(30)
     scores = numpy.zeros((len(asked), 30))
     found = evaluate.ranks(asked, pool, {"a": scores}, (10,), 0)
-    figures = evaluate.table(asked, found, 5, {"tool_0", "tool_3"}, 0)
+    figures = evaluate.table(asked, evaluate.measured(asked, found, 5), {"tool_0", "tool_3"}, 0)
     counts = {view: methods["a"]["mrr of 30"]["count"] for view, methods in figures.items()}
     assert counts == {"all": 10, "new tools": 8}
 
