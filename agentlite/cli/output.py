@@ -13,8 +13,17 @@ from agentlite.core.records import from_row
 from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import encode
 from agentlite.environments.trajectories import LOST
-from agentlite.report import ablation
-from agentlite.report.tables import TABLED, groups, in_words, models, rankings, share, wrong_answers
+from agentlite.report.tables import (
+    TABLED,
+    cell_rows,
+    failed_cells,
+    groups,
+    in_words,
+    models,
+    rankings,
+    share,
+    wrong_answers,
+)
 from agentlite.scoring.metrics.dialogs import HOW
 from agentlite.scoring.metrics.figures import ENDINGS, TITLES
 from agentlite.workspace import stage_folder
@@ -65,8 +74,8 @@ def _table(result: Result, every: bool) -> None:
         rows = [[name, differs or "the first"] for name, differs in figures["cells"].items()]
         console.print_table([["cell", "what differs"], *rows], words=2)
     elif result.command == "ablate":
-        console.print_table(ablation.rows(figures, differs=False))
-        for sentence in ablation.notes(figures):
+        console.print_table([[name, *rest] for name, _, *rest in cell_rows(figures)])
+        for sentence in failed_cells(figures):
             print(sentence)
     elif "ranking" in figures:
         _figures({name: value for name, value in figures.items() if name not in TABLED})

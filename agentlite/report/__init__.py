@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from agentlite.core.row_files import replacing
-from agentlite.report import ablation, charts, tables
+from agentlite.report import charts, tables
 from agentlite.report.headline import headline
 from agentlite.report.read_run import Json, ReportedEvaluation, WorkspaceRun, read_run
 from agentlite.report.readers import (
@@ -47,9 +47,14 @@ def page(run: WorkspaceRun) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"tables": tables, "charts": charts, "ablation": ablation}
-    environment.globals |= {"by_metric": _by_metric, "by_pair": _by_pair}
-    environment.globals |= {"explanations": EXPLANATIONS, "titles": TITLES}
+    environment.globals |= {
+        "tables": tables,
+        "charts": charts,
+        "by_metric": _by_metric,
+        "by_pair": _by_pair,
+        "explanations": EXPLANATIONS,
+        "titles": TITLES,
+    }
     style, script = ((FILES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template("page.html").render(
@@ -72,7 +77,11 @@ def _contents(run: WorkspaceRun) -> Json:
             (stage, pack_rollouts(read_rollouts({stage.settings.get("model", ""): stage}), budget))
             for stage in acted
         ],
-        "Ablation": ablation.ablations(run),
+        "Ablation": [
+            (stage.name, table)
+            for stage in run.stages
+            if stage.plan.command == "ablate" and (table := stage.json("table.json"))
+        ],
         "Retrieval": [
             (stage, figures)
             for stage in run.stages

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from agentlite.report.read_run import Json, ReportedEvaluation
 from agentlite.scoring.metrics import dialogs
-from agentlite.scoring.metrics.figures import COUNTS, GROUPS, learned_sentences
+from agentlite.scoring.metrics.figures import COUNTS, GROUPS, TITLES, learned_sentences
 from agentlite.scoring.metrics.step_metrics import METRICS, WRONG_KINDS
 
 TABLED = ("ranking", "differences")  # of a retriever's figures
@@ -245,3 +245,40 @@ def verdict(row: Json) -> str:
 def in_words(row: Json) -> str:
     models = f"{row['second']} over {row['first']}"
     return f"{row['metric']}: {models} {gain(row)} {reach(row)}, {verdict(row)}."
+
+
+# --- An ablation's table.json, as text ---
+
+
+def cell_rows(table: Json) -> list[list[str]]:
+    """A head, the model that all cells start from, and a row for each cell, in the order of the
+    grid.
+    """
+    metrics, first = table["metrics"], table["cells"][0]["name"]
+    titles = [TITLES.get(metric, metric) for metric in metrics]
+    over = [f"{title}, points over {first}" for title in titles]
+    rows = [["cell", "what differs", *titles, *over, "time", "GiB"]]
+    for cell in [table["start"], *table["cells"]]:
+        shares = [share(cell["figures"].get(metric)) for metric in metrics]
+        if not cell["figures"]:
+            shares = [cell["state"], *(ABSENT for _ in metrics[1:])]
+        gains = [_cell_gain(cell["differences"].get(metric)) for metric in metrics]
+        seconds, gib = cell.get("seconds", 0), cell.get("gib", 0)
+        took = f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
+        spent = [took if seconds else ABSENT, f"{gib or ABSENT}"]
+        rows.append([cell["name"], cell["differs"] or "the first", *shares, *gains, *spent])
+    return rows
+
+
+def _cell_gain(row: Json | None) -> str:
+    beyond = ", beyond noise" if row and row["beyond_noise"] else ""
+    return f"{100 * row['mean']:+.1f} {reach(row)}{beyond}" if row else ABSENT
+
+
+def failed_cells(table: Json) -> list[str]:
+    """A sentence for each cell that failed: why, and at which command."""
+    return [
+        f"{cell['name']}: failed, {cell['note'].rstrip('.')} ({cell['command']})."
+        for cell in table["cells"]
+        if cell["state"] == "failed"
+    ]

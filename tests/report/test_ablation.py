@@ -1,8 +1,8 @@
-"""agentlite.report.ablation: the rows and the notes of a table of cells."""
+"""agentlite.report.tables: the rows and the notes of a table of cells."""
 
 from typing import Any
 
-from agentlite.report.ablation import rows
+from agentlite.report.tables import cell_rows as rows
 from agentlite.scoring.metrics.figures import HEADLINE, TITLES
 
 TOOL, EXACT = HEADLINE
@@ -63,5 +63,3 @@ def test_a_row_has_the_figures_of_a_cell_what_it_gained_and_what_it_cost():
     assert near[4:] == ["-5.0 [-15.0, +5.0]"] * 2 + ["90 min", "2.25"]
     assert before[0] == "before" and before[4].startswith("-25.0 ") and before[6:] == ["-", "-"]
     assert torn[2:] == ["failed", "-", "-", "-", "-", "-"]
-    narrow = rows(made, differs=False)
-    assert narrow == [[row[0], *row[2:]] for row in (head, before, first, good, near, torn)]
