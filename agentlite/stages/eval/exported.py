@@ -121,15 +121,17 @@ def _compare(read: Mapping[str, Read], few_bits: bool) -> dict[str, Any]:
             answer.ended != other.ended == "cut" and other.text.startswith(answer.text)
             for answer, other in pairs
         )
-        if form not in worse:
-            continue
-        causes[form] = "its weights are not those that were evaluated"
-        if any(answer.prompt != other.prompt for answer, other in pairs):
-            causes[form] = "its template writes the prompts otherwise"
-        elif 4 * unended > len(pairs):
-            causes[form] = f"{unended} of its answers do not end: a stop token is missing"
-        elif not worse.issuperset(forms[:1]):
-            causes[form] = f"the numbers of the file, as {forms[0]} is not worse"
-        elif few_bits:
-            causes[form] = "it is merged in another precision than it was evaluated in"
+        if form in worse:
+            reworded = any(answer.prompt != other.prompt for answer, other in pairs)
+            likely = [
+                (reworded, "its template writes the prompts otherwise"),
+                (
+                    4 * unended > len(pairs),
+                    f"{unended} of its answers do not end: a stop token is missing",
+                ),
+                (forms[0] not in worse, f"the numbers of the file, as {forms[0]} is not worse"),
+                (few_bits, "it is merged in another precision than it was evaluated in"),
+                (True, "its weights are not those that were evaluated"),
+            ]
+            causes[form] = next(cause for holds, cause in likely if holds)
     return {"differences": rows, "sentences": sentences, "causes": causes}
