@@ -3,6 +3,7 @@
 import operator
 import re
 from collections.abc import Callable, Collection, Iterable
+from functools import cache
 from typing import NamedTuple
 
 from agentlite.core.errors import UserError, nearest
@@ -43,6 +44,28 @@ def parse_condition(text: str, location: str, example: str) -> Condition:
         )
     name, sign, bound, percent = match.groups()
     return Condition(name, sign, float(bound) / (100 if percent else 1))
+
+
+BEST = "best"
+
+
+class Keep(NamedTuple):
+    """`best`: of the rollouts of a task that meet all conditions, one is kept."""
+
+    conditions: tuple[Condition, ...]
+    best: bool
+
+
+@cache
+def parse_keep(text: str) -> Keep:
+    """Raises UserError 2 for a part that is not `best` and not a condition."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    conditions = [
+        parse_condition(part, "--keep", "--keep 'env>=1', or --keep best")
+        for part in parts
+        if part != BEST
+    ]
+    return Keep(tuple(conditions), BEST in parts)
 
 
 def refuse_unknown(conditions: Iterable[Condition], known: Collection[str], location: str) -> None:

@@ -14,13 +14,14 @@ from typing import IO, NamedTuple
 from msgspec.structs import replace
 
 from agentlite.config.settings import PrepSettings
+from agentlite.core.conditions import parse_keep
 from agentlite.core.errors import RowError
 from agentlite.core.json_schema import schema_problem
 from agentlite.core.records import ANY_TOOL, Message, Record, Tool, from_row, to_row
 from agentlite.core.row_files import Row, disk_errors, encode
 from agentlite.data.curation.coreset import wording
 from agentlite.data.curation.doubts import SECRETS, doubts
-from agentlite.data.curation.keep import parse_keep, refuse_unmet
+from agentlite.data.curation.keep import refuse_unmet
 from agentlite.data.curation.pii import find, mask
 from agentlite.data.curation.stats import Sized
 from agentlite.data.curation.task_labels import classify
@@ -81,7 +82,8 @@ def _check_sample(
     found in it and done to it. Raises RowError for one that is rejected or left out.
     """
     settings, done = context.settings, origin["done"]
-    record = to_record(part, name, reader_options(settings, context.catalogue))
+    options = reader_options(settings, context.catalogue)
+    record = to_record(part, name, options)
     if (silent := without_thoughts(record)) != record:
         if settings.thoughts == "drop":
             record, done["thoughts"] = silent, "left out"

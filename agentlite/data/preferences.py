@@ -10,8 +10,7 @@ from agentlite.core.plain_words import kind
 from agentlite.core.records import Message, Record
 from agentlite.core.row_files import Row
 from agentlite.data.curation.validate import check_dialog, validate
-from agentlite.data.formats import samples, to_record
-from agentlite.data.formats.other_products import reshape
+from agentlite.data.formats import reshape, samples, to_record
 
 # how OpenAI's rows and When2Call's name what TRL's have
 PLACES = {

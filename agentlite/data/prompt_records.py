@@ -13,8 +13,7 @@ from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Gold, Message, Record, from_row
 from agentlite.core.row_files import Row, find_rows, read_rows
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import FORMATS, samples, to_record
-from agentlite.data.formats.other_products import reshape
+from agentlite.data.formats import FORMATS, reshape, samples, to_record
 from agentlite.data.formats.raw_rows import raw_files, read_raw, source_name
 from agentlite.rendering import choose
 from agentlite.workspace import stage_folder

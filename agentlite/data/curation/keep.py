@@ -2,34 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from functools import cache
 from statistics import fmean
-from typing import NamedTuple
 
-from agentlite.core.conditions import Condition, parse_condition
+from agentlite.core.conditions import Keep
 from agentlite.core.errors import RowError
 from agentlite.core.records import Record
-
-BEST = "best"
-
-
-class Keep(NamedTuple):
-    """`best`: of the rollouts of a task that meet all conditions, one is kept."""
-
-    conditions: tuple[Condition, ...]
-    best: bool
-
-
-@cache
-def parse_keep(text: str) -> Keep:
-    """Raises UserError 2 for a part that is not `best` and not a condition."""
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    conditions = [
-        parse_condition(part, "--keep", "--keep 'env>=1', or --keep best")
-        for part in parts
-        if part != BEST
-    ]
-    return Keep(tuple(conditions), BEST in parts)
 
 
 def refuse_unmet(record: Record, keep: Keep) -> None:

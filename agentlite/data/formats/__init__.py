@@ -27,10 +27,9 @@ from agentlite.data.formats import (
     task_prompts,
     texts,
 )
-from agentlite.data.formats.format import Format, Row, stated_value
-from agentlite.data.formats.json_decode import quote
-from agentlite.data.formats.other_products import PREFERENCE, reshape
-from agentlite.data.formats.tool_calls import json_or_literal, read_tools, tools_elsewhere
+from agentlite.data.formats.format import PREFERENCE, Format, Row, stated_value
+from agentlite.data.formats.json_decode import at, json_or_literal, quote
+from agentlite.data.formats.tool_calls import read_tools, tools_elsewhere
 from agentlite.rendering.foreign_text import check_trained
 
 # The most particular first: an ms_agent row is also a ShareGPT row; a stored one and a prompt are
@@ -82,6 +81,27 @@ SPLIT_NAMES = {name: name for name in SPLITS} | dict.fromkeys(("validation", "va
 TEXT_KEYS = ("prompt", "completion")  # these may also be a text that begins so
 DIALOG_KEYS = ("messages", "conversations", "conversation", *TEXT_KEYS)
 LISTED = re.compile(r"\s*\[\s*\{")
+GYM = "responses_create_params"  # of NeMo Gym
+ASKED = {"tools": f"{GYM}.tools"}
+# the paths that a row has, `a.b` for b in a, text of JSON or not -> by the keys of our formats, the
+# paths of what is read
+PLACES: dict[tuple[str, ...], Mapping[str, str]] = {
+    ("messages_and_choices",): {"messages": "messages_and_choices"},  # ART
+    ("trajectory.0.content",): {"messages": "trajectory"},  # OpenHands
+    ("values.messages",): {"messages": "values.messages"},  # LangGraph
+    ("inputs.messages", "outputs.messages"): {  # LangSmith
+        **{"prompt": "inputs.messages", "completion": "outputs.messages"},
+        "tools": "inputs.tools",
+    },
+    ("answer.role", "messages"): {"prompt": "messages", "completion": "answer"},  # AReaL
+    # of these nothing can be read
+    **{(path,): {} for path in ("completion", "extra_info.tools_kwargs", "ground_truth.1")},
+    ("answer", "info", "prompt"): {"completion": "answer"},  # verifiers
+    (GYM, "response.output"): {"input": f"{GYM}.input", "output": "response.output", **ASKED},
+    (GYM, "expected_answer"): {"prompt": f"{GYM}.input", "completion": "expected_answer", **ASKED},
+    (GYM, "ground_truth"): {"messages": f"{GYM}.input", "gold": "ground_truth", **ASKED},
+    ("reward_model.ground_truth", "prompt"): {"completion": "reward_model.ground_truth"},  # verl
+}
 
 
 def to_record(
@@ -183,6 +203,28 @@ def _unpack(value: Row) -> Row:
         if key not in TEXT_KEYS or openai.fits({"messages": turns}):
             value = {**value, key: turns}
     return value
+
+
+def reshape(row: Row, known: Mapping[tuple[str, ...], Mapping[str, str]] = PLACES) -> Row:
+    """The row, with what it keeps elsewhere under the keys of our formats."""
+    for paths, places in known.items():
+        if row.get("messages") and "messages" not in paths:
+            continue  # it has a dialog where our formats have it
+        if all(at(row, path) is not None for path in paths):
+            moved = {path.partition(".")[0] for path in places.values()}
+            reshaped = {key: value for key, value in row.items() if key not in moved}
+            for key, path in places.items():
+                value = at(row, path)
+                if isinstance(value, dict) and "role" in value:  # a lone turn
+                    value = [value]
+                if isinstance(value, list):  # the choice of a server's answer wraps its message
+                    value = [
+                        (isinstance(turn, dict) and turn.get("message")) or turn for turn in value
+                    ]
+                if value or key not in reshaped:
+                    reshaped[key] = value
+            return reshaped
+    return row
 
 
 def detect_format(value: Row) -> str:

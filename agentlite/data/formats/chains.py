@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Gold, Message, Record, Tool, plain
 from agentlite.data.formats.format import Row, rest
-from agentlite.data.formats.json_decode import quote
-from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tools
+from agentlite.data.formats.json_decode import json_or_literal, quote, value_of
+from agentlite.data.formats.tool_calls import read_call, read_tools
 
 # quoted text that nothing ends goes on to the end: it is looked at once
 TOKEN = re.compile(
@@ -249,14 +249,6 @@ def parse_calls(text: str) -> Iterator[Row]:
 def sentences(*patterns: str) -> re.Pattern[str]:
     """What finds any run of these sentences, which only frame the tools, in any order."""
     return re.compile(rf"(?:(?:{'|'.join(patterns)})\s*)+", re.IGNORECASE | re.DOTALL)
-
-
-def value_of(text: str) -> object:
-    """What a result holds: JSON, a Python literal, or else the text itself."""
-    try:
-        return json_or_literal(text)
-    except RowError:
-        return text
 
 
 def results_of(message: Message, waiting: list[Call]) -> list[Message]:

@@ -26,6 +26,10 @@ CALLS_KEY = re.compile(
 WORDS = ("text", "parts", "blocks", "items", "value", "refusal", "thought", "thoughts")
 RESULTS = ("output", "result", "results", "response", "observation", "data", "value", "return")
 DEEPEST = 4
+PREFERENCE = (
+    "A preference, as of When2Call: `agentlite pairs --preferences FILE` and `agentlite dpo` learn "
+    "it. To imitate the better answer alone, write rows with {0} as the last turn."
+)
 
 
 class Format(NamedTuple):

@@ -20,12 +20,11 @@ from agentlite.data.formats.chains import (
     sentences,
     take_apart,
     tools_at,
-    value_of,
 )
 from agentlite.data.formats.format import Format, Row, meta_of, text_at
-from agentlite.data.formats.json_decode import quote
+from agentlite.data.formats.json_decode import json_or_literal, quote, value_of
 from agentlite.data.formats.openai import merge_turns
-from agentlite.data.formats.tool_calls import json_or_literal, read_arguments, read_call, read_tools
+from agentlite.data.formats.tool_calls import read_arguments, read_call, read_tools
 from agentlite.rendering.foreign_text import OWN_NAME, RESULT_NAME
 
 # --- Hermes: <tools>, <tool_call> and <tool_response> ---

@@ -64,6 +64,43 @@ def literal_value(text: str) -> object:
     return json_value(plain)
 
 
+def json_or_literal(text: str) -> object:
+    """The value of JSON or, for formats known to hold them, of a Python literal."""
+    try:
+        return json_value(text)
+    except RowError as error:
+        if error.code != "E121":
+            raise
+        return literal_value(text)
+
+
+def parse_json(given: object) -> Any:
+    """The value that a text of JSON stands for; any other value as it is."""
+    if isinstance(given, str) and given.lstrip().startswith(("{", "[")):
+        with contextlib.suppress(RowError):
+            return json_or_literal(given)
+    return given
+
+
+def at(row: dict[str, Any], path: str) -> Any:
+    """What stands at a path; None if nothing."""
+    value: Any = row
+    for key in path.split("."):
+        if isinstance(value, list):
+            value = value[int(key)] if key.isdigit() and int(key) < len(value) else None
+        else:
+            value = parse_json(value.get(key)) if isinstance(value, dict) else None
+    return value
+
+
+def value_of(text: str) -> object:
+    """What a result holds: JSON, a Python literal, or else the text itself."""
+    try:
+        return json_or_literal(text)
+    except RowError:
+        return text
+
+
 def quote(value: object) -> str:
     """A value as an error quotes it: its beginning, on one line; what is no text as JSON."""
     is_text = isinstance(value, str)

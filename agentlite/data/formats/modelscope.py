@@ -13,8 +13,8 @@ from agentlite.core.records import Call, Message, Tool
 from agentlite.data.formats import sharegpt
 from agentlite.data.formats.chains import Calls, PromptParts, Syntax, take_apart
 from agentlite.data.formats.format import Format, Row, rest
-from agentlite.data.formats.json_decode import json_value
-from agentlite.data.formats.tool_calls import ARGUMENTS, json_or_literal, read_call, read_tool
+from agentlite.data.formats.json_decode import json_or_literal, json_value
+from agentlite.data.formats.tool_calls import ARGUMENTS, read_call, read_tool
 
 # up to the next start, so that many starts without an end take no time
 INSIDE = r"(?:(?!<\|startof).)*?"

@@ -10,9 +10,8 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Record, plain
 from agentlite.data.formats import openai
 from agentlite.data.formats.format import Format, Row, rest
-from agentlite.data.formats.json_decode import quote
+from agentlite.data.formats.json_decode import at, quote
 from agentlite.data.formats.openai import CALLS, THOUGHTS, unknown_role
-from agentlite.data.formats.other_products import at
 
 # --- turns of parts: of Anthropic, Gemini, Bedrock's Converse, Vercel's AI SDK and pydantic-ai ---
 

@@ -23,13 +23,8 @@ from agentlite.data.formats import openai
 from agentlite.data.formats.bfcl import NO_CALL_ANSWER
 from agentlite.data.formats.check_call import gold_arguments
 from agentlite.data.formats.format import Format, Row, meta_of, rest, text_at
-from agentlite.data.formats.tool_calls import (
-    TYPES,
-    json_or_literal,
-    read_call,
-    read_tool,
-    text_value,
-)
+from agentlite.data.formats.json_decode import json_or_literal
+from agentlite.data.formats.tool_calls import TYPES, read_call, read_tool, text_value
 
 MAY_BE_MISSING = re.compile(r",\s*(?:optional|default)\b.*", re.IGNORECASE | re.DOTALL)
 OF_ONE_TYPE = ("list", "set")

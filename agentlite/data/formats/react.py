@@ -22,7 +22,8 @@ from agentlite.data.formats.chains import (
     with_text_behind,
 )
 from agentlite.data.formats.format import Format, Row
-from agentlite.data.formats.tool_calls import json_or_literal, read_arguments, read_tool
+from agentlite.data.formats.json_decode import json_or_literal
+from agentlite.data.formats.tool_calls import read_arguments, read_tool
 from agentlite.rendering.foreign_text import check_input
 from agentlite.rendering.protocols import react
 from agentlite.rendering.protocols.toolllama import FINISH

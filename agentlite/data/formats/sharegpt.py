@@ -17,6 +17,7 @@ from agentlite.core.records import Call, Message, Record, plain
 from agentlite.data.formats import openai
 from agentlite.data.formats.chains import calls_in
 from agentlite.data.formats.format import (
+    PREFERENCE,
     Format,
     Row,
     dialog,
@@ -26,11 +27,10 @@ from agentlite.data.formats.format import (
     rest,
     text_at,
 )
-from agentlite.data.formats.json_decode import json_value
+from agentlite.data.formats.json_decode import json_or_literal, json_value
 from agentlite.data.formats.openai import CALLS, LOSS, THOUGHTS, has_loss, merge_turns
-from agentlite.data.formats.other_products import PREFERENCE
 from agentlite.data.formats.texts import history
-from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tools
+from agentlite.data.formats.tool_calls import read_call, read_tools
 from agentlite.rendering.protocol import join_texts, thought_and_words, with_thought
 
 Speaker = Literal["system", "user", "assistant", "tool", "call"]

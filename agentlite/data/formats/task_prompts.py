@@ -15,8 +15,8 @@ from agentlite.core.records import Call, Message, Record, Role, Tool, plain
 from agentlite.data.formats import modelscope, react
 from agentlite.data.formats.chains import with_text_behind
 from agentlite.data.formats.format import Format, Row, dialog, meta_of, rest, text_at
-from agentlite.data.formats.json_decode import json_value, quote
-from agentlite.data.formats.tool_calls import json_or_literal, read_tool, read_tools
+from agentlite.data.formats.json_decode import json_or_literal, json_value, quote
+from agentlite.data.formats.tool_calls import read_tool, read_tools
 from agentlite.rendering.protocols import autogpt, kuaiagent
 
 # what begins a part of such a prompt, in the words of the seed, of KwaiAgents and of AutoGPT

@@ -1,6 +1,5 @@
 """Tools, schemas, calls and arguments in the many ways data sets write them -> Tool, Call, dict."""
 
-import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +14,7 @@ from agentlite.core.json_schema import COMBINING, KEYWORDS, fits
 from agentlite.core.plain_words import kind
 from agentlite.core.records import Call, Tool
 from agentlite.data.formats.format import rest
-from agentlite.data.formats.json_decode import json_value, literal_value, quote
+from agentlite.data.formats.json_decode import json_value, parse_json, quote
 
 TYPES = {
     **dict.fromkeys(("string", "str", "char", "text"), "string"),
@@ -41,16 +40,6 @@ CALL_KEYS = frozenset({"id", "type", "index", "name", "function", "arguments"})
 ARGUMENTS_KEY = re.compile("arg|param|input|json", re.IGNORECASE)
 RESULT_KEY = re.compile("return|response|result|output", re.IGNORECASE)
 Reader = Callable[[str], Any]
-
-
-def json_or_literal(text: str) -> object:
-    """The value of JSON or, for formats known to hold them, of a Python literal."""
-    try:
-        return json_value(text)
-    except RowError as error:
-        if error.code != "E121":
-            raise
-        return literal_value(text)
 
 
 def read_arguments(value: object, reader: Reader = json_value) -> dict[str, object]:
@@ -255,14 +244,6 @@ def _schema(given: dict[str, Any], tool: str) -> dict[str, Any]:
 
 def _is_object(schema: dict[str, Any]) -> bool:
     return schema.get("type") == "object" or "properties" in schema
-
-
-def parse_json(given: object) -> Any:
-    """The value that a text of JSON stands for; any other value as it is."""
-    if isinstance(given, str) and given.lstrip().startswith(("{", "[")):
-        with contextlib.suppress(RowError):
-            return json_or_literal(given)
-    return given
 
 
 def from_list(parameters: list[Any], tool: str) -> dict[str, Any]:

@@ -21,12 +21,11 @@ from msgspec.structs import replace
 from agentlite.config import gpu_profiles
 from agentlite.config.settings import CPU_MODEL, GPU_MODEL, PrepSettings
 from agentlite.core import console
-from agentlite.core.conditions import refuse_unknown
+from agentlite.core.conditions import parse_keep, refuse_unknown
 from agentlite.core.records import Record, canonical, digest
 from agentlite.core.row_files import disk_errors, write_rows
 from agentlite.data.curation.coreset import BufferState, find_buffer
 from agentlite.data.curation.duplicates import read_held_out
-from agentlite.data.curation.keep import parse_keep
 from agentlite.data.formats.raw_rows import Raw, raw_files, read_lines
 from agentlite.data.hub_data import licences
 from agentlite.data.ingest import IngestContext, Ingested, clean, readable, reader_options

@@ -7,11 +7,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from agentlite.core import console
-from agentlite.core.conditions import Condition, refuse_unknown
+from agentlite.core.conditions import Condition, Keep, refuse_unknown
 from agentlite.core.errors import UserError
 from agentlite.core.records import GOLD, Candidate, Record, from_row, to_row
 from agentlite.core.row_files import encode, read_rows
-from agentlite.data.curation.keep import Keep
 from agentlite.data.curation.validate import end_with
 from agentlite.data.formats.raw_rows import Raw
 from agentlite.rendering import Protocol

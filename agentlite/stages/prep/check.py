@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from agentlite.config.settings import PrepSettings
 from agentlite.core import console
+from agentlite.core.conditions import parse_keep
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import check_parquet, refuse_unwritable
 from agentlite.data.curation.doubts import CHECKS
-from agentlite.data.curation.keep import parse_keep
 from agentlite.data.curation.mix import check_mix, full_task_weights, parse_mix
 from agentlite.data.formats import FORMATS
 from agentlite.data.formats.format import check_formats

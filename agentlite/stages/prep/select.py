@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agentlite.core import console
+from agentlite.core.conditions import parse_keep
 from agentlite.core.records import from_row, to_row
 from agentlite.core.row_files import Row
 from agentlite.data.augment import learnable
@@ -22,7 +23,7 @@ from agentlite.data.curation.duplicates import (
     near_copies,
     splits_of_copies,
 )
-from agentlite.data.curation.keep import find_surpassed, parse_keep
+from agentlite.data.curation.keep import find_surpassed
 from agentlite.data.curation.mix import Mixed, draw, repetitions
 from agentlite.data.curation.split import assign_splits
 from agentlite.data.curation.traits import dialog_text, normal, traits

@@ -4,17 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentlite.core.conditions import parse_keep
 from agentlite.core.errors import RowError
 from agentlite.core.records import Message, Record
-from agentlite.data.curation.keep import find_surpassed, parse_keep, refuse_unmet
+from agentlite.data.curation.keep import find_surpassed, refuse_unmet
 
 USER = Message("user", "Buy it.")
 
 
 def rollout(task="one", sample=0, turns=1, **scores):
-    said = [USER, Message("assistant", "x")] * turns
     meta = {"rollout": {"task": task, "sample": sample, "scores": scores, "ended": "user"}}
-    return Record(messages=tuple(said), meta=meta)
+    return Record(messages=(USER, Message("assistant", "x")) * turns, meta=meta)
 
 
 PLAIN = Record(messages=(USER, Message("assistant", "Done.")))
