@@ -5,14 +5,12 @@ world has returned the same.
 """
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 from random import Random
 from typing import Any
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import replace
 
 from agentlite.core.records import Call, Tool, call_key, canonical, digest
 from agentlite.core.tool_results import value_of_result
@@ -47,7 +45,7 @@ SMALL = {
 }
 
 
-class PlannedCall(Struct, frozen=True, forbid_unknown_fields=True):
+class PlannedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A call and what it returned. `sources`: of each argument that an output gave, the number of
     the call in its dialog; the user has to say the others.
     """
@@ -63,7 +61,7 @@ class PlannedCall(Struct, frozen=True, forbid_unknown_fields=True):
         return {name: value for name, value in arguments.items() if name not in self.sources}
 
 
-class PlannedTurn(Struct, frozen=True, forbid_unknown_fields=True):
+class PlannedTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A turn of the user's: its goal is what `calls` do.
 
     `together`: none of them needs another's result. `missing`: the argument of the first call that
@@ -76,13 +74,8 @@ class PlannedTurn(Struct, frozen=True, forbid_unknown_fields=True):
     missing: str = ""
     refused: bool = False
 
-    @property
-    def made(self) -> tuple[PlannedCall, ...]:
-        """The calls that a dialog has, in order."""
-        return () if self.refused else self.calls
 
-
-class Blueprint(Struct, frozen=True, forbid_unknown_fields=True):
+class Blueprint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`task`: of the environment, by its id. `tools`: those that its words name; `offered`: the
     names of those on offer. `state`: a digest of the world's behind the last call, "" where the
     world has none.
@@ -101,13 +94,18 @@ class Blueprint(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def made(self) -> list[PlannedCall]:
-        return [call for turn in self.turns for call in turn.made]
+        return calls_made(self.turns)
 
     @property
     def key(self) -> str:
         """Equal for blueprints of which one is a copy of the other, whatever the world."""
         calls = [[call.call for call in turn.calls] for turn in self.turns]
         return digest(canonical([self.kind, msgspec.to_builtins(calls)]))
+
+
+def calls_made(turns: Iterable[PlannedTurn]) -> list[PlannedCall]:
+    """Those that a dialog has: what is refused is not among them."""
+    return [call for turn in turns if not turn.refused for call in turn.calls]
 
 
 class Search:
@@ -220,10 +218,6 @@ def _holds_nothing(value: Any) -> bool:
 Turns = tuple[PlannedTurn, ...]  # none where a walk leads to no blueprint
 
 
-def single(search: Search) -> Turns:
-    return _each_in_a_turn(search.walk(1))
-
-
 def parallel(search: Search) -> Turns:
     """Calls that return the same in the other order, and leave the same behind."""
     walked = search.walk(search.rng.choice((2, 2, 3)), apart=True)
@@ -249,10 +243,6 @@ def missing_function(search: Search) -> Turns:
     return (*_each_in_a_turn(walked[:-1]), *_refused_turns(walked[-1:]))
 
 
-def no_tool(search: Search) -> Turns:
-    return _refused_turns(search.walk(1))
-
-
 def missing_parameter(search: Search) -> Turns:
     walked = search.walk(search.rng.choice((1, 1, 2)))
     if not walked:
@@ -266,8 +256,12 @@ def missing_parameter(search: Search) -> Turns:
 
 
 KINDS: dict[str, Callable[[Search], Turns]] = {
-    kind.__name__: kind
-    for kind in (single, parallel, several_turns, missing_function, missing_parameter, no_tool)
+    "single": lambda search: _each_in_a_turn(search.walk(1)),
+    "parallel": parallel,
+    "several_turns": several_turns,
+    "missing_function": missing_function,
+    "missing_parameter": missing_parameter,
+    "no_tool": lambda search: _refused_turns(search.walk(1)),
 }
 
 
@@ -277,7 +271,7 @@ def blueprint(kind: str, search: Search, extra_tools: int) -> Blueprint | None:
     """
     turns = KINDS[kind](search)
     offered = _choose_tools(search, turns, extra_tools) if turns else ()
-    made = [call for turn in turns for call in turn.made]
+    made = calls_made(turns)
     results, state = search.results([planned.call for planned in made]) if offered else ([], "")
     # a world that draws by chance says something else each time
     if not offered or results != [planned.result for planned in made]:
@@ -293,7 +287,10 @@ def _each_in_a_turn(calls: Sequence[PlannedCall]) -> Turns:
 
 def _refused_turns(calls: Sequence[PlannedCall]) -> Turns:
     """Without results: nobody will make the calls."""
-    return tuple(PlannedTurn((replace(planned, result=""),), refused=True) for planned in calls)
+    return tuple(
+        PlannedTurn((msgspec.structs.replace(planned, result=""),), refused=True)
+        for planned in calls
+    )
 
 
 def _choose_tools(search: Search, turns: Turns, extra: int) -> tuple[str, ...]:
@@ -302,7 +299,7 @@ def _choose_tools(search: Search, turns: Turns, extra: int) -> tuple[str, ...]:
     """
     wanted = {call.call.name for turn in turns for call in turn.calls}
     refused = {call.call.name for turn in turns if turn.refused for call in turn.calls}
-    called = {call.call.name for turn in turns for call in turn.made}
+    called = {call.call.name for call in calls_made(turns)}
     if called & _alike(refused, search.tools):
         return ()
     others = sorted({tool.name for tool in search.tools} - _alike(wanted, search.tools))
