@@ -47,6 +47,8 @@ class Server:
                 "Give another one, or --port 0 for any that is free.",
                 location="--port",
             ) from error
+        self.address = self.socket.getsockname()
+        self.url = f"http://{HOST}:{self.address[1]}/v1"
         self.asked = 0  # requests: the one that is answered and those that wait
         # The model answers one request at a time, in the order in which they came, and always in
         # one thread: torch and the allocator keep memory for each that ever ran it.
@@ -82,15 +84,6 @@ class Server:
         self.stop()
         self.socket.close()
         self.answering.shutdown(wait=False, cancel_futures=True)
-
-    @property
-    def address(self) -> Any:
-        return self.socket.getsockname()
-
-    @property
-    def url(self) -> str:
-        """`http://127.0.0.1:8000/v1`"""
-        return f"http://{HOST}:{self.address[1]}/v1"
 
     def run(self) -> None:
         """Until `stop`, or a signal, which is raised again once the server has ended."""
