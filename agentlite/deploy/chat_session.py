@@ -100,11 +100,9 @@ class ChatSession:
             raise RowError("E216", "the model says nothing")
         row = wire_message(message)
         self.messages.append(row)
-        has_failed = not is_whole
-        for call in calls:
-            result = Message("tool", self.observe(call), call_id=call.id)
-            self.messages.append(wire_message(result))
-            has_failed |= says_error(result.content)
+        results = [Message("tool", self.observe(call), call_id=call.id) for call in calls]
+        self.messages += map(wire_message, results)
+        has_failed = not is_whole or any(says_error(result.content) for result in results)
         if has_failed or not is_to_learn(message, self.by_name):
             row["loss"] = False
         return bool(calls)
