@@ -103,13 +103,12 @@ def _mcp(server: str, env_keep: Sequence[str], task: EnvironmentTask) -> Environ
     turns = task.row.get("user_turns", [])
     if not isinstance(turns, list) or not all(isinstance(turn, str) for turn in turns):
         raise RowError("E201", "user_turns is not a list of texts")
-    gold = None if task.gold is None else _wire(chain.from_iterable(task.gold))
     row = {
         "server": server,
         "reset_calls": _wire(map(read_call, first)),
         "env_keep": list(env_keep),
         "user_turns": turns,
-        "gold": gold,
+        "gold": None if task.gold is None else _wire(chain.from_iterable(task.gold)),
     }
     return replace(task, row=row)
 

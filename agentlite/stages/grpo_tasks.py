@@ -126,11 +126,13 @@ class TaskSampling:
             self.file.append(msgspec.to_builtins(rollout))
         rewards = [*map(self._reward, done)]
         self._count(done, rewards)
-        both = zip(done, rewards, strict=True)
-        rows = [self._row(rollout, reward, logprobs) for rollout, reward in both]
+        rows = [
+            self._row(rollout, reward, logprobs)
+            for rollout, reward in zip(done, rewards, strict=True)
+        ]
         if not any(any(row.mask) for row in rows):
-            first = done[0]
-            why = first.problem or "its first prompt, with its tools, is longer than --max-length"
+            too_long = "its first prompt, with its tools, is longer than --max-length"
+            why = done[0].problem or too_long
             problem = f"not one rollout of a step has a turn; the first: {why}."
             raise UserError(problem, HOW_TO_GO_ON, location=self.settings.env, exit_code=REJECTS)
         return _of_one_prompt_length(rows)

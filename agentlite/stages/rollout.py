@@ -69,8 +69,7 @@ ASK_AGAIN = "The same command goes on with these at that turn; or raise max_fail
 
 def run(settings: RolloutSettings, target: RunTarget) -> Result:
     """Every task is done `num_samples` times; the turns that were done are kept."""
-    source = find_actor(settings, target.run, target.begun)
-    agent = prepare(settings, source, target.run)
+    agent = prepare(settings, find_actor(settings, target.run, target.begun), target.run)
 
     def work() -> Work:
         tasks = len(agent.tasks)
@@ -79,8 +78,8 @@ def run(settings: RolloutSettings, target: RunTarget) -> Result:
         done = act(agent, stage, "rollout")
         write_rows(stage.folder / TRAJECTORIES, map(msgspec.to_builtins, done))
         write_json(stage.folder / "stats.json", figures := _figures(done))
-        models = {"lineage": actor_lineage(settings.model, target.run)}
-        return [TASKS, TRAJECTORIES, "stats.json"], {**figures, **models}
+        figures["lineage"] = actor_lineage(settings.model, target.run)
+        return [TASKS, TRAJECTORIES, "stats.json"], figures
 
     best = ["--keep", "best"] if settings.num_samples > 1 else []
     prep = ["agentlite", "prep", "--from", target.out, *best, "--out", f"prep-{target.out}"]
@@ -157,16 +156,15 @@ def prepare(settings: RolloutSettings, source: Source, run: Path) -> Agent:
     world = environment(settings.env, tasks_file, settings.extra_tools, env_keep=settings.env_keep)
     tasks = _choose_tasks(settings, world)
     template = load_template(source.base)
-    mixture = mixture_of(str(source.settings.get("protocol") or ""), template)
     # no model reads the dialogs of the gold: how long one may be is for prep to say. A call is a
     # turn of its own there, so the limit of turns would cut what a model does in one
-    room = settings.max_length - settings.max_new_tokens if settings.model != GOLD else sys.maxsize
+    is_gold = settings.model == GOLD
     setup = RolloutSetup(
         world,
-        mixture.heaviest,
+        mixture_of(str(source.settings.get("protocol") or ""), template).heaviest,
         template,
-        room,
-        settings.max_turns if settings.model != GOLD else sys.maxsize,
+        sys.maxsize if is_gold else settings.max_length - settings.max_new_tokens,
+        sys.maxsize if is_gold else settings.max_turns,
         WorldLimits(settings.call_seconds, settings.world_memory),
         system_of(source.name, run),
     )
@@ -277,10 +275,10 @@ def act(agent: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
                 refuse_lost(agent, lost, len(done), settings.max_failures * len(order))
             advance(len(done))
     if all(rollout.ended == "length" and not rollout.turns for rollout in done.values()):
-        room, longer = settings.max_length - settings.max_new_tokens, 4 * settings.max_length
         raise UserError(
-            f"every task's first prompt, with its tools, is longer than {room} tokens.",
-            f"Raise --max-length, as in --max-length {longer} --force; or offer fewer tools.",
+            f"every task's first prompt, with its tools, is longer than {agent.setup.room} tokens.",
+            f"Raise --max-length, as in --max-length {4 * settings.max_length} --force; or offer "
+            "fewer tools.",
             location=settings.env,
         )
     answers_path.unlink()
@@ -332,11 +330,12 @@ def refuse_lost(agent: Agent, lost: Sequence[Trajectory], done: int, may_be: flo
     """
     if len(lost) <= may_be:
         return
-    what, fix = "lost their world", HOW_TO_GO_ON
-    location, exit_code = agent.settings.env, REJECTS
-    if lost[0].ended == "unanswered":
-        what, fix = "no answer to a turn", ASK_AGAIN
-        location, exit_code = " ".join(agent.settings.endpoint), NETWORK
+    what, fix, exit_code = (
+        ("no answer to a turn", ASK_AGAIN, NETWORK)
+        if lost[0].ended == "unanswered"
+        else ("lost their world", HOW_TO_GO_ON, REJECTS)
+    )
+    location = " ".join(agent.settings.endpoint) if exit_code == NETWORK else agent.settings.env
     task = next(task.name for task in agent.tasks if task.id == lost[0].task)
     problem = f"{len(lost)} of {done} rollouts have {what}; the first: {lost[0].problem} "
     raise UserError(f"{problem}(task {task}).", fix, location=location, exit_code=exit_code)
