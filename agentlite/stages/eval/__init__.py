@@ -11,7 +11,7 @@ from agentlite.config.settings import EvalSettings, default
 from agentlite.core import console
 from agentlite.core.conditions import Condition
 from agentlite.core.row_files import write_json
-from agentlite.engine.refusals import Mistakes, refuse
+from agentlite.engine.refusals import EITHER, Case, refuse
 from agentlite.report import write_report
 from agentlite.report.headline import headline
 from agentlite.scoring.judge.human_ratings import read_ratings
@@ -40,9 +40,6 @@ from agentlite.workspace.stage_folder import Result, RunTarget, longer_rows
 OF_RECORDS = (
     *("predictions", "retrieve", "protocol", "general", "judge", "sheet", "ratings", "kagent"),
 )
-EITHER = "Leave one of the two out."
-# whether it is a mistake; the setting, what is wrong with it, and what to do
-Case = tuple[object, str, str, str]
 
 
 def inherit(settings: EvalSettings, run: Path) -> dict[str, tuple[object, str]]:
@@ -118,22 +115,18 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
     )
 
 
-def _mistakes(settings: EvalSettings, gate: Sequence[Condition]) -> Mistakes:
+def _mistakes(settings: EvalSettings, gate: Sequence[Condition]) -> list[Case]:
     """Settings that would fail only after the models were asked, or be ignored."""
     if settings.env:
         problem, fix = "is for recorded dialogs, and --env has none.", EITHER
-        cases = [(getattr(settings, key), key, problem, fix) for key in OF_RECORDS]
-    else:
-        problem = "gives figures of rollouts, and there is no --env."
-        fix = "Add --env, or leave it out: `agentlite pairs` and grpo take them for single answers."
-        is_asked = not (settings.ratings or settings.kagent)
-        cases = [
-            (settings.rewards, "rewards", problem, fix),
-            *(_of_records(settings) if is_asked else _of_files(settings, gate)),
-        ]
-    for is_wrong, key, problem, fix in cases:
-        if is_wrong:
-            yield key, problem, fix
+        return [(getattr(settings, key), key, problem, fix) for key in OF_RECORDS]
+    problem = "gives figures of rollouts, and there is no --env."
+    fix = "Add --env, or leave it out: `agentlite pairs` and grpo take them for single answers."
+    is_asked = not (settings.ratings or settings.kagent)
+    return [
+        (settings.rewards, "rewards", problem, fix),
+        *(_of_records(settings) if is_asked else _of_files(settings, gate)),
+    ]
 
 
 def _of_files(settings: EvalSettings, gate: Sequence[Condition]) -> list[Case]:
