@@ -141,14 +141,11 @@ def hard_negatives(
         others = chance.sample(offers, min(SWAPS, len(offers)))
         return without_right_tool(record, expected[first_query(record)], answer, others)
 
-    def masked(record: Record) -> Record | str:
-        return with_masked_names(record, seed)
-
     variants: list[tuple[int, Record]] = []  # each with the place of its record
     counts: dict[str, Counter[str]] = {}
     for kind, make, share, wanted in (
         ("removed", removed, 0, no_calls),
-        ("masked", masked, settings.mask_names, 0),
+        ("masked", lambda record: with_masked_names(record, seed), settings.mask_names, 0),
     ):
         if not share and not wanted:
             continue
@@ -196,10 +193,12 @@ def without_right_tool(
     right = [tool for tool in record.tools if tool.name in gone]
     left = tuple(tool for tool in record.tools if tool.name not in gone)
     calls = record.expected(turn).calls
-    for tools in [left] if left else others:
-        if tools and not any(tool.name in gone or _could_do(tool, right, calls) for tool in tools):
-            break
-    else:
+    useless = (
+        tools
+        for tools in ([left] if left else others)
+        if tools and not any(tool.name in gone or _could_do(tool, right, calls) for tool in tools)
+    )
+    if not (tools := next(useless, ())):
         return "another tool could do it" if left else "no other tool on offer"
     gold = {at: before for at, before in record.gold.items() if at < turn} | {turn: Gold()}
     return variant(
@@ -220,17 +219,9 @@ def with_masked_names(record: Record, seed: int) -> Record | str:
     model has to read the descriptions: where a tool has no more than an id, none could know it.
     Parameters inside of parameters keep their names.
     """
-    if not expected_tools(record):
-        return "no call is expected"
-    if any(map(is_id_alone, record.tools)):
-        return "a tool has a name only"
-    # a name that is also a word, such as `weather`, does not tell that the tool is meant
+    if obstacle := _obstacle_to_masks(record):
+        return obstacle
     names = [tool.name for tool in record.tools]
-    telling = [name for name in names if not re.fullmatch("[a-z]+", name)]
-    if any(name in message.content for name in telling for message in record.messages):
-        return "a text names a tool"
-    if any(NAMING.fullmatch(keyword) for tool in record.tools for keyword in tool.parameters):
-        return "a schema names parameters elsewhere"
     chance = random.Random(digest(f"{seed} masked {record.id}"))
 
     def numbered(word: str, names: Iterable[str]) -> dict[str, str]:
@@ -249,14 +240,14 @@ def with_masked_names(record: Record, seed: int) -> Record | str:
 
     def rename_calls(said: AnyCalls) -> AnyCalls:
         """Gold may name a tool that is not on offer: that stays as it is."""
-        calls = [
+        calls = (
             replace(
                 call,
                 name=new_names.get(call.name, call.name),
                 arguments=call.arguments and rename_keys(call.arguments, call.name),
             )
             for call in said.calls
-        ]
+        )
         return replace(said, calls=tuple(calls))
 
     def rename_tool(tool: Tool) -> Tool:
@@ -275,6 +266,20 @@ def with_masked_names(record: Record, seed: int) -> Record | str:
         messages=tuple(map(rename_calls, record.messages)),
         gold={turn: rename_calls(gold) for turn, gold in record.gold.items()},
     )
+
+
+def _obstacle_to_masks(record: Record) -> str:
+    # a name that is also a word, such as `weather`, does not tell that the tool is meant
+    telling = [tool.name for tool in record.tools if not re.fullmatch("[a-z]+", tool.name)]
+    texts = [message.content for message in record.messages]
+    keywords = (keyword for tool in record.tools for keyword in tool.parameters)
+    obstacles = {
+        "no call is expected": not expected_tools(record),
+        "a tool has a name only": any(map(is_id_alone, record.tools)),
+        "a text names a tool": any(name in text for name in telling for text in texts),
+        "a schema names parameters elsewhere": any(map(NAMING.fullmatch, keywords)),
+    }
+    return next((obstacle for obstacle, is_there in obstacles.items() if is_there), "")
 
 
 def variant(record: Record, made: str, **changes: object) -> Record:

@@ -135,9 +135,7 @@ def _by_split(data: DataSet, readable: set[str], config: str, location: str) -> 
         raise UserError(problem, fix, location=location)
     by_split: dict[str, set[str]] = {}
     if chosen and (patterns := chosen.get("data_files")):
-        if not isinstance(patterns, list):
-            patterns = [patterns]
-        for entry in patterns:
+        for entry in patterns if isinstance(patterns, list) else [patterns]:
             entry = entry if isinstance(entry, dict) else {"path": entry}
             paths = entry["path"] if isinstance(entry["path"], list) else [entry["path"]]
             own = {file for file in readable for path in paths if _is_of(file, path)}

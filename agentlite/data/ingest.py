@@ -113,17 +113,16 @@ def _check_sample(
     doubtful = doubts(record)
     if settings.personal != "mask" and (kinds := SECRETS & personal.keys()):
         doubtful["secret"] = ", ".join(sorted(kinds))
-    if doubtful:
-        done["doubts"] = doubtful
     called = {call.name for message in record.messages for call in message.calls}
     offered = (tool for tool in record.tools if tool.name in called)
-    # of calls of a tool with such a schema, only the structure was checked
-    if invalid := [tool.name for tool in offered if schema_problem(tool.parameters)]:
-        done["invalid_schemas"] = invalid
-    if blocks := unknown_blocks(record):
-        done["blocks"] = blocks
-    if rule != "said":
-        done["task"] = f"{record.task}: {rule}"
+    found = {
+        "doubts": doubtful,
+        # of calls of a tool with such a schema, only the structure was checked
+        "invalid_schemas": [tool.name for tool in offered if schema_problem(tool.parameters)],
+        "blocks": unknown_blocks(record),
+        "task": "" if rule == "said" else f"{record.task}: {rule}",
+    }
+    done |= {what: value for what, value in found.items() if value}
     if context.add_tools:
         record, counts = context.add_tools(record)
         done["retrieved"] = dict(+counts)
@@ -134,10 +133,12 @@ def _check_sample(
         done["cut"] = f"{messages}, {sized.longest} of {whole.longest} tokens left"
     if kept.id != origin["id"]:
         done["was"], origin["id"] = origin["id"], kept.id
-    if any(call.name == ANY_TOOL for gold in kept.gold.values() for call in gold.calls):
-        done["for_tests"] = "any call is right"
-    if names := [tool.name for tool in kept.tools if is_id_alone(tool)]:
-        done["undescribed"] = names
+    expected = (call.name for gold in kept.gold.values() for call in gold.calls)
+    found = {
+        "for_tests": "any call is right" * (ANY_TOOL in expected),
+        "undescribed": [tool.name for tool in kept.tools if is_id_alone(tool)],
+    }
+    done |= {what: value for what, value in found.items() if value}
     return kept, sized
 
 
@@ -306,13 +307,13 @@ class Ingested:
         self.rejects: list[Reject] = []
         self.formats: dict[str, Counter[str]] = defaultdict(Counter)  # by source
         self.repaired: dict[str, list[str]] = defaultdict(list)  # places of rows, by method
-        self.left_out = Counter[str]()  # rows that were filtered while they were read, by code
         # of rows that are no rejects: what was found or done, counted, by its name
         self.done: dict[str, Counter[str]] = defaultdict(Counter)
         # of records that a person should look at: the place and what is doubtful, by index
         self.doubts: dict[int, tuple[str, dict[str, str]]] = {}
         self.blocks: dict[str, Counter[str]] = defaultdict(Counter)  # records, by source and block
-        self._ended: dict[str, Counter[str]] = defaultdict(Counter)  # by source; not those taken
+        # codes of rows that were rejected or filtered while they were read, by source
+        self._ended: dict[str, Counter[str]] = defaultdict(Counter)
 
     def __enter__(self) -> "Ingested":
         return self
@@ -330,23 +331,20 @@ class Ingested:
         try:
             name, parts = samples(raw.row, format_of(context.settings.format, source))
         except RowError as error:
-            ended.update(("read", "rejected"))
+            ended[error.code] += 1
             self.rejects.append(reject_of(raw, error))
             return
         self.formats[source][name] += 1
         for number, part in enumerate(parts, 1):
-            ended["read"] += 1
             done = Row(repaired=[*repaired]) if repaired else Row()
             origin: Row = {"id": "", "location": raw.location, "format": name, "done": done}
             try:
                 record, sized = _check_sample(source, name, part, origin, context)
             except RowError as error:
+                ended[error.code] += 1
                 if not error.code.startswith("F"):
-                    ended["rejected"] += 1
                     self.rejects.append(reject_of(raw, error, number if len(parts) > 1 else 0))
                     continue
-                ended["filtered"] += 1
-                self.left_out[error.code] += 1
                 origin["code"] = error.code
             else:
                 if "doubts" in done:
@@ -369,17 +367,25 @@ class Ingested:
     @property
     def read(self) -> int:
         """How many rows were read, counting each sample of a row with several."""
-        return sum(ended["read"] for ended in self._ended.values())
+        return len(self.traits) + sum(ended.total() for ended in self._ended.values())
+
+    def left_out(self, ends: Mapping[int, End]) -> Counter[str]:
+        """How many rows are neither kept nor rejected, by code."""
+        codes = sum(self._ended.values(), Counter[str]())
+        codes += Counter(ends[index].code for index in sorted(ends))
+        return Counter({code: codes[code] for code in codes if not code.startswith("E")})
 
     def by_file(self, ends: Mapping[int, End]) -> dict[str, dict[str, int]]:
         """The rows of each source by how they ended: those taken as `ends` says, or else kept."""
-        counts = {source: Counter(ended) for source, ended in self._ended.items()}
+        letters = {
+            source: Counter(code[0] for code in ended.elements())
+            for source, ended in self._ended.items()
+        }
         for index, source in enumerate(self.sources):
-            code = ends[index].code if index in ends else KEPT
-            counts[source][ENDS[code[0]]] += 1
+            letters[source][ends[index].code[0] if index in ends else KEPT] += 1
         return {
-            source: {end: ended[end] for end in ("read", *ENDS.values())}
-            for source, ended in counts.items()
+            source: {"read": ended.total(), **{ENDS[letter]: ended[letter] for letter in ENDS}}
+            for source, ended in letters.items()
         }
 
     def provenance(

@@ -49,8 +49,12 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
             "--env 'mcp:python server.py', or --env bfcl:multi_turn_base.",
             location="agentlite make",
         )
-    tasks_file = Path(settings.tasks) if settings.tasks else None
-    env = environment(settings.env, tasks_file, needs_tasks=False, env_keep=settings.env_keep)
+    env = environment(
+        settings.env,
+        Path(settings.tasks) if settings.tasks else None,
+        needs_tasks=False,
+        env_keep=settings.env_keep,
+    )
     tasks = list(env.tasks())
     # all where the environment has none of its own
     if settings.split != "all" and (len(tasks) != 1 or settings.tasks):
@@ -62,15 +66,14 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
             location=settings.tasks or f"--env {settings.env}",
         )
     wanted = counts(settings.shares, settings.num_dialogs)
-    limits = WorldLimits(settings.call_seconds, settings.world_memory)
-    new_world = partial(env.world, limits)
+    new_world = partial(env.world, WorldLimits(settings.call_seconds, settings.world_memory))
 
     def work() -> Work:
         stage = yield {"tasks": len(tasks), "wanted": wanted}
         stage.set_aside_changed(BLUEPRINTS)
         stage.expect(BLUEPRINTS, settings.num_dialogs)
+        path = stage.folder / BLUEPRINTS
         with console.progress("make: blueprints", settings.num_dialogs) as advance:
-            path = stage.folder / BLUEPRINTS
             found = find(settings, new_world, tasks, wanted, path, advance)
         not_found = Counter(kind for kind, plan in found if plan is None)
         _refuse_nothing(settings, not_found)
@@ -91,9 +94,8 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
         write_json(stage.folder / "stats.json", figures)
         return [BLUEPRINTS, DIALOGS, "stats.json"], figures
 
-    inputs = {name: file_digest(path) for name, path in env.files.items()}
     return run_stage(
-        plan_of("make", settings, inputs),
+        plan_of("make", settings, {name: file_digest(path) for name, path in env.files.items()}),
         target,
         work(),
         next_command=f"agentlite prep --from {shlex.quote(target.out)}",

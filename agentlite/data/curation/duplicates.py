@@ -77,10 +77,19 @@ def _groups(
     records: Mapping[int, Traits], key: Callable[[Traits], Hashable], seed: int
 ) -> Iterable[list[int]]:
     """Those that share a key, in the order in which they are kept."""
-    groups: dict[Hashable, list[int]] = defaultdict(list)
-    for index in sorted(records, key=lambda index: digest(f"{seed} copy {records[index].id}")):
-        groups[key(records[index])].append(index)
+    order = sorted(records, key=lambda index: digest(f"{seed} copy {records[index].id}"))
+    groups = _gather({index: records[index] for index in order}, key)
     return (group for group in groups.values() if len(group) > 1)
+
+
+def _gather(
+    records: Mapping[Key, Traits], key: Callable[[Traits], Hashable]
+) -> dict[Hashable, list[Key]]:
+    """The records by what they share, in their own order."""
+    groups: dict[Hashable, list[Key]] = defaultdict(list)
+    for index, record in records.items():
+        groups[key(record)].append(index)
+    return groups
 
 
 def splits_of_copies(records: Mapping[int, Traits], copies: Copies) -> dict[int, str]:
@@ -101,11 +110,8 @@ def contradictions(records: Mapping[int, Traits]) -> dict[int, int]:
     Which record is right nobody can tell from the rows: if they are to be left out, then all of a
     group.
     """
-    groups: dict[int, list[int]] = defaultdict(list)
-    for index, record in records.items():
-        groups[record.keys.context].append(index)
     contrary: dict[int, int] = {}
-    for group in groups.values():
+    for group in _gather(records, lambda record: record.keys.context).values():
         first = {
             index: (records[index].keys.first, records[index].keys.first_names) for index in group
         }
@@ -197,19 +203,13 @@ def _same_calls(records: Mapping[Key, Traits], held_out: Sequence[Traits]) -> di
     """The same arguments on the same tools: many of them, or few of them after a query that is half
     alike.
     """
-    called: dict[int, list[int]] = defaultdict(list)
-    for number, record in enumerate(held_out):
-        if record.keys.calls:
-            called[record.keys.calls].append(number)
-    calling: dict[int, dict[Key, Traits]] = defaultdict(dict)
-    for index, record in records.items():
-        if record.keys.calls in called:
-            calling[record.keys.calls][index] = record
+    called = _gather(dict(enumerate(held_out)), lambda record: record.keys.calls)
+    calling = _gather(records, lambda record: record.keys.calls)
     same: dict[Key, int] = {}
-    for calls, group in calling.items():
-        numbers = called[calls]
+    for calls in calling.keys() & called.keys() - {0}:  # 0: no call has arguments
+        group, numbers = {index: records[index] for index in calling[calls]}, called[calls]
         near = dict.fromkeys(group, 0)
-        if next(iter(group.values())).keys.value_bytes < TELLING:
+        if held_out[numbers[0]].keys.value_bytes < TELLING:
             near = _near_queries(group, [held_out[number] for number in numbers], HALF_NEAR)
         same |= {index: numbers[place] for index, place in near.items()}
     return same

@@ -58,17 +58,16 @@ def _rule(record: Record) -> str:
             turns[-1].append({call.name for call in record.expected(index).calls})
     turns = [of_question for of_question in turns if of_question]
     due = [{name for names in of_question for name in names} for of_question in turns]
-    if not record.tools:
-        return "no tools"
-    if not any(due):
-        return "never a call"
-    if any(FINDER.search(name) for names in due for name in names):
-        return "a tool is sought"
-    # one question takes several steps; questions one after the other do not make a plan
-    if any(sum(map(bool, of_question)) > 1 for of_question in turns):
-        return "a call after a call"
-    if any(len(names) >= MANY_DUE for names in due):
-        return "many tools expected"
-    if not due[0]:  # the first question is met with words, a later one with a call
-        return "asks back first"
-    return "many tools on offer" if len(record.tools) >= MANY_OFFERED else "a call"
+    holds = {
+        "no tools": not record.tools,
+        "never a call": not any(due),
+        "a tool is sought": any(FINDER.search(name) for names in due for name in names),
+        # one question takes several steps; questions one after the other do not make a plan
+        "a call after a call": any(sum(map(bool, of_question)) > 1 for of_question in turns),
+        "many tools expected": any(len(names) >= MANY_DUE for names in due),
+        # the first question is met with words, a later one with a call
+        "asks back first": not any(due[:1]),
+        "many tools on offer": len(record.tools) >= MANY_OFFERED,
+        "a call": True,
+    }
+    return next(name for name in RULES if holds[name])

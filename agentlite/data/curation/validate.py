@@ -30,8 +30,11 @@ MISPLACED = {
         "two assistant turns in a row",
         "Join them into one turn, or add what the user said between them.",
     ),
+    **dict.fromkeys(
+        ((before, "system") for before in ("system", "user", "assistant", "tool")),
+        ("a system turn that is not the first", "Join its text to the first system turn."),
+    ),
 }
-LATE_SYSTEM = ("a system turn that is not the first", "Join its text to the first system turn.")
 EARLY_RESULT = ("a result before its call", "Put it behind its call, which follows.")
 NO_END = "Add the answer; --unanswered cut leaves out what follows the last one."
 
@@ -122,21 +125,15 @@ def _check_order(record: Record) -> None:
     roles = ["", *(message.role for message in record.messages)]
     for number, (before, role) in enumerate(pairwise(roles), 1):
         problem, hint = MISPLACED.get((before, role), ("", ""))
-        if role == "system" and number > 1:
-            problem, hint = LATE_SYSTEM
-        if role == "tool" and before == "user" and _is_called(record.messages[number - 1 :]):
-            problem, hint = EARLY_RESULT
+        if (before, role) == ("user", "tool"):
+            result, *later = record.messages[number - 1 :]
+            if any(call.id == result.call_id for message in later for call in message.calls):
+                problem, hint = EARLY_RESULT
         if problem:
             raise RowError("E203", f"{problem} (message {number})", hint)
     if roles[-1] != "assistant":
         reason = f"the last turn is a {roles[-1]} turn, not the assistant's"
         raise RowError("E203", reason, NO_END)
-
-
-def _is_called(messages: Sequence[Message]) -> bool:
-    """Whether the first of these messages is the result of a call that follows."""
-    result, *later = messages
-    return any(call.id == result.call_id for message in later for call in message.calls)
 
 
 def _check_results(messages: Sequence[Message], asks_on: bool) -> None:
@@ -173,9 +170,8 @@ def _check_results(messages: Sequence[Message], asks_on: bool) -> None:
                 "that message, or take the call out.",
                 call.id,
             )
-        if calls or message.calls:
-            calls = message.calls
-            waiting = Counter(call.id for call in calls)
+        calls = message.calls
+        waiting = Counter(call.id for call in calls)
 
 
 def _check_gold(gold: Gold, tools: Mapping[str, Tool]) -> None:

@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -76,7 +75,9 @@ def run(settings: PrepSettings, target: RunTarget) -> Result:
         job = _plan(settings, candidates, target, stdin)
 
         def work() -> Work:
-            with _selection(job, target) as selection:
+            # of a dry run the rows are on disk in the system's folder for temporary files
+            with Ingested(None if target.dry_run else target.folder) as ingested:
+                selection = _select(job, ingested, target)
                 stage = yield figures_of(selection)
                 return write_all(stage.folder, selection)
 
@@ -95,46 +96,39 @@ def key_figure(figures: Mapping[str, object]) -> str:
     return f"{figures['kept']} of {figures['read']} rows kept"
 
 
-@contextmanager
-def _selection(job: Job, target: RunTarget) -> Iterator[Selection]:
-    """Reads, checks and selects. The rows are on disk until the context ends: in the folder, where
-    the rejects are written too; of a dry run in the system's folder for temporary files.
-    """
-    folder = None if target.dry_run else target.folder
+def _select(job: Job, ingested: Ingested, target: RunTarget) -> Selection:
+    """Reads, checks and selects, and writes the rejects, but in a dry run."""
     settings, rejects = job.context.settings, target.folder / "rejects.jsonl"
     keep = parse_keep(settings.keep)
     chosen = {file: choose_candidates(stage, keep) for file, stage in job.candidates.items()}
     lines = partial(_lines, job, {file: rows for file, (rows, _) in chosen.items()})
-    with Ingested(folder) as ingested:
-        context = _with_tools(job.context, lines(), target.run)
-        with console.progress("prep: rows read:", None) as advance:
-            for count, (source, line) in enumerate(lines(), 1):
-                ingested.take(source, line, context)
-                if count % LOOK_EVERY == 0:
-                    advance(count)
-        if folder:
-            write_rows(rejects, map(reject_row, ingested.rejects))
-        check.refuse_rejects(settings, ingested, rejects)
-        if "scores" in ingested.done:  # of a rollout
-            refuse_unknown(keep.conditions, ingested.done["scores"], "--keep")
-        for note in check.notes(ingested, len(context.catalogue)):
-            console.notice(f"prep: {note}")
-        with console.waiting("prep: reading the held-out files"):
-            # masked as the others are, so that the same question stays the same
-            held_out = read_held_out(
-                settings.holdout,
-                reader_options(settings, context.catalogue),
-                lambda record: clean(record, settings)[0],
-            )
-        selection = select(Selection(ingested, context, held_out, job.buffer))
-        if chosen:
-            selection.figures["candidates"] = {file: counts for file, (_, counts) in chosen.items()}
-        for note in selection.notes:
-            console.notice(note)
-        for doubtful in check.look(selection):
-            console.notice(doubtful)
-        check.refuse_nothing_left(selection, rejects)
-        yield selection
+    context = _with_tools(job.context, lines(), target.run)
+    with console.progress("prep: rows read:", None) as advance:
+        for count, (source, line) in enumerate(lines(), 1):
+            ingested.take(source, line, context)
+            if count % LOOK_EVERY == 0:
+                advance(count)
+    if not target.dry_run:
+        write_rows(rejects, map(reject_row, ingested.rejects))
+    check.refuse_rejects(settings, ingested, rejects)
+    if "scores" in ingested.done:  # of a rollout
+        refuse_unknown(keep.conditions, ingested.done["scores"], "--keep")
+    for note in check.notes(ingested, len(context.catalogue)):
+        console.notice(f"prep: {note}")
+    with console.waiting("prep: reading the held-out files"):
+        # masked as the others are, so that the same question stays the same
+        held_out = read_held_out(
+            settings.holdout,
+            reader_options(settings, context.catalogue),
+            lambda record: clean(record, settings)[0],
+        )
+    selection = select(Selection(ingested, context, held_out, job.buffer))
+    if chosen:
+        selection.figures["candidates"] = {file: counts for file, (_, counts) in chosen.items()}
+    for note in (*selection.notes, *check.look(selection)):
+        console.notice(note)
+    check.refuse_nothing_left(selection, rejects)
+    return selection
 
 
 # --- the plan ---
@@ -191,9 +185,11 @@ def _digests(settings: PrepSettings, stdin: Stdin) -> dict[str, str]:
         stdin.seek(0)
         return hashlib.file_digest(stdin, "sha256").hexdigest()
 
-    digests = {source: of(source) for source in settings.sources}
-    digests |= {f"tools {file}": of(file) for file in settings.tools}
-    return digests | {f"holdout {file}": of(file) for file in settings.holdout}
+    return {
+        **{source: of(source) for source in settings.sources},
+        **{f"tools {file}": of(file) for file in settings.tools},
+        **{f"holdout {file}": of(file) for file in settings.holdout},
+    }
 
 
 # --- what the steps read ---

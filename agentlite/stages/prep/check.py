@@ -1,7 +1,6 @@
 """What prep refuses: mistakes in its settings, changed inputs, too many rejects, no rows left."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -195,13 +194,11 @@ def refuse_nothing_left(selection: Selection, file: Path) -> None:
     if selection.kept:
         return
     ingested = selection.ingested
-    left_out = ingested.left_out + Counter(end.code for end in selection.ends.values())
-    why = "".join(f", {code} {count}" for code, count in left_out.most_common())
+    left_out = ingested.left_out(selection.ends).most_common()
+    why = "".join(f", {code} {count}" for code, count in left_out)
     raise UserError(
         f"no row left of {ingested.read} read: {len(ingested.rejects)} rejected{why}.",
-        CODES[left_out.most_common(1)[0][0]].hint
-        if left_out
-        else "That file says why." * bool(ingested.rejects),
+        CODES[left_out[0][0]].hint if left_out else "That file says why." * bool(ingested.rejects),
         location=str(file) if ingested.rejects else "",
         exit_code=REJECTS,
     )

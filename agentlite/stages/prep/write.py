@@ -122,10 +122,9 @@ def figures_of(
         end: sum(counts[end] for counts in by_file.values()) for end in ("read", *ENDS.values())
     }
     assert totals["read"] == sum(totals[end] for end in ENDS.values()), totals
-    left_out = ingested.left_out + Counter(ends[index].code for index in sorted(ends))
     events: dict[str, Any] = {
         "rejects": dict(Counter(reject.code for reject in ingested.rejects).most_common()),
-        "left_out": dict(left_out.most_common()),
+        "left_out": dict(ingested.left_out(ends).most_common()),
         "cut": ingested.done["cut"].total(),
         "repaired": {method: len(rows) for method, rows in ingested.repaired.items()},
         "personal": dict(ingested.done["personal"] + ingested.done["masked"]),

@@ -15,7 +15,6 @@ from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.reject_codes import CODES
 from agentlite.data.curation.duplicates import HeldOut
-from agentlite.data.ingest import End
 from agentlite.data.rejects import Reject
 from agentlite.stages import prep
 from agentlite.stages.prep import _run_key, check
@@ -27,7 +26,8 @@ FILE = Path("rejects.jsonl")
 
 def ingested(read: int, *codes: str, **left_out: int) -> Any:
     rejects = [Reject(f"a.jsonl:{n}", b"", code, f"reason {n}") for n, code in enumerate(codes, 1)]
-    return SimpleNamespace(read=read, rejects=rejects, left_out=Counter(left_out))
+    counted = Counter(left_out)
+    return SimpleNamespace(read=read, rejects=rejects, left_out=lambda ends: counted)
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,7 @@ def test_where_nothing_is_left_the_commonest_reason_says_what_to_do():
         check.refuse_nothing_left(selection(0, ingested(2, "E206", "E206")), FILE)
     assert (caught.value.exit_code, caught.value.location) == (REJECTS, "rejects.jsonl")
     common, seldom = [*CODES][:2]
-    nothing = selection(0, ingested(4, "E206", **{common: 1}))
-    nothing.ends = {0: End(common), 1: End(seldom)}
+    nothing = selection(0, ingested(4, "E206", **{common: 2, seldom: 1}))
     with pytest.raises(UserError, match=f"4 read: 1 rejected, {common} 2, {seldom} 1") as caught:
         check.refuse_nothing_left(nothing, FILE)
     assert caught.value.fix == CODES[common].hint and caught.value.exit_code == REJECTS
