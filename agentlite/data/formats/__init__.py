@@ -16,7 +16,6 @@ from agentlite.data.formats import (
     bfcl,
     chains,
     inline_calls,
-    modelscope,
     openai,
     other_apis,
     own_rows,
@@ -25,7 +24,6 @@ from agentlite.data.formats import (
     sage,
     sharegpt,
     task_prompts,
-    texts,
 )
 from agentlite.data.formats.format import PREFERENCE, Format, Row, stated_value
 from agentlite.data.formats.json_decode import at, json_or_literal, quote
@@ -51,8 +49,8 @@ FORMATS: dict[str, Format] = {
         inline_calls.HERMES_FC,
         sharegpt.AGENTINSTRUCT,
         react.MS_AGENT,
-        modelscope.FORMAT,
-        texts.SELF_COGNITION,
+        inline_calls.MS_AGENT_EXEC,
+        questions.SELF_COGNITION,
         sharegpt.MS_SWIFT,
         sharegpt.MS_BENCH,
         sharegpt.SHAREGPT,
@@ -63,13 +61,13 @@ FORMATS: dict[str, Format] = {
         other_apis.RESPONSES,
         other_apis.ANTHROPIC,
         openai.FORMAT,
-        texts.ALPACA,
-        texts.TEXT,
+        questions.ALPACA,
+        questions.TEXT,
     )
 }
 # how answers write calls and results as text; what lists tools in its own way first
 SYNTAXES = (
-    modelscope.SYNTAX,
+    inline_calls.MODELSCOPE_SYNTAX,
     react.TOOLLLAMA_SYNTAX,
     react.SYNTAX,
     inline_calls.SYNTAX,
@@ -129,7 +127,7 @@ def to_record(
             record = read({**value, "tools": listed})
             record = replace(record, tools=record.tools or read_tools(listed))
         if options and "names" in options:
-            record = texts.with_names(record, **options["names"])
+            record = questions.with_names(record, **options["names"])
         record = msgspec.convert(msgspec.to_builtins(record), Record)
     except msgspec.ValidationError as error:
         raise RowError("E201", f"not as {name} has it: {error}") from error
@@ -245,7 +243,7 @@ MAIN_KEYS = ("messages", "conversations", "instruction", "text", "prompt", "quer
 def _unknown_row(row: Row) -> RowError:
     """E202, with the key that is misspelt, or with what reads a preference."""
     if isinstance(row.get("text"), str):
-        reason = f"no known format fits: a text, and {', '.join(texts.foreign_keys(row))}"
+        reason = f"no known format fits: a text, and {', '.join(questions.foreign_keys(row))}"
         return RowError("E202", reason, "--format text learns the text alone.")
     reason = f"no known format fits: keys {', '.join(map(str, row)) or 'none'}"
     for wrong in row:

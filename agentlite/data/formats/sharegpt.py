@@ -29,7 +29,7 @@ from agentlite.data.formats.format import (
 )
 from agentlite.data.formats.json_decode import json_or_literal, json_value
 from agentlite.data.formats.openai import CALLS, LOSS, THOUGHTS, has_loss, merge_turns
-from agentlite.data.formats.texts import history
+from agentlite.data.formats.questions import history
 from agentlite.data.formats.tool_calls import read_call, read_tools
 from agentlite.rendering.protocol import join_texts, thought_and_words, with_thought
 

@@ -9,7 +9,7 @@ from support.damaged_rows import Row, rows
 
 from agentlite.core.errors import RowError
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import FORMATS, detect_format, sage, texts, to_record
+from agentlite.data.formats import FORMATS, detect_format, questions, sage, to_record
 from agentlite.data.formats import samples as samples_of
 from agentlite.rendering import choose, renderer
 from agentlite.rendering.protocols import kuaiagent
@@ -44,7 +44,7 @@ def test_a_pair_is_filled_in_by_the_language_of_the_row(
     row: Row, expected: tuple[str, str, dict[str, Any]]
 ) -> None:
     record = to_record(row, "self_cognition", NAMES)
-    assert texts.SELF_COGNITION.fits(row)
+    assert questions.SELF_COGNITION.fits(row)
     assert (*(message.content for message in record.messages), record.meta) == expected
     assert [message.role for message in record.messages] == ["user", "assistant"]
     assert record.task == "self_cognition"
