@@ -23,7 +23,7 @@ HOOKS = {
 }
 TYPES = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
 SECTION = re.compile(r"\n?[^\S\n]*(Args|Returns|Raises):[^\S\n]*\n?")
-PARAMETER = re.compile(r"^[^\S\n]*(\w+):[^\S\n]*(.*)$")
+PARAMETER = re.compile(r"^[^\S\n]*(\w+):", re.MULTILINE)
 CHOICES = re.compile(r"\(choices:\s*(.*?)\)\s*$", re.IGNORECASE)
 world: Any = None
 
@@ -178,13 +178,9 @@ def _sections(docstring: str) -> tuple[str, dict[str, str], str]:
     """
     first, *pieces = SECTION.split(docstring.strip())
     sections = dict(zip(pieces[::2], pieces[1::2], strict=True))
-    described: dict[str, str] = {}
-    name = ""
-    for line in filter(str.strip, sections.get("Args", "").split("\n")):
-        if begun := PARAMETER.match(line):
-            name, described[begun.group(1)] = begun.group(1), begun.group(2).strip()
-        elif name:
-            described[name] = f"{described[name]} {line.strip()}".strip()
+    _, *named = PARAMETER.split(sections.get("Args", ""))
+    texts = [" ".join(filter(None, map(str.strip, text.split("\n")))) for text in named[1::2]]
+    described = dict(zip(named[::2], texts, strict=True))
     return first.strip(), described, sections.get("Returns", "").strip()
 
 
