@@ -50,7 +50,7 @@ class ChatSession:
     def row(self) -> dict[str, Any]:
         """As prep reads it, with the system turn that the model was shown."""
         messages = list(self.chat_model.with_system(self.messages))
-        return {"messages": messages, **({"tools": self.tools} if self.tools else {})}
+        return {"messages": messages} | ({"tools": self.tools} if self.tools else {})
 
     def say(self, text: str, decoding: Decoding) -> None:
         """One turn of the person's and all that follows. One that cannot go on is taken back."""

@@ -240,9 +240,13 @@ class Completion:
         return event(self._object("chat.completion.chunk", [choice]))
 
     def _object(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        about = {"id": self.id, "object": kind, "created": self.created}
-        about["model"] = self.chat_model.name
-        return {**about, "choices": choices}
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.chat_model.name,
+            "choices": choices,
+        }
 
 
 def chat_job(body: bytes, chat_model: ChatModel) -> Completion:

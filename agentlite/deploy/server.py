@@ -113,8 +113,9 @@ class Server:
     async def _complete(self, request: Request) -> Response:
         job = await asyncio.to_thread(chat_job, await request.body(), self.chat_model)
         if job.request.stream:
-            headers = {"Cache-Control": "no-cache"}
-            return StreamingResponse(self._events(job), 200, headers, "text/event-stream")
+            return StreamingResponse(
+                self._events(job), 200, {"Cache-Control": "no-cache"}, "text/event-stream"
+            )
         with self._answers(job) as (answer, _):
             while not answer.done():
                 await asyncio.wait([answer], timeout=LOOK)

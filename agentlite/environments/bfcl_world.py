@@ -148,17 +148,16 @@ class BfclWorld:
         `state`: whether the world ends as the gold's does.
         """
         verdict = self.verdict
-        ended = self.turn == len(self.gold_turns)
+        is_over = self.turn == len(self.gold_turns)
         return {
             "bfcl": float(not verdict),
             "progress": self.satisfied / len(self.gold_turns),
-            "state": float(ended and self._is_as_gold()),
+            "state": float(is_over and self._is_as_gold()),
         }
 
     def get_turn_scores(self) -> list[dict[str, float]]:
         """`turn_right`: whether a turn and all before it are right, as they are judged so far."""
-        right = self.satisfied
-        return [{"turn_right": float(at < right)} for at in range(len(self.gold_turns))]
+        return [{"turn_right": float(at < self.satisfied)} for at in range(len(self.gold_turns))]
 
     def state(self) -> dict[str, Any]:
         """Class -> public attribute -> its value as Python writes it."""

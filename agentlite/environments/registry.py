@@ -128,9 +128,11 @@ def _bfcl(
     if category not in MULTI_TURN:
         fix = nearest(category, MULTI_TURN, prefix="bfcl:")
         raise UserError(f"BFCL has no dialogs '{category}'.", fix, location=f"--env {name}")
-    named = Named(bfcl_world.__file__, bfcl_world.BfclWorld.__name__)
-    # no file: the tasks come with a package, and the category, which is a setting, says which
-    return Environment(named, partial(bfcl_tasks, category, extra_tools), {})
+    return Environment(
+        Named(bfcl_world.__file__, bfcl_world.BfclWorld.__name__),
+        partial(bfcl_tasks, category, extra_tools),
+        {},  # the tasks come with a package, and the category, which is a setting, says which
+    )
 
 
 def bfcl_tasks(category: str, extra_tools: int | None = None) -> Iterator[EnvironmentTask]:
@@ -163,9 +165,9 @@ def _bfcl_task(row: dict[str, Any], documents: Path, extra_tools: int | None) ->
     offered = [functions[name] for name in names]
     first = tuple(Message("user", message["content"]) for message in row["question"][0])
     more = {"tools": offered, "held_back": held_back, "only_offered": extra_tools is not None}
-    # the categories are made from the same 200 dialogs
-    number = row["id"].rpartition("_")[2]
-    return EnvironmentTask(row["id"], first, {**row, **more}, gold, number)
+    # the categories are made from the same 200 dialogs: "multi_turn_base_7" is in group "7"
+    group = row["id"].rpartition("_")[2]
+    return EnvironmentTask(row["id"], first, {**row, **more}, gold, group)
 
 
 def _bfcl_call(call: bfcl_world.PythonCall, functions: dict[str, dict[str, Any]]) -> Call:
@@ -181,10 +183,12 @@ def _class_tools(folder: Path, class_name: str) -> tuple[dict[str, Any], ...]:
     """The functions of a class in OpenAI's shape."""
     from bfcl_eval.constants.executable_backend_config import MULTI_TURN_FUNC_DOC_FILE_MAPPING
 
-    tools = []
-    for function in read_rows(folder / MULTI_TURN_FUNC_DOC_FILE_MAPPING[class_name]):
-        name = function["name"]
-        parameters = json_schema(function["parameters"], name)
-        returns = json_schema(function.get("response") or {}, name)
-        tools.append(Tool(name, function["description"], parameters, returns).schema)
-    return tuple(tools)
+    return tuple(
+        Tool(
+            function["name"],
+            function["description"],
+            parameters=json_schema(function["parameters"], function["name"]),
+            returns=json_schema(function.get("response") or {}, function["name"]),
+        ).schema
+        for function in read_rows(folder / MULTI_TURN_FUNC_DOC_FILE_MAPPING[class_name])
+    )

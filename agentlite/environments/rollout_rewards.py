@@ -3,7 +3,7 @@
 docs/rewards.md has the formulas.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 from msgspec.structs import replace
@@ -73,11 +73,10 @@ class RolloutScorer:
         own = {name: components[name] for name in self.user_functions if name in components}
         return replace(rollout, rewards=own, reward_problem=error)
 
-    def weights(self, scores: Iterable[str], changed: Mapping[str, float]) -> dict[str, float]:
+    def weights(self, scores: Sequence[str], changed: Mapping[str, float]) -> dict[str, float]:
         """Each of the environment's `scores` and of the user's functions weighs 1, components and
         penalties as they do for single answers, and what is counted 0, unless `changed`.
         """
-        scores = list(scores)
         taken = [name for name in scores if name in ALL and name != PROGRESS]
         taken += [name for name in self.user_functions if name in {*ALL, *scores}]
         if taken:
@@ -102,10 +101,10 @@ def attempt_of(rollout: Trajectory, task: EnvironmentTask) -> Attempt:
     last = rollout.turns[-1] if rollout.turns else None
     answers = [message for message in rollout.messages if message["role"] == "assistant"]
     words = answers[-1].get("content") or "" if answers else ""
-    due = [gold_call(call) for call in chain.from_iterable(task.gold or ())]
+    due = tuple(map(gold_call, chain.from_iterable(task.gold or ())))
     return Attempt(
         Parsed(words, (), last.problem if last else ""),
-        Gold(tuple(due), task.fewest_calls, task.gold is not None),
+        Gold(due, task.fewest_calls, task.gold is not None),
         read_tools(rollout.tools),
         finished=last is None or last.ended != "cut",
         text=last.text if last else "",

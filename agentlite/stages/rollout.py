@@ -126,9 +126,8 @@ class Agent(NamedTuple):
     @property
     def inputs(self) -> dict[str, str]:
         """Digests of the model and of the environment's files."""
-        files = self.setup.environment.files
-        digests = {name: file_digest(path) for name, path in files.items()}
-        return {"model": self.source.digest, **digests}
+        files = self.setup.environment.files.items()
+        return {"model": self.source.digest, **{name: file_digest(path) for name, path in files}}
 
 
 def rollout_settings(settings: msgspec.Struct, **changed: object) -> RolloutSettings:
@@ -227,8 +226,7 @@ def split_of_task(settings: RolloutSettings | MakeSettings, task: EnvironmentTas
     """The split does not depend on --seed, so that other rollouts, and dialogs that are made, never
     reach the test tasks.
     """
-    fractions = {"test": settings.test, "dev": settings.dev}
-    return split_of(task.group or task.id, fractions, seed=0)
+    return split_of(task.group or task.id, {"test": settings.test, "dev": settings.dev}, seed=0)
 
 
 def act(agent: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
@@ -301,8 +299,9 @@ def keep_answers(answers: Answers, kept: Appender, heard: Callable[[], None]) ->
             return
         for answer in answers(prompts):
             if not answer.problem:
-                row = answer._replace(log_probabilities=())
-                kept.append({"to": to[answer.prompt], "answer": row})
+                kept.append(
+                    {"to": to[answer.prompt], "answer": answer._replace(log_probabilities=())}
+                )
             yield answer
             heard()
 

@@ -57,8 +57,9 @@ class PlannedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def facts(self) -> dict[str, Any]:
         """What the user has to say for this call."""
-        arguments = self.call.arguments
-        return {name: value for name, value in arguments.items() if name not in self.sources}
+        return {
+            name: value for name, value in self.call.arguments.items() if name not in self.sources
+        }
 
 
 class PlannedTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -114,17 +115,13 @@ class Search:
     def __init__(self, world: World, task: EnvironmentTask, rng: Random):
         self.world, self.task, self.rng = world, task, rng
 
-    @property
-    def tools(self) -> tuple[Tool, ...]:
-        return self.world.tools
-
     def walk(self, length: int, apart: bool = False) -> list[PlannedCall]:
         """As many calls as `length` says, of which each succeeds and either changes the state or
         returns something. None at all where there are not so many. `apart`: none takes what another
         returned.
         """
         self.world.reset(self.task.row)
-        tools, made, outputs = self.tools, list[PlannedCall](), list[KnownValue]()
+        tools, made, outputs = self.world.tools, list[PlannedCall](), list[KnownValue]()
         # what a task says about its world; of BFCL's rows, that part
         about = self.task.row.get("initial_config", self.task.row)
         state = self.world.state()
@@ -247,7 +244,7 @@ def missing_parameter(search: Search) -> Turns:
     walked = search.walk(search.rng.choice((1, 1, 2)))
     if not walked:
         return ()
-    parameters = {tool.name: tool.parameters for tool in search.tools}[walked[0].call.name]
+    parameters = {tool.name: tool.parameters for tool in search.world.tools}[walked[0].call.name]
     names = [name for name in walked[0].facts if name in parameters.get("required", ())]
     if not names:
         return ()
@@ -277,7 +274,7 @@ def blueprint(kind: str, search: Search, extra_tools: int) -> Blueprint | None:
     if not offered or results != [planned.result for planned in made]:
         return None
     named = {*offered} | {call.call.name for turn in turns for call in turn.calls}
-    tools = tuple(tool for tool in search.tools if tool.name in named)
+    tools = tuple(tool for tool in search.world.tools if tool.name in named)
     return Blueprint(kind, search.task.id, turns, tools, offered, state)
 
 
@@ -300,9 +297,9 @@ def _choose_tools(search: Search, turns: Turns, extra: int) -> tuple[str, ...]:
     wanted = {call.call.name for turn in turns for call in turn.calls}
     refused = {call.call.name for turn in turns if turn.refused for call in turn.calls}
     called = {call.call.name for call in calls_made(turns)}
-    if called & _alike(refused, search.tools):
+    if called & _alike(refused, search.world.tools):
         return ()
-    others = sorted({tool.name for tool in search.tools} - _alike(wanted, search.tools))
+    others = sorted({tool.name for tool in search.world.tools} - _alike(wanted, search.world.tools))
     kept = [*called, *search.rng.sample(others, min(extra, len(others)))]
     # gold without a tool on offer would teach nothing
     return tuple(search.rng.sample(sorted(kept), len(kept)))

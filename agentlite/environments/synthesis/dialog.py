@@ -46,11 +46,10 @@ LABEL = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 def row_of(blueprint: Blueprint, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The row of a dialog: messages, the tools on offer, and what is known about it."""
-    tools = [tool.schema for tool in blueprint.tools if tool.name in blueprint.offered]
     return {
         "id": blueprint.id,
         "messages": [*messages],
-        "tools": tools,
+        "tools": [tool.schema for tool in blueprint.tools if tool.name in blueprint.offered],
         "meta": {
             "blueprint": blueprint.id,
             "kind": blueprint.kind,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -47,8 +48,7 @@ class Scripted:
     and where it is behind them; as the walk has it where they are None.
     """
 
-    tools = TOOLS
-
+    world = SimpleNamespace(tools=TOOLS)
     task = EnvironmentTask("t", (), {})
 
     def __init__(self, walked=WALKED, returned=None, state=None):
