@@ -3,6 +3,7 @@
 Nothing here runs in the process that has the model. A process holds one world at a time.
 """
 
+import contextlib
 import inspect
 import json
 import os
@@ -44,7 +45,9 @@ def answer(make: Callable[[], Any], request: Sequence[Any]) -> tuple[Any, str]:
         if what == "__init__":
             os.environ["TZ"] = "UTC"  # the same times of day on every machine
             time.tzset()
-            _hook("close")
+            # a world whose reset failed may have nothing to close yet
+            with contextlib.suppress(Exception):
+                _hook("close")
             world = make()
             return None, ""
         return ANSWERS[what](*arguments), ""

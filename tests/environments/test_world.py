@@ -193,6 +193,23 @@ def test_a_world_that_dies_is_lost_with_its_reason_and_another_is_well(tmp_path)
         assert other.call(Call("half_a_character")).text == "\ufffd"
 
 
+UNOPENED = """
+class Unopened:
+    def reset(self, file):
+        self.file = open(file)
+    def close(self):
+        self.file.close()
+"""
+
+
+def test_a_world_whose_reset_failed_says_why_each_time_and_may_begin_anew(tmp_path):
+    with world_of(tmp_path, UNOPENED, "Unopened") as world:
+        for _ in range(2):
+            with pytest.raises(WorldError, match="reset raised FileNotFoundError"):
+                world.reset({"file": str(tmp_path / "none")})
+        assert world.reset({"file": __file__}) is None
+
+
 def test_a_call_that_hangs_costs_the_timeout_penalty_and_the_score_of_its_rollout(
     tmp_path, smollm2, capsys
 ):
