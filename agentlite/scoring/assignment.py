@@ -25,37 +25,30 @@ def _hungarian(worth: Table, rows: int, columns: int) -> dict[int, int]:
     The Hungarian method: rows are added one by one, each by the cheapest chain of changes, which
     takes rows**2 * columns steps in all. `rows` are no more than `columns`.
     """
-    row_prices, column_prices = [0.0] * rows, [0.0] * columns
+    start = columns  # a column that is none: the row that is added stands in it at first
+    row_prices, column_prices = [0.0] * rows, [0.0] * (columns + 1)
     row_of: dict[int, int] = {}
     for added in range(rows):
-        least = [float("inf")] * columns
-        before: list[int | None] = [None] * columns  # the column from which each was reached
-        reached: set[int] = set()
-        row, last = added, None
-        while True:
-            step, nearest = float("inf"), -1
-            for column in range(columns):
-                if column in reached:
-                    continue
-                cost = -worth[row][column] - row_prices[row] - column_prices[column]
-                if cost < least[column]:
-                    least[column], before[column] = cost, last
-                if least[column] < step:
-                    step, nearest = least[column], column
-            row_prices[added] += step
-            for column in range(columns):
-                if column in reached:
-                    row_prices[row_of[column]] += step
-                    column_prices[column] -= step
-                else:
-                    least[column] -= step
-            reached.add(nearest)
-            if nearest not in row_of:
-                break
-            row, last = row_of[nearest], nearest
-        column = nearest
-        while (previous := before[column]) is not None:
-            row_of[column] = row_of[previous]
-            column = previous
-        row_of[column] = added
+        least, before = [float("inf")] * columns, [start] * columns
+        reached, free = list[int](), list(range(columns))
+        column, row_of[start] = start, added
+        while column in row_of:
+            row = row_of[column]
+            reached.append(column)
+            for other in free:
+                cost = -worth[row][other] - row_prices[row] - column_prices[other]
+                if cost < least[other]:
+                    least[other], before[other] = cost, column
+            nearest = min(free, key=least.__getitem__)
+            step = least[nearest]
+            for other in reached:
+                row_prices[row_of[other]] += step
+                column_prices[other] -= step
+            free.remove(nearest)
+            for other in free:
+                least[other] -= step
+            column = nearest
+        while column != start:
+            row_of[column], column = row_of[before[column]], before[column]
+    del row_of[start]
     return row_of

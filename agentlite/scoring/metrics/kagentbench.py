@@ -44,23 +44,20 @@ Reader = Callable[[str, Sequence[Any]], ParsedText]
 
 
 def _react(text: str, funcs: Sequence[object]) -> ParsedText:
-    """All that is written as input is the tool's first argument."""
+    """All that is written as input is the first argument of the tool: of the last function of that
+    name, as the script has it.
+    """
     thought = _between(text, "", ("Final Answer", "Action")) or ""
     tool = _between(text, "Action:", ("Action Input:",), to_the_end=False)
-    first = _first_parameter(tool, funcs)
     value = _between(text, "Action Input:", ("Observation",))
-    return ParsedText(thought, tool or NONE, {first: value} if first and value is not None else {})
-
-
-def _first_parameter(tool: str | None, funcs: Sequence[object]) -> str | None:
-    """Of the last function of that name, as the script has it."""
     named = [one for one in funcs if isinstance(one, dict) and one.get("name") == tool]
-    functions = named if tool is not None else []
     try:
-        name: str = next(iter(functions[-1]["parameters"]["properties"].keys()))
+        first = next(iter(named[-1]["parameters"]["properties"].keys()))
     except (IndexError, KeyError, TypeError, AttributeError, StopIteration):
-        return None
-    return None if name == NONE else name
+        first = ""
+    is_known = tool is not None and first not in ("", NONE)
+    arguments = {first: value} if is_known and value is not None else {}
+    return ParsedText(thought, tool or NONE, arguments)
 
 
 def _toolllama(text: str, funcs: Sequence[object]) -> ParsedText:
@@ -68,35 +65,33 @@ def _toolllama(text: str, funcs: Sequence[object]) -> ParsedText:
     thought: Any = _between(text, "Thought:", ("Action",))
     tool = _between(text, "Action:", ("Action Input:",))
     written = _between(text, "Action Input:", ("Thought",)) if tool is not None else None
-    arguments = _object(written or "") or {}
-    return ParsedText([] if thought is None else thought, tool or NONE, arguments)
+    return ParsedText([] if thought is None else thought, tool or NONE, _object(written))
 
 
 def _autogpt(text: str, funcs: Sequence[object]) -> ParsedText:
-    value = _object(text) or {}
+    value = _object(text)
     thoughts = value.get("thoughts")
     thought = thoughts.get("text", NONE) if isinstance(thoughts, dict) else NONE
     return _command(thought, value.get("command"))
 
 
 def _kuaiagent(text: str, funcs: Sequence[object]) -> ParsedText:
-    value = _object(text) or {}
+    value = _object(text)
     return _command(value.get("task_name", NONE), value.get("command"))
 
 
 def _modelscope(text: str, funcs: Sequence[object]) -> ParsedText:
     """The script never reads a thought here, so planning scores next to nothing."""
-    written = _between(text, modelscope.OPEN, (modelscope.CLOSE,), to_the_end=False)
-    value = _object(written or "") or {}
+    value = _object(_between(text, modelscope.OPEN, (modelscope.CLOSE,), to_the_end=False))
     return _command(NONE, {"name": value.get("api_name", NONE), "args": value.get("parameters")})
 
 
 def _command(thought: object, command: object) -> ParsedText:
-    if not isinstance(command, dict):
-        return ParsedText(thought)
+    command = command if isinstance(command, dict) else {}
     name, arguments = command.get("name", NONE), command.get("args")
-    arguments = arguments if isinstance(arguments, dict) else {}
-    return ParsedText(thought, NONE if name == "" else name, arguments)
+    return ParsedText(
+        thought, NONE if name == "" else name, arguments if isinstance(arguments, dict) else {}
+    )
 
 
 READERS: dict[Template, Reader] = {
@@ -110,15 +105,14 @@ READERS: dict[Template, Reader] = {
 
 def _autogpt_answer(text: str) -> str:
     """What follows `response="`; a search is not an answer."""
-    before, mark, rest = text.partition('response="')
-    searched = "web_search(" in text
-    return "" if searched else rest.partition('response="')[0].replace('")', "") if mark else before
+    _, *behind = text.split('response="')
+    answer = behind[0].replace('")', "") if behind else text
+    return "" if "web_search(" in text else answer
 
 
 def _toolllama_answer(text: str) -> str:
-    before, mark, rest = text.partition('"final_answer": "')
-    quoted = rest.partition('"final_answer": "')[0].replace('"', "").replace("}", "")
-    answer = quoted if mark else before
+    _, *behind = text.split('"final_answer": "')
+    answer = behind[0].replace('"', "").replace("}", "") if behind else text
     return "" if answer == "\n" else answer
 
 
@@ -139,15 +133,15 @@ def _between(text: str, start: str, ends: Sequence[str], to_the_end: bool = True
     return text[begin : min(found, default=len(text))].strip() if found or to_the_end else None
 
 
-def _object(text: str) -> dict[str, object] | None:
+def _object(text: str | None) -> dict[str, Any]:
     """The JSON object of a text after the script's repairs: braces balanced, bare keys quoted, bad
-    escapes dropped.
+    escapes dropped. Empty where there is none.
     """
     try:
-        value = json.loads(_repair_json(_close_braces(text)))
+        value = json.loads(_repair_json(_close_braces(text or "")))
     except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _close_braces(text: str) -> str:
@@ -162,16 +156,13 @@ def _close_braces(text: str) -> str:
 
 
 def _repair_json(text: str) -> str:
-    """Raises ValueError where quoting the keys does not help, as the script gives up there."""
     problem = _json_problem(text)
     if not problem:
         return text
+    if problem.startswith("Expecting property name enclosed in double quotes"):
+        return re.sub(r"(\w+):", r'"\1":', text)  # no other repair, where this one does not help
     if problem.startswith("Invalid \\escape"):
         text = re.sub(r'\\(?:(["\\/bfnrtu])|)', lambda match: match[0] if match[1] else "", text)
-    elif problem.startswith("Expecting property name enclosed in double quotes"):
-        quoted = re.sub(r"(\w+):", r'"\1":', text)
-        json.loads(quoted)
-        return quoted
     extra = text.count("}") - text.count("{")
     balanced = text.rstrip("}") if extra > 0 else text + "}" * -extra
     return text if _json_problem(balanced) else balanced
@@ -253,8 +244,7 @@ def common_length(first: Sequence[str], second: Sequence[str]) -> int:
     places: dict[str, int] = {}
     for index, token in enumerate(first):
         places[token] = places.get(token, 0) | 1 << index
-    whole = (1 << len(first)) - 1
-    unmatched = whole
+    unmatched = whole = (1 << len(first)) - 1
     for token in second:
         matched = unmatched & places.get(token, 0)
         unmatched = (unmatched + matched | unmatched - matched) & whole
