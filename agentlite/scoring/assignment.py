@@ -50,5 +50,5 @@ def _hungarian(worth: Table, rows: int, columns: int) -> dict[int, int]:
             column = nearest
         while column != start:
             row_of[column], column = row_of[before[column]], before[column]
-    del row_of[start]
+    row_of.pop(start, None)
     return row_of
