@@ -115,17 +115,10 @@ def exact(attempt: Attempt) -> float:
     return float(sum([use.hits(strict=True) for use in attempt.uses.values()]) == len(attempt.made))
 
 
-def wrong_tool(attempt: Attempt) -> int:
-    """Calls of tools of which no call is expected."""
-    return sum([len(use.made) for use in attempt.uses.values() if not use.expected])
-
-
 def redundant_call(attempt: Attempt) -> int:
     """Calls of an expected tool beyond their number, and exact repetitions; a call that is both
     counts once.
     """
-    if len(attempt.made) < 2:
-        return 0
     return sum(
         [
             max(len(use.made) - len(use.expected) if use.expected else 0, len(use.repeated))
@@ -134,47 +127,51 @@ def redundant_call(attempt: Attempt) -> int:
     )
 
 
-def format_error(attempt: Attempt) -> int:
-    """1 if the text could not be read in full."""
-    return int(bool(attempt.parsed.problem))
-
-
-def excess_text(attempt: Attempt) -> int:
-    """1 if a step has hundreds of words more than it needs."""
-    return int(attempt.excess_words > 0)
-
-
-def timeout(attempt: Attempt) -> int:
-    """1 for a text cut off at the limit, and 1 for every step of a trace that ran out of time."""
-    return (not attempt.finished) + sum([step.timed_out for step in attempt.trace or ()])
-
-
-def missed_call(attempt: Attempt) -> int:
-    """1 if a call was expected and none was made."""
-    return int(bool(attempt.gold.calls) and not attempt.made)
-
-
-# with their default weights
-_COMPONENTS: dict[Component, float] = {
-    task_completion: 0.40,
-    tool_accuracy: 0.25,
-    efficiency: 0.15,
-    timing_quality: 0.10,
-    format_compliance: 0.10,
-    arguments: 0.0,
-    exact: 0.0,
+COMPONENTS: dict[str, Component] = {
+    component.__name__: component
+    for component in (
+        task_completion,
+        tool_accuracy,
+        efficiency,
+        timing_quality,
+        format_compliance,
+        arguments,
+        exact,
+    )
 }
-_PENALTIES: dict[Callable[[Attempt], int], float] = {
-    wrong_tool: -0.3,
-    redundant_call: -0.2,
-    format_error: -0.1,
-    timeout: -0.5,
-    missed_call: -0.3,
-    excess_text: -0.6,
+PENALTIES: dict[str, Callable[[Attempt], int]] = {
+    # calls of tools of which no call is expected
+    "wrong_tool": lambda attempt: sum(
+        [len(use.made) for use in attempt.uses.values() if not use.expected]
+    ),
+    "redundant_call": redundant_call,
+    # 1 if the text could not be read in full
+    "format_error": lambda attempt: int(bool(attempt.parsed.problem)),
+    # 1 for a text cut off at the limit, and 1 for every step of a trace that ran out of time
+    "timeout": lambda attempt: (
+        (not attempt.finished) + sum([step.timed_out for step in attempt.trace or ()])
+    ),
+    # 1 if a call was expected and none was made
+    "missed_call": lambda attempt: int(bool(attempt.gold.calls) and not attempt.made),
+    # 1 if a step has hundreds of words more than it needs
+    "excess_text": lambda attempt: int(attempt.excess_words > 0),
 }
-COMPONENTS = {component.__name__: component for component in _COMPONENTS}
-PENALTIES = {penalty.__name__: penalty for penalty in _PENALTIES}
-WEIGHTS = {one.__name__: weight for one, weight in (*_COMPONENTS.items(), *_PENALTIES.items())}
+# by default
+WEIGHTS = {
+    "task_completion": 0.40,
+    "tool_accuracy": 0.25,
+    "efficiency": 0.15,
+    "timing_quality": 0.10,
+    "format_compliance": 0.10,
+    "arguments": 0.0,
+    "exact": 0.0,
+    "wrong_tool": -0.3,
+    "redundant_call": -0.2,
+    "format_error": -0.1,
+    "timeout": -0.5,
+    "missed_call": -0.3,
+    "excess_text": -0.6,
+}
 # what can be said of an answer alone: a prompt needs no gold for them
 WITHOUT_GOLD = frozenset({"format_compliance", "format_error", "timeout", "excess_text"})
 

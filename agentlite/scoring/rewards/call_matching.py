@@ -39,10 +39,6 @@ class CallMatch(NamedTuple):
         arguments = self.supplied + self.missing
         return self.right / arguments if arguments else 1.0
 
-    @property
-    def strict(self) -> bool:
-        return not self.problem and not self.casts
-
 
 class CallUse(NamedTuple):
     """The expected calls of one tool, the calls made of it, and how each call made (a column) fits
@@ -83,9 +79,9 @@ class CallUse(NamedTuple):
         return repeated
 
     def hits(self, strict: bool = False) -> int:
-        """How many expected calls are satisfied, each by another call."""
+        """How many expected calls are satisfied, each by another call; `strict`: with no cast."""
         satisfied = [
-            [fit.strict if strict else not fit.problem for fit in row] for row in self.fits
+            [not (fit.problem or (strict and fit.casts)) for fit in row] for row in self.fits
         ]
         return len(assign(satisfied))
 
@@ -117,27 +113,25 @@ def uses(
 
 
 def fit(call: Call, expected: GoldCall, schema: Schema) -> CallMatch:
-    right = named = casts = 0
-    problem = ""
+    named = casts = 0
+    wrong: list[str] = []
     for name, value in call.arguments.items():
-        wrong = argument_problem(name, value, expected, schema)
+        problem = argument_problem(name, value, expected, schema)
         if is_named(name, expected, schema):
             named += 1
-            if wrong:
+            if problem:
                 retyped = cast(value, schema_at(schema, "properties", name))
-                wrong = argument_problem(name, retyped, expected, schema)
-                casts += not wrong
-        if not wrong:
-            right += 1
-        elif not problem:
-            problem = f"{name} {wrong}"
-    missing = [name for name in required_names(expected, schema) if name not in call.arguments]
-    if missing and not problem:
-        problem = f"{missing[0]} is missing"
-    if expected.arguments is ANY_ARGUMENTS and not (problem or casts):
+                problem = argument_problem(name, retyped, expected, schema)
+                casts += not problem
+        wrong += [f"{name} {problem}"] if problem else []
+    right = len(call.arguments) - len(wrong)
+    required = required_names(expected, schema)
+    missing = [f"{name} is missing" for name in required if name not in call.arguments]
+    if expected.arguments is ANY_ARGUMENTS and not (wrong or missing or casts):
         # each argument fits, but maybe not all of them together
-        problem = schema_error(call.arguments, schema)
-        missing += [problem] if problem else []
+        whole = schema_error(call.arguments, schema)
+        missing += [whole] if whole else []
+    problem = next(iter(wrong + missing), "")
     return CallMatch(right, len(call.arguments), named, len(missing), casts, problem)
 
 
