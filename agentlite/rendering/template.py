@@ -159,15 +159,19 @@ class Template:
     def folds_system(self) -> bool:
         """Whether the model's own template refuses a system turn, or leaves it out."""
         system = {"role": "system", "content": "probe system"}
-        return ASKED in self._own_prompt(
-            self.adapt_messages([USER])
-        ) and "probe system" not in self._own_prompt(self.adapt_messages([system, USER]))
+        alone, both = (
+            self._try(self.source, self.adapt_messages(messages), prompt=True)
+            for messages in ([USER], [system, USER])
+        )
+        return ASKED in alone and "probe system" not in both
 
     @cached_property
     def takes_parts(self) -> bool:
         """Whether it takes a text only as a list of parts, as those of models for images do."""
-        as_parts = self._own_prompt(_in_parts([USER]))
-        return ASKED not in self._own_prompt([USER]) and ASKED in as_parts
+        as_text, as_parts = (
+            self._try(self.source, messages, prompt=True) for messages in ([USER], _in_parts([USER]))
+        )
+        return ASKED not in as_text and ASKED in as_parts
 
     def adapt_messages(self, messages: Messages) -> Messages:
         """The messages as the template takes them: it may want a thought under a key of its own,
@@ -216,20 +220,22 @@ class Template:
         marks = opening.strip(), closing.strip()
         return marks if all(marks) and not THINK_TAG.search("".join(marks)) else ("", "")
 
-    def _own_prompt(self, messages: Messages) -> str:
-        """A prompt, rendered by the model's own template; "" where that fails."""
-        try:
-            return self._run(self.source, messages, (), prompt=True)
-        except TemplateError:
-            return ""
-
     def probe(
         self, messages: Messages, tools: Sequence[Mapping[str, Any]] = (), prompt: bool = False
     ) -> str:
         """As render(), but "" where the template fails: check() will say why."""
+        return self._try(self.chat_template, self.adapt_messages(messages), tools, prompt)
+
+    def _try(
+        self,
+        source: str,
+        messages: Messages,
+        tools: Sequence[Mapping[str, Any]] = (),
+        prompt: bool = False,
+    ) -> str:
         try:
-            return self.render(messages, tools, prompt)
-        except UserError:
+            return self._run(source, messages, tools, prompt)
+        except TemplateError:
             return ""
 
     @cached_property
@@ -436,10 +442,12 @@ def read_template(name: str, folder: Path) -> Template:
             source = f"{{% if tools %}}\n{named['tool_use']}{{% else %}}\n{source}{{% endif %}}"
     if not isinstance(source, str):
         raise refused("the model has no chat template.", "Choose an instruction-tuned model.")
-    special = {}
-    for key in ("bos_token", "eos_token", "pad_token", "unk_token"):
-        if token := config.get(key):
-            special[key] = token["content"] if isinstance(token, dict) else str(token)
+    keys = ("bos_token", "eos_token", "pad_token", "unk_token")
+    special = {
+        key: token["content"] if isinstance(token, dict) else str(token)
+        for key in keys
+        if (token := config.get(key))
+    }
     rows = (model.get("text_config") or model).get("vocab_size") or 0
     return Template(name, tokenizer, source, special, rows)
 
