@@ -47,8 +47,11 @@ def training_rows(
     encoded = [encode(row, template) for row in rows]
     trained = [row for row in encoded if any(label != IGNORED for label in row.labels)]
     if not trained:
-        hint = "Each turn of the assistant is taken out (loss: false, weight: 0), or is only begun."
-        raise RowError("E217", "no token of this row would be trained", hint)
+        raise RowError(
+            "E217",
+            "no token of this row would be trained",
+            "Each turn of the assistant is taken out (loss: false, weight: 0), or is only begun.",
+        )
     return trained
 
 

@@ -127,15 +127,19 @@ def check_trained(record: Record) -> None:
     trained = [(turn, record.messages[turn]) for turn in record.turns if record.messages[turn].loss]
     for turn, message in trained:
         if mark := result_mark(message.content, names):
-            reason = f"messages[{turn}] is trained and holds a result behind {mark!r}"
-            raise RowError("E218", reason)
+            raise RowError(
+                "E218", f"messages[{turn}] is trained and holds a result behind {mark!r}"
+            )
     prompts = [m.content for m in record.messages if m.role in ("system", "user")]
     for turn, message in trained:
         for block, goes_on, is_near in blocks_behind(message.content):
             says_result = is_near and IS_RESULT.fullmatch(block)
             if goes_on and (says_result or _is_introduced(block, prompts)):
-                reason = f"messages[{turn}] is trained and holds a result: the block {block!r}"
-                raise RowError("E218", reason, at=block)
+                raise RowError(
+                    "E218",
+                    f"messages[{turn}] is trained and holds a result: the block {block!r}",
+                    at=block,
+                )
     described = names or {
         name for prompt in prompts if "arameters" in prompt for name in DESCRIBED.findall(prompt)
     }
@@ -147,8 +151,12 @@ def check_trained(record: Record) -> None:
             call = "Hermes", message.calls[0].name
         if call:
             model, mark = call
-            reason = f"messages[{turn}] is trained and holds a call in {model}'s own form: {mark!r}"
-            raise RowError("E222", reason, "" if names else IN_PROMPT, mark)
+            raise RowError(
+                "E222",
+                f"messages[{turn}] is trained and holds a call in {model}'s own form: {mark!r}",
+                "" if names else IN_PROMPT,
+                mark,
+            )
 
 
 def result_mark(text: str, tools: set[str]) -> str:

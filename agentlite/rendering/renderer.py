@@ -117,8 +117,11 @@ class _Dialog(NamedTuple):
             position = start
             for part in filter(None, map(str.strip, THINK_TAG.split(content))):
                 if (part_start := whole.find(part, position, end)) < 0:
-                    what = f"a text of messages[{first}]: {part!r:.60}"
-                    raise RowError("E214", f"the chat template drops or changes {what}")
+                    raise RowError(
+                        "E214",
+                        "the chat template drops or changes a text of "
+                        f"messages[{first}]: {part!r:.60}",
+                    )
                 position = part_start + len(part)
         return tuple(
             Span(
@@ -320,8 +323,11 @@ def _behind_prompt(before: str, whole: str, turn: _Turn, template: Template) -> 
     stem = before.removesuffix(extra)
     if not extra or stem == before or not whole.startswith(stem):
         if thought_and_words(turn.message["content"])[0]:
-            reason = "the prompt of the chat template has no room for the thought of a turn"
-            raise RowError("E220", reason, "--thoughts drop leaves out what turns think.")
+            raise RowError(
+                "E220",
+                "the prompt of the chat template has no room for the thought of a turn",
+                "--thoughts drop leaves out what turns think.",
+            )
         raise template.refusal(
             "its prompt for the assistant is not the beginning of what it writes for this answer, "
             "so no row would be trained as servers prompt it."
@@ -389,8 +395,8 @@ def _inline_turn(
             continue
         start = len(content)
         if start:  # a thought in the middle of a turn has no place but among its words
-            words = "\n\n".join(filter(None, thought_and_words(message.content)))
-            message = replace(message, content=words)
+            thought, words = thought_and_words(message.content)
+            message = replace(message, content="\n\n".join(filter(None, [thought, words])))
         content += protocol.write(message, tools)
         parts.append((index, start, len(content) if message.calls else -1))
     return _Turn({"role": "assistant", "content": content.rstrip()}, tuple(parts))
@@ -445,8 +451,9 @@ def _probe(arguments: dict[str, Any], types: dict[str, str]) -> Record:
     turns = (Message("assistant", calls=(call,)), Message("tool", "4 mm", call_id=call.id))
     properties = {name: {"type": kind} for name, kind in types.items()}
     tool = Tool(call.name, "Weather.", {"type": "object", "properties": properties})
-    messages = (Message("user", "Rain?"), *turns, Message("assistant", "Yes."))
-    return Record(messages=messages, tools=(tool,))
+    return Record(
+        messages=(Message("user", "Rain?"), *turns, Message("assistant", "Yes.")), tools=(tool,)
+    )
 
 
 PROBE = _probe({"city": "Oslo", "days": 2}, {"city": "string"})

@@ -169,7 +169,8 @@ class Template:
     def takes_parts(self) -> bool:
         """Whether it takes a text only as a list of parts, as those of models for images do."""
         as_text, as_parts = (
-            self._try(self.source, messages, prompt=True) for messages in ([USER], _in_parts([USER]))
+            self._try(self.source, messages, prompt=True)
+            for messages in ([USER], _in_parts([USER]))
         )
         return ASKED not in as_text and ASKED in as_parts
 

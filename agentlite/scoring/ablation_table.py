@@ -60,8 +60,11 @@ def ablation_table(
 
     def compare(cell: CellRow) -> CellRow:
         figures = {name: cell.figures[name] for name in metrics if name in cell.figures}
-        differences = {gain.metric: gain for gain in gains if gain.second == cell.name}
-        return replace(cell, figures=figures, differences=differences)
+        return replace(
+            cell,
+            figures=figures,
+            differences={gain.metric: gain for gain in gains if gain.second == cell.name},
+        )
 
     common = set.intersection(*map(set, scores.values())) if scores else set()
     rows = list(map(compare, cells))

@@ -14,8 +14,7 @@ def assign(worth: Table) -> list[tuple[int, int]]:
         return [(0, 0)] if worth[0][0] else []
     if rows > columns:
         return sorted((row, column) for column, row in assign(list(zip(*worth, strict=True))))
-    row_of = _hungarian(worth, rows, columns)
-    pairs = ((row, column) for column, row in row_of.items())
+    pairs = ((row, column) for column, row in _hungarian(worth, rows, columns).items())
     return sorted((row, column) for row, column in pairs if worth[row][column])
 
 

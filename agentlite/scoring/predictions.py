@@ -95,9 +95,14 @@ def score_reading(
     record, gold = prompt.record, prompt.record.expected(prompt.turn)
     metrics = step_metrics.score_step(parsed, gold, record.tools)
     if gold.names_tools or not gold.calls:
-        before = record.messages[: prompt.turn]
         attempt = Attempt(
-            parsed, gold, record.tools, finished, text, messages=before, reference=reference
+            parsed,
+            gold,
+            record.tools,
+            finished,
+            text,
+            messages=record.messages[: prompt.turn],
+            reference=reference,
         )
         metrics["toolrl"] = COMPONENTS["arguments"](attempt)
         metrics["tool_n1"] = COMPONENTS["exact"](attempt)
@@ -164,5 +169,7 @@ def read_predictions(path: Path) -> Iterator[Prediction]:
 
 def read_scores(folder: Path) -> Scores:
     """The metrics of each step and each dialog, from the folder of an evaluated model."""
-    whole = (Dialog(**row) for row in read_rows(folder / "dialogs.jsonl"))
-    return scores(list(read_predictions(folder / "predictions.jsonl")), list(whole))
+    return scores(
+        list(read_predictions(folder / "predictions.jsonl")),
+        [Dialog(**row) for row in read_rows(folder / "dialogs.jsonl")],
+    )

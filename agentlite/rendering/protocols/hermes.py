@@ -101,8 +101,8 @@ def parse(text: str, tools: Sequence[Tool] = ()) -> Parsed:
         try:
             value, end = json_object(text, start + len(OPEN))
         except ValueError:
-            closed = CLOSE in text[start:]
-            position, problem = len(text), "call is not JSON" if closed else "call not closed"
+            problem = "call is not JSON" if CLOSE in text[start:] else "call not closed"
+            position = len(text)
             break
         call, problem = to_call(value.get("name"), value.get("arguments", {}))
         calls += [call] if call else []

@@ -149,9 +149,9 @@ def exchanges(record: Record, turn: int, language: KuaiAgentTexts) -> list[Promp
     in_chinese = HAN.search(texts["goal"])
     texts["form"] = language.form
     texts["language"] = language.in_chinese if in_chinese else language.in_any
-    called = record.messages[turn].calls
-    thought = {"task_name": task_name(record, turn) if called else language.done}
-    return step_exchanges(record, turn, (language.plan, language.conclude), texts, thought)
+    task = task_name(record, turn) if record.messages[turn].calls else language.done
+    frames = (language.plan, language.conclude)
+    return step_exchanges(record, turn, frames, texts, {"task_name": task})
 
 
 def step_exchanges(
@@ -169,8 +169,8 @@ def step_exchanges(
     if not message.calls and any(tool.name == DONE for tool in record.tools):
         raise RowError("E212", f"a tool is named {DONE}: in kuaiagent and autogpt that ends a task")
     call = message.calls[0] if message.calls else Call(DONE)
-    command = {"name": call.name, "args": call.arguments}
-    steps = [PromptExchange(_fill(plan, texts), plain({**thought, "command": command}))]
+    said = plain({**thought, "command": {"name": call.name, "args": call.arguments}})
+    steps = [PromptExchange(_fill(plan, texts), said)]
     if not message.calls:
         steps.append(PromptExchange(_fill(conclude, texts), message.content, prompted=False))
     return steps

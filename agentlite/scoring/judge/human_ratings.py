@@ -67,8 +67,7 @@ def _cell(text: str) -> str:
 
 def read_key(sheet: Path) -> dict[str, dict[str, str]]:
     """What the sheet does not say: of each row the model and the item."""
-    rows: dict[str, dict[str, str]] = json.loads(key_path(sheet).read_bytes())["rows"]
-    return rows
+    return dict(json.loads(key_path(sheet).read_bytes())["rows"])
 
 
 def read_scores(sheet: Path, rows: Collection[str]) -> dict[str, int]:
@@ -78,8 +77,9 @@ def read_scores(sheet: Path, rows: Collection[str]) -> dict[str, int]:
     try:
         text = sheet.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        fix = "Save the sheet as `CSV UTF-8`."
-        raise UserError("not UTF-8.", fix, location=str(sheet)) from error
+        raise UserError(
+            "not UTF-8.", "Save the sheet as `CSV UTF-8`.", location=str(sheet)
+        ) from error
     scores: dict[str, int] = {}
     delimiter = max(DELIMITERS, key=text.partition("\n")[0].count)
     for cells in csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter):
@@ -94,9 +94,11 @@ def read_scores(sheet: Path, rows: Collection[str]) -> dict[str, int]:
                 )
             scores[row] = int(number)
     if missing := sorted(set(rows) - set(scores)):
-        problem = f"{missing[0]} and {len(missing) - 1} more have no score."
-        fix = "A rater scores every row of the sheet."
-        raise UserError(problem, fix, location=str(sheet))
+        raise UserError(
+            f"{missing[0]} and {len(missing) - 1} more have no score.",
+            "A rater scores every row of the sheet.",
+            location=str(sheet),
+        )
     return scores
 
 
@@ -109,12 +111,15 @@ def read_ratings(sheet: Path, filled: Sequence[Path], seed: int) -> dict[str, An
     by_model: dict[str, list[float]] = defaultdict(list)
     for row, place in sorted(key.items()):
         by_model[place["model"]].append(fmean(scores[row] for scores in raters))
-    models = {}
-    for model, values in sorted(by_model.items()):
-        usable = [float(value >= USABLE) for value in values]
-        models[model] = {
-            "metrics": {"score": summary(values, seed), "usable": summary(usable, seed)}
+    models = {
+        model: {
+            "metrics": {
+                "score": summary(values, seed),
+                "usable": summary([float(value >= USABLE) for value in values], seed),
+            }
         }
+        for model, values in sorted(by_model.items())
+    }
     by_row = [[scores[row] for scores in raters] for row in sorted(key)]
     ratings = {"models": models, "agreement": agreement(by_row, seed), "differences": []}
     return dict(msgspec.to_builtins(ratings))

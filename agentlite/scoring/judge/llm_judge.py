@@ -76,14 +76,17 @@ def read_scores(
             problems.append(problem)
             unanswered += [problem] * (not reply.text)
     asked = {reply.key: reply for reply in replies}.values()
-    run = JudgeRun(
-        model=endpoint.model,
-        url=endpoint.url,
-        problems=dict(Counter(problems).most_common()),
-        prompt_tokens=sum(reply.prompt_tokens for reply in asked),
-        completion_tokens=sum(reply.completion_tokens for reply in asked),
+    return JudgeResult(
+        scores,
+        unanswered,
+        JudgeRun(
+            model=endpoint.model,
+            url=endpoint.url,
+            problems=dict(Counter(problems).most_common()),
+            prompt_tokens=sum(reply.prompt_tokens for reply in asked),
+            completion_tokens=sum(reply.completion_tokens for reply in asked),
+        ),
     )
-    return JudgeResult(scores, unanswered, run)
 
 
 def question_of(item: Item) -> Question:
@@ -188,17 +191,20 @@ def judge_metrics(
         )
     result = read_scores(answers, replies, endpoint)
     if not leave_out:
-        effect = "leaves them out of the judge's figures"
-        refuse_unanswered(result.unanswered, len(answers), "--judge", effect)
+        refuse_unanswered(
+            result.unanswered,
+            len(answers),
+            "--judge",
+            "leaves them out of the judge's figures",
+        )
     for problem, count in result.run.problems.items():
         console.notice(f"eval: the judge gave no score to {count} answers: {problem}")
     scores = [float(score) for score in result.scores.values()]
     usable = [float(score >= USABLE) for score in scores]
-    metrics = {
+    return {
         "judge_score": summary(scores, seed) if scores else None,
         "judge_usable": summary(usable, seed) if scores else None,
-    }
-    return metrics, result.run
+    }, result.run
 
 
 # --- The answers at a step, against each other ---
@@ -256,17 +262,19 @@ class GroupJudge:
     def _refuse(self, questions: int) -> None:
         """Raises UserError 2 where all questions, with the next ones, are too many."""
         if self.limit is not None and questions > self.limit:
-            problem = f"with the next questions to the judge it would be {questions}."
-            fix = f"Run it again with --judge-limit {questions}, or more: nothing is asked twice."
-            raise UserError(problem, fix, location=f"--judge-limit {self.limit}")
+            raise UserError(
+                f"with the next questions to the judge it would be {questions}.",
+                f"Run it again with --judge-limit {questions}, or more: nothing is asked twice.",
+                location=f"--judge-limit {self.limit}",
+            )
 
 
 def _ranking_question(record: Record, turn: int, texts: Sequence[str]) -> Question:
     """In which order are the texts, which are numbered from 1?"""
-    before = [
+    before = (
         plain({"role": one.role, "content": one.content, "calls": msgspec.to_builtins(one.calls)})
         for one in record.messages[:turn]
-    ]
+    )
     shown = {
         "tools": "\n".join(plain(tool.schema) for tool in record.tools),
         "dialog": "\n".join(before),

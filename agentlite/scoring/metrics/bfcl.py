@@ -176,9 +176,10 @@ GROUPS: dict[str, tuple[int, str, Parts]] = {
         ),
     ),
 }
-# live_relevance is one of no group, as in v4
-CATEGORIES = [name for _, _, parts in GROUPS.values() for part in parts for name in part]
-CATEGORIES.append("live_relevance")
+CATEGORIES = [
+    *(name for _, _, parts in GROUPS.values() for part in parts for name in part),
+    "live_relevance",  # of no group, as in v4
+]
 FIGURES = {
     "bfcl_overall": "The mean of the groups that were measured, not the leaderboard's score.",
     **{f"bfcl_{name}": f"Weight {weight}: {says}." for name, (weight, says, _) in GROUPS.items()},
@@ -209,8 +210,11 @@ def group_scores(by_category: Mapping[str, Sequence[float]], seed: int) -> dict[
     }
     figures |= {category: summary(measured[category], seed) for category in sorted(measured)}
     missing = [category for category in CATEGORIES if category not in measured]
-    named = SUBSET if missing else WHOLE
-    return {"bfcl": figures, "bfcl_is": named, "bfcl_not_measured": missing}
+    return {
+        "bfcl": figures,
+        "bfcl_is": SUBSET if missing else WHOLE,
+        "bfcl_not_measured": missing,
+    }
 
 
 def _weights(parts: Parts, measured: Mapping[str, Sequence[float]]) -> dict[str, float]:

@@ -51,11 +51,15 @@ def timing(steps: Sequence[Decisions], seed: int) -> dict[str, Summary | int | N
     there is nothing to measure it on: no call made has no precision, no step of one of the two
     kinds no balanced accuracy.
     """
-    shares = {
-        "balanced_accuracy": _balanced_accuracy,
-        "f1": lambda c: (2 * c.both, c.expected + c.called),
-    }
-    resampled = ratios(steps, shares, seed, len(steps))
+    resampled = ratios(
+        steps,
+        {
+            "balanced_accuracy": _balanced_accuracy,
+            "f1": lambda c: (2 * c.both, c.expected + c.called),
+        },
+        seed,
+        len(steps),
+    )
 
     def share(values: list[int]) -> Summary | None:
         return summary([*map(float, values)], seed) if values else None
@@ -73,9 +77,8 @@ def timing(steps: Sequence[Decisions], seed: int) -> dict[str, Summary | int | N
 def _balanced_accuracy(counts: Decisions) -> Ratio:
     """Nothing, not a number, where one of the two kinds of steps is missing."""
     unexpected = counts.steps - counts.expected
-    both_kinds = (counts.expected > 0) * (unexpected > 0)
     sensitivity, specificity = counts.both / counts.expected, counts.rightly_silent / unexpected
-    return sensitivity + specificity, 2 * both_kinds
+    return sensitivity + specificity, 2 * (counts.expected > 0) * (unexpected > 0)
 
 
 # --- Names and parameters ---
@@ -214,8 +217,6 @@ def _count_repeated(
     """Calls made again, in this turn or since an earlier one; but an expected call may be made as
     often as it is expected.
     """
-    if len(calls) < 2 and not earlier:
-        return 0
     before = {identity(call) for call in earlier}
     made = {identity(call): call for call in calls}
     repeated = 0

@@ -91,8 +91,6 @@ METRICS: dict[str, Metric] = {
     metric.__name__: metric
     for metric in (plan_success_rate, plan_partial, step_efficiency, end_to_end_success)
 }
-# the others are of dialogs in which a call is expected, and each names its tool
-ALWAYS = {"end_to_end_success"}
 
 
 def _dialog(record: Record, steps: Sequence[Prediction]) -> Dialog:
@@ -105,7 +103,6 @@ def _dialog(record: Record, steps: Sequence[Prediction]) -> Dialog:
         [[call.name for call in one.calls] for one in steps],
         [is_right(one.metrics) for one in steps],
     )
-    metrics = {
-        name: metric(taken) for name, metric in METRICS.items() if is_planned or name in ALWAYS
-    }
-    return Dialog(record.id, metrics, steps[0].slices)
+    metrics = METRICS if is_planned else {"end_to_end_success": end_to_end_success}
+    values = {name: metric(taken) for name, metric in metrics.items()}
+    return Dialog(record.id, values, steps[0].slices)

@@ -179,8 +179,10 @@ def select_figures(metrics: Metrics, names: Sequence[str]) -> dict[str, Any]:
     if not names:
         return dict(msgspec.to_builtins(metrics))
     figures = figures_by_name(metrics)
-    chosen = {name: figures[name] for name in names if name in figures}
-    return {"prompts": metrics.prompts, "metrics": chosen}
+    return {
+        "prompts": metrics.prompts,
+        "metrics": {name: figures[name] for name in names if name in figures},
+    }
 
 
 def read_metrics(path: Path) -> Metrics:

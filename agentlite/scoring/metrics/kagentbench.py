@@ -320,8 +320,9 @@ def _by_id(path: Path, kind: type[AnyRow]) -> dict[tuple[str, str], AnyRow]:
         except msgspec.ValidationError as error:
             row, problem = None, f"{error}."
         if row is None or (key := (row.type, str(row.id))) in rows:
-            fix = "Give each row of KAgentBench once."
-            raise UserError(problem, fix, location=f"{path}:{number}")
+            raise UserError(
+                problem, "Give each row of KAgentBench once.", location=f"{path}:{number}"
+            )
         rows[key] = row
     return rows
 
@@ -369,8 +370,9 @@ def reflection(row: Row) -> float:
 
 def concluding(row: Row) -> float:
     assert isinstance(row.model_predict, dict)
-    texts = row.model_predict.items()
-    answers = [ANSWERS.get(template, str)(_text(said)) for template, said in texts]
+    answers = [
+        ANSWERS.get(template, str)(_text(said)) for template, said in row.model_predict.items()
+    ]
     return fmean([_nearest(row, answer) for answer in answers]) if answers else 0.0
 
 

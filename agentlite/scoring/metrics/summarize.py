@@ -157,8 +157,10 @@ def scores(
     predictions: Sequence[Prediction], whole: Sequence[Dialog]
 ) -> dict[Step, Mapping[str, float]]:
     """The metrics of each step, and those of each dialog."""
-    of_dialogs = {Step(dialog.record_id, WHOLE): dialog.metrics for dialog in whole}
-    return {**of_dialogs, **{prediction.step: prediction.metrics for prediction in predictions}}
+    return {
+        **{Step(dialog.record_id, WHOLE): dialog.metrics for dialog in whole},
+        **{prediction.step: prediction.metrics for prediction in predictions},
+    }
 
 
 def compare(by_model: Mapping[str, Scores], seed: int) -> Json:

@@ -266,8 +266,11 @@ def settle_weights(
             )
         weights[name] = float(weight)
     if not any(weights.values()):
-        problem = "all are zero: every candidate would score the same."
-        raise UserError(problem, "Give one component a weight.", location="weights")
+        raise UserError(
+            "all are zero: every candidate would score the same.",
+            "Give one component a weight.",
+            location="weights",
+        )
     return weights
 
 

@@ -46,14 +46,21 @@ def _parse_functions(texts: Iterable[str]) -> list[Named]:
     for text in texts:
         file, _, function = text.rpartition(":")
         if not file or not function.isidentifier():
-            problem = f"'{text}' names no function."
-            raise UserError(problem, "Write it as file.py:function.", location="rewards")
+            raise UserError(
+                f"'{text}' names no function.",
+                "Write it as file.py:function.",
+                location="rewards",
+            )
         if function in (*WEIGHTS, JUDGE, *by_name):
-            problem = f"another component is called {function}."
-            raise UserError(problem, "Rename the function.", location=text)
+            raise UserError(
+                f"another component is called {function}.", "Rename the function.", location=text
+            )
         if not Path(file).is_file():
-            fix = f"Write it as folder/file.py:{function}, seen from here."
-            raise UserError("no such file.", fix, location=file)
+            raise UserError(
+                "no such file.",
+                f"Write it as folder/file.py:{function}, seen from here.",
+                location=file,
+            )
         by_name[function] = Named(file, function)
     return list(by_name.values())
 
