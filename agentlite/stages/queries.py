@@ -112,7 +112,7 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
 
     def work() -> Work:
         stage = yield {"seeds": len(seeds), "wanted": settings.num_queries}
-        held_out = read_held_out(held).traits if held else []
+        held_out = read_held_out(held)
         labels, near = cluster(settings, seeds, sentence_encoder.load(source, LONGEST_READ))
         made: list[NewQuery] = []
         requests = 0

@@ -2,7 +2,6 @@
 
 import re
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 from agentlite.core.records import Record, plain
@@ -23,24 +22,23 @@ NAME = re.compile(r"[A-Z][a-z]{2,}(?: [A-Z][a-z]+){0,2}")
 def doubts(record: Record) -> dict[str, str]:
     """By check: the first piece of the record that is doubtful. The secrets are left to prep."""
     found: dict[str, str] = {}
-    for check, text in _suspects(record):
-        if match := PATTERNS[check].search(text):
-            found.setdefault(check, match[0].strip())
+    for before, message in zip(record.messages, record.messages[1:], strict=False):
+        answer = message.content
+        if message.role != "assistant" or not message.loss or message.calls:
+            continue
+        # an answer in words that is learned, by the checks that it has to pass
+        is_of_error = before.role == "tool" and says_error(before.content)
+        suspects = {
+            "placeholder": CODE.sub("", answer),
+            "failure": answer if is_of_error else "",
+            "promise": answer if record.tools and "?" not in answer else "",
+        }
+        for check, text in suspects.items():
+            if match := PATTERNS[check].search(text):
+                found.setdefault(check, match[0].strip())
     if value := _unknown_value(record):
         found["value"] = value
     return found
-
-
-def _suspects(record: Record) -> Iterator[tuple[str, str]]:
-    """Each answer in words that is learned, by the checks that it has to pass."""
-    for before, message in zip(record.messages, record.messages[1:], strict=False):
-        answer = message.content
-        if message.role == "assistant" and message.loss and not message.calls:
-            yield "placeholder", CODE.sub("", answer)
-            if before.role == "tool" and says_error(before.content):
-                yield "failure", answer
-            if record.tools and "?" not in answer:
-                yield "promise", answer
 
 
 def _unknown_value(record: Record) -> str:

@@ -8,7 +8,7 @@ what is kept, and no two that are kept are copies of each other. Records are nam
 import io
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
@@ -38,9 +38,9 @@ def call_copies(records: Mapping[int, Traits], seed: int) -> Copies:
     Equal calls alone do not make a copy: another question that leads to them is what a model is to
     learn from. Without arguments nothing is the same.
     """
-    calling = {index: record for index, record in records.items() if record.keys.calls}
+    calling = {index: record for index, record in records.items() if record.calls}
     copies: Copies = {}
-    for group in _groups(calling, lambda record: record.keys.calls, seed):
+    for group in _groups(calling, lambda record: record.calls, seed):
         copies |= copies_among(group, lambda index: records[index].query, HALF_NEAR)
     return copies
 
@@ -59,8 +59,8 @@ def near_copies(
 
     def may_be(one: int, other: int) -> bool:
         mine, its = records[one], records[other]
-        calls = {mine.keys.first, its.keys.first} - {0}  # 0: their arguments are not known
-        if mine.keys.context == its.keys.context and len(calls) > 1:
+        calls = {mine.first, its.first} - {0}  # 0: their arguments are not known
+        if mine.context == its.context and len(calls) > 1:
             return False
         a, b = (
             {q[at : at + 2] for at in range(max(1, len(q) - 1))} for q in (mine.query, its.query)
@@ -68,7 +68,7 @@ def near_copies(
         return len(a & b) >= HALF_NEAR * len(a | b)
 
     copies: Copies = {}
-    for group in _groups(records, lambda record: record.keys.shape, seed):
+    for group in _groups(records, lambda record: record.shape, seed):
         copies |= copies_among(group, text, threshold, may_be)
     return copies
 
@@ -111,10 +111,8 @@ def contradictions(records: Mapping[int, Traits]) -> dict[int, int]:
     group.
     """
     contrary: dict[int, int] = {}
-    for group in _gather(records, lambda record: record.keys.context).values():
-        first = {
-            index: (records[index].keys.first, records[index].keys.first_names) for index in group
-        }
+    for group in _gather(records, lambda record: record.context).values():
+        first = {index: (records[index].first, records[index].first_names) for index in group}
         known, names = ({*which} for which in zip(*first.values(), strict=True))
         if len(names) > 1 or len(known - {0}) > 1:
             for index in group:
@@ -122,36 +120,28 @@ def contradictions(records: Mapping[int, Traits]) -> dict[int, int]:
     return contrary
 
 
-class HeldOut(NamedTuple):
-    """The records of held-out files, and the places they are from."""
-
-    traits: list[Traits]
-    locations: list[str]
-
-
 def read_held_out(
     sources: Sequence[str],
     options: Mapping[str, Mapping[str, Any]] | None = None,
     change: Callable[[Record], Record] = lambda record: record,
-) -> HeldOut:
-    """The records of files in any known format. `options`: of the readers, by format; `change`:
-    what is done to the texts of other records before they count.
+) -> list[Traits]:
+    """The records of files in any known format, each with its place as its `source`. `options`: of
+    the readers, by format; `change`: what is done to the texts of other records before they count.
 
     Rows that cannot be read are noted. Raises UserError for a file that cannot be read, or none of
     whose rows can.
     """
-    held_out, unread = HeldOut([], []), Counter[str]()
+    held_out, unread = list[Traits](), Counter[str]()
     for source in sources:
-        before = len(held_out.traits)
+        before = len(held_out)
         for line in read_lines(source, io.BytesIO()):
             try:
                 name, parts = samples(decode(line).row)
-                found = [traits(change(to_record(part, name, options))) for part in parts]
-                held_out.traits.extend(found)
-                held_out.locations.extend([line.location] * len(found))
+                records = [change(to_record(part, name, options)) for part in parts]
+                held_out += [traits(one)._replace(source=line.location) for one in records]
             except RowError as error:
                 unread[error.code] += 1
-        if len(held_out.traits) == before:
+        if len(held_out) == before:
             raise UserError(
                 "no row of it can be read.",
                 "Run `agentlite prep` on it to see why.",
@@ -203,13 +193,13 @@ def _same_calls(records: Mapping[Key, Traits], held_out: Sequence[Traits]) -> di
     """The same arguments on the same tools: many of them, or few of them after a query that is half
     alike.
     """
-    called = _gather(dict(enumerate(held_out)), lambda record: record.keys.calls)
-    calling = _gather(records, lambda record: record.keys.calls)
+    called = _gather(dict(enumerate(held_out)), lambda record: record.calls)
+    calling = _gather(records, lambda record: record.calls)
     same: dict[Key, int] = {}
     for calls in calling.keys() & called.keys() - {0}:  # 0: no call has arguments
         group, numbers = {index: records[index] for index in calling[calls]}, called[calls]
         near = dict.fromkeys(group, 0)
-        if held_out[numbers[0]].keys.value_bytes < TELLING:
+        if held_out[numbers[0]].value_bytes < TELLING:
             near = _near_queries(group, [held_out[number] for number in numbers], HALF_NEAR)
         same |= {index: numbers[place] for index, place in near.items()}
     return same

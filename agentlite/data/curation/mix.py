@@ -87,14 +87,13 @@ def full_task_weights(weights: Mapping[str, float]) -> dict[str, float]:
     full: dict[str, float] = {}
     for name, weight in weights.items():
         tasks = [task for task in TASKS if f"_{name}_" in f"_{task}_"]
-        problem, fix = "", nearest(name, TASKS)
         if len(tasks) != 1:
             known = " or ".join(tasks)
             problem = f"'{name}' may be {known}." if tasks else f"no task is called '{name}'."
-        elif not 0 <= weight < math.inf:
-            problem, fix = f"{weight} is not a weight for {name}.", f"Write 0 or more: {name}=1."
-        if problem:
-            raise UserError(problem, fix, location="prep.task_weights")
+            raise UserError(problem, nearest(name, TASKS), location="prep.task_weights")
+        if not 0 <= weight < math.inf:
+            problem = f"{weight} is not a weight for {name}."
+            raise UserError(problem, f"Write 0 or more: {name}=1.", location="prep.task_weights")
         full[tasks[0]] = weight
     return full
 

@@ -16,13 +16,12 @@ class Split(NamedTuple):
     """The split of each record; which cannot stay on theirs; the number of groups; what to tell the
     user. Records are named by their index.
 
-    `crossing`: with a record of the same group that stays, on another side. `torn`: they call tools
-    of two sides.
+    `splits`: "" for one that is torn: it calls tools of two sides. `crossing`: with a record of the
+    same group that stays, on another side.
     """
 
     splits: dict[int, str]
     crossing: dict[int, int]
-    torn: list[int]
     groups: int
     notes: list[str]
 
@@ -37,7 +36,7 @@ TIES: dict[str, Callable[[Traits], Iterable[Hashable]]] = {
     # variants to each other and to the record they were made from
     "parent": lambda record: record.parents,
     "tools": lambda record: record.tools,
-    "calls": lambda record: [record.keys.calls] if record.keys.value_bytes >= TELLING else [],
+    "calls": lambda record: [record.calls] if record.value_bytes >= TELLING else [],
 }
 
 
@@ -72,8 +71,7 @@ def assign_splits(records: Mapping[int, Traits], settings: PrepSettings) -> Spli
             "names its `split`, and what is tied to another side is left out (give rows a `split` "
             "of their own, or another --seed)"
         )
-    torn = [index for index in records if index not in whole]
-    return Split(splits, crossing, torn, len(groups), notes)
+    return Split(splits, crossing, len(groups), notes)
 
 
 def _side(record: Traits, shares: Mapping[str, float], seed: int, by_tools: bool) -> str:

@@ -14,30 +14,20 @@ SHORTEST_QUERY = 16  # bytes: few Chinese characters say much
 TELLING = 16  # bytes of values in arguments from which equal ones are hardly chance
 
 
-class Keys(NamedTuple):
-    """64 bits each. `shape`: the names of the tools on offer, and of those called, in order.
-    `calls`: that with the arguments; 0 where no call has any. `context`: the tools on offer with
-    their schemas and all that is said before the first turn to learn. `first`: the calls of that
-    turn; 0 where the data does not say the arguments of one. `first_names`: the tools they call.
-
-    `value_bytes`: of the values in the arguments; many make it unlikely that two records share them
-    by chance.
-    """
-
-    shape: int
-    calls: int
-    context: int
-    first: int
-    first_names: int
-    value_bytes: int
-
-
 class Traits(NamedTuple):
     """What ties a record to others, and where it counts.
 
     `query`: the first user turn that is long enough to ask something, normal; the first one, if
     none is. `queries`: 8 bytes for that and for each later such turn. `parents`: its own id, that
     of the record it was made from, and those it was joined from.
+
+    Of 64 bits each are: `shape`, the names of the tools on offer, and of those called, in order.
+    `calls`: that with the arguments; 0 where no call has any. `context`: the tools on offer with
+    their schemas and all that is said before the first turn to learn. `first`: the calls of that
+    turn; 0 where the data does not say the arguments of one. `first_names`: the tools they call.
+
+    `value_bytes`: of the values in the arguments; many make it unlikely that two records share them
+    by chance.
     """
 
     id: str
@@ -48,11 +38,30 @@ class Traits(NamedTuple):
     queries: tuple[bytes, ...]
     tools: tuple[str, ...]
     parents: tuple[str, ...]
-    keys: Keys
+    shape: int
+    calls: int
+    context: int
+    first: int
+    first_names: int
+    value_bytes: int
 
 
 def traits(record: Record) -> Traits:
     questions = queries(record)
+    turns = [_comparable(record.messages[turn].calls) for turn in record.turns]
+    names = [sorted(name for name, _ in calls) for calls in turns if calls]
+    offer = sorted(tool.name for tool in record.tools)
+    has_arguments = any(arguments for calls in turns for _, arguments in calls)
+    learned = next(
+        (turn for turn in record.turns if record.messages[turn].loss), len(record.messages)
+    )
+    schemas = sorted((tool.name, _encode(tool.parameters)) for tool in record.tools)
+    before = [
+        (message.role, comparable(message.content).rstrip(".?!。"), _comparable(message.calls))
+        for message in record.messages[:learned]
+    ]
+    first = [_comparable(message.calls) for message in record.messages[learned : learned + 1]]
+    is_known = not first or not record.unknown_arguments(learned)
     return Traits(
         record.id,
         record.split,
@@ -62,7 +71,12 @@ def traits(record: Record) -> Traits:
         tuple(bytes.fromhex(digest(query)) for query in questions if query),
         tuple(sorted(map(sys.intern, expected_tools(record)))),
         parents(record),
-        keys(record),
+        shape=_hash((offer, names)),
+        calls=_hash((offer, [calls for calls in turns if calls])) if has_arguments else 0,
+        context=_hash((schemas, before)),
+        first=_hash(first) if is_known else 0,
+        first_names=_hash([sorted(name for name, _ in calls) for calls in first]),
+        value_bytes=sum(_size(arguments) for calls in turns for _, arguments in calls),
     )
 
 
@@ -116,31 +130,6 @@ def expected_tools(record: Record) -> set[str]:
 def always_expects_calls(record: Record) -> bool:
     """Whether the record expects some call, and no turn expects that there is none."""
     return bool(expected_tools(record)) and all(gold.calls for gold in record.gold.values())
-
-
-def keys(record: Record) -> Keys:
-    turns = [_comparable(record.messages[turn].calls) for turn in record.turns]
-    names = [sorted(name for name, _ in calls) for calls in turns if calls]
-    offer = sorted(tool.name for tool in record.tools)
-    has_arguments = any(arguments for calls in turns for _, arguments in calls)
-    learned = next(
-        (turn for turn in record.turns if record.messages[turn].loss), len(record.messages)
-    )
-    schemas = sorted((tool.name, _encode(tool.parameters)) for tool in record.tools)
-    before = [
-        (message.role, comparable(message.content).rstrip(".?!。"), _comparable(message.calls))
-        for message in record.messages[:learned]
-    ]
-    first = [_comparable(message.calls) for message in record.messages[learned : learned + 1]]
-    is_known = not first or not record.unknown_arguments(learned)
-    return Keys(
-        shape=_hash((offer, names)),
-        calls=_hash((offer, [calls for calls in turns if calls])) if has_arguments else 0,
-        context=_hash((schemas, before)),
-        first=_hash(first) if is_known else 0,
-        first_names=_hash([sorted(name for name, _ in calls) for calls in first]),
-        value_bytes=sum(_size(arguments) for calls in turns for _, arguments in calls),
-    )
 
 
 def comparable(value: object) -> Any:

@@ -15,7 +15,6 @@ from agentlite.data.augment import learnable
 from agentlite.data.curation.coreset import BufferState, buffer_rows, coreset, replay_rows
 from agentlite.data.curation.duplicates import (
     Copies,
-    HeldOut,
     call_copies,
     contradictions,
     equal_copies,
@@ -26,7 +25,7 @@ from agentlite.data.curation.duplicates import (
 from agentlite.data.curation.keep import find_surpassed
 from agentlite.data.curation.mix import Mixed, draw, repetitions
 from agentlite.data.curation.split import assign_splits
-from agentlite.data.curation.traits import dialog_text, normal, traits
+from agentlite.data.curation.traits import Traits, dialog_text, normal, traits
 from agentlite.data.ingest import End, IngestContext, Ingested
 
 LEFT_OUT = "F341"  # the code of what a coreset leaves out
@@ -49,7 +48,7 @@ class Selection:
         self,
         ingested: Ingested,
         context: IngestContext,
-        held_out: HeldOut,
+        held_out: Sequence[Traits],
         buffer: BufferState | None,
     ):
         self.ingested, self.context = ingested, context
@@ -135,10 +134,9 @@ def _drop_contradictions(selection: Selection) -> None:
 
 def _drop_leaks(selection: Selection) -> None:
     """Leaves out the records that give away what a held-out file asks."""
-    held_out = selection.held_out
-    if held_out.traits:
-        leaking = leaks(selection.kept, held_out.traits, threshold=selection.settings.near)
-        selection.drop("F331", {index: held_out.locations[of] for index, of in leaking.items()})
+    if held_out := selection.held_out:
+        leaking = leaks(selection.kept, held_out, threshold=selection.settings.near)
+        selection.drop("F331", {index: held_out[of].source for index, of in leaking.items()})
 
 
 def _sample(selection: Selection) -> None:
@@ -156,7 +154,7 @@ def _split(selection: Selection) -> None:
     split = assign_splits(selection.kept, selection.settings)
     selection.set_splits(split.splits)
     selection.drop_for("F332", split.crossing)
-    selection.drop("F333", dict.fromkeys(split.torn, ""))
+    selection.drop("F333", {index: "" for index, side in split.splits.items() if not side})
     selection.notes += split.notes
     selection.figures["groups"] = split.groups
 
@@ -210,7 +208,7 @@ def _replay(selection: Selection) -> None:
     tested = [selection.kept[index] for index in selection.in_split("dev", "test")]
     leaking = leaks(
         dict(enumerate(map(traits, earlier))),
-        [*selection.held_out.traits, *tested],
+        [*selection.held_out, *tested],
         threshold=settings.near,
     )
     count = len(selection.in_split("train"))

@@ -21,6 +21,17 @@ from agentlite.workspace.model_source import find_model, load_template
 
 NAMED = 20  # tools with an invalid schema that stats.json names
 Measured = list[tuple[Traits, Sized]]  # of the records in the file of a split
+# by split and by the kind of its rows that is rare
+FIXES = {
+    ("train", "call"): "a model learns not to call",
+    ("train", "no_call"): (
+        "a model learns to call where nothing fits; --no-call-share .12 adds such rows"
+    ),
+    **dict.fromkeys(
+        [("test", "call"), ("test", "no_call")],
+        "eval can hardly measure these; raise --test, or add such rows",
+    ),
+}
 FEW, RARE = 20, 0.08  # rows from which balance counts; the share below which a kind is rare
 
 
@@ -91,8 +102,8 @@ def _measures(selection: Selection, splits: Mapping[str, Measured]) -> Iterator[
     ingested, written = selection.ingested, set[str]()  # a repeated record has one row
     left_out = [index for index, end in selection.ends.items() if end.code == LEFT_OUT]
     records = [(name, *one) for name, split in splits.items() for one in split]
-    for index in sorted({*selection.kept, *left_out}):
-        records.append(("", ingested.traits[index], ingested.sizes[index]))
+    rest = sorted({*selection.kept, *left_out})
+    records += [("", ingested.traits[index], ingested.sizes[index]) for index in rest]
     for name, record, sized in records:
         if record.id not in written:
             written.add(record.id)
@@ -171,13 +182,8 @@ def notes_on_balance(balance: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
         total, rare = sum(counts.values()), min(counts, key=lambda kind: counts[kind])
         if split == "dev" or total < FEW or counts[rare] >= RARE * total:
             continue
-        call, fix = "one", "a model learns not to call"
-        if rare == "no_call":
-            call = "none"
-            fix = "a model learns to call where nothing fits; --no-call-share .12 adds such rows"
-        if split == "test":
-            fix = "eval can hardly measure these; raise --test, or add such rows"
-        yield f"{counts[rare]} of {total} {split} rows with tools call {call}: {fix}"
+        call = "one" if rare == "call" else "none"
+        yield f"{counts[rare]} of {total} {split} rows with tools call {call}: {FIXES[split, rare]}"
 
 
 # --- a finished prep, for `--rows -` and `--show N` ---

@@ -262,7 +262,7 @@ def test_held_out_rows_are_read_with_the_options_of_prep_and_changed_as_its_reco
         first = Message("user", f"Please: {record.messages[0].content}")
         return replace(record, messages=(first, *record.messages[1:]))
 
-    (named,) = read_held_out([str(path)], options).traits
-    (changed,) = read_held_out([str(path)], options, politely).traits
+    (named,) = read_held_out([str(path)], options)
+    (changed,) = read_held_out([str(path)], options, politely)
     queries = ["areyoukakarotthemodel", "pleaseareyoukakarotthemodel"]
     assert [named.query, changed.query] == queries

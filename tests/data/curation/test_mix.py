@@ -12,9 +12,9 @@ from agentlite.config.resolve import parse_weights
 from agentlite.config.settings import PrepSettings
 from agentlite.core.records import digest
 from agentlite.data.curation.mix import TASKS, Mixed, draw, full_task_weights, repetitions
-from agentlite.data.curation.traits import Keys, Traits
+from agentlite.data.curation.traits import Traits
 
-NO_KEYS = Keys(0, 0, 0, 0, 0, 0)
+NO_KEYS = (0, 0, 0, 0, 0, 0)
 TASK_WEIGHTS = {
     "tool_selection": 0.35,
     "multi_step_planning": 0.30,
@@ -27,7 +27,7 @@ counts_of_tasks = st.fixed_dictionaries({task: st.integers(0, 60) for task in TA
 
 def rows(counts: Mapping[str, int], source: str = "a.jsonl") -> list[Traits]:
     return [
-        Traits(digest(f"{source} {task} {n}"), "", source, task, str(n), (), (), (), NO_KEYS)
+        Traits(digest(f"{source} {task} {n}"), "", source, task, str(n), (), (), (), *NO_KEYS)
         for task, count in counts.items()
         for n in range(count)
     ]

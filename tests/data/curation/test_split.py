@@ -83,7 +83,7 @@ def shared(
 
 def staying(records: Sequence[Record], result: Split) -> dict[str, str]:
     """The side of each record that stays, by id."""
-    away = {*result.crossing, *result.torn}
+    away = {*result.crossing, *(one for one, side in result.splits.items() if not side)}
     return {
         record.id: result.splits[index] for index, record in enumerate(records) if index not in away
     }
@@ -117,7 +117,7 @@ def test_no_key_is_shared_between_the_splits(
 ) -> None:
     records, by = varied(count, tools, seed), BY if by_tools else BY[:-1]
     result = split(records, by, seed=seed)
-    away = {*result.crossing, *result.torn}
+    away = {*result.crossing, *(one for one, side in result.splits.items() if not side)}
     stay = [index for index in range(len(records)) if index not in away]
     assert not shared([records[i] for i in stay], [result.splits[i] for i in stay], by)
     assert {result.splits[i] for i in stay} <= set(SPLITS)

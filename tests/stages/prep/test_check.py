@@ -14,7 +14,6 @@ from support.samples import DATA
 from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.reject_codes import CODES
-from agentlite.data.curation.duplicates import HeldOut
 from agentlite.data.rejects import Reject
 from agentlite.stages import prep
 from agentlite.stages.prep import _run_key, check
@@ -69,7 +68,7 @@ def test_where_nothing_is_left_the_commonest_reason_says_what_to_do():
     def selection(left: int, given: Any) -> Selection:
         given.traits = [Any] * left
         context: Any = SimpleNamespace(settings=PrepSettings())
-        return Selection(given, context, HeldOut([], []), None)
+        return Selection(given, context, [], None)
 
     check.refuse_nothing_left(selection(1, ingested(1)), FILE)
     with pytest.raises(UserError, match="no row left of 2 read") as caught:

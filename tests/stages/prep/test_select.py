@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from agentlite.config.settings import PrepSettings
 from agentlite.core.records import Call, Message, Record, Tool, to_row
 from agentlite.data.curation.coreset import BufferState, Wording, add_to_buffer, find_buffer
-from agentlite.data.curation.duplicates import HeldOut
 from agentlite.data.curation.traits import traits
 from agentlite.data.ingest import End
 from agentlite.stages.prep.select import Selection, select
@@ -60,7 +59,7 @@ def selected(
     context: Any = SimpleNamespace(
         settings=PrepSettings(sources=(*dict.fromkeys(sources),), **given)
     )
-    held = HeldOut([traits(one) for one in held_out], ["held.jsonl:1"] * len(held_out))
+    held = [traits(one)._replace(source="held.jsonl:1") for one in held_out]
     return select(Selection(ingested, context, held, buffer))
 
 
