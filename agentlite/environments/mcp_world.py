@@ -23,9 +23,6 @@ from agentlite.environments.world_process import LostWorldError
 VERSION = "2025-06-18"  # of the protocol; the server names the one that both use
 ENDING = 2.0  # seconds that a server may take to end once its input is closed
 LAST_WORDS = 1 << 16  # bytes at the end of a server's stderr in which its last line is looked for
-# to what a server asks: it may ask whether the client is there, and nothing else
-PONG: dict[str, Any] = {"result": {}}
-REFUSAL = {"error": {"code": -32601, "message": "agentlite only uses tools"}}
 # all that a server over stdio sees of the environment: keys are none of its business
 PASSED = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "TZ", "LANG", "LC_ALL"),
@@ -129,11 +126,13 @@ class McpClient:
         question = {"jsonrpc": "2.0", "id": number, "method": method, "params": parameters}
         for message in self.transport.ask(question):
             match message:
-                case {"method": asked, "id": theirs}:
-                    reply = PONG if asked == "ping" else REFUSAL
-                    self.transport.send({"jsonrpc": "2.0", "id": theirs, **reply})
+                case {"method": "ping", "id": theirs}:
+                    self.transport.send({"jsonrpc": "2.0", "id": theirs, "result": {}})
+                case {"method": _, "id": theirs}:  # it asks for what only other clients have
+                    refusal = {"code": -32601, "message": "agentlite only uses tools"}
+                    self.transport.send({"jsonrpc": "2.0", "id": theirs, "error": refusal})
                 case {"method": _}:
-                    pass  # a notification
+                    pass  # a notification: it waits for no answer
                 case {"id": ours, "result": dict(result)} if ours == number:
                     return result
                 case {"id": ours, "error": {"message": why}} if ours == number and why:
@@ -223,8 +222,8 @@ class Stdio:
         except subprocess.TimeoutExpired:
             ended = "closed its output"
         self.log.seek(max(0, self.log.seek(0, 2) - LAST_WORDS))
-        lines = self.log.read().decode("utf-8", "replace").split("\n")
-        last = one_line(next((line for line in reversed(lines) if line.strip()), ""))
+        log = self.log.read().decode("utf-8", "replace")
+        last = one_line(log.rstrip().rpartition("\n")[2])
         return LostWorldError(f"the server {ended}{f': {last}' if last else ''}")
 
 

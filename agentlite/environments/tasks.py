@@ -16,12 +16,6 @@ from agentlite.data.formats.raw_rows import read_raw
 from agentlite.data.formats.tool_calls import read_call
 
 TASKS = "tasks.jsonl"  # of a stage: the tasks whose rollouts it has
-STORED = ("id", "row", "gold", "optimal_steps")  # of a task there
-SHAPE = (
-    'A task is {"prompt": "..."}, or a list of messages there, with the columns that the '
-    "environment's reset takes."
-)
-ROWS = 'Write each task as a JSON object on a line of its own, in UTF-8: {"prompt": "..."}.'
 
 
 class EnvironmentTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,8 +50,8 @@ class EnvironmentTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def write_tasks(folder: Path, tasks: Iterable[EnvironmentTask]) -> None:
     """What the rewards of a rollout need to know of its task."""
-    rows = map(msgspec.to_builtins, tasks)
-    write_rows(folder / TASKS, ({key: row[key] for key in STORED} for row in rows))
+    stored, rows = ("id", "row", "gold", "optimal_steps"), map(msgspec.to_builtins, tasks)
+    write_rows(folder / TASKS, ({key: row[key] for key in stored} for row in rows))
 
 
 def stored_tasks(folder: Path) -> dict[str, EnvironmentTask]:
@@ -75,11 +69,21 @@ def read_tasks(
     """
     for raw in read_raw(str(path), io.BytesIO()):
         if raw.error:
-            raise UserError(f"{raw.error.reason}.", ROWS, location=raw.location)
+            raise UserError(
+                f"{raw.error.reason}.",
+                "Write each task as a JSON object on a line of its own, in UTF-8: "
+                '{"prompt": "..."}.',
+                location=raw.location,
+            )
         try:
             yield complete(msgspec.structs.replace(task_of(raw.value), place=raw.location))
         except RowError as error:
-            raise UserError(f"{error.reason}.", SHAPE, location=raw.location) from error
+            raise UserError(
+                f"{error.reason}.",
+                'A task is {"prompt": "..."}, or a list of messages there, with the columns that '
+                "the environment's reset takes.",
+                location=raw.location,
+            ) from error
 
 
 def task_of(row: dict[str, Any]) -> EnvironmentTask:
