@@ -19,7 +19,6 @@ from agentlite.engine.decoding import Decoding
 from agentlite.rendering.protocol import thought_and_words
 from agentlite.rendering.template import opens_thought
 
-Kind = Literal["invalid_request_error", "not_found_error", "server_error"]
 MOST_STOPS = 16
 # characters at the end of a thought that may be half of the mark that ends it
 LONGEST_MARK = 64
@@ -47,7 +46,7 @@ class Refused(Exception):
         *,
         param: str | None = None,
         code: str | None = None,
-        kind: Kind = "invalid_request_error",
+        kind: str = "invalid_request_error",
         headers: Mapping[str, str] | None = None,
     ):
         super().__init__(message)

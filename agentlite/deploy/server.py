@@ -24,12 +24,9 @@ from agentlite.deploy.chat_model import ChatModel
 from agentlite.deploy.openai_api import ClientGone, Completion, Refused, as_json, chat_job, event
 
 HOST = "127.0.0.1"
-LOCAL = ("localhost", HOST, "::1")
 COMPLETIONS = "/v1/chat/completions"
 LOOK = 0.2  # seconds between two looks at whether a waiting client is still there
 CLOSING = 2  # seconds that answers have to end in when the server is stopped
-ERRORS = (Refused, RowError, UserError, HTTPException, Exception)
-OF_TOOLS = ("E124", "E211", "E212")  # the reject codes of tools; others are of messages
 
 
 class Server:
@@ -60,7 +57,7 @@ class Server:
                 Route("/v1/models/{name:path}", self._models),
                 Route(COMPLETIONS, self._complete, methods=["POST"]),
             ],
-            exception_handlers=dict.fromkeys(ERRORS, _refused),
+            exception_handlers={HTTPException: _refused, Exception: _refused},
         )
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         self.uvicorn = uvicorn.Server(
@@ -173,7 +170,7 @@ def _forbidden(request: Request) -> Response | None:
         host = urlsplit(f"//{request.headers.get('Host') or 'localhost'}").hostname
     except ValueError:
         host = None
-    if host in LOCAL and "Origin" not in request.headers:
+    if host in ("localhost", HOST, "::1") and "Origin" not in request.headers:
         return None
     why = "This server only answers programs on its own machine, and no web page."
     return _json(Refused(403, why, code="forbidden").body, 403)
@@ -190,7 +187,8 @@ def _refusal(error: BaseException) -> Refused:
         case Refused():
             return error
         case RowError():
-            param = "tools" if error.code in OF_TOOLS else "messages"
+            # these codes are of tools, all others of messages
+            param = "tools" if error.code in ("E124", "E211", "E212") else "messages"
             return Refused(400, f"{error.reason} ({error.code}).", param=param, code=error.code)
         case UserError():
             return Refused(500, str(error).replace("\n", " "), kind="server_error")
