@@ -14,7 +14,7 @@ from agentlite.core import version
 if TYPE_CHECKING:
     from agentlite.stages.api import Text
     from agentlite.stages.pairs.score import ResponseScore
-    from agentlite.workspace.stage_folder import Result
+    from agentlite.workspace.lookup import Result
 
 __version__ = version.VERSION
 __all__ = [

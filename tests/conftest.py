@@ -16,7 +16,7 @@ from support.samples import OSLO, TIME, WEATHER, WEATHER_TOOL, with_template
 
 from agentlite.core.records import Call, Message, Record
 from agentlite.rendering.template import Template
-from agentlite.workspace.model_source import load_template
+from agentlite.workspace.input_files import load_template
 
 # No deadline: the first example may import much. Only --all draws examples that nobody has seen: a
 # change is not refused for what it did not touch.

@@ -30,7 +30,7 @@ from agentlite.data.formats import FORMATS
 from agentlite.environments.synthesis.blueprint import KINDS
 from agentlite.rendering import PROTOCOLS
 from agentlite.scoring.rewards import WEIGHTS
-from agentlite.workspace.stage_folder import Result
+from agentlite.workspace.lookup import Result
 
 DOCS = ROOT / "docs"
 PAGES = [

@@ -170,7 +170,7 @@ def test_a_file_says_in_its_first_line_what_it_is_for():
 
 @pytest.mark.long
 def test_one_module_alone_names_the_files_of_a_stage():
-    """All others ask workspace.stage_folder, so that all trust the same."""
+    """All others ask workspace.lookup, so that all trust the same."""
     named = {
         module
         for module, path in FILES.items()
@@ -178,7 +178,7 @@ def test_one_module_alone_names_the_files_of_a_stage():
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
         if node.value.endswith(("plan.json", "done.json", "failed.json")) and " " not in node.value
     }
-    assert named == {"agentlite.workspace.stage_folder"}
+    assert named == {"agentlite.workspace.lookup"}
 
 
 def test_there_is_no_drawer_for_odds_and_ends():

@@ -18,7 +18,7 @@ import pytest
 from support.samples import DATA, ROOT
 
 from agentlite.cli.main import COMMANDS
-from agentlite.workspace.model_source import embedded_folder, load_template
+from agentlite.workspace.input_files import embedded_folder, load_template
 
 HEAVY = {
     "torch",

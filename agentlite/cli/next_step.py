@@ -10,8 +10,8 @@ from agentlite.cli.run_listing import ListedStage, in_words, inventory, stored_s
 from agentlite.config.pipeline import STAGES, TRAINED
 from agentlite.core.console import print_table
 from agentlite.core.errors import LOCKED, UserError
-from agentlite.workspace import stage_folder
-from agentlite.workspace.stage_folder import DEFAULT_RUN, RunTarget
+from agentlite.workspace import lookup
+from agentlite.workspace.lookup import DEFAULT_RUN, RunTarget
 
 MOST = 3  # stages that are not done, and are named
 ROWS = ("*.jsonl", "*.jsonl.gz", "*.parquet")  # what a user's data is mostly called
@@ -60,7 +60,7 @@ def with_next_command(error: UserError) -> UserError:
     """An error whose place is a stage that is half done, with the command line that carries it on:
     the one that `agentlite` alone prints."""
     folder = Path(error.location)
-    stored = stage_folder.read(folder) if stage_folder.is_stage(folder) else None
+    stored = lookup.read(folder) if lookup.is_stage(folder) else None
     if not stored or not stored.plan or stored.done or error.exit_code == LOCKED:
         return error
     run = folder.parents[2 if stored.plan.command == "eval" else 0]  # eval/<data>/<model>
@@ -100,7 +100,7 @@ def _again(run: Path, stage: ListedStage) -> NextStep:
     }[stage.state]
     if stage.command == "prep" and stage.state == "half":
         meaning = f"run {stage.stage} again, which was stopped"
-    command = stage_folder.read(run / stage.stage).typed
+    command = lookup.read(run / stage.stage).typed
     if not command:
         return NextStep(RunTarget(run, "").next("agentlite runs"), f"{stage.stage}: {stage.detail}")
     return NextStep(f"{command} --force" if stage.state == "broken" else command, meaning)

@@ -26,8 +26,8 @@ from agentlite.report.tables import (
 )
 from agentlite.scoring.metrics.dialogs import HOW
 from agentlite.scoring.metrics.figures import ENDINGS, TITLES
-from agentlite.workspace import stage_folder
-from agentlite.workspace.stage_folder import Result
+from agentlite.workspace import lookup
+from agentlite.workspace.lookup import Result
 
 OWN = "agentlite"  # the shape of rows as they are on disk
 
@@ -125,7 +125,7 @@ def _prep(result: Result) -> None:
     """A short table; stats.json has every figure. Several sources have a table of their own."""
     folder, limit = Path(result.folder), None
     if result.status != "dry run":
-        settings = stage_folder.read_plan(folder).settings
+        settings = lookup.read_plan(folder).settings
         joined = settings["join_tokens"] if settings["join"] > 1 else None
         limit = max(settings["max_length"], joined or 0)
     _lines(of_prep(result.figures, limit))

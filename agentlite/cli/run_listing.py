@@ -12,8 +12,8 @@ from msgspec import Struct
 from agentlite.config.pipeline import STAGES
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import count_rows
-from agentlite.workspace import stage_folder
-from agentlite.workspace.stage_folder import StoredStage
+from agentlite.workspace import lookup, stage_folder
+from agentlite.workspace.lookup import StoredStage
 
 State = Literal["done", "half", "running", "failed", "broken"]
 CHECKPOINTS = "checkpoints"
@@ -25,7 +25,7 @@ def stored_stages(run: Path) -> list[StoredStage]:
     that were begun first come first.
     """
     outer, inner = (
-        [*map(stage_folder.read, stage_folder.stages_in(run, pattern, given_up=True))]
+        [*map(lookup.read, lookup.stages_in(run, pattern, given_up=True))]
         for pattern in ("*", "*/*/*")
     )
     # others are of workspaces inside
@@ -35,7 +35,7 @@ def stored_stages(run: Path) -> list[StoredStage]:
 
 def state_of(stage: StoredStage) -> tuple[State, str]:
     """With how far the stage is, or what is wrong."""
-    if stage_folder.holder(stage.folder):
+    if lookup.holder(stage.folder):
         return "running", _progress(stage, running=True)
     if stage.given_up:
         return "failed", "the same command starts over"

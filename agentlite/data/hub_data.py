@@ -16,7 +16,7 @@ from agentlite.core import console
 from agentlite.core.errors import UserError, closest
 from agentlite.core.row_files import write_json
 from agentlite.workspace import hub
-from agentlite.workspace.digests import cache_folder
+from agentlite.workspace.input_files import cache_folder
 
 SCHEME = "hub:"
 DATA_SET = re.compile(

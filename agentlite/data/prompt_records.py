@@ -16,9 +16,9 @@ from agentlite.data.curation.validate import validate
 from agentlite.data.formats import FORMATS, reshape, samples, to_record
 from agentlite.data.formats.raw_rows import raw_files, read_raw, source_name
 from agentlite.rendering import choose
-from agentlite.workspace import stage_folder
-from agentlite.workspace.digests import file_digest
-from agentlite.workspace.model_source import Source, load_template
+from agentlite.workspace import lookup
+from agentlite.workspace.input_files import file_digest, load_template
+from agentlite.workspace.lookup import Source
 
 # keys of an answer to `prompt`: such a row is more than a prompt
 ANSWERS = frozenset({"gold", "completion", "chosen", "rejected", "response", "output"})
@@ -47,7 +47,7 @@ class Prompts(NamedTuple):
 
 
 def prompts_of_prep(data: str, split: str, run: Path) -> Prompts:
-    prep = stage_folder.find_finished(data, run, "prep")
+    prep = lookup.find_finished(data, run, "prep")
     rows = find_rows(prep.folder, split)
     return Prompts(str(rows), prep.outputs[rows.name], prep.settings["protocol"], True)
 

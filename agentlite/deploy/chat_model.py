@@ -12,8 +12,8 @@ from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading, load_for_inference
 from agentlite.engine.local_sampler import Listener, stream
 from agentlite.rendering import choose, mixture_of
-from agentlite.workspace.model_source import find_model, load_template
-from agentlite.workspace.stage_folder import system_of
+from agentlite.workspace.input_files import load_template
+from agentlite.workspace.lookup import find_model, system_of
 
 
 class ChatModel:

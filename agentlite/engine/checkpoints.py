@@ -25,7 +25,7 @@ from agentlite.core.errors import DISK, MODEL, UserError
 from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import replacing, sync_all, sync_folder, write_json
 from agentlite.engine import processes
-from agentlite.workspace import digests, hub, stage_folder
+from agentlite.workspace import hub, input_files, lookup
 
 MANIFEST, LOGS = "manifest.json", "logs"
 # a checkpoint has a copy of them
@@ -116,7 +116,7 @@ def _save(
     paths = sorted(path for path in made.rglob("*") if path.is_file())
     sync_all(paths)  # what is renamed must not be empty after a power cut
     files = {
-        path.relative_to(made).as_posix(): (path.stat().st_size, digests.content_digest(path))
+        path.relative_to(made).as_posix(): (path.stat().st_size, input_files.content_digest(path))
         for path in paths
     }
     manifest = CheckpointManifest(step, dev_loss, _plan(folder), files, torch.get_num_threads())
@@ -253,7 +253,7 @@ def _problem(checkpoint: Path, folder: Path) -> str:
         path = checkpoint / name
         if not path.is_file():
             return f"has no {name}"
-        if path.stat().st_size != size or digests.content_digest(path) != expected:
+        if path.stat().st_size != size or input_files.content_digest(path) != expected:
             return f"{name} has changed since it was saved"
     _read_through.add(key)
     return ""
@@ -264,9 +264,9 @@ def _read(checkpoint: Path) -> CheckpointManifest:
 
 
 def _plan(folder: Path) -> str:
-    if not stage_folder.is_stage(folder):  # trained from Python, without a stage
+    if not lookup.is_stage(folder):  # trained from Python, without a stage
         return ""
-    plan = stage_folder.read_plan(folder)
+    plan = lookup.read_plan(folder)
     return digest(canonical([plan.command, plan.settings, plan.inputs]))
 
 

@@ -31,7 +31,7 @@ from agentlite.engine.summed_loss import (
     trained_states,
     training_row,
 )
-from agentlite.workspace.model_source import Source
+from agentlite.workspace.lookup import Source
 
 MEASURES = {
     "agreement": "agreement",

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from agentlite.config.settings import DpoSettings
 from agentlite.engine import adapter, load_dtype, trainer, watch
 from agentlite.engine.load import load, loading_of, prepare
-from agentlite.workspace.model_source import Source
+from agentlite.workspace.lookup import Source
 
 MEASURES = {
     "rewards/margins": "margin",

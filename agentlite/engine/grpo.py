@@ -33,7 +33,7 @@ from agentlite.engine.load import Loaded, Loading, load, loading_of, prepare
 from agentlite.engine.planning.estimate import kept_in_training, load_of, vllm_share
 from agentlite.engine.planning.model_shape import find_shape
 from agentlite.engine.watch import Watch, mean, read_metrics
-from agentlite.workspace.model_source import Source
+from agentlite.workspace.lookup import Source
 
 MEASURES = {  # of GRPO and PPO, where they are logged: Unsloth's loss on CUDA has no entropy
     "reward": "reward",

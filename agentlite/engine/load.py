@@ -23,14 +23,14 @@ from agentlite.core.errors import MODEL, OUT_OF_MEMORY, UserError
 from agentlite.core.row_files import disk_errors
 from agentlite.engine import load_dtype, load_libraries, on_gpu
 from agentlite.workspace import hub
-from agentlite.workspace.model_source import (
+from agentlite.workspace.input_files import (
     EMBEDDED,
     PAD_ID,
     TURN_END_ID,
-    Source,
     embedded_file,
     embedded_tokenizer,
 )
+from agentlite.workspace.lookup import Source
 
 FEW_BITS = {"Linear4bit", "Linear8bitLt"}  # the layers of bitsandbytes
 DOCTOR = "`agentlite doctor` says what is found, and what to do."

@@ -9,7 +9,7 @@ from agentlite.engine import load_libraries
 from agentlite.engine.checkpoints import disk_full
 from agentlite.engine.load import explained, quantization, weights_folder
 from agentlite.rendering.template import Messages, today
-from agentlite.workspace.model_source import Source
+from agentlite.workspace.lookup import Source
 
 
 def merge(source: Source, folder: Path, rounded_by: Engine | None = None) -> str:

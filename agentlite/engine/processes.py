@@ -21,7 +21,7 @@ from agentlite.config.resolve import find_file
 from agentlite.core import distributed
 from agentlite.core.errors import UserError
 from agentlite.engine import on_gpu
-from agentlite.workspace.stage_folder import Result
+from agentlite.workspace.lookup import Result
 
 TOGETHER = tuple(name for name, stage in STAGES.items() if stage.torchrun)
 SECONDS = 20.0  # for the others to see how the first one ended

@@ -16,7 +16,7 @@ from agentlite.config.settings import DistillSettings, DpoSettings, GrpoSettings
 from agentlite.core import distributed
 from agentlite.core.errors import UserError, how
 from agentlite.engine import processes
-from agentlite.workspace.model_source import Source
+from agentlite.workspace.lookup import Source
 
 EMBEDDINGS = {"all", "embed_tokens", "lm_head"}  # of lora_target_modules
 SMOOTHED = ("sigmoid", "robust", "exo_pair")  # losses of DPO with label smoothing

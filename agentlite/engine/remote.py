@@ -26,7 +26,8 @@ from agentlite.rendering.renderer import span_text
 from agentlite.rendering.template import Template
 from agentlite.scoring.judge.llm_judge import GroupJudge
 from agentlite.scoring.rewards import JUDGE
-from agentlite.workspace.model_source import Source, load_template
+from agentlite.workspace.input_files import load_template
+from agentlite.workspace.lookup import Source
 
 # why an answer in OpenAI's format stops before its end
 UNFINISHED = ("length", "content_filter")

@@ -10,7 +10,7 @@ from agentlite.config.settings import RetrieverSettings
 from agentlite.engine import checkpoints, on_gpu, sentence_encoder, trainer
 from agentlite.retrieval.tool_pool import ToolPool
 from agentlite.retrieval.training_pairs import TrainingPair, batches, with_wrong
-from agentlite.workspace.model_source import MADE, Source
+from agentlite.workspace.lookup import MADE, Source
 
 # a step is one batch of one process, in which no row's right tool stands among another's
 TAKEN = ("batch_sampler", "deepspeed")

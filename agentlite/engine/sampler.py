@@ -14,7 +14,8 @@ from agentlite.engine.local_sampler import Sample, SampleRequest
 from agentlite.engine.remote import RemoteRequest, replies
 from agentlite.environments.rollout import RolloutAnswer, RolloutPrompt
 from agentlite.rendering import Prompt, Protocol
-from agentlite.workspace.model_source import Source, load_template
+from agentlite.workspace.input_files import load_template
+from agentlite.workspace.lookup import Source
 
 Sampler = Callable[[Sequence[Prompt]], Iterator[Candidate]]
 

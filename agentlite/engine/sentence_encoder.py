@@ -10,7 +10,7 @@ from agentlite.core.errors import need
 from agentlite.engine import be_quiet, on_gpu
 from agentlite.engine.load import explained
 from agentlite.workspace import hub
-from agentlite.workspace.model_source import Source
+from agentlite.workspace.lookup import Source
 
 PACKAGES = ("sentence_transformers", "bm25s", "sklearn")
 INSTALL = 'pip install "agentlite[train,retriever]"'

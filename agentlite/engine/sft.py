@@ -9,7 +9,7 @@ from agentlite.config.settings import SftSettings
 from agentlite.engine import adapter, on_gpu, trainer
 from agentlite.engine.load import load, loading_of, prepare
 from agentlite.rendering import Encoded
-from agentlite.workspace.model_source import Source
+from agentlite.workspace.lookup import Source
 
 
 def train(

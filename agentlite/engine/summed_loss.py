@@ -14,7 +14,7 @@ from agentlite.core.errors import MODEL, UserError
 from agentlite.engine import trainer
 from agentlite.engine.load import Loading, load, prepare
 from agentlite.rendering import Encoded
-from agentlite.workspace.model_source import Source
+from agentlite.workspace.lookup import Source
 
 # what a row has: input_ids, labels, and further columns, if any
 Row = Mapping[str, Sequence[float]]

@@ -20,7 +20,7 @@ from agentlite.core.errors import MODEL, OTHER_PLAN, OUT_OF_MEMORY, UserError, n
 from agentlite.core.row_files import Appender, write_json
 from agentlite.engine import checkpoints, load, load_dtype, on_gpu, processes
 from agentlite.engine.watch import Follower, Stopped, Watch, follow, note_signals, read_metrics
-from agentlite.workspace import stage_folder
+from agentlite.workspace import lookup, stage_folder
 
 # there once a micro-batch did not fit: how many rows have fitted since
 MICRO_BATCH = "micro_batch.json"
@@ -425,8 +425,8 @@ def _restore_metrics(folder: Path) -> None:
     those would be all the steps of a run that was finished."""
     if checkpoints.restore_log("metrics.jsonl", folder):
         return
-    if stage_folder.is_finished(folder):
-        changed = stage_folder.read(folder).trusted().changed()
+    if lookup.is_finished(folder):
+        changed = lookup.read(folder).trusted().changed()
         raise UserError(
             f"was finished, but {changed[0]} has changed since the stage wrote it, and there "
             "is no checkpoint to make it from.",

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from agentlite.core.records import Ending
 from agentlite.core.row_files import read_structs
-from agentlite.workspace import stage_folder
+from agentlite.workspace import lookup
 
 # the user has nothing more to say; the world is done; the limit of turns; no room for another
 # answer; the dialog cannot be written in the model's protocol; a call did not return in time; the
@@ -126,14 +126,14 @@ class Trajectory(Struct, frozen=True):
 
 def is_rollout(folder: Path) -> bool:
     """Whether a stage has trajectories: one of `rollout`, or of `grpo` in an environment."""
-    return stage_folder.is_stage(folder) and (
-        (folder / TRAJECTORIES).exists() or stage_folder.read_plan(folder).command == "rollout"
+    return lookup.is_stage(folder) and (
+        (folder / TRAJECTORIES).exists() or lookup.read_plan(folder).command == "rollout"
     )
 
 
 def finished_rollout(folder: Path) -> Path:
     """The trajectories of a stage, which must be whole and unchanged."""
-    stage_folder.finished(folder, "" if is_rollout(folder) else "rollout")
+    lookup.finished(folder, "" if is_rollout(folder) else "rollout")
     return folder / TRAJECTORIES
 
 

@@ -13,8 +13,8 @@ from agentlite.config.pipeline import STAGES
 from agentlite.config.resolve import plain_defaults
 from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.core.row_files import Row, read_rows
-from agentlite.workspace import stage_folder
-from agentlite.workspace.stage_folder import Plan, StoredStage
+from agentlite.workspace import lookup
+from agentlite.workspace.lookup import Plan, StoredStage
 
 Json = dict[str, Any]
 
@@ -109,8 +109,8 @@ def read_run(folder: Path) -> WorkspaceRun:
     stored, members = (
         [
             stage
-            for path in stage_folder.stages_in(folder, pattern, given_up=True)
-            if not (stage := stage_folder.read(path)).given_up
+            for path in lookup.stages_in(folder, pattern, given_up=True)
+            if not (stage := lookup.read(path)).given_up
         ]
         for pattern in ("*", "*/*/*")
     )

@@ -22,8 +22,8 @@ from agentlite.engine.planning.estimate import data_of
 from agentlite.engine.planning.gpus import Machine, machine_of
 from agentlite.engine.planning.memory import GIB
 from agentlite.engine.planning.model_shape import Shape, shape_under
-from agentlite.workspace import stage_folder
-from agentlite.workspace.stage_folder import DEFAULT_RUN, Result, RunTarget, stored_settings
+from agentlite.workspace import lookup
+from agentlite.workspace.lookup import DEFAULT_RUN, Result, RunTarget, stored_settings
 
 Text = str | os.PathLike[str]
 # what commands write into a workspace by a name of their own, and which of them does
@@ -159,8 +159,8 @@ def _plan_origins(target: RunTarget) -> Origins:
     if target.force:
         return {}
     origin = f"profile {AUTO} (as {target.folder} was begun)"
-    for folder in (target.folder, *stage_folder.stages_in(target.folder, "*/*")):
-        stored = stage_folder.read(folder)
+    for folder in (target.folder, *lookup.stages_in(target.folder, "*/*")):
+        stored = lookup.read(folder)
         if not stored.given_up and "load_in_4bit" in (chosen := stored.settings):
             return {key: (chosen[key], origin) for key in CHOSEN if key in chosen}
     return {}

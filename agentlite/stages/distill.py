@@ -21,14 +21,15 @@ from agentlite.stages.training import (
     inherit_settings,
     train_stage,
 )
-from agentlite.workspace.model_source import (
+from agentlite.workspace.input_files import load_template
+from agentlite.workspace.lookup import (
+    Result,
+    RunTarget,
     Source,
     find_learner,
     find_model,
-    load_template,
     refuse_circle,
 )
-from agentlite.workspace.stage_folder import Result, RunTarget
 
 inherit = partial(inherit_settings, "distill")
 

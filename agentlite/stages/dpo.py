@@ -17,8 +17,15 @@ from agentlite.engine.refusals import of_loss, refuse
 from agentlite.rendering import encode_answer, mixture_of, prompts
 from agentlite.rendering.template import Template
 from agentlite.stages.training import Training, inherit_settings, refuse_longer, train_stage
-from agentlite.workspace.model_source import Source, find_learner, load_template
-from agentlite.workspace.stage_folder import Result, RunTarget, StoredStage, find_finished
+from agentlite.workspace.input_files import load_template
+from agentlite.workspace.lookup import (
+    Result,
+    RunTarget,
+    Source,
+    StoredStage,
+    find_finished,
+    find_learner,
+)
 
 INPUTS = ("pairs.jsonl", "records.jsonl")  # files of a finished pairs
 # in place of the defaults, by loss: SimPO's smallest beta (arXiv 2405.14734), ORPO's own SFT loss

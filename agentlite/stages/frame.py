@@ -8,8 +8,9 @@ from msgspec import Struct
 from agentlite.config.resolve import plain_settings, plan_settings
 from agentlite.core import console, distributed
 from agentlite.core.errors import UserError
-from agentlite.workspace import stage_folder
-from agentlite.workspace.stage_folder import Plan, Result, RunTarget, StageFolder
+from agentlite.workspace import lookup, stage_folder
+from agentlite.workspace.lookup import Plan, Result, RunTarget
+from agentlite.workspace.stage_folder import StageFolder
 
 Figures = Mapping[str, Any]
 Files = Iterable[str]
@@ -77,7 +78,7 @@ def run_stage(
                 stage.finish(files, dict(made))
             except UserError:
                 kept = any(any(stage.folder.glob(pattern)) for pattern in keep)
-                if distributed.first() and not kept and not stage_folder.is_finished(stage.folder):
+                if distributed.first() and not kept and not lookup.is_finished(stage.folder):
                     stage.fail()
                 raise
         if callable(next_command):

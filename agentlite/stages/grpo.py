@@ -12,7 +12,7 @@ from agentlite.scoring.rewards.user_functions import UserFunctions, function_fil
 from agentlite.stages.grpo_prompts import PromptSampling
 from agentlite.stages.grpo_tasks import TaskSampling
 from agentlite.stages.training import Training, inherit_settings, train_stage
-from agentlite.workspace.stage_folder import Result, RunTarget
+from agentlite.workspace.lookup import Result, RunTarget
 
 inherit = partial(inherit_settings, "grpo")
 Sampling = PromptSampling | TaskSampling

@@ -28,8 +28,8 @@ from agentlite.scoring.rewards import (
 from agentlite.scoring.rewards.scorer import Scorer, Tally, protocols_by_name
 from agentlite.stages.frame import Figures
 from agentlite.stages.training import data_option, fitting_prompts
-from agentlite.workspace.model_source import find_learner, load_template
-from agentlite.workspace.stage_folder import RunTarget
+from agentlite.workspace.input_files import load_template
+from agentlite.workspace.lookup import RunTarget, find_learner
 
 HOW_TO_GO_ON = (
     "The same command carries on from here; a changed file of rewards is another plan: --out "

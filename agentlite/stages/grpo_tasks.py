@@ -31,8 +31,7 @@ from agentlite.scoring.rewards.scorer import Tally
 from agentlite.stages.frame import Figures
 from agentlite.stages.grpo_prompts import PromptSchedule, restore_log
 from agentlite.stages.rollout import HOW_TO_GO_ON, Agent, prepare, refuse_lost, rollout_settings
-from agentlite.workspace.model_source import find_learner
-from agentlite.workspace.stage_folder import RunTarget
+from agentlite.workspace.lookup import RunTarget, find_learner
 
 TRIED = 5  # tasks whose world is built to learn what it scores, if those before it cannot be
 OTHER_REWARDS = (

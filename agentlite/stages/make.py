@@ -28,8 +28,8 @@ from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import World, WorldError, WorldLimits
 from agentlite.stages.frame import Work, plan_of, run_stage
 from agentlite.stages.rollout import split_of_task
-from agentlite.workspace.digests import file_digest
-from agentlite.workspace.stage_folder import Result, RunTarget
+from agentlite.workspace.input_files import file_digest
+from agentlite.workspace.lookup import Result, RunTarget
 
 BLUEPRINTS = "blueprints.jsonl"
 OFTEN = ("single", "several_turns")  # twice as many as of each other kind

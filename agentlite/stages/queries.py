@@ -34,9 +34,8 @@ from agentlite.stages.teacher import (
     teacher_of,
     tell,
 )
-from agentlite.workspace.digests import file_digest
-from agentlite.workspace.model_source import find_encoder
-from agentlite.workspace.stage_folder import Result, RunTarget
+from agentlite.workspace.input_files import file_digest
+from agentlite.workspace.lookup import Result, RunTarget, find_encoder
 
 QUERIES, DROPPED = "queries.jsonl", "dropped.jsonl"
 ROUNDS = 4  # of requests, where too few of the queries could be kept

@@ -33,10 +33,10 @@ from agentlite.retrieval.tool_pool import (
 from agentlite.retrieval.training_pairs import PAIRS, TrainingPair, normal, pairs
 from agentlite.scoring.metrics.confidence import paired_differences, summary
 from agentlite.stages.frame import Figures, Work, plan_of, run_stage
-from agentlite.workspace import stage_folder
-from agentlite.workspace.digests import file_digest
-from agentlite.workspace.model_source import MADE, Source, find_encoder
-from agentlite.workspace.stage_folder import Result, RunTarget, StageFolder
+from agentlite.workspace import lookup
+from agentlite.workspace.input_files import file_digest
+from agentlite.workspace.lookup import MADE, Result, RunTarget, Source, find_encoder
+from agentlite.workspace.stage_folder import StageFolder
 
 SHOWN = 10  # tools per question in rankings.jsonl
 MAIN = "recall"
@@ -65,7 +65,7 @@ class RetrieverData(NamedTuple):
 
 def run(settings: RetrieverSettings, target: RunTarget) -> Result:
     """Trains, or carries on, builds the index and measures. Raises Stopped after a signal."""
-    prep = stage_folder.find_finished(settings.data, target.run, "prep")
+    prep = lookup.find_finished(settings.data, target.run, "prep")
     source = find_encoder(settings.model, target.run, target.begun)
     files = {f"tools {name}": file_digest(Path(name)) for name in settings.tools}
     digest = ",".join(value[:16] for name, value in prep.outputs.items() if name.startswith(SPLITS))

@@ -50,16 +50,17 @@ from agentlite.environments.trajectories import (
 from agentlite.environments.world import WorldLimits
 from agentlite.rendering import mixture_of
 from agentlite.stages.frame import Work, plan_of, run_stage
-from agentlite.workspace.digests import file_digest
-from agentlite.workspace.model_source import Source, find_model, load_template
-from agentlite.workspace.stage_folder import (
+from agentlite.workspace.input_files import file_digest, load_template
+from agentlite.workspace.lookup import (
     Plan,
     Result,
     RunTarget,
-    StageFolder,
+    Source,
+    find_model,
     lineage,
     system_of,
 )
+from agentlite.workspace.stage_folder import StageFolder
 
 HOW_TO_GO_ON = (
     "Correct the environment and add --force; or raise call_seconds or max_failures (--set)."

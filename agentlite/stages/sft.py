@@ -18,8 +18,15 @@ from agentlite.stages.training import (
     refuse_longer,
     train_stage,
 )
-from agentlite.workspace.model_source import Source, find_learner, load_template
-from agentlite.workspace.stage_folder import Result, RunTarget, StoredStage, find_finished
+from agentlite.workspace.input_files import load_template
+from agentlite.workspace.lookup import (
+    Result,
+    RunTarget,
+    Source,
+    StoredStage,
+    find_finished,
+    find_learner,
+)
 
 inherit = partial(inherit_settings, "sft")
 

@@ -56,9 +56,9 @@ from agentlite.stages.teacher import (
     teacher_of,
     tell,
 )
-from agentlite.workspace import stage_folder
-from agentlite.workspace.model_source import load_template, model_of_prep
-from agentlite.workspace.stage_folder import Result, RunTarget
+from agentlite.workspace import lookup
+from agentlite.workspace.input_files import load_template
+from agentlite.workspace.lookup import Result, RunTarget, model_of_prep
 
 TEMPLATES = "templates.jsonl"
 INSTANCES = "instances.jsonl"
@@ -125,7 +125,7 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
             "Name others: --benchmark autogpt,toolllama.",
             location="--benchmark",
         )
-    prep = stage_folder.find_finished(settings.data, target.run, "prep")
+    prep = lookup.find_finished(settings.data, target.run, "prep")
     rows = find_rows(prep.folder, "train")
     usable = [record for record in map(from_row, read_rows(rows)) if _is_usable(record, benchmark)]
     if not usable:

@@ -12,8 +12,7 @@ from agentlite.engine import sentence_encoder
 from agentlite.retrieval.rankers import Ranker, Scores, bm25, likeliest, unlikely
 from agentlite.retrieval.tool_pool import ToolPool, questions, read_index
 from agentlite.scoring.metrics.summarize import RETRIEVED
-from agentlite.workspace.model_source import MADE, stage_encoder
-from agentlite.workspace.stage_folder import StoredStage
+from agentlite.workspace.lookup import MADE, StoredStage, stage_encoder
 
 Missing = Literal["added", "left out"]
 

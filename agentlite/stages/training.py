@@ -24,9 +24,15 @@ from agentlite.engine.refusals import of_training, refuse
 from agentlite.rendering import Mixture, Prompt, mixture_of, prompts
 from agentlite.rendering.template import Template
 from agentlite.stages.frame import Figures, Work, go_on, plan_of, run_stage
-from agentlite.workspace.digests import file_digest
-from agentlite.workspace.model_source import Source, adapter_shape, trained_files
-from agentlite.workspace.stage_folder import Result, RunTarget, longer_rows, stored_settings
+from agentlite.workspace.input_files import file_digest, trained_files
+from agentlite.workspace.lookup import (
+    Result,
+    RunTarget,
+    Source,
+    adapter_shape,
+    longer_rows,
+    stored_settings,
+)
 
 # Reads, and yields the figures of a dry run and the tokens of the longest row; it gets the folder,
 # trains in it, and returns the figures.

@@ -58,7 +58,7 @@ def _build(job: dict[str, Any]) -> dict[str, Any]:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from agentlite.workspace.model_source import embedded_folder, load_template
+    from agentlite.workspace.input_files import embedded_folder, load_template
 
     folder, device = Path(job["folder"]), "cuda" if torch.cuda.is_available() else "cpu"
     part = folder.with_name(folder.name + ".part")
@@ -86,7 +86,7 @@ def _build(job: dict[str, Any]) -> dict[str, Any]:
 def _ours(job: dict[str, Any]) -> dict[str, Any]:
     """The command's own engine, from the model in its folder to the adapter."""
     from agentlite.engine import load_libraries
-    from agentlite.workspace.model_source import Source
+    from agentlite.workspace.lookup import Source
 
     cell = CELLS[job["name"]]
     settings = settings_of(cell, job["toy"], job["steps"])

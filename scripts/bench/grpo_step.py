@@ -96,7 +96,7 @@ def measured(options: argparse.Namespace) -> list[dict[str, float]]:
     """The figures of each step."""
     from agentlite.config.settings import GrpoSettings
     from agentlite.engine import grpo, load_libraries, local_sampler
-    from agentlite.workspace.model_source import find_model
+    from agentlite.workspace.lookup import find_model
 
     load_libraries(options.engine)
     clock, chance = Clock(), random.Random(0)

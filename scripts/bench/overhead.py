@@ -109,7 +109,7 @@ def questions() -> list[Any]:
 def pairs_of_ids() -> list[tuple[list[int], list[int], list[int]]]:
     """Of every question the prompt, the right call and a wrong one, the end of turn included."""
     from agentlite.rendering import choose, encode_answer, prompts
-    from agentlite.workspace.model_source import load_template
+    from agentlite.workspace.input_files import load_template
 
     template = load_template(ALIAS)
     return [
@@ -149,7 +149,7 @@ def ours_sft(steps: int, folder: Path) -> None:
     from agentlite.config.settings import SftSettings
     from agentlite.engine import sft
     from agentlite.rendering import Encoded
-    from agentlite.workspace.model_source import find_model
+    from agentlite.workspace.lookup import find_model
 
     rows = [Encoded(p + answer, [-100] * len(p) + answer) for p, answer, _ in pairs_of_ids()]
     sft.train(find_model(ALIAS, folder), SftSettings(**settings("sft", steps)), folder, rows, [])
@@ -158,7 +158,7 @@ def ours_sft(steps: int, folder: Path) -> None:
 def ours_dpo(steps: int, folder: Path) -> None:
     from agentlite.config.settings import DpoSettings
     from agentlite.engine import dpo
-    from agentlite.workspace.model_source import find_model
+    from agentlite.workspace.lookup import find_model
 
     rows = [dpo.Preference(*row) for row in pairs_of_ids()]
     dpo.train(find_model(ALIAS, folder), DpoSettings(**settings("dpo", steps)), folder, rows)

@@ -68,7 +68,7 @@ def ours(folder: Path, rows: list[dict[str, Any]]) -> Callable[[], Rows]:
     from agentlite.data.formats import to_record
     from agentlite.rendering import choose, training_rows
     from agentlite.rendering.template import Template
-    from agentlite.workspace.model_source import load_template
+    from agentlite.workspace.input_files import load_template
 
     loaded = load_template(str(folder))
     protocol = choose("chat", loaded).protocols["chat"]

@@ -89,7 +89,7 @@ def make_stage(folder: Path) -> None:
     from agentlite.core.records import Candidate, Message, Record, Score, Tool, to_row
     from agentlite.core.row_files import write_rows
     from agentlite.scoring.rewards import COMPONENTS, PENALTIES
-    from agentlite.workspace import stage_folder
+    from agentlite.workspace import lookup, stage_folder
 
     generator = random.Random(0)
     tool = Tool("add_numbers", "Adds whole numbers.")
@@ -110,7 +110,7 @@ def make_stage(folder: Path) -> None:
             score = Score(*candidate.key, parts, "city has a value that is not accepted")
             rows["candidates"].append(asdict(candidate))
             rows["scores"].append(asdict(score))
-    plan = stage_folder.Plan(
+    plan = lookup.Plan(
         "pairs", {**resolve.plain_settings(PairsSettings()), "protocol": "hermes"}, {}
     )
     with stage_folder.open_stage(folder, plan, force=False) as stage:

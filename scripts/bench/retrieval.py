@@ -67,7 +67,7 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
 
     from agentlite.engine import sentence_encoder
     from agentlite.retrieval.rankers import bm25, likeliest
-    from agentlite.workspace.model_source import find_encoder
+    from agentlite.workspace.lookup import find_encoder
 
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)

@@ -52,7 +52,7 @@ def make_prompts(count: int, fewest: int) -> list[list[int]]:
     """Steps with as many tools as it takes to reach the length."""
     from agentlite.core.records import Call, Message, Record, Tool
     from agentlite.rendering import choose, prompts
-    from agentlite.workspace.model_source import load_template
+    from agentlite.workspace.input_files import load_template
 
     template = load_template(ALIAS)
     protocol_of = choose("hermes", template).of
@@ -88,7 +88,7 @@ def make_sides(options: argparse.Namespace) -> dict[str, Side]:
     from agentlite.engine import load_libraries, local_sampler
     from agentlite.engine.decoding import Decoding
     from agentlite.engine.load import Loading, load_for_inference
-    from agentlite.workspace.model_source import find_model
+    from agentlite.workspace.lookup import find_model
 
     load_libraries(options.engine)
     with tempfile.TemporaryDirectory() as folder:

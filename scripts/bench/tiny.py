@@ -10,7 +10,7 @@ from typing import Literal
 def make_model(folder: Path, engine: Literal["unsloth", "hf"] = "unsloth") -> None:
     """Of SmolLM2's kind, 1.6 M weights, nearly all of them the vocabulary's."""
     from agentlite.engine import load_libraries
-    from agentlite.workspace.model_source import embedded_folder, load_template
+    from agentlite.workspace.input_files import embedded_folder, load_template
 
     load_libraries(engine)  # unsloth before transformers, which it patches
     import torch
@@ -39,7 +39,7 @@ def make_model(folder: Path, engine: Literal["unsloth", "hf"] = "unsloth") -> No
 def make_encoder(folder: Path) -> None:
     """Of all-MiniLM-L6-v2's kind, 1 M weights, nearly all of them the vocabulary's."""
     from agentlite.engine import load_libraries
-    from agentlite.workspace.model_source import find_encoder
+    from agentlite.workspace.lookup import find_encoder
 
     load_libraries("unsloth")
     import torch

@@ -22,7 +22,8 @@ from agentlite.engine.load import load_for_inference, loading_of
 from agentlite.engine.local_sampler import generate
 from agentlite.rendering import PROTOCOLS, check, prompts, render, show, training_rows
 from agentlite.scoring.rewards import WEIGHTS, Attempt, score_attempt, total
-from agentlite.workspace.model_source import find_model, load_template
+from agentlite.workspace.input_files import load_template
+from agentlite.workspace.lookup import find_model
 
 model = sys.argv[1] if len(sys.argv) > 1 else "smollm2-135m"
 folder = Path(tempfile.mkdtemp(prefix="agentlite-minimal-"))

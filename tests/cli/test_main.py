@@ -267,7 +267,7 @@ def test_rows_that_train_nothing_are_refused_before_a_model_is_loaded(
 ):
     from agentlite import sft
     from agentlite.core.errors import MODEL, UserError
-    from agentlite.workspace.digests import file_digest
+    from agentlite.workspace.input_files import file_digest
 
     shutil.copytree(workspace / "prep", tmp_path / "prep")
     train, done = tmp_path / "prep" / "train.jsonl", tmp_path / "prep" / "done.json"

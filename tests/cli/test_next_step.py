@@ -17,8 +17,9 @@ from agentlite.cli.run_listing import inventory
 from agentlite.config import gpu_profiles
 from agentlite.config.resolve import Given, plain_settings, resolve
 from agentlite.core.errors import UserError
-from agentlite.workspace import stage_folder
-from agentlite.workspace.stage_folder import Plan, RunTarget, open_stage
+from agentlite.workspace import lookup
+from agentlite.workspace.lookup import Plan, RunTarget
+from agentlite.workspace.stage_folder import open_stage
 
 FIGURES = {"prep": {"kept": 3, "read": 5}, "pairs": {"pairs": 2, "steps": 4}}
 RUN = Path("runs/default")
@@ -147,7 +148,7 @@ def test_an_error_at_a_stage_that_is_half_done_names_the_same_command():
     run = Path("runs/other")
     folder = stage("sft", state="half", run=run, max_steps=7)
     with pytest.raises(UserError) as refused:
-        stage_folder.finished(folder, "sft")
+        lookup.finished(folder, "sft")
     (line,) = commands(steps())
     assert str(with_next_command(refused.value)).endswith(f": {line}")
     assert line == "agentlite sft --max-steps 7 --run runs/other"

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from agentlite.cli.output import present
-from agentlite.workspace.stage_folder import Result
+from agentlite.workspace.lookup import Result
 
 SFT = Result(
     "sft",

@@ -10,7 +10,8 @@ import pytest
 from agentlite.cli.run_listing import inventory
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import write_rows
-from agentlite.workspace.stage_folder import Plan, StageFolder, open_stage
+from agentlite.workspace.lookup import Plan
+from agentlite.workspace.stage_folder import StageFolder, open_stage
 
 
 def stage(folder: Path, command: str = "sft", **settings: Any) -> Any:

@@ -9,7 +9,7 @@ from agentlite.cli import output
 from agentlite.cli.main import group
 from agentlite.stages import api
 from agentlite.stages.prep import write
-from agentlite.workspace.stage_folder import Result
+from agentlite.workspace.lookup import Result
 
 AS_TABLE = "prep: up to date, f\n"
 ROWS, AS = ["--rows", "-"], ["--as", "openai"]

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from agentlite.cli.run_listing import state_of
-from agentlite.workspace.stage_folder import Plan, open_stage, read
+from agentlite.workspace.lookup import Plan, read
+from agentlite.workspace.stage_folder import open_stage
 
 
 @pytest.mark.parametrize("rows", [0, 3, 4])

@@ -11,7 +11,7 @@ from agentlite.config.resolve import Given, as_yaml, config_folder, resolve
 from agentlite.config.settings import COMMANDS, AblateSettings, fields
 from agentlite.core.errors import UserError
 from agentlite.stages.ablate.cells import read_ablation
-from agentlite.workspace.stage_folder import RunTarget
+from agentlite.workspace.lookup import RunTarget
 
 
 @pytest.mark.parametrize(

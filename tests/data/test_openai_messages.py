@@ -9,7 +9,7 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Message, read_message, wire_message
 from agentlite.data.openai_messages import open_dialog
 from agentlite.rendering import PROTOCOLS
-from agentlite.workspace.model_source import load_template
+from agentlite.workspace.input_files import load_template
 
 FUNCTION = {"name": "get_weather", "arguments": '{"city": "Oslo"}'}
 CALL = {"id": "call00000", "type": "function", "function": FUNCTION}

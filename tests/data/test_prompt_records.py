@@ -14,8 +14,8 @@ from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Message, Record, from_row, to_row
 from agentlite.data.curation.validate import validate
 from agentlite.data.prompt_records import Prompts, find_prompts
-from agentlite.workspace.digests import file_digest
-from agentlite.workspace.model_source import Source
+from agentlite.workspace.input_files import file_digest
+from agentlite.workspace.lookup import Source
 
 
 def row(query: str, **more: Any) -> dict[str, Any]:

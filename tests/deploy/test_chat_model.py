@@ -7,8 +7,8 @@ import pytest
 
 from agentlite.deploy import chat_model
 from agentlite.deploy.chat_model import ChatModel
-from agentlite.workspace import stage_folder
-from agentlite.workspace.model_source import find_model
+from agentlite.workspace import lookup
+from agentlite.workspace.lookup import find_model
 
 
 def model(tmp_path: Path, **options: Any) -> ChatModel:
@@ -44,7 +44,7 @@ def test_a_dialog_without_a_system_turn_gets_the_one_that_is_named_or_that_of_th
     }
 
     base = find_model("smollm2-135m", tmp_path)
-    monkeypatch.setattr(stage_folder, "stored_settings", lambda name, run: plans.get(name, {}))
+    monkeypatch.setattr(lookup, "stored_settings", lambda name, run: plans.get(name, {}))
     monkeypatch.setattr(
         chat_model, "find_model", lambda name, run: base._replace(settings=plans.get(name, {}))
     )

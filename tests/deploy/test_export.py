@@ -22,7 +22,7 @@ from agentlite.deploy.export.targets import MENTION, mention
 from agentlite.engine.load import Loading, load
 from agentlite.rendering import PROTOCOLS, mixture_of
 from agentlite.rendering.template import RESULT, TOOLS, USER, Template, call_turn, render_source
-from agentlite.workspace.model_source import Source, find_model
+from agentlite.workspace.lookup import Source, find_model
 
 ROWS = str(DATA / "weather.jsonl")
 SHORT: dict[str, Any] = {

@@ -12,7 +12,7 @@ from agentlite.deploy.export.proof import Proof
 from agentlite.rendering import choose
 from agentlite.rendering.template import Template
 from agentlite.report.read_run import read_run
-from agentlite.workspace.model_source import Source
+from agentlite.workspace.lookup import Source
 
 PROOF = Proof(12, ["minijinja", "transformers"], [])
 BASE = Source("sft", "org/base", None, "d")

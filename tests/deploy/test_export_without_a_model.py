@@ -8,8 +8,7 @@ import pytest
 from agentlite.core.errors import DISK, MODEL, UserError
 from agentlite.deploy.export import partial_folder, put
 from agentlite.deploy.export.exported_model import refuse_quantized
-from agentlite.workspace.model_source import Source
-from agentlite.workspace.stage_folder import EXPORTED
+from agentlite.workspace.lookup import EXPORTED, Source
 
 
 def sha256(content: bytes) -> str:

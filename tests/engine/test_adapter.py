@@ -11,7 +11,7 @@ from agentlite.config.resolve import Given, resolve
 from agentlite.core.errors import UserError
 from agentlite.engine.refusals import of_embeddings, refuse
 from agentlite.rendering import choose, prompts
-from agentlite.workspace.model_source import load_template
+from agentlite.workspace.input_files import load_template
 
 
 def settings(command="sft", **flags):

@@ -16,7 +16,7 @@ from support.trainers import losses, rows, sft, source
 from agentlite.core.errors import DIVERGED, MODEL, UserError
 from agentlite.engine import checkpoints, load_libraries
 from agentlite.engine import sft as sft_trainer
-from agentlite.workspace.digests import content_digest
+from agentlite.workspace.input_files import content_digest
 
 
 @pytest.fixture(scope="module")

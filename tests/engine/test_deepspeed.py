@@ -16,7 +16,7 @@ from support.samples import DATA, ROOT
 
 import agentlite
 from agentlite.engine import checkpoints, watch
-from agentlite.workspace.model_source import find_model
+from agentlite.workspace.lookup import find_model
 
 pytest.importorskip("deepspeed")
 SETTINGS = {

@@ -9,7 +9,8 @@ from agentlite.engine.adapter import add_adapter
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded, Loading, load, load_for_inference
 from agentlite.engine.local_sampler import Sample, generate
-from agentlite.workspace.model_source import Source, load_template
+from agentlite.workspace.input_files import load_template
+from agentlite.workspace.lookup import Source
 
 PROMPTS = ("Oslo", "What is the weather in Lima?", "one two three four five six seven", "a")
 

@@ -13,7 +13,7 @@ from agentlite.core.errors import DIVERGED, UserError
 from agentlite.engine import dpo, local_sampler, watch
 from agentlite.engine import grpo as grpo_trainer
 from agentlite.engine.load import load, loading_of
-from agentlite.workspace.model_source import load_template
+from agentlite.workspace.input_files import load_template
 
 
 def made(folder: Path, name: str) -> Path:

@@ -13,7 +13,7 @@ from agentlite.core.errors import MODEL, UserError
 from agentlite.engine import leave_cores_to_others, load
 from agentlite.engine.load import Loading
 from agentlite.engine.merge import merge
-from agentlite.workspace.model_source import Source, find_model
+from agentlite.workspace.lookup import Source, find_model
 
 
 @pytest.mark.parametrize("name", ["eager", "sdpa"])

@@ -14,7 +14,7 @@ from support.simulated_cuda import simulated
 from agentlite.engine import caches, local_sampler
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading, load
-from agentlite.workspace.model_source import Source
+from agentlite.workspace.lookup import Source
 
 SEEDS = ("d", "e", "f")
 START = [60, 61, 62]  # what all prompts begin with

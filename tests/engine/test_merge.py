@@ -14,7 +14,7 @@ from support.trainers import sft
 from agentlite.engine.adapter import add_adapter
 from agentlite.engine.load import Loading, load, load_for_inference, quantization
 from agentlite.engine.merge import merge
-from agentlite.workspace.model_source import Source
+from agentlite.workspace.lookup import Source
 
 pytestmark = pytest.mark.torch
 IDS = torch.tensor([[1, 11, 7, 300, 42, 3, 2]])

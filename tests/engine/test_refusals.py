@@ -10,7 +10,7 @@ from agentlite.config.gpu_profiles import Gpu
 from agentlite.config.settings import GrpoSettings, SftSettings
 from agentlite.core.errors import UserError
 from agentlite.engine import load, refusals
-from agentlite.workspace.model_source import Source
+from agentlite.workspace.lookup import Source
 
 WHOLE, ADAPTER = Source("m", "m", None, ""), Source("sft", "m", Path("sft/adapter"), "")
 ZERO2 = {"engine": "hf", "deepspeed": "deepspeed/zero2.json"}

@@ -21,7 +21,7 @@ from agentlite.engine.sampler import make_sampler, remote_samples, rollout_answe
 from agentlite.environments.rollout import RolloutPrompt
 from agentlite.environments.trajectories import RolloutKey
 from agentlite.rendering import PROTOCOLS, Prompt, choose, prompts
-from agentlite.workspace.model_source import Source
+from agentlite.workspace.lookup import Source
 
 
 @pytest.fixture(params=["in memory", "behind a server"])

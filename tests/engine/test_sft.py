@@ -13,7 +13,7 @@ from agentlite.core.row_files import read_rows
 from agentlite.engine import load
 from agentlite.engine import sft as sft_trainer
 from agentlite.engine import trainer as training
-from agentlite.workspace.model_source import find_model
+from agentlite.workspace.lookup import find_model
 
 
 @given(

@@ -9,7 +9,7 @@ from agentlite.engine import local_sampler
 from agentlite.engine.decoding import Decoding, until_stop
 from agentlite.engine.load import Loaded, Loading, load
 from agentlite.engine.local_sampler import Sample, stream
-from agentlite.workspace.model_source import Source
+from agentlite.workspace.lookup import Source
 
 END = 9
 PIECES = {

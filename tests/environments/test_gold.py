@@ -8,7 +8,7 @@ from agentlite.environments.rollout import RolloutSetup, gold_answers, roll
 from agentlite.environments.world import WorldLimits
 from agentlite.rendering import choose
 from agentlite.scoring.metrics.bfcl import MULTI_TURN
-from agentlite.workspace.model_source import load_template
+from agentlite.workspace.input_files import load_template
 
 EVERY = 1 if ALL else 10
 

@@ -16,7 +16,7 @@ from agentlite.core.row_files import read_rows
 from agentlite.rendering import PROTOCOLS, prompts
 from agentlite.scoring.preference_pairs import gold_candidates
 from agentlite.scoring.rewards.scorer import Scorer
-from agentlite.workspace.model_source import load_template
+from agentlite.workspace.input_files import load_template
 
 WEIGHTINGS = {
     "default": {},

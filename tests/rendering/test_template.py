@@ -43,7 +43,7 @@ def test_of_named_templates_tool_use_is_taken_where_tools_are_given(named, smoll
 @pytest.mark.long
 def test_prep_reads_a_tokenizer_without_torch_or_transformers():
     program = (
-        "import sys; from agentlite.workspace.model_source import load_template; "
+        "import sys; from agentlite.workspace.input_files import load_template; "
         "load_template('smollm2-135m').encode('x')\n"
         "assert not {'torch', 'transformers', 'numpy', 'gguf'} & set(sys.modules), "
         "sys.modules.keys()"

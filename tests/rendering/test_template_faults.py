@@ -9,7 +9,7 @@ from tokenizers.models import WordLevel
 from agentlite.core.errors import MODEL, UserError
 from agentlite.rendering import PROTOCOLS, encoding, renderer
 from agentlite.rendering.template import Template
-from agentlite.workspace.model_source import load_template
+from agentlite.workspace.input_files import load_template
 
 TEMPLATES = {
     "{{ 1/0 }}": "ZeroDivisionError",

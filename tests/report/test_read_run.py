@@ -8,7 +8,7 @@ from agentlite.core.records import Call, Gold, Message, Record, Step, to_row
 from agentlite.report import write_report
 from agentlite.report.read_run import read_run
 from agentlite.report.readers import read_answers
-from agentlite.workspace.digests import file_digest
+from agentlite.workspace.input_files import file_digest
 
 
 def made(folder, command, settings=None, inputs=None, rows=None, figures=None, metrics=None):

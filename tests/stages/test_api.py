@@ -11,7 +11,7 @@ import agentlite
 from agentlite.config import gpu_profiles, resolve
 from agentlite.core.errors import UserError
 from agentlite.stages import api
-from agentlite.workspace.stage_folder import RunTarget
+from agentlite.workspace.lookup import RunTarget
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from agentlite.engine.planning.estimate import RowLengths, plan
 from agentlite.engine.planning.gpus import machine_of
 from agentlite.engine.planning.model_shape import find_shape
 from agentlite.stages import api
-from agentlite.workspace.stage_folder import PLAN, Plan, RunTarget, status_for
+from agentlite.workspace.lookup import PLAN, Plan, RunTarget
+from agentlite.workspace.stage_folder import status_for
 
 MODEL = "Qwen/Qwen2.5-7B-Instruct"
 CHOSEN = ("load_in_4bit", "batch_size", "gradient_accumulation")

@@ -14,8 +14,8 @@ from agentlite.core.errors import MODEL, UserError
 from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Message, Record
 from agentlite.data.prompt_records import Prompts
 from agentlite.stages import distill
-from agentlite.workspace import stage_folder
-from agentlite.workspace.model_source import load_template
+from agentlite.workspace import lookup
+from agentlite.workspace.input_files import load_template
 
 SMALL: dict[str, Any] = {"batch_size": 2, "gradient_accumulation": 3, "max_new_tokens": 100}
 
@@ -123,5 +123,5 @@ def test_a_stage_of_the_workspace_teaches(caller: Path) -> None:
     assert (caller / "distilled" / "adapter" / "adapter_model.safetensors").exists()
     assert "--model distilled --model sft" in result.next
     assert agentlite.distill(**options).status == "up to date"
-    plan = stage_folder.read_plan(caller / "distilled")
+    plan = lookup.read_plan(caller / "distilled")
     assert plan.settings["teacher"] == "sft" and plan.inputs["teacher"]

@@ -6,7 +6,7 @@ import pytest
 
 from agentlite.core.errors import UserError
 from agentlite.stages.frame import Work, run_stage
-from agentlite.workspace.stage_folder import Plan, Result, RunTarget
+from agentlite.workspace.lookup import Plan, Result, RunTarget
 
 PLAN = Plan("sft", {"seed": 0}, {})
 

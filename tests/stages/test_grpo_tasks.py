@@ -13,7 +13,7 @@ from agentlite.engine.local_sampler import Sample
 from agentlite.environments.rollout_rewards import RolloutScorer
 from agentlite.environments.tasks import TASKS as TASKS_FILE
 from agentlite.stages.grpo_tasks import TaskSampling, _of_one_prompt_length
-from agentlite.workspace.stage_folder import RunTarget
+from agentlite.workspace.lookup import RunTarget
 
 
 @pytest.fixture

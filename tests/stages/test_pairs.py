@@ -23,9 +23,9 @@ from agentlite.core.row_files import read_structs
 from agentlite.rendering import PROTOCOLS, training_rows
 from agentlite.scoring.rewards import WEIGHTS
 from agentlite.stages import dpo
-from agentlite.workspace import stage_folder
-from agentlite.workspace.model_source import load_template
-from agentlite.workspace.stage_folder import finished
+from agentlite.workspace import lookup
+from agentlite.workspace.input_files import load_template
+from agentlite.workspace.lookup import finished
 
 FEW = {"max_new_tokens": 8, "max_length": 512}
 TRAIN = {
@@ -382,7 +382,7 @@ def test_a_reward_that_fails_stops_grpo_with_its_state_saved_and_the_same_comman
 
 def test_pairs_of_test_records_are_not_trained_on(paired, run, tiny_model, tmp_path):
     shutil.copytree(paired, tmp_path / "pairs")
-    plan = stage_folder.read_plan(paired)
+    plan = lookup.read_plan(paired)
     plan = msgspec.structs.replace(plan, settings={**plan.settings, "split": "test"})
     (tmp_path / "pairs" / "plan.json").write_bytes(msgspec.json.encode(plan))
     with pytest.raises(UserError, match="test records"):

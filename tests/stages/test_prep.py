@@ -21,7 +21,7 @@ from agentlite import prep
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import from_row
 from agentlite.core.row_files import read_rows
-from agentlite.workspace.stage_folder import Result
+from agentlite.workspace.lookup import Result
 
 ENDS = ("kept", "rejected", "duplicates", "filtered")
 

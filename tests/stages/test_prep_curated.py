@@ -17,7 +17,7 @@ from agentlite.config import resolve
 from agentlite.core.records import SPLITS
 from agentlite.core.row_files import read_rows
 from agentlite.data.curation.coreset import BY_LOSS
-from agentlite.workspace.stage_folder import Result
+from agentlite.workspace.lookup import Result
 
 ENDS = ("kept", "rejected", "duplicates", "filtered")
 CITIES = ("Oslo", "Bergen", "Lagos", "Quito", "Hanoi", "Turin", "Perth", "Dakar", "Kyoto", "Lille")

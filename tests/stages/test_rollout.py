@@ -11,7 +11,7 @@ from agentlite.core.row_files import Appender, read_rows
 from agentlite.data.formats import to_record
 from agentlite.rendering import choose, render
 from agentlite.stages.rollout import key_figure
-from agentlite.workspace.model_source import load_template
+from agentlite.workspace.input_files import load_template
 
 FILES = ("tasks.jsonl", "trajectories.jsonl", "stats.json")
 

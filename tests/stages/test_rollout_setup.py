@@ -9,7 +9,7 @@ from agentlite.core.user_code import Named
 from agentlite.environments.registry import Environment
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.stages.rollout import prepare, split_of_task
-from agentlite.workspace.model_source import Source
+from agentlite.workspace.lookup import Source
 
 BASE = Source("smollm2-135m", "smollm2-135m", None, "digest")
 

@@ -16,9 +16,9 @@ from agentlite.core.records import PreferencePair, Side, from_row
 from agentlite.core.row_files import read_rows
 from agentlite.rendering import PROTOCOLS, training_rows
 from agentlite.stages import dpo, sft
-from agentlite.workspace import stage_folder
-from agentlite.workspace.model_source import load_template
-from agentlite.workspace.stage_folder import finished
+from agentlite.workspace import lookup
+from agentlite.workspace.input_files import load_template
+from agentlite.workspace.lookup import finished
 
 SMALL: dict[str, Any] = {"batch_size": 2, "gradient_accumulation": 3}
 
@@ -44,7 +44,7 @@ def lengths(run: Path) -> list[int]:
 
 
 def prepared_protocol(run: Path) -> str:
-    return str(stage_folder.read_plan(run / "prep").settings["protocol"])
+    return str(lookup.read_plan(run / "prep").settings["protocol"])
 
 
 def forecast(command: Any, run: Path, **changed: Any) -> dict[str, Any]:

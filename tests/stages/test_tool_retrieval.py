@@ -5,7 +5,7 @@ from support.generated_run import stage
 
 from agentlite.engine import sentence_encoder
 from agentlite.stages.tool_retrieval import tuned
-from agentlite.workspace.stage_folder import finished
+from agentlite.workspace.lookup import finished
 
 
 def test_a_tuned_retriever_ranks_by_the_model_of_its_own_folder_wherever_it_is(

@@ -11,9 +11,8 @@ from agentlite.core.errors import UserError
 from agentlite.engine.trainer import MICRO_BATCH
 from agentlite.stages import training
 from agentlite.stages.training import Training, train_stage
-from agentlite.workspace import stage_folder
-from agentlite.workspace.model_source import find_model
-from agentlite.workspace.stage_folder import Result, RunTarget
+from agentlite.workspace import lookup
+from agentlite.workspace.lookup import Result, RunTarget, find_model
 
 LEFT = ["adapter/adapter_config.json", "adapter/adapter_model.safetensors", "metrics.jsonl"]
 
@@ -66,7 +65,7 @@ def test_all_that_training_leaves_is_recorded_and_made_again_where_it_was_change
     for times, name in enumerate(first.outputs, 2):
         path = tmp_path / command / name
         path.write_text("as somebody else left it", encoding="utf-8")
-        assert stage_folder.read(tmp_path / command).changed() == [name]
+        assert lookup.read(tmp_path / command).changed() == [name]
         assert stage().status == "done" and stage.trained == times
         assert path.read_text(encoding="utf-8") == "as it was left"
 
@@ -75,7 +74,7 @@ def test_only_what_changes_the_outcome_makes_a_finished_stage_another_one(tmp_pa
     """How it is done may change, and so may the trackers that follow it."""
     stage = FakeStage("grpo", tmp_path, ("rollouts.jsonl",))
     stage()
-    settings = stage_folder.read_plan(tmp_path / "grpo").settings
+    settings = lookup.read_plan(tmp_path / "grpo").settings
     assert not settings.keys() & {"reward_seconds", "max_failures", "report_to", "requests"}
     assert settings["protocol"] == "hermes" and "group_size" in settings
     stage.settings = replace(stage.settings, reward_seconds=99.0, report_to=("tensorboard",))

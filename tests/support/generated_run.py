@@ -27,7 +27,7 @@ from agentlite.core.row_files import write_json, write_rows
 from agentlite.scoring.metrics.dialogs import dialogs
 from agentlite.scoring.metrics.step_metrics import score_step, wrong_kind
 from agentlite.scoring.metrics.summarize import compare, figures, scores
-from agentlite.workspace.digests import file_digest
+from agentlite.workspace.input_files import file_digest
 
 ZIPF = list(
     accumulate(1 / rank for rank in range(1, 5001))

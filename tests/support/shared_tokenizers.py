@@ -64,7 +64,7 @@ def read_before() -> None:
     """Reads the tokenizer of the tests' models, so that forks have it."""
     from transformers import AutoTokenizer
 
-    from agentlite.workspace.model_source import embedded_folder
+    from agentlite.workspace.input_files import embedded_folder
 
     AutoTokenizer.from_pretrained(str(embedded_folder("smollm2-135m")))
 

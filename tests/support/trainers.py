@@ -15,7 +15,8 @@ from agentlite.engine.dpo import Preference
 from agentlite.engine.grpo import Draw, GrpoTask, LearnedRow, Reward, answer_row
 from agentlite.engine.local_sampler import Sample, SampleRequest
 from agentlite.rendering import Encoded, choose, encode, render
-from agentlite.workspace.model_source import Source, load_template
+from agentlite.workspace.input_files import load_template
+from agentlite.workspace.lookup import Source
 
 CITIES = ("Oslo", "Bergen", "Paris", "Rome", "Lyon", "Bonn", "Graz")
 TOOL = Tool(

@@ -53,7 +53,7 @@ def _load_package() -> None:
     for module in pkgutil.walk_packages(agentlite.__path__, "agentlite."):
         if not module.name.startswith(("agentlite.engine", "agentlite.__main__")):
             importlib.import_module(module.name)
-    from agentlite.workspace.model_source import load_template
+    from agentlite.workspace.input_files import load_template
 
     load_template("smollm2-135m")  # it keeps the tokenizer, which is that of the tiny model too
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agentlite.core.errors import UserError
-from agentlite.workspace import digests
-from agentlite.workspace.digests import content_digest, file_digest
+from agentlite.workspace import input_files
+from agentlite.workspace.input_files import content_digest, file_digest
 
 
 @pytest.mark.long
@@ -30,7 +30,7 @@ def test_a_large_file_rewritten_in_its_place_with_its_time_put_back_is_read_agai
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a test in which ten bytes are large."""
     monkeypatch.setenv("AGENTLITE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(digests, "LARGE", 10)
+    monkeypatch.setattr(input_files, "LARGE", 10)
     return tmp_path
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from agentlite.core.errors import MODEL, UserError
-from agentlite.workspace import model_source
-from agentlite.workspace.model_source import CONTROL, embedded_tokenizer, write_tokenizer
+from agentlite.workspace import input_files
+from agentlite.workspace.input_files import CONTROL, embedded_tokenizer, write_tokenizer
 
 TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *"ab12Ġ", "ab", "12", "Ġa"]
 TEMPLATE = "{{ messages }} é"
@@ -25,7 +25,7 @@ FACTS: dict[str, Any] = {
 def facts(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the file says."""
     found = dict(FACTS)
-    monkeypatch.setattr(model_source, "read_tokenizer", lambda file: found)
+    monkeypatch.setattr(input_files, "read_tokenizer", lambda file: found)
     return found
 
 
@@ -72,8 +72,8 @@ def test_another_kind_of_tokenizer_is_refused_and_nothing_is_written(tmp_path, f
 def test_a_folder_that_was_begun_is_made_whole(tmp_path: Path, monkeypatch, facts) -> None:
     """Its last file is the one that says so."""
     del facts["tokenizer.chat_template"]
-    monkeypatch.setattr(model_source, "embedded_folder", lambda alias: tmp_path / "folder")
-    monkeypatch.setattr(model_source, "embedded_file", lambda alias: tmp_path / "x.gguf")
+    monkeypatch.setattr(input_files, "embedded_folder", lambda alias: tmp_path / "folder")
+    monkeypatch.setattr(input_files, "embedded_file", lambda alias: tmp_path / "x.gguf")
     with pytest.raises(KeyError):
         embedded_tokenizer("smollm2-135m")
     assert not (tmp_path / "folder/tokenizer.json").exists()

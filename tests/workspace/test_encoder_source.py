@@ -7,8 +7,8 @@ import pytest
 from support.hub_cache import cache_model, use_cache
 
 from agentlite.core.errors import MODEL, UserError
-from agentlite.workspace.model_source import find_encoder
-from agentlite.workspace.stage_folder import Plan, RunTarget, open_stage
+from agentlite.workspace.lookup import Plan, RunTarget, find_encoder
+from agentlite.workspace.stage_folder import open_stage
 
 KIND = "sentence_transformers.models.Transformer"
 

@@ -10,7 +10,8 @@ import time
 import pytest
 
 from agentlite.core.errors import UserError
-from agentlite.workspace.stage_folder import Plan, hold, holder, in_turn, open_stage
+from agentlite.workspace.lookup import Plan, holder
+from agentlite.workspace.stage_folder import hold, in_turn, open_stage
 
 
 def test_a_second_process_is_told_who_holds_the_folder_and_a_killed_one_holds_nothing(tmp_path):

@@ -11,8 +11,8 @@ from support.hub_cache import cache_model, commit, served, use_cache
 
 from agentlite.core.errors import NETWORK, UserError
 from agentlite.workspace import hub
-from agentlite.workspace.model_source import find_model, model_of_prep
-from agentlite.workspace.stage_folder import Plan, RunTarget, open_stage
+from agentlite.workspace.lookup import Plan, RunTarget, find_model, model_of_prep
+from agentlite.workspace.stage_folder import open_stage
 
 OLD, NEW = commit("a"), commit("b")
 NAME = "Qwen/Qwen2.5-1.5B-Instruct"

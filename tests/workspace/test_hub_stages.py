@@ -10,7 +10,7 @@ from support.samples import OSLO, WEATHER_TOOL
 
 import agentlite
 from agentlite.cli.main import group
-from agentlite.workspace.stage_folder import read_plan
+from agentlite.workspace.lookup import read_plan
 
 NAME, OLD, NEW = "Qwen/Qwen2.5-1.5B-Instruct", commit("a"), commit("b")
 QUICK = {"max_steps": 1, "batch_size": 1, "gradient_accumulation": 1, "engine": "hf"}

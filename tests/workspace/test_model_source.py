@@ -9,7 +9,7 @@ import pytest
 
 from agentlite.core.errors import MODEL, UserError
 from agentlite.engine.load import Loading, load
-from agentlite.workspace.model_source import Source, find_model
+from agentlite.workspace.lookup import Source, find_model
 
 
 @pytest.mark.parametrize("engine", ["unsloth", "hf"])

@@ -6,9 +6,9 @@ import pytest
 from support.hub_cache import cache_model, use_cache
 
 from agentlite.core.errors import MODEL, OTHER_PLAN, UserError
-from agentlite.workspace import model_source
-from agentlite.workspace.model_source import find_checkpoint, find_model
-from agentlite.workspace.stage_folder import Plan, open_stage
+from agentlite.workspace import input_files
+from agentlite.workspace.lookup import Plan, find_checkpoint, find_model
+from agentlite.workspace.stage_folder import open_stage
 
 
 def whole_model(folder: Path, weights: bytes = b"weights") -> Path:
@@ -130,7 +130,7 @@ def test_a_tokenizer_of_the_hub_may_have_its_template_in_its_configuration(run, 
     cache_model(use_cache(run / "hub", monkeypatch), "org/name", run.parent / "base", "c" * 40)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (run / "copy").mkdir(exist_ok=True)
-        model_source.copy_tokenizer("org/name", run / "copy")
+        input_files.copy_tokenizer("org/name", run / "copy")
         assert (run / "copy" / name).read_bytes() == b"{}"
 
 

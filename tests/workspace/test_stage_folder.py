@@ -11,9 +11,9 @@ import pytest
 from agentlite.config import resolve
 from agentlite.config.settings import SftSettings
 from agentlite.core.errors import UserError
-from agentlite.workspace import stage_folder
-from agentlite.workspace.model_source import find_model
-from agentlite.workspace.stage_folder import Plan, find_stage, finished, open_stage
+from agentlite.workspace import lookup, stage_folder
+from agentlite.workspace.lookup import Plan, find_model, find_stage, finished
+from agentlite.workspace.stage_folder import open_stage
 
 PLAN = Plan("sft", {"lora_r": 16, "seed": 0}, {"data": "a" * 64})
 
@@ -40,7 +40,7 @@ def test_a_stage_of_another_command_is_named_and_stays(tmp_path, done):
         with pytest.raises(UserError, match="is a stage of `agentlite sft`, not of `dpo`") as told:
             refuse()
         assert told.value.location == str(folder)
-    assert stage_folder.read_plan(folder).command == "sft"
+    assert lookup.read_plan(folder).command == "sft"
 
 
 @pytest.mark.parametrize("done", [True, False])
@@ -113,7 +113,7 @@ def test_a_folder_that_is_given_up_or_emptied_holds_no_plan_any_more(tmp_path, m
     with open_stage(tmp_path / "sft", PLAN, force=False) as stage:
         stage.fail()
     assert not (tmp_path / "sft/plan.json").exists()
-    stored = stage_folder.read(tmp_path / "sft")
+    stored = lookup.read(tmp_path / "sft")
     assert stored.given_up and stored.plan is not None and stored.plan.command == "sft"
 
     finish(tmp_path / "dpo")
@@ -125,7 +125,7 @@ def test_a_folder_that_is_given_up_or_emptied_holds_no_plan_any_more(tmp_path, m
         patch.setattr(Path, "unlink", killed)
         with pytest.raises(KeyboardInterrupt):
             stage_folder.clear(tmp_path / "dpo")
-    assert stage_folder.read(tmp_path / "dpo").given_up
+    assert lookup.read(tmp_path / "dpo").given_up
     assert not (tmp_path / "dpo/plan.json").exists()
 
 

@@ -8,17 +8,20 @@ import pytest
 
 from agentlite.config.settings import default
 from agentlite.core.errors import UserError
-from agentlite.workspace import model_source
-from agentlite.workspace.model_source import Source, adapter_shape, find_learner, refuse_circle
-from agentlite.workspace.stage_folder import (
+from agentlite.workspace import lookup
+from agentlite.workspace.lookup import (
     Plan,
     RunTarget,
+    Source,
+    adapter_shape,
+    find_learner,
     lineage,
     longer_rows,
-    open_stage,
+    refuse_circle,
     stored_settings,
     system_of,
 )
+from agentlite.workspace.stage_folder import open_stage
 
 
 def begin(folder: Path, **settings: Any) -> None:
@@ -90,7 +93,7 @@ def test_the_shape_of_an_adapter_is_taken_over_and_that_of_whole_weights_is_not(
 
 def test_an_adapter_that_would_change_its_shape_is_refused(run, monkeypatch):
     source = Source("sft", "base", run, "d", settings=stored_settings("sft", run))
-    monkeypatch.setattr(model_source, "find_model", lambda *_: source)
+    monkeypatch.setattr(lookup, "find_model", lambda *_: source)
     shape = {"lora_r": 4, "lora_alpha": 8, "lora_target_modules": ("q", "v")}
     settings = SimpleNamespace(model="sft", **shape)
     assert find_learner("dpo", settings, RunTarget(run, "dpo")) == source

@@ -29,7 +29,7 @@ from agentlite.engine.planning.choose import auto_settings, set_already
 from agentlite.engine.planning.estimate import estimate
 from agentlite.engine.planning.gpus import machine_of
 from agentlite.engine.planning.model_shape import PUBLISHED, shape_of
-from agentlite.workspace.digests import cache_folder
+from agentlite.workspace.input_files import cache_folder
 
 WITH_CUDA = ("bitsandbytes",)
 LITTLE_DISK = 10  # GB

@@ -18,7 +18,7 @@ from agentlite.engine.planning.estimate import Planned, data_of, plan
 from agentlite.engine.planning.gpus import machine_of
 from agentlite.engine.planning.model_shape import shape_under
 from agentlite.engine.refusals import of_embeddings, refuse
-from agentlite.workspace.stage_folder import RunTarget
+from agentlite.workspace.lookup import RunTarget
 
 
 class PlanReport(Struct, frozen=True):

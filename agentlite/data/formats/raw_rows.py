@@ -19,7 +19,7 @@ from agentlite.data.formats import bfcl
 from agentlite.data.formats.json_decode import json_value, quote
 from agentlite.data.hub_data import SCHEME, files_of_hub, hub_file
 from agentlite.workspace.hub import is_hub_id
-from agentlite.workspace.stage_folder import stages_below
+from agentlite.workspace.lookup import stages_below
 
 LONGEST_LINE = 16 << 20
 HEAD = 4096  # bytes at which it is seen what a file is

@@ -15,8 +15,9 @@ from agentlite.core.row_files import disk_errors, sync_all, sync_folder, write_j
 from agentlite.deploy.export.exported_model import find_subject
 from agentlite.deploy.export.model_card import card, digests
 from agentlite.deploy.export.targets import SERVER, ExportRequest, converted, program, refuse, write
-from agentlite.workspace.digests import file_digest
-from agentlite.workspace.stage_folder import EXPORTED, system_of, versions
+from agentlite.workspace.input_files import file_digest
+from agentlite.workspace.lookup import EXPORTED, system_of
+from agentlite.workspace.stage_folder import versions
 
 CARD = "README.md"
 

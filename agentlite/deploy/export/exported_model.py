@@ -10,8 +10,8 @@ from agentlite.rendering import Mixture, mixture_of
 from agentlite.rendering.template import Template
 from agentlite.report.read_run import ReportedEvaluation, ReportedStage, read_run
 from agentlite.workspace import hub
-from agentlite.workspace.model_source import EMBEDDED, Source, find_model, load_template
-from agentlite.workspace.stage_folder import find_stage, is_stage, read
+from agentlite.workspace.input_files import EMBEDDED, load_template
+from agentlite.workspace.lookup import Source, find_model, find_stage, is_stage, read
 
 ORIGINS = {"smollm2-135m": "HuggingFaceTB/SmolLM2-135M-Instruct"}  # on the hub
 CONTEXT = 4096  # where no stage says for how many tokens it was trained

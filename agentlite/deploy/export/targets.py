@@ -15,7 +15,7 @@ from agentlite.deploy.export.proof import Proof, goldens, minijinja_writer, prov
 from agentlite.engine.load import weight_files
 from agentlite.engine.merge import TransformersWriter, merge
 from agentlite.workspace import hub
-from agentlite.workspace.model_source import copy_tokenizer, load_template
+from agentlite.workspace.input_files import copy_tokenizer, load_template
 
 KINDS = ("merged", "adapter", "gguf", "ollama")
 # beside the tokenizer's own files, those that a converter may look for

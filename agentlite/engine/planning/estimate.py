@@ -27,7 +27,7 @@ from agentlite.engine.planning.memory import (
     vllm_total,
 )
 from agentlite.engine.planning.model_shape import Shape, shape_of
-from agentlite.workspace import stage_folder
+from agentlite.workspace import lookup
 
 VLLM_SHARE = 0.3  # of the card, where `trl` does not say another: TRL's default
 LEAST_CACHE = 512  # tokens beside the longest row: Unsloth rounds a cache down to 256
@@ -214,11 +214,11 @@ def data_of(settings: Any, run: Path) -> RowLengths:
     of an environment are as long as max_length lets them be: nothing is known of them before."""
     if getattr(settings, "env", "") or not hasattr(settings, "data"):
         return RowLengths()
-    folder, pairs = stage_folder.find_stage(settings.data, run), None
-    if came_from := stage_folder.stored_settings(settings.data, run).get("data"):
+    folder, pairs = lookup.find_stage(settings.data, run), None
+    if came_from := lookup.stored_settings(settings.data, run).get("data"):
         # pairs name their prep as it is called in the workspace that they are in
-        folder, pairs = stage_folder.find_stage(str(came_from), folder.parent), folder
-    prepared = stage_folder.read(folder).trusted()
+        folder, pairs = lookup.find_stage(str(came_from), folder.parent), folder
+    prepared = lookup.read(folder).trusted()
     is_prep = prepared.plan is not None and prepared.plan.command == "prep"
     if not is_prep or not prepared.done or not (folder / "stats.json").exists():
         return RowLengths()
@@ -233,9 +233,9 @@ def data_of(settings: Any, run: Path) -> RowLengths:
         rows = stats["train_rows"]
     new_tokens = getattr(settings, "max_new_tokens", 0)
     if pairs:
-        new_tokens = stage_folder.stored_settings(settings.data, run).get("max_new_tokens", 0)
-        if stage_folder.is_finished(pairs):
-            rows = stage_folder.finished(pairs, "pairs").figures.get("pairs", 0)
+        new_tokens = lookup.stored_settings(settings.data, run).get("max_new_tokens", 0)
+        if lookup.is_finished(pairs):
+            rows = lookup.finished(pairs, "pairs").figures.get("pairs", 0)
     longest = stats["length"]["100%"] + int(new_tokens)
     return RowLengths(rows, longest, stats["tokens"]["all"] / records)
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from agentlite.core.errors import MODEL, UserError, nearest
 from agentlite.workspace import hub
-from agentlite.workspace.stage_folder import is_stage, lineage, read_plan
+from agentlite.workspace.lookup import is_stage, lineage, read_plan
 
 # facts from the config.json files of models that profiles name
 PUBLISHED = Path(__file__).with_name("published.json")

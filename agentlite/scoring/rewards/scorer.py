@@ -13,7 +13,7 @@ from agentlite.rendering.protocol import thought_and_words
 from agentlite.scoring import rewards
 from agentlite.scoring.read_turn import read_turn, reference_of
 from agentlite.scoring.rewards.attempt import recorded_steps
-from agentlite.workspace.model_source import load_template
+from agentlite.workspace.input_files import load_template
 
 
 class Scorer(NamedTuple):

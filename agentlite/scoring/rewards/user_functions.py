@@ -9,7 +9,7 @@ from pathlib import Path
 from agentlite.core.errors import UserError
 from agentlite.core.user_code import MEMORY, Named, UserCode, await_result, one_line
 from agentlite.scoring.rewards import JUDGE, WEIGHTS, Attempt, Component, ComponentError
-from agentlite.workspace.digests import file_digest
+from agentlite.workspace.input_files import file_digest
 
 
 def function_files(texts: Iterable[str]) -> dict[str, str]:

@@ -32,9 +32,8 @@ from agentlite.scoring.metrics.summarize import Scores
 from agentlite.scoring.predictions import read_scores
 from agentlite.stages.ablate.cells import PAIRED, Ablation, Cell, read_ablation
 from agentlite.stages.frame import Figures, Work, plan_of, run_stage
-from agentlite.workspace import stage_folder
-from agentlite.workspace.model_source import find_model
-from agentlite.workspace.stage_folder import Result, RunTarget
+from agentlite.workspace import lookup, stage_folder
+from agentlite.workspace.lookup import Result, RunTarget, find_model
 
 TABLE = "table.json"
 LOOK = 0.05  # seconds between two looks at a process
@@ -51,7 +50,7 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
         _metric(settings.metric, [*step_metrics.METRICS, *dialogs.METRICS])
     data = {}
     if not (ablation.acts("eval") and ablation.acts(ablation.by)):
-        data = stage_folder.find_finished(settings.data, target.run, "prep").outputs
+        data = lookup.find_finished(settings.data, target.run, "prep").outputs
     splits = [data[name][:16] for name in sorted(data) if name.startswith(SPLITS)]
     model = ablation.settings.model
     inputs = {
@@ -185,8 +184,8 @@ def _make(
         shutil.rmtree(folder / cell.model / "checkpoints", ignore_errors=True)
     stage = next(
         path
-        for path in stage_folder.stages_in(folder / "eval", "*/*")
-        if stage_folder.read_plan(path).settings["model"] == cell.model
+        for path in lookup.stages_in(folder / "eval", "*/*")
+        if lookup.read_plan(path).settings["model"] == cell.model
     )
     if (stage / TRAJECTORIES).exists():
         rollouts = read_trajectories(stage / TRAJECTORIES)
@@ -195,7 +194,7 @@ def _make(
         scores[cell.name] = read_scores(stage)
     metrics = read_metrics(stage / "metrics.json")
     every = {**metrics.metrics, **metrics.dialogs}
-    made = [stage_folder.read(path).done for path in (stage, folder / cell.model) if cell.sets]
+    made = [lookup.read(path).done for path in (stage, folder / cell.model) if cell.sets]
     return CellRow(
         cell.name,
         cell.differs,

@@ -20,8 +20,8 @@ from agentlite.config.settings import PAIRING, REWARDS, AblateSettings, default,
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import digest, plain
 from agentlite.scoring.rewards import JUDGE, settle_weights
-from agentlite.workspace.digests import file_digest
-from agentlite.workspace.stage_folder import RunTarget, stored_settings
+from agentlite.workspace.input_files import file_digest
+from agentlite.workspace.lookup import RunTarget, stored_settings
 
 PAIRED = "pairs"  # the stage that samples and ranks candidates, for trainers that read pairs
 LONGEST = 80  # characters of a folder's name

@@ -32,9 +32,9 @@ from agentlite.scoring.rewards.user_functions import UserFunctions
 from agentlite.stages.eval.live import LiveEvaluation
 from agentlite.stages.eval.recorded import RecordedEvaluation
 from agentlite.stages.frame import run_stage
-from agentlite.workspace import stage_folder
-from agentlite.workspace.digests import file_digest
-from agentlite.workspace.stage_folder import Result, RunTarget, longer_rows
+from agentlite.workspace import lookup, stage_folder
+from agentlite.workspace.input_files import file_digest
+from agentlite.workspace.lookup import Result, RunTarget, longer_rows
 
 # what evaluations on recorded dialogs have and rollouts have not
 OF_RECORDS = (
@@ -47,7 +47,7 @@ def inherit(settings: EvalSettings, run: Path) -> dict[str, tuple[object, str]]:
     if settings.env:
         return {"max_length": (default("rollout", "max_length"), "--env")}
     origins = longer_rows("eval", settings.data, run)
-    prep = stage_folder.read(stage_folder.find_stage(settings.data, run)).done
+    prep = lookup.read(lookup.find_stage(settings.data, run)).done
     if prep and (longest := prep.figures.get("longest_answer")):
         enough = min(default("eval", "max_new_tokens"), max(64, 2 * longest))
         origins["max_new_tokens"] = (enough, settings.data)

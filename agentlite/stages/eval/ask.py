@@ -14,7 +14,8 @@ from agentlite.engine.decoding import Decoding
 from agentlite.engine.remote import RemoteRequest, replies
 from agentlite.rendering import Prompt, Protocol
 from agentlite.scoring.predictions import prompt_key, read_answers
-from agentlite.workspace.model_source import Source, load_template
+from agentlite.workspace.input_files import load_template
+from agentlite.workspace.lookup import Source
 from agentlite.workspace.stage_folder import StageFolder
 
 ANSWERS = "answers.jsonl"

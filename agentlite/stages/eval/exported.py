@@ -20,7 +20,8 @@ from agentlite.scoring.metrics.summarize import differences_of
 from agentlite.scoring.predictions import prompt_key, read_answers, to_prediction
 from agentlite.stages.eval.ask import ANSWERS, Questions, ask_model
 from agentlite.stages.eval.subjects import OF_A_MODEL, load_data
-from agentlite.workspace.model_source import Source, find_model, load_template
+from agentlite.workspace.input_files import load_template
+from agentlite.workspace.lookup import Source, find_model
 
 EVALUATED = "as evaluated"
 Read = dict[Step, tuple[GreedyAnswer, Prediction]]  # an answer, and how it is read and scored

@@ -24,7 +24,7 @@ from agentlite.stages.eval.subjects import EvalSubject, slug
 from agentlite.stages.frame import Work
 from agentlite.stages.rollout import act, find_actor, prepare, rollout_settings
 from agentlite.workspace import stage_folder
-from agentlite.workspace.stage_folder import Plan, RunTarget
+from agentlite.workspace.lookup import Plan, RunTarget
 
 SAMPLES = "samples.jsonl"
 LONGEST_NAME = 100  # characters of a folder's

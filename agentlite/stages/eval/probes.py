@@ -43,8 +43,9 @@ from agentlite.scoring.predictions import prompt_key, to_prediction
 from agentlite.scoring.read_turn import read_turn
 from agentlite.stages.eval.ask import Questions
 from agentlite.stages.eval.subjects import EvalSubject
-from agentlite.workspace import stage_folder
-from agentlite.workspace.model_source import Source, load_template
+from agentlite.workspace import lookup
+from agentlite.workspace.input_files import load_template
+from agentlite.workspace.lookup import Source
 from agentlite.workspace.stage_folder import StageFolder
 
 FOLDER = Path(__file__).parent
@@ -295,9 +296,9 @@ def learned_before(
 
 def _trained_stages(name: str, run: Path) -> list[Path]:
     """The stages with rows to learn that the model comes from, itself the first."""
-    if not name or not stage_folder.is_stage(folder := stage_folder.find_stage(name, run)):
+    if not name or not lookup.is_stage(folder := lookup.find_stage(name, run)):
         return []
-    stage = stage_folder.read(folder)
+    stage = lookup.read(folder)
     earlier = str(stage.settings.get("model") or "")
     before = _trained_stages(earlier, folder.parent) if earlier != name else []
     return [folder, *before] if "data" in stage.inputs else before
@@ -305,11 +306,11 @@ def _trained_stages(name: str, run: Path) -> list[Path]:
 
 def _rows_of(folder: Path) -> Path | None:
     """The records that a stage was trained on, as long as its data is that of its plan."""
-    stage = stage_folder.read(folder)
+    stage = lookup.read(folder)
     if stage.is_unchanged(RECORDS):
         return folder / RECORDS
     name = str(stage.settings.get("data") or "")
-    data = stage_folder.read(stage_folder.find_stage(name, folder.parent))
+    data = lookup.read(lookup.find_stage(name, folder.parent))
     digests = stage.inputs["data"].split(",")  # some stages note the first letters of each
     if not all(any(whole.startswith(one) for whole in data.outputs.values()) for one in digests):
         return None

@@ -31,8 +31,9 @@ from agentlite.scoring.predictions import (
 from agentlite.stages.eval import probes, subjects
 from agentlite.stages.eval.ask import ANSWERS, Questions, ask
 from agentlite.stages.frame import Figures, Files, Work
-from agentlite.workspace.model_source import load_template
-from agentlite.workspace.stage_folder import RunTarget, StageFolder
+from agentlite.workspace.input_files import load_template
+from agentlite.workspace.lookup import RunTarget
+from agentlite.workspace.stage_folder import StageFolder
 
 
 class RecordedEvaluation:

@@ -24,10 +24,16 @@ from agentlite.scoring.predictions import ExternalAnswer
 from agentlite.stages.frame import plan_of
 from agentlite.stages.rollout import Agent
 from agentlite.stages.tool_retrieval import digest_of, offers
-from agentlite.workspace import stage_folder
-from agentlite.workspace.digests import file_digest
-from agentlite.workspace.model_source import Source, find_checkpoint, find_model, load_template
-from agentlite.workspace.stage_folder import Plan, RunTarget, StoredStage
+from agentlite.workspace import lookup
+from agentlite.workspace.input_files import file_digest, load_template
+from agentlite.workspace.lookup import (
+    Plan,
+    RunTarget,
+    Source,
+    StoredStage,
+    find_checkpoint,
+    find_model,
+)
 
 ID, TURN = ("record_id", "id"), "turn"
 CALLS = ("calls", "tool_calls", "function_call")  # the last one as older servers write it
@@ -86,7 +92,7 @@ class EvalSubject(NamedTuple):
 
 def load_data(settings: EvalSettings, run: Path) -> EvalData:
     """The records that are asked, and all of the split."""
-    prep = stage_folder.find_finished(settings.data, run, "prep")
+    prep = lookup.find_finished(settings.data, run, "prep")
     path = find_rows(prep.folder, settings.split)
     every = {record.id: record for record in map(from_row, read_rows(path))}
     records = [record for record in every.values() if record.prompted_turns]
@@ -114,7 +120,7 @@ def with_retrieved_tools(settings: EvalSettings, data: EvalData, run: Path) -> E
     first: Unsloth patches those that the retriever uses.
     """
     assert settings.retrieve
-    retriever = stage_folder.find_finished(settings.retriever, run, "retriever")
+    retriever = lookup.find_finished(settings.retriever, run, "retriever")
     by, count = settings.retrieve_by, len(data.records)
     with console.stdout_to_stderr():
         if by == "tuned" and not settings.endpoint:

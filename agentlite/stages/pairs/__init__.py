@@ -17,8 +17,8 @@ from agentlite.stages.pairs.rollouts import from_rollouts
 from agentlite.stages.pairs.sample import from_model
 from agentlite.stages.pairs.score import CANDIDATES, RULE
 from agentlite.stages.pairs.stored import from_stored
-from agentlite.workspace import stage_folder
-from agentlite.workspace.stage_folder import Result, RunTarget, longer_rows, stored_settings
+from agentlite.workspace import lookup
+from agentlite.workspace.lookup import Result, RunTarget, longer_rows, stored_settings
 
 
 def inherit(settings: PairsSettings, run: Path) -> dict[str, tuple[object, str]]:
@@ -48,7 +48,7 @@ def run(settings: PairsSettings, target: RunTarget) -> Result:
     ):
         earlier = target.folder
         if settings.candidates:
-            earlier = stage_folder.find_stage(settings.candidates, target.run)
+            earlier = lookup.find_stage(settings.candidates, target.run)
         user_functions |= judge_component(settings, earlier)
         if not settings.candidates:
             plan, work = from_model(settings, target, user_functions)

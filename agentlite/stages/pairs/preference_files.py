@@ -23,10 +23,9 @@ from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import write_pairs
 from agentlite.stages.frame import Work, plan_of, run_stage
 from agentlite.stages.pairs.score import refuse_long
-from agentlite.workspace import stage_folder
-from agentlite.workspace.digests import file_digest
-from agentlite.workspace.model_source import find_model, load_template
-from agentlite.workspace.stage_folder import Result, RunTarget, StoredStage
+from agentlite.workspace import lookup
+from agentlite.workspace.input_files import file_digest, load_template
+from agentlite.workspace.lookup import Result, RunTarget, StoredStage, find_model
 
 PREFERRED = "preferred"  # stands for a model's name: nobody knows which one answered
 SETTINGS = ("preferences", "model", "max_length", "max_rejects")
@@ -44,9 +43,9 @@ def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
             "Leave --from and --judge out.",
             location="--preferences",
         )
-    folder, prep = stage_folder.find_stage(settings.data, target.run), None
-    if settings.data != PairsSettings().data or stage_folder.is_stage(folder):
-        prep = stage_folder.finished(folder, "prep")
+    folder, prep = lookup.find_stage(settings.data, target.run), None
+    if settings.data != PairsSettings().data or lookup.is_stage(folder):
+        prep = lookup.finished(folder, "prep")
     source = find_model(settings.model, target.run, target.begun)
     template = load_template(source.base)
     mixture = mixture_of(str(source.settings.get("protocol") or ""), template)

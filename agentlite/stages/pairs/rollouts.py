@@ -27,9 +27,9 @@ from agentlite.stages.frame import Work
 from agentlite.stages.pairs.score import Parted, make_pairs, refuse_long
 from agentlite.stages.pairs.stored import ranking_plan
 from agentlite.stages.rollout import actor_lineage, protocol_model
-from agentlite.workspace import stage_folder
-from agentlite.workspace.model_source import find_model, is_served, load_template
-from agentlite.workspace.stage_folder import Plan, StoredStage
+from agentlite.workspace import lookup
+from agentlite.workspace.input_files import load_template
+from agentlite.workspace.lookup import Plan, StoredStage, find_model, is_served
 
 UNUSABLE = (*LOST, "unwritten")
 # why the best and the worst rollout of a task make no pair
@@ -47,7 +47,7 @@ def from_rollouts(
         fix = "Leave it out; --rewards file.py:function can score them."
         raise UserError(problem, fix, location="--judge")
     files = [finished_rollout(folder), folder / TASKS]
-    stored = stage_folder.read(folder)
+    stored = lookup.read(folder)
     model, protocol = str(stored.settings["model"]), str(stored.settings["protocol"])
     usable = usable_rollouts(folder, user_functions)
     by_key = {(rollout.task, rollout.sample): rollout for rollout in usable}

@@ -24,8 +24,9 @@ from agentlite.scoring.rewards.user_functions import function_files
 from agentlite.stages.frame import Work, plan_of
 from agentlite.stages.pairs.score import CANDIDATES, SCORES, make_pairs
 from agentlite.stages.training import fitting_prompts
-from agentlite.workspace.model_source import Source, find_model, load_template, model_of_prep
-from agentlite.workspace.stage_folder import Plan, RunTarget, StageFolder
+from agentlite.workspace.input_files import load_template
+from agentlite.workspace.lookup import Plan, RunTarget, Source, find_model, model_of_prep
+from agentlite.workspace.stage_folder import StageFolder
 
 
 def from_model(

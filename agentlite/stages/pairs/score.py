@@ -29,7 +29,7 @@ from agentlite.scoring.preference_pairs import PairRule, build_pairs, constant, 
 from agentlite.scoring.rewards import JUDGE, settle_weights, total
 from agentlite.scoring.rewards.scorer import Scorer, Tally, protocols_by_name
 from agentlite.stages.frame import Figures, Files
-from agentlite.workspace import stage_folder
+from agentlite.workspace import lookup
 from agentlite.workspace.stage_folder import StageFolder
 
 CANDIDATES, SCORES = "candidates.jsonl", "scores.jsonl"
@@ -58,7 +58,7 @@ def make_pairs(
     folder, kept = stage.folder, settings.candidates or stage.folder.name
     tally = Tally(
         settings.max_failures,
-        stage_folder.find_stage(kept, folder.parent),
+        lookup.find_stage(kept, folder.parent),
         "Every candidate is kept. Fix the function, or name another judge; `agentlite pairs --from "
         f"{shlex.quote(kept)} --out NAME` scores them again.",
         "rollouts" if part else "candidates",

@@ -17,10 +17,16 @@ from agentlite.scoring.rewards.scorer import Scorer, protocols_by_name
 from agentlite.scoring.rewards.user_functions import function_files
 from agentlite.stages.frame import Work, plan_of
 from agentlite.stages.pairs.score import CANDIDATES, RULE, SCORES, make_pairs
-from agentlite.workspace import stage_folder
-from agentlite.workspace.digests import file_digest
-from agentlite.workspace.model_source import Source, find_model, is_served, model_of_prep
-from agentlite.workspace.stage_folder import Plan, StoredStage
+from agentlite.workspace import lookup
+from agentlite.workspace.input_files import file_digest
+from agentlite.workspace.lookup import (
+    Plan,
+    Source,
+    StoredStage,
+    find_model,
+    is_served,
+    model_of_prep,
+)
 
 SAMPLED_BY = {name: stage.candidates for name, stage in STAGES.items() if stage.candidates}
 TAKEN_OVER = ("model", "protocol", "data", "split", "max_length")
@@ -73,7 +79,7 @@ def from_stored(
             records = {record.id: record for record in map(from_row, rows)}
             protocols = protocols_by_name(planned["protocol"], stored.written_for.base)
             scorer = Scorer(records, protocols, user_functions)
-        lineage = stage_folder.lineage(str(planned["model"]), folder.parent)
+        lineage = lookup.lineage(str(planned["model"]), folder.parent)
         found, figures = stored.candidates, {"lineage": lineage}
         return make_pairs(stage, settings, weights, found, scorer, figures, scores=stored.scores)
 
@@ -95,9 +101,9 @@ def ranking_plan(
 
 def find_stored(folder: Path) -> Stored:
     """Raises UserError where there are no candidates, or not the ones that were written."""
-    stage = stage_folder.read(folder)
-    half = stage.plan and not stage.given_up and not stage_folder.is_finished(folder)
-    if half and (folder / CANDIDATES).exists() and not stage_folder.holder(folder):
+    stage = lookup.read(folder)
+    half = stage.plan and not stage.given_up and not lookup.is_finished(folder)
+    if half and (folder / CANDIDATES).exists() and not lookup.holder(folder):
         candidates = list(read_structs(folder / CANDIDATES, Candidate))
         console.notice(f"{folder} is not finished: its {len(candidates)} candidates are taken")
         return Stored(stage, candidates, {})
@@ -112,14 +118,14 @@ def find_stored(folder: Path) -> Stored:
 
 def candidates_file(folder: Path) -> Path:
     """Where a finished stage has its candidates."""
-    command = stage_folder.read(folder).command or "pairs"
+    command = lookup.read(folder).command or "pairs"
     if command not in SAMPLED_BY:
         raise UserError(
             f"is a stage of `agentlite {command}`, which samples nothing.",
             f"Name a {' or a '.join(SAMPLED_BY)}.",
             location=str(folder),
         )
-    settings = stage_folder.finished(folder, command).settings
+    settings = lookup.finished(folder, command).settings
     if settings.get("preferences") or settings.get("candidates"):
         fix = "There is nothing to rank: `agentlite dpo` trains on them as they are."
         if ranked := settings.get("candidates"):

@@ -38,10 +38,9 @@ from agentlite.stages.prep.candidates import choose_candidates, inputs_of
 from agentlite.stages.prep.select import Selection, select
 from agentlite.stages.prep.write import figures_of, write_all
 from agentlite.stages.tool_retrieval import count_record, digest_of, offers
-from agentlite.workspace import stage_folder
-from agentlite.workspace.digests import file_digest
-from agentlite.workspace.model_source import find_model, load_template
-from agentlite.workspace.stage_folder import Plan, Result, RunTarget
+from agentlite.workspace import lookup
+from agentlite.workspace.input_files import file_digest, load_template
+from agentlite.workspace.lookup import Plan, Result, RunTarget, find_model
 
 Stdin = io.BufferedRandom | io.BytesIO  # a copy of it: it is hashed, and then read
 LOOK_EVERY = 50  # rows: a bar costs more than a row
@@ -63,7 +62,7 @@ def run(settings: PrepSettings, target: RunTarget) -> Result:
     """Prepares the sources: reads, checks, selects and writes. Raises UserError 4 for more rejects
     than `max_rejects` allows.
     """
-    stages = [stage_folder.find_stage(name, target.run) for name in settings.trajectories]
+    stages = [lookup.find_stage(name, target.run) for name in settings.trajectories]
     earlier = {check.earlier_file(folder): folder for folder in stages}
     candidates = {file: folder for (file, is_sampled), folder in earlier.items() if is_sampled}
     sources = (*settings.sources, *(file for file, _ in earlier))
@@ -162,7 +161,7 @@ def _plan(
         plan.inputs["replay"] = buffer.before
     if settings.retrieve:
         plan.inputs["retriever"] = digest_of(
-            stage_folder.find_finished(settings.retriever, target.run, "retriever")
+            lookup.find_finished(settings.retriever, target.run, "retriever")
         )
     return Job(IngestContext(settings, template, mixture), plan, stdin, buffer, candidates)
 
@@ -221,7 +220,7 @@ def _with_tools(
         context = context._replace(catalogue=read_catalogue(settings.tools, declarations))
     if not settings.retrieve:
         return context
-    found = stage_folder.find_finished(settings.retriever, run, "retriever")
+    found = lookup.find_finished(settings.retriever, run, "retriever")
     retriever = offers(found, settings.retrieve, settings.retrieve_by, "added")
 
     def add_tools(record: Record) -> tuple[Record, Counter[str]]:

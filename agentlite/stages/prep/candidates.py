@@ -18,7 +18,7 @@ from agentlite.scoring.read_turn import read_turn
 from agentlite.scoring.rewards import WEIGHTS, settle_weights, total
 from agentlite.scoring.rewards.scorer import protocols_by_name
 from agentlite.stages.pairs.stored import candidates_file, find_stored
-from agentlite.workspace import stage_folder
+from agentlite.workspace import lookup
 
 REWARD = "reward"  # the weighted total, beside the components that a condition can name
 RIGHT = Condition("exact", ">=", 1.0)  # where the user has no condition
@@ -26,7 +26,7 @@ RIGHT = Condition("exact", ">=", 1.0)  # where the user has no condition
 
 def inputs_of(folder: Path) -> str:
     """Of what else the rows depend on than the candidates: records, scores, the weights."""
-    stage = stage_folder.finished(folder)
+    stage = lookup.finished(folder)
     outputs = stage.outputs
     digests = [outputs[name][:16] for name in ("records.jsonl", "scores.jsonl") if name in outputs]
     weights = dict(stage.settings.get("weights") or {})

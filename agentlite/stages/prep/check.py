@@ -25,8 +25,8 @@ from agentlite.environments.trajectories import finished_rollout, is_rollout
 from agentlite.stages.pairs.stored import SAMPLED_BY, candidates_file
 from agentlite.stages.prep.select import Selection
 from agentlite.stages.tool_retrieval import check_packages
-from agentlite.workspace import stage_folder
-from agentlite.workspace.stage_folder import Plan
+from agentlite.workspace import lookup
+from agentlite.workspace.lookup import Plan
 
 UNKNOWN = ("E104", "E105")  # nobody knows how many rows such a reject stands for
 RETRY = "Correct them in the source."
@@ -37,9 +37,9 @@ def earlier_file(folder: Path) -> tuple[str, bool]:
     """The rows of a finished stage that `--from` names, and whether they are candidates of pairs or
     grpo; else they are trajectories of a rollout, or dialogs of a make.
     """
-    command = stage_folder.read(folder).command
+    command = lookup.read(folder).command
     if command == "make":
-        stage_folder.finished(folder, command)
+        lookup.finished(folder, command)
         return str(folder / DIALOGS), False
     if command in SAMPLED_BY and not is_rollout(folder):
         return str(candidates_file(folder)), True

@@ -16,8 +16,9 @@ from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.ingest import ENDS, measure
 from agentlite.rendering import encoding, mixture_of, renderer
 from agentlite.stages.prep.select import LEFT_OUT, Selection
-from agentlite.workspace import stage_folder
-from agentlite.workspace.model_source import find_model, load_template
+from agentlite.workspace import lookup
+from agentlite.workspace.input_files import load_template
+from agentlite.workspace.lookup import find_model
 
 NAMED = 20  # tools with an invalid schema that stats.json names
 Measured = list[tuple[Traits, Sized]]  # of the records in the file of a split
@@ -213,7 +214,7 @@ def openai_row(record: Record) -> Row:
 
 def render_first(folder: Path, count: int) -> Iterator[str]:
     """The first records as text, with trained tokens between ⟦ and ⟧; a heading before each."""
-    plan = stage_folder.read_plan(folder)
+    plan = lookup.read_plan(folder)
     template = load_template(find_model(plan.settings["model"], folder.parent, plan).base)
     mixture = mixture_of(plan.settings["protocol"], template)
     for _, row in zip(range(count), read_splits(folder), strict=False):

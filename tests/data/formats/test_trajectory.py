@@ -9,7 +9,7 @@ from support.samples import ROOT
 import agentlite
 from agentlite.core.row_files import read_rows
 from agentlite.rendering import PROTOCOLS
-from agentlite.workspace.model_source import embedded_folder, load_template
+from agentlite.workspace.input_files import embedded_folder, load_template
 
 TOOL = {"type": "function", "function": {"name": "buy", "parameters": {"type": "object"}}}
 

@@ -30,7 +30,7 @@ from agentlite.scoring.metrics.dialogs import dialogs
 from agentlite.scoring.metrics.step_metrics import score_step
 from agentlite.scoring.metrics.summarize import figures
 from agentlite.scoring.predictions import to_prediction_row
-from agentlite.workspace import stage_folder
+from agentlite.workspace import lookup, stage_folder
 
 TOOL = Tool("get_weather", "Weather.", {"type": "object", "properties": {}})
 STEPS = 40  # of a whole training
@@ -71,11 +71,11 @@ class Commands:
         words = list(words)
         workspace = Path(option(words, "--run"))
         read = [workspace / option(words, name) for name in ("--from", "--data") if name in words]
-        assert all(map(stage_folder.is_finished, read)), words
+        assert all(map(lookup.is_finished, read)), words
         folder = workspace / option(words, "--out")
         given = [word for word in words if word != "--force"]
         read.append(workspace / option(words, "--model"))
-        asked = [given, [stage_folder.read(one).outputs for one in read]]
+        asked = [given, [lookup.read(one).outputs for one in read]]
         key = f"{folder} {option(words, '--model') * (words[0] == 'eval')}"
         if key in self.made and "--force" not in words:
             same = self.made[key] == asked
@@ -119,7 +119,7 @@ class Commands:
     def eval(self, words: list[str], folder: Path) -> None:
         model, split = option(words, "--model"), option(words, "--split", "test")
         trained = Path(option(words, "--run")) / model
-        cell = stage_folder.read_plan(trained).settings
+        cell = lookup.read_plan(trained).settings
         right = self.skill(cell, split, cell.get("dpo.max_steps"))
         evaluate(folder / "prep" / trained.name, model, right)
 
@@ -131,7 +131,7 @@ def stage(
     files: Mapping[str, Sequence[Any]],
     found: Mapping[str, Any],
 ) -> None:
-    plan = stage_folder.Plan(command, dict(settings), {}, {})
+    plan = lookup.Plan(command, dict(settings), {}, {})
     with stage_folder.open_stage(folder, plan, force=True) as held:
         for name, rows in files.items():
             (folder / name).parent.mkdir(exist_ok=True)
@@ -163,7 +163,7 @@ def evaluate(folder: Path, model: str, right: int) -> None:
     every = {record.id: record for record in RECORDS}
     whole = dialogs(said, every)
     with stage_folder.open_stage(
-        folder, stage_folder.Plan("eval", {"model": model}, {}, {}), force=True
+        folder, lookup.Plan("eval", {"model": model}, {}, {}), force=True
     ) as held:
         write_rows(folder / "predictions.jsonl", map(to_prediction_row, said))
         write_rows(folder / "dialogs.jsonl", (one._asdict() for one in whole))
@@ -304,7 +304,7 @@ def test_what_fails_all_cells_or_the_machine_ends_the_run(
     with pytest.raises(UserError, match=r"is broken\.") as caught:
         ablate(run)
     assert caught.value.exit_code == code and caught.value.location.startswith("agentlite ")
-    assert len(ran.ran) <= 4 and not stage_folder.is_finished(run / "ablate")
+    assert len(ran.ran) <= 4 and not lookup.is_finished(run / "ablate")
 
 
 @pytest.mark.long

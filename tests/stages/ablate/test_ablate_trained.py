@@ -12,7 +12,7 @@ from support.samples import WEATHER_TOOL
 
 import agentlite
 from agentlite.core.errors import UserError
-from agentlite.workspace.stage_folder import stages_in
+from agentlite.workspace.lookup import stages_in
 
 GRID = """
 weights: {default: {}, exact: {exact: 1, task_completion: 0}}

@@ -19,9 +19,8 @@ from agentlite.scoring.predictions import prompt_key
 from agentlite.stages.eval import recorded
 from agentlite.stages.eval.probes import learned_before
 from agentlite.stages.eval.subjects import EvalSubject
-from agentlite.workspace.digests import file_digest
-from agentlite.workspace.model_source import Source
-from agentlite.workspace.stage_folder import Plan, RunTarget
+from agentlite.workspace.input_files import file_digest
+from agentlite.workspace.lookup import Plan, RunTarget, Source
 
 
 def record(city: str, question: str = "Is it going to rain in {} today?") -> Record:

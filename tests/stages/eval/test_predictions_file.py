@@ -12,7 +12,7 @@ from agentlite.core.records import Call, Message, Step
 from agentlite.rendering import PROTOCOLS, Prompt
 from agentlite.scoring.predictions import ExternalAnswer, external_prediction
 from agentlite.stages.eval.subjects import read_predictions_file
-from agentlite.workspace.model_source import load_template
+from agentlite.workspace.input_files import load_template
 
 HERMES = PROTOCOLS["hermes"]
 OSLO = Call("get_weather", {"city": "Oslo"})

