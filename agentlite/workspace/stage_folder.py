@@ -7,7 +7,6 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -267,15 +266,9 @@ def clear(folder: Path) -> None:
 
 def versions() -> dict[str, str]:
     """The versions of the packages a stage runs with; on a GPU also the switches of Unsloth."""
-    by_name = (
-        {name: os.environ.get(name, value) for name, value in SWITCHES.items()} if has_gpu() else {}
-    )
-    return by_name | _installed_versions()
-
-
-@cache
-def _installed_versions() -> dict[str, str]:
-    found = {"agentlite": VERSION}
+    switches = SWITCHES if has_gpu() else {}
+    found = {name: os.environ.get(name, value) for name, value in switches.items()}
+    found["agentlite"] = VERSION
     for name in VERSIONED:
         with suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
@@ -321,10 +314,7 @@ def in_turn(run: Path) -> Iterator[None]:
     """Lets commands that write into one workspace do so one after the other."""
     from filelock import FileLock
 
-    lock = FileLock(run / TURN)
     with disk_errors(run):
-        lock.acquire()
-    try:
+        held = FileLock(run / TURN).acquire()
+    with held:
         yield
-    finally:
-        lock.release()
