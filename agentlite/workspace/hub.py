@@ -3,6 +3,8 @@
 import errno
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -112,66 +114,70 @@ def hub_file(name: str, file: str, required: bool = True, *, of: str = "--model"
     """
     keep_private()
     from huggingface_hub import errors, hf_hub_download
-    from huggingface_hub.constants import HF_HUB_CACHE
 
     model, _, revision = name.partition("@")
     repo_type = "model" if of == "--model" else "dataset"
     try:
-        with console.waiting(f"asking the hub for {file} of {name}"):
-            path = hf_hub_download(model, file, revision=revision or None, repo_type=repo_type)
-            return Path(path)
-    except _unknown() as error:
-        raise _no_repository(name, of) from error
-    except errors.EntryNotFoundError as error:  # LocalEntryNotFoundError is one as well
+        with _asking(file, name, of):
+            return Path(
+                hf_hub_download(model, file, revision=revision or None, repo_type=repo_type)
+            )
+    except errors.LocalEntryNotFoundError as error:
+        here = "a folder, the embedded smollm2-135m" if of == "--model" else "files"
+        raise UserError(
+            f"{file} of {name} is not in the cache, and the hub cannot be reached (or "
+            "HF_HUB_OFFLINE is set).",
+            f"Name {here}, or set HF_ENDPOINT to a mirror.",
+            location=of,
+            exit_code=NETWORK,
+        ) from error
+    except errors.EntryNotFoundError as error:
         if not required:
             return Path()
-        if isinstance(error, errors.LocalEntryNotFoundError):
-            here = "a folder, the embedded smollm2-135m" if of == "--model" else "files"
-            raise _hub_error(
-                f"{file} of {name} is not in the cache, and the hub cannot be reached (or "
-                "HF_HUB_OFFLINE is set).",
-                f"Name {here}, or set HF_ENDPOINT to a mirror.",
-                NETWORK,
-                of,
-            ) from error
         fix = "Choose a model whose weights are safetensors." if file == WEIGHTS else ""
-        raise _hub_error(f"{name} has no {file}.", fix, MODEL, of) from error
-    except (errors.HfHubHTTPError, OSError) as error:
-        if error.errno in DISK:
-            raise cannot_write(Path(HF_HUB_CACHE), error) from error
-        problem = f"the hub does not answer: {error}"
-        raise _hub_error(problem, "Try again, or name a folder.", NETWORK, of) from error
+        raise UserError(f"{name} has no {file}.", fix, location=of, exit_code=MODEL) from error
 
 
 def data_set_info(name: str, revision: str) -> Any:
     """What the hub says of a data set: its commit, files and card. Raises UserError 5 or 8."""
     keep_private()
-    from huggingface_hub import HfApi, errors
+    from huggingface_hub import HfApi
 
-    of = f"hub:{name}"
+    with _asking("the files", f"{name}#{revision}".rstrip("#"), f"hub:{name}"):
+        return HfApi().dataset_info(name, revision=revision or None, files_metadata=True)
+
+
+@contextmanager
+def _asking(what: str, name: str, of: str) -> Iterator[None]:
+    """Says what is waited for. Raises UserError 5, 8 or 74; a file that is missing is left to the
+    caller.
+    """
+    from huggingface_hub import constants, errors
+
     try:
-        with console.waiting(f"asking the hub for the files of {name}"):
-            return HfApi().dataset_info(name, revision=revision or None, files_metadata=True)
-    except _unknown() as error:
-        raise _no_repository(f"{name}#{revision}".rstrip("#"), of) from error
+        with console.waiting(f"asking the hub for {what} of {name}"):
+            yield
+    except errors.EntryNotFoundError:
+        raise
+    except (
+        errors.RepositoryNotFoundError,
+        errors.RevisionNotFoundError,
+        errors.HFValidationError,
+    ) as error:
+        raise UserError(
+            f"the hub has no {name}, or it is gated.",
+            "Check the name, and its commit, tag or branch; for a private or a gated one, ask for "
+            "access on its page, then `hf auth login`.",
+            location=of,
+            exit_code=MODEL,
+        ) from error
     except (errors.HfHubHTTPError, OSError) as error:
-        problem = f"the hub cannot be reached, and what it said is not in the cache: {error}"
-        raise _hub_error(problem, "Try again, or name a file.", NETWORK, of) from error
-
-
-def _unknown() -> tuple[type[Exception], ...]:
-    from huggingface_hub import errors
-
-    return errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.HFValidationError
-
-
-def _no_repository(name: str, of: str) -> UserError:
-    fix = (
-        "Check the name, and its commit, tag or branch; for a private or a gated one, ask for "
-        "access on its page, then `hf auth login`."
-    )
-    return _hub_error(f"the hub has no {name}, or it is gated.", fix, MODEL, of)
-
-
-def _hub_error(problem: str, fix: str, exit_code: int, location: str = "--model") -> UserError:
-    return UserError(problem, fix, location=location, exit_code=exit_code)
+        if error.errno in DISK:
+            raise cannot_write(Path(constants.HF_HUB_CACHE), error) from error
+        here = "a folder" if of == "--model" else "a file"
+        raise UserError(
+            f"the hub does not answer, and what is asked is not in the cache: {error}",
+            f"Try again, or name {here}.",
+            location=of,
+            exit_code=NETWORK,
+        ) from error

@@ -114,16 +114,19 @@ def prove_tokens(
     for golden in goldens:
         for message in golden.record.messages:
             if ids(message.content) != template.encode(message.content):
-                problem = f"its tokenizer cuts a text of '{golden.name}' differently."
-                raise _proof_error(template, problem)
+                raise _proof_error(
+                    template, f"its tokenizer cuts a text of '{golden.name}' differently."
+                )
 
 
 def _proof_error(template: Template, problem: str) -> UserError:
-    fix = (
+    return UserError(
+        problem,
         "Nothing was exported: a server would prompt the model differently from its training. "
-        "Please report it."
+        "Please report it.",
+        location=template.name,
+        exit_code=MODEL,
     )
-    return UserError(problem, fix, location=template.name, exit_code=MODEL)
 
 
 def minijinja_writer(template: Template) -> Write | None:
@@ -143,13 +146,11 @@ def minijinja_writer(template: Template) -> Write | None:
 
     def write(messages: Messages, tools: Sequence[Mapping[str, Any]], prompt: bool) -> str:
         variables = {"messages": list(messages), "tools": list(tools) or None}
-        return str(
-            environment.render_str(
-                template.chat_template,
-                **json.loads(json.dumps(variables)),
-                add_generation_prompt=prompt,
-                **template.special,
-            )
+        return environment.render_str(
+            template.chat_template,
+            **json.loads(json.dumps(variables)),
+            add_generation_prompt=prompt,
+            **template.special,
         )
 
     return write
