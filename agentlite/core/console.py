@@ -156,8 +156,7 @@ def print_table(rows: Sequence[Sequence[str]], words: int = 1) -> None:
     for index, name in enumerate(heading):
         table.add_column(name, justify="left" if index < words else "right", overflow="fold")
     for row in body:
-        states = [cell.partition(" ")[0].rstrip(",") for cell in row]
-        styles = [COLOURS.get(state, "") for state in states]
+        styles = [COLOURS.get(cell.partition(" ")[0].rstrip(","), "") for cell in row]
         table.add_row(*map(Text, map(printable, row), styles))
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     with console.capture() as captured:

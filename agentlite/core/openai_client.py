@@ -36,6 +36,7 @@ REFUSED = {
 LONGEST_REPLY = 4 << 20  # bytes
 LONGEST_DETAIL = 200  # characters of a server's explanation that are shown
 LONGEST_WAIT = 120.0  # seconds between two tries
+SECONDS = re.compile(r"-?\d+(\.\d+)?")
 TIMEOUTS = 2  # tries of one question that may time out: each can take minutes
 Message = Mapping[str, Any]
 
@@ -106,9 +107,7 @@ def check(endpoint: Endpoint, location: str) -> None:
     """Raises UserError for an unusable address, one with a password, and an unusable key."""
     try:
         address = urlsplit(endpoint.url)
-        usable = (
-            address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
-        )
+        usable = address.scheme in ("http", "https") and address.hostname and address.port != 0
     except ValueError:
         usable = False
     if not usable or address.username or address.password or address.query:
@@ -197,7 +196,8 @@ def _try(endpoint: Endpoint, body: bytes) -> tuple[Reply, float | None]:
             exit_code=NETWORK,
         )
     reply = Reply("", f"answered {status}", silent=status in RETRIED, detail=detail)
-    return reply, _retry_after(response.headers.get("Retry-After", ""))
+    seconds = response.headers.get("Retry-After", "")  # or a date
+    return reply, max(0.0, float(seconds)) if SECONDS.fullmatch(seconds) else None
 
 
 def _client(endpoint: Endpoint) -> "httpx.Client":
@@ -249,11 +249,6 @@ def _read(content: bytearray) -> Reply:
         finish=finish,
         thought=thought if isinstance(thought, str) else "",
     )
-
-
-def _retry_after(header: str) -> float | None:
-    """The seconds to wait. None where the header holds none, or a date."""
-    return max(0.0, float(header)) if re.fullmatch(r"-?\d+(\.\d+)?", header) else None
 
 
 def _explanation(endpoint: Endpoint, content: bytearray) -> str:

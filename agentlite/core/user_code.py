@@ -73,11 +73,11 @@ class UserCode:
             self.stop()
             raise
         if problem:
-            raise UserError(
+            refusal = (
                 f"the process that imports it {problem}.",
                 "Do less at import. A script that calls agentlite does so under `if __name__ == "
                 "'__main__':`.",
-                location=self.named[0].file,
+                self.named[0].file,
             )
         if refusal:
             self.stop()
@@ -216,13 +216,18 @@ def _load(named: Iterable[Named]) -> dict[str, Callable[..., Any]]:
             try:
                 modules[file] = _import_file(Path(file).resolve())
             except BaseException as error:
-                location = f"{file}{_last_line(error, file)}"
-                problem = f"cannot be imported: {_describe(error)}."
-                raise UserError(problem, "Fix the file.", location=location) from error
+                raise UserError(
+                    f"cannot be imported: {_describe(error)}.",
+                    "Fix the file.",
+                    location=f"{file}{_last_line(error, file)}",
+                ) from error
         candidate = getattr(modules[file], function, None)
         if not callable(candidate):
-            fix = "Define it there, or name another."
-            raise UserError(f"has no function or class {function}.", fix, location=file)
+            raise UserError(
+                f"has no function or class {function}.",
+                "Define it there, or name another.",
+                location=file,
+            )
         functions[function] = candidate
     return functions
 

@@ -122,20 +122,19 @@ def hub_file(name: str, file: str, required: bool = True, *, of: str = "--model"
             return Path(
                 hf_hub_download(model, file, revision=revision or None, repo_type=repo_type)
             )
-    except errors.LocalEntryNotFoundError as error:
-        here = "a folder, the embedded smollm2-135m" if of == "--model" else "files"
-        raise UserError(
-            f"{file} of {name} is not in the cache, and the hub cannot be reached (or "
-            "HF_HUB_OFFLINE is set).",
-            f"Name {here}, or set HF_ENDPOINT to a mirror.",
-            location=of,
-            exit_code=NETWORK,
-        ) from error
     except errors.EntryNotFoundError as error:
         if not required:
             return Path()
+        problem, code = f"{name} has no {file}.", MODEL
         fix = "Choose a model whose weights are safetensors." if file == WEIGHTS else ""
-        raise UserError(f"{name} has no {file}.", fix, location=of, exit_code=MODEL) from error
+        if isinstance(error, errors.LocalEntryNotFoundError):
+            problem = (
+                f"{file} of {name} is not in the cache, and the hub cannot be reached (or "
+                "HF_HUB_OFFLINE is set)."
+            )
+            here = "a folder, the embedded smollm2-135m" if of == "--model" else "files"
+            code, fix = NETWORK, f"Name {here}, or set HF_ENDPOINT to a mirror."
+        raise UserError(problem, fix, location=of, exit_code=code) from error
 
 
 def data_set_info(name: str, revision: str) -> Any:

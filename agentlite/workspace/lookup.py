@@ -19,18 +19,7 @@ from agentlite.core.console import redact
 from agentlite.core.errors import LOCKED, MODEL, OTHER_PLAN, USAGE, UserError, nearest
 from agentlite.core.openai_client import Endpoint
 from agentlite.core.records import plain
-from agentlite.workspace import hub
-from agentlite.workspace.input_files import (
-    EMBEDDED,
-    ENCODERS,
-    embedded_file,
-    encoder_digest,
-    file_digest,
-    folder_digest,
-    package_folder,
-    refuse_own_code,
-    unusable,
-)
+from agentlite.workspace import hub, input_files
 
 # Nothing else in the package names these files: whoever needs them asks this module.
 PLAN, DONE = "plan.json", "done.json"
@@ -194,7 +183,7 @@ class StoredStage(Struct, frozen=True):
             if name in self.outputs
             and not (
                 (self.folder / name).exists()
-                and file_digest(self.folder / name) == self.outputs[name]
+                and input_files.file_digest(self.folder / name) == self.outputs[name]
             )
         ]
 
@@ -467,8 +456,8 @@ def find_model(name: str, run: Path, begun: Plan | None = None) -> Source:
         return _stage_model(name, stage)._replace(made_from=made_from, settings=settings)
     if name and folder.is_dir():
         return _folder_model(name, folder)._replace(settings=settings)
-    if name in EMBEDDED:
-        return Source(name, name, None, file_digest(embedded_file(name)))
+    if name in input_files.EMBEDDED:
+        return Source(name, name, None, input_files.file_digest(input_files.embedded_file(name)))
     if hub.is_hub_id(name):
         return _hub_model(name, begun)
     trained = [
@@ -477,11 +466,13 @@ def find_model(name: str, run: Path, begun: Plan | None = None) -> Source:
         if (plan := read(folder).plan) and plan.command in pipeline.TRAINERS
     ]
     # a stage that is still to be run is no fault of a model: exit code 2, as for data
-    code, fix = MODEL, nearest(name, [*EMBEDDED, *trained], other="")
+    code, fix = MODEL, nearest(name, [*input_files.EMBEDDED, *trained], other="")
     if name in pipeline.TRAINERS:
         command = RunTarget(run, "").next(f"agentlite {name}")
         code, fix = USAGE, f"Run `{command}` first, or name another."
-    known = ", ".join([*EMBEDDED, "a hub id such as Qwen/Qwen2.5-1.5B-Instruct", "a folder"])
+    known = ", ".join(
+        [*input_files.EMBEDDED, "a hub id such as Qwen/Qwen2.5-1.5B-Instruct", "a folder"]
+    )
     fix += f" Known: {known}, or a trained stage of {run} ({', '.join(trained) or 'none yet'})."
     raise UserError(
         f"there is no model '{name}'.", fix.lstrip(), location="--model", exit_code=code
@@ -489,13 +480,13 @@ def find_model(name: str, run: Path, begun: Plan | None = None) -> Source:
 
 
 def _folder_model(name: str, folder: Path) -> Source:
-    return Source(name, str(folder.resolve()), None, folder_digest(folder))
+    return Source(name, str(folder.resolve()), None, input_files.folder_digest(folder))
 
 
 def _hub_model(name: str, begun: Plan | None) -> Source:
     """A hub id at its newest commit, or at the one that the plan `begun` has for it."""
     base = hub.pin_commit(name, begun.pinned(name) if begun else "")
-    refuse_own_code(hub.hub_file(base, hub.CONFIG))
+    input_files.refuse_own_code(hub.hub_file(base, hub.CONFIG))
     return Source(name, base, None, hub.commit_of(base))
 
 
@@ -541,7 +532,9 @@ def find_checkpoint(name: str, run: Path) -> Source | None:
     if not (adapter := whole[step] / "adapter_model.safetensors").is_file():
         return _folder_model(name, whole[step])
     base = _base_of(read(folder).trusted())
-    return Source(name, base.base, whole[step], f"{base.digest[:16]}+{file_digest(adapter)[:16]}")
+    return Source(
+        name, base.base, whole[step], f"{base.digest[:16]}+{input_files.file_digest(adapter)[:16]}"
+    )
 
 
 def _base_of(stage: StoredStage) -> Source:
@@ -594,17 +587,17 @@ def find_encoder(name: str, run: Path, begun: Plan | None = None) -> Source:
     if name and is_stage(folder, given_up=True):
         return stage_encoder(name, finished(folder, "retriever"), run)
     if name and folder.is_dir():
-        return Source(name, str(folder.resolve()), None, encoder_digest(folder))
-    if name in ENCODERS:
-        folder = package_folder(name, ENCODERS[name]) / "model"
-        return Source(name, str(folder), None, encoder_digest(folder))
+        return Source(name, str(folder.resolve()), None, input_files.encoder_digest(folder))
+    if name in input_files.ENCODERS:
+        folder = input_files.package_folder(name, input_files.ENCODERS[name]) / "model"
+        return Source(name, str(folder), None, input_files.encoder_digest(folder))
     if hub.is_hub_id(name):
         return _hub_model(name, begun)
-    raise unusable(
+    raise input_files.unusable(
         "--model",
         f"there is no sentence encoder '{name}'.",
-        f"{nearest(name, ENCODERS, other='')} Known: {', '.join(ENCODERS)}, a folder, a hub id "
-        "such as BAAI/bge-small-en-v1.5, or a stage of `agentlite retriever`.",
+        f"{nearest(name, input_files.ENCODERS, other='')} Known: {', '.join(input_files.ENCODERS)}"
+        ", a folder, a hub id such as BAAI/bge-small-en-v1.5, or a stage of `agentlite retriever`.",
     )
 
 
@@ -616,7 +609,7 @@ def stage_encoder(name: str, stage: StoredStage, run: Path) -> Source:
         return Source(name, str((stage.folder / MADE).resolve()), None, made)
     source = find_encoder(str(stage.settings["model"]), run, stage.plan)
     if source.digest != stage.inputs["model"]:
-        raise unusable(
+        raise input_files.unusable(
             stage.folder,
             f"was made with {source.name}, which has changed since.",
             "Run `agentlite retriever` again with --force.",

@@ -20,23 +20,9 @@ from agentlite.core.console import notice
 from agentlite.core.errors import LOCKED, OTHER_PLAN, UserError
 from agentlite.core.row_files import cannot_write, count_rows, disk_errors, sync_all, write_json
 from agentlite.core.version import VERSION
+from agentlite.workspace import lookup
 from agentlite.workspace.input_files import file_digest
-from agentlite.workspace.lookup import (
-    DONE,
-    FAILED,
-    HOLDER,
-    LOCK,
-    PLAN,
-    TYPED,
-    Done,
-    Outcome,
-    Plan,
-    Result,
-    decoded,
-    is_stage,
-    read,
-    read_plan,
-)
+from agentlite.workspace.lookup import Done, Outcome, Plan, Result
 
 EXPECTED = "expected.json"  # while a file of answers or steps grows: its rows in the end
 SPENT = "spent.json"  # the seconds of all sessions of a stage that was stopped
@@ -66,7 +52,7 @@ class StageFolder:
         self.outcome: Outcome = "up to date" if status == "done" else "done"
         self.started = time.monotonic()
         if status == "half" and (folder / SPENT).exists():
-            self.started -= decoded(folder / SPENT, float)
+            self.started -= lookup.decoded(folder / SPENT, float)
 
     @property
     def seconds(self) -> float:
@@ -75,7 +61,7 @@ class StageFolder:
 
     @property
     def done(self) -> Done:
-        return decoded(self.folder / DONE, Done)
+        return lookup.decoded(self.folder / lookup.DONE, Done)
 
     def finish(self, outputs: Iterable[str], figures: dict[str, object]) -> Done:
         """Writes done.json, with the digests of the outputs, once these are safe on the disk; not
@@ -91,7 +77,7 @@ class StageFolder:
             if (self.done.outputs, self.done.figures) == (digests, figures):
                 return self.done
             self.reopen()
-        write_json(self.folder / DONE, Done(digests, figures, self.seconds))
+        write_json(self.folder / lookup.DONE, Done(digests, figures, self.seconds))
         self.status, self.outcome = "done", "done"
         return self.done
 
@@ -99,7 +85,7 @@ class StageFolder:
         """Takes done.json away, before more is added to the outputs of a finished stage."""
         if self.status == "done":
             self.started -= self.done.seconds
-        (self.folder / DONE).unlink(missing_ok=True)
+        (self.folder / lookup.DONE).unlink(missing_ok=True)
         self.status = "half"
 
     def expect(self, name: str, rows: int) -> None:
@@ -110,7 +96,7 @@ class StageFolder:
         the output made again.
         """
         path = self.folder / name
-        if path.exists() and read(self.folder).trusted().changed([name]):
+        if path.exists() and lookup.read(self.folder).trusted().changed([name]):
             path.replace(self.folder / f"{name}.broken")
             notice(
                 f"{path}: has changed since the stage wrote it; set aside as {name}.broken, and "
@@ -122,7 +108,7 @@ class StageFolder:
         whatever its plan.
         """
         with disk_errors(self.folder):
-            (self.folder / PLAN).rename(self.folder / FAILED)
+            (self.folder / lookup.PLAN).rename(self.folder / lookup.FAILED)
 
     def result(self, next_command: str) -> Result:
         """What is there now: made by this process, or found up to date by it."""
@@ -152,18 +138,18 @@ def open_stage(folder: Path, plan: Plan, *, force: bool, typed: str = "") -> Ite
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with hold(folder):
-        if force or (folder / FAILED).exists():
+        if force or (folder / lookup.FAILED).exists():
             clear(folder)
         status = status_for(folder, plan)
         if status == "new":
-            write_json(folder / PLAN, plan)
-        elif status == "half" and (changed := read(folder).trusted().changed()):
+            write_json(folder / lookup.PLAN, plan)
+        elif status == "half" and (changed := lookup.read(folder).trusted().changed()):
             notice(
                 f"{folder}: was finished, and {changed[0]} has changed since the stage "
                 "wrote it; making again what is missing"
             )
         if typed and status != "done":
-            (folder / TYPED).write_text(typed, encoding="utf-8")
+            (folder / lookup.TYPED).write_text(typed, encoding="utf-8")
         stage = StageFolder(folder, plan, status)
         try:
             yield stage
@@ -175,7 +161,7 @@ def open_stage(folder: Path, plan: Plan, *, force: bool, typed: str = "") -> Ite
 
 def status_for(folder: Path, plan: Plan) -> Status:
     """What the folder holds for `plan`. Raises UserError 3 where it holds something else."""
-    stored = read(folder)
+    stored = lookup.read(folder)
     if stored.given_up:
         return "new"
     earlier = stored.trusted().plan
@@ -183,7 +169,7 @@ def status_for(folder: Path, plan: Plan) -> Status:
         strangers = [file.name for file in folder.glob("[!.]*")] if folder.exists() else []
         if strangers:
             raise UserError(
-                f"holds {strangers[0]} but no {PLAN}.",
+                f"holds {strangers[0]} but no {lookup.PLAN}.",
                 "Give another --out or --run; agentlite does not write into a folder it did not "
                 "make.",
                 location=str(folder),
@@ -204,7 +190,7 @@ def status_for(folder: Path, plan: Plan) -> Status:
 
 def refuse_other_command(folder: Path, command: str) -> None:
     """Raises UserError 3 for a folder that a stage of another command has."""
-    if is_stage(folder) and (other := read_plan(folder).command) != command:
+    if lookup.is_stage(folder) and (other := lookup.read_plan(folder).command) != command:
         raise UserError(
             f"is a stage of `agentlite {other}`, not of `{command}`.",
             "Choose another --out.",
@@ -255,12 +241,13 @@ def read_expected(folder: Path) -> Expected | None:
 
 def clear(folder: Path) -> None:
     """Empties a folder that a stage made, and no other."""
-    if is_stage(folder):
+    failed = folder / lookup.FAILED
+    if lookup.is_stage(folder):
         # first: a kill from here on leaves a folder that is started over
-        (folder / PLAN).rename(folder / FAILED)
-    if (folder / FAILED).exists():
-        for path in sorted(folder.iterdir(), key=lambda path: path.name == FAILED):  # FAILED last
-            if path.name not in (LOCK, HOLDER, TURN):
+        (folder / lookup.PLAN).rename(failed)
+    if failed.exists():
+        for path in sorted(folder.iterdir(), key=lambda path: path == failed):  # that one last
+            if path.name not in (lookup.LOCK, lookup.HOLDER, TURN):
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
@@ -280,7 +267,7 @@ def hold(folder: Path) -> Iterator[None]:
     """Holds a stage's folder. Raises UserError 75 while another process does."""
     from filelock import FileLock, Timeout
 
-    holder_file, lock = folder / HOLDER, FileLock(folder / LOCK)
+    holder_file, lock = folder / lookup.HOLDER, FileLock(folder / lookup.LOCK)
     try:
         lock.acquire(timeout=0)
     except Timeout:
@@ -298,7 +285,7 @@ def hold(folder: Path) -> Iterator[None]:
     try:
         with disk_errors(folder):
             # renamed, so that nobody reads half of it, or writes to the target of a link
-            aside = folder / f"{HOLDER}.new"
+            aside = folder / f"{lookup.HOLDER}.new"
             aside.unlink(missing_ok=True)
             since = time.strftime("%Y-%m-%d %H:%M:%S")
             aside.write_text(f"process {os.getpid()} since {since}", encoding="utf-8")
