@@ -17,15 +17,9 @@ from agentlite.engine.refusals import of_loss, refuse
 from agentlite.rendering import encode_answer, mixture_of, prompts
 from agentlite.rendering.template import Template
 from agentlite.stages.training import Training, inherit_settings, refuse_longer, train_stage
+from agentlite.workspace import lookup
 from agentlite.workspace.input_files import load_template
-from agentlite.workspace.lookup import (
-    Result,
-    RunTarget,
-    Source,
-    StoredStage,
-    find_finished,
-    find_learner,
-)
+from agentlite.workspace.lookup import Result, RunTarget, Source, StoredStage
 
 INPUTS = ("pairs.jsonl", "records.jsonl")  # files of a finished pairs
 # in place of the defaults, by loss: SimPO's smallest beta (arXiv 2405.14734), ORPO's own SFT loss
@@ -43,14 +37,14 @@ def inherit(settings: DpoSettings, run: Path) -> Origins:
 def run(settings: DpoSettings, target: RunTarget) -> Result:
     """Trains, or carries on."""
     refuse("dpo", of_loss(settings))
-    data = find_finished(settings.data, target.run, "pairs")
+    data = lookup.find_finished(settings.data, target.run, "pairs")
     if data.settings.get("split") == "test":
         raise UserError(
             "its pairs are of the test records, which eval measures on.",
             "Run pairs on --split train.",
             location=str(data.folder),
         )
-    source = find_learner("dpo", settings, target)
+    source = lookup.find_learner("dpo", settings, target)
     training = train(settings, data, source, load_template(source.base))
     return train_stage(
         "dpo",

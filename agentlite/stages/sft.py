@@ -18,24 +18,18 @@ from agentlite.stages.training import (
     refuse_longer,
     train_stage,
 )
+from agentlite.workspace import lookup
 from agentlite.workspace.input_files import load_template
-from agentlite.workspace.lookup import (
-    Result,
-    RunTarget,
-    Source,
-    StoredStage,
-    find_finished,
-    find_learner,
-)
+from agentlite.workspace.lookup import Result, RunTarget, Source, StoredStage
 
 inherit = partial(inherit_settings, "sft")
 
 
 def run(settings: SftSettings, target: RunTarget) -> Result:
     """Trains, or carries on."""
-    prep = find_finished(settings.data, target.run, "prep")
+    prep = lookup.find_finished(settings.data, target.run, "prep")
     files = [name for name in prep.outputs if name.startswith(("train", "dev"))]
-    source = find_learner("sft", settings, target)
+    source = lookup.find_learner("sft", settings, target)
     training = train(settings, prep, source, load_template(source.base))
     return train_stage(
         "sft",

@@ -24,15 +24,9 @@ from agentlite.engine.refusals import of_training, refuse
 from agentlite.rendering import Mixture, Prompt, mixture_of, prompts
 from agentlite.rendering.template import Template
 from agentlite.stages.frame import Figures, Work, go_on, plan_of, run_stage
+from agentlite.workspace import lookup
 from agentlite.workspace.input_files import file_digest, trained_files
-from agentlite.workspace.lookup import (
-    Result,
-    RunTarget,
-    Source,
-    adapter_shape,
-    longer_rows,
-    stored_settings,
-)
+from agentlite.workspace.lookup import Result, RunTarget, Source
 
 # Reads, and yields the figures of a dry run and the tokens of the longest row; it gets the folder,
 # trains in it, and returns the figures.
@@ -102,10 +96,10 @@ def inherit_settings(command: str, settings: TrainerSettings, run: Path) -> Orig
     origins: dict[str, tuple[object, str]] = {}
     model = settings.model
     if not getattr(settings, "env", ""):  # tasks of an environment have no rows of prep
-        origins |= longer_rows(command, settings.data, run)
-    if not model and (model := str(stored_settings(settings.data, run).get("model") or "")):
+        origins |= lookup.longer_rows(command, settings.data, run)
+    if not model and (model := str(lookup.stored_settings(settings.data, run).get("model") or "")):
         origins["model"] = (model, settings.data)
-    shape = adapter_shape(stored_settings(model, run))
+    shape = lookup.adapter_shape(lookup.stored_settings(model, run))
     origins |= {key: (value, model) for key, value in shape.items()}
     if settings.full:
         origins["learning_rate"] = (default(command, "learning_rate") / 10, "--full")

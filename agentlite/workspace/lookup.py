@@ -249,11 +249,10 @@ def read(folder: Path) -> StoredStage:
         if is_finished(folder):
             done = decoded(folder / DONE, Done)
         if done and not plan:
-            refusal = UserError(
+            refusal = other_plan(
+                folder / PLAN,
                 "is missing, and without it nobody knows how the stage was made.",
                 "Put it back from a copy; or remove the folder, and run its command again.",
-                location=str(folder / PLAN),
-                exit_code=OTHER_PLAN,
             )
     except UserError as error:
         refusal = error
@@ -276,42 +275,27 @@ def finished(folder: Path, command: str = "") -> StoredStage:
     """A stage of this command, or of any, whole and as it was left. Raises UserError 2 or 3 for a
     folder that is missing, half done or changed, 75 for one that is being made.
     """
-    stored, where = read(folder).trusted(), str(folder)
+    stored, problem, fix, code = read(folder).trusted(), "", "", USAGE
     command = command or stored.command
     again = RunTarget(folder.parent, "").next(f"agentlite {command}")
     if stored.given_up:
+        problem = "has failed."
         fix = f"Correct what its message named, and run `{again}` as before."
-        raise UserError("has failed.", fix, location=where)
-    if not stored.plan:
-        raise UserError(
-            "no such stage.",
-            f"Run `{again}` first, or name another one. Looked for it in "
-            f"{folder.parent.resolve()}.",
-            location=where,
-        )
-    if not stored.done:
-        if who := holder(folder):
-            raise UserError(
-                f"is running: {who}.",
-                "Wait until it is done: `agentlite runs` says how far it is.",
-                location=where,
-                exit_code=LOCKED,
-            )
-        raise UserError(
-            "is not finished.",
-            "Run the same command again: it carries on.",
-            location=where,
-        )
-    if (other := stored.command) != command:
-        raise UserError(
-            f"is a stage of `agentlite {other}`, not of `{command}`.", "", location=where
-        )
-    if changed := stored.changed():
-        raise UserError(
-            f"{changed[0]} has changed since the stage wrote it.",
-            f"Run `{again}` again with --force.",
-            location=where,
-        )
+    elif not stored.plan:
+        problem, place = "no such stage.", folder.parent.resolve()
+        fix = f"Run `{again}` first, or name another one. Looked for it in {place}."
+    elif not stored.done and (who := holder(folder)):
+        problem, code = f"is running: {who}.", LOCKED
+        fix = "Wait until it is done: `agentlite runs` says how far it is."
+    elif not stored.done:
+        problem, fix = "is not finished.", "Run the same command again: it carries on."
+    elif stored.command != command:
+        problem = f"is a stage of `agentlite {stored.command}`, not of `{command}`."
+    elif changed := stored.changed():
+        problem = f"{changed[0]} has changed since the stage wrote it."
+        fix = f"Run `{again}` again with --force."
+    if problem:
+        raise UserError(problem, fix, location=str(folder), exit_code=code)
     return stored
 
 
@@ -334,12 +318,11 @@ def decoded(path: Path, kind: type[Content]) -> Content:
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"cannot be read ({error}).",
-            "Start over with --force.",
-            location=str(path),
-            exit_code=OTHER_PLAN,
-        ) from error
+        raise other_plan(path, f"cannot be read ({error}).", "Start over with --force.") from error
+
+
+def other_plan(place: Path, problem: str, fix: str) -> UserError:
+    return UserError(problem, fix, location=str(place), exit_code=OTHER_PLAN)
 
 
 def stored_settings(name: str, run: Path) -> dict[str, Any]:
@@ -555,11 +538,10 @@ def _base_of(stage: StoredStage) -> Source:
     if base.adapter:
         trained_on, now = trained_on.partition("+")[0], now.partition("+")[0]
     if trained_on not in ("", now):
-        raise UserError(
+        raise other_plan(
+            folder,
             f"was trained on other weights, or another tokenizer, than {base.base} has now.",
             "Put those back, or train it again: --force.",
-            location=str(folder),
-            exit_code=OTHER_PLAN,
         )
     return base
 

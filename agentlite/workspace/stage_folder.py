@@ -17,7 +17,7 @@ from agentlite.config.gpu_profiles import SWITCHES, has_gpu
 from agentlite.config.resolve import plain_defaults
 from agentlite.core import distributed
 from agentlite.core.console import notice
-from agentlite.core.errors import LOCKED, OTHER_PLAN, UserError
+from agentlite.core.errors import LOCKED, UserError
 from agentlite.core.row_files import cannot_write, count_rows, disk_errors, sync_all, write_json
 from agentlite.core.version import VERSION
 from agentlite.workspace import lookup
@@ -112,16 +112,8 @@ class StageFolder:
 
     def result(self, next_command: str) -> Result:
         """What is there now: made by this process, or found up to date by it."""
-        done = self.done
-        return Result(
-            self.plan.command,
-            self.outcome,
-            str(self.folder),
-            done.figures,
-            list(done.outputs),
-            done.seconds,
-            next_command,
-        )
+        done, made = self.done, (self.plan.command, self.outcome, str(self.folder))
+        return Result(*made, done.figures, [*done.outputs], done.seconds, next_command)
 
 
 @contextmanager
@@ -166,24 +158,21 @@ def status_for(folder: Path, plan: Plan) -> Status:
         return "new"
     earlier = stored.trusted().plan
     if not earlier:
-        strangers = [file.name for file in folder.glob("[!.]*")] if folder.exists() else []
-        if strangers:
-            raise UserError(
-                f"holds {strangers[0]} but no {lookup.PLAN}.",
+        if stranger := next(folder.glob("[!.]*"), None):
+            raise lookup.other_plan(
+                folder,
+                f"holds {stranger.name} but no {lookup.PLAN}.",
                 "Give another --out or --run; agentlite does not write into a folder it did not "
                 "make.",
-                location=str(folder),
-                exit_code=OTHER_PLAN,
             )
         return "new"
     refuse_other_command(folder, plan.command)
     if changes := differences(earlier, plan):
         state = "was finished" if stored.done else "is half done"
-        raise UserError(
+        raise lookup.other_plan(
+            folder,
             f"{state} with other settings or inputs: {'; '.join(changes)}.",
             "Add --force to start it over, or --out NAME to keep both.",
-            location=str(folder),
-            exit_code=OTHER_PLAN,
         )
     return "done" if stored.done and not stored.changed() else "half"
 
@@ -191,12 +180,8 @@ def status_for(folder: Path, plan: Plan) -> Status:
 def refuse_other_command(folder: Path, command: str) -> None:
     """Raises UserError 3 for a folder that a stage of another command has."""
     if lookup.is_stage(folder) and (other := lookup.read_plan(folder).command) != command:
-        raise UserError(
-            f"is a stage of `agentlite {other}`, not of `{command}`.",
-            "Choose another --out.",
-            location=str(folder),
-            exit_code=OTHER_PLAN,
-        )
+        problem = f"is a stage of `agentlite {other}`, not of `{command}`."
+        raise lookup.other_plan(folder, problem, "Choose another --out.")
 
 
 def differences(old: Plan, new: Plan) -> list[str]:

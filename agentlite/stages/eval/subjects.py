@@ -26,14 +26,7 @@ from agentlite.stages.rollout import Agent
 from agentlite.stages.tool_retrieval import digest_of, offers
 from agentlite.workspace import lookup
 from agentlite.workspace.input_files import file_digest, load_template
-from agentlite.workspace.lookup import (
-    Plan,
-    RunTarget,
-    Source,
-    StoredStage,
-    find_checkpoint,
-    find_model,
-)
+from agentlite.workspace.lookup import Plan, RunTarget, Source, StoredStage
 
 ID, TURN = ("record_id", "id"), "turn"
 CALLS = ("calls", "tool_calls", "function_call")  # the last one as older servers write it
@@ -69,7 +62,7 @@ class EvalData(NamedTuple):
     def model(self) -> Source:
         """The model that prep was run for: it may be gone where another one is asked."""
         prep = self.prep
-        return find_model(str(prep.settings["model"]), prep.folder.parent, prep.plan)
+        return lookup.find_model(str(prep.settings["model"]), prep.folder.parent, prep.plan)
 
 
 class EvalSubject(NamedTuple):
@@ -166,7 +159,7 @@ def find_subjects(settings: EvalSettings, data: EvalData, target: RunTarget) -> 
             source = served(name, settings, data.model)
         else:
             begun = target._replace(inside=f"{inside}/{slug(name)}").begun
-            source = find_checkpoint(name, run) or find_model(name, run, begun)
+            source = lookup.find_checkpoint(name, run) or lookup.find_model(name, run, begun)
         inputs = {"data": data.digest, "model": source.digest}
         own = {"protocol": data.protocol, "model": source.name}
         plan = plan_of("eval", settings, inputs, (*OF_THE_ANSWER, *OF_A_MODEL), **own)

@@ -19,14 +19,7 @@ from agentlite.stages.frame import Work, plan_of
 from agentlite.stages.pairs.score import CANDIDATES, RULE, SCORES, make_pairs
 from agentlite.workspace import lookup
 from agentlite.workspace.input_files import file_digest
-from agentlite.workspace.lookup import (
-    Plan,
-    Source,
-    StoredStage,
-    find_model,
-    is_served,
-    model_of_prep,
-)
+from agentlite.workspace.lookup import Plan, Source, StoredStage
 
 SAMPLED_BY = {name: stage.candidates for name, stage in STAGES.items() if stage.candidates}
 TAKEN_OVER = ("model", "protocol", "data", "split", "max_length")
@@ -53,9 +46,9 @@ class Stored(NamedTuple):
         they are written in.
         """
         stage, run = self.stage, self.stage.folder.parent
-        if is_served(stage.inputs.get("model", "")):
-            return model_of_prep(str(stage.settings["data"]), run)
-        return find_model(str(stage.settings["model"]), run, stage.plan)
+        if lookup.is_served(stage.inputs.get("model", "")):
+            return lookup.model_of_prep(str(stage.settings["data"]), run)
+        return lookup.find_model(str(stage.settings["model"]), run, stage.plan)
 
 
 def from_stored(
