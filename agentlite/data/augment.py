@@ -365,8 +365,7 @@ def join_dialogs(
     for record in sorted(records, key=lambda record: digest(f"{seed} join {record.id}")):
         roles = [message.role for message in record.messages]
         system = record.messages[0].content if roles[0] == "system" else ""
-        is_joinable = roles in JOINABLE and record.tools and always_expects_calls(record)
-        if not is_joinable:
+        if roles not in JOINABLE or not record.tools or not always_expects_calls(record):
             joined.append(record)
             continue
         slots = open_slots[system, record.split, str(record.meta.get("protocol"))]

@@ -103,34 +103,30 @@ def _check_sample(
         done["scores"] = record.meta["rollout"]["scores"]
     refuse_unmet(record, keep)
     if settings.system and not record.is_text and record.messages[0].role != "system":
-        record, done["system"] = _with_system(record, settings.system), "added"
+        # a chat template would otherwise write one of its own, which may name another maker
+        messages = (Message("system", settings.system), *record.messages)
+        gold = {turn + 1: expected for turn, expected in record.gold.items()}
+        record, done["system"] = replace(record, messages=messages, gold=gold), "added"
     origin["id"] = record.id
     record, personal, rule = clean(record, settings)
     if personal:
         done["masked" if settings.personal == "mask" else "personal"] = dict(personal)
     if personal and settings.personal == "drop":
         raise RowError("F311", f"holds {', '.join(personal)}")
-    doubtful = doubts(record)
-    if settings.personal != "mask" and (kinds := SECRETS & personal.keys()):
-        doubtful["secret"] = ", ".join(sorted(kinds))
-    called = {call.name for message in record.messages for call in message.calls}
-    offered = (tool for tool in record.tools if tool.name in called)
-    found = {
-        "doubts": doubtful,
-        # of calls of a tool with such a schema, only the structure was checked
-        "invalid_schemas": [tool.name for tool in offered if schema_problem(tool.parameters)],
-        "blocks": unknown_blocks(record),
-        "task": "" if rule == "said" else f"{record.task}: {rule}",
-    }
-    done |= {what: value for what, value in found.items() if value}
+    secrets = () if settings.personal == "mask" else sorted(SECRETS & personal.keys())
+    done |= _find_doubtful(record, secrets)
+    if rule != "said":
+        done["task"] = f"{record.task}: {rule}"
     if context.add_tools:
         record, counts = context.add_tools(record)
         done["retrieved"] = dict(+counts)
     whole = measure(record, context)
     kept, sized = _cut_to_fit(record, whole, context)
     if kept is not record:
-        messages = f"{len(kept.messages)} of {len(record.messages)} messages"
-        done["cut"] = f"{messages}, {sized.longest} of {whole.longest} tokens left"
+        done["cut"] = (
+            f"{len(kept.messages)} of {len(record.messages)} messages, "
+            f"{sized.longest} of {whole.longest} tokens left"
+        )
     if kept.id != origin["id"]:
         done["was"], origin["id"] = origin["id"], kept.id
     expected = (call.name for gold in kept.gold.values() for call in gold.calls)
@@ -140,6 +136,18 @@ def _check_sample(
     }
     done |= {what: value for what, value in found.items() if value}
     return kept, sized
+
+
+def _find_doubtful(record: Record, secrets: Sequence[str]) -> Row:
+    called = {call.name for message in record.messages for call in message.calls}
+    offered = (tool for tool in record.tools if tool.name in called)
+    found = {
+        "doubts": doubts(record) | ({"secret": ", ".join(secrets)} if secrets else {}),
+        # of calls of a tool with such a schema, only the structure was checked
+        "invalid_schemas": [tool.name for tool in offered if schema_problem(tool.parameters)],
+        "blocks": unknown_blocks(record),
+    }
+    return {what: value for what, value in found.items() if value}
 
 
 def reader_options(
@@ -152,12 +160,6 @@ def reader_options(
         "bfcl": {"no_call_answer": settings.no_call_answer},
         "names": {"name": settings.model_name, "author": settings.model_author},
     }
-
-
-def _with_system(record: Record, text: str) -> Record:
-    """A chat template would otherwise write one of its own, which may name another maker."""
-    gold = {turn + 1: expected for turn, expected in record.gold.items()}
-    return replace(record, messages=(Message("system", text), *record.messages), gold=gold)
 
 
 def clean(record: Record, settings: PrepSettings) -> tuple[Record, Counter[str], str]:

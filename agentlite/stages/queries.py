@@ -175,15 +175,17 @@ def _write(
         ],
     }
     tell(folder, figures, "no query could be kept", "a stronger model")
-    rows = (
-        {
-            "prompt": query.text,
-            "tools": [tool.schema for tool in query.near[0].tools],
-            "meta": {"cluster": query.cluster, "near": [seed.text for seed in query.near]},
-        }
-        for query in kept
+    write_rows(
+        folder / QUERIES,
+        (
+            {
+                "prompt": query.text,
+                "tools": [tool.schema for tool in query.near[0].tools],
+                "meta": {"cluster": query.cluster, "near": [seed.text for seed in query.near]},
+            }
+            for query in kept
+        ),
     )
-    write_rows(folder / QUERIES, rows)
     return [QUERIES, DROPPED, REPLIES, STATS], figures
 
 
@@ -196,8 +198,7 @@ def find_seeds(settings: QueriesSettings, run: Path) -> tuple[list[SeedQuery], d
     of prompts. With the digest of the input, by its name in a plan.
     """
     if settings.queries:
-        digest = file_digest(Path(settings.queries))
-        prompts = Prompts(settings.queries, digest, "", False)
+        prompts = Prompts(settings.queries, file_digest(Path(settings.queries)), "", False)
     else:
         prompts = prompts_of_prep(settings.data, "train", run)
     first: dict[str, SeedQuery] = {}

@@ -26,8 +26,13 @@ def teacher_of(settings: QueriesSettings | TemplatesSettings, command: str) -> t
             "Add --endpoint URL --model NAME.",
             location=f"agentlite {command}",
         )
-    key = settings.endpoint_key
-    return behind(settings.endpoint, settings.model, key, "--endpoint", settings.requests)
+    return behind(
+        settings.endpoint,
+        settings.model,
+        settings.endpoint_key,
+        "--endpoint",
+        settings.requests,
+    )
 
 
 def question(settings: QueriesSettings | TemplatesSettings, text: str, seed: int) -> Question:

@@ -138,8 +138,12 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
 
     def work() -> Work:
         wanted = len(records) * (settings.num_templates + len(benchmark))
-        planned = {"requests": len(records), "templates": settings.num_templates}
-        stage = yield {**planned, "answers": wanted, "scores": wanted}
+        stage = yield {
+            "requests": len(records),
+            "templates": settings.num_templates,
+            "answers": wanted,
+            "scores": wanted,
+        }
         asked = _questions(settings, usable)
         replies = answers(teacher, asked, settings, stage.folder / REPLIES, "templates: written")
         template = load_template(model_of_prep(str(prep.folder), target.run).base)
@@ -165,9 +169,12 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
         options = ["--protocol", f"hermes,{target.folder}", "--out", f"prep-{target.out}"]
         return shlex.join(["agentlite", "prep", *sources, *options])
 
-    inputs = {"data": prep.outputs[rows.name], "model": settings.endpoint[0]}
     return run_stage(
-        plan_of("templates", settings, inputs),
+        plan_of(
+            "templates",
+            settings,
+            {"data": prep.outputs[rows.name], "model": settings.endpoint[0]},
+        ),
         target,
         work(),
         next_command=next_command,
@@ -184,16 +191,19 @@ def _keep(folder: Path, drafts: Sequence[Draft], run: JudgeRun | None) -> tuple[
     for _, record in sorted(instances, key=lambda instance: -instance[0]):
         best.setdefault(record.meta["instance"]["record"], record)
     write_rows(folder / INSTANCES, map(to_row, best.values()))
-    dropped = Counter(draft.fault for draft in drafts if draft.fault)
     figures = {
         "written": len(drafts),
         "kept": len(kept),
-        "dropped": dict(dropped.most_common()),
+        "dropped": dict(Counter(one.fault for one in drafts if one.fault).most_common()),
         "instances": len(best),
         "judge": to_builtins(run),
     }
-    fix = "a stronger model, more templates (-n), another --epsilon or --threshold"
-    tell(folder, figures, "no template is good enough", fix)
+    tell(
+        folder,
+        figures,
+        "no template is good enough",
+        "a stronger model, more templates (-n), another --epsilon or --threshold",
+    )
     files = {f"{draft.template.name}{SUFFIX}": to_text(draft.template) for draft in kept}
     for name, text in files.items():
         with replacing(folder / name) as file:

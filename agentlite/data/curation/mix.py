@@ -57,8 +57,11 @@ def parse_mix(texts: Sequence[str]) -> dict[str, MixGroup]:
             raise UserError(f"{text!r} is not a group of sources.", HOW, location="--mix")
         name, sources, ratio, star = match.groups()
         if name in groups:
-            problem = f"the group '{name}' appears twice."
-            raise UserError(problem, "Put + between its sources.", location="--mix")
+            raise UserError(
+                f"the group '{name}' appears twice.",
+                "Put + between its sources.",
+                location="--mix",
+            )
         groups[name] = MixGroup((*filter(None, sources.split("+")),), float(ratio), bool(star))
     return groups
 
@@ -133,8 +136,9 @@ def draw(records: Mapping[int, Traits], sources: Sequence[str], settings: PrepSe
     drawable = {
         name: _drawable(name, tasks, weights, mixed.notes) for name, tasks in groups.items()
     }
-    there = {name: sum(counts.values()) for name, counts in drawable.items()}
-    sizes = _sizes(there, mix, mixed.notes)
+    sizes = _sizes(
+        {name: sum(counts.values()) for name, counts in drawable.items()}, mix, mixed.notes
+    )
     limit = sum(sizes.values()) if settings.limit is None else settings.limit
     mixed.by_group.update(scale_counts(sizes, limit))
     for name, tasks in groups.items():

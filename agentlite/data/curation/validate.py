@@ -132,8 +132,7 @@ def _check_order(record: Record) -> None:
         if problem:
             raise RowError("E203", f"{problem} (message {number})", hint)
     if roles[-1] != "assistant":
-        reason = f"the last turn is a {roles[-1]} turn, not the assistant's"
-        raise RowError("E203", reason, NO_END)
+        raise RowError("E203", f"the last turn is a {roles[-1]} turn, not the assistant's", NO_END)
 
 
 def _check_results(messages: Sequence[Message], asks_on: bool) -> None:

@@ -220,8 +220,12 @@ def _with_tools(
         context = context._replace(catalogue=read_catalogue(settings.tools, declarations))
     if not settings.retrieve:
         return context
-    found = lookup.find_finished(settings.retriever, run, "retriever")
-    retriever = offers(found, settings.retrieve, settings.retrieve_by, "added")
+    retriever = offers(
+        lookup.find_finished(settings.retriever, run, "retriever"),
+        settings.retrieve,
+        settings.retrieve_by,
+        "added",
+    )
 
     def add_tools(record: Record) -> tuple[Record, Counter[str]]:
         record = retriever.offer(record)

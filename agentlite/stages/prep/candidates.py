@@ -76,8 +76,9 @@ def choose_candidates(folder: Path, keep: Keep) -> tuple[list[Raw], Counter[str]
         f"do not meet --keep, {counts['unusable']} cannot be learned, {counts['surpassed']} are "
         "not the best"
     )
-    rows = ((line, encode(to_row(record)) + b"\n") for _, line, record in chosen.values())
-    return [Raw(f"{file}:{line}", row) for line, row in rows], counts
+    return [
+        Raw(f"{file}:{line}", encode(to_row(record)) + b"\n") for _, line, record in chosen.values()
+    ], counts
 
 
 def _settle_conditions(keep: Keep, names: set[str], folder: Path) -> tuple[Condition, ...]:

@@ -150,11 +150,14 @@ def figures_of(
         figures = {**_counts(selection, splits["train"]), **figures}
         figures["balance"] = {name: _balance(split) for name, split in splits.items()}
         figures |= statistics([one for split in splits.values() for one in split])
-    files = {
-        source: {"formats": dict(ingested.formats[source]), **counts}
-        for source, counts in by_file.items()
+    return {
+        **totals,
+        **figures,
+        "by_file": {
+            source: {"formats": dict(ingested.formats[source]), **counts}
+            for source, counts in by_file.items()
+        },
     }
-    return {**totals, **figures, "by_file": files}
 
 
 def _counts(selection: Selection, train: Measured) -> dict[str, int]:
