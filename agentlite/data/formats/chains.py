@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Gold, Message, Record, Tool, plain
 from agentlite.data.formats.format import Row, rest
-from agentlite.data.formats.json_decode import json_or_literal, quote, value_of
+from agentlite.data.formats.json_decode import json_or_literal, parse_json, quote
 from agentlite.data.formats.tool_calls import read_call, read_tools
 
 # quoted text that nothing ends goes on to the end: it is looked at once
@@ -119,10 +119,12 @@ def take_apart(record: Record, syntax: Syntax) -> Record:
         else:
             messages.append(message)
     undeclared = _undeclared_parameters(tools, listed, messages)
-    for place, tool in enumerate(tools):
-        if tool.name in undeclared:  # a call shows that the list of parameters is not whole
-            parameters = {**tool.parameters, "additionalProperties": True}
-            tools[place] = replace(tool, parameters=parameters)
+    tools = [  # a call shows that the list of parameters is not whole
+        replace(tool, parameters={**tool.parameters, "additionalProperties": True})
+        if tool.name in undeclared
+        else tool
+        for tool in tools
+    ]
     kept = {call_id: fields for call_id, fields in calls.items() if fields}
     added = {"calls": kept, **more, "undeclared": undeclared}
     own_id = {key: record.meta[key] for key in ("source_id",) if key in record.meta}
@@ -157,7 +159,7 @@ def untag_results(record: Record) -> Record:
         if message.content.lstrip().startswith("<tool_re") and not RESULT.sub("", message.content):
             results = [block[2].strip() for block in RESULT.finditer(message.content)]
         if message.role == "user" and waiting and results:
-            messages += [result_of(value_of(text), text, "content", waiting) for text in results]
+            messages += [result_of(parse_json(text), text, "content", waiting) for text in results]
             continue
         if message.role == "assistant":
             waiting = [*message.calls]
@@ -255,7 +257,7 @@ def results_of(message: Message, waiting: list[Call]) -> list[Message]:
     """A list of {"name", "results"}, one a call; any other text is the one result there is."""
     if not waiting:  # the calls are turns of their own, with ids
         return [message]
-    value = value_of(message.content)
+    value = parse_json(message.content)
     results = value if isinstance(value, list) else []
     if results and all(isinstance(result, dict) and "results" in result for result in results):
         named = ({key: result[key] for key in result if key != "arguments"} for result in results)

@@ -24,7 +24,7 @@ from agentlite.data.formats.chains import (
     tools_at,
 )
 from agentlite.data.formats.format import Format, Row, meta_of, rest, text_at
-from agentlite.data.formats.json_decode import json_or_literal, json_value, quote, value_of
+from agentlite.data.formats.json_decode import json_or_literal, json_value, parse_json, quote
 from agentlite.data.formats.openai import merge_turns
 from agentlite.data.formats.tool_calls import (
     ARGUMENTS,
@@ -87,7 +87,7 @@ def read_hermes(row: Row) -> Record:
             message = replace(message, content=prompt.text)
         elif message.role == "tool":  # it may name the call that it answers
             content = message.content
-            message = result_of(value_of(content), content, "content", waiting)
+            message = result_of(parse_json(content), content, "content", waiting)
         elif message.calls:  # which part thoughts from an answer
             waiting = [*message.calls]
             message = replace(message, content=THOUGHT.sub("", message.content).strip())
@@ -102,13 +102,16 @@ def read_hermes(row: Row) -> Record:
 
 def retagged(record: Record) -> Record:
     """The record, with the tags of others in what it is told and says as those of Hermes."""
-    messages = list[Message]()
-    for message in record.messages:
-        text = message.content
-        if message.role in ("system", "assistant") and TAGGED.search(text):
-            text = TAGGED.sub(lambda tag: f"<{TAGS[tag[1]]}>{tag[2]}</{TAGS[tag[1]]}>", text)
-            message = replace(message, content=text)
-        messages.append(message)
+
+    def retag(tag: re.Match[str]) -> str:
+        return f"<{TAGS[tag[1]]}>{tag[2]}</{TAGS[tag[1]]}>"
+
+    messages = [
+        message
+        if message.role not in ("system", "assistant")
+        else replace(message, content=TAGGED.sub(retag, message.content))
+        for message in record.messages
+    ]
     return replace(record, messages=tuple(messages))
 
 
@@ -139,7 +142,7 @@ def _hermes_chain(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) ->
             elif before or not waiting:
                 raise RowError("E214", f"a result without a call: {quote(block[0])}")
             result = (block["result"] or block["named"] or block["fenced"] or "").strip()
-            yield result_of(value_of(result), result, "content", waiting)
+            yield result_of(parse_json(result), result, "content", waiting)
             continue
         texts.append(before)
         waiting = []

@@ -93,14 +93,6 @@ def at(row: dict[str, Any], path: str) -> Any:
     return value
 
 
-def value_of(text: str) -> object:
-    """What a result holds: JSON, a Python literal, or else the text itself."""
-    try:
-        return json_or_literal(text)
-    except RowError:
-        return text
-
-
 def quote(value: object) -> str:
     """A value as an error quotes it: its beginning, on one line; what is no text as JSON."""
     is_text = isinstance(value, str)

@@ -6,8 +6,9 @@ KAgentInstruct's rows hold several of them, and prompts of other agents.
 import contextlib
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
@@ -15,7 +16,7 @@ from agentlite.core.records import Call, Message, Record, Role, Tool, plain
 from agentlite.data.formats import inline_calls, react
 from agentlite.data.formats.chains import with_text_behind
 from agentlite.data.formats.format import Format, Row, dialog, meta_of, rest, text_at
-from agentlite.data.formats.json_decode import json_or_literal, json_value, quote
+from agentlite.data.formats.json_decode import json_or_literal, json_value, parse_json, quote
 from agentlite.data.formats.tool_calls import read_tool, read_tools
 from agentlite.rendering.protocols import autogpt, kuaiagent
 
@@ -129,14 +130,8 @@ def asks_for_conclusion(text: str) -> bool:
     return is_prompt(text) and not (FORM.search(text) or COMMANDS.search(text))
 
 
-def ends_task(answer: str) -> bool:
-    """Whether an answer is the command that ends a task, without the words for the user."""
-    commands = [task.get("command") for task in _tasks(answer)]
-    return [isinstance(c, dict) and c.get("name") == kuaiagent.DONE for c in commands] == [True]
-
-
 def _prompt(text: str, declared: Sequence[Tool]) -> TaskPrompt | None:
-    """None where anything is not understood: parts raise ValueError, LookupError, TypeError."""
+    """None where anything is not understood: the readers of its parts raise what says so."""
     form = FORM.search(text) or CONCLUDE.search(text)
     if form and MORE_HISTORY.search(text, form.end()):
         return None
@@ -156,7 +151,7 @@ def _prompt(text: str, declared: Sequence[Tool]) -> TaskPrompt | None:
     try:
         described, dates = _tools("".join(parts["commands"]))
         steps, history = _steps("".join(parts["tasks"])), _history("".join(parts["history"]))
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, msgspec.ValidationError):
         return None
     words = FRAME.sub("", RULE.sub("", body[: labels[0].start()])).strip()
     time = [f"Current Time: {time.strip()}" for time in parts["time"] if time.strip()]
@@ -201,12 +196,11 @@ def _steps(text: str) -> tuple[Message, ...]:
     if text.strip() in NONE:
         return ()
     messages: list[Message] = []
-    for number, task in enumerate(_parse_objects(text)):
-        command = task["command"]
-        if not isinstance(command["name"], str) or not isinstance(command["args"], dict):
-            raise TypeError("no call")
-        call = Call(command["name"], command["args"], f"call_{number}")
-        words, result = task.get("task_name", ""), task["result"]
+    tasks = msgspec.convert(parse_json(text.strip()), list[Row])
+    for number, task in enumerate(tasks):
+        command, words, result = task["command"], task.get("task_name", ""), task["result"]
+        given = {"name": command["name"], "arguments": command["args"], "id": f"call_{number}"}
+        call = msgspec.convert(given, Call)
         messages += [
             Message("assistant", str(words).strip(), (call,), loss=False),
             Message("tool", result if isinstance(result, str) else plain(result), call_id=call.id),
@@ -216,31 +210,16 @@ def _steps(text: str) -> tuple[Message, ...]:
 
 def _history(text: str) -> list[Message]:
     """What precedes the goal."""
-    text = text.strip()
-    turns: list[tuple[str, Any]] = []
+    if (text := text.strip()) in NONE:
+        return []
     if SPEAKER.match(text):
         _, *pieces = SPEAKER.split(text)
-        speakers, texts = map(str.lower, pieces[::2]), map(str.strip, pieces[1::2])
-        turns = [*zip(speakers, texts, strict=True)]
-    elif text not in NONE:
-        turns = [turn for exchange in _parse_objects(text) for turn in exchange.items()]
-    history = []
-    for speaker, words in turns:
-        role = HISTORY_ROLES[speaker]
-        if not isinstance(words, str):
-            raise TypeError("not a turn of a dialog")
-        history.append(Message(role, words, loss=role == "user"))
-    return history
-
-
-def _parse_objects(text: str) -> list[Row]:
-    try:
-        values = json_or_literal(text.strip())
-    except RowError as error:
-        raise ValueError(error.reason) from error
-    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
-        raise TypeError("not a list of objects")
-    return values
+        turns = [*zip(map(str.lower, pieces[::2]), map(str.strip, pieces[1::2]), strict=True)]
+    else:
+        exchanges = msgspec.convert(parse_json(text), list[dict[str, str]])
+        turns = [turn for exchange in exchanges for turn in exchange.items()]
+    spoken = ((HISTORY_ROLES[speaker], words) for speaker, words in turns)
+    return [Message(role, words, loss=role == "user") for role, words in spoken]
 
 
 def _command(text: str, conclusion: str, prompt: TaskPrompt) -> Message | None:
@@ -307,8 +286,9 @@ def _concludes(ending: object, sample: object) -> bool:
     output, prompt = ending.get("output"), sample.get("instruction")
     if not all(isinstance(text, str) for text in (output, prompt, sample.get("output"))):
         return False
-    asked = f"{prompt}{sample.get('input') or ''}"
-    return ends_task(str(output)) and asks_for_conclusion(asked)
+    commands = [task.get("command") for task in _tasks(str(output))]
+    ends = [isinstance(c, dict) and c.get("name") == kuaiagent.DONE for c in commands]
+    return ends == [True] and asks_for_conclusion(f"{prompt}{sample.get('input') or ''}")
 
 
 def read_kagentinstruct(row: Row) -> Record:
