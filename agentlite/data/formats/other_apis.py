@@ -223,41 +223,35 @@ def read_responses(row: Row) -> Record:
     messages, extra = list[Row](), list[Row]()
     if (system := row.get("instructions")) is not None:
         messages.append({"role": "system", "content": _item_text(system, "instructions")})
-
-    def turn() -> Row:
-        """The assistant turn that goes on, or a new one."""
-        if not messages or messages[-1]["role"] != "assistant":
-            messages.append({"role": "assistant", "content": ""})
-        return messages[-1]
-
-    def say(key: str, text: str) -> None:
-        turn()[key] = "\n\n".join(filter(None, [turn().get(key, ""), text]))
-
     for number, item in enumerate(_items(row), 1):
         kind, place = item.get("type") or "message", f"item {number}"
-        if kind == "message" and item.get("role") == "assistant":
-            say("content", _item_text(item.get("content"), place))
-        elif kind == "message":
-            role, text = str(item.get("role")), _item_text(item.get("content"), place)
-            # a system message behind another at the beginning goes on with it
-            if len(messages) == 1 and {role, messages[0]["role"]} <= {"system", "developer"}:
-                text = "\n\n".join(filter(None, [messages.pop()["content"], text]))
-            messages.append({"role": role, "content": text})
+        message: Row = {"role": "assistant", "content": ""}
+        if kind == "message":
+            text = _item_text(item.get("content"), place)
+            message = {"role": str(item.get("role")), "content": text}
         elif kind == "reasoning":
             thoughts = item.get("content") or item.get("summary") or []
-            for thought in thoughts if isinstance(thoughts, list) else [thoughts]:
-                say("thinking", _item_text([thought], place))
+            listed = thoughts if isinstance(thoughts, list) else [thoughts]
+            texts = [_item_text([thought], place) for thought in listed]
+            message["thinking"] = "\n\n".join(filter(None, texts))
         elif kind == "function_call":
             call = {"id": item.get("call_id"), **rest(item, "id", "type", "call_id", "status")}
-            turn().setdefault("tool_calls", []).append(call)
+            message["tool_calls"] = [call]
         elif kind == "function_call_output":
             output = item.get("output")
             content = _item_text(output, place) if openai.is_parts(output) else output
-            result = {"tool_call_id": item.get("call_id"), "content": content}
-            messages.append({"role": "tool", **result})
+            message = {"role": "tool", "tool_call_id": item.get("call_id"), "content": content}
         else:
             reason = f"an item of type {quote(kind)}: it cannot be learned ({place})"
             raise RowError("E216", reason, at=str(kind))
+        roles = {message["role"], *(turn["role"] for turn in messages[-1:])}
+        is_system = len(messages) == 1 and roles <= {"system", "developer"}
+        if messages and (is_system or roles == {"assistant"}):  # goes on with what is before it
+            turns = (messages.pop(), message)
+            for key in ("content", "thinking"):
+                message[key] = "\n\n".join(turn[key] for turn in turns if turn.get(key))
+            message["tool_calls"] = [call for turn in turns for call in turn.get("tool_calls", [])]
+        messages.append(message)
         if unread := rest(item, *ITEM_KEYS):
             extra.append({"item": number, **unread})
     given = [key for key in BEFORE if row.get(key)]

@@ -5,8 +5,9 @@ Of ShareGPT, AgentInstruct, ms_bench and ms-swift: calls are turns of their own 
 
 import contextlib
 import re
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from functools import partial
+from itertools import count
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -132,7 +133,7 @@ class DialogBuilder:
         self.is_plain = is_plain
         self.messages = [Message("system", system)] if system else []
         self.waiting: list[Call] = []
-        self.made = 0
+        self.new_ids = map("call_{}".format, count())
 
     def add(self, turn: Any, number: int, is_alone: bool) -> None:
         speaker, text = speaker_of(turn, number), text_of(turn, number)
@@ -143,8 +144,17 @@ class DialogBuilder:
             text = text.strip().removeprefix(f"<{role}>").removesuffix(f"</{role}>")
         if self.is_plain and speaker in ("tool", "call"):
             raise RowError("E202", f"a {speaker} turn in a format that has none (turn {number})")
+        before = self.messages[-1] if self.messages else Message("system")
         if speaker == "call":  # its name and arguments may be keys of the turn
-            self._call(text or plain(rest(turn, *TURN)), has_loss(turn))
+            thought, text = thought_and_words(text or plain(rest(turn, *TURN)))  # LLaMA-Factory's
+            value = json_or_literal(text)
+            values = value if isinstance(value, list) else [value]
+            calls = [read_call(call, json_or_literal) for call in values]
+            goes_on = before.role == "assistant"
+            if goes_on and before.loss != has_loss(turn):
+                reason = "words and the calls after them are one turn, but differ in their loss"
+                raise RowError("E201", reason, "Give all of them the same loss.")
+            self._say(with_thought(thought, ""), calls, has_loss(turn), goes_on)
         elif speaker == "assistant":
             written: list[str] = []
             # a whole chain is split later
@@ -154,12 +164,8 @@ class DialogBuilder:
                     raise RowError("E206", "a <tool_call> that is not closed")
                 written = CALL.findall(text)
             calls = [call for block in written for call in calls_in(block)]
-            self.waiting = [self._number(call) for call in calls]
             said = CALL.sub("", text).strip() if calls else text
-            if self.messages and openai.only_thinks(self.messages[-1]):
-                said = join_texts((self.messages.pop().content, said))
-            message = Message("assistant", said, tuple(self.waiting), loss=has_loss(turn))
-            self.messages.append(message)
+            self._say(said, calls, has_loss(turn), openai.only_thinks(before))
         elif speaker == "tool":
             for result in self._results(text, is_alone):
                 answered = self.waiting.pop(0).id if self.waiting else ""
@@ -179,25 +185,13 @@ class DialogBuilder:
                     return [part if isinstance(part, str) else plain(part) for part in listed]
         return [text]
 
-    def _call(self, text: str, loss: bool) -> None:
-        """A turn that only calls goes with the assistant turn just before it."""
-        thought, text = thought_and_words(text)  # as LLaMA-Factory has it
-        value, said = json_or_literal(text), with_thought(thought, "")
-        values = value if isinstance(value, list) else [value]
-        calls = [self._number(read_call(call, json_or_literal)) for call in values]
-        if self.messages and self.messages[-1].role == "assistant":
+    def _say(self, said: str, calls: Iterable[Call], loss: bool, goes_on: bool) -> None:
+        """Words and calls, of a turn of their own or of the one before them, which goes on."""
+        self.waiting = [replace(call, id=next(self.new_ids)) for call in calls]
+        if goes_on:
             before = self.messages.pop()
-            if before.loss != loss:
-                reason = "words and the calls after them are one turn, but differ in their loss"
-                raise RowError("E201", reason, "Give all of them the same loss.")
-            calls = [*before.calls, *calls]
-            said = join_texts((before.content, said))
-        self.waiting = calls
-        self.messages.append(Message("assistant", said, tuple(calls), loss=loss))
-
-    def _number(self, call: Call) -> Call:
-        self.made += 1
-        return replace(call, id=f"call_{self.made - 1}")
+            said, self.waiting = join_texts((before.content, said)), [*before.calls, *self.waiting]
+        self.messages.append(Message("assistant", said, tuple(self.waiting), loss=loss))
 
 
 # --- AgentInstruct and Agent-FLAN: turns with a loss mark ---
