@@ -251,7 +251,8 @@ def _unknown_row(row: Row) -> RowError:
         if right and right not in row:
             renamed = {right if key == wrong else key: value for key, value in row.items()}
             if _first_that_fits(renamed):
-                hint = f"Did you mean '{right}' in place of '{wrong}'?"
-                return RowError("E202", reason, hint, wrong)
+                return RowError(
+                    "E202", reason, f"Did you mean '{right}' in place of '{wrong}'?", wrong
+                )
     better = next((key for key in ("chosen", "preferred_output") if key in row), "")
     return RowError("E202", reason, PREFERENCE.format(better) if better else "", better)

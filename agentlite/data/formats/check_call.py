@@ -22,8 +22,9 @@ def tool_of(call: Call, tools: Mapping[str, Tool]) -> Tool:
     if tool is None:
         near = closest(call.name, tools)
         others = f"; the nearest is {near}" if near else f"; it has {', '.join(tools) or 'none'}"
-        hint = "" if tools else NO_TOOLS
-        raise RowError("E209", f"the row has no tool {call.name}{others}", hint, call.name)
+        raise RowError(
+            "E209", f"the row has no tool {call.name}{others}", "" if tools else NO_TOOLS, call.name
+        )
     return tool
 
 

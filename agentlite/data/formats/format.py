@@ -123,8 +123,9 @@ def refuse_unread(message: Row, read: Set[str], place: str, *, has_calls: bool =
         if held and (not has_calls or held.startswith("invalid")):
             under = repr(key) if held == key else f"{key!r}, as {held!r},"
             hint = "Write them as OpenAI's rows do; take the key out if it only repeats them."
-            reason = f"calls or results under {under} are not read ({place})"
-            raise RowError("E206", reason, hint, key)
+            raise RowError(
+                "E206", f"calls or results under {under} are not read ({place})", hint, key
+            )
     if message.get("content") or message.get("value"):
         return
     for key in (*WORDS, *(RESULTS if is_result else ())):
@@ -176,8 +177,9 @@ def check_formats(formats: Sequence[str], sources: Sequence[str], known: Collect
     for text in formats:
         of, _, name = text.rpartition("=")
         if name not in (*known, AUTO):
-            fix = nearest(name, [*known, AUTO])
-            raise UserError(f"unknown format {name!r}.", fix, location="--format")
+            raise UserError(
+                f"unknown format {name!r}.", nearest(name, [*known, AUTO]), location="--format"
+            )
         if of and not any(is_of(source, of) for source in sources):
             problem = f"{text!r} names {of}, which is not read."
             raise UserError(problem, name_it(of, sources), location="--format")

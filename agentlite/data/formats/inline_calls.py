@@ -124,8 +124,7 @@ def _hermes_prompt(system: str) -> PromptParts:
     if opened["tag"] and not closed:
         raise RowError("E124", "<tools> holds more than JSON, or is not closed")
     behind = system[closed.end() if closed else end :]
-    own_words = HERMES_FRAME.sub("", system[: opened.start()] + behind).strip()
-    return PromptParts(tools, own_words)
+    return PromptParts(tools, HERMES_FRAME.sub("", system[: opened.start()] + behind).strip())
 
 
 def _hermes_chain(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) -> Iterator[Message]:
@@ -204,8 +203,7 @@ def _toolace_turns(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) -
         if begins_as_call:
             raise
     calls |= {call.id: {} for call in called}
-    content = text[end:].strip() if called else text
-    yield Message("assistant", content, tuple(called), loss=loss)
+    yield Message("assistant", text[end:].strip() if called else text, tuple(called), loss=loss)
 
 
 # --- Glaive: {"system", "chat"}, a dialog written as one text ---

@@ -36,8 +36,9 @@ def json_value(text: str) -> Any:
             object_pairs_hook=_object,
         )
     except json.JSONDecodeError as error:
-        reason = f"not JSON: {error.msg} at character {error.pos + 1}"
-        raise RowError("E121", reason, at=error.pos) from error
+        raise RowError(
+            "E121", f"not JSON: {error.msg} at character {error.pos + 1}", at=error.pos
+        ) from error
     except RecursionError as error:
         raise RowError("E119", f"nested deeper than {DEEPEST}") from error
     _refuse_surrogates(text, value)

@@ -120,8 +120,9 @@ def read_messages(given: list[Any], tools: Iterable[Tool]) -> list[Message]:
             try:
                 calls = tuple(call_of(call, offered) for call in _calls(message))
             except RowError as error:
-                reason = f"{error.reason} ({place})"
-                raise RowError(error.code, reason, error.hint, error.at) from error
+                raise RowError(
+                    error.code, f"{error.reason} ({place})", error.hint, error.at
+                ) from error
             if not all(call.id for call in calls):
                 calls = tuple(replace(call, id=call.id or next(new_ids)) for call in calls)
             waiting = [*calls]
@@ -195,8 +196,7 @@ def has_loss(message: Mapping[str, object]) -> bool:
     for key, value in given.items():
         if key in PARTS_LEARNED or not isinstance(value, int | float) or value not in (0, 1):
             reason = f"{key} of a turn is {quote(value)}, not true, false, 1 or 0"
-            hint = "A turn is learned as a whole, or not at all."
-            raise RowError("E201", reason, hint, key)
+            raise RowError("E201", reason, "A turn is learned as a whole, or not at all.", key)
     return all(given.values())
 
 

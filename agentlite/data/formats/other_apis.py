@@ -70,8 +70,9 @@ def read_parts(row: Row) -> Record:
     messages += _turns(row[key], failed)
     openai.refuse_another(row, key, messages, "messages" if key == "contents" else "contents")
     tools = _declared_functions(at(row, "toolConfig.tools") or row.get("tools"))
-    others = rest(row, key, "tools", "toolConfig", *SYSTEM)
-    record = openai.read({**others, "tools": tools, "messages": messages})
+    record = openai.read(
+        {**rest(row, key, "tools", "toolConfig", *SYSTEM), "tools": tools, "messages": messages}
+    )
     return replace(record, meta={**record.meta, "is_error": failed}) if failed else record
 
 
@@ -259,8 +260,9 @@ def read_responses(row: Row) -> Record:
         if isinstance(row[other], list):
             openai.refuse_another(row, given[0], messages, other)
     kept = {"items": extra} if extra else {}
-    others = rest(row, "instructions", "output", *given[:1])
-    return openai.read({**others, **kept, "messages": messages})
+    return openai.read(
+        {**rest(row, "instructions", "output", *given[:1]), **kept, "messages": messages}
+    )
 
 
 def _item_text(content: Any, place: str) -> str:

@@ -109,8 +109,9 @@ def _refuse_unreadable(path: Path) -> None:
             fix = f"A data set of the hub is read by `agentlite prep hub:{path}`."
         raise UserError("no such file.", fix, location=str(path)) from error
     except (OSError, ValueError) as error:
-        fix = "Give a file that you may read."
-        raise UserError(f"cannot be read: {error}.", fix, location=str(path)) from error
+        raise UserError(
+            f"cannot be read: {error}.", "Give a file that you may read.", location=str(path)
+        ) from error
 
 
 def read_raw(source: str, stdin: BinaryIO) -> Iterator[Raw]:
@@ -158,9 +159,11 @@ def _parquet(path: Path) -> Iterator[Raw]:
     try:
         yield from _values(str(path), read_parquet(path))
     except (OSError, pyarrow.ArrowException) as error:
-        problem = f"not a readable Parquet file: {str(error).splitlines()[0]}"
-        fix = "Is it whole? Write or fetch it again."
-        raise UserError(problem, fix, location=str(path)) from error
+        raise UserError(
+            f"not a readable Parquet file: {str(error).splitlines()[0]}",
+            "Is it whole? Write or fetch it again.",
+            location=str(path),
+        ) from error
 
 
 def _values(name: str, values: Iterator[dict[str, object]]) -> Iterator[Raw]:

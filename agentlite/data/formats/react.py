@@ -216,8 +216,9 @@ def read_toolllama(row: Row) -> Record:
     others = () if has_chain else record.turns[:-1]
     for place, message in enumerate(messages):
         if message.role == "user":
-            question = message.content.strip().removesuffix("Begin!").rstrip()
-            messages[place] = replace(message, content=question)
+            messages[place] = replace(
+                message, content=message.content.strip().removesuffix("Begin!").rstrip()
+            )
         elif place in others:
             messages[place] = replace(message, loss=False)
     roles = [message.role for message in messages]

@@ -60,8 +60,7 @@ def resolve_tool(value: object, catalogue: Mapping[str, Tool] = NO_CATALOGUE) ->
         return catalogue.get(tool_id) or Tool(tool_id, description, OPEN)
     inputs = given["inputs"] if isinstance(given["inputs"], list) else [given["inputs"]]
     fields = [{"required": True, **rest(one)} if isinstance(one, dict) else one for one in inputs]
-    schema = from_list(fields, tool_id)
-    return Tool(tool_id, description, json_schema(schema, tool_id))
+    return Tool(tool_id, description, json_schema(from_list(fields, tool_id), tool_id))
 
 
 def is_id_alone(tool: Tool) -> bool:
@@ -154,13 +153,13 @@ def read_dialog(row: Row, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Recor
             gold[place] = Gold(tuple(expected))
     known = ("dialog_id", "turns", "target_tools", "split")
     extra = extra_by_turn(row["turns"], frozenset(TURN))
-    turns = {"turns": extra} if extra else {}
     return Record(
         messages=tuple(messages),
         tools=tools,
         gold=gold,
         split=_split_of(row),
-        meta=meta_of({**row, "id": row.get("dialog_id")}, *known) | turns,
+        meta=meta_of({**row, "id": row.get("dialog_id")}, *known)
+        | ({"turns": extra} if extra else {}),
     )
 
 

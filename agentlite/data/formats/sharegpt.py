@@ -70,8 +70,9 @@ def read(row: Row, is_plain: bool = False) -> Record:
         # messages as OpenAI writes them, under this format's key
         messages = [{"role": "system", "content": system}, *turns] if system else turns
         openai.refuse_another(row, "conversations", messages, "messages")
-        others = rest(row, "conversations", "conversation", "system")
-        return openai.read({**others, "messages": messages})
+        return openai.read(
+            {**rest(row, "conversations", "conversation", "system"), "messages": messages}
+        )
     collected = DialogBuilder(system, is_plain)
     for number, turn in enumerate(turns, 1):
         collected.add(turn, number, is_alone=is_alone(turns, number))

@@ -209,8 +209,9 @@ def _tool(value: object, reader: Reader) -> Tool:
         # the tool would be learned without arguments
         if isinstance(value, dict) and "properties" in value and not RESULT_KEY.search(key):
             reason = f"the tool {name} has no parameters, and a schema under {key!r}"
-            hint = 'Write its schema beside its name, under "parameters".'
-            raise RowError("E211", reason, hint, key)
+            raise RowError(
+                "E211", reason, 'Write its schema beside its name, under "parameters".', key
+            )
     parameters = text_value(parameters, reader, "E211", f"parameters of {name} are")
     if isinstance(parameters, list):
         parameters = from_list(parameters, name)
@@ -237,8 +238,9 @@ def _schema(given: dict[str, Any], tool: str) -> dict[str, Any]:
         return given
     if len(inner) == 1 and objects:
         reason = f"parameters of {tool}: a schema under {objects[0]!r}, a wrapper or a parameter"
-        hint = 'Write it as {"type": "object", "properties": {...}}.'
-        raise RowError("E211", reason, hint, objects[0])
+        raise RowError(
+            "E211", reason, 'Write it as {"type": "object", "properties": {...}}.', objects[0]
+        )
     return {"type": "object", "properties": given}
 
 
@@ -252,8 +254,9 @@ def from_list(parameters: list[Any], tool: str) -> dict[str, Any]:
     for parameter in parameters:
         if not isinstance(parameter, dict) or not isinstance(parameter.get("name"), str):
             raise RowError("E211", f"parameters of {tool}: each needs a name", at=tool)
-        described = {key: value for key, value in parameter.items() if key != "name"}
-        properties[parameter["name"]] = described
+        properties[parameter["name"]] = {
+            key: value for key, value in parameter.items() if key != "name"
+        }
     return {"type": "object", "properties": properties}
 
 
