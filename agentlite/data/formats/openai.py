@@ -13,7 +13,7 @@ from agentlite.core.records import Call, Gold, Message, Record, Role, Task, Tool
 from agentlite.data.formats.chains import parse_calls
 from agentlite.data.formats.format import Format, Row, extra_by_turn, meta_of, refuse_unread, rest
 from agentlite.data.formats.json_decode import json_value, quote
-from agentlite.data.formats.tool_calls import call_of, read_call, read_tools
+from agentlite.data.formats.tool_calls import call_of, read_call, read_tools, text_value
 from agentlite.rendering.protocol import join_texts, thought_and_words, with_thought
 
 ROLES: dict[str, Role] = {
@@ -51,7 +51,10 @@ def fits(row: Row) -> bool:
 
 def read(row: Row) -> Record:
     tools = tools_of(row)
-    messages, gold = read_messages(row["messages"], tools), read_gold(row.get("gold"))
+    messages = read_messages(row["messages"], tools)
+    # turn -> Gold, from its text or its plain dicts
+    given = text_value(row.get("gold"), json_value, "E121", "gold is") or {}
+    gold = msgspec.convert(given, dict[int, Gold], strict=False)
     extra = extra_by_turn(row["messages"], KNOWN)
     return Record(
         messages=tuple(messages) if gold else merge_turns(messages),  # gold counts them as they are
@@ -68,12 +71,6 @@ def tools_of(row: Row) -> tuple[Tool, ...]:
     if tools and functions and tools != functions:
         raise RowError("E211", "functions offer other tools than tools do", at="functions")
     return tools or functions
-
-
-def read_gold(value: object) -> dict[int, Gold]:
-    """Turn -> Gold, from its text or its plain dicts."""
-    gold = json_value(value) if isinstance(value, str) and value else value
-    return msgspec.convert(gold or {}, dict[int, Gold], strict=False)
 
 
 def merge_turns(messages: Iterable[Message]) -> tuple[Message, ...]:
@@ -189,10 +186,7 @@ def has_loss(message: Mapping[str, object]) -> bool:
     """Whether a turn is learned: not if its loss, weight or train is 0, or if it is only begun."""
     if any(message.get(key) is True for key in BEGUN):
         return False
-    keys = (*LOSS, *PARTS_LEARNED)
-    if message.keys().isdisjoint(keys):
-        return True
-    given = {key: message[key] for key in keys if message.get(key) is not None}
+    given = {key: message[key] for key in (*LOSS, *PARTS_LEARNED) if message.get(key) is not None}
     for key, value in given.items():
         if key in PARTS_LEARNED or not isinstance(value, int | float) or value not in (0, 1):
             reason = f"{key} of a turn is {quote(value)}, not true, false, 1 or 0"

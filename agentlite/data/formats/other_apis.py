@@ -38,15 +38,16 @@ DECLARED = ("functionDeclarations", "function_declarations", "toolSpec")
 
 def has_parts(row: Row) -> bool:
     """Whether messages have parts that OpenAI's have not, or a system text or tools beside them."""
-    roles, parts = set[object](), list[Any]()
-    for message in row["messages"]:
-        if not isinstance(message, dict) or any(message.get(key) for key in CALLS):
-            return False
-        if str(message.get("role", message.get("kind"))) not in ROLES:
-            return False
-        roles.add(message.get("role"))
-        held = message.get("content") or message.get("parts")
-        parts += held if isinstance(held, list) else []
+    if not all(
+        isinstance(message, dict)
+        and not any(message.get(key) for key in CALLS)
+        and str(message.get("role", message.get("kind"))) in ROLES
+        for message in row["messages"]
+    ):
+        return False
+    roles = {message.get("role") for message in row["messages"]}
+    contents = [message.get("content") or message.get("parts") for message in row["messages"]]
+    parts = [part for content in contents if isinstance(content, list) for part in content]
     is_beside = bool(row.get("system")) or "input_schema" in str(row.get("tools"))
     has_own = any(isinstance(part, dict) and _kind(part) in OWN_KINDS for part in parts)
     return has_own or bool(row.get("toolConfig")) or (is_beside and roles <= {"user", "assistant"})
@@ -198,14 +199,13 @@ ITEM_KEYS = ("type", "role", "content", "call_id", "name", "arguments", "output"
 
 
 def is_responses(row: Row) -> bool:
-    has_own = False
-    for item in _items(row):
-        if not isinstance(item, dict) or ("role" not in item and "type" not in item):
-            return False
-        parts = item["content"] if isinstance(item.get("content"), list) else []
-        has_own = has_own or item.get("type") in OWN_ITEMS
-        has_own = has_own or any(isinstance(p, dict) and p.get("type") in OWN_PARTS for p in parts)
-    return has_own
+    items = _items(row)
+    if not all(isinstance(item, dict) and ("role" in item or "type" in item) for item in items):
+        return False
+    contents = [item["content"] for item in items if isinstance(item.get("content"), list)]
+    parts = [part for content in contents for part in content if isinstance(part, dict)]
+    has_own = any(item.get("type") in OWN_ITEMS for item in items)
+    return has_own or any(part.get("type") in OWN_PARTS for part in parts)
 
 
 def _items(row: Row) -> list[Any]:

@@ -1,7 +1,6 @@
 """SAGE's dialogs, tools and tasks (agent_sft, agent_tools, agent_benchmark) -> Record."""
 
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
@@ -36,7 +35,7 @@ from agentlite.data.formats.tool_calls import (
     read_arguments,
 )
 
-NO_CATALOGUE: Mapping[str, Tool] = MappingProxyType({})
+NO_CATALOGUE: Mapping[str, Tool] = {}
 OPEN: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": True}
 CANDIDATES, EXAMPLES = "candidate_tools", "invoke_examples"
 TURN = ("role", "content", "tool_id", "result", "arguments", *LOSS)
@@ -165,14 +164,12 @@ def read_dialog(row: Row, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Recor
 
 def _offered_tools(row: Row) -> list[object]:
     """The targets; among candidates, where there are any, in an order that tells nothing."""
-    targets, metadata = row["target_tools"], row.get("metadata")
-    candidates = row.get(CANDIDATES)
-    if not candidates and isinstance(metadata, dict):
-        candidates = metadata.get(CANDIDATES)
+    places = [place for place in (row, row.get("metadata")) if isinstance(place, dict)]
+    candidates = next((place[CANDIDATES] for place in places if place.get(CANDIDATES)), None)
     if not candidates:
-        return [*targets]
+        return [*row["target_tools"]]
     names = {resolve_tool(tool).name for tool in candidates}
-    tools = [*candidates, *(tool for tool in targets if tool not in names)]
+    tools = [*candidates, *(tool for tool in row["target_tools"] if tool not in names)]
     dialog = row.get("dialog_id")
     return sorted(tools, key=lambda tool: digest(f"{dialog} {resolve_tool(tool).name}"))
 

@@ -5,8 +5,6 @@ KAgentInstruct's rows hold several of them, and prompts of other agents.
 
 import contextlib
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -78,16 +76,6 @@ SPEAKER = re.compile(r"^(User|Assistant):", re.MULTILINE)
 MORE_HISTORY = re.compile(r"returned|reminds you|Observation:|\"result\"|Assistant:")
 
 
-class TaskPrompt(NamedTuple):
-    """A prompt taken apart. `steps`: calls that were made, with their results."""
-
-    tools: tuple[Tool, ...]
-    before: tuple[Message, ...]
-    goal: str
-    steps: tuple[Message, ...]
-    concludes: bool
-
-
 def split(record: Record, conclusion: str = "") -> Record:
     """The record as a dialog of turns, if its one question is such a prompt and all of it is
     understood; any other record as it is. `conclusion`: what was said to the prompt that concludes,
@@ -102,21 +90,27 @@ def split(record: Record, conclusion: str = "") -> Record:
         (question,), system = system, []
     if answer.calls or not is_prompt(question.content):
         return record
-    prompt = _prompt(question.content, record.tools)
-    if not prompt or all(tool.name == kuaiagent.DONE for tool in prompt.tools):
+    prompt = _prompt(question.content)
+    if not prompt:
         return record
-    goal = prompt.goal or request
+    tools, before, goal, steps = prompt
+    tools, goal = [*record.tools] or tools, goal or request
+    if all(tool.name == kuaiagent.DONE for tool in tools):
+        return record
     if request not in ("", goal) and not TRIGGER.fullmatch(request):
         return record
     words = answer.content.strip()
-    last = Message("assistant", words) if prompt.concludes else _command(words, conclusion, prompt)
+    last: Message | None = Message("assistant", words)
+    if not asks_for_conclusion(question.content):
+        last = _command(words, conclusion, len(steps) // 2)
     if last is None:
         return record
-    turns = (Message("user", goal), *prompt.steps, replace(last, loss=answer.loss))
-    tools = [tool for tool in prompt.tools if tool.name != kuaiagent.DONE]
+    turns = (Message("user", goal), *steps, replace(last, loss=answer.loss))
     if any(call.name == kuaiagent.DONE for call in last.calls):  # the end is a decision of its own
-        tools = kuaiagent.with_end(prompt.tools, kuaiagent.ENGLISH.complete)
-    return replace(record, messages=(*system, *prompt.before, *turns), tools=tuple(tools))
+        tools = kuaiagent.with_end(tools, kuaiagent.ENGLISH.complete)
+    else:
+        tools = [tool for tool in tools if tool.name != kuaiagent.DONE]
+    return replace(record, messages=(*system, *before, *turns), tools=tuple(tools))
 
 
 def is_prompt(text: str) -> bool:
@@ -130,8 +124,11 @@ def asks_for_conclusion(text: str) -> bool:
     return is_prompt(text) and not (FORM.search(text) or COMMANDS.search(text))
 
 
-def _prompt(text: str, declared: Sequence[Tool]) -> TaskPrompt | None:
-    """None where anything is not understood: the readers of its parts raise what says so."""
+def _prompt(text: str) -> tuple[list[Tool], list[Message], str, list[Message]] | None:
+    """The tools that a prompt lists, what is before its goal, the goal, and the calls that were
+    made, with their results; None where anything is not understood: the readers of its parts raise
+    what says so.
+    """
     form = FORM.search(text) or CONCLUDE.search(text)
     if form and MORE_HISTORY.search(text, form.end()):
         return None
@@ -157,13 +154,9 @@ def _prompt(text: str, declared: Sequence[Tool]) -> TaskPrompt | None:
     time = [f"Current Time: {time.strip()}" for time in parts["time"] if time.strip()]
     knowledge = [text.strip() for text in parts["knowledge"] if text.strip() not in NONE]
     system = "\n".join(filter(None, [words, *dates, *time, *knowledge]))
-    return TaskPrompt(
-        tuple(declared or described),
-        (*([Message("system", system)] if system else []), *history),
-        goal.removeprefix("1. ") if "GOALS:" in text and "\n2. " not in goal else goal,
-        steps,
-        asks_for_conclusion(text),
-    )
+    if "GOALS:" in text and "\n2. " not in goal:
+        goal = goal.removeprefix("1. ")
+    return described, [*([Message("system", system)] if system else []), *history], goal, steps
 
 
 def _tools(text: str) -> tuple[list[Tool], list[str]]:
@@ -191,10 +184,10 @@ def _command_json(written: str) -> object:
     return json_or_literal(TEXT.sub(lambda text: '"' + text[1].replace('"', '\\"') + '"', written))
 
 
-def _steps(text: str) -> tuple[Message, ...]:
+def _steps(text: str) -> list[Message]:
     """The calls that were made, with their results."""
     if text.strip() in NONE:
-        return ()
+        return []
     messages: list[Message] = []
     tasks = msgspec.convert(parse_json(text.strip()), list[Row])
     for number, task in enumerate(tasks):
@@ -205,7 +198,7 @@ def _steps(text: str) -> tuple[Message, ...]:
             Message("assistant", str(words).strip(), (call,), loss=False),
             Message("tool", result if isinstance(result, str) else plain(result), call_id=call.id),
         ]
-    return tuple(messages)
+    return messages
 
 
 def _history(text: str) -> list[Message]:
@@ -222,15 +215,17 @@ def _history(text: str) -> list[Message]:
     return [Message(role, words, loss=role == "user") for role, words in spoken]
 
 
-def _command(text: str, conclusion: str, prompt: TaskPrompt) -> Message | None:
-    """The turn that an answer is: the calls of its tasks, or the words that end one; else None."""
+def _command(text: str, conclusion: str, made: int) -> Message | None:
+    """The turn that an answer is: the calls of its tasks, behind the `made` ones before it, or the
+    words that end one; else None.
+    """
     tasks = _tasks(text)
     if not tasks or any("command" not in task for task in tasks):
         if '"command"' in text:
             raise RowError("E206", f"a command is not JSON: {quote(text)}")
         return None
     words, calls = list[str](), list[Call]()
-    for number, task in enumerate(tasks, len(prompt.steps) // 2):
+    for number, task in enumerate(tasks, made):
         read = (autogpt if "thoughts" in task else kuaiagent).parse(plain(task))
         if read.problem:
             raise RowError("E206", f"{read.problem}: {quote(text)}")

@@ -81,11 +81,11 @@ def read_call(value: Any, reader: Reader = json_value) -> Call:
     return Call(name, arguments_of({**value, **function}, reader), call_id)
 
 
-def call_of(value: Any, offered: Mapping[str, Tool], call_id: str = "") -> Call:
-    """A call of one of these tools, without Arrow's nulls; `call_id`: in place of its own."""
+def call_of(value: Any, offered: Mapping[str, Tool]) -> Call:
+    """A call of one of these tools, without Arrow's nulls."""
     call = read_call(value)
-    arguments = drop_nulls(value, call.arguments, offered.get(call.name, Tool(call.name)))
-    return Call(call.name, arguments, call_id or call.id)
+    tool = offered.get(call.name, Tool(call.name))
+    return replace(call, arguments=drop_nulls(value, call.arguments, tool))
 
 
 def arguments_of(call: dict[str, Any], reader: Reader = json_value) -> dict[str, object]:
