@@ -98,25 +98,25 @@ def test_what_these_protocols_write_is_read_as_the_dialog_it_came_from(
     for turn in dialog.turns:
         rows = [row for row in render(dialog, protocol, smollm2) if row.spans[0].turn == turn]
         answers = [renderer.span_text(row, row.spans[0], smollm2) for row in rows]
-        prompt = rows[0].text.rpartition("<|im_start|>user\n")[2].partition("<|im_end|>")[0]
+        texts = [row.text.rpartition("<|im_start|>user\n")[2] for row in rows]
+        prompt, *others = (text.partition("<|im_end|>")[0] for text in texts)
         if len(rows) == 1:
             record = read(prompt, answers[0], container)
         else:  # the end of a task, and the conclusion
-            assert task_prompts.ends_task(answers[0])
+            asked = zip((prompt, *others), answers, strict=True)
+            both = [{"instruction": asking, "output": answer} for asking, answer in asked]
+            assert len(task_prompts.samples_of({task_prompts.SAMPLES: both})) == 1
             ending = Record(messages=(Message("user", prompt), Message("assistant", answers[0])))
             record = task_prompts.split(ending, answers[1])
         assert record.tools == dialog.tools
-        learned = record.messages[-1]
-        ours = dialog.messages[turn]
+        learned, ours = record.messages[-1], dialog.messages[turn]
         assert (learned.content, learned.loss) == (ours.content, True)
         assert [(c.name, c.arguments) for c in learned.calls] == [
             (c.name, c.arguments) for c in ours.calls
         ]
-        assert [m.content for m in record.messages if m.role == "tool"] == [
-            m.content for m in dialog.messages[:turn] if m.role == "tool"
-        ]
-        asked = [m.content for m in dialog.messages[:turn] if m.role == "user"]
-        assert [m.content for m in record.messages if m.role == "user"] == asked
+        for role in ("tool", "user"):
+            said = [m.content for m in dialog.messages[:turn] if m.role == role]
+            assert [m.content for m in record.messages if m.role == role] == said
         assert record.messages[0] == Message("system", "Be brief.")
         assert not any(m.loss for m in record.messages[:-1] if m.role == "assistant")
 
