@@ -13,17 +13,7 @@ from agentlite.core.records import from_row
 from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import encode
 from agentlite.environments.trajectories import LOST
-from agentlite.report.tables import (
-    TABLED,
-    cell_rows,
-    failed_cells,
-    groups,
-    in_words,
-    models,
-    rankings,
-    share,
-    wrong_answers,
-)
+from agentlite.report import tables
 from agentlite.scoring.metrics.dialogs import HOW
 from agentlite.scoring.metrics.figures import ENDINGS, TITLES
 from agentlite.workspace import lookup
@@ -63,29 +53,30 @@ def _table(result: Result, every: bool) -> None:
     if result.command == "eval" and not is_planned:
         compared = result.status == "compared"
         _models(figures["models"] if compared else figures, every)
-        if not compared and (retrieval := groups(figures).get("retrieval")):
+        if not compared and (retrieval := tables.groups(figures).get("retrieval")):
             print("\nwhat retrieval cost")
             console.print_table(retrieval.cells)
         if agreement := figures.get("agreement"):
-            print("", *(f"agreement, {k}: {share(v)}" for k, v in agreement.items()), sep="\n")
+            told = (f"agreement, {key}: {tables.share(one)}" for key, one in agreement.items())
+            print("", *told, sep="\n")
         for row in figures["differences"] if compared else ():
-            print(in_words(row))
+            print(tables.in_words(row))
     elif result.command == "ablate" and is_planned:
         rows = [[name, differs or "the first"] for name, differs in figures["cells"].items()]
         console.print_table([["cell", "what differs"], *rows], words=2)
     elif result.command == "ablate":
-        console.print_table([[name, *rest] for name, _, *rest in cell_rows(figures)])
-        for sentence in failed_cells(figures):
+        console.print_table([[name, *rest] for name, _, *rest in tables.cell_rows(figures)])
+        for sentence in tables.failed_cells(figures):
             print(sentence)
     elif "ranking" in figures:
-        _figures({name: value for name, value in figures.items() if name not in TABLED})
-        for view in rankings(figures):
+        _figures({name: value for name, value in figures.items() if name not in tables.TABLED})
+        for view in tables.rankings(figures):
             print(f"\n{view.title} ({view.rows[0][1]['count']})")
             means = [
                 [name, *(f"{one['mean']:.1%}" for one in methods)] for name, *methods in view.rows
             ]
             console.print_table([view.head, *means])
-        print("", *map(in_words, figures["differences"]), sep="\n")
+        print("", *map(tables.in_words, figures["differences"]), sep="\n")
     elif result.command == "prep":
         _prep(result)
     elif result.command == "rollout" and not is_planned:
@@ -102,7 +93,7 @@ def _models(figures: dict[str, Any], every: bool) -> None:
     """The main figures, or `every` one, also of whole dialogs, and the wrong answers. Models are
     the columns: a terminal is higher than wide.
     """
-    steps = models(figures)
+    steps = tables.models(figures)
     main = [[TITLES[row[0]], *row[1:]] for row in steps.rows if row[0] in TITLES]
     if main and not every:
         console.print_table(steps._replace(rows=main).cells)
@@ -115,8 +106,8 @@ def _models(figures: dict[str, Any], every: bool) -> None:
     }
     if whole:
         print(f"\nwhole dialogs, {HOW}")
-        console.print_table(models(whole).cells)
-    if wrong := wrong_answers(figures):
+        console.print_table(tables.models(whole).cells)
+    if wrong := tables.wrong_answers(figures):
         print(f"\n{wrong.title.lower()}")
         console.print_table(wrong.cells)
 

@@ -67,11 +67,6 @@ def _contents(run: WorkspaceRun) -> Json:
     acted = [stage for stage in run.stages if stage.is_unchanged(FILE)]
     budget = READER_BUDGET // max(1, len(run.evaluations) + len(acted))
     evaluations = [_evaluation(run, evaluation, budget) for evaluation in run.evaluations]
-    trained = []
-    for stage in run.stages:
-        if rows := stage.logged:
-            so_far = {} if stage.done else {"not finished, step": rows[-1]["step"]}
-            trained.append((stage, {**so_far, **stage.figures}, charts.charts(rows)))
     sections = {
         "Sampled": [
             (stage, pack_rollouts(read_rollouts({stage.settings.get("model", ""): stage}), budget))
@@ -89,7 +84,15 @@ def _contents(run: WorkspaceRun) -> Json:
             and (figures := stage.json("metrics.json"))
             and "methods" not in figures  # of an earlier version, by size and not by method
         ],
-        "Training": trained,
+        "Training": [
+            (
+                stage,
+                stage.figures if stage.done else {"not finished, step": rows[-1]["step"]},
+                charts.charts(rows),
+            )
+            for stage in run.stages
+            if (rows := stage.logged)
+        ],
         "Data": [(stage, found) for stage in run.stages if (found := stage.json("stats.json"))],
         "Settings": [*run.stages, *chain(*(one.models.values() for one in run.evaluations))],
     }
@@ -101,7 +104,6 @@ def _evaluation(run: WorkspaceRun, evaluation: ReportedEvaluation, budget: int) 
     models, names = tables.models(metrics), list(metrics)
     answers = read_answers(run, evaluation)
     rollouts = read_rollouts(evaluation.models)
-    packed = pack_predictions(answers, names, [row[0] for row in models.rows], budget)
     asked = [len(answers.by_step), *(figures.get("prompts", 0) for figures in metrics.values())]
     return {
         "evaluation": evaluation,
@@ -113,7 +115,8 @@ def _evaluation(run: WorkspaceRun, evaluation: ReportedEvaluation, budget: int) 
         "prompts": f"{max(asked)} {'tasks' if evaluation.is_live else 'prompts'}",
         "tools": confusion(answers, names),
         "unknown": sum(step.record_id not in answers.records for step in answers.by_step),
-        "predictions": answers.by_step and packed,
+        "predictions": answers.by_step
+        and pack_predictions(answers, names, [row[0] for row in models.rows], budget),
         "rollouts": rollouts and pack_rollouts(rollouts, budget),
     }
 
@@ -134,6 +137,5 @@ def _by_pair(differences: Sequence[Json]) -> Iterator[Json]:
     for row in differences:
         pairs.setdefault((row["second"], row["first"]), []).append(row)
     for (second, first), rows in pairs.items():
-        names = [TITLES.get(row["metric"], "").capitalize() or row["metric"] for row in rows]
-        named = [*zip(names, rows, strict=True)]
+        named = [(TITLES.get(row["metric"], "").capitalize() or row["metric"], row) for row in rows]
         yield {"title": second, "over": f"over {first}", "rows": named, "scale": scale}

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Sequence
 from statistics import fmean
-from typing import NamedTuple
 
 from markupsafe import Markup
 
@@ -20,14 +19,6 @@ TOGETHER = (
 FIRST = ("loss", "dev_loss", "margin", "accuracy", "reward", "kl")
 LAST = ("grad_norm", "learning_rate")
 Scale = tuple[float, float]
-
-
-class Series(NamedTuple):
-    """What was logged under a name: (step, mean of the rows up to it), and the last value."""
-
-    name: str
-    points: list[tuple[float, float]]
-    last: float
 
 
 def interval(figure: Json, scale: Scale, marks: Iterable[float] = ()) -> Markup:
@@ -70,30 +61,31 @@ def charts(rows: Sequence[Row]) -> list[Json]:
             if name != "step" and isinstance(value, int | float) and abs(value) < 1e300:
                 points.setdefault(name, []).append((float(row["step"]), float(value)))
     others = [name for name in points if name not in (*FIRST, *LAST)]
-    groups: dict[str, list[Series]] = {}
+    groups: dict[str, list[Json]] = {}
     for name in (name for name in (*FIRST, *others, *LAST) if name in points):
-        together = next((pair for pair in TOGETHER if name in pair), (name,))
-        groups.setdefault(together[0], []).append(_series(name, points[name]))
+        first, *_ = next((pair for pair in TOGETHER if name in pair), (name,))
+        groups.setdefault(first, []).append(_series(name, points[name]))
     return [_chart(group) for group in groups.values()]
 
 
-def _series(name: str, points: Sequence[tuple[float, float]]) -> Series:
+def _series(name: str, points: Sequence[tuple[float, float]]) -> Json:
+    """What was logged under a name: (step, mean of the rows up to it), and the last value."""
     size = math.ceil(len(points) / MOST_POINTS)
-    buckets = [points[start : start + size] for start in range(0, len(points), size)]
+    buckets = (points[start : start + size] for start in range(0, len(points), size))
     thinned = [(bucket[-1][0], fmean(value for _, value in bucket)) for bucket in buckets]
-    return Series(name, thinned, points[-1][1])
+    return {"name": name, "points": thinned, "last": points[-1][1]}
 
 
-def _chart(lines: list[Series]) -> Json:
+def _chart(lines: list[Json]) -> Json:
     """Up to three points get dots as well: a single one would not be seen."""
-    values = [value for line in lines for _, value in line.points]
+    values = [value for line in lines for _, value in line["points"]]
     up = (min(values), max(values))
-    steps = [step for line in lines for step, _ in line.points]
+    steps = [step for line in lines for step, _ in line["points"]]
     across, curves = (min(steps), max(steps)), ""
     for index, line in enumerate(lines):
         points = [
             f"{_position(step, across)} {52 - 0.48 * _position(value, up):.2f}"
-            for step, value in line.points
+            for step, value in line["points"]
         ]
         dots = "".join(f'<path class="dot" d="M{point}h0"/>' for point in points)
         path = f'<path d="M{"L".join(points)}"/>'

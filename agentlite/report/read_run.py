@@ -69,8 +69,9 @@ class ReportedEvaluation(Struct, frozen=True, dict=True):
 
     @cached_property
     def metrics(self) -> dict[str, Json]:
-        paths = {name: model.folder / "metrics.json" for name, model in self.models.items()}
-        return {name: read_json(path) for name, path in paths.items()}
+        return {
+            name: read_json(model.folder / "metrics.json") for name, model in self.models.items()
+        }
 
     @property
     def is_live(self) -> bool:
@@ -151,9 +152,12 @@ def read_json(path: Path) -> Json:
     try:
         return dict(json.loads(path.read_bytes()))
     except (FileNotFoundError, ValueError) as error:
-        problem = f"cannot be read ({error})."
-        fix = "A finished stage has it: run that stage again with --force."
-        raise UserError(problem, fix, location=str(path), exit_code=OTHER_PLAN) from error
+        raise UserError(
+            f"cannot be read ({error}).",
+            "A finished stage has it: run that stage again with --force.",
+            location=str(path),
+            exit_code=OTHER_PLAN,
+        ) from error
 
 
 def _unread_reason(stage: StoredStage, names: Iterable[str] | None = None) -> str:

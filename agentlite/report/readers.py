@@ -197,6 +197,7 @@ def read_rollouts(stages: Mapping[str, ReportedStage]) -> list[Json]:
                 verdict = next((scores[name] for name in DONE if name in scores), None)
                 is_lost, mean = row["ended"] in LOST, fmean(scores.values()) if scores else 0.0
                 shown = {
+                    **row,
                     "model": model,
                     "sample": row["sample"] if drawn or name == SAMPLES else None,
                     "failed": is_lost or (verdict is not None and verdict < 1),
@@ -207,7 +208,7 @@ def read_rollouts(stages: Mapping[str, ReportedStage]) -> list[Json]:
                         for turn in row["turns"]
                     ],
                 }
-                rollouts.append({**row, **shown})
+                rollouts.append(shown)
                 ranks.append((not is_lost, verdict or 0.0, mean))
     return [rollouts[at] for at in sorted(range(len(rollouts)), key=ranks.__getitem__)]
 

@@ -41,10 +41,9 @@ class Table(NamedTuple):
 
 def by_model(title: str, figures: Mapping[str, Json], known: Iterable[str]) -> Table:
     """A row for each figure, the known ones first, and a column for each model."""
-    names = in_order(known, (name for of_one in figures.values() for name in of_one))
     rows = [
         [name, *(_mark_count(name, of_one.get(name, ABSENT)) for of_one in figures.values())]
-        for name in names
+        for name in in_order(known, (name for of_one in figures.values() for name in of_one))
         if name != "count"
     ]
     return Table(title, ["", *figures], rows)
@@ -69,8 +68,9 @@ def in_order(known: Iterable[str], present: Iterable[str]) -> list[str]:
 
 def models(metrics: dict[str, Json]) -> Table:
     """The metrics of the steps."""
-    steps = {model: figures.get("metrics", {}) for model, figures in metrics.items()}
-    return by_model("Models", steps, METRICS)
+    return by_model(
+        "Models", {model: figures.get("metrics", {}) for model, figures in metrics.items()}, METRICS
+    )
 
 
 def slices(metrics: dict[str, Json]) -> list[Table]:

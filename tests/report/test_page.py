@@ -130,7 +130,7 @@ def test_a_curve_has_few_points_and_none_that_is_no_number(losses):
     assert len(found) == bool(numbers)
     for chart in found:
         [line] = chart["lines"]
-        assert 1 <= len(line.points) <= 240 and line.last == numbers[-1]
+        assert 1 <= len(line["points"]) <= 240 and line["last"] == numbers[-1]
         assert "nan" not in chart["svg"] and "inf" not in chart["svg"]
 
 
