@@ -67,9 +67,9 @@ def run(settings: RetrieverSettings, target: RunTarget) -> Result:
     """Trains, or carries on, builds the index and measures. Raises Stopped after a signal."""
     prep = lookup.find_finished(settings.data, target.run, "prep")
     source = find_encoder(settings.model, target.run, target.begun)
-    files = {f"tools {name}": file_digest(Path(name)) for name in settings.tools}
     digest = ",".join(value[:16] for name, value in prep.outputs.items() if name.startswith(SPLITS))
-    inputs = {"data": digest, "model": source.digest, **files}
+    inputs = {"data": digest, "model": source.digest}
+    inputs |= {f"tools {name}": file_digest(Path(name)) for name in settings.tools}
     plan = plan_of("retriever", settings, inputs)
     check_trackers(settings.report_to)
     trains = settings.max_steps != 0
@@ -81,8 +81,10 @@ def run(settings: RetrieverSettings, target: RunTarget) -> Result:
         data = _read(prep.folder, settings.tools, trains)
         first = {problem["code"]: problem for problem in reversed(data.problems)}
         for code, one in first.items():
-            count = sum(problem["code"] == code for problem in data.problems)
-            console.notice(f"{one['location']}: {code}: {one['problem']}  [1 of {count}]")
+            console.notice(
+                f"{one['location']}: {code}: {one['problem']}  "
+                f"[1 of {data.counts['problems'][code]}]"
+            )
         count = sum(len(query.tool_indices) for query in data.queries["train"])
         stage = yield {
             **data.counts,
@@ -91,8 +93,8 @@ def run(settings: RetrieverSettings, target: RunTarget) -> Result:
         }
         return _fill(stage, settings, source, data)
 
-    chosen = shlex.quote(f"prep.retriever={target.out}")
-    option = "" if target.out == "retriever" else f" --set {chosen}"
+    chosen = f"prep.retriever={target.out}"
+    option = "" if target.out == "retriever" else f" --set {shlex.quote(chosen)}"
     return run_stage(
         plan,
         target,
@@ -158,8 +160,9 @@ def _fill(
         found = _pairs(folder / PAIRS, settings, data, [*rankers.values()])
         figures = {"pairs": len(found["train"])}
         figures |= retriever.train(source, settings, folder, pool, found["train"], found["dev"])
-        made = Source("tuned", str(folder / MADE), None, "")
-        vectors, rankers["tuned"] = _encode(made, settings, pool)
+        vectors, rankers["tuned"] = _encode(
+            Source("tuned", str(folder / MADE), None, ""), settings, pool
+        )
         model_files = (path for path in (folder / MADE).rglob("*") if path.is_file())
         outputs += sorted(path.relative_to(folder).as_posix() for path in model_files)
         outputs += [PAIRS, "metrics.jsonl"]
@@ -238,10 +241,10 @@ def measure(
             **query.step._asdict(),
             "question": query.text,
             "right": query.names,
-            "ranks": ranks_of_one,
+            "ranks": places,
             "retrieved": [pool.tools[entry].name for entry in likeliest(row[None], pool, SHOWN)],
         }
-        for query, ranks_of_one, row in ranked
+        for query, places, row in ranked
     )
     write_rows(folder / "rankings.jsonl", rankings)
     return figures
@@ -268,8 +271,9 @@ def ranks(
                 row = rows[number]
                 # a tie counts against the right tools
                 above = [(row[wrong] >= score).sum() for score in sorted(row[right], reverse=True)]
-                ranked = tuple(int(count) + rank for rank, count in enumerate(above, 1))
-                found[size][name].append(ranked)
+                found[size][name].append(
+                    tuple(int(count) + rank for rank, count in enumerate(above, 1))
+                )
     return found
 
 

@@ -48,8 +48,11 @@ class ToolOffers(NamedTuple):
         if not expected:
             # Where no call is expected, a retrieved tool may well be right: the record keeps its
             # tools, among unlikely ones.
-            more = [pooled[at] for at in unlikely(scores, self.pool, self.k, seed=record.id)]
-            others = [tool for tool in more if tool.name not in own]
+            others = [
+                pooled[at]
+                for at in unlikely(scores, self.pool, self.k, seed=record.id)
+                if pooled[at].name not in own
+            ]
             tools = [*own.values(), *others][: max(self.k, len(own))]
         else:
             tools = [pooled[at] for at in likeliest(scores, self.pool, self.k)]
@@ -64,11 +67,10 @@ class ToolOffers(NamedTuple):
                 spare = [tool.name for tool in reversed(tools) if tool.name not in expected]
                 left = [tool for tool in tools if tool.name not in spare[:surplus]]
                 tools = [*(own.get(tool.name, tool) for tool in left), *added]
-        # sorted by a hash: their order does not say which one is likely
-        hashed = sorted(tools, key=lambda tool: digest(f"{texts[0]} {tool.name}"))
         return replace(
             record,
-            tools=tuple(hashed),
+            # sorted by a hash: their order does not say which one is likely
+            tools=tuple(sorted(tools, key=lambda tool: digest(f"{texts[0]} {tool.name}"))),
             parent=record.parent or record.id,
             meta={**record.meta, RETRIEVED: meta},
         )
@@ -91,8 +93,9 @@ def count_record(record: Record) -> Counter[str]:
 
 def digest_of(retriever: StoredStage) -> str:
     """Changes with the tools of a retriever and with the model that ranks them."""
-    every = retriever.outputs.items()
-    kept = {name: value for name, value in every if name.startswith(("index", MADE))}
+    kept = {
+        name: value for name, value in retriever.outputs.items() if name.startswith(("index", MADE))
+    }
     return digest(canonical(kept))
 
 
