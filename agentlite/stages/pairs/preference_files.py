@@ -2,6 +2,7 @@
 
 import shlex
 from collections import Counter
+from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from agentlite.stages.frame import Work, plan_of, run_stage
 from agentlite.stages.pairs.score import refuse_long
 from agentlite.workspace import lookup
 from agentlite.workspace.input_files import file_digest, load_template
-from agentlite.workspace.lookup import Result, RunTarget, StoredStage, find_model
+from agentlite.workspace.lookup import Result, RunTarget, find_model
 
 PREFERRED = "preferred"  # stands for a model's name: nobody knows which one answered
 SETTINGS = ("preferences", "model", "max_length", "max_rejects")
@@ -50,16 +51,17 @@ def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
     template = load_template(source.base)
     mixture = mixture_of(str(source.settings.get("protocol") or ""), template)
     files = [file for name in settings.preferences for file in files_of(name)]
+    planned = prep.settings if prep else {}
+    held_out = [find_rows(prep.folder, split) for split in ("dev", "test")] if prep else []
     inputs = {name: file_digest(Path(name)) for name in files}
-    for file in _held_out_files(prep):
-        inputs[f"held out {file.stem}"] = prep.outputs[file.name] if prep else ""
+    inputs |= {f"held out {path.stem}": file_digest(path) for path in held_out}
     inputs["model"] = source.digest
     plan = plan_of("pairs", settings, inputs, SETTINGS, protocol=mixture.name)
 
     def work() -> Work:
         with console.waiting("pairs: reading the preferences"):
             records, pairs, rejects, figures = _read(
-                files, prep, mixture, template, settings.max_length
+                files, held_out, planned, mixture, template, settings.max_length
             )
         stage = yield figures
         path = stage.folder / "rejects.jsonl"
@@ -73,13 +75,12 @@ def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
             )
         read, count = figures["read"], len(rejects)
         if count > max(1, settings.max_rejects * read) or not pairs:
-            fix = "Correct the rows."
-            if pairs:
-                share = min(1.0, count / read + 0.005)
-                fix = f"Correct the rows, or allow more: --max-rejects {share:.2f}."
+            share = min(1.0, count / max(1, read) + 0.005)
             raise UserError(
                 f"{count} of {read} rows rejected, {len(pairs)} pairs left.",
-                fix,
+                f"Correct the rows, or allow more: --max-rejects {share:.2f}."
+                if pairs
+                else "Correct the rows.",
                 location=str(path),
                 exit_code=REJECTS,
             )
@@ -87,30 +88,22 @@ def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
         write_pairs(stage.folder / "pairs.jsonl", pairs)
         return OUTPUTS, {**figures, "lineage": source.lineage}
 
-    return run_stage(
-        plan,
-        target,
-        work(),
-        next_command=f"agentlite dpo --data {shlex.quote(target.out)}",
-    )
-
-
-def _held_out_files(prep: StoredStage | None) -> list[Path]:
-    return [find_rows(prep.folder, split) for split in ("dev", "test")] if prep else []
+    next_command = f"agentlite dpo --data {shlex.quote(target.out)}"
+    return run_stage(plan, target, work(), next_command=next_command)
 
 
 def _read(
     files: list[str],
-    prep: StoredStage | None,
+    held_out: list[Path],
+    planned: Mapping[str, Any],
     mixture: Mixture,
     template: Template,
     max_length: int,
 ) -> tuple[dict[str, Record], list[PreferencePair], list[Reject], dict[str, Any]]:
     """Records, pairs, each once and in its order, rejects, and figures. Without the pairs whose
     record asks or calls what a held-out one does, as `prep --holdout` compares them; without
-    thoughts, and masked to be compared, where prep's records are.
+    thoughts, and masked to be compared, where prep's records are. `planned`: the settings of prep.
     """
-    planned = prep.settings if prep else {}
     records: dict[str, Record] = {}
     pairs: dict[tuple[str, int, str], PreferencePair] = {}
     rejects, read = [], 0
@@ -132,8 +125,9 @@ def _read(
         record_id: traits(mask(record)[0] if planned.get("personal") == "mask" else record)
         for record_id, record in records.items()
     }
-    held_out = [row for file in _held_out_files(prep) for row in read_rows(file)]
-    leaking = leaks(compared, [traits(from_row(row)) for row in held_out])
+    leaking = leaks(
+        compared, [traits(from_row(row)) for path in held_out for row in read_rows(path)]
+    )
     kept = [pair for pair in pairs.values() if pair.record_id not in leaking]
     records = {key: record for key, record in records.items() if key not in leaking}
     codes = Counter(reject.code for reject in rejects)

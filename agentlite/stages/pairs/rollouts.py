@@ -43,9 +43,11 @@ def from_rollouts(
     after the other. Their weights are those of RolloutScorer.
     """
     if settings.judge:
-        problem = "ranks answers to the same prompt, and these are whole rollouts."
-        fix = "Leave it out; --rewards file.py:function can score them."
-        raise UserError(problem, fix, location="--judge")
+        raise UserError(
+            "ranks answers to the same prompt, and these are whole rollouts.",
+            "Leave it out; --rewards file.py:function can score them.",
+            location="--judge",
+        )
     files = [finished_rollout(folder), folder / TASKS]
     stored = lookup.read(folder)
     model, protocol = str(stored.settings["model"]), str(stored.settings["protocol"])
@@ -101,8 +103,7 @@ def _part_all(
         try:
             parted.append(_part(pair, best, worst, protocol, template, max_length))
         except RowError as error:
-            is_alike = error.code == "E219"
-            no_pair[error.reason if is_alike else f"not written ({error.code})"] += 1
+            no_pair[error.reason if error.code == "E219" else f"not written ({error.code})"] += 1
     return parted, no_pair
 
 

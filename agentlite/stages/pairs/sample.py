@@ -37,19 +37,21 @@ def from_model(
     """
     weights = settle_weights(settings.weights, user_functions)
     if settings.endpoint:  # the template is that of the model that prep was run for
-        base = model_of_prep(settings.data, target.run)
+        source = served(settings.model, settings, model_of_prep(settings.data, target.run))
     else:
-        base = find_model(settings.model, target.run, target.begun)
-    source = served(settings.model, settings, base) if settings.endpoint else base
+        source = find_model(settings.model, target.run, target.begun)
     prompts = find_prompts(settings.data, settings.split, source, target.run)
-    inputs = {"data": prompts.digest, "model": source.digest}
-    inputs |= function_files(settings.rewards)
+    inputs = {"data": prompts.digest, "model": source.digest} | function_files(settings.rewards)
     plan = plan_of("pairs", settings, inputs, protocol=prompts.protocol)
 
     def work() -> Work:
-        template = load_template(source.base)
-        room = settings.max_length - settings.max_new_tokens
-        steps, too_long, mixture = fitting_prompts("pairs", settings, prompts, template, room)
+        steps, too_long, mixture = fitting_prompts(
+            "pairs",
+            settings,
+            prompts,
+            load_template(source.base),
+            settings.max_length - settings.max_new_tokens,
+        )
         records = {step.record.id: step.record for step in steps}
         refuse_without_gold(records.values(), weights, prompts.location)
         if settings.gold and not have_gold(records.values()):
@@ -71,15 +73,16 @@ def from_model(
         write_rows(stage.folder / "records.jsonl", map(to_row, records.values()))
         for name in (CANDIDATES, SCORES):
             stage.set_aside_changed(name)
-        _sample(stage, settings, source, steps, mixture.protocols)
-        candidates = list(read_structs(stage.folder / CANDIDATES, Candidate))
+        candidates = _sample(stage, settings, source, steps, mixture.protocols)
         figures: dict[str, object] = {"too_long": too_long, "lineage": source.lineage}
         if source.endpoints:
             unanswered = len(_missing(settings, steps, {one.key for one in candidates}))
             figures |= {"lineage": [settings.model], "unanswered": unanswered}
             if unanswered:
-                problem = f"{unanswered} samples have no answer from {source.name}"
-                console.notice(f"pairs: {problem} and give no candidate")
+                console.notice(
+                    f"pairs: {unanswered} samples have no answer from {source.name} and give no "
+                    "candidate"
+                )
         protocols = protocols_by_name(prompts.protocol, source.base)
         scorer = Scorer(records, protocols, user_functions)
         return make_pairs(stage, settings, weights, candidates, scorer, figures)
@@ -93,9 +96,9 @@ def _sample(
     source: Source,
     steps: Sequence[Prompt],
     protocols: Mapping[str, Protocol],
-) -> None:
+) -> list[Candidate]:
     """Appends the missing candidates to candidates.jsonl, as they come: where servers leave some
-    unanswered, what they answered is kept.
+    unanswered, what they answered is kept. Returns all of them.
     """
     path = stage.folder / CANDIDATES
     with Appender(path) as file:  # cuts a torn line
@@ -116,9 +119,8 @@ def _sample(
             f"pairs: {total} candidates of {settings.model} at {len(steps)} steps{cached}"
         )
         problems = []
-        samples = _samples(settings, source, steps, protocols, missing)
         with Appender(path) as file, console.progress("pairs", total) as advance:
-            for candidate in samples:
+            for candidate in _samples(settings, source, steps, protocols, missing):
                 if isinstance(candidate, str):
                     problems.append(candidate)
                 elif candidate.key not in known:
@@ -126,15 +128,17 @@ def _sample(
                     advance(there := there + 1)
         # where nothing was answered there is nothing to pair, whoever is to blame
         if source.endpoints and (settings.unanswered == "ask" or not there):
-            effect = "finishes without these candidates" if there else ""
-            refuse_unanswered(problems, total, source.name, effect)
+            refuse_unanswered(
+                problems, total, source.name, "finishes without these candidates" if there else ""
+            )
+    candidates = list(read_structs(path, Candidate))
     if source.endpoints:  # they answer in any order, and pairs must not depend on it
         order = {prompt.step: number for number, prompt in enumerate(steps)}
-        answers = sorted(
-            read_structs(path, Candidate),
-            key=lambda one: (one.model != GOLD, order.get(one.step, len(order)), one.sample),
+        candidates.sort(
+            key=lambda one: (one.model != GOLD, order.get(one.step, len(order)), one.sample)
         )
-        write_rows(path, map(msgspec.structs.asdict, answers))
+        write_rows(path, map(msgspec.structs.asdict, candidates))
+    return candidates
 
 
 def _missing(

@@ -85,11 +85,14 @@ def ranking_plan(
     """Of pairs from the candidates in `files`: how they are ranked, and what of the stage that gave
     them is `taken_over`.
     """
-    taken = {key: stored.settings[key] for key in taken_over}
     inputs = {path.stem: file_digest(path) for path in files if path.exists()}
-    inputs |= function_files(settings.rewards)
-    own = (*RANKING, "candidates", "max_length")
-    return plan_of("pairs", settings, inputs, own, **taken)
+    return plan_of(
+        "pairs",
+        settings,
+        inputs | function_files(settings.rewards),
+        (*RANKING, "candidates", "max_length"),
+        **{key: stored.settings[key] for key in taken_over},
+    )
 
 
 def find_stored(folder: Path) -> Stored:
@@ -120,8 +123,12 @@ def candidates_file(folder: Path) -> Path:
         )
     settings = lookup.finished(folder, command).settings
     if settings.get("preferences") or settings.get("candidates"):
-        fix = "There is nothing to rank: `agentlite dpo` trains on them as they are."
-        if ranked := settings.get("candidates"):
-            fix = f"They were ranked from {ranked}: add --from {shlex.quote(ranked)}."
-        raise UserError("holds pairs, and no candidates.", fix, location=str(folder))
+        ranked = settings.get("candidates")
+        raise UserError(
+            "holds pairs, and no candidates.",
+            f"They were ranked from {ranked}: add --from {shlex.quote(ranked)}."
+            if ranked
+            else "There is nothing to rank: `agentlite dpo` trains on them as they are.",
+            location=str(folder),
+        )
     return folder / SAMPLED_BY[command]
