@@ -31,6 +31,7 @@ from agentlite.scoring.metrics.figures import DONE, read_metrics
 from agentlite.scoring.metrics.summarize import Scores
 from agentlite.scoring.predictions import read_scores
 from agentlite.stages.ablate.cells import PAIRED, Ablation, Cell, read_ablation
+from agentlite.stages.eval.subjects import slug
 from agentlite.stages.frame import Figures, Work, plan_of, run_stage
 from agentlite.workspace import lookup, stage_folder
 from agentlite.workspace.lookup import Result, RunTarget, find_model
@@ -58,7 +59,13 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
         "model": find_model(model, target.run, target.begun).digest,
         **ablation.world_files(),
     }
-    common = _common_settings(ablation, cells)
+    crossed = {name for cell in cells for name in cell.sets}
+    common = {  # to all cells
+        name: value
+        for command, stage in ablation.stages.items()
+        for key, value in resolve.plan_settings(command, stage).items()
+        if (name := f"{command}.{key}") not in crossed
+    }
     plan = plan_of("ablate", settings, inputs, by=ablation.by, model=model, **common)
     # the cells stand in the figures, not in the plan, so that a grid can grow
     grid = digest(plain([[cell.name, cell.sets] for cell in cells]))
@@ -144,17 +151,6 @@ def key_figure(figures: Mapping[str, Any]) -> str:
     return f"{figures['done']} of {figures['cells']} cells{best}"
 
 
-def _common_settings(ablation: Ablation, cells: Sequence[Cell]) -> dict[str, Any]:
-    """The settings of the stages of every cell, by `command.setting`."""
-    by_cell = {name for cell in cells for name in cell.sets}
-    return {
-        name: value
-        for command, stage in ablation.stages.items()
-        for key, value in resolve.plan_settings(command, stage).items()
-        if (name := f"{command}.{key}") not in by_cell
-    }
-
-
 def _make(
     ablation: Ablation,
     cell: Cell,
@@ -184,12 +180,14 @@ def _make(
         shutil.rmtree(folder / cell.model / "checkpoints", ignore_errors=True)
     stage = next(
         path
-        for path in lookup.stages_in(folder / "eval", "*/*")
+        for path in lookup.stages_in(folder / "eval", f"*/{slug(cell.model)}")
         if lookup.read_plan(path).settings["model"] == cell.model
     )
     if (stage / TRAJECTORIES).exists():
-        rollouts = read_trajectories(stage / TRAJECTORIES)
-        scores[cell.name] = {Step(one.task, one.sample): one.scores for one in rollouts}
+        scores[cell.name] = {
+            Step(one.task, one.sample): one.scores
+            for one in read_trajectories(stage / TRAJECTORIES)
+        }
     else:
         scores[cell.name] = read_scores(stage)
     metrics = read_metrics(stage / "metrics.json")

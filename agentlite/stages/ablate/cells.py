@@ -3,7 +3,6 @@
 import itertools
 import json
 import os
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from agentlite.config.settings import PAIRING, REWARDS, AblateSettings, default,
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import digest, plain
 from agentlite.scoring.rewards import JUDGE, settle_weights
+from agentlite.stages.eval.subjects import slug
 from agentlite.workspace.input_files import file_digest
 from agentlite.workspace.lookup import RunTarget, stored_settings
 
@@ -80,13 +80,12 @@ class Ablation(NamedTuple):
 
     def world_files(self) -> dict[str, str]:
         """The digests of the files of these environments."""
-        digests = {}
-        for command, stage in self.stages.items():
-            for key in ("env", "tasks"):
-                name = getattr(stage, key, "").partition(":")[0]  # shop.py:Shop
-                if Path(name).is_file():
-                    digests[f"{command}.{key}"] = file_digest(Path(name))
-        return digests
+        files = {
+            f"{command}.{key}": Path(getattr(stage, key, "").partition(":")[0])  # shop.py:Shop
+            for command, stage in self.stages.items()
+            for key in ("env", "tasks")
+        }
+        return {name: file_digest(path) for name, path in files.items() if path.is_file()}
 
     def path_to(self, name: str) -> str:
         """A stage of the run as the workspace of the cells calls it; another name as it is."""
@@ -98,8 +97,12 @@ class Ablation(NamedTuple):
     def start(self) -> Cell:
         """The model that the cells start from, which is only evaluated."""
         name, model = self.settings.model, self.path_to(self.settings.model)
-        differs = "the model that the cells start from"
-        return Cell(f"{name} (start)", differs, model, [self._evaluation(model)])
+        return Cell(
+            f"{name} (start)",
+            "the model that the cells start from",
+            model,
+            [self._evaluation(model)],
+        )
 
     def cell(self, crossed: Mapping[str, Mapping[str, Any]], chosen: Sequence[str]) -> Cell:
         """`chosen`: the label of a value for each setting that is crossed. For a trainer that reads
@@ -148,7 +151,7 @@ class Ablation(NamedTuple):
         """With what the user gave for all stages, then what a cell `sets`."""
         given = self.target.given
         # JSON is YAML
-        changed = [f"{name}={json.dumps(one, ensure_ascii=False)}" for name, one in sets.items()]
+        changed = (f"{name}={json.dumps(one, ensure_ascii=False)}" for name, one in sets.items())
         return [
             *(command, "--run", str(self.target.folder), "--out", out, *options),
             *(word for file in given.files for word in ("--config", file)),
@@ -163,8 +166,8 @@ def _is_ranking(name: str) -> bool:
 
 
 def folder_name(name: str) -> str:
-    """A name as a folder: letters of any script, digits, and what a file system takes anywhere."""
-    short = re.sub(r"[^\w.=-]+", "-", name).strip("-.")
+    """A name as a folder; eval calls its own by the same letters, and so no other way."""
+    short = slug(name)
     return short if len(short) <= LONGEST else f"{short[:LONGEST]}-{digest(name)[:6]}"
 
 
@@ -185,8 +188,11 @@ def read_ablation(settings: AblateSettings, target: RunTarget) -> tuple[Ablation
     # pairs too where the trainer learns from pairs
     commands = [by, PAIRED] if default(by, "data") == PAIRED else [by]
     # that which the trainer would start from, or pairs would sample
-    model = settings.model or default(commands[-1], "model")
-    model = model or stored_settings(settings.data, target.run).get("model") or ""
+    model = (
+        settings.model
+        or default(commands[-1], "model")
+        or stored_settings(settings.data, target.run).get("model", "")
+    )
     ablation = Ablation(
         replace(settings, by=by, model=model),
         target._replace(given=given),
@@ -218,11 +224,9 @@ def _crossed(ablation: Ablation, grid: GridFile, path: Path) -> dict[str, dict[s
         name: values if isinstance(values, list) else [values]
         for name, values in (grid.settings or {}).items()
     }
-    crossed = {}
-    if grid.weights:
-        ranking = ablation.by if "weights" in fields(ablation.by) else PAIRED
-        weightings = {name: changed or {} for name, changed in grid.weights.items()}
-        crossed[f"{ranking}.weights"] = weightings
+    ranking = ablation.by if "weights" in fields(ablation.by) else PAIRED
+    weightings = {name: changed or {} for name, changed in (grid.weights or {}).items()}
+    crossed = {f"{ranking}.weights": weightings} if weightings else {}
     keys = Counter(name.partition(".")[2] for name, several in settings.items() if several[1:])
     for name in (*crossed, *settings):
         command, _, key = name.partition(".")
@@ -272,8 +276,9 @@ def _refuse_wrong(ablation: Ablation, cells: Sequence[Cell], path: Path) -> None
             made = resolve.resolve(command, ablation.target.given, crossed=changed).settings
             # which scores there are in an environment, its world says: the command refuses others
             if "weights" in changed and not ablation.acts(command):
-                functions = [*made.rewards, *stored.get("rewards", ())]
-                names = {text.rpartition(":")[2] for text in functions}
+                names = {
+                    text.rpartition(":")[2] for text in (*made.rewards, *stored.get("rewards", ()))
+                }
                 names |= {JUDGE} if made.judge or stored.get("judge") else set()
                 try:
                     settle_weights(made.weights, names)

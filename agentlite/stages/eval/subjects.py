@@ -245,5 +245,7 @@ def data_folder(settings: EvalSettings) -> str:
 
 
 def slug(name: str) -> str:
-    """A name as a folder: `Qwen/Qwen2.5-1.5B` -> `Qwen-Qwen2.5-1.5B`."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "model"
+    """A name as a folder: `Qwen/Qwen2.5-1.5B` -> `Qwen-Qwen2.5-1.5B`. Letters of any script and
+    what a file system takes anywhere stay, so that no two cells of an ablation share one.
+    """
+    return re.sub(r"[^\w.=-]+", "-", name).strip("-.") or "model"

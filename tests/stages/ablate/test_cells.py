@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from agentlite.core.errors import UserError
-from agentlite.stages.ablate.cells import read_grid
+from agentlite.stages.ablate.cells import folder_name, read_grid
+from agentlite.stages.eval.subjects import slug
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -38,3 +39,8 @@ def test_a_mistake_names_the_file(tmp_path: Path, text: str, problem: str) -> No
     with pytest.raises(UserError) as caught:
         read_grid(path)
     assert problem in str(caught.value) and str(path) in str(caught.value)
+
+
+def test_cells_with_folders_of_their_own_have_evaluations_of_their_own() -> None:
+    models = [folder_name(f"dpo-{name}") for name in ("a=1", "a-1", "准确", "速度", "a" * 200)]
+    assert len({*models}) == 5 and [*map(slug, models)] == models
