@@ -134,12 +134,7 @@ def _of_files(settings: EvalSettings, gate: Sequence[Condition]) -> list[Case]:
     kagent = settings.kagent and not settings.ratings
     stems = [Path(file).stem for file in dict.fromkeys(settings.predictions)] if kagent else []
     return [
-        (
-            settings.ratings and gate,
-            "gate",
-            "looks at what eval measures, not at sheets.",
-            EITHER,
-        ),
+        (settings.ratings and gate, "gate", "looks at what eval measures, not at sheets.", EITHER),
         (
             settings.ratings and not settings.sheet,
             "ratings",

@@ -18,8 +18,8 @@ from agentlite.report.tables import in_words
 from agentlite.scoring.metrics.figures import HEADLINE
 from agentlite.scoring.metrics.summarize import differences_of
 from agentlite.scoring.predictions import prompt_key, read_answers, to_prediction
-from agentlite.stages.eval.ask import ANSWERS, Questions, ask_model
-from agentlite.stages.eval.subjects import OF_A_MODEL, load_data
+from agentlite.stages.eval.recorded import ANSWERS, ask_model
+from agentlite.stages.eval.subjects import OF_A_MODEL, Questions, load_data
 from agentlite.workspace.input_files import load_template
 from agentlite.workspace.lookup import Source, find_model
 
@@ -96,11 +96,13 @@ def _read(
         replies = ask_model(questions._replace(prompts=waiting), own_ends=bool(form))
     for answer in replies if waiting else ():
         answers[answer.step] = replace(answer, prompt=keys[answer.step])
-    read: Read = {}
-    for step, prompt in asked.items():
-        protocol = mixture.protocols[prompt.protocol]
-        read[step] = answers[step], to_prediction(prompt, answers[step], protocol)
-    return read
+    return {
+        step: (
+            answers[step],
+            to_prediction(prompt, answers[step], mixture.protocols[prompt.protocol]),
+        )
+        for step, prompt in asked.items()
+    }
 
 
 def _compare(read: Mapping[str, Read], few_bits: bool) -> dict[str, Any]:
@@ -110,8 +112,9 @@ def _compare(read: Mapping[str, Read], few_bits: bool) -> dict[str, Any]:
         for form, of in read.items()
     }
     first, (_, *forms) = read[EVALUATED], read
-    differences = differences_of([(EVALUATED, form) for form in forms], scores, 0, HEADLINE)
-    rows = msgspec.to_builtins(differences)
+    rows = msgspec.to_builtins(
+        differences_of([(EVALUATED, form) for form in forms], scores, 0, HEADLINE)
+    )
     sentences, causes = [in_words(row) for row in rows], dict[str, str]()
     worse = {row["second"] for row in rows if row["beyond_noise"] and row["mean"] < 0}
     for form in forms:

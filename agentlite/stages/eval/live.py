@@ -66,15 +66,12 @@ class LiveEvaluation:
         settings, agent = self.settings, self.models[name].agent
         assert agent
         stage = yield {"tasks": len(agent.tasks)}
-        folder = stage.folder
-        done = act(agent, stage, f"eval {name}")
-        sampled: list[Trajectory] = []
-        if count := settings.num_samples:
-            often = replace(agent.settings, num_samples=count, temperature=settings.temperature)
-            sampling = agent._replace(settings=often, file=SAMPLES)
-            sampled = act(sampling, stage, f"eval {name}, {count} samples")
+        done, count = act(agent, stage, f"eval {name}"), settings.num_samples
+        often = replace(agent.settings, num_samples=count, temperature=settings.temperature)
+        sampling = agent._replace(settings=often, file=SAMPLES)
+        sampled = act(sampling, stage, f"eval {name}, {count} samples") if count else []
         fix = "The rollouts are kept. Fix the function; the same command scores them again."
-        tally = Tally(settings.max_failures, folder, fix, "rollouts")
+        tally = Tally(settings.max_failures, stage.folder, fix, "rollouts")
         scored = []
         for rollout in done:
             score, error = score_rollout(rollout, self.scorer)
@@ -82,7 +79,7 @@ class LiveEvaluation:
             scored.append(score)
         tally.refuse()
         metrics = live_metrics(done, scored, sampled, settings)
-        write_json(folder / "metrics.json", metrics)
+        write_json(stage.folder / "metrics.json", metrics)
         self.scores[name] = {
             Step(rollout.task, rollout.sample): score.metrics
             for rollout, score in zip(done, scored, strict=True)
@@ -130,9 +127,9 @@ def score_rollout(one: Trajectory, scorer: RolloutScorer) -> tuple[Dialog, str]:
     nothing, "" if none failed. A share of calls is not measured where a rollout has none.
     """
     components, _, error = scorer(one)
-    missing = () if one.calls else OF_CALLS
-    names = [*one.scores, *MEASURED, *scorer.user_functions]
     figures = {
-        name: components[name] for name in names if name in components and name not in missing
+        name: components[name]
+        for name in (*one.scores, *MEASURED, *scorer.user_functions)
+        if name in components and (one.calls or name not in OF_CALLS)
     }
     return Dialog(one.task, figures, {"ended": one.ended}), error

@@ -41,8 +41,7 @@ from agentlite.scoring.metrics.general_talk import Identity, forgetting, is_righ
 from agentlite.scoring.metrics.summarize import passes
 from agentlite.scoring.predictions import prompt_key, to_prediction
 from agentlite.scoring.read_turn import read_turn
-from agentlite.stages.eval.ask import Questions
-from agentlite.stages.eval.subjects import EvalSubject
+from agentlite.stages.eval.subjects import EvalSubject, Questions
 from agentlite.workspace import lookup
 from agentlite.workspace.input_files import load_template
 from agentlite.workspace.lookup import Source
@@ -129,13 +128,18 @@ def pass_metrics(questions: Questions, name: str, file: Path) -> dict[str, Any]:
                 batch = left[start : start + settings.batch_size]
                 for candidate in sampler(batch) if sampler else ():
                     samples[candidate.step][candidate.sample] = candidate
-                    made = msgspec.to_builtins(candidate)
-                    rows.append({"key": keys[candidate.step], "candidate": made})
+                    rows.append(
+                        {"key": keys[candidate.step], "candidate": msgspec.to_builtins(candidate)}
+                    )
                 advance(start + len(batch))
-    right = {}
-    for prompt in prompts:
-        protocol, drawn = protocols[prompt.protocol], samples[prompt.step]
-        right[prompt.step] = [n in drawn and _is_right(prompt, drawn[n], protocol) for n in wanted]
+    right = {
+        prompt.step: [
+            n in samples[prompt.step]
+            and _is_right(prompt, samples[prompt.step][n], protocols[prompt.protocol])
+            for n in wanted
+        ]
+        for prompt in prompts
+    }
     how_drawn = {"temperature": settings.temperature}
     return {"passes": passes(right, settings.seed), "passes_are": how_drawn}
 
@@ -213,11 +217,13 @@ def _right_answers(
     ids = [template.encode(template.render(dialog, prompt=True)) for dialog in dialogs]
     decoding = Decoding(ANSWER_TOKENS[file]).under(template)
     with console.waiting(f"eval: asking {source.name} {len(questions)} general questions"):
-        right = {}
-        for answer in chain.from_iterable(generate(loaded, ids, decoding, batch_size=batch_size)):
-            row = questions[answer.prompt]
-            right[row["question"]] = float(is_right(answer.text, row["answers"]))
-    return right
+        answers = chain.from_iterable(generate(loaded, ids, decoding, batch_size=batch_size))
+        return {
+            questions[answer.prompt]["question"]: float(
+                is_right(answer.text, questions[answer.prompt]["answers"])
+            )
+            for answer in answers
+        }
 
 
 # --- Self-cognition ---
@@ -258,8 +264,7 @@ def identity_metrics(
         (turn,), about = record.prompted_turns, record.meta["about"]
         answer = answers[Step(record.id, turn)]
         text = read_turn(answer.text, mixture.of(record), record, turn).content
-        right = is_right(text, getattr(identity, about))
-        said.append((about, record.meta["language"], right))
+        said.append((about, record.meta["language"], is_right(text, getattr(identity, about))))
     return {"self_cognition": self_cognition(said, seed), "self_cognition_is": identity}
 
 

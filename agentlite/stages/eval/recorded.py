@@ -1,19 +1,21 @@
 """Models, or files of answers, at the steps of recorded dialogs: ask, read, score, summarize."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from msgspec import UNSET
+from msgspec import UNSET, to_builtins
 from msgspec.structs import replace
 
 from agentlite.config.settings import EvalSettings, default
 from agentlite.core import console
-from agentlite.core.records import Prediction, digest, plain
-from agentlite.core.row_files import refuse_unwritable, write_json, write_rows
+from agentlite.core.openai_client import refuse_unanswered
+from agentlite.core.records import Ending, GreedyAnswer, Prediction, Step, digest, plain
+from agentlite.core.row_files import Appender, count_rows, refuse_unwritable, write_json, write_rows
 from agentlite.engine import check_libraries
+from agentlite.engine.decoding import Decoding
 from agentlite.engine.planning.choose import dry_run_memory
 from agentlite.engine.planning.estimate import data_of
-from agentlite.engine.remote import judge_endpoint
+from agentlite.engine.remote import RemoteRequest, judge_endpoint, replies
 from agentlite.rendering import mixture_of
 from agentlite.rendering import prompts as prompts_of
 from agentlite.scoring.judge.human_ratings import write_sheet
@@ -24,16 +26,20 @@ from agentlite.scoring.metrics.step_metrics import UNANSWERED
 from agentlite.scoring.metrics.summarize import Scores, figures, scores
 from agentlite.scoring.predictions import (
     external_prediction,
+    prompt_key,
+    read_answers,
     read_predictions,
     to_prediction,
     to_prediction_row,
 )
 from agentlite.stages.eval import probes, subjects
-from agentlite.stages.eval.ask import ANSWERS, Questions, ask
+from agentlite.stages.eval.subjects import Questions
 from agentlite.stages.frame import Figures, Files, Work
 from agentlite.workspace.input_files import load_template
 from agentlite.workspace.lookup import RunTarget
 from agentlite.workspace.stage_folder import StageFolder
+
+ANSWERS = "answers.jsonl"
 
 
 class RecordedEvaluation:
@@ -65,22 +71,24 @@ class RecordedEvaluation:
             return
         if settings.sheet:
             refuse_unwritable(Path(settings.sheet).parent)
-        for subject in self.models.values():
-            is_there = not target.force and (subject.target.folder / ANSWERS).exists()
-            if subject.is_local and not is_there:
-                check_libraries(settings.engine)
+        if any(
+            subject.is_local and (target.force or not (subject.target.folder / ANSWERS).exists())
+            for subject in self.models.values()
+        ):
+            check_libraries(settings.engine)
         self.learned = probes.learned_before(self.models.values(), data.records, target.run)
 
     def _forecast(self, subject: subjects.EvalSubject) -> Figures:
         """What a model is asked, and the memory that it takes."""
-        about_itself = self.about_itself if subject.source else []
-        asked = (*self.data.records, *about_itself)
+        asked = (*self.data.records, *(self.about_itself if subject.source else ()))
         memory = {}
         if subject.source and subject.is_local:
             longest = data_of(self.settings, self.target.run).longest
             memory = dry_run_memory("eval", self.settings, subject.source.base, longest)
-        prompts = sum(len(record.prompted_turns) for record in asked)
-        return {"prompts": prompts, "memory_gib": memory}
+        return {
+            "prompts": sum(len(record.prompted_turns) for record in asked),
+            "memory_gib": memory,
+        }
 
     def work(self, name: str) -> Work:
         """Asks what was not asked yet, reads and scores every answer, and summarizes."""
@@ -95,14 +103,18 @@ class RecordedEvaluation:
         if source:
             about = prompts_of(self.about_itself, mixture.of, template)
             answers = ask(Questions(settings, source, [*prompts, *about], protocols), stage)
-        ends, predictions = [template.turn_end, *template.special.values()], list[Prediction]()
-        for prompt in prompts:
-            protocol = protocols[prompt.protocol]
-            if source:
-                predictions.append(to_prediction(prompt, answers[prompt.step], protocol))
-            else:
-                answer = subject.answers.get(prompt.step)
-                predictions.append(external_prediction(prompt, answer, protocol, ends))
+            predictions = [
+                to_prediction(prompt, answers[prompt.step], protocols[prompt.protocol])
+                for prompt in prompts
+            ]
+        else:
+            ends = [template.turn_end, *template.special.values()]
+            predictions = [
+                external_prediction(
+                    prompt, subject.answers.get(prompt.step), protocols[prompt.protocol], ends
+                )
+                for prompt in prompts
+            ]
         unanswered = sum(prediction.problem == UNANSWERED for prediction in predictions)
         if unanswered:
             console.notice(
@@ -129,22 +141,21 @@ class RecordedEvaluation:
         folder, records, seed = stage.folder, self.data.every, self.settings.seed
         whole = dialogs(predictions, records)
         self.scores[name] = scores(predictions, whole)
-        scored = digest(plain([seed, *map(to_prediction_row, predictions)]))
-        key = f"{len(predictions)} {scored}"
+        rows = [*map(to_prediction_row, predictions)]
+        key = f"{len(rows)} {digest(plain([seed, *rows]))}"
         is_measured = stage.status == "done" and stage.done.figures.get("steps") == key
         earlier = read_metrics(folder / "metrics.json") if is_measured else None
         with console.waiting(f"eval: scoring {len(predictions)} answers of {name}"):
             metrics = replace(earlier or figures(predictions, whole, records, seed), **extra)
         if metrics == earlier:
             return stage.done.outputs, stage.done.figures
-        write_rows(folder / self.scored, map(to_prediction_row, predictions))
+        write_rows(folder / self.scored, rows)
         write_rows(folder / "dialogs.jsonl", (dialog._asdict() for dialog in whole))
         write_json(folder / "metrics.json", metrics)
         every = {**metrics.metrics, **metrics.dialogs}
         means = {key: round(figure.mean, 4) for key, figure in every.items() if figure}
         asked = [ANSWERS] if self.models[name].source else []
-        outputs = [*asked, self.scored, "dialogs.jsonl", "metrics.json"]
-        return outputs, {"steps": key, **means}
+        return [*asked, self.scored, "dialogs.jsonl", "metrics.json"], {"steps": key, **means}
 
     def conclude(self) -> None:
         """Says and writes what can only be told when all models are evaluated."""
@@ -157,3 +168,95 @@ class RecordedEvaluation:
                 for name, model in self.models.items()
             }
             write_sheet(answers, Path(sheet), self.settings.seed)
+
+
+# --- Answers, cached in answers.jsonl as they come ---
+
+
+def ask(questions: Questions, stage: StageFolder) -> dict[Step, GreedyAnswer]:
+    """An answer to each prompt: the cached ones, and those of the prompts that were not asked yet,
+    appended to the file as they come. What a server answered is kept where it leaves others
+    unanswered.
+    """
+    settings, source, prompts, _ = questions
+    keys = {prompt.step: prompt_key(prompt) for prompt in prompts}
+    stage.set_aside_changed(ANSWERS)
+    path = stage.folder / ANSWERS
+    answers = read_answers(path, keys)
+    if settings.unanswered == "ask":  # the last answer to a prompt is the one that counts
+        answers = {step: answer for step, answer in answers.items() if not answer.problem}
+    waiting = questions._replace(prompts=[one for one in prompts if one.step not in answers])
+    if not waiting.prompts:
+        return answers
+    stage.reopen()
+    stage.expect(ANSWERS, count_rows(path) + len(waiting.prompts))
+    cached = f", {len(answers)} there already" if answers else ""
+    most = f"answers of at most {settings.max_new_tokens} tokens"
+    console.notice(f"eval: {source.name}, {len(waiting.prompts)} prompts{cached}, {most}")
+    fitting = waiting.fitting
+    with Appender(path) as file:
+
+        def keep(answer: GreedyAnswer) -> None:
+            answers[answer.step] = answer
+            file.append(to_builtins(answer))
+
+        for prompt in waiting.prompts:
+            if prompt.step not in fitting:  # an empty answer, and no model is loaded for that
+                keep(GreedyAnswer(*prompt.step, "", "", "cut"))
+        if too_long := len(waiting.prompts) - len(fitting):
+            console.notice(
+                f"eval: {too_long} prompts are longer than {waiting.room} tokens: they score 0"
+            )
+        send = _ask_server if source.endpoints else ask_model
+        unanswered = []
+        for answer in send(waiting._replace(prompts=[*fitting.values()])) if fitting else ():
+            answer = replace(answer, prompt=keys[answer.step])
+            if answer.problem:
+                unanswered.append(answer)
+            else:
+                keep(answer)
+        # where nothing was answered, the model was not measured, whoever is to blame
+        none = len(unanswered) == len(prompts)
+        if settings.unanswered == "ask" or none:
+            problems = [answer.problem for answer in unanswered]
+            effect = "" if none else "counts them as wrong"
+            refuse_unanswered(problems, len(prompts), source.name, effect)
+        for answer in unanswered:
+            keep(answer)
+    return answers
+
+
+def ask_model(questions: Questions, *, own_ends: bool = False) -> Iterator[GreedyAnswer]:
+    """Protocol by protocol: each has stop strings of its own. `own_ends`: an answer ends only where
+    the model's configuration says, as for other programs."""
+    from agentlite.engine.load import load_for_inference, loading_of
+    from agentlite.engine.local_sampler import generate
+
+    settings, source, prompts, protocols = questions
+    decoding = Decoding(settings.max_new_tokens)
+    if not own_ends:
+        decoding = decoding.under(load_template(source.base))
+    loaded = load_for_inference(source, loading_of(settings))
+    done = 0
+    with console.progress(f"eval {source.name}", len(prompts)) as advance:
+        for name, protocol in protocols.items():
+            alike = [prompt for prompt in prompts if prompt.protocol == name]
+            ids, ending = [prompt.ids for prompt in alike], decoding._replace(stops=protocol.stops)
+            for batch in generate(loaded, ids, ending, batch_size=settings.batch_size):
+                for answer in batch:
+                    ended: Ending = "cut" if answer.ended == "cut" else "turn"
+                    step, tokens = alike[answer.prompt].step, len(answer.ids)
+                    yield GreedyAnswer(*step, "", answer.text, ended, tokens)
+                advance(done := done + len(batch))
+
+
+def _ask_server(questions: Questions) -> Iterator[GreedyAnswer]:
+    """With a `problem` where the server has no answer."""
+    settings, source, prompts, protocols = questions
+    decoding = Decoding(settings.max_new_tokens)
+    requests = [RemoteRequest(prompt, protocols[prompt.protocol]) for prompt in prompts]
+    with console.progress(f"eval {source.name}", len(prompts)) as advance:
+        for done, reply in enumerate(replies(source, requests, decoding), 1):
+            step = prompts[reply.request].step
+            yield GreedyAnswer(*step, "", reply.text, reply.ended, reply.new_tokens, reply.problem)
+            advance(done)

@@ -1,7 +1,7 @@
 """What eval evaluates: the records to ask, and each model or file of answers with its plan."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from agentlite.data.formats.raw_rows import read_raw
 from agentlite.data.formats.tool_calls import read_call
 from agentlite.engine import load_libraries
 from agentlite.engine.remote import served
-from agentlite.rendering import choose
+from agentlite.rendering import Prompt, Protocol, choose
 from agentlite.scoring.predictions import ExternalAnswer
 from agentlite.stages.frame import plan_of
 from agentlite.stages.rollout import Agent
@@ -65,6 +65,24 @@ class EvalData(NamedTuple):
         return lookup.find_model(str(prep.settings["model"]), prep.folder.parent, prep.plan)
 
 
+class Questions(NamedTuple):
+    """What a model is asked, and how. `protocols`: those of the prompts, by name."""
+
+    settings: EvalSettings
+    source: Source
+    prompts: Sequence[Prompt]
+    protocols: Mapping[str, Protocol]
+
+    @property
+    def room(self) -> int:
+        """The tokens of the longest prompt that leaves room for an answer."""
+        return self.settings.max_length - self.settings.max_new_tokens
+
+    @property
+    def fitting(self) -> dict[Step, Prompt]:
+        return {one.step: one for one in self.prompts if len(one.ids) <= self.room}
+
+
 class EvalSubject(NamedTuple):
     """A model to evaluate, or a file of what another system answered; with its plan and place.
     `agent`: the model in an environment.
@@ -101,10 +119,11 @@ def load_data(settings: EvalSettings, run: Path) -> EvalData:
     data = EvalData(records, every, prep, digest, protocol)
     if settings.protocol:
         template = load_template(data.model.base)
-        for number, record in enumerate(records):  # each is drawn a protocol anew
-            meta = {key: value for key, value in record.meta.items() if key != "protocol"}
-            records[number] = replace(record, meta=meta)
-        data = data._replace(protocol=choose(settings.protocol, template, settings.seed).name)
+        data = data._replace(
+            # each is drawn a protocol anew
+            records=[replace(one, meta={**one.meta, "protocol": None}) for one in records],
+            protocol=choose(settings.protocol, template, settings.seed).name,
+        )
     return data
 
 
@@ -121,8 +140,8 @@ def with_retrieved_tools(settings: EvalSettings, data: EvalData, run: Path) -> E
         with console.waiting(
             f"eval: retrieving {settings.retrieve} tools for each of {count} records"
         ):
-            offer = offers(retriever, settings.retrieve, by, "left out").offer
-            records = [*map(offer, data.records)]
+            found = offers(retriever, settings.retrieve, by, "left out")
+            records = [*map(found.offer, data.records)]
     return data._replace(
         records=records,
         every=data.every | {record.id: record for record in records},
@@ -135,6 +154,10 @@ def find_subjects(settings: EvalSettings, data: EvalData, target: RunTarget) -> 
     steps may be asked later.
     """
     run, inside = target.run, data_folder(settings)
+
+    def place(name: str) -> RunTarget:
+        return target._replace(inside=f"{inside}/{slug(name)}")
+
     steps = [Step(record.id, turn) for record in data.records for turn in record.prompted_turns]
     subjects = []
     for file in dict.fromkeys(settings.predictions):
@@ -147,8 +170,7 @@ def find_subjects(settings: EvalSettings, data: EvalData, target: RunTarget) -> 
             )
         inputs = {"data": data.digest, "predictions": file_digest(path)}
         plan = plan_of("eval", settings, inputs, OF_THE_ANSWER, protocol=data.protocol)
-        place = target._replace(inside=f"{inside}/{slug(path.stem)}")
-        subjects.append(EvalSubject(path.stem, plan, place, answers=answers))
+        subjects.append(EvalSubject(path.stem, plan, place(path.stem), answers=answers))
     names = settings.model or (() if settings.predictions else (TRAINED,))
     if not settings.endpoint and not (run / "base").exists():  # the model that prep was run for
         names = tuple(
@@ -157,15 +179,19 @@ def find_subjects(settings: EvalSettings, data: EvalData, target: RunTarget) -> 
     for name in dict.fromkeys(names):
         if settings.endpoint:
             source = served(name, settings, data.model)
+            name = source.name
         else:
-            begun = target._replace(inside=f"{inside}/{slug(name)}").begun
+            begun = place(name).begun
             source = lookup.find_checkpoint(name, run) or lookup.find_model(name, run, begun)
-        inputs = {"data": data.digest, "model": source.digest}
-        own = {"protocol": data.protocol, "model": source.name}
-        plan = plan_of("eval", settings, inputs, (*OF_THE_ANSWER, *OF_A_MODEL), **own)
-        name = source.name if source.endpoints else name
-        place = target._replace(inside=f"{inside}/{slug(name)}")
-        subjects.append(EvalSubject(name, plan, place, source))
+        plan = plan_of(
+            "eval",
+            settings,
+            {"data": data.digest, "model": source.digest},
+            (*OF_THE_ANSWER, *OF_A_MODEL),
+            protocol=data.protocol,
+            model=source.name,
+        )
+        subjects.append(EvalSubject(name, plan, place(name), source))
     folders = [subject.target.folder.name for subject in subjects]
     if len(set(folders)) < len(folders):
         raise UserError(
