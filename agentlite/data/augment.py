@@ -19,8 +19,12 @@ from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import RowError
 from agentlite.core.json_schema import schema_at
 from agentlite.core.records import Gold, GoldCall, Message, Record, Tool, canonical, digest
-from agentlite.data.curation.stats import script_of
-from agentlite.data.curation.traits import always_expects_calls, expected_tools, first_query
+from agentlite.data.curation.traits import (
+    always_expects_calls,
+    expected_tools,
+    first_query,
+    script_of,
+)
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats.sage import is_id_alone
 from agentlite.data.ingest import IngestContext, clean, measure

@@ -19,11 +19,10 @@ from agentlite.core.errors import RowError
 from agentlite.core.json_schema import schema_problem
 from agentlite.core.records import ANY_TOOL, Message, Record, Tool, from_row, to_row
 from agentlite.core.row_files import Row, disk_errors, encode
-from agentlite.data.curation.coreset import wording
+from agentlite.data.curation.coreset import Wording, wording
 from agentlite.data.curation.doubts import SECRETS, doubts
 from agentlite.data.curation.keep import refuse_unmet
 from agentlite.data.curation.pii import find, mask
-from agentlite.data.curation.stats import Sized
 from agentlite.data.curation.task_labels import classify
 from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.curation.validate import validate
@@ -47,6 +46,22 @@ COUNTED = {
     *("personal", "masked", "retrieved", "scores", "cut", "in_tags", "for_tests"),
     *("invalid_schemas", "undescribed"),
 }
+
+
+class Sized(NamedTuple):
+    """The measures of a record: the tokens of its training rows, all, trained, of the longest row
+    and of the longest answer; its assistant turns; the names of the tools on offer, and of those
+    expected, call by call; the figures of its words.
+    """
+
+    tokens: int
+    trained: int
+    longest: int
+    longest_answer: int
+    turns: int
+    offered: tuple[str, ...]
+    called: tuple[str, ...]
+    wording: Wording
 
 
 class IngestContext(NamedTuple):

@@ -18,8 +18,7 @@ from agentlite.core.records import Message, Record, Tool, plain
 from agentlite.core.row_files import write_rows
 from agentlite.data.curation.duplicates import leaks, read_held_out
 from agentlite.data.curation.minhash import copies_among
-from agentlite.data.curation.stats import script_of
-from agentlite.data.curation.traits import Traits, normal, traits
+from agentlite.data.curation.traits import Traits, normal, script_of, traits
 from agentlite.data.formats.raw_rows import files_of, raw_files
 from agentlite.data.prompt_records import Prompts, prompts_of_prep
 from agentlite.engine import sentence_encoder

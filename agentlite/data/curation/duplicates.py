@@ -7,7 +7,7 @@ what is kept, and no two that are kept are copies of each other. Records are nam
 
 import io
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from agentlite.core import console
@@ -39,10 +39,8 @@ def call_copies(records: Mapping[int, Traits], seed: int) -> Copies:
     learn from. Without arguments nothing is the same.
     """
     calling = {index: record for index, record in records.items() if record.calls}
-    copies: Copies = {}
-    for group in _groups(calling, lambda record: record.calls, seed):
-        copies |= copies_among(group, lambda index: records[index].query, HALF_NEAR)
-    return copies
+    query = {index: record.query for index, record in calling.items()}
+    return _copies(calling, "calls", seed, query.__getitem__, HALF_NEAR)
 
 
 def near_copies(
@@ -67,28 +65,31 @@ def near_copies(
         )
         return len(a & b) >= HALF_NEAR * len(a | b)
 
+    return _copies(records, "shape", seed, text, threshold, may_be)
+
+
+def _copies(
+    records: Mapping[int, Traits],
+    trait: str,
+    seed: int,
+    text: Callable[[int], str],
+    threshold: float,
+    may_be: Callable[[int, int], bool] = lambda one, other: True,
+) -> Copies:
+    """The copies among those that share a trait; see copies_among."""
+    order = sorted(records, key=lambda index: digest(f"{seed} copy {records[index].id}"))
     copies: Copies = {}
-    for group in _groups(records, lambda record: record.shape, seed):
-        copies |= copies_among(group, text, threshold, may_be)
+    for group in _gather({index: records[index] for index in order}, trait).values():
+        if len(group) > 1:
+            copies |= copies_among(group, text, threshold, may_be)
     return copies
 
 
-def _groups(
-    records: Mapping[int, Traits], key: Callable[[Traits], Hashable], seed: int
-) -> Iterable[list[int]]:
-    """Those that share a key, in the order in which they are kept."""
-    order = sorted(records, key=lambda index: digest(f"{seed} copy {records[index].id}"))
-    groups = _gather({index: records[index] for index in order}, key)
-    return (group for group in groups.values() if len(group) > 1)
-
-
-def _gather(
-    records: Mapping[Key, Traits], key: Callable[[Traits], Hashable]
-) -> dict[Hashable, list[Key]]:
-    """The records by what they share, in their own order."""
-    groups: dict[Hashable, list[Key]] = defaultdict(list)
+def _gather(records: Mapping[Key, Traits], trait: str) -> dict[int, list[Key]]:
+    """The records by a trait that they share, in their own order."""
+    groups: dict[int, list[Key]] = defaultdict(list)
     for index, record in records.items():
-        groups[key(record)].append(index)
+        groups[getattr(record, trait)].append(index)
     return groups
 
 
@@ -111,7 +112,7 @@ def contradictions(records: Mapping[int, Traits]) -> dict[int, int]:
     group.
     """
     contrary: dict[int, int] = {}
-    for group in _gather(records, lambda record: record.context).values():
+    for group in _gather(records, "context").values():
         first = {index: (records[index].first, records[index].first_names) for index in group}
         known, names = ({*which} for which in zip(*first.values(), strict=True))
         if len(names) > 1 or len(known - {0}) > 1:
@@ -193,8 +194,8 @@ def _same_calls(records: Mapping[Key, Traits], held_out: Sequence[Traits]) -> di
     """The same arguments on the same tools: many of them, or few of them after a query that is half
     alike.
     """
-    called = _gather(dict(enumerate(held_out)), lambda record: record.calls)
-    calling = _gather(records, lambda record: record.calls)
+    called = _gather(dict(enumerate(held_out)), "calls")
+    calling = _gather(records, "calls")
     same: dict[Key, int] = {}
     for calls in calling.keys() & called.keys() - {0}:  # 0: no call has arguments
         group, numbers = {index: records[index] for index in calling[calls]}, called[calls]

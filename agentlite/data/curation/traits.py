@@ -12,6 +12,17 @@ from agentlite.core.records import ANY_TOOL, Call, Record, digest, plain
 
 SHORTEST_QUERY = 16  # bytes: few Chinese characters say much
 TELLING = 16  # bytes of values in arguments from which equal ones are hardly chance
+# the first that a text holds: Japanese is also written with Han characters, all of them with Latin
+# names
+SCRIPTS = {
+    "Kana": re.compile("[\u3040-\u30ff]"),
+    "Hangul": re.compile("[\uac00-\ud7af]"),
+    "Han": re.compile("[\u3400-\u9fff]"),
+    "Cyrillic": re.compile("[\u0400-\u04ff]"),
+    "Arabic": re.compile("[\u0600-\u06ff]"),
+    "Devanagari": re.compile("[\u0900-\u097f]"),
+    "Latin": re.compile("[A-Za-z\u00c0-\u024f]"),
+}
 
 
 class Traits(NamedTuple):
@@ -100,6 +111,11 @@ def first_query(record: Record) -> str:
 def _user_texts(record: Record) -> list[str]:
     turns = record.messages if record.is_text else [m for m in record.messages if m.role == "user"]
     return [normal(message.content) for message in turns]
+
+
+def script_of(text: str) -> str:
+    """What may be told of a language without guessing."""
+    return next((name for name, letters in SCRIPTS.items() if letters.search(text)), "other")
 
 
 def normal(text: str) -> str:

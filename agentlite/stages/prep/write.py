@@ -1,7 +1,7 @@
 """What prep read and selected -> its files: records by split, provenance, measures, stats."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,16 @@ from agentlite.core.records import SPLITS, Record, from_row, to_row, wire_messag
 from agentlite.core.row_files import Row, find_rows, read_rows, write_json, write_rows
 from agentlite.data.augment import augment, augments
 from agentlite.data.curation.coreset import add_to_buffer
-from agentlite.data.curation.stats import Sized, statistics
 from agentlite.data.curation.traits import Traits, traits
-from agentlite.data.ingest import ENDS, measure
+from agentlite.data.ingest import ENDS, Sized, measure
 from agentlite.rendering import encoding, mixture_of, renderer
 from agentlite.stages.prep.select import LEFT_OUT, Selection
 from agentlite.workspace import lookup
 from agentlite.workspace.input_files import load_template
 from agentlite.workspace.lookup import find_model
 
+QUANTILES = (0.5, 0.9, 0.99, 1.0)
+MOST_CALLED = 10  # tools that stats.json counts
 NAMED = 20  # tools with an invalid schema that stats.json names
 Measured = list[tuple[Traits, Sized]]  # of the records in the file of a split
 # by split and by the kind of its rows that is rare
@@ -188,6 +189,42 @@ def notes_on_balance(balance: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
             continue
         call = "one" if rare == "call" else "none"
         yield f"{counts[rare]} of {total} {split} rows with tools call {call}: {FIXES[split, rare]}"
+
+
+def statistics(measured: Measured) -> dict[str, object]:
+    """Counts, largest first; `length`: tokens of the longest row of a record, by quantile."""
+    records, sizes = [one for one, _ in measured], [size for _, size in measured]
+    called = Counter(name for size in sizes for name in size.called)
+    tokens, trained = sum(size.tokens for size in sizes), sum(size.trained for size in sizes)
+    return {
+        "by_source": dict(Counter(record.source for record in records).most_common()),
+        "by_task": dict(Counter(record.task for record in records).most_common()),
+        "turns": quantiles([size.turns for size in sizes]),
+        "length": quantiles([size.longest for size in sizes]),
+        "longest_answer": max((size.longest_answer for size in sizes), default=0),
+        "tokens": {
+            "all": tokens,
+            "trained": trained,
+            "trained_share": round(trained / tokens, 4) if tokens else 0.0,
+        },
+        "tools": {
+            "offered": len({name for size in sizes for name in size.offered}),
+            "called": len(called),
+            "calls": called.total(),
+            "most_called": dict(called.most_common(MOST_CALLED)),
+            "offered_at_once": quantiles([len(size.offered) for size in sizes]),
+        },
+    }
+
+
+def quantiles(values: Sequence[float]) -> dict[str, float]:
+    """The smallest value that so many of the records do not exceed, to 4 decimals."""
+    ordered = sorted(values)
+    return {
+        f"{share:.0%}": round(ordered[max(0, -int(-share * len(ordered) // 1) - 1)], 4)
+        for share in QUANTILES
+        if ordered
+    }
 
 
 # --- a finished prep, for `--rows -` and `--show N` ---

@@ -1,4 +1,4 @@
-"""agentlite.data.curation.stats, sample and truncate: what is counted, drawn and cut, by hand."""
+"""Statistics, scripts, samples and cuts: what is counted, drawn and cut, by hand."""
 
 import math
 import random
@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from agentlite.core.records import Gold, Message, Record
 from agentlite.data.curation.coreset import Wording
 from agentlite.data.curation.mix import sample
-from agentlite.data.curation.stats import Sized, script_of, statistics
-from agentlite.data.curation.traits import traits
-from agentlite.data.ingest import cut
+from agentlite.data.curation.traits import script_of, traits
+from agentlite.data.ingest import Sized, cut
+from agentlite.stages.prep.write import statistics
 
 
 def asking(query: str, answer: str = "a", **fields: str) -> Record:
