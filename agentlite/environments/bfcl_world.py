@@ -12,7 +12,7 @@ import importlib
 import inspect
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agentlite.core.tool_results import no_tool
@@ -42,7 +42,8 @@ class Instances:
 
         long = "long_context" in row["id"]
         self.objects: dict[str, Any] = {}
-        self.owners: dict[str, Any] = {}  # of two methods of one name the last class's is called
+        # of two methods of one name the last class's is called
+        self.methods: dict[str, Callable[..., object]] = {}
         for name in row["involved_classes"]:
             made = getattr(importlib.import_module(CLASS_FILE_PATH_MAPPING[name]), name)()
             if name not in STATELESS_CLASSES:
@@ -50,19 +51,17 @@ class Instances:
                 given = copy.deepcopy(row["initial_config"].get(name, {}))
                 made._load_scenario(given, long_context=long)
             self.objects[name] = made
-            for method, _ in inspect.getmembers(made, inspect.ismethod):
-                if not method.startswith("_"):
-                    self.owners[method] = made
+            methods = inspect.getmembers(made, inspect.ismethod)
+            self.methods |= {method: bound for method, bound in methods if method[0] != "_"}
 
     def call(self, call: PythonCall) -> str:
         """The result as BFCL writes it. Raises nothing: an exception is a result."""
         try:
             if call.name in REFUSED:
                 raise Exception(f"Function call {call.name} is not allowed.")
-            if call.name not in self.owners:
+            if call.name not in self.methods:
                 raise NameError(f"name '{call.name}' is not defined")
-            method = getattr(self.owners[call.name], call.name)
-            result = method(*call.positional, **call.arguments)
+            result = self.methods[call.name](*call.positional, **call.arguments)
         except Exception as error:
             return f"{FAILED}{error}"
         if isinstance(result, dict):
@@ -99,10 +98,8 @@ class BfclWorld:
         """BFCL carries out every method of its classes, also one that is not on offer (yet)."""
         self.calls += 1
         names = [one["function"]["name"] for one in self.offered]
-        if self.row.get("only_offered") and call.name not in names:
-            result = no_tool(call.name, names)
-        else:
-            result = self.mine.call(call)
+        is_there = call.name in names or not self.row.get("only_offered")
+        result = self.mine.call(call) if is_there else no_tool(call.name, names)
         self.results.append(result)
         return result
 

@@ -136,38 +136,33 @@ def _bfcl(
 
 
 def bfcl_tasks(category: str, extra_tools: int | None = None) -> Iterator[EnvironmentTask]:
-    """BFCL's multi-turn dialogs, in its order. `extra_tools`: how many tools are on offer that the
-    gold does not call; all that BFCL offers if None.
+    """BFCL's dialogs, in its order, with the rows that `BfclWorld.reset` takes. Functions that are
+    held back come on offer at a turn of the user's. `extra_tools`: how many tools are on offer that
+    the gold does not call; all that BFCL offers if None.
     """
-    folder, name = data_folder(category), f"BFCL_v4_{category}.json"
-    for row in rows([folder / name, folder / "possible_answer" / name]):
-        yield _bfcl_task(row, folder / "multi_turn_func_doc", extra_tools)
-
-
-def _bfcl_task(row: dict[str, Any], documents: Path, extra_tools: int | None) -> EnvironmentTask:
-    """With the row that `BfclWorld.reset` takes. Functions that are held back come on offer at a
-    turn of the user's.
-    """
-    tools = [tool for name in row["involved_classes"] for tool in _class_tools(documents, name)]
-    functions = {tool["function"]["name"]: tool for tool in tools}
-    gold = tuple(
-        tuple(_bfcl_call(bfcl_world.read_call(text), functions) for text in calls)
-        for calls in row["ground_truth"]
-    )
-    missed = row.get("missed_function", {})
-    held_back = {turn: [functions[name] for name in names] for turn, names in missed.items()}
-    hidden = {name for names in missed.values() for name in names}
-    names = [name for name in functions if name not in hidden]
-    if extra_tools is not None:
-        called = {call.name for calls in gold for call in calls}
-        others = sorted({*names} - called, key=lambda name: digest(f"{row['id']} {name}"))
-        names = [name for name in names if name in called.union(others[:extra_tools])]
-    offered = [functions[name] for name in names]
-    first = tuple(Message("user", message["content"]) for message in row["question"][0])
-    more = {"tools": offered, "held_back": held_back, "only_offered": extra_tools is not None}
-    # the categories are made from the same 200 dialogs: "multi_turn_base_7" is in group "7"
-    group = row["id"].rpartition("_")[2]
-    return EnvironmentTask(row["id"], first, {**row, **more}, gold, group)
+    folder, file = data_folder(category), f"BFCL_v4_{category}.json"
+    documents = folder / "multi_turn_func_doc"
+    for row in rows([folder / file, folder / "possible_answer" / file]):
+        tools = [tool for name in row["involved_classes"] for tool in _class_tools(documents, name)]
+        functions = {tool["function"]["name"]: tool for tool in tools}
+        gold = tuple(
+            tuple(_bfcl_call(bfcl_world.read_call(text), functions) for text in calls)
+            for calls in row["ground_truth"]
+        )
+        missed = row.get("missed_function", {})
+        held_back = {turn: [functions[name] for name in names] for turn, names in missed.items()}
+        hidden = {name for names in missed.values() for name in names}
+        names = [name for name in functions if name not in hidden]
+        if extra_tools is not None:
+            called = {call.name for calls in gold for call in calls}
+            others = sorted({*names} - called, key=lambda name: digest(f"{row['id']} {name}"))
+            names = [name for name in names if name in called.union(others[:extra_tools])]
+        offered = [functions[name] for name in names]
+        first = tuple(Message("user", message["content"]) for message in row["question"][0])
+        more = {"tools": offered, "held_back": held_back, "only_offered": extra_tools is not None}
+        # the categories are made from the same 200 dialogs: "multi_turn_base_7" is in group "7"
+        group = row["id"].rpartition("_")[2]
+        yield EnvironmentTask(row["id"], first, {**row, **more}, gold, group)
 
 
 def _bfcl_call(call: bfcl_world.PythonCall, functions: dict[str, dict[str, Any]]) -> Call:
