@@ -142,15 +142,15 @@ def tool_schema(method: Callable[..., object]) -> dict[str, Any]:
         raise LostWorldError(f"{name} has no docstring")
     description, described, returned = _sections(documented)
     hints = get_type_hints(method)
+    parameters = [
+        parameter
+        for parameter in inspect.signature(method).parameters.values()
+        if parameter.name not in ("self", "cls") or parameter.annotation is not parameter.empty
+    ]
     properties: dict[str, Any] = {}
-    required: list[str] = []
-    for parameter in inspect.signature(method).parameters.values():
-        if parameter.name in ("self", "cls") and parameter.annotation is parameter.empty:
-            continue
+    for parameter in parameters:
         if parameter.name not in hints:
             raise LostWorldError(f"{name}: the parameter {parameter.name} has no type hint")
-        if parameter.default is parameter.empty:
-            required.append(parameter.name)
         try:
             schema = _schema(hints[parameter.name])
         except LostWorldError as error:
@@ -165,9 +165,10 @@ def tool_schema(method: Callable[..., object]) -> dict[str, Any]:
             schema["enum"] = [one.strip() if isinstance(one, str) else one for one in listed]
             text = text[: choices.start()].strip()
         properties[parameter.name] = schema | {"description": text}
+    required = [one.name for one in parameters if one.default is one.empty]
     needed = {"required": required} if required else {}
-    parameters = {"type": "object", "properties": properties, **needed}
-    function: dict[str, Any] = {"name": name, "description": description, "parameters": parameters}
+    schema = {"type": "object", "properties": properties, **needed}
+    function: dict[str, Any] = {"name": name, "description": description, "parameters": schema}
     if "return" in hints:
         function["return"] = _schema(hints["return"])
         if returned:
