@@ -64,7 +64,18 @@ class RolloutScorer:
             components[PROGRESS] = _progress(rollout, task, attempt)
         if self.has_fewest:
             components[EXTRA_CALLS] = float(max(0, rollout.calls - (task.fewest_calls or 0)))
-        components |= {**_count_calls(rollout), **rollout.rewards, **rollout.scores}
+        # within a turn of the user's: another one may well ask for the same again
+        by_user = [[call_key(step.call) for step in steps] for steps in trace_by_user(rollout)]
+        repeated = sum(len(keys) - len({*keys}) for keys in by_user)
+        components |= {
+            "turns": float(len(rollout.turns)),
+            "calls": float(rollout.calls),
+            "failed_calls": float(rollout.failed_calls),
+            "tool_errors": rollout.failed_calls / max(1, rollout.calls),
+            "repeated_calls": repeated / max(1, rollout.calls),
+            **rollout.rewards,
+            **rollout.scores,
+        }
         return RewardResult(components, feedback, error or rollout.reward_problem)
 
     def add_rewards(self, rollout: Trajectory) -> Trajectory:
@@ -130,19 +141,6 @@ def trace_by_user(rollout: Trajectory) -> list[list[TraceStep]]:
         groups[-1] += [trace_step(call, text, failed) for call, (text, failed) in done]
         begins = not turn.results
     return groups
-
-
-def _count_calls(rollout: Trajectory) -> dict[str, float]:
-    # within a turn of the user's: another one may well ask for the same again
-    by_user = [[call_key(step.call) for step in steps] for steps in trace_by_user(rollout)]
-    repeated = sum(len(keys) - len({*keys}) for keys in by_user)
-    return {
-        "turns": float(len(rollout.turns)),
-        "calls": float(rollout.calls),
-        "failed_calls": float(rollout.failed_calls),
-        "tool_errors": rollout.failed_calls / max(1, rollout.calls),
-        "repeated_calls": repeated / max(1, rollout.calls),
-    }
 
 
 def _progress(rollout: Trajectory, task: EnvironmentTask, attempt: Attempt) -> float:

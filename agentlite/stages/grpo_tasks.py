@@ -50,8 +50,11 @@ class TaskSampling:
 
     def __init__(self, settings: GrpoSettings, target: RunTarget):
         if settings.model == GOLD:
-            fix = "Name a model: --model smollm2-135m, or an earlier stage."
-            raise UserError("the gold cannot learn.", fix, location="--model gold")
+            raise UserError(
+                "the gold cannot learn.",
+                "Name a model: --model smollm2-135m, or an earlier stage.",
+                location="--model gold",
+            )
         learner = find_learner("grpo", settings, target)
         agent = prepare(rollout_settings(settings), learner, target.run)
         self.settings, self.folder, self.agent = settings, target.folder, agent
@@ -131,9 +134,12 @@ class TaskSampling:
         ]
         if not any(any(row.mask) for row in rows):
             too_long = "its first prompt, with its tools, is longer than --max-length"
-            why = done[0].problem or too_long
-            problem = f"not one rollout of a step has a turn; the first: {why}."
-            raise UserError(problem, HOW_TO_GO_ON, location=self.settings.env, exit_code=REJECTS)
+            raise UserError(
+                f"not one rollout of a step has a turn; the first: {done[0].problem or too_long}.",
+                HOW_TO_GO_ON,
+                location=self.settings.env,
+                exit_code=REJECTS,
+            )
         return _of_one_prompt_length(rows)
 
     def _reward(self, rollout: Trajectory) -> grpo.Reward:
