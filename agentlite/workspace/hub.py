@@ -25,6 +25,12 @@ OPTIONAL = (
     "added_tokens.json",
     "tokenizer.model",
 )
+IMPLEMENTATIONS = {
+    f"{start}{kind}_implementation{end}"
+    for start in ("", "_")
+    for kind in ("attn", "experts")
+    for end in ("", "_internal")
+}
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM)
 
 
@@ -60,6 +66,40 @@ def pin_commit(name: str, commit: str = "") -> str:
     """
     commit = commit or commit_of(name) or hub_file(name, CONFIG).parent.name
     return f"{hub_id(name)}@{commit}"
+
+
+def pin_model(name: str, commit: str) -> str:
+    """The same for a model that is to be loaded. Raises UserError 5 for one with its own code."""
+    base = pin_commit(name, commit)
+    refuse_own_code(hub_file(base, CONFIG))
+    return base
+
+
+def refuse_own_code(config: Path) -> None:
+    """Raises UserError 5 for a config.json that names code to be fetched and run: kernels of the
+    hub, by a key that only transformers itself should write, or by a repository."""
+    try:
+        values = [json.loads(config.read_bytes())]
+    except (ValueError, RecursionError) as error:
+        raise unusable(config, f"is not JSON: {error}.", "Fetch the model again.") from error
+    while values:
+        value = values.pop()
+        if isinstance(value, list):
+            values += value
+        if not isinstance(value, dict):
+            continue
+        values += value.values()
+        for key in value.keys() & IMPLEMENTATIONS:
+            if key.endswith("_internal") or "/" in str(value[key]):
+                raise unusable(
+                    config,
+                    f"{key} names code, and agentlite never runs a model's own code.",
+                    "Remove that line, if you trust the rest.",
+                )
+
+
+def unusable(place: object, problem: str, fix: str) -> UserError:
+    return UserError(problem, fix, location=str(place), exit_code=MODEL)
 
 
 def model_snapshot(base: str, in_4bit: bool = False) -> Path:

