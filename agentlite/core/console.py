@@ -99,14 +99,15 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
     from rich import progress as bars
     from rich.console import Console
 
-    columns = [
+    with bars.Progress(
         bars.TextColumn("{task.description}"),
         bars.BarColumn(),
         bars.MofNCompleteColumn(),
         bars.TimeRemainingColumn(),
         bars.TextColumn("{task.fields[note]}"),
-    ]
-    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        console=Console(stderr=True),
+        transient=True,
+    ) as shown:
         task = shown.add_task(title, total=total, note="")
         yield lambda done, note="": shown.update(task, completed=done, note=note)
 

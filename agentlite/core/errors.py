@@ -43,12 +43,9 @@ def need(
     """Imports none of these optional packages, so it may be asked before anything slow. `in_set`:
     whether scripts/setup.sh installs them. Raises UserError 5.
     """
-    missing = [
-        module.replace("_", "-") for module in modules if importlib.util.find_spec(module) is None
-    ]
-    if missing:
+    if missing := [module for module in modules if importlib.util.find_spec(module) is None]:
         raise UserError(
-            f"{what} needs what is not installed: {', '.join(missing)}.",
+            f"{what} needs what is not installed: {', '.join(missing).replace('_', '-')}.",
             how(command) if in_set else f"Run `{for_this_python(command)}`.",
             location=place,
             exit_code=MODEL,
@@ -57,7 +54,7 @@ def need(
 
 def how(command: str) -> str:
     """The fix, as this installation has it."""
-    setup = f"`bash {SETUP.parent.name}/{SETUP.name} --all`, or " if SETUP.exists() else ""
+    setup = "`bash scripts/setup.sh --all`, or " if SETUP.exists() else ""
     return f"Run {setup}`{for_this_python(command)}`."
 
 

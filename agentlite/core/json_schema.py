@@ -91,7 +91,7 @@ def _describe_error(error: "jsonschema_rs.ValidationError") -> str:
     text = json.dumps(error.instance, ensure_ascii=False)
     quoted = text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}…"
     path = ".".join(map(str, error.instance_path))
-    return f"{path}{': ' * bool(path)}{error.message.replace(QUOTE, quoted)}"
+    return ": ".join(filter(None, (path, error.message.replace(QUOTE, quoted))))
 
 
 def schema_problem(schema: Schema) -> str:

@@ -204,10 +204,10 @@ def _client(endpoint: Endpoint) -> "httpx.Client":
     """Follows no redirect: it would carry the key to wherever it points."""
     import httpx
 
-    is_remote = urlsplit(endpoint.url).hostname not in ("localhost", "127.0.0.1", "::1")
     return httpx.Client(
         verify=_certificates(),
-        trust_env=is_remote,  # proxies
+        # proxies, which know nothing of this machine
+        trust_env=urlsplit(endpoint.url).hostname not in ("localhost", "127.0.0.1", "::1"),
         timeout=endpoint.timeout,
         follow_redirects=False,
     )
@@ -273,7 +273,6 @@ def _printable(endpoint: Endpoint, text: str) -> str:
 
 
 PROBE_SECONDS = 60.0  # of one try of the probe
-THREAD = "endpoint"
 
 
 class Question(NamedTuple):
@@ -300,19 +299,19 @@ def ask_all(
     waiting = deque(range(len(questions)))
 
     def ask_one(endpoint: Endpoint, number: int) -> None:
-        outcome: Reply | BaseException
         try:
-            outcome = _ask(endpoint, questions[number], stop)
-        except BaseException as error:
-            outcome = error  # the caller would wait for this thread for ever
-        outcomes.put((endpoint, number, outcome))
+            outcomes.put((endpoint, number, _ask(endpoint, questions[number], stop)))
+        except BaseException as error:  # the caller would wait for this thread for ever
+            outcomes.put((endpoint, number, error))
 
     try:
         for _ in questions:
             while free and waiting:
                 # a daemon: a try that is under way must not hold up the end of a stopped process
                 arguments = (free.popleft(), waiting.popleft())
-                threading.Thread(target=ask_one, args=arguments, name=THREAD, daemon=True).start()
+                threading.Thread(
+                    target=ask_one, args=arguments, name="endpoint", daemon=True
+                ).start()
             endpoint, number, outcome = outcomes.get()
             if isinstance(outcome, BaseException):
                 raise outcome

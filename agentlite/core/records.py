@@ -113,15 +113,13 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict
     @cached_property
     def id(self) -> str:
         """Its content, hashed: the same dialog has the same id on any machine."""
-        tools = [tool.function for tool in self.tools]
-        content = msgspec.to_builtins((self.messages, tools, self.gold), str_keys=True)
-        return digest(canonical(content))
+        content = (self.messages, [tool.function for tool in self.tools], self.gold)
+        return digest(canonical(msgspec.to_builtins(content, str_keys=True)))
 
     @property
     def is_text(self) -> bool:
         """Whether this is plain text, learned whole, and no dialog."""
-        roles = [message.role for message in self.messages]
-        return bool(self.meta.get("whole")) and roles == ["assistant"]
+        return bool(self.meta.get("whole")) and [one.role for one in self.messages] == ["assistant"]
 
     @property
     def turns(self) -> list[int]:
@@ -150,8 +148,11 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict
         """
         gold = self.gold.get(turn, Gold()).calls
         unknown = {call.name for call in gold if call.arguments is ANY_ARGUMENTS}
-        calls = enumerate(self.messages[turn].calls)
-        return [i for i, call in calls if call.name in unknown and not call.arguments]
+        return [
+            i
+            for i, call in enumerate(self.messages[turn].calls)
+            if call.name in unknown and not call.arguments
+        ]
 
     def expected(self, turn: int) -> Gold:
         """The calls expected at a turn: its own, where `gold` is silent."""
@@ -398,14 +399,13 @@ def wire_message(message: Message) -> dict[str, Any]:
 
 def message_row(message: Message) -> dict[str, Any]:
     """A turn on disk."""
-    row: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.calls:
-        row["tool_calls"] = wire_calls(message.calls)
-    if message.call_id:
-        row["tool_call_id"] = message.call_id
-    if not message.loss:
-        row["loss"] = False
-    return row
+    return {
+        "role": message.role,
+        "content": message.content,
+        **({"tool_calls": wire_calls(message.calls)} if message.calls else {}),
+        **({"tool_call_id": message.call_id} if message.call_id else {}),
+        **({} if message.loss else {"loss": False}),
+    }
 
 
 def read_message(row: Mapping[str, Any]) -> Message:

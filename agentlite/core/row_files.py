@@ -17,9 +17,6 @@ Row = dict[str, Any]
 T = TypeVar("T")
 # rows of Parquet: one value that stands in all of them is a few bytes there, and much in memory
 AT_ONCE = 256
-# what to do about what the system refuses
-FULL = "Free some space, or give another folder (--run FOLDER); then run the command again."
-OTHERWISE = "Repair what it names, or give another folder (--run FOLDER); then run it again."
 
 
 @contextmanager
@@ -58,7 +55,11 @@ def cannot_write(path: Path, error: OSError) -> UserError:
 
 
 def fix_for(error: OSError) -> str:
-    return FULL if error.errno in (errno.ENOSPC, errno.EDQUOT) else OTHERWISE
+    """What to do about what the system refuses."""
+    do = (
+        "Free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "Repair what it names"
+    )
+    return f"{do}, or give another folder (--run FOLDER); then run the command again."
 
 
 def refuse_unwritable(folder: Path) -> None:
@@ -156,7 +157,7 @@ class Appender:
         self.path = path
         with disk_errors(path):
             self.file = open(path, "ab", buffering=0)  # noqa: SIM115  (closed by __exit__)
-            end = whole_lines_end(path)
+            end = path.read_bytes().rfind(b"\n") + 1  # of the last complete line
             if end < self.file.seek(0, os.SEEK_END):
                 self.file.truncate(end)
 
@@ -174,11 +175,6 @@ class Appender:
         with disk_errors(self.path):
             os.fsync(self.file.fileno())
             self.file.close()
-
-
-def whole_lines_end(path: Path) -> int:
-    """Where the last complete line ends, in bytes."""
-    return path.read_bytes().rfind(b"\n") + 1
 
 
 def check_parquet() -> None:

@@ -156,8 +156,8 @@ def _serve(
         try:
             reply = _encode(*use(functions[function], payload))
         except BaseException as error:
-            place = f"{files[function]}{_last_line(error, files[function])}"
-            reply = _encode(None, f"raised {_describe(error)} ({place})")
+            file = files[function]
+            reply = _encode(None, f"raised {_describe(error)} ({file}{_last_line(error, file)})")
         theirs.send_bytes(reply)
 
 
@@ -247,8 +247,7 @@ def _import_file(path: Path) -> object:
 
 
 def _describe(error: BaseException) -> str:
-    text = str(error)
-    return one_line(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+    return one_line(": ".join(filter(None, (type(error).__name__, str(error)))))
 
 
 def one_line(text: str) -> str:
@@ -259,7 +258,6 @@ def _last_line(error: BaseException, file: str) -> str:
     """`:12`, the last line of the user's file on the way to the error; "" if it is on no way."""
     path = str(Path(file).resolve())
     lines = [error.lineno] if isinstance(error, SyntaxError) and error.filename == path else []
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        if frame.f_code.co_filename == path:
-            lines.append(line)
+    frames = traceback.extract_tb(error.__traceback__)
+    lines += [frame.lineno for frame in frames if frame.filename == path]
     return f":{lines[-1]}" if lines else ""

@@ -58,8 +58,6 @@ class ExportedModel(NamedTuple):
     def written(self) -> Template:
         """The template that is exported."""
         chosen = self.with_tools or self.template
-        if not self.mention:
-            return chosen
         source = self.mention + chosen.chat_template
         return Template(chosen.name, chosen.tokenizer, source, chosen.special)
 
@@ -118,8 +116,7 @@ def refuse_quantized(source: Source) -> None:
         return
     own = Path(source.base) / hub.CONFIG
     file = own if own.parent.is_dir() else hub.hub_file(source.base, hub.CONFIG)
-    config = json.loads(file.read_bytes())
-    if config.get("quantization_config"):
+    if json.loads(file.read_bytes()).get("quantization_config"):
         raise UserError(
             "its weights are quantized: an adapter cannot be merged into them.",
             "Export only the adapter: --adapter FOLDER; or train on the plain weights (with "

@@ -29,7 +29,6 @@ def card(title: str, kind: str, weights: str, subject: ExportedModel, proof: Pro
     # the one of vLLM that reads calls; only a template that prints the tools is given them
     parsers: dict[object, str] = {hermes.parse: "hermes", hermes.parse_json: "llama3_json"}
     native = subject.takes_tools
-    parser = parsers.get(protocols[0].parse, "") if native else ""
     environment = Environment(
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
     )
@@ -48,7 +47,7 @@ def card(title: str, kind: str, weights: str, subject: ExportedModel, proof: Pro
         base=base,
         origins=ORIGINS,
         versions=versions(),
-        parser=parser,
+        parser=parsers.get(protocols[0].parse, "") if native else "",
         native=native,
         examples=[_example(protocol, subject) for protocol in protocols],
         of_bfcl=any("bfcl:" in str(stage.plan.settings) for stage in subject.stages),
@@ -65,11 +64,13 @@ def _bare(value: object) -> Any:
 
 def _example(protocol: Protocol, subject: ExportedModel) -> dict[str, str]:
     """A dialog that shows the format. It is not the model's: its training rows may be private."""
-    record = dialogs()[EXAMPLE]
-    row = render(record, protocol, subject.template)[0]
+    row = render(dialogs()[EXAMPLE], protocol, subject.template)[0]
     span = next(span for span in row.spans if span.prompted)
-    answer = span_text(row, span, subject.template)
-    return {"protocol": protocol.name, "prompt": row.text[: span.start], "answer": answer}
+    return {
+        "protocol": protocol.name,
+        "prompt": row.text[: span.start],
+        "answer": span_text(row, span, subject.template),
+    }
 
 
 def _figures(evaluation: ReportedEvaluation) -> dict[str, Any]:
@@ -90,12 +91,11 @@ def _provenance(stage: ReportedStage) -> Iterator[str]:
     """A stage in a few lines: settings, digests of its inputs (its lineage), versions and single
     figures; of the data, the digest of each file.
     """
-    settings = {
-        key: [_bare(one) for one in value] if isinstance(value, list) else _bare(value)
-        for key, value in stage.plan.settings.items()
-    }
     values: dict[str, dict[str, Any]] = {
-        "settings": settings,
+        "settings": {
+            key: [_bare(one) for one in value] if isinstance(value, list) else _bare(value)
+            for key, value in stage.plan.settings.items()
+        },
         "inputs": {_bare(key): value for key, value in stage.plan.inputs.items()},
         "versions": stage.plan.versions,
         "figures": {k: v for k, v in stage.figures.items() if not isinstance(v, dict | list)},

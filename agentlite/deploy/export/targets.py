@@ -65,8 +65,12 @@ def refuse(request: ExportRequest, subject: ExportedModel) -> None:
         return
     refuse_quantized(subject.source)
     if request.merge_base == "trained" and subject.trained.get("load_in_4bit"):
-        what = "merging into weights of 4 bits (or else --merge-base plain)"
-        need(what, ["bitsandbytes"], "pip install bitsandbytes", in_set=False)
+        need(
+            "merging into weights of 4 bits (or else --merge-base plain)",
+            ["bitsandbytes"],
+            "pip install bitsandbytes",
+            in_set=False,
+        )
     if request.kind in ("gguf", "ollama"):
         _refuse_llama_cpp(request.llama_cpp, request.quantize)
     if request.kind == "ollama" and not subject.takes_tools:
@@ -134,8 +138,12 @@ def _write_adapter(subject: ExportedModel, folder: Path) -> Exported:
     if commit := hub.commit_of(subject.source.base):
         config["revision"] = commit
     _write_json(folder / "adapter_config.json", config)
-    weights = f"an adapter (LoRA) on `{subject.origin}`."
-    return Exported(weights, _put_tokenizer(subject, folder), {"base": subject.origin}, {})
+    return Exported(
+        f"an adapter (LoRA) on `{subject.origin}`.",
+        _put_tokenizer(subject, folder),
+        {"base": subject.origin},
+        {},
+    )
 
 
 def _write_gguf(request: ExportRequest, subject: ExportedModel, file: Path) -> Exported:
@@ -154,9 +162,12 @@ def _write_gguf(request: ExportRequest, subject: ExportedModel, file: Path) -> E
             exit_code=MODEL,
         )
     kind = request.quantize or request.outtype
-    weights = f"{made.weights.removesuffix('.')}; then written as {kind} by llama.cpp."
-    facts = {"type": kind, "architecture": architecture}
-    return Exported(weights, made.proof, facts, {**made.forms, kind: file})
+    return Exported(
+        f"{made.weights.removesuffix('.')}; then written as {kind} by llama.cpp.",
+        made.proof,
+        {"type": kind, "architecture": architecture},
+        {**made.forms, kind: file},
+    )
 
 
 def _put_tokenizer(subject: ExportedModel, folder: Path) -> Proof:
@@ -264,9 +275,9 @@ def read_facts(path: Path) -> tuple[str, str]:
             location=path.name,
             exit_code=MODEL,
         ) from error
-    names = ("general.architecture", "tokenizer.chat_template")
     architecture, chat_template = (
-        str(fields[name].contents()) if name in fields else "" for name in names
+        str(fields[name].contents()) if name in fields else ""
+        for name in ("general.architecture", "tokenizer.chat_template")
     )
     return architecture, chat_template
 
@@ -286,13 +297,15 @@ def mention(chat_template: str) -> str:
 
 
 def modelfile(weights: str, stops: Sequence[str], context: int) -> str:
-    lines = [
-        f"FROM ./{weights}",
-        f"REQUIRES {REQUIRES}",
-        *(f"PARAMETER stop {json.dumps(stop, ensure_ascii=False)}" for stop in stops),
-        f"PARAMETER num_ctx {context}",
-        "PARAMETER temperature 0",
-        # 1.1 in Ollama 0.30: a name that stands in the prompt would be less likely in the call
-        "PARAMETER repeat_penalty 1",
-    ]
-    return "\n".join(lines) + "\n"
+    return "".join(
+        f"{line}\n"
+        for line in (
+            f"FROM ./{weights}",
+            f"REQUIRES {REQUIRES}",
+            *(f"PARAMETER stop {json.dumps(stop, ensure_ascii=False)}" for stop in stops),
+            f"PARAMETER num_ctx {context}",
+            "PARAMETER temperature 0",
+            # 1.1 in Ollama 0.30: a name that stands in the prompt would be less likely in the call
+            "PARAMETER repeat_penalty 1",
+        )
+    )
