@@ -65,8 +65,11 @@ def files_of_hub(source: str, suffixes: tuple[str, ...], earlier: Iterable[str])
         return [source]
     match = DATA_SET.fullmatch(source)
     if not match:
-        fix = "Write it as hub:ORG/NAME, hub:ORG/NAME:CONFIG@SPLIT or hub:ORG/NAME#REVISION."
-        raise UserError("is not the name of a data set.", fix, location=source)
+        raise UserError(
+            "is not the name of a data set.",
+            "Write it as hub:ORG/NAME, hub:ORG/NAME:CONFIG@SPLIT or hub:ORG/NAME#REVISION.",
+            location=source,
+        )
     name, revision = match["name"], match["revision"] or ""
     begun = (file.commit for file in map(hub_file, earlier) if file and file.name == name)
     data = data_set(name, revision or next(begun, ""))
@@ -81,8 +84,11 @@ def files_of_hub(source: str, suffixes: tuple[str, ...], earlier: Iterable[str])
         raise UserError("has no file of rows that can be read.", fix, location=source)
     split = match["split"] or ("train" if len(by_split) > 1 else next(iter(by_split)))
     if split not in by_split:
-        fix = f"It has {', '.join(by_split)}: {SCHEME}{name}@{next(iter(by_split))}."
-        raise UserError(f"has no split {split!r}.", fix, location=source)
+        raise UserError(
+            f"has no split {split!r}.",
+            f"It has {', '.join(by_split)}: {SCHEME}{name}@{next(iter(by_split))}.",
+            location=source,
+        )
     files = sorted(by_split[split])
     size = sum(data.files[file] for file in files) / 1e6
     console.notice(

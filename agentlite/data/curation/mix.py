@@ -20,11 +20,10 @@ HOW = "Write NAME=SOURCE+...:RATIO, as in general=chat.jsonl:0.2; 0.2* repeats r
 
 
 class MixGroup(NamedTuple):
-    """Sources that are mixed as one, and how many of their rows there are for each row of the first
-    group. `repeats`: where there are too few, train rows are repeated.
+    """How many rows of some sources there are for each row of the first group. `repeats`: where
+    there are too few, train rows are repeated.
     """
 
-    sources: tuple[str, ...]
     ratio: float
     repeats: bool = False
 
@@ -43,34 +42,31 @@ class Mixed(NamedTuple):
     factors: dict[int, float]
 
 
-def parse_mix(texts: Sequence[str]) -> dict[str, MixGroup]:
+def parse_mix(
+    texts: Sequence[str], sources: Sequence[str]
+) -> tuple[dict[str, MixGroup], dict[str, str]]:
     """`general=B:0.2` -> its group by name: a row of B for five of the sources that are in no
-    group.
+    group; and the name of the group of each source that is in one.
 
     `a=A:1` and `b=B:2` give 1:2, and so do `a=A:30000` and `b=B:60000`. With `2*` rows of B are
-    repeated where they are too few. Raises UserError.
+    repeated where they are too few. Raises UserError, also for a group of a source that is not
+    read, or is in another group.
     """
     groups: dict[str, MixGroup] = {}
+    homes: dict[str, str] = {}
     for text in texts:
         match = GROUP.fullmatch(text)
         if not match:
             raise UserError(f"{text!r} is not a group of sources.", HOW, location="--mix")
-        name, sources, ratio, star = match.groups()
+        name, named, ratio, star = match.groups()
         if name in groups:
             raise UserError(
                 f"the group '{name}' appears twice.",
                 "Put + between its sources.",
                 location="--mix",
             )
-        groups[name] = MixGroup((*filter(None, sources.split("+")),), float(ratio), bool(star))
-    return groups
-
-
-def check_mix(mix: Mapping[str, MixGroup], sources: Sequence[str]) -> None:
-    """Raises UserError for a group of a source that is not read, or is in another group."""
-    homes: dict[str, str] = {}
-    for name, group in mix.items():
-        for given in group.sources:
+        groups[name] = MixGroup(float(ratio), bool(star))
+        for given in filter(None, named.split("+")):
             of_group = [source for source in sources if is_of(source, given)]
             if not of_group:
                 problem = f"the group '{name}' names {given}, which is not read."
@@ -79,6 +75,7 @@ def check_mix(mix: Mapping[str, MixGroup], sources: Sequence[str]) -> None:
                 if homes.setdefault(source, name) != name:
                     problem = f"{source} is in the groups '{homes[source]}' and '{name}'."
                     raise UserError(problem, "A source belongs to one group.", location="--mix")
+    return groups, homes
 
 
 def full_task_weights(weights: Mapping[str, float]) -> dict[str, float]:
@@ -130,9 +127,14 @@ def draw(records: Mapping[int, Traits], sources: Sequence[str], settings: PrepSe
 
     Raises UserError for ratios that are none.
     """
-    mix, weights = parse_mix(settings.mix), settings.task_weights
-    mixed = Mixed(set(), {}, [], {}, {})
-    groups = _groups(records, sources, mix, weights)
+    mix, homes = parse_mix(settings.mix, settings.sources)
+    weights, mixed = settings.task_weights, Mixed(set(), {}, [], {}, {})
+    groups: dict[str, dict[str, list[int]]] = {name: {} for name in (REST, *mix)}
+    for index, record in records.items():
+        task = record.task if record.task in weights else OTHERS
+        groups[homes.get(sources[index], REST)].setdefault(task, []).append(index)
+    if not groups[REST] and mix:
+        del groups[REST]
     drawable = {
         name: _drawable(name, tasks, weights, mixed.notes) for name, tasks in groups.items()
     }
@@ -152,30 +154,6 @@ def draw(records: Mapping[int, Traits], sources: Sequence[str], settings: PrepSe
             mixed.factors.update(dict.fromkeys(of_group, factor))
         mixed.indices.update(of_group)
     return mixed
-
-
-def _groups(
-    records: Mapping[int, Traits],
-    sources: Sequence[str],
-    mix: Mapping[str, MixGroup],
-    weights: Mapping[str, float],
-) -> dict[str, dict[str, list[int]]]:
-    """The records of each group, the rest first, by their task if it has a weight, else under
-    OTHERS.
-    """
-    homes = {
-        source: name
-        for source in {sources[index] for index in records}
-        for name, group in mix.items()
-        if any(is_of(source, given) for given in group.sources)
-    }
-    groups: dict[str, dict[str, list[int]]] = {name: {} for name in (REST, *mix)}
-    for index, record in records.items():
-        task = record.task if record.task in weights else OTHERS
-        groups[homes.get(sources[index], REST)].setdefault(task, []).append(index)
-    if not groups[REST] and mix:
-        del groups[REST]
-    return groups
 
 
 def repetitions(
@@ -236,7 +214,7 @@ def _sizes(
     """How many rows each group gives: the first all it has, the others by their ratios to it, and
     more than they have only where rows are repeated.
     """
-    groups = {name: mix.get(name, MixGroup((), 1.0)) for name in there}
+    groups = {name: mix.get(name, MixGroup(1.0)) for name in there}
     first = next((name for name in there if groups[name].ratio), None)
     if first is None:
         raise UserError("every ratio is 0: nothing would be drawn.", HOW, location="--mix")

@@ -2,14 +2,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import msgspec
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Gold, Message, Parsed, Record, Tool, to_row
+from agentlite.core.records import Call, Message, Parsed, Record, to_row
 from agentlite.data.formats.check_call import check_arguments, gold_problem, tool_of
 
 NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")  # an escape that is one
@@ -57,8 +57,10 @@ def validate(record: Record, *, answered: bool = True) -> None:
         unknown = record.unknown_arguments(turn)
         # BFCL's own gold accepts values that break the schema, and then it is right
         is_typed = turn not in record.gold or "bfcl_id" not in record.meta
-        if turn in record.gold and is_typed:
-            _check_gold(record.gold[turn], tools)
+        for expected in record.gold[turn].calls if turn in record.gold and is_typed else ():
+            tool = tools.get(expected.name)
+            if tool and (problem := gold_problem(expected, tool.parameters)):
+                raise RowError("E210", f"the gold of {expected.name} is wrong: {problem}")
         if "rollout" in record.meta and not record.messages[turn].loss:
             continue  # a call that failed, shown with its error and not learned
         for index, call in enumerate(record.messages[turn].calls):
@@ -171,9 +173,3 @@ def _check_results(messages: Sequence[Message], asks_on: bool) -> None:
             )
         calls = message.calls
         waiting = Counter(call.id for call in calls)
-
-
-def _check_gold(gold: Gold, tools: Mapping[str, Tool]) -> None:
-    for call in gold.calls:
-        if call.name in tools and (problem := gold_problem(call, tools[call.name].parameters)):
-            raise RowError("E210", f"the gold of {call.name} is wrong: {problem}")

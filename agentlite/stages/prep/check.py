@@ -13,7 +13,7 @@ from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import check_parquet, refuse_unwritable
 from agentlite.data.curation.doubts import CHECKS
-from agentlite.data.curation.mix import check_mix, full_task_weights, parse_mix
+from agentlite.data.curation.mix import full_task_weights, parse_mix
 from agentlite.data.formats import FORMATS
 from agentlite.data.formats.format import check_formats
 from agentlite.data.formats.json_decode import quote
@@ -63,7 +63,7 @@ def check_settings(settings: PrepSettings, begun: Plan | None = None) -> PrepSet
         tools=tuple(file for source in settings.tools for file in files_of(source)),
     )
     check_formats(settings.format, settings.sources, FORMATS)
-    check_mix(parse_mix(settings.mix), settings.sources)
+    parse_mix(settings.mix, settings.sources)
     parse_keep(settings.keep)
     strategy, size = settings.coreset_strategy, settings.coreset_target_size
     if bool(strategy) != bool(size):

@@ -14,7 +14,6 @@ from agentlite.core.records import digest
 from agentlite.data.curation.mix import TASKS, Mixed, draw, full_task_weights, repetitions
 from agentlite.data.curation.traits import Traits
 
-NO_KEYS = (0, 0, 0, 0, 0, 0)
 TASK_WEIGHTS = {
     "tool_selection": 0.35,
     "multi_step_planning": 0.30,
@@ -27,7 +26,7 @@ counts_of_tasks = st.fixed_dictionaries({task: st.integers(0, 60) for task in TA
 
 def rows(counts: Mapping[str, int], source: str = "a.jsonl") -> list[Traits]:
     return [
-        Traits(digest(f"{source} {task} {n}"), "", source, task, str(n), (), (), (), *NO_KEYS)
+        Traits(digest(f"{source} {task} {n}"), "", source, task, str(n), (), (), (), *[0] * 6)
         for task, count in counts.items()
         for n in range(count)
     ]
@@ -40,8 +39,10 @@ def drawn(
     limit: int | None = None,
     seed: int = 0,
 ) -> Mixed:
-    settings = PrepSettings(mix=(*mix,), task_weights={**(weights or {})}, limit=limit, seed=seed)
-    return draw(dict(enumerate(records)), [record.source for record in records], settings)
+    given = {"mix": (*mix,), "task_weights": {**(weights or {})}, "limit": limit, "seed": seed}
+    sources = [record.source for record in records]
+    settings = PrepSettings(sources=(*dict.fromkeys(sources),), **given)  # type: ignore[arg-type]
+    return draw(dict(enumerate(records)), sources, settings)
 
 
 def ids(records: Sequence[Traits], found: Mixed) -> set[str]:
@@ -68,9 +69,8 @@ def test_weighted_tasks_have_their_shares_and_no_row_is_drawn_twice(
         assert abs(by_task[task] - whole * weight / sum(there.values())) <= 2
     if limit is None:
         assert all(by_task[task] == counts[task] for task in TASKS if task not in weights)
-        assert not there or any(
-            by_task[task] == counts[task] for task in there
-        )  # no larger draw has these shares
+        # no larger draw has these shares
+        assert not there or any(by_task[task] == counts[task] for task in there)
     assert not by_task.keys() & {task for task, weight in weights.items() if not weight}
 
 
