@@ -51,10 +51,8 @@ class ChatModel:
         self.system = system_of(name, run) if system is None else system
         trained = self.source.settings.get("protocol")
         named = protocol or trained or "auto"
-        mixture = (
-            mixture_of(named, self.template) if named == trained else choose(named, self.template)
-        )
-        self.protocol = mixture.heaviest
+        read = mixture_of if named == trained else choose
+        self.protocol = read(named, self.template).heaviest
 
     def load(self) -> None:
         """Raises UserError 5, 7 or 8."""

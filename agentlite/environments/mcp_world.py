@@ -91,9 +91,14 @@ class McpClient:
     def __init__(self, server: str, env_keep: Sequence[str] = ()):
         self.numbers = count(1)
         self.transport = Http(server) if is_url(server) else Stdio(server, env_keep)
-        about = {"name": "agentlite", "version": "0"}
-        ours = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": about}
-        theirs = self._ask("initialize", ours)
+        theirs = self._ask(
+            "initialize",
+            {
+                "protocolVersion": VERSION,
+                "capabilities": {},
+                "clientInfo": {"name": "agentlite", "version": "0"},
+            },
+        )
         if isinstance(self.transport, Http):
             self.transport.headers["mcp-protocol-version"] = str(theirs.get("protocolVersion"))
         self.transport.send({"jsonrpc": "2.0", "method": "notifications/initialized"})

@@ -126,8 +126,11 @@ def _bfcl(
             f"{name} has its own tasks.", "Leave --tasks out.", location=f"--tasks {tasks_file}"
         )
     if category not in MULTI_TURN:
-        fix = nearest(category, MULTI_TURN, prefix="bfcl:")
-        raise UserError(f"BFCL has no dialogs '{category}'.", fix, location=f"--env {name}")
+        raise UserError(
+            f"BFCL has no dialogs '{category}'.",
+            nearest(category, MULTI_TURN, prefix="bfcl:"),
+            location=f"--env {name}",
+        )
     return Environment(
         Named(bfcl_world.__file__, bfcl_world.BfclWorld.__name__),
         partial(bfcl_tasks, category, extra_tools),

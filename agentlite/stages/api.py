@@ -95,8 +95,7 @@ def settle(
     resolved = resolve(command, given, inherited)
     if not machine.gpu or not (is_auto or getattr(resolved.settings, "vllm", False)):
         return resolved
-    planned = by_memory(command, resolved, target, machine)
-    return resolve(command, given, inherited, planned)
+    return resolve(command, given, inherited, by_memory(command, resolved, target, machine))
 
 
 def execute(command: str, settings: object, target: RunTarget) -> Result:
