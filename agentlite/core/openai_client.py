@@ -7,7 +7,7 @@ import random
 import re
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from queue import SimpleQueue
@@ -308,10 +308,8 @@ def ask_all(
         for _ in questions:
             while free and waiting:
                 # a daemon: a try that is under way must not hold up the end of a stopped process
-                arguments = (free.popleft(), waiting.popleft())
-                threading.Thread(
-                    target=ask_one, args=arguments, name="endpoint", daemon=True
-                ).start()
+                asked = (free.popleft(), waiting.popleft())
+                threading.Thread(target=ask_one, args=asked, name="endpoint", daemon=True).start()
             endpoint, number, outcome = outcomes.get()
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -342,8 +340,12 @@ def refuse_unanswered(problems: Sequence[str], count: int, location: str, effect
     that does not help.
     """
     if problems:
-        by_problem = Counter(problems).most_common(3)
-        reasons = "; ".join(f"{number} x {problem}" for problem, number in by_problem)
+        # a server may name each question: "answered 400: row 7 is too long" has the cause of row 8
+        by_cause: dict[str, list[str]] = {}
+        for problem in problems:
+            by_cause.setdefault(problem.partition(": ")[0], []).append(problem)
+        most = sorted(by_cause.values(), key=len, reverse=True)[:3]
+        reasons = "; ".join(f"{len(found)} x {found[0]}" for found in most)
         out = f" If they never get one: --unanswered wrong {effect}." if effect else ""
         raise UserError(
             f"{len(problems)} of {count} questions have no answer: {reasons}.",

@@ -56,10 +56,9 @@ def cannot_write(path: Path, error: OSError) -> UserError:
 
 def fix_for(error: OSError) -> str:
     """What to do about what the system refuses."""
-    do = (
-        "Free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "Repair what it names"
-    )
-    return f"{do}, or give another folder (--run FOLDER); then run the command again."
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    first = "Free some space" if is_full else "Repair what it names"
+    return f"{first}, or give another folder (--run FOLDER); then run the command again."
 
 
 def refuse_unwritable(folder: Path) -> None:

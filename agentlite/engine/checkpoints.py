@@ -33,6 +33,7 @@ LOGGED = ("metrics.jsonl", "rollouts.jsonl", "trajectories.jsonl", "experience.j
 SAVING, DROPPED = ".saving", ".dropped"  # what a kill may leave, and the next start takes away
 KEPT = 2
 REFERENCE = "ref"  # TRL's name for the frozen copy of the adapter that dpo and grpo start from
+CARRIES_ON = ": a training carries on from the last whole checkpoint"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 SIGNS = (  # of a full disk, in messages of safetensors, and of torch that cannot write
     "No space left",
@@ -283,11 +284,10 @@ def _clear(folder: Path) -> None:
         shutil.rmtree(folder / "checkpoints" / name, ignore_errors=True)
 
 
-def disk_full(error: BaseException, folder: Path) -> UserError | None:
-    """Where the system says so, or a library above it."""
+def disk_full(error: BaseException, folder: Path, then: str = CARRIES_ON) -> UserError | None:
+    """Where the system says so, or a library above it. `then`: what the same command does next."""
     is_full = isinstance(error, OSError) and error.errno in FULL
     if not is_full and not any(sign in str(error) for sign in SIGNS):
         return None
-    fix = "Free some space and run the same command again: a training carries on from the last "
-    fix += "whole checkpoint."
+    fix = f"Free some space and run the same command again{then}."
     return UserError("the disk is full.", fix, location=str(folder), exit_code=DISK)

@@ -47,7 +47,7 @@ def merge(source: Source, folder: Path, rounded_by: Engine | None = None) -> str
     try:
         model.save_pretrained(folder)
     except Exception as error:  # safetensors has its own for a full disk
-        if full := disk_full(error, folder):
+        if full := disk_full(error, folder, then=""):
             raise full from error
         raise
     return str(model.dtype).removeprefix("torch.")

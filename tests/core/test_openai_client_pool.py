@@ -10,7 +10,14 @@ import pytest
 
 from agentlite.core import openai_client
 from agentlite.core.errors import NETWORK, UserError
-from agentlite.core.openai_client import PROBE, Endpoint, Question, Reply, ask_all
+from agentlite.core.openai_client import (
+    PROBE,
+    Endpoint,
+    Question,
+    Reply,
+    ask_all,
+    refuse_unanswered,
+)
 
 A, B = (Endpoint(f"http://{name}/v1", "m", concurrency=2) for name in "ab")
 SILENT = Reply("", "answered 503", silent=True)
@@ -111,3 +118,12 @@ def test_a_fault_of_our_own_reaches_the_caller(answering: Any) -> None:
     answering(say)
     with pytest.raises(ZeroDivisionError):
         list(ask_all([A, B], questions(5)))
+
+
+def test_causes_are_counted_together_whatever_a_server_says_of_each_question() -> None:
+    problems = [f"answered 400: row {number} is too long" for number in range(7)] + [
+        "timed out"
+    ] * 2
+    with pytest.raises(UserError) as error:
+        refuse_unanswered(problems, 20, "--endpoint", "")
+    assert "7 x answered 400: row 0 is too long; 2 x timed out." in error.value.problem
