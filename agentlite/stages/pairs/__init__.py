@@ -13,12 +13,10 @@ from agentlite.environments.trajectories import is_rollout
 from agentlite.scoring.rewards.user_functions import UserFunctions
 from agentlite.stages.frame import Figures, run_stage
 from agentlite.stages.pairs.preference_files import take_recorded
-from agentlite.stages.pairs.rollouts import from_rollouts
 from agentlite.stages.pairs.sample import from_model
 from agentlite.stages.pairs.score import CANDIDATES, RULE
-from agentlite.stages.pairs.stored import from_stored
-from agentlite.workspace import lookup
-from agentlite.workspace.lookup import Result, RunTarget, longer_rows, stored_settings
+from agentlite.stages.pairs.stored import from_rollouts, from_stored
+from agentlite.workspace.lookup import Result, RunTarget, find_stage, longer_rows, stored_settings
 
 
 def inherit(settings: PairsSettings, run: Path) -> dict[str, tuple[object, str]]:
@@ -48,7 +46,7 @@ def run(settings: PairsSettings, target: RunTarget) -> Result:
     ):
         earlier = target.folder
         if settings.candidates:
-            earlier = lookup.find_stage(settings.candidates, target.run)
+            earlier = find_stage(settings.candidates, target.run)
         user_functions |= judge_component(settings, earlier)
         if not settings.candidates:
             plan, work = from_model(settings, target, user_functions)

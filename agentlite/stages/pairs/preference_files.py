@@ -26,7 +26,6 @@ from agentlite.stages.frame import Work, plan_of, run_stage
 from agentlite.stages.pairs.score import refuse_long
 from agentlite.workspace import lookup
 from agentlite.workspace.input_files import file_digest, load_template
-from agentlite.workspace.lookup import Result, RunTarget, find_model
 
 PREFERRED = "preferred"  # stands for a model's name: nobody knows which one answered
 SETTINGS = ("preferences", "model", "max_length", "max_rejects")
@@ -34,7 +33,7 @@ OUTPUTS = ("records.jsonl", "pairs.jsonl", "rejects.jsonl")
 LEAK = "F331"
 
 
-def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
+def take_recorded(settings: PairsSettings, target: lookup.RunTarget) -> lookup.Result:
     """Every row is read, rendered and checked. The dev and test records of the prep that is named,
     or of the run's own where there is one, are held out.
     """
@@ -47,7 +46,7 @@ def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
     folder, prep = lookup.find_stage(settings.data, target.run), None
     if settings.data != PairsSettings().data or lookup.is_stage(folder):
         prep = lookup.finished(folder, "prep")
-    source = find_model(settings.model, target.run, target.begun)
+    source = lookup.find_model(settings.model, target.run, target.begun)
     template = load_template(source.base)
     mixture = mixture_of(str(source.settings.get("protocol") or ""), template)
     files = [file for name in settings.preferences for file in files_of(name)]

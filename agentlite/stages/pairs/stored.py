@@ -1,30 +1,59 @@
-"""The candidates and scores that an earlier pairs or grpo left, and pairs from them."""
+"""What an earlier stage left, single answers or whole rollouts, as candidates again."""
 
 import shlex
 import shutil
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import structs
 
 from agentlite.config.pipeline import STAGES, TRAINERS
 from agentlite.config.settings import PairsSettings
 from agentlite.core import console
-from agentlite.core.errors import UserError
-from agentlite.core.records import Candidate, CandidateKey, Score, TrainedAnswer, from_row
+from agentlite.core.errors import RowError, UserError
+from agentlite.core.records import (
+    Candidate,
+    CandidateKey,
+    PreferencePair,
+    Record,
+    Score,
+    Side,
+    TrainedAnswer,
+    from_row,
+)
 from agentlite.core.row_files import read_rows, read_structs
+from agentlite.data.formats import to_record
+from agentlite.environments.rollout_rewards import RolloutScorer
+from agentlite.environments.tasks import TASKS, EnvironmentTask, stored_tasks
+from agentlite.environments.trajectories import (
+    LOST,
+    TRAJECTORIES,
+    Trajectory,
+    finished_rollout,
+    read_trajectories,
+)
+from agentlite.rendering import Protocol, mixture_of, prompt_at, render
+from agentlite.rendering.template import Template
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES, Component, settle_weights
 from agentlite.scoring.rewards.scorer import Scorer, protocols_by_name
 from agentlite.scoring.rewards.user_functions import function_files
 from agentlite.stages.frame import Work, plan_of
-from agentlite.stages.pairs.score import CANDIDATES, RULE, SCORES, make_pairs
+from agentlite.stages.pairs.score import CANDIDATES, RULE, SCORES, Parted, make_pairs, refuse_long
+from agentlite.stages.rollout import actor_lineage, protocol_model
 from agentlite.workspace import lookup
-from agentlite.workspace.input_files import file_digest
+from agentlite.workspace.input_files import file_digest, load_template
 from agentlite.workspace.lookup import Plan, Source, StoredStage
 
 SAMPLED_BY = {name: stage.candidates for name, stage in STAGES.items() if stage.candidates}
 TAKEN_OVER = ("model", "protocol", "data", "split", "max_length")
 # they change how candidates are scored and paired, not the candidates
 RANKING = ("weights", "rewards", "judge", "judge_model", *RULE)
+UNUSABLE = (*LOST, "unwritten")
+# why the best and the worst rollout of a task make no pair
+SAME_TURNS, OTHER_PROMPTS = "same turns", "other results"
 
 
 class Stored(NamedTuple):
@@ -132,3 +161,134 @@ def candidates_file(folder: Path) -> Path:
             location=str(folder),
         )
     return folder / SAMPLED_BY[command]
+
+
+# --- Rollouts of a task: a pair is the turn at which the best one and the worst one part ---
+
+
+def from_rollouts(
+    settings: PairsSettings, folder: Path, user_functions: Mapping[str, Component]
+) -> tuple[Plan, Work]:
+    """The rollouts of a finished stage as candidates, one step per task: each is its turns, one
+    after the other. Their weights are those of RolloutScorer.
+    """
+    if settings.judge:
+        raise UserError(
+            "ranks answers to the same prompt, and these are whole rollouts.",
+            "Leave it out; --rewards file.py:function can score them.",
+            location="--judge",
+        )
+    files = [finished_rollout(folder), folder / TASKS]
+    stored = lookup.read(folder)
+    model, protocol = str(stored.settings["model"]), str(stored.settings["protocol"])
+    usable = usable_rollouts(folder, user_functions)
+    by_key = {(rollout.task, rollout.sample): rollout for rollout in usable}
+    tasks = stored_tasks(folder)
+    scorer = RolloutScorer(
+        (tasks.get(rollout.task, EnvironmentTask(rollout.task)) for rollout in usable),
+        user_functions,
+    )
+
+    def scored(candidates: Iterable[Candidate]) -> Iterator[Score]:
+        for one in candidates:
+            yield Score(*one.key, *scorer(by_key[one.record_id, one.sample]))
+
+    def work() -> Work:
+        stage = yield {"rollouts": len(usable)}
+        candidates = [
+            Candidate(
+                *(rollout.task, 0, protocol, model, rollout.sample),
+                text="\n".join(turn.text for turn in rollout.turns),
+                ended="turn",
+                new_tokens=sum(turn.new_tokens for turn in rollout.turns),
+            )
+            for rollout in by_key.values()
+        ]
+        figures = {"lineage": actor_lineage(model, folder.parent)}
+        part = partial(_part_all, by_key=by_key, stored=stored, max_length=settings.max_length)
+        return make_pairs(stage, settings, weights, candidates, scored, figures, part=part)
+
+    first = usable[0]
+    weights = scorer.weights([*first.scores, *first.rewards], settings.weights)
+    plan = ranking_plan(settings, stored, ("model", "protocol", "split"), files)
+    return plan, work()
+
+
+def _part_all(
+    pairs: Sequence[PreferencePair],
+    by_key: Mapping[tuple[str, int], Trajectory],
+    stored: StoredStage,
+    max_length: int,
+) -> Parted:
+    """Each pair of whole dialogs as the turn at which the two part, with its record."""
+    # what the dialogs are written in: those of the gold, or of servers, in the template of another
+    # model
+    model = str(stored.settings["model"])
+    name = protocol_model(model, behind_servers=lookup.is_served(stored.inputs.get("model", "")))
+    template = load_template(lookup.find_model(name, stored.folder.parent, stored.plan).base)
+    [protocol] = mixture_of(str(stored.settings["protocol"]), template).protocols.values()
+    parted, no_pair = list[tuple[Record, PreferencePair]](), Counter[str]()
+    for pair in pairs:
+        best, worst = (by_key[pair.record_id, side.sample] for side in (pair.chosen, pair.rejected))
+        try:
+            parted.append(_part(pair, best, worst, protocol, template, max_length))
+        except RowError as error:
+            no_pair[error.reason if error.code == "E219" else f"not written ({error.code})"] += 1
+    return parted, no_pair
+
+
+def usable_rollouts(folder: Path, user_functions: Collection[str]) -> list[Trajectory]:
+    """Those whose dialog is whole. With functions of the user's, what others gave before does not
+    count.
+    """
+    tasks = stored_tasks(folder)
+    golden = {name for name, task in tasks.items() if task.gold is not None}
+    usable = [
+        structs.replace(rollout, rewards={}, reward_problem="") if user_functions else rollout
+        for rollout in read_trajectories(folder / TRAJECTORIES)
+        if rollout.scores or rollout.rewards or user_functions or rollout.task in golden
+        if rollout.turns
+        if rollout.ended not in UNUSABLE
+    ]
+    if not usable:
+        raise UserError(
+            "holds no rollout with a score.",
+            "Give the class a get_reward() or get_scores(), and run `agentlite rollout` again; or "
+            "add --rewards file.py:function.",
+            location=str(folder / TRAJECTORIES),
+        )
+    return usable
+
+
+def _part(
+    pair: PreferencePair,
+    best: Trajectory,
+    worst: Trajectory,
+    protocol: Protocol,
+    template: Template,
+    max_length: int,
+) -> tuple[Record, PreferencePair]:
+    """The dialog up to the first turn that differs, which is the chosen one's, and what the model
+    said there, the totals being those of the whole rollouts. Raises RowError: E219 where no turn
+    differs or the dialogs before it do, E217 for a pair that is too long, and those of rendering.
+    """
+    for chosen, rejected in zip(best.turns, worst.turns, strict=False):
+        if chosen.text.strip() != rejected.text.strip():
+            break
+    else:
+        raise RowError("E219", SAME_TURNS)
+    answers = [at for at, message in enumerate(best.messages) if message["role"] == "assistant"]
+    end = answers[chosen.turn - len(best.turns)]
+    tools = best.tools_at(chosen)
+    if best.messages[:end] != worst.messages[:end] or tools != worst.tools_at(rejected):
+        raise RowError("E219", OTHER_PROMPTS)
+    dialog = {"messages": best.messages[: end + 1], "tools": tools}
+    record = structs.replace(to_record(dialog, "openai", split=False), split=best.split)
+    place = len(record.messages) - 1
+    prompt = prompt_at(record, place, render(record, protocol, template), protocol, template)
+    sides = [
+        Side(turn.text, turn.ended, side.model, side.sample, side.total)
+        for turn, side in ((chosen, pair.chosen), (rejected, pair.rejected))
+    ]
+    refuse_long(prompt, sides, template, max_length)
+    return record, PreferencePair(record.id, place, protocol.name, *sides)

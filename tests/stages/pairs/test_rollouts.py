@@ -18,7 +18,7 @@ from agentlite.environments.rollout import RolloutAnswer
 from agentlite.environments.trajectories import EndedBy
 from agentlite.scoring.rewards import WITHOUT_GOLD
 from agentlite.stages.dpo import read_preferences
-from agentlite.stages.pairs.rollouts import usable_rollouts
+from agentlite.stages.pairs.stored import usable_rollouts
 from agentlite.workspace.input_files import load_template
 from agentlite.workspace.lookup import finished
 
