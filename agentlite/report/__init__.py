@@ -18,7 +18,6 @@ from agentlite.report.readers import (
     read_answers,
     read_rollouts,
 )
-from agentlite.report.tables import Table
 from agentlite.scoring.metrics.figures import EXPLANATIONS, TITLES
 
 FILES = Path(__file__).parent
@@ -121,7 +120,7 @@ def _evaluation(run: WorkspaceRun, evaluation: ReportedEvaluation, budget: int) 
     }
 
 
-def _by_metric(table: Table) -> Iterator[Json]:
+def _by_metric(table: tables.Table) -> Iterator[Json]:
     """Each metric with its figures by model, and the scale of its chart."""
     for name, *figures in table.rows:
         rows = [*zip(table.head[1:], figures, strict=True)]

@@ -14,7 +14,6 @@ from agentlite.config.resolve import plain_defaults
 from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.core.row_files import Row, read_rows
 from agentlite.workspace import lookup
-from agentlite.workspace.lookup import Plan, StoredStage
 
 Json = dict[str, Any]
 
@@ -22,10 +21,10 @@ Json = dict[str, Any]
 SHOWN = ("metrics.jsonl", "stats.json", "metrics.json", "trajectories.jsonl", "table.json")
 
 
-class ReportedStage(StoredStage, frozen=True):
+class ReportedStage(lookup.StoredStage, frozen=True):
     """A stage whose plan can be trusted, finished or not."""
 
-    plan: Plan
+    plan: lookup.Plan
 
     @property
     def name(self) -> str:
@@ -131,7 +130,7 @@ def read_run(folder: Path) -> WorkspaceRun:
     return WorkspaceRun(folder, stages, evaluations, list(filter(None, unread)))
 
 
-def _evaluation(folder: Path, members: list[StoredStage]) -> ReportedEvaluation:
+def _evaluation(folder: Path, members: list[lookup.StoredStage]) -> ReportedEvaluation:
     """The models in the order in which they were compared, so that the first stays first; others
     follow by name.
     """
@@ -160,7 +159,7 @@ def read_json(path: Path) -> Json:
         ) from error
 
 
-def _unread_reason(stage: StoredStage, names: Iterable[str] | None = None) -> str:
+def _unread_reason(stage: lookup.StoredStage, names: Iterable[str] | None = None) -> str:
     """A sentence, or "" for a finished stage whose files `names` are as it left them."""
     why = stage.problem(names) or ("" if stage.done else "not finished")
     name = stage.folder.name

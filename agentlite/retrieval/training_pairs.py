@@ -10,8 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from itertools import chain
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from agentlite.core.records import Tool, canonical, digest
 from agentlite.retrieval.rankers import Ranker
@@ -124,7 +123,7 @@ def with_wrong(pair: TrainingPair, count: int, barred: Collection[str] = ()) -> 
     wrong = zip(pair.negatives, places, strict=True)
     kept = sorted(wrong, key=lambda tool: tool[0] in barred)[:count]
     names, places = [name for name, _ in kept], [place for _, place in kept]
-    return replace(pair, negatives=(*names,), tool_indices=(own, *places))
+    return structs.replace(pair, negatives=(*names,), tool_indices=(own, *places))
 
 
 def normal(text: str) -> str:

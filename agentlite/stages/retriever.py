@@ -33,9 +33,8 @@ from agentlite.retrieval.tool_pool import (
 from agentlite.retrieval.training_pairs import PAIRS, TrainingPair, normal, pairs
 from agentlite.scoring.metrics.confidence import paired_differences, summary
 from agentlite.stages.frame import Figures, Work, plan_of, run_stage
-from agentlite.workspace import lookup
 from agentlite.workspace.input_files import file_digest
-from agentlite.workspace.lookup import MADE, Result, RunTarget, Source, find_encoder
+from agentlite.workspace.lookup import MADE, Result, RunTarget, Source, find_encoder, find_finished
 from agentlite.workspace.stage_folder import StageFolder
 
 SHOWN = 10  # tools per question in rankings.jsonl
@@ -65,7 +64,7 @@ class RetrieverData(NamedTuple):
 
 def run(settings: RetrieverSettings, target: RunTarget) -> Result:
     """Trains, or carries on, builds the index and measures. Raises Stopped after a signal."""
-    prep = lookup.find_finished(settings.data, target.run, "prep")
+    prep = find_finished(settings.data, target.run, "prep")
     source = find_encoder(settings.model, target.run, target.begun)
     digest = ",".join(value[:16] for name, value in prep.outputs.items() if name.startswith(SPLITS))
     inputs = {"data": digest, "model": source.digest}

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from agentlite.config import resolve
 from agentlite.config.settings import AblateSettings, default
@@ -83,7 +82,7 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
         with console.waiting("ablate: writing the report"), stage_folder.in_turn(target.run):
             write_report(target.run)
     table = msgspec.json.decode((target.folder / TABLE).read_bytes())
-    return replace(result, figures=table, sentences=table["verdict"])
+    return msgspec.structs.replace(result, figures=table, sentences=table["verdict"])
 
 
 def _work(ablation: Ablation, cells: Sequence[Cell], grid: str) -> Work:

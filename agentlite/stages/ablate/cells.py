@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import replace
 
 from agentlite.config import resolve
 from agentlite.config.fields import as_text
@@ -32,7 +30,7 @@ EXAMPLE = """A grid maps settings to lists of values, or names of weightings to 
     dpo.beta: [0.05, 0.1]"""
 
 
-class GridFile(Struct, forbid_unknown_fields=True):
+class GridFile(msgspec.Struct, forbid_unknown_fields=True):
     """`by`: the stage that trains; "" if the file does not say. `weights`: those that a weighting
     changes, by its name. `settings`: the values of each setting, by `command.setting`.
     """
@@ -194,7 +192,7 @@ def read_ablation(settings: AblateSettings, target: RunTarget) -> tuple[Ablation
         or stored_settings(settings.data, target.run).get("model", "")
     )
     ablation = Ablation(
-        replace(settings, by=by, model=model),
+        msgspec.structs.replace(settings, by=by, model=model),
         target._replace(given=given),
         {command: resolve.resolve(command, given).settings for command in (*commands, "eval")},
     )

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from agentlite.config.settings import EvalSettings, default
 from agentlite.core import console
@@ -63,7 +62,7 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
     refuse("eval", _mistakes(settings, gate))
     if not settings.env:
         names = tuple(figure_name(name, "--metrics") for name in settings.metrics)
-        settings = replace(settings, metrics=names)
+        settings = msgspec.structs.replace(settings, metrics=names)
     if settings.ratings or settings.kagent:
         return _score_files(settings, gate)
     functions = UserFunctions(settings.rewards, settings.reward_seconds, settings.reward_memory)

@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from msgspec import UNSET
-from msgspec.structs import replace
+from msgspec import UNSET, structs
 
 from agentlite.config import resolve
 from agentlite.config.pipeline import TRAINED
@@ -67,7 +66,7 @@ class LiveEvaluation:
         assert agent
         stage = yield {"tasks": len(agent.tasks)}
         done, count = act(agent, stage, f"eval {name}"), settings.num_samples
-        often = replace(agent.settings, num_samples=count, temperature=settings.temperature)
+        often = structs.replace(agent.settings, num_samples=count, temperature=settings.temperature)
         sampling = agent._replace(settings=often, file=SAMPLES)
         sampled = act(sampling, stage, f"eval {name}, {count} samples") if count else []
         fix = "The rollouts are kept. Fix the function; the same command scores them again."

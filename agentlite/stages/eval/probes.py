@@ -44,7 +44,6 @@ from agentlite.scoring.read_turn import read_turn
 from agentlite.stages.eval.subjects import EvalSubject, Questions
 from agentlite.workspace import lookup
 from agentlite.workspace.input_files import load_template
-from agentlite.workspace.lookup import Source
 from agentlite.workspace.stage_folder import StageFolder
 
 FOLDER = Path(__file__).parent
@@ -154,7 +153,7 @@ def _is_right(prompt: Prompt, sample: Candidate, protocol: Protocol) -> bool:
 
 
 def forgetting_metrics(
-    settings: EvalSettings, first: Source, source: Source, mixture: Mixture
+    settings: EvalSettings, first: lookup.Source, source: lookup.Source, mixture: Mixture
 ) -> dict[str, Any]:
     """What a model forgot that the `first` one knew: over the general rows of a file, and over
     questions of our own, in English and Chinese.
@@ -180,7 +179,7 @@ def forgetting_metrics(
 
 
 def _losses(
-    source: Source, records: Sequence[Record], mixture: Mixture, loading: Loading
+    source: lookup.Source, records: Sequence[Record], mixture: Mixture, loading: Loading
 ) -> dict[str, float]:
     """Nats a trained token, by record; one that is too long for the model, or trains nothing, is
     left out.
@@ -208,7 +207,7 @@ def _losses(
 
 @cache
 def _right_answers(
-    source: Source, file: Path, loading: Loading, batch_size: int
+    source: lookup.Source, file: Path, loading: Loading, batch_size: int
 ) -> dict[str, float]:
     """By question of a file, 1 if the model answers it; greedily."""
     template, questions = load_template(source.base), list(read_rows(file))

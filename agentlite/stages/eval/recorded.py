@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from msgspec import UNSET, to_builtins
-from msgspec.structs import replace
+from msgspec import UNSET, structs, to_builtins
 
 from agentlite.config.settings import EvalSettings, default
 from agentlite.core import console
@@ -58,7 +57,7 @@ class RecordedEvaluation:
         if settings.retrieve:
             data = subjects.with_retrieved_tools(settings, data, target.run)
         else:
-            settings = replace(settings, retrieve_by=default("eval", "retrieve_by"))
+            settings = structs.replace(settings, retrieve_by=default("eval", "retrieve_by"))
         self.settings, self.data = settings, data
         self.models = {
             subject.name: subject for subject in subjects.find_subjects(settings, data, target)
@@ -146,7 +145,9 @@ class RecordedEvaluation:
         is_measured = stage.status == "done" and stage.done.figures.get("steps") == key
         earlier = read_metrics(folder / "metrics.json") if is_measured else None
         with console.waiting(f"eval: scoring {len(predictions)} answers of {name}"):
-            metrics = replace(earlier or figures(predictions, whole, records, seed), **extra)
+            metrics = structs.replace(
+                earlier or figures(predictions, whole, records, seed), **extra
+            )
         if metrics == earlier:
             return stage.done.outputs, stage.done.figures
         write_rows(folder / self.scored, rows)
@@ -210,7 +211,7 @@ def ask(questions: Questions, stage: StageFolder) -> dict[Step, GreedyAnswer]:
         send = _ask_server if source.endpoints else ask_model
         unanswered = []
         for answer in send(waiting._replace(prompts=[*fitting.values()])) if fitting else ():
-            answer = replace(answer, prompt=keys[answer.step])
+            answer = structs.replace(answer, prompt=keys[answer.step])
             if answer.problem:
                 unanswered.append(answer)
             else:
