@@ -11,6 +11,7 @@ from agentlite.core.records import Message, Record
 from agentlite.core.row_files import Row
 from agentlite.data.curation.validate import check_dialog, validate
 from agentlite.data.formats import reshape, samples, to_record
+from agentlite.data.formats.format import rest
 
 # how OpenAI's rows and When2Call's name what TRL's have
 PLACES = {
@@ -113,16 +114,16 @@ def _record(row: Row, side: str, *, split: bool = True) -> Record:
 def _answer_rows(row: Row) -> tuple[Row, list[Row]]:
     """The row with the chosen answer, and with each rejected one, as rows of other formats."""
     row = reshape(row, PLACES)
-    rest = {key: value for key, value in row.items() if key not in ANSWERS}
+    common = rest(row, *ANSWERS)
     if (answers := row.get("rejected_messages")) is not None:
-        return rest, [{**rest, "messages": answers}]
+        return common, [{**common, "messages": answers}]
     if (answers := row.get("rejected_response")) is not None:
         several = isinstance(answers, list) and all(isinstance(one, str) for one in answers)
-        return rest, [_replace_answer(rest, one) for one in (answers if several else [answers])]
+        return common, [_replace_answer(common, one) for one in (answers if several else [answers])]
     if row.get("chosen") is None or row.get("rejected") is None:
         keys = ", ".join(map(str, row)) or "none"
         raise RowError("E202", f"is not a preference: keys {keys}", HINT)
-    return _with_prompt(rest, row["chosen"]), [_with_prompt(rest, row["rejected"])]
+    return _with_prompt(common, row["chosen"]), [_with_prompt(common, row["rejected"])]
 
 
 def _replace_answer(row: Row, answer: Any) -> Row:
@@ -139,28 +140,27 @@ def _replace_answer(row: Row, answer: Any) -> Row:
     return {**row, "messages": [*messages[:end], *_turns(answer)]}
 
 
-def _with_prompt(rest: Row, answer: Any) -> Row:
+def _with_prompt(common: Row, answer: Any) -> Row:
     """TRL's and LLaMA-Factory's rows with one of their answers, as a dialog."""
-    if isinstance(rest.get("instruction"), str):
-        return {**rest, "output": answer}
-    if isinstance(rest.get("conversations"), list):
+    if isinstance(common.get("instruction"), str):
+        return {**common, "output": answer}
+    if isinstance(common.get("conversations"), list):
         turn = answer if isinstance(answer, Mapping) else {"from": "gpt", "value": answer}
-        return {**rest, "conversations": [*rest["conversations"], turn]}
-    turns, prompt = _turns(answer), rest.get("prompt", rest.get("question"))
+        return {**common, "conversations": [*common["conversations"], turn]}
+    turns, prompt = _turns(answer), common.get("prompt", common.get("question"))
     if turns[0].get("role") == "assistant":  # otherwise the answer repeats the prompt
-        before = rest["messages"] if isinstance(rest.get("messages"), list) else prompt
+        before = common["messages"] if isinstance(common.get("messages"), list) else prompt
         if isinstance(before, str):
             before = [{"role": "user", "content": before}]
         if not isinstance(before, list):
             reason = "is not a preference: no prompt or messages come before its answers"
             raise RowError("E202", reason, HINT)
         turns = [*before, *turns]
-    system = rest.get("system")
+    system = common.get("system")
     has_system = any(isinstance(turn, Mapping) and turn.get("role") == "system" for turn in turns)
     if isinstance(system, str) and system and not has_system:
         turns = [{"role": "system", "content": system}, *turns]
-    read = ("prompt", "question", "system", "messages")
-    return {**{key: rest[key] for key in rest if key not in read}, "messages": turns}
+    return {**rest(common, "prompt", "question", "system", "messages"), "messages": turns}
 
 
 def _turns(answer: Any) -> list[Any]:

@@ -106,7 +106,7 @@ UNANSWERED: dict[str, dict[str, Any]] = {
 def test_a_dialog_that_waits_for_the_assistant_is_asked_there_and_has_no_gold_to_train(
     name: str,
 ) -> None:
-    content = lines({**UNANSWERED[name], "solution": 3})
+    content = lines({"gold": None, "completion": None, **UNANSWERED[name], "solution": 3})
     [record] = Prompts("-", "", "hermes", False, content).records()
     turn = record.turns[-1]
     assert record.prompted_turns[-1] == turn == len(record.messages) - 1
