@@ -9,10 +9,13 @@ from agentlite.core.tool_results import says_error
 from agentlite.data.curation.pii import texts_of
 from agentlite.data.curation.traits import normal
 
-TABLE = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-CHECKS: dict[str, dict[str, str]] = tomllib.loads(TABLE)
-FLAGS = re.VERBOSE | re.IGNORECASE | re.MULTILINE
-PATTERNS = {name: re.compile(check.get("pattern", ""), FLAGS) for name, check in CHECKS.items()}
+CHECKS: dict[str, dict[str, str]] = tomllib.loads(
+    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+)
+PATTERNS = {
+    name: re.compile(check.get("pattern", ""), re.VERBOSE | re.IGNORECASE | re.MULTILINE)
+    for name, check in CHECKS.items()
+}
 SECRETS = {"key", "password"}  # kinds of personal values, which prep finds with all others
 CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 IDENTIFIER = re.compile(r"[A-Za-z]+[-_#]?[0-9][\w-]+|[0-9]{3,}(?!000)[0-9]{3}")
