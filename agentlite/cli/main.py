@@ -162,7 +162,7 @@ def _refuse_unknown(words: list[str]) -> None:
 
 def _with_nearest(error: click.ClickException) -> click.ClickException:
     """With the option that is meant, by the names that other tools have for it as well."""
-    from agentlite.config.fields import as_text
+    from agentlite.config.fields import NO_FLAG, as_text
     from agentlite.config.settings import fields
 
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:
@@ -170,7 +170,7 @@ def _with_nearest(error: click.ClickException) -> click.ClickException:
     command, name = error.ctx.command.name or "", error.option_name.lstrip("-").replace("-", "_")
     for key, field in fields(command).items() if command in STAGES else ():
         others = OTHER_NAMES.get(key, "").replace("-", "_").split()
-        if not field.has_flag and name in (key, *others):
+        if NO_FLAG in field.marks and name in (key, *others):
             example = as_text(field.default) or "VALUE"
             return click.UsageError(f"Write it as --set {command}.{key}={example}", error.ctx)
     options = [name for one in error.ctx.command.get_params(error.ctx) for name in one.opts]

@@ -20,18 +20,15 @@ from agentlite.config.fields import (
     Folder,
     Metavar,
     Model,
-    Section,
     as_text,
     fields_of,
     metavar,
 )
 from agentlite.config.pipeline import TRAINED
-from agentlite.config.settings import DATA, ENGINE, SAMPLING, Engine
+from agentlite.config.settings import Engine
 
 if TYPE_CHECKING:
     from agentlite.deploy.chat_model import ChatModel
-
-WORKSPACE, SETTINGS, OUTPUT = Section("Workspace"), Section("Settings"), Section("Output")
 
 
 class Option(click.Option):
@@ -65,19 +62,25 @@ class Option(click.Option):
 
 
 class CommandOptions(Struct, frozen=True, kw_only=True):
-    """What every command can be told."""
+    """What every command can be told.
 
-    as_json: Annotated[bool, Flag(name="--json"), OUTPUT] = False
-    """print one JSON object, for errors as well"""
-    debug: Annotated[bool, OUTPUT] = False
-    """show the traceback of an error"""
+    Output:
+        as_json: print one JSON object, for errors as well
+        debug: show the traceback of an error
+    """
+
+    as_json: Annotated[bool, Flag(name="--json")] = False
+    debug: bool = False
 
 
 class RunOptions(CommandOptions, frozen=True, kw_only=True):
-    """What every command can be told that works in a workspace."""
+    """What every command can be told that works in a workspace.
 
-    run: Annotated[Folder, Flag(variable="AGENTLITE_RUN"), WORKSPACE, COMMON] = "runs/default"
-    """workspace: the folder that holds the folders of all stages"""
+    Workspace:
+        run: workspace: the folder that holds the folders of all stages
+    """
+
+    run: Annotated[Folder, Flag(variable="AGENTLITE_RUN"), COMMON] = "runs/default"
 
 
 def parameters(options: type[Struct]) -> Iterator[click.Parameter]:
@@ -91,7 +94,7 @@ def parameters(options: type[Struct]) -> Iterator[click.Parameter]:
             rest = {"required": True}
         elif field.flag.repeat:
             rest = {}
-        if field.is_argument:
+        if ARGUMENT in field.marks:
             several = isinstance(field.default, tuple)
             shown = metavar(field.kind, repeat=several)
             if not rest.get("required"):
@@ -109,7 +112,7 @@ def read(key: str, field: Field, value: Any) -> Any:
         return value
     from agentlite.config.resolve import Place, read_value
 
-    name = key if field.is_argument else field.names(key)[0]
+    name = key if ARGUMENT in field.marks else field.names(key)[0]
     return read_value(value, field.kind, Place(name, f"{name} ", field.default, field.help))
 
 
@@ -143,7 +146,7 @@ class Command(click.Command):
         sections: dict[str, list[click.Option]] = {}
         if ctx.meta.get(IS_FULL):
             for option in options:
-                title = option.field.section if isinstance(option, Option) else OUTPUT.title
+                title = option.field.section if isinstance(option, Option) else "Output"
                 sections.setdefault(title, []).append(option)
         else:
             sections["Options"] = _common(options)
@@ -165,7 +168,7 @@ def _common(options: Sequence[click.Option]) -> list[click.Option]:
     listed = [one for one in options if "--help-all" not in one.opts]
     if len(listed) - 1 <= MOST:
         return listed
-    return [one for one in listed if not isinstance(one, Option) or one.field.is_common]
+    return [one for one in listed if not isinstance(one, Option) or COMMON in one.field.marks]
 
 
 def _write(formatter: click.HelpFormatter, rows: list[tuple[str, str]]) -> None:
@@ -197,23 +200,28 @@ def _show_all(context: click.Context, option: click.Parameter, is_set: bool) -> 
 
 
 class DecodingOptions(RunOptions, frozen=True, kw_only=True):
-    """What every command that answers with a model can be told."""
+    """What every command that answers with a model can be told.
+
+    Data and model:
+        protocol: text format of tool calls, or the file of a prompt template [that of the training]
+        system: system prompt of a dialog without one; '' for none [that of the model's prep]
+    Sampling:
+        max_length: maximum tokens of dialog and answer together
+        max_new_tokens: maximum tokens of an answer
+    Engine and memory:
+        engine: library: unsloth, or plain transformers with PEFT
+        load_in_4bit: load the base model in 4 bit (needs CUDA)
+        load_in_8bit: load the base model in 8 bit (needs CUDA)
+    """
 
     model: Annotated[Model, ARGUMENT] = TRAINED
-    protocol: Annotated[str, Metavar("PROTOCOL|FILE"), DATA] = ""
-    """text format of tool calls, or the file of a prompt template [that of the training]"""
-    system: Annotated[str | None, DATA, COMMON] = None
-    """system prompt of a dialog without one; '' for none [that of the model's prep]"""
-    max_length: Annotated[Count, SAMPLING, COMMON] = 2048
-    """maximum tokens of dialog and answer together"""
-    max_new_tokens: Annotated[Count, SAMPLING, COMMON] = 256
-    """maximum tokens of an answer"""
-    engine: Annotated[Engine, ENGINE] = "unsloth"
-    """library: unsloth, or plain transformers with PEFT"""
-    load_in_4bit: Annotated[bool, ENGINE, COMMON] = False
-    """load the base model in 4 bit (needs CUDA)"""
-    load_in_8bit: Annotated[bool, ENGINE] = False
-    """load the base model in 8 bit (needs CUDA)"""
+    protocol: Annotated[str, Metavar("PROTOCOL|FILE")] = ""
+    system: Annotated[str | None, COMMON] = None
+    max_length: Annotated[Count, COMMON] = 2048
+    max_new_tokens: Annotated[Count, COMMON] = 256
+    engine: Engine = "unsloth"
+    load_in_4bit: Annotated[bool, COMMON] = False
+    load_in_8bit: bool = False
 
     def chat_model(self) -> "ChatModel":
         from agentlite.deploy.chat_model import ChatModel

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
 
-from agentlite.cli.options import IS_FULL, SETTINGS, WORKSPACE, Command, Option, RunOptions
-from agentlite.config.fields import COMMON, REPEAT, File, Flag, Metavar, Name, Whole
+from agentlite.cli.options import IS_FULL, Command, Option, RunOptions
+from agentlite.config.fields import COMMON, NO_FLAG, REPEAT, File, Flag, Metavar, Name, Whole
 from agentlite.config.gpu_profiles import AUTO, ProfileName
 from agentlite.config.pipeline import MADE
-from agentlite.config.settings import READ, ROWS, SPLITS, fields
+from agentlite.config.settings import fields
 from agentlite.core.errors import GATE, UserError
 
 if TYPE_CHECKING:
@@ -19,16 +19,19 @@ if TYPE_CHECKING:
 
 
 class GivenOptions(RunOptions, frozen=True, kw_only=True):
-    """What every command can be told that has settings."""
+    """What every command can be told that has settings.
 
-    config: Annotated[tuple[File, ...], REPEAT, SETTINGS] = ()
-    """YAML file of settings, with one section per command"""
+    Settings:
+        config: YAML file of settings, with one section per command
+        sets: any setting, such as sft.seed=1
+        profile: settings for a machine; auto chooses by model and free memory
+    """
+
+    config: Annotated[tuple[File, ...], REPEAT] = ()
     sets: Annotated[
-        tuple[str, ...], Flag(name="--set", repeat=True), Metavar("COMMAND.KEY=VALUE"), SETTINGS
+        tuple[str, ...], Flag(name="--set", repeat=True), Metavar("COMMAND.KEY=VALUE")
     ] = ()
-    """any setting, such as sft.seed=1"""
-    profile: Annotated[ProfileName, SETTINGS] = AUTO
-    """settings for a machine; auto chooses by model and free memory"""
+    profile: ProfileName = AUTO
 
     def given(self, flags: Mapping[str, object]) -> "Given":
         from agentlite.config.resolve import Given
@@ -37,27 +40,38 @@ class GivenOptions(RunOptions, frozen=True, kw_only=True):
 
 
 class StageOptions(GivenOptions, frozen=True, kw_only=True):
-    """What every stage can be told beside its settings."""
+    """What every stage can be told beside its settings.
 
-    out: Annotated[Name, WORKSPACE, COMMON] = ""
-    """name of the stage's folder in the workspace [as the stage]"""
-    force: Annotated[bool, WORKSPACE, COMMON] = False
-    """start over, and discard earlier results"""
-    dry_run: Annotated[bool, WORKSPACE, COMMON] = False
-    """check everything, write nothing"""
-    print_config: Annotated[bool, SETTINGS] = False
-    """show every setting and where it came from"""
+    Workspace:
+        out: name of the stage's folder in the workspace [as the stage]
+        force: start over, and discard earlier results
+        dry_run: check everything, write nothing
+    Settings:
+        print_config: show every setting and where it came from
+    """
+
+    out: Annotated[Name, COMMON] = ""
+    force: Annotated[bool, COMMON] = False
+    dry_run: Annotated[bool, COMMON] = False
+    print_config: bool = False
 
 
 class PrepOptions(StageOptions, frozen=True, kw_only=True):
-    show: Annotated[Whole, ROWS, COMMON] = 0
-    """number of records to print, with the trained tokens between ⟦ and ⟧"""
-    shape: Annotated[Literal["", "openai"], Flag(name="--as"), SPLITS] = ""
-    """format in which to write the records to stdout"""
-    formats: Annotated[bool, READ] = False
-    """list the formats that are read, with an example row of each"""
-    explain: Annotated[str, Metavar("CODE"), READ] = ""
-    """explain the code of a rejected row"""
+    """What prep can be told beside its settings.
+
+    Training rows:
+        show: number of records to print, with the trained tokens between ⟦ and ⟧
+    Splits and output:
+        shape: format in which to write the records to stdout
+    Input:
+        formats: list the formats that are read, with an example row of each
+        explain: explain the code of a rejected row
+    """
+
+    show: Annotated[Whole, COMMON] = 0
+    shape: Annotated[Literal["", "openai"], Flag(name="--as")] = ""
+    formats: bool = False
+    explain: Annotated[str, Metavar("CODE")] = ""
 
 
 class StageCommand(Command):
@@ -74,7 +88,7 @@ class StageCommand(Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """On the full page the settings that no option sets."""
-        rest = [key for key, field in fields(self.name or "").items() if not field.has_flag]
+        rest = [key for key, field in fields(self.name or "").items() if NO_FLAG in field.marks]
         if rest and ctx.meta.get(IS_FULL):
             formatter.write_paragraph()
             formatter.write_text(
@@ -97,7 +111,7 @@ def stage_command(name: str, text: str) -> StageCommand:
         elif key == "what":
             every = "|".join(("dialogs", *MADE))
             settings.append(click.Argument([key], metavar=every, type=str))
-        elif field.has_flag:
+        elif NO_FLAG not in field.marks:
             # a switch may stand alone; each value stays a text, which is read with all settings
             is_switch = field.default is False
             rest = {"is_flag": False, "flag_value": "true"} if is_switch else {}

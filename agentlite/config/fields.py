@@ -1,15 +1,16 @@
-"""What a setting or an option is: its type with its marks, its default, and under it its help.
+"""What a setting or an option is: its type with its marks, its default, and its help.
 
-Brackets at the end of a help are the default in words, where the value itself says nothing. A field
-without help means the same as in the class above, in the same file, that has one.
+The docstring of a struct is the full page of help: sections, and in them `field: help`. Brackets at
+the end of a help are the default in words, where the value itself says nothing. A field without
+help means the same as in the class above, in the same file, that has one.
 """
 
-import ast
 import functools
 import inspect
-import itertools
+import re
 import sys
 from collections.abc import Mapping
+from enum import Enum, auto
 from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -36,30 +37,17 @@ class Flag(NamedTuple):
     variable: str = ""  # of the environment, that sets it as well
 
 
-class Section(NamedTuple):
-    """The heading on the full help page under which a field stands."""
+class Mark(Enum):
+    """What is peculiar to a field."""
 
-    title: str
-
-
-class Common(NamedTuple):
-    """Marks what most people set: `--help` shows these, `--help-all` the others too."""
-
-
-class NoFlag(NamedTuple):
-    """Marks what few people change: a settings file and `--set` write it, and no option does."""
+    COMMON = auto()  # most people set it: `--help` shows it, `--help-all` the others too
+    ARGUMENT = auto()  # it is typed without a flag
+    NO_FLAG = auto()  # few people change it: a settings file and `--set` write it, no option does
+    NOT_IN_PLAN = auto()  # how a stage works, not what comes out: it may change from run to run
 
 
-class NotInPlan(NamedTuple):
-    """Marks what decides how a stage works, not what comes out: it may change from run to run."""
-
-
-class Argument(NamedTuple):
-    """Marks what is typed without a flag."""
-
-
-REPEAT, COMMON, ARGUMENT = Flag(repeat=True), Common(), Argument()
-NO_FLAG, NOT_IN_PLAN = NoFlag(), NotInPlan()
+REPEAT = Flag(repeat=True)
+COMMON, ARGUMENT, NO_FLAG, NOT_IN_PLAN = Mark
 
 
 class Field(NamedTuple):
@@ -67,14 +55,11 @@ class Field(NamedTuple):
 
     kind: Any  # its type, with its marks
     default: Any  # msgspec.NODEFAULT for none
+    section: str  # the heading on the full help page under which it stands
     help: str
     words: str  # the default in words: `as --num-epochs says`
     flag: Flag
-    section: str
-    is_common: bool
-    is_argument: bool
-    has_flag: bool
-    in_plan: bool
+    marks: tuple[object, ...]
 
     def names(self, key: str) -> list[str]:
         """As it is written on the command line."""
@@ -91,47 +76,38 @@ def fields_of(struct: type[Struct]) -> dict[str, Field]:
 
 def _field(struct: type[Struct], key: str, kind: Any, info: msgspec.structs.FieldInfo) -> Field:
     made = info.default_factory
-    text, _, words = _help(struct, key).partition(" [")
-    marks = {type(mark): mark for mark in getattr(kind, "__metadata__", ())}
+    section, text = _described(struct, key)
+    text, _, words = text.partition(" [")
+    marks = getattr(kind, "__metadata__", ())
     return Field(
         kind,
         info.default if made is msgspec.NODEFAULT else made(),
+        section,
         text,
         words.removesuffix("]"),
-        marks.get(Flag, Flag()),
-        marks.get(Section, Section("")).title,
-        Common in marks,
-        Argument in marks,
-        NoFlag not in marks,
-        NotInPlan not in marks,
+        next((mark for mark in marks if isinstance(mark, Flag)), Flag()),
+        marks,
     )
 
 
-def _help(struct: type[Struct], key: str) -> str:
-    """That of its class, of the classes it inherits from, or else of the nearest class above in
-    its file.
+def _described(struct: type[Struct], key: str) -> tuple[str, str]:
+    """Section and help, by the struct, by those that it inherits from, or else by the nearest above
+    it in its file.
     """
-    own = _helps(struct.__module__)
-    above = [*itertools.takewhile(lambda name: name != struct.__name__, own)]
-    bases = [_helps(base.__module__).get(base.__name__, {}) for base in struct.__mro__[:-2]]
-    helps = [*bases, *(own[name] for name in reversed(above))]
-    return " ".join(next((texts[key] for texts in helps if key in texts), "").split())
+    module = [*vars(sys.modules[struct.__module__]).values()]
+    structs = filter(is_struct, [*struct.__mro__, *module[module.index(struct) :: -1]])
+    return next((found for one in structs if (found := _page(one).get(key))), ("", ""))
 
 
 @functools.cache
-def _helps(module: str) -> dict[str, dict[str, str]]:
-    """Class -> field -> the string under it. Python does not keep that: the source is read."""
-    helps: dict[str, dict[str, str]] = {}
-    for struct in ast.parse(inspect.getsource(sys.modules[module])).body:
-        if isinstance(struct, ast.ClassDef):
-            helps[struct.name] = {
-                field.target.id: text.value.value
-                for field, text in itertools.pairwise(struct.body)
-                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-                if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
-                if isinstance(text.value.value, str)
-            }
-    return helps
+def _page(struct: type[Struct]) -> dict[str, tuple[str, str]]:
+    """What a docstring says of fields: `Section:`, and under it `field: help`, each indented."""
+    _, *parts = re.split(r"^(\w.*):\n", inspect.getdoc(struct) or "", flags=re.MULTILINE)
+    return {
+        key: (section, " ".join(text.split()))
+        for section, entries in zip(parts[::2], parts[1::2], strict=True)
+        for key, text in re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", entries, re.MULTILINE)
+    }
 
 
 NAMES = {int: "INT", float: "FLOAT", str: "TEXT"}

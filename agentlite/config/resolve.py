@@ -11,7 +11,7 @@ import yaml
 from msgspec import Struct
 from yaml.constructor import ConstructorError
 
-from agentlite.config.fields import as_text, choices, is_struct, metavar, without_marks
+from agentlite.config.fields import NOT_IN_PLAN, as_text, choices, is_struct, metavar, without_marks
 from agentlite.config.gpu_profiles import AUTO, CPU, GPU, has_gpu
 from agentlite.config.settings import COMMANDS, default, fields
 from agentlite.core.console import HIDDEN
@@ -341,4 +341,6 @@ def plain_settings(settings: Struct) -> dict[str, Any]:
 def plan_settings(command: str, settings: Struct) -> dict[str, Any]:
     """Those by which a plan is compared."""
     plain = plain_settings(settings)
-    return {key: value for key, value in plain.items() if fields(command)[key].in_plan}
+    return {
+        key: value for key, value in plain.items() if NOT_IN_PLAN not in fields(command)[key].marks
+    }

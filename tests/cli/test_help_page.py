@@ -11,7 +11,7 @@ from agentlite.cli.main import COMMANDS, group
 from agentlite.cli.options import MOST, Command, Option
 from agentlite.cli.options import read as read_option
 from agentlite.config import resolve
-from agentlite.config.fields import choices
+from agentlite.config.fields import COMMON, choices
 from agentlite.config.resolve import Given
 from agentlite.config.settings import COMMANDS as STAGES
 from agentlite.config.settings import fields
@@ -85,7 +85,7 @@ def test_a_stage_shows_its_own_options_and_where_it_writes():
         short = page(name, "--help")
         assert all(f"\n  {one} " in short for one in ("--run", "--out", "--force", "--dry-run"))
         own = [option for option in options(name) if is_setting(name, option)]
-        assert 6 <= sum(option.field.is_common for option in own) <= 11
+        assert 6 <= sum(COMMON in option.field.marks for option in own) <= 11
 
 
 def test_help_fits_the_screen():

@@ -11,28 +11,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
-from agentlite.cli.options import OUTPUT, Command, DecodingOptions
-from agentlite.config.fields import COMMON, File, Flag, Metavar, NonNegative, Section, Seed
-from agentlite.config.settings import SAMPLING
+from agentlite.cli.options import Command, DecodingOptions
+from agentlite.config.fields import COMMON, File, Flag, Metavar, NonNegative, Seed
 
 if TYPE_CHECKING:
     from agentlite.core.records import Call
     from agentlite.deploy.chat_session import ChatSession
 
-TOOLS = Section("Tools and their results")
-
 
 class ChatOptions(DecodingOptions, frozen=True, kw_only=True):
-    tools: Annotated[File, TOOLS, COMMON] = ""
-    """tools that the model may call: a JSON list of OpenAI tools"""
-    execute: Annotated[str, Flag(name="--exec"), Metavar("FILE.py"), TOOLS, COMMON] = ""
-    """Python functions with the names of the tools; calls run them"""
-    temperature: Annotated[NonNegative, SAMPLING, COMMON] = 0.0
-    """sampling temperature; 0 always takes the likeliest token"""
-    seed: Annotated[Seed, SAMPLING] = 0
-    """random seed of the sampling"""
-    save: Annotated[File, OUTPUT, COMMON] = ""
-    """file to which the dialog is appended, as a row that prep reads"""
+    """What a talk can be told beside its model.
+
+    Tools and their results:
+        tools: tools that the model may call: a JSON list of OpenAI tools
+        execute: Python functions with the names of the tools; calls run them
+    Sampling:
+        temperature: sampling temperature; 0 always takes the likeliest token
+        seed: random seed of the sampling
+    Output:
+        save: file to which the dialog is appended, as a row that prep reads
+    """
+
+    tools: Annotated[File, COMMON] = ""
+    execute: Annotated[str, Flag(name="--exec"), Metavar("FILE.py"), COMMON] = ""
+    temperature: Annotated[NonNegative, COMMON] = 0.0
+    seed: Seed = 0
+    save: Annotated[File, COMMON] = ""
 
 
 def chat(options: ChatOptions) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from agentlite.cli.options import WORKSPACE, Command, RunOptions
+from agentlite.cli.options import Command, RunOptions
 from agentlite.config.fields import (
     ARGUMENT,
     COMMON,
@@ -15,14 +15,12 @@ from agentlite.config.fields import (
     Folder,
     Metavar,
     Model,
-    Section,
     Whole,
     fields_of,
 )
 from agentlite.core.console import notice
 from agentlite.core.errors import GATE, UserError
 
-FORMS, GGUF_OPTIONS = Section("What to write"), Section("GGUF and Ollama")
 SAME = ("model", "llama_cpp", "force")
 # an option -> the only targets that it changes; LLAMA_CPP may stay set
 ONLY_FOR = {
@@ -33,28 +31,36 @@ ONLY_FOR = {
 
 
 class ExportOptions(RunOptions, frozen=True, kw_only=True):
+    """What an export can be told.
+
+    What to write:
+        merged: write the base model with the adapter merged into its weights, the default
+        adapter: write only the adapter, for PEFT
+        gguf: write a GGUF file, by llama.cpp's own converter
+        ollama: write a GGUF file and a Modelfile
+        merge_base: an adapter trained on 4-bit weights is merged into those, or into the base's
+            plain ones
+        check: test records that are asked of the model and of what was written; the exit code is 9
+            if that is worse beyond noise; 0 asks none
+    GGUF and Ollama:
+        llama_cpp: source folder of llama.cpp
+        outtype: number format of the weights in GGUF
+        quantize: quantization by llama.cpp's llama-quantize, such as Q4_K_M
+    Workspace:
+        force: replace an earlier export
+    """
+
     model: Annotated[Model, ARGUMENT]
-    merged: Annotated[Folder, FORMS, COMMON] = ""
-    """write the base model with the adapter merged into its weights, the default"""
-    adapter: Annotated[Folder, FORMS, COMMON] = ""
-    """write only the adapter, for PEFT"""
-    gguf: Annotated[File, FORMS, COMMON] = ""
-    """write a GGUF file, by llama.cpp's own converter"""
-    ollama: Annotated[Folder, FORMS, COMMON] = ""
-    """write a GGUF file and a Modelfile"""
-    llama_cpp: Annotated[Folder, Flag(variable="LLAMA_CPP"), GGUF_OPTIONS, COMMON] = ""
-    """source folder of llama.cpp"""
-    outtype: Annotated[Literal["f32", "f16", "bf16", "q8_0", "auto"], GGUF_OPTIONS] = "f16"
-    """number format of the weights in GGUF"""
-    quantize: Annotated[str, Metavar("TYPE"), GGUF_OPTIONS, COMMON] = ""
-    """quantization by llama.cpp's llama-quantize, such as Q4_K_M"""
-    merge_base: Annotated[Literal["trained", "plain"], FORMS] = "trained"
-    """an adapter trained on 4-bit weights is merged into those, or into the base's plain ones"""
-    check: Annotated[Whole, FORMS, COMMON] = 40
-    """test records that are asked of the model and of what was written; the exit code is 9 if that
-    is worse beyond noise; 0 asks none"""
-    force: Annotated[bool, WORKSPACE, COMMON] = False
-    """replace an earlier export"""
+    merged: Annotated[Folder, COMMON] = ""
+    adapter: Annotated[Folder, COMMON] = ""
+    gguf: Annotated[File, COMMON] = ""
+    ollama: Annotated[Folder, COMMON] = ""
+    llama_cpp: Annotated[Folder, Flag(variable="LLAMA_CPP"), COMMON] = ""
+    outtype: Literal["f32", "f16", "bf16", "q8_0", "auto"] = "f16"
+    quantize: Annotated[str, Metavar("TYPE"), COMMON] = ""
+    merge_base: Literal["trained", "plain"] = "trained"
+    check: Annotated[Whole, COMMON] = 40
+    force: Annotated[bool, COMMON] = False
 
 
 def _run(options: ExportOptions) -> None:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from agentlite.cli.options import Command
 from agentlite.cli.stage_options import GivenOptions
-from agentlite.config.fields import COMMON, Metavar, Model, Section, StageName
+from agentlite.config.fields import COMMON, Metavar, Model, StageName
 from agentlite.config.pipeline import TRAINERS
 from agentlite.config.settings import COMMANDS, default
 from agentlite.core import console
@@ -32,7 +32,6 @@ class PlanReport(Struct, frozen=True):
     precision_from: str  # where it was set, or the reason of --profile auto
 
 
-PLANNED = Section("What to plan")
 if TYPE_CHECKING:
     Plannable = str
 else:
@@ -40,16 +39,19 @@ else:
 
 
 class PlanOptions(GivenOptions, frozen=True, kw_only=True):
-    """The settings are those of the planned command, so that plan and run cannot differ."""
+    """The settings are those of the planned command, so that plan and run cannot differ.
 
-    command: Annotated[Plannable, PLANNED, COMMON] = TRAINERS[0]
-    """command to plan"""
-    model: Annotated[Model, PLANNED, COMMON] = ""
-    """alias, path, hub id or earlier stage [that of the command]"""
-    data: Annotated[StageName, PLANNED, COMMON] = ""
-    """finished stage whose longest row counts [that of the command]"""
-    fit: Annotated[str, Metavar("GIGABYTES"), PLANNED, COMMON] = ""
-    """say what would fit into a GPU with so much memory, such as 12GB"""
+    What to plan:
+        command: command to plan
+        model: alias, path, hub id or earlier stage [that of the command]
+        data: finished stage whose longest row counts [that of the command]
+        fit: say what would fit into a GPU with so much memory, such as 12GB
+    """
+
+    command: Annotated[Plannable, COMMON] = TRAINERS[0]
+    model: Annotated[Model, COMMON] = ""
+    data: Annotated[StageName, COMMON] = ""
+    fit: Annotated[str, Metavar("GIGABYTES"), COMMON] = ""
 
 
 def _plan(options: PlanOptions) -> None:

@@ -9,18 +9,22 @@ import click
 from msgspec import Meta
 
 from agentlite.cli.options import Command, DecodingOptions
-from agentlite.config.fields import COMMON, Count, Section
-from agentlite.config.settings import SAMPLING
+from agentlite.config.fields import COMMON, Count
 
-SERVER = Section("Server")
 Port = Annotated[int, Meta(ge=0, le=65535)]
 
 
 class ServeOptions(DecodingOptions, frozen=True, kw_only=True):
-    port: Annotated[Port, SERVER, COMMON] = 8000
-    """port to listen on; 0 for any that is free"""
-    max_new_tokens: Annotated[Count, SAMPLING, COMMON] = 1024
-    """maximum tokens of an answer, also where a client asks for more"""
+    """What a server of a model can be told.
+
+    Server:
+        port: port to listen on; 0 for any that is free
+    Sampling:
+        max_new_tokens: maximum tokens of an answer, also where a client asks for more
+    """
+
+    port: Annotated[Port, COMMON] = 8000
+    max_new_tokens: Annotated[Count, COMMON] = 1024
 
 
 def serve(options: ServeOptions) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from agentlite.config import resolve
 from agentlite.config.fields import as_text
 from agentlite.config.pipeline import TRAINERS
-from agentlite.config.settings import PAIRING, REWARDS, AblateSettings, default, fields
+from agentlite.config.settings import AblateSettings, default, fields
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import digest, plain
 from agentlite.scoring.rewards import JUDGE, settle_weights
@@ -160,7 +160,7 @@ class Ablation(NamedTuple):
 
 def _is_ranking(name: str) -> bool:
     """Whether a setting of pairs says how candidates are ranked, and not how they are sampled."""
-    return fields(PAIRED)[name.partition(".")[2]].section in (PAIRING.title, REWARDS.title)
+    return fields(PAIRED)[name.partition(".")[2]].section in ("Choice of pairs", "Rewards")
 
 
 def folder_name(name: str) -> str:
