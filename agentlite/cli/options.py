@@ -89,21 +89,17 @@ def parameters(options: type[Struct]) -> Iterator[click.Parameter]:
     own_first = [key for struct in options.__mro__ for key in inspect.get_annotations(struct)]
     for key in dict.fromkeys(own_first):
         field = fields[key]
-        rest: dict[str, Any] = {"default": field.default}
-        if field.default is msgspec.NODEFAULT:
-            rest = {"required": True}
-        elif field.flag.repeat:
-            rest = {}
-        if ARGUMENT in field.marks:
-            several = isinstance(field.default, tuple)
-            shown = metavar(field.kind, repeat=several)
-            if not rest.get("required"):
-                rest, shown = {"nargs": -1} if several else rest, f"[{shown}]{'...' * several}"
-            yield click.Argument([key], type=str, metavar=shown, **rest)
-        elif field.default is False:
-            yield Option(key, field, is_flag=True)
+        several = isinstance(field.default, tuple)
+        default = {} if several else {"default": field.default}
+        if ARGUMENT not in field.marks:
+            yield Option(key, field, **{"is_flag": True} if field.default is False else default)
+        elif field.default is msgspec.NODEFAULT:
+            yield click.Argument([key], type=str, metavar=metavar(field.kind))
         else:
-            yield Option(key, field, **rest)
+            shown = f"[{metavar(field.kind, repeat=several)}]{'...' * several}"
+            yield click.Argument(
+                [key], type=str, metavar=shown, nargs=-1 if several else 1, **default
+            )
 
 
 def read(key: str, field: Field, value: Any) -> Any:

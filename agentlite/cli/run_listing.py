@@ -5,7 +5,7 @@ import importlib
 import json
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
@@ -75,15 +75,6 @@ def in_words(state: State, detail: str) -> str:
     return f"{words}, {detail}" if detail else words
 
 
-def last_row(path: Path) -> dict[str, Any]:
-    """The last whole line of a file that may be growing; {} for one that cannot be read."""
-    try:
-        lines = path.read_bytes().rpartition(b"\n")[0].splitlines()
-        return dict(json.loads(lines[-1])) if lines else {}
-    except (OSError, ValueError):
-        return {}
-
-
 class ListedStage(Struct, frozen=True):
     """A stage as `runs` shows it. `detail`: how far it is, or what is wrong; `age`: seconds since
     it was last written.
@@ -142,11 +133,11 @@ def _listed_stage(run: Path, stage: StoredStage) -> ListedStage:
 
 def key_figure(stage: StoredStage) -> str:
     """The result of a finished stage, the loss of one that trains, in words; "" for others."""
-    # figures of another version, or null
-    with contextlib.suppress(LookupError, TypeError, ValueError):
+    # figures of another version, or null; a file that is not there, or has no whole line yet
+    with contextlib.suppress(LookupError, OSError, TypeError, ValueError):
         if stage.done and stage.command in STAGES:
             module = importlib.import_module(f"agentlite.stages.{stage.command}")
             return str(module.key_figure(stage.done.figures))
-        loss = last_row(stage.folder / METRICS).get("loss")
-        return f"loss {loss:.3f}" if loss is not None else ""
+        whole_lines = (stage.folder / METRICS).read_bytes().rpartition(b"\n")[0].splitlines()
+        return f"loss {json.loads(whole_lines[-1])['loss']:.3f}"
     return ""

@@ -111,7 +111,6 @@ def _page(struct: type[Struct]) -> dict[str, tuple[str, str]]:
 
 
 NAMES = {int: "INT", float: "FLOAT", str: "TEXT"}
-BOOLEANS = ("true", "false")
 
 
 class Metavar(NamedTuple):
@@ -159,7 +158,7 @@ def choices(kind: Any) -> tuple[str, ...]:
     if get_origin(kind) is tuple:
         return choices(get_args(kind)[0])
     if kind is bool:
-        return BOOLEANS
+        return ("true", "false")
     return tuple(filter(None, get_args(kind))) if get_origin(kind) is Literal else ()
 
 

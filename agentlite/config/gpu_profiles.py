@@ -19,9 +19,11 @@ FILES = ("/dev/nvidiactl", "/dev/dxg")  # there with a driver, also where nvidia
 
 # no library reports what is done here; who wants to be counted says so in the environment
 PRIVATE = {"HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1", "UNSLOTH_DISABLE_STATISTICS": "1"}
-QUIET = {"HF_HUB_VERBOSITY": "error"}  # it would print each try of a request
-# CUDA would count the fastest card first, and the driver, which is asked, does not
-ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+OTHERS = {
+    "HF_HUB_VERBOSITY": "error",  # it would print each try of a request
+    # CUDA would count the fastest card first, and the driver, which is asked, does not
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+}
 
 
 class Gpu(NamedTuple):
@@ -40,7 +42,7 @@ class Gpu(NamedTuple):
 
 def keep_private() -> None:
     """To be called before a library is imported that would tell others, or the screen."""
-    for name, value in {**PRIVATE, **QUIET, **ORDER}.items():
+    for name, value in {**PRIVATE, **OTHERS}.items():
         os.environ.setdefault(name, value)
 
 
