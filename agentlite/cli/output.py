@@ -1,7 +1,7 @@
 """A stage's result -> stdout: one JSON object, records, or a short table and the next command."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -119,7 +119,7 @@ def _prep(result: Result) -> None:
         settings = lookup.read_plan(folder).settings
         joined = settings["join_tokens"] if settings["join"] > 1 else None
         limit = max(settings["max_length"], joined or 0)
-    _lines(of_prep(result.figures, limit))
+    _lines([*of_prep(result.figures, limit)])
     if len(files := result.figures.get("by_file", {})) > 1:
         heads = [name for name in next(iter(files.values())) if name != "formats"]
         rows = [
@@ -132,7 +132,7 @@ def _prep(result: Result) -> None:
         print(f"All figures: {folder / 'stats.json'}")
 
 
-def _lines(lines: "list[Line]") -> None:
+def _lines(lines: "Sequence[Line]") -> None:
     width = max(len(line.figure) for line in lines)
     rows = [[line.name, line.figure.rjust(width), line.words] for line in lines]
     console.print_table([["", "", ""], *rows], words=3)
@@ -150,15 +150,13 @@ def _figures(figures: dict[str, Any]) -> None:
 
 SPLITS = ("train", "dev", "test")
 MOST_TOOLS = 5  # that are named, the most called first
-# in stats.json for whoever looks closer; of the last, the table says more
-DETAILS = {
+SHOWN = {  # of prep
+    # with a line of its own
+    *("read", "kept", "rejects", "left_out", *SPLITS, "length", "tokens", "trained_tokens"),
+    *("tools", "by_task", "by_file", "made", "balance", "personal"),
+    # in stats.json for whoever looks closer; of the last four, the table says more
     *("groups", "by_source", "train_rows", "turns", "longest_answer"),
     *("rejected", "duplicates", "filtered", "new_tools"),
-}
-# of prep, with a line of its own
-SHOWN = {
-    *("read", "kept", "rejects", "left_out", *SPLITS, "length", "tokens", "trained_tokens"),
-    *("tools", "by_task", "by_file", "made", "balance", "personal", *DETAILS),
 }
 
 
@@ -168,41 +166,59 @@ class Line(NamedTuple):
     words: str
 
 
-def of_prep(figures: Mapping[str, Any], limit: int | None) -> list[Line]:
+def of_prep(figures: Mapping[str, Any], limit: int | None) -> Iterator[Line]:
     """What was kept, what was left out and why, and the size of the rest. A dry run has fewer
     figures, and so fewer lines. `limit`: the maximum tokens of a row.
     """
-    shown = [*_rows(figures), *_reasons(figures), *_splits(figures)]
+    yield from _of_rows(figures)
     if length := figures.get("length"):
         of = f" of at most {limit:,}" if limit else ""
         words = f"tokens in a typical row; the longest has {length['100%']:,}{of}"
-        shown.append(Line("length", f"{length['50%']:,}", words))
+        yield Line("length", f"{length['50%']:,}", words)
         share = f"{figures['tokens']['trained_share']:.0%} of all tokens are the assistant's"
-        shown.append(Line("learned", f"{figures['trained_tokens']:,}", f"tokens in train; {share}"))
+        yield Line("learned", f"{figures['trained_tokens']:,}", f"tokens in train; {share}")
     if tools := figures.get("tools"):
         called = [f"{name} {count:,}" for name, count in tools["most_called"].items()]
         words = f"on offer; {tools['calls']:,} calls: {', '.join(called[:MOST_TOOLS])}"
-        shown.append(Line("tools", f"{tools['offered']:,}", words))
-    shown += _variants(figures.get("made", {}))
-    if any((train := figures.get("balance", {}).get("train", {})).values()):
-        words = f"of {sum(train.values()):,} train rows with tools call none"
-        shown.append(Line("no call", f"{train['no_call']:,}", words))
-    if found := figures.get("personal"):
-        words = f"values that may be personal: {number(found)}; people's names are not looked for"
-        shown.append(Line("personal", f"{sum(found.values()):,}", words))
-    for name, value in figures.items():
-        if name not in SHOWN:
-            count, words = ("", number(value)) if isinstance(value, dict) else (number(value), "")
-            shown.append(Line(name.replace("_", " "), count, words))
-    return shown
-
-
-def _variants(made: Mapping[str, Mapping[str, int]]) -> Iterator[Line]:
-    """How many there are of each kind, and why the other rows chosen for it have none."""
-    for kind, counts in made.items():
+        yield Line("tools", f"{tools['offered']:,}", words)
+    # how many there are of each kind, and why the other rows chosen for it have none
+    for kind, counts in figures.get("made", {}).items():
         reasons = [f"{why} {count:,}" for why, count in counts.items() if why != "made"]
         words = f"{kind}; other rows have none: {', '.join(reasons)}" if reasons else kind
         yield Line("variants", f"{counts.get('made', 0):,}", words)
+    if any((train := figures.get("balance", {}).get("train", {})).values()):
+        words = f"of {sum(train.values()):,} train rows with tools call none"
+        yield Line("no call", f"{train['no_call']:,}", words)
+    if found := figures.get("personal"):
+        words = f"values that may be personal: {number(found)}; people's names are not looked for"
+        yield Line("personal", f"{sum(found.values()):,}", words)
+    for name, value in figures.items():
+        if name not in SHOWN:
+            count, words = ("", number(value)) if isinstance(value, dict) else (number(value), "")
+            yield Line(name.replace("_", " "), count, words)
+
+
+def _of_rows(figures: Mapping[str, Any]) -> Iterator[Line]:
+    """How many were read and kept, a line for each reason with what its code means, and splits."""
+    files = figures.get("by_file", {})
+    of = f"from {len(files)} sources" if len(files) > 1 else f"from {', '.join(files)}"
+    formats = sorted({name for file in files.values() for name in file["formats"]})
+    yield Line("rows", f"{figures['read']:,}", f"{of} ({', '.join(formats)})" if formats else of)
+    share = f"{figures['kept'] / figures['read']:.0%} of the rows" if figures["read"] else ""
+    yield Line("kept", f"{figures['kept']:,}", share)
+    for name, title in (("rejects", "rejected"), ("left_out", "left out")):
+        for code, count in figures.get(name, {}).items():
+            meaning = CODES[code].meaning.partition(":")[0].rstrip(".")
+            yield Line(title, f"{count:,}", f"{code}: {meaning}")
+            title = ""
+    if not figures.get("rejects"):
+        yield Line("rejected", "0", "")
+    total = sum(figures.get(split, 0) for split in SPLITS)
+    for split in SPLITS if total else ():
+        words = f"{figures[split] / total:.0%} of the records"
+        if split == "test" and (new := figures.get("new_tools")):
+            words += f"; {new:,} call only tools that train never calls"
+        yield Line(split, f"{figures[split]:,}", words)
 
 
 def of_rollout(figures: Mapping[str, Any]) -> list[Line]:
@@ -226,33 +242,3 @@ def number(value: object) -> str:
     if isinstance(value, list):
         return " -> ".join(map(str, value))
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _rows(figures: Mapping[str, Any]) -> Iterator[Line]:
-    files = figures.get("by_file", {})
-    of = f"from {len(files)} sources" if len(files) > 1 else f"from {', '.join(files)}"
-    formats = sorted({name for file in files.values() for name in file["formats"]})
-    yield Line("rows", f"{figures['read']:,}", f"{of} ({', '.join(formats)})" if formats else of)
-    kept = figures["kept"]
-    share = f"{kept / figures['read']:.0%} of the rows" if figures["read"] else ""
-    yield Line("kept", f"{kept:,}", share)
-
-
-def _reasons(figures: Mapping[str, Any]) -> Iterator[Line]:
-    """A line for each reason, with what its code means."""
-    for name, title in (("rejects", "rejected"), ("left_out", "left out")):
-        for code, count in figures.get(name, {}).items():
-            meaning = CODES[code].meaning.partition(":")[0].rstrip(".")
-            yield Line(title, f"{count:,}", f"{code}: {meaning}")
-            title = ""
-    if not figures.get("rejects"):
-        yield Line("rejected", "0", "")
-
-
-def _splits(figures: Mapping[str, Any]) -> Iterator[Line]:
-    total = sum(figures.get(split, 0) for split in SPLITS)
-    for split in SPLITS if total else ():
-        words = f"{figures[split] / total:.0%} of the records"
-        if split == "test" and (new := figures.get("new_tools")):
-            words += f"; {new:,} call only tools that train never calls"
-        yield Line(split, f"{figures[split]:,}", words)

@@ -114,7 +114,7 @@ def resolve(
     profile; `crossed`, those of a cell of a grid, come above all others.
     """
     values: dict[str, Any] = {}
-    origin: dict[str, str] = {}
+    origin = dict.fromkeys(fields(command), "default")
     layers = [({key: value}, where) for key, (value, where) in (inherited or {}).items()]
     layers += _layers(command, given, planned or {})
     layers += [({key: value}, where) for key, (value, where) in (crossed or {}).items()]
@@ -124,9 +124,7 @@ def resolve(
             merge = isinstance(values.get(key), dict) and isinstance(value, dict)
             values[key] = {**values[key], **value} if merge else value
             origin[key] = where
-    return Resolved(
-        _build(command, values, origin), {k: origin.get(k, "default") for k in fields(command)}
-    )
+    return Resolved(_build(command, values, origin), origin)
 
 
 def plain_defaults(command: str, keys: Iterable[str]) -> dict[str, object]:
@@ -167,10 +165,8 @@ def _layers(command: str, given: Given, planned: Origins) -> list[tuple[dict[str
     layers += [({key: value}, where) for key, (value, where) in planned.items()]
     layers += [(_section(find_file(name), command), name) for name in (*own_files(), *given.files)]
     layers += [layer for text in given.sets if (layer := _assignment(text, command))]
-    return [
-        *layers,
-        *(({key: value}, f"--{key.replace('_', '-')}") for key, value in given.flags.items()),
-    ]
+    flags = [({key: one}, f"--{key.replace('_', '-')}") for key, one in given.flags.items()]
+    return [*layers, *flags]
 
 
 def profile_section(profile: str, command: str) -> dict[str, Any]:
