@@ -36,13 +36,9 @@ def init(options: InitOptions) -> None:
     names = fill(Path(folder))
     into = "" if Path(folder).resolve() == Path.cwd() else f"cd {shlex.quote(folder)} && "
     next_command = f"{into}agentlite prep data.jsonl && agentlite sft && agentlite eval"
-    if options.as_json:
-        print(
-            json.dumps({"command": "init", "folder": folder, "files": names, "next": next_command})
-        )
-        return
-    print(f"init: {folder}: {', '.join(names)}")
-    print(f"next: {next_command}")
+    report = {"command": "init", "folder": folder, "files": names, "next": next_command}
+    text = f"init: {folder}: {', '.join(names)}\nnext: {next_command}"
+    print(json.dumps(report) if options.as_json else text)
 
 
 COMMAND = Command("init", InitOptions, init)
