@@ -119,8 +119,8 @@ def resolve(
     layers += _layers(command, given, planned or {})
     layers += [({key: value}, where) for key, (value, where) in (crossed or {}).items()]
     for layer, where in layers:
+        check_keys(command, layer, where)
         for key, value in layer.items():
-            check_key(command, key, where)
             merge = isinstance(values.get(key), dict) and isinstance(value, dict)
             values[key] = {**values[key], **value} if merge else value
             origin[key] = where
@@ -135,12 +135,15 @@ def plain_defaults(command: str, keys: Iterable[str]) -> dict[str, object]:
     return dict(msgspec.json.decode(msgspec.json.encode(defaults)))
 
 
-def check_key(command: str, key: str, where: str) -> None:
-    if key in fields(command):
-        return
+def check_keys(command: str, keys: Iterable[str], where: str) -> None:
+    """Raises UserError 2 for a command, or a setting of it, that there is not."""
+    if command not in COMMANDS:
+        raise UserError(f"no command '{command}'. {nearest(command, COMMANDS)}", location=where)
     every = f"`agentlite {command} --print-config` lists them all."
-    fix = nearest(key, fields(command), prefix=f"{command}.", other=every)
-    raise UserError(f"no setting '{command}.{key}'. {fix}", location=where)
+    for key in keys:
+        if key not in fields(command):
+            fix = nearest(key, fields(command), prefix=f"{command}.", other=every)
+            raise UserError(f"no setting '{command}.{key}'. {fix}", location=where)
 
 
 def config_folder() -> Path:
@@ -197,9 +200,7 @@ def _section(path: Path, command: str) -> dict[str, Any]:
             location=str(path),
         ) from error
     for section, part in sections.items():
-        _check_command(section, str(path))
-        for key in part or {}:
-            check_key(section, key, str(path))
+        check_keys(section, part or (), str(path))
     return dict(sections.get(command) or {})
 
 
@@ -211,9 +212,8 @@ def _assignment(text: str, command: str) -> tuple[dict[str, Any], str] | None:
         raise UserError(
             f"'{text}' is not a setting.", "Write it as --set command.key=value.", location="--set"
         )
-    _check_command(section, "--set")
     key, *inner = key.split(".")
-    check_key(section, key, "--set")
+    check_keys(section, [key], "--set")
     try:
         parsed = parse_yaml(value)
     except (yaml.YAMLError, RecursionError) as error:
@@ -222,12 +222,6 @@ def _assignment(text: str, command: str) -> tuple[dict[str, Any], str] | None:
     for part in reversed(inner):
         parsed = {part: parsed}
     return ({key: parsed}, f"--set {name}") if section == command else None
-
-
-def _check_command(section: object, where: str) -> None:
-    if section not in COMMANDS:
-        fix = nearest(str(section), COMMANDS)
-        raise UserError(f"no command '{section}'. {fix}", location=where)
 
 
 def _build(command: str, values: dict[str, object], origin: Mapping[str, str]) -> object:

@@ -248,12 +248,7 @@ class TrainerSettings(Struct, frozen=True, kw_only=True):
         batch_size: rows per batch [by --profile]
         gradient_accumulation: batches per optimizer step [by --profile]
         learning_rate: peak learning rate; --full divides the default by 10
-        warmup_ratio: share of the steps for the warm-up of the learning rate
-        lr_scheduler: decay of the learning rate
-        save_steps: steps between checkpoints; the dev loss is measured at each
         seed: random seed of the initial weights, the order of rows and the sampling
-        report_to: trackers that follow the run, in addition to metrics.jsonl; wandb sends figures
-            away
     Adapter:
         full: train all weights in place of an adapter; the result is a whole model
         lora_r: rank of a new LoRA adapter; one that is trained further keeps its rank
@@ -534,7 +529,6 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
         vllm_levers: with --vllm: standby (no cache on the GPU while it trains), suffix (guesses
             from earlier answers), sampled-as-old (no pass over the answers before the update)
     Rewards:
-        weights: reward weights that differ from the defaults
         max_failures: share of answers for which your own functions, the judge or the environment
             may fail
     Loss:

@@ -235,7 +235,7 @@ def _crossed(ablation: Ablation, grid: GridFile, path: Path) -> dict[str, dict[s
                 f"Known: settings of {' and '.join(ablation.commands)}.",
                 location=location,
             )
-        resolve.check_key(command, key, location)
+        resolve.check_keys(command, [key], location)
         is_sampling = command == PAIRED and not _is_ranking(name)
         is_fixed = key in SAME_FOR_ALL or (is_sampling and ablation.settings.candidates)
         if is_fixed and name in settings:
