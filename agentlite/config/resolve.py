@@ -192,7 +192,7 @@ def find_file(name: str) -> Path:
 def _section(path: Path, command: str) -> dict[str, Any]:
     """The settings of one command in a YAML file of sections; every section's keys are checked."""
     try:
-        sections = msgspec.convert(read_yaml(path) or {}, dict[str, dict[str, Any] | None])
+        sections = msgspec.convert(read_yaml(path) or {}, dict[Any, dict[Any, Any] | None])
     except msgspec.ValidationError as error:
         raise UserError(
             "must hold one section per command.",
@@ -200,7 +200,7 @@ def _section(path: Path, command: str) -> dict[str, Any]:
             location=str(path),
         ) from error
     for section, part in sections.items():
-        check_keys(section, part or (), str(path))
+        check_keys(str(section), map(str, part or ()), str(path))
     return dict(sections.get(command) or {})
 
 

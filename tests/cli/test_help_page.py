@@ -66,9 +66,8 @@ def test_every_option_names_the_type_of_its_value_and_its_meaning():
 def test_the_short_page_has_about_a_dozen_options_and_names_the_full_one():
     for name in COMMANDS:
         pages = (page(name, option) for option in ("--help", "--help-all"))
-        short, full = (
-            text.replace("|\n      ", "|") for text in pages
-        )  # many choices take two lines
+        # many choices take two lines
+        short, full = (text.replace("|\n      ", "|") for text in pages)
         own = (one.get_help_record(context(name))[0] for one in options(name))
         every = [*own, "--help-all", "-h, --help"]
         shown = [one for one in every if f"\n  {one}" in short]

@@ -88,6 +88,11 @@ def test_settings_without_a_command_are_refused_with_an_example(tmp_path: Path) 
     assert "\n  sft:\n    lora_r: 16" in refused(b"test: 0.2\n", tmp_path).fix
 
 
+def test_a_number_in_place_of_a_name_is_told_like_any_unknown_name(tmp_path: Path) -> None:
+    assert refused(b"5:\n  seed: 1\n", tmp_path).problem.startswith("no command '5'.")
+    assert refused(b"sft:\n  5: 1\n", tmp_path).problem.startswith("no setting 'sft.5'.")
+
+
 def test_a_share_may_be_a_percentage(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("prep:\n  test: 20%\n", encoding="utf-8")

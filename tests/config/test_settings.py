@@ -46,9 +46,7 @@ def test_what_print_config_prints_is_a_file_that_gives_the_same_settings(tmp_pat
 
 
 @pytest.mark.long
-def test_every_setting_is_described_and_every_shipped_file_is_valid():
-    for command in COMMANDS:
-        assert all(field.help for field in fields(command).values())
+def test_every_shipped_file_is_valid():
     for path in config_folder().rglob("*.yaml"):
         if path.parent.name == "grids":
             _, cells = read_ablation(AblateSettings(grid=str(path)), RunTarget(Path("runs"), "a"))
@@ -98,6 +96,6 @@ def test_a_command_says_by_which_free_memory_it_chose(driver_line, bits, tmp_pat
         assert lines[key].endswith(f"# profile auto ({why})")
 
 
-def test_every_setting_that_is_an_option_stands_in_a_section():
+def test_every_setting_is_described_in_a_section():
     for command in COMMANDS:
-        assert all(field.section for field in fields(command).values())
+        assert all(field.section and field.help for field in fields(command).values())
