@@ -1,6 +1,7 @@
 """The one door to torch: the environment first, then Unsloth, which patches TRL, then the rest."""
 
 import atexit
+import importlib
 import os
 import shutil
 import sys
@@ -28,6 +29,22 @@ COMPILED = Path.home() / ".cache/agentlite/torchinductor"
 UNPICKLING = ("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_WEIGHTS_ONLY_LOAD")
 PACKAGES = ("torch", "transformers", "trl", "peft")
 INSTALL = 'pip install "agentlite[train]"'
+
+
+class Later:
+    """A library that is imported when something of it is first used: `--help` and a dry run do
+    without these seconds, and `load_libraries` comes before, with Unsloth.
+    """
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(importlib.import_module(self.name), attribute)
+
+
+torch, transformers, trl = Later("torch"), Later("transformers"), Later("trl")
+peft, datasets = Later("peft"), Later("datasets")
 
 
 def check_libraries(engine: Engine) -> None:
@@ -76,14 +93,12 @@ def load_libraries(engine: Engine) -> None:
                 if on_gpu():
                     for name, value in SWITCHES.items():
                         os.environ.setdefault(name, value)
-                if engine == "unsloth" or not on_gpu():
-                    import unsloth  # noqa: F401  (first: it patches the others)
-                import peft  # noqa: F401
-                import transformers
-                import trl  # noqa: F401
-                from peft.utils.other import TrainableTokensWrapper
-
-                TrainableTokensWrapper.bias = None  # of an output head, where Unsloth reads it
+                # first: it patches the others
+                first = ("unsloth",) if engine == "unsloth" or not on_gpu() else ()
+                for name in (*first, *PACKAGES):
+                    importlib.import_module(name)
+                # of an output head, where Unsloth reads it
+                peft.utils.other.TrainableTokensWrapper.bias = None
                 transformers.logging.set_verbosity_error()
                 transformers.utils.logging.disable_progress_bar()
     except ImportError as error:
@@ -106,8 +121,6 @@ def leave_cores_to_others(busy: float) -> None:
     """`busy`: how many cores other programs use. Torch splits each operation among its threads and
     waits for the last: one that has to share its core makes every step several times slower.
     """
-    import torch
-
     cores, wanted = os.cpu_count() or 1, torch.get_num_threads()
     threads = max(1, min(wanted, round(cores - busy)))
     if "OMP_NUM_THREADS" not in os.environ and threads < wanted:
@@ -119,8 +132,6 @@ def leave_cores_to_others(busy: float) -> None:
 
 
 def on_gpu() -> bool:
-    import torch
-
     return bool(torch.cuda.is_available())
 
 
@@ -128,8 +139,6 @@ def load_dtype() -> Any:
     """float32 on CPU, where it is exact and the same on every machine; on a GPU bfloat16, or
     float16 if it has none.
     """
-    import torch
-
     if not on_gpu():
         return torch.float32
     # torch's own is_bf16_supported() counts a card that only emulates bfloat16, such as a T4

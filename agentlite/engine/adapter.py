@@ -8,7 +8,7 @@ from agentlite.config.pipeline import TRAINERS
 from agentlite.config.settings import TrainerSettings
 from agentlite.core import console
 from agentlite.core.errors import MODEL, UserError
-from agentlite.engine import checkpoints, load_dtype
+from agentlite.engine import checkpoints, load_dtype, peft, torch, transformers
 from agentlite.engine.load import Loaded, unsloth_checkpointing
 
 # How far a row of the embeddings is from another that it is like, in norms of a usual row: at most
@@ -21,9 +21,6 @@ def add_adapter(loaded: Loaded, settings: TrainerSettings, used: Iterable[int] =
     their seed; with none if all is trained. `used`: the tokens that it is trained on; a new adapter
     holds the rows of those marks among them that were never trained.
     """
-    import peft
-    from transformers import set_seed
-
     model = loaded.model
     if settings.full or isinstance(model, peft.PeftModel):
         return model
@@ -44,7 +41,7 @@ def add_adapter(loaded: Loaded, settings: TrainerSettings, used: Iterable[int] =
         "lora_dropout": settings.lora_dropout,
         **settings.peft,
     }
-    set_seed(settings.seed)
+    transformers.set_seed(settings.seed)
     if settings.engine == "unsloth":
         from unsloth import FastLanguageModel
 
@@ -63,10 +60,8 @@ def _target_modules(model: Any, targets: Sequence[str]) -> list[str]:
     """`all-linear`: every linear layer but the output head; `all`: the embeddings as well; else
     names, checked.
     """
-    from torch import nn
-
     leaves = {name.rpartition(".")[2]: module for name, module in model.named_modules()}
-    linear = {name for name, module in leaves.items() if isinstance(module, nn.Linear)}
+    linear = {name for name, module in leaves.items() if isinstance(module, torch.nn.Linear)}
     linear.discard("lm_head")
     of_all = {"all-linear": linear, "all": linear | {"embed_tokens"}}
     for target in targets:
@@ -85,8 +80,6 @@ def _untrained_marks(loaded: Loaded, used: Iterable[int]) -> dict[str, list[int]
 
     Rows that were drawn at random, each for itself, cannot be told from trained ones.
     """
-    import torch
-
     model, added = loaded.model, sorted(loaded.tokenizer.added_tokens_decoder)
     ends = [model.get_input_embeddings(), model.get_output_embeddings()]
     weight, marks = ends[0].weight.detach(), sorted({*used}.intersection(added))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
 
-from agentlite.engine import on_gpu
+from agentlite.engine import on_gpu, torch, transformers
 from agentlite.engine.load import Loaded
 
 FEW_ROWS = 32  # with fewer a step takes a GPU as long: it waits for the launches of its kernels
@@ -33,9 +33,6 @@ class SharedCache:
         padding, and what padding leaves in the cache is seen by no sample. Without a mask PyTorch's
         causal attention is a quarter faster on a CPU.
         """
-        import torch
-        from transformers import DynamicCache
-
         self.model, device = loaded.model, loaded.model.device
         rows = {"input_ids": [[*prompt] for prompt in prompts]}
         padded = loaded.tokenizer.pad(
@@ -44,7 +41,7 @@ class SharedCache:
         ids, mask = padded["input_ids"], padded["attention_mask"]
         self.length = mask.sum(1)
         self.owner = torch.where(mask == 1, PROMPT, PADDING)
-        self.cache = DynamicCache(config=self.model.config)
+        self.cache = transformers.DynamicCache(config=self.model.config)
         kept = {"use_cache": True, "past_key_values": self.cache}
         # how many ids all begin with; each prompt keeps one of its own
         alike = takewhile(lambda column: len({*column}) == 1, zip(*prompts, strict=False))
@@ -59,8 +56,6 @@ class SharedCache:
     def keep(self, rows: Sequence[int]) -> None:
         """Drops the other rows from the cache. Without any left it is not used again."""
         if 0 < len(rows) < len(self.owner):
-            import torch
-
             index = torch.tensor(rows, device=self.owner.device)
             self.cache.batch_select_indices(index)
             self.owner, self.length = self.owner[index], self.length[index]
@@ -73,8 +68,6 @@ class SharedCache:
         fewer active samples than the widest row is filled up on the right; the columns of these
         blanks belong to NOBODY, and so no sample sees them, now or later.
         """
-        import torch
-
         width, device = max(map(len, active)), self.owner.device
         rows = [[*row, *[(0, NOBODY, 0)] * (width - len(row))] for row in active]
         # `before`: how many tokens of its own come before the last one, its position from the
@@ -147,8 +140,6 @@ class RowCache:
         """The logits that follow the last token of each answer, (samples, vocabulary), in one
         tensor. Rows leave the cache, which is copied, when half of many are done.
         """
-        import torch
-
         answers = [
             (prompt, *step)
             for prompt, steps in zip(self.prompts, active, strict=True)
@@ -172,8 +163,6 @@ class RowCache:
 
     def _select(self, rows: list[int]) -> None:
         """Leaves these rows in the cache, each as often as it is named."""
-        import torch
-
         index = torch.tensor(rows, device=self.mask.device)
         self.mask = self.mask[index]
         if hasattr(self.cache, "reorder_cache"):
@@ -216,7 +205,6 @@ def _try_graphs(loaded: Loaded) -> None:
     have not tried that with Qwen2, which has the attention of Llama: here it is tried on two short
     prompts, and used where their logits stay the same to the last bit.
     """
-    import torch
     from unsloth.models import _decode_graphs
 
     kind = loaded.model.config.model_type

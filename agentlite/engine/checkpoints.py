@@ -24,7 +24,7 @@ from agentlite.core import console, distributed
 from agentlite.core.errors import DISK, MODEL, UserError
 from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import replacing, sync_all, sync_folder, write_json
-from agentlite.engine import processes
+from agentlite.engine import processes, torch
 from agentlite.workspace import hub, input_files, lookup
 
 MANIFEST, LOGS = "manifest.json", "logs"
@@ -79,7 +79,6 @@ def _save(
     model: Any,
     trial: Any,
 ) -> None:
-    import torch
 
     step, parent = trainer.state.global_step, folder / "checkpoints"
     is_sound, dev_loss = judge(step)
@@ -149,8 +148,6 @@ def _normalize_config(path: Path) -> None:
 
 def restore_threads(checkpoint: Path) -> None:
     """As many as before, or the adapter would end with other bits. The user may say how many."""
-    import torch
-
     if (threads := _read(checkpoint).threads) and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(threads)
 

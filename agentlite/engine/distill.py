@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.config.settings import DistillSettings
-from agentlite.engine import adapter, local_sampler, summed_loss, trainer, watch
+from agentlite.engine import adapter, local_sampler, summed_loss, torch, trainer, trl, watch
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded, load, loading_of, prepare
 from agentlite.engine.planning.estimate import kept_in_training
@@ -99,8 +99,6 @@ def make_trainer(
     """TRL's SFTTrainer over the numbers of prompts, whose rows are the answers of a step. An epoch
     takes every prompt once.
     """
-    from trl import SFTTrainer
-
     loading = loading_of(settings)
     # the teacher as the student, but for what a student of whole weights needs
     teaching = load(teacher, loading._replace(full=False), trainable=False).model.eval()
@@ -114,7 +112,7 @@ def make_trainer(
     plan = trainer.schedule(settings, len(task.prompts))
     lengths = [longest(prompt, settings) for prompt in task.prompts]
     return summed_loss.make_trainer(
-        SFTTrainer,
+        trl.SFTTrainer,
         partial(sample_answers, teaching.num_parameters(), settings, task, plan.steps),
         partial(summed_divergence, teaching, task.width, settings.beta),
         adapter.add_adapter(student, settings),
@@ -169,8 +167,6 @@ def divergence(student: Any, teacher: Any, beta: float) -> Any:
 
     student, teacher: (tokens, outcomes), finite logarithms of probabilities that add up to 1.
     """
-    import torch
-
     if beta in (0.0, 1.0):
         left, right = (teacher, student) if beta == 0 else (student, teacher)
         return (left.exp() * (left - right)).sum(-1)
@@ -187,8 +183,6 @@ def summed_divergence(
     how many answers begin with a likeliest token of the teacher that is UNLIKELY to the student.
     `width`: see DistillTask; logits beyond it are padding of the matrices.
     """
-    import torch
-
     labels = inputs.pop("labels")
     with torch.no_grad():
         guide, _, _ = trained_states(teacher, inputs, labels)

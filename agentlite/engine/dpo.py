@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.config.settings import DpoSettings
-from agentlite.engine import adapter, load_dtype, trainer, watch
+from agentlite.engine import adapter, datasets, load_dtype, torch, trainer, trl, watch
 from agentlite.engine.load import load, loading_of, prepare
 from agentlite.workspace.lookup import Source
 
@@ -76,8 +76,6 @@ def arguments(settings: DpoSettings, folder: Path, micro: trainer.Schedule) -> A
     losses: with s for the smoothing, 2(1-s) sigmoid - (1-2s) robust is (1-s) of the loss of the
     pair and s of that of the pair swapped, which is cDPO.
     """
-    from trl import DPOConfig
-
     smoothing = settings.label_smoothing
     weights: dict[str, float] = {settings.loss_type: 1.0}
     if settings.loss_type in OWN_LOSSES:
@@ -93,7 +91,7 @@ def arguments(settings: DpoSettings, folder: Path, micro: trainer.Schedule) -> A
         **adapter.reference(settings),
     }
     shared = trainer.arguments(settings, folder, micro)
-    return trainer.configuration(DPOConfig, {**own, **shared})
+    return trainer.configuration(trl.DPOConfig, {**own, **shared})
 
 
 def make_trainer(
@@ -104,9 +102,6 @@ def make_trainer(
     micro: trainer.Schedule,
 ) -> Any:
     """A DPOTrainer over rows that are tokenised already, in the order of the run."""
-    from datasets import Dataset
-    from trl import DPOTrainer
-
     # before the model: ZeRO-3 cuts it up while it is read
     configuration = arguments(settings, folder, micro)
     loaded = load(source, loading_of(settings), trainable=True)
@@ -120,10 +115,10 @@ def make_trainer(
     }
     if not settings.has_reference:
         columns["ref_chosen_logps"] = columns["ref_rejected_logps"] = [0.0] * len(ordered)
-    trl_trainer = trainer.adjust_trainer(_with_losses(DPOTrainer, settings))(
+    trl_trainer = trainer.adjust_trainer(_with_losses(trl.DPOTrainer, settings))(
         model=adapter.add_adapter(loaded, settings),
         args=configuration,
-        train_dataset=Dataset.from_dict(columns),
+        train_dataset=datasets.Dataset.from_dict(columns),
         processing_class=loaded.tokenizer,
     )
     if settings.has_reference:
@@ -192,22 +187,19 @@ def simpo(chosen: Any, rejected: Any, settings: DpoSettings) -> Any:
     """-log sigmoid(beta (chosen - rejected) - gamma) of each pair (arXiv 2405.14734). `chosen`,
     `rejected`: the mean log-probability of a token, in nats, of each answer.
     """
-    from torch.nn.functional import logsigmoid
-
-    return -logsigmoid(settings.beta * (chosen - rejected) - settings.gamma)
+    return -torch.nn.functional.logsigmoid(settings.beta * (chosen - rejected) - settings.gamma)
 
 
 def orpo(chosen: Any, rejected: Any, settings: DpoSettings) -> Any:
     """-beta log sigmoid(log odds(chosen) - log odds(rejected)) of each pair, where odds(p) is
     p / (1 - p) (arXiv 2403.07691). The loss of ORPO has the SFT loss beside it: sft_weight.
     """
-    from torch.nn.functional import logsigmoid
 
     def log_odds(likely: Any) -> Any:
         likely = likely.float().clamp(max=-1e-6)  # a probability of 1 has no odds
         return likely - (-likely.expm1()).log()
 
-    return -settings.beta * logsigmoid(log_odds(chosen) - log_odds(rejected))
+    return -settings.beta * torch.nn.functional.logsigmoid(log_odds(chosen) - log_odds(rejected))
 
 
 OWN_LOSSES = {"simpo": simpo, "orpo": orpo}

@@ -26,7 +26,17 @@ from typing import Any, NamedTuple
 from agentlite.config.settings import GrpoSettings
 from agentlite.core import console
 from agentlite.core.errors import DIVERGED, UserError
-from agentlite.engine import adapter, load_dtype, local_sampler, on_gpu, trainer, vllm_sampler
+from agentlite.engine import (
+    adapter,
+    datasets,
+    load_dtype,
+    local_sampler,
+    on_gpu,
+    torch,
+    trainer,
+    trl,
+    vllm_sampler,
+)
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.grpo_reading import read_groups, trust_packing
 from agentlite.engine.load import Loaded, Loading, load, loading_of, prepare
@@ -161,8 +171,6 @@ def _loading(settings: GrpoSettings, source: Source) -> Loading:
         return loading
     share = settings.trl.get("vllm_gpu_memory_utilization")
     if share is None:
-        import torch
-
         total = torch.cuda.mem_get_info()[1]
         share = vllm_share(load_of(settings, find_shape(source.base), True), total)
     return loading._replace(vllm_share=share, vllm_rank=settings.lora_r)
@@ -184,8 +192,6 @@ def prompt_order(count: int, groups: int, seed: int) -> list[int]:
 
 def arguments(settings: GrpoSettings, folder: Path, task: GrpoTask, micro: trainer.Schedule) -> Any:
     """The configuration of TRL's trainer: a GRPOConfig."""
-    from trl import GRPOConfig
-
     own = {
         "beta": settings.beta,
         "num_generations": settings.group_size,
@@ -217,7 +223,7 @@ def arguments(settings: GrpoSettings, folder: Path, task: GrpoTask, micro: train
             "vllm_importance_sampling_clip_max": MAX_IMPORTANCE,
         }
     shared = trainer.arguments(settings, folder, micro)
-    return trainer.configuration(GRPOConfig, {**own, **shared})
+    return trainer.configuration(trl.GRPOConfig, {**own, **shared})
 
 
 def make_trainer(
@@ -230,20 +236,17 @@ def make_trainer(
     """A GRPOTrainer whose answers we draw and score. Its prompts are numbers, its rewards one
     function a part.
     """
-    from datasets import Dataset
-    from trl import GRPOTrainer
-
     plan = schedule(settings, task.prompt_count)
     groups = plan.rows // settings.group_size
     order = prompt_order(task.prompt_count, groups, settings.seed)
-    trainer_class = read_groups(trainer.adjust_trainer(GRPOTrainer))
+    trainer_class = read_groups(trainer.adjust_trainer(trl.GRPOTrainer))
     if on_gpu() and settings.engine == "unsloth":
         trainer_class = trust_packing(trainer_class, MAX_GAP_IN_16_BIT)
     trl_trainer = trainer_class(
         model=adapter.add_adapter(loaded, settings),
         reward_funcs=[_reward(name) for name in task.weights],
         args=arguments(settings, folder, task, micro),
-        train_dataset=Dataset.from_dict({"prompt": [str(index) for index in order]}),
+        train_dataset=datasets.Dataset.from_dict({"prompt": [str(index) for index in order]}),
         processing_class=loaded.tokenizer,
         rollout_func=_rollout(loaded, settings, task),
     )
@@ -316,9 +319,6 @@ def sampler_gaps(model: Any, rows: Sequence[LearnedRow], temperature: float) -> 
     other rows: what the loss is made of. A mask, a position or a weight that differs in the sampler
     shows here at once.
     """
-    import torch
-    from torch.nn.functional import cross_entropy
-
     gaps: list[float] = []
     for row in rows:
         ids = torch.tensor([[*row.prompt, *row.ids]], device=model.device)
@@ -326,7 +326,7 @@ def sampler_gaps(model: Any, rows: Sequence[LearnedRow], temperature: float) -> 
         with torch.no_grad():
             logits = model(input_ids=ids, use_cache=False, logits_to_keep=kept + 1).logits[0, :-1]
             scaled = logits.float() / (temperature or 1.0)
-            chosen = -cross_entropy(scaled, ids[0, -kept:], reduction="none")
+            chosen = -torch.nn.functional.cross_entropy(scaled, ids[0, -kept:], reduction="none")
         sampled = torch.tensor(row.log_probabilities[-kept:], device=chosen.device)
         learned = torch.tensor(row.mask[-kept:], device=chosen.device) == 1
         gaps += (sampled - chosen).abs()[learned].tolist()

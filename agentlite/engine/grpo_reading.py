@@ -3,6 +3,7 @@
 from typing import Any
 
 from agentlite.core import console
+from agentlite.engine import torch, trl
 
 CHECKED = 4  # answers that are read alone as well, where a micro-batch is longer than any before
 EVERY_LENGTH = 2**62
@@ -14,7 +15,6 @@ def read_groups(trainer_class: Any) -> Any:
 
     All answers of a step are learned from in one update, so their order changes nothing.
     """
-    from trl.trainer.utils import split_tensor_dict
 
     class Grouped(trainer_class):  # type: ignore[misc]  # trl is untyped here
         _buffered_inputs: list[Any] | None
@@ -23,7 +23,7 @@ def read_groups(trainer_class: Any) -> Any:
             micro_batches = self.args.steps_per_generation
             if self._step % micro_batches == 0 or self._buffered_inputs is None:
                 answers = self._generate_and_score_completions(generation_batch)
-                self._buffered_inputs = split_tensor_dict(answers, micro_batches)
+                self._buffered_inputs = trl.trainer.utils.split_tensor_dict(answers, micro_batches)
             return self._buffered_inputs[self._step % micro_batches]
 
     return Grouped
@@ -37,7 +37,6 @@ def trust_packing(trainer_class: Any, allowed: float) -> Any:
     is more than `allowed`, answers are padded from then on. The reference reads the micro-batches
     of the loss: Unsloth would have it read all answers at once, however many fit.
     """
-    import torch
 
     class Trusting(trainer_class):  # type: ignore[misc]  # trl is untyped here
         def __init__(self, **arguments: Any):

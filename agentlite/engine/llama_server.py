@@ -10,6 +10,7 @@ from pathlib import Path
 from agentlite.config.settings import EvalSettings
 from agentlite.core.errors import MODEL, UserError
 from agentlite.core.records import Ending, GreedyAnswer
+from agentlite.engine import torch
 from agentlite.rendering import Prompt, Protocol
 from agentlite.rendering.template import Template
 
@@ -18,7 +19,6 @@ from agentlite.rendering.template import Template
 def running(program: Path, model: Path, max_length: int) -> Iterator[str]:
     """The address of a server that answers. Raises UserError 5 for a file that cannot be loaded."""
     import httpx
-    import torch
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

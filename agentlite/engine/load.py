@@ -21,7 +21,7 @@ from agentlite.config.settings import (
 from agentlite.core import console
 from agentlite.core.errors import MODEL, OUT_OF_MEMORY, UserError
 from agentlite.core.row_files import disk_errors
-from agentlite.engine import load_dtype, load_libraries, on_gpu
+from agentlite.engine import load_dtype, load_libraries, on_gpu, peft, torch, transformers
 from agentlite.workspace import hub
 from agentlite.workspace.input_files import (
     EMBEDDED,
@@ -132,8 +132,6 @@ def _refuse_not_finite(model: Any, folder: Path) -> None:
     """Raises UserError 5 for weights that hold a NaN or an infinity: then their sum is one too, and
     a sum needs no memory.
     """
-    import torch
-
     for name, weights in model.named_parameters():
         if weights.is_floating_point() and not weights.sum(dtype=torch.float32).isfinite():
             raise UserError(
@@ -152,11 +150,9 @@ def _embedded_weights(alias: str) -> Path:
     if (folder / "model.safetensors").exists():
         return folder
     console.notice(f"{alias}: converting {gguf_file.name}, once (about half a minute)")
-    import torch
-    from transformers import AutoModelForCausalLM
 
     with contextlib.redirect_stderr(io.StringIO()):  # tqdm's bar, which heeds no setting
-        model = AutoModelForCausalLM.from_pretrained(
+        model = transformers.AutoModelForCausalLM.from_pretrained(
             gguf_file.parent, gguf_file=gguf_file.name, dtype=torch.float32
         )
     del model.config.quantization_config  # the saved weights are plain
@@ -198,8 +194,6 @@ def load(source: Source, loading: Loading, *, trainable: bool) -> Loaded:
 
 def _adapted(model: Any, source: Source, folder: Path, loading: Loading, trainable: bool) -> Any:
     """A base model made ready, with its adapter."""
-    from transformers import GenerationConfig
-
     # where the GPU's memory is short, Unsloth's loader leaves layers on the CPU without a word, and
     # its kernels fail on them later
     devices = {str(device) for device in getattr(model, "hf_device_map", {}).values()}
@@ -209,17 +203,13 @@ def _adapted(model: Any, source: Source, folder: Path, loading: Loading, trainab
     # `generate` decodes (eval, chat, serve) and not in training: Qwen2.5's 1.1 on repetition makes
     # a name that stands in the prompt less likely in the call.
     own = model.generation_config
-    model.generation_config = GenerationConfig(
+    model.generation_config = transformers.GenerationConfig(
         bos_token_id=own.bos_token_id, eos_token_id=own.eos_token_id, pad_token_id=own.pad_token_id
     )
     if trainable and loading.quantized and loading.engine == "hf":
-        from peft import prepare_model_for_kbit_training
-
-        model = prepare_model_for_kbit_training(model)
+        model = peft.prepare_model_for_kbit_training(model)
     if source.adapter:
-        from peft import PeftModel
-
-        model = PeftModel.from_pretrained(model, str(source.adapter), is_trainable=trainable)
+        model = peft.PeftModel.from_pretrained(model, str(source.adapter), is_trainable=trainable)
         # at every save PEFT compares with the configuration of the base: the one in the folder
         model.peft_config["default"].base_model_name_or_path = str(folder)
         if trainable and loading.engine == "unsloth" and on_gpu():
@@ -237,7 +227,6 @@ def load_for_inference(source: Source, loading: Loading) -> Loaded:
     if (source, loading) in _kept:
         return _kept[source, loading]
     loaded = load(source, loading, trainable=False)
-    import torch
 
     model = loaded.model
     # Unsloth's models have a switch of their own, which also turns the key-value cache on
@@ -254,8 +243,6 @@ def load_for_inference(source: Source, loading: Loading) -> Loaded:
 
 def free_memory() -> None:
     """Gives back what nothing holds any more: models and trainers hold each other."""
-    import torch
-
     gc.collect()
     if on_gpu():
         torch.cuda.empty_cache()
@@ -288,8 +275,6 @@ def _unsloth(folder: Path, loading: Loading) -> Loaded:
 
     shared: dict[str, object] = {}
     if loading.vllm_share:
-        import torch
-
         # Unsloth takes a share of the free memory, and hands vLLM what that is of the whole card
         free, total = torch.cuda.mem_get_info()
         share = min(1.0, loading.vllm_share * total / free)
@@ -339,14 +324,13 @@ def _unsloth(folder: Path, loading: Loading) -> Loaded:
 
 
 def _transformers(folder: Path, loading: Loading) -> Loaded:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     changed: dict[str, Any] = {}
     if loading.attention != "auto":
         changed["attn_implementation"] = loading.attention
     if loading.quantized:
         changed |= quantization(loading.load_in_4bit)
-    model = AutoModelForCausalLM.from_pretrained(
+    model = transformers.AutoModelForCausalLM.from_pretrained(
         str(folder),
         dtype=load_dtype(),
         device_map=None if loading.sharded else {"": 0} if on_gpu() else "cpu",
@@ -354,7 +338,9 @@ def _transformers(folder: Path, loading: Loading) -> Loaded:
         trust_remote_code=False,  # None would ask on a terminal
         **changed,
     )
-    tokenizer: Any = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(
+        str(folder), trust_remote_code=False
+    )
     return Loaded(model, tokenizer)
 
 
@@ -362,9 +348,7 @@ def quantization(in_4bit: bool, leave: list[str] | None = None) -> dict[str, Any
     """Linear layers in NF4 as QLoRA has them, or in 8 bit, but for the output head and those whose
     names are in `leave`.
     """
-    from transformers import BitsAndBytesConfig
-
-    config = BitsAndBytesConfig(
+    config = transformers.BitsAndBytesConfig(
         load_in_4bit=in_4bit,
         load_in_8bit=not in_4bit,
         bnb_4bit_quant_type="nf4",

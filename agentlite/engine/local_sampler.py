@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import Ending
-from agentlite.engine import load_dtype, on_gpu
+from agentlite.engine import load_dtype, on_gpu, torch
 from agentlite.engine.caches import RowCache, SharedCache, by_unsloth
 from agentlite.engine.decoding import Decoding, decode, ends_of, until_stop
 from agentlite.engine.load import Loaded, does_not_fit, free_memory, is_out_of_memory
@@ -128,8 +128,6 @@ def _in_eval_mode(model: Any) -> Iterator[None]:
     leaves its key-value cache on the layers. Left so, the backward pass would take several times
     the memory that is planned.
     """
-    import torch
-
     was_training, is_unsloth = model.training, by_unsloth(model)
     modes = [getattr(module, "gradient_checkpointing", False) for module in model.modules()]
     model.eval()
@@ -163,8 +161,6 @@ def _draw(
     goes_on: GoesOn,
 ) -> None:
     """Every step of every sample of every prompt in one call."""
-    import torch
-
     active = [list(row) for _, row in groupby(answers, key=lambda answer: answer.index)]
     prompts = [row[0].request.prompt for row in active]
     cache: SharedCache | RowCache
@@ -202,8 +198,6 @@ def _draw(
 
 def _rows_at_once(loaded: Loaded, prompt: int, new_tokens: int, samples: int) -> int:
     """How many rows are extended together, `samples` after each prompt of `prompt` tokens."""
-    import torch
-
     card = torch.cuda.mem_get_info()[1] if on_gpu() else SMALL_CARD
     try:
         shape = shape_of(loaded.model.config.to_dict(), loaded.model.name_or_path)
@@ -235,8 +229,6 @@ def choose_tokens(logits: Any, uniform: Any, decoding: Decoding) -> tuple[Any, A
 
 def _index_on_scale(weights: Any, uniform: Any) -> Any:
     """In doubles: a float's rounding would shift the borders of the unlikely tokens."""
-    import torch
-
     scale = weights.double().cumsum(-1)
     targets = uniform.to(scale.device)[:, None] * scale[:, -1:]
     return torch.searchsorted(scale, targets, right=True)[:, 0].clamp(max=weights.shape[-1] - 1)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlite.config.settings import Engine
-from agentlite.engine import load_libraries
+from agentlite.engine import load_libraries, peft, torch, transformers
 from agentlite.engine.checkpoints import disk_full
 from agentlite.engine.load import explained, quantization, weights_folder
 from agentlite.rendering.template import Messages, today
@@ -20,7 +20,6 @@ def merge(source: Source, folder: Path, rounded_by: Engine | None = None) -> str
     Returns the precision's name. Raises UserError 5, 7, 8 or 74.
     """
     load_libraries("hf")
-    from transformers import AutoModelForCausalLM
 
     base, rounding = weights_folder(source.base), dict[str, Any]()
     if rounded_by == "hf":
@@ -30,7 +29,7 @@ def merge(source: Source, folder: Path, rounded_by: Engine | None = None) -> str
 
         rounding = quantization(in_4bit=True, leave=SKIP_QUANTIZATION_MODULES)
     try:
-        model = AutoModelForCausalLM.from_pretrained(
+        model = transformers.AutoModelForCausalLM.from_pretrained(
             str(base),
             dtype="auto",
             device_map="cpu",
@@ -54,17 +53,15 @@ def merge(source: Source, folder: Path, rounded_by: Engine | None = None) -> str
 
 
 def _merged(model: Any, adapter: Path) -> Any:
-    from peft import PeftConfig, PeftModel
-    from torch import nn
 
-    config = PeftConfig.from_pretrained(str(adapter))
+    config = peft.PeftConfig.from_pretrained(str(adapter))
     targets = str([config.target_modules, config.modules_to_save])  # names, or a pattern
     head, embeddings = model.get_output_embeddings(), model.get_input_embeddings()
     if ("embed_tokens" in targets or "lm_head" in targets) and head.weight is embeddings.weight:
         # one matrix becomes two: the adapter changes one of them only
-        head.weight = nn.Parameter(head.weight.detach().clone())
+        head.weight = torch.nn.Parameter(head.weight.detach().clone())
         model.config.tie_word_embeddings = False
-    return PeftModel.from_pretrained(model, str(adapter)).merge_and_unload(safe_merge=True)
+    return peft.PeftModel.from_pretrained(model, str(adapter)).merge_and_unload(safe_merge=True)
 
 
 class TransformersWriter:
@@ -72,9 +69,8 @@ class TransformersWriter:
 
     def __init__(self, folder: Path):
         load_libraries("hf")
-        from transformers import AutoTokenizer
 
-        self.tokenizer = AutoTokenizer.from_pretrained(str(folder))
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder))
 
     def __call__(self, messages: Messages, tools: Sequence[Mapping[str, Any]], prompt: bool) -> str:
         """Dates are those of training."""

@@ -20,7 +20,16 @@ from msgspec import Struct, structs
 
 from agentlite.config.settings import GrpoSettings
 from agentlite.core.row_files import read_rows, write_rows
-from agentlite.engine import adapter, checkpoints, grpo, local_sampler, summed_loss, trainer
+from agentlite.engine import (
+    adapter,
+    checkpoints,
+    grpo,
+    local_sampler,
+    summed_loss,
+    torch,
+    trainer,
+    trl,
+)
 from agentlite.engine.load import Loaded
 from agentlite.engine.planning.estimate import kept_in_training
 from agentlite.engine.summed_loss import (
@@ -107,8 +116,6 @@ def token_rewards(answer: Experience, beta: float) -> list[float]:
 
 def whiten(experience: Sequence[Experience], settings: GrpoSettings) -> list[LearnedAnswer]:
     """Advantages with mean 0 and standard deviation 1 over all tokens that are learned."""
-    import torch
-
     rows = []
     for answer in experience:
         rewards = token_rewards(answer, settings.beta)
@@ -148,25 +155,20 @@ def make_trainer(
     micro: trainer.Schedule,
 ) -> Any:
     """TRL's SFTTrainer, whose rows are those of a round. In place of grpo.make_trainer."""
-    import torch
-    from torch import nn
-    from trl import SFTTrainer
-    from trl.trainer.utils import disable_dropout_in_model
-
     check_head(loaded.model, "it can have no value head", "Take --advantage group.")
     checkpoints.restore_log(EXPERIENCE, folder)
     plan = grpo.schedule(settings, task.prompt_count)
     rounds = _Rounds(folder, settings, task, plan)
     model = adapter.add_adapter(loaded, settings)
-    disable_dropout_in_model(model)
+    trl.trainer.utils.disable_dropout_in_model(model)
     # Zero at first, so that nothing is expected of any answer. In float32, as an adapter is.
     hidden = model.config.get_text_config().hidden_size
-    head = nn.Linear(hidden, 1, device=model.device, dtype=torch.float32)
+    head = torch.nn.Linear(hidden, 1, device=model.device, dtype=torch.float32)
     for weights in head.parameters():
-        nn.init.zeros_(weights)
+        torch.nn.init.zeros_(weights)
     model.add_module(HEAD, head)
     trl_trainer = summed_loss.make_trainer(
-        _with_value_head(SFTTrainer, settings.value_learning_rate),
+        _with_value_head(trl.SFTTrainer, settings.value_learning_rate),
         rounds.rows,
         partial(clipped_loss, settings),
         model,
@@ -200,8 +202,6 @@ def read_tokens(
     model: Any, inputs: dict[str, Any], labels: Any, temperature: float
 ) -> tuple[Any, Any]:
     """Of every trained token of a micro-batch: its log-probability, and the value before it."""
-    import torch
-
     states, targets, _ = trained_states(model, inputs, labels)
     head, heat = head_of(model), temperature or 1.0
 
@@ -302,8 +302,6 @@ class _Rounds:
         self, trl_trainer: Any, loaded: Loaded, rows: Sequence[grpo.LearnedRow]
     ) -> list[Experience]:
         """The log-probabilities of policy and reference, and the values, before the round."""
-        import torch
-
         model, temperature = loaded.model, self.settings.temperature
         inputs = collate(
             [training_row(row.prompt, row.ids) for row in rows], loaded.tokenizer.pad_token_id

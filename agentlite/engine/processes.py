@@ -20,7 +20,7 @@ from agentlite.config.pipeline import STAGES
 from agentlite.config.resolve import find_file
 from agentlite.core import distributed
 from agentlite.core.errors import UserError
-from agentlite.engine import on_gpu
+from agentlite.engine import on_gpu, torch
 from agentlite.workspace.lookup import Result
 
 TOGETHER = tuple(name for name, stage in STAGES.items() if stage.torchrun)
@@ -75,8 +75,6 @@ def go() -> None:
 
 def barrier() -> None:
     if distributed.count() > 1:
-        import torch
-
         torch.distributed.barrier()
 
 
@@ -86,7 +84,6 @@ def any_of(flag: bool) -> bool:
     """
     if distributed.count() == 1:
         return flag
-    import torch
     from accelerate import PartialState
 
     flags = torch.tensor([float(flag)], device=PartialState().device)
@@ -139,10 +136,8 @@ def _end(store: Any) -> NoReturn:
 @cache
 def _store() -> Any:
     """A connection to the store, or the store itself."""
-    from torch.distributed import PrefixStore, TCPStore
-
     by_launcher = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    store = TCPStore(
+    store = torch.distributed.TCPStore(
         os.environ["MASTER_ADDR"],
         int(os.environ["MASTER_PORT"]),
         distributed.count(),
@@ -151,6 +146,8 @@ def _store() -> Any:
         wait_for_workers=False,
         multi_tenant=True,
     )
-    of_run = PrefixStore(f"agentlite-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    of_run = torch.distributed.PrefixStore(
+        f"agentlite-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store
+    )
     of_run.set_timeout(timedelta(days=30))  # as long as the first process works alone
     return of_run

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlite.config.settings import RetrieverSettings
-from agentlite.engine import checkpoints, on_gpu, sentence_encoder, trainer
+from agentlite.engine import checkpoints, datasets, on_gpu, sentence_encoder, torch, trainer
 from agentlite.retrieval.tool_pool import ToolPool
 from agentlite.retrieval.training_pairs import TrainingPair, batches, with_wrong
 from agentlite.workspace.lookup import MADE, Source
@@ -79,13 +79,12 @@ def check(settings: RetrieverSettings) -> None:
 
 def in_order(dataset: Any, batch_size: int, drop_last: bool, **_: object) -> Any:
     """The order is ours: see training_pairs.batches."""
-    from torch.utils.data import BatchSampler, SequentialSampler
-
-    return BatchSampler(SequentialSampler(dataset), batch_size, drop_last)
+    return torch.utils.data.BatchSampler(
+        torch.utils.data.SequentialSampler(dataset), batch_size, drop_last
+    )
 
 
 def _dataset(found: Sequence[TrainingPair], pool: ToolPool) -> Any:
-    from datasets import Dataset
 
     texts = pool.texts
     # in a small pool nearly every tool may be right, and few are wrong
@@ -96,4 +95,4 @@ def _dataset(found: Sequence[TrainingPair], pool: ToolPool) -> Any:
         | {name: texts[place] for name, place in zip(columns, pair.tool_indices, strict=False)}
         for pair in found
     )
-    return Dataset.from_list([*rows])
+    return datasets.Dataset.from_list([*rows])

@@ -7,7 +7,7 @@ from typing import Any
 
 from agentlite.core import console
 from agentlite.core.errors import need
-from agentlite.engine import be_quiet, on_gpu
+from agentlite.engine import be_quiet, on_gpu, transformers
 from agentlite.engine.load import explained
 from agentlite.workspace import hub
 from agentlite.workspace.lookup import Source
@@ -29,7 +29,6 @@ def load(source: Source, max_length: int) -> Any:
     check_libraries()
     be_quiet()
     with console.waiting(f"loading {source.name}"):
-        import transformers
         from sentence_transformers import SentenceTransformer
 
         transformers.logging.set_verbosity_error()

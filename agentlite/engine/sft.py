@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlite.config.settings import SftSettings
-from agentlite.engine import adapter, on_gpu, trainer
+from agentlite.engine import adapter, datasets, on_gpu, trainer, trl
 from agentlite.engine.load import load, loading_of, prepare
 from agentlite.rendering import Encoded
 from agentlite.workspace.lookup import Source
@@ -51,8 +51,6 @@ def make_trainer(
     micro: trainer.Schedule,
 ) -> Any:
     """An SFTTrainer over rows that are tokenised, masked and in order already."""
-    from trl import SFTConfig, SFTTrainer
-
     own = {
         "max_length": settings.max_length,
         "packing": packs(settings),
@@ -61,7 +59,7 @@ def make_trainer(
     }
     shared = trainer.arguments(settings, folder, micro, with_dev=bool(dev))
     # before the model: ZeRO-3 cuts it up while it is read
-    configuration = trainer.configuration(SFTConfig, {**own, **shared})
+    configuration = trainer.configuration(trl.SFTConfig, {**own, **shared})
     loaded = load(source, loading_of(settings), trainable=True)
     dataset, dev_rows = _dataset(rows), _dataset(dev) if dev else None
     if not packs(settings):
@@ -72,7 +70,7 @@ def make_trainer(
     for part in filter(None, (dataset, dev_rows)):
         part._unsloth_truncated_to = settings.max_length
     used = {token for row in rows for token in row.input_ids}
-    return trainer.adjust_trainer(SFTTrainer)(
+    return trainer.adjust_trainer(trl.SFTTrainer)(
         model=adapter.add_adapter(loaded, settings, used),
         args=configuration,
         train_dataset=dataset,
@@ -82,7 +80,6 @@ def make_trainer(
 
 
 def _dataset(rows: list[Encoded]) -> Any:
-    from datasets import Dataset
 
     columns = {name: [getattr(row, name) for row in rows] for name in Encoded._fields}
-    return Dataset.from_dict(columns)
+    return datasets.Dataset.from_dict(columns)

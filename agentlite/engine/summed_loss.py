@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from agentlite.config.settings import TrainerSettings
 from agentlite.core import console
 from agentlite.core.errors import MODEL, UserError
-from agentlite.engine import trainer
+from agentlite.engine import datasets, torch, trainer, trl
 from agentlite.engine.load import Loading, load, prepare
 from agentlite.rendering import Encoded
 from agentlite.workspace.lookup import Source
@@ -73,10 +73,6 @@ def make_trainer(
     sampled now, or that a round has sampled. `summed_loss` gets the model without wrappers, and
     what `collate` makes of a micro-batch's rows.
     """
-    import torch
-    from datasets import Dataset
-    from trl import SFTConfig
-
     own = {
         "max_length": settings.max_length,
         "dataset_kwargs": {"skip_prepare_dataset": True},
@@ -85,8 +81,8 @@ def make_trainer(
     shared = trainer.arguments(settings, folder, micro)
     return trainer.adjust_trainer(_step_trainer(trl_class, make_rows, summed_loss))(
         model=model,
-        args=trainer.configuration(SFTConfig, {**own, **shared}),
-        train_dataset=Dataset.from_dict({"number": list(order)}),
+        args=trainer.configuration(trl.SFTConfig, {**own, **shared}),
+        train_dataset=datasets.Dataset.from_dict({"number": list(order)}),
         data_collator=lambda rows: {"number": torch.tensor([row["number"] for row in rows])},
         processing_class=tokenizer,
     )
@@ -137,8 +133,6 @@ def collate(rows: Sequence[Row], pad: int) -> dict[str, Any]:
     """Padded on the right: (rows, longest). Further columns, which have a number for each trained
     token, end to end: (tokens,).
     """
-    import torch
-
     lengths = [len(row["input_ids"]) for row in rows]
     longest = max(lengths)
     columns = {
@@ -157,10 +151,12 @@ def in_chunks(of_chunk: Callable[..., Any], *tensors: Any) -> list[Any]:
     """What `of_chunk` makes of CHUNK tokens at a time, the first axis of each tensor. Its logits
     are dropped, and made again on the way back.
     """
-    from torch.utils.checkpoint import checkpoint
-
     parts = zip(*(tensor.split(CHUNK) for tensor in tensors), strict=True)
-    return [checkpoint(of_chunk, *part, use_reentrant=False) for part in parts if len(part[0])]
+    return [
+        torch.utils.checkpoint.checkpoint(of_chunk, *part, use_reentrant=False)
+        for part in parts
+        if len(part[0])
+    ]
 
 
 def trained_states(model: Any, inputs: dict[str, Any], labels: Any) -> tuple[Any, Any, Any]:
@@ -196,7 +192,6 @@ def record_losses(
     if not ids:
         return
     prepare(loading)
-    import torch
 
     loaded = load(source, loading, trainable=False)
     check_head(loaded.model, "the losses of its tokens cannot be summed")

@@ -18,8 +18,8 @@ from agentlite.config.settings import RetrieverSettings, Tracker, TrainerSetting
 from agentlite.core import console, distributed
 from agentlite.core.errors import MODEL, OTHER_PLAN, OUT_OF_MEMORY, UserError, nearest, need
 from agentlite.core.row_files import Appender, write_json
-from agentlite.engine import checkpoints, load, load_dtype, on_gpu, processes
-from agentlite.engine.watch import Follower, Stopped, Watch, follow, note_signals, read_metrics
+from agentlite.engine import checkpoints, load, load_dtype, on_gpu, peft, processes, torch, trl
+from agentlite.engine.watch import Stopped, Watch, follow, note_signals, read_metrics
 from agentlite.workspace import lookup, stage_folder
 
 # there once a micro-batch did not fit: how many rows have fitted since
@@ -269,7 +269,6 @@ def check(command: str, settings: TrainerSettings) -> None:
     cannot use; 5 where a library is missing.
     """
     load.prepare(load.loading_of(settings))
-    import trl
 
     config: Any = {"dpo": trl.DPOConfig, "grpo": trl.GRPOConfig}.get(command, trl.SFTConfig)
     if getattr(settings, "advantage", "") == "value":
@@ -282,9 +281,7 @@ def check_passed_through(
 ) -> None:
     """Raises UserError 2 for a key of `trl` or `peft` that the library does not know, or that
     agentlite sets itself: one that is `taken`, a setting, or among TAKEN."""
-    from peft import LoraConfig
-
-    for name, library in (("trl", config_class), ("peft", LoraConfig)):
+    for name, library in (("trl", config_class), ("peft", peft.LoraConfig)):
         known = library.__dataclass_fields__
         for key in getattr(settings, name, {}):
             problem, fix = "", f"`agentlite {command} --help-all` lists the settings."
@@ -351,11 +348,8 @@ def train(
     if micro != plan:
         figures["batch_size"] = micro.batch_size
         figures["gradient_accumulation"] = micro.gradient_accumulation
-    if on_gpu():
-        import torch
-
-        if peak := torch.cuda.max_memory_reserved():
-            figures["gpu_gib"] = round(peak / 2**30, 2)
+    if on_gpu() and (peak := torch.cuda.max_memory_reserved()):
+        figures["gpu_gib"] = round(peak / 2**30, 2)
     return figures
 
 
@@ -377,8 +371,9 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
         console.progress(folder.name, plan.steps) as advance,
         Appender(path) if distributed.first() else contextlib.nullcontext() as metrics,
     ):
-        follower = Follower(folder, plan.steps, watch, trainer.model, caught, advance, metrics)
-        follow(trainer, follower)
+        follower = follow(
+            trainer, folder, plan.steps, watch, trainer.model, caught, advance, metrics
+        )
         checkpoints.keep(trainer, folder, follower.judge_save)
         try:
             if checkpoint:
