@@ -74,22 +74,19 @@ def auto_settings(
 
     chosen = replace(settings, **values)
     rows = "batch_tokens" if chosen.in_memory(True).packed else "batch_size"
-    batch = f"{rows} {getattr(chosen, rows)}"
-    if hasattr(chosen, "gradient_accumulation"):
-        batch += f" x {chosen.gradient_accumulation}"
-    free = f"{best.capacity / GIB:.1f} GiB{f' free on {machine.name}' if machine.name else ''}"
-    taken = best.total / GIB
-    reasons = [f"{best.load.bits} bit and {batch} take {taken:.1f} of {free}, calculated"]
-    if best.load.bits < most_precise.load.bits:
-        precise, more = most_precise.load.bits, most_precise.total / GIB
-        reasons.append(f"{precise} bit would take {more:.1f} or more")
-    if not best.fits:
-        reasons.append(
-            f"this leaves less than {MARGIN:.0%} free: take a smaller model or max_length"
-        )
-    if not machine.bf16:
-        reasons.append("float16, as the card has no bfloat16")
-    return AutoSettings(values, "; ".join(reasons))
+    times = f" x {chosen.gradient_accumulation}" if hasattr(chosen, "gradient_accumulation") else ""
+    bits, free = best.load.bits, f" free on {machine.name}" if machine.name else ""
+    precise, more = most_precise.load.bits, most_precise.total / GIB
+    reasons = {
+        f"{bits} bit and {rows} {getattr(chosen, rows)}{times} take {best.total / GIB:.1f} of "
+        f"{best.capacity / GIB:.1f} GiB{free}, calculated": True,
+        f"{precise} bit would take {more:.1f} or more": bits < precise,
+        f"this leaves less than {MARGIN:.0%} free: take a smaller model or max_length": (
+            not best.fits
+        ),
+        "float16, as the card has no bfloat16": not machine.bf16,
+    }
+    return AutoSettings(values, "; ".join(reason for reason, is_so in reasons.items() if is_so))
 
 
 def _micro_batches(

@@ -220,9 +220,8 @@ def data_of(settings: Any, run: Path) -> RowLengths:
         folder, pairs = lookup.find_stage(str(came_from), folder.parent), folder
     prepared = lookup.read(folder).trusted()
     is_prep = prepared.plan is not None and prepared.plan.command == "prep"
-    if not is_prep or not prepared.done or not (folder / "stats.json").exists():
-        return RowLengths()
-    stats = json.loads((folder / "stats.json").read_bytes())
+    is_told = is_prep and prepared.done and (folder / "stats.json").exists()
+    stats = json.loads((folder / "stats.json").read_bytes()) if is_told else {}
     records = sum(stats.get("by_source", {}).values())
     if not records:
         return RowLengths()
@@ -250,8 +249,8 @@ def _time(settings: Any, load: Load, machine: Machine, data: RowLengths) -> dict
     passes = getattr(settings, "passes", 1)  # an answer of PPO is sampled once for several steps
     if load.rows:
         rows *= settings.gradient_accumulation
-        tokens = settings.gradient_accumulation * load.rows
-        tokens *= min(data.mean or load.length, load.length)
+        mean = min(data.mean or load.length, load.length)
+        tokens = settings.gradient_accumulation * load.rows * mean
         seconds += tokens * operations(load) / _speed(load, machine.card)
     if load.sampled and not load.vllm:  # vLLM's speed was never measured
         held: InMemory = settings.in_memory(machine.gpu)
