@@ -69,19 +69,17 @@ class PromptSampling:
         self.decoding = decoding_of(settings).under(template)
         self.records = {prompt.record.id: prompt.record for prompt in self.prompts}
         refuse_without_gold(self.records.values(), self.weights, self.prepared.location)
-        components: dict[str, Component] = {**functions, **self.judge}
         self.scorer = Scorer(
-            self.records, protocols_by_name(self.protocol, self.source.base), components
+            self.records,
+            protocols_by_name(self.protocol, self.source.base),
+            {**functions, **self.judge},
         )
         if not self.scorer.has_gold:
             self.weights = without_comparisons(self.weights)
+        self.count = len(self.prompts)
         longest = max(len(prompt.ids) for prompt in self.prompts)
         known = {"too_long": self.too_long, "longest_prompt": longest}
         return known, longest + settings.max_new_tokens
-
-    @property
-    def count(self) -> int:
-        return len(self.prompts)
 
     def __enter__(self) -> Self:
         write_rows(self.folder / "records.jsonl", map(to_row, self.records.values()))
@@ -149,21 +147,29 @@ class PromptSampling:
         """Scores the answers of a step to its prompts. Where too many rewards failed, the step is
         the last one.
         """
-        candidates = []
-        for number, answer in enumerate(answers, step * len(answers)):
-            prompt, own, count = prompts[answer.prompt], self.folder.name, len(answer.ids)
-            about = (*prompt.step, prompt.protocol, own, number)
-            candidates.append(Candidate(*about, answer.text, answer.ended, count, step))
+        asked = [prompts[answer.prompt] for answer in answers]
+        candidates = [
+            Candidate(
+                *prompt.step,
+                prompt.protocol,
+                self.folder.name,
+                step * len(answers) + place,
+                answer.text,
+                answer.ended,
+                len(answer.ids),
+                step,
+            )
+            for place, (prompt, answer) in enumerate(zip(asked, answers, strict=True))
+        ]
         scores = self.add(candidates)
         self._visit(self.rows[candidate.key] for candidate in candidates)
         try:
             self.tally.refuse()
         except UserError as error:
             self.halt.append(error)
-        rewards = [None if score.error else score.components for score in scores]
         return [
-            grpo.answer_row(prompts[answer.prompt].ids, answer, reward)
-            for answer, reward in zip(answers, rewards, strict=True)
+            grpo.answer_row(prompt.ids, answer, None if score.error else score.components)
+            for prompt, answer, score in zip(asked, answers, scores, strict=True)
         ]
 
     def _visit(self, rows: Iterable[TrainedAnswer]) -> None:
