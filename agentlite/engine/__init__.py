@@ -43,16 +43,18 @@ class Later:
         return getattr(importlib.import_module(self.name), attribute)
 
 
-torch, transformers, trl = Later("torch"), Later("transformers"), Later("trl")
-peft, datasets = Later("peft"), Later("datasets")
+torch, transformers, trl, peft = map(Later, PACKAGES)
+datasets, unsloth, sentence_transformers = map(
+    Later, ("datasets", "unsloth", "sentence_transformers")
+)
 
 
 def check_libraries(engine: Engine) -> None:
     """Asked before anything slow: whether what `engine` needs is installed. Loads nothing. Raises
     UserError 5.
     """
-    unsloth = ("unsloth",) if engine == "unsloth" or not has_gpu() else ()
-    need("training or asking a model", (*PACKAGES, *unsloth), INSTALL)
+    first = ("unsloth",) if engine == "unsloth" or not has_gpu() else ()
+    need("training or asking a model", (*PACKAGES, *first), INSTALL)
 
 
 def be_quiet() -> None:

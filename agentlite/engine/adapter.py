@@ -8,7 +8,7 @@ from agentlite.config.pipeline import TRAINERS
 from agentlite.config.settings import TrainerSettings
 from agentlite.core import console
 from agentlite.core.errors import MODEL, UserError
-from agentlite.engine import checkpoints, load_dtype, peft, torch, transformers
+from agentlite.engine import checkpoints, load_dtype, peft, torch, transformers, unsloth
 from agentlite.engine.load import Loaded, unsloth_checkpointing
 
 # How far a row of the embeddings is from another that it is like, in norms of a usual row: at most
@@ -43,9 +43,7 @@ def add_adapter(loaded: Loaded, settings: TrainerSettings, used: Iterable[int] =
     }
     transformers.set_seed(settings.seed)
     if settings.engine == "unsloth":
-        from unsloth import FastLanguageModel
-
-        return FastLanguageModel.get_peft_model(
+        return unsloth.FastLanguageModel.get_peft_model(
             model,
             target_modules=modules,
             random_state=settings.seed,

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
 
-from agentlite.engine import on_gpu, torch, transformers
+from agentlite.engine import Later, on_gpu, torch, transformers
 from agentlite.engine.load import Loaded
 
+decode_graphs = Later("unsloth.models._decode_graphs")
 FEW_ROWS = 32  # with fewer a step takes a GPU as long: it waits for the launches of its kernels
 # The owner of a column of the cache: the number of a sample (0, 1, ...), or one of these.
 PADDING, PROMPT, NOBODY = -2, -1, -3
@@ -108,16 +109,13 @@ class RowCache:
         ).to(device)
         ids, self.mask = padded["input_ids"], padded["attention_mask"]
         if by_unsloth(self.model):
-            from unsloth.models import _decode_graphs
-
             if self.model.config.model_type == "qwen2" and "qwen2" not in _tried:
                 _try_graphs(loaded)
-            _decode_graphs.start_generation(ids.shape[1] + new_tokens)  # more columns are not kept
+            decode_graphs.start_generation(ids.shape[1] + new_tokens)  # more columns are not kept
         self.prompts: Sequence[int] = range(len(prompts))
         self.rows: list[tuple[int, int]] = []
-        positions = (self.mask.cumsum(-1) - 1).clamp(min=0)
         self.cache: Any = None
-        self.logits = self._read(ids, positions)
+        self.logits = self._read(ids, (self.mask.cumsum(-1) - 1).clamp(min=0))
 
     def _read(self, ids: Any, positions: Any) -> Any:
         output = self.model(
@@ -170,9 +168,7 @@ class RowCache:
             return
         self.cache = _SelectedRows(list(self.cache), index)
         if self.rows:  # Unsloth's decoding goes on in buffers of its own, until they are taken away
-            from unsloth.models._decode_graphs import release_for_training
-
-            release_for_training(self.model)
+            decode_graphs.release_for_training(self.model)
 
 
 class _SelectedRows(Sequence[Any]):
@@ -205,22 +201,20 @@ def _try_graphs(loaded: Loaded) -> None:
     have not tried that with Qwen2, which has the attention of Llama: here it is tried on two short
     prompts, and used where their logits stay the same to the last bit.
     """
-    from unsloth.models import _decode_graphs
-
     kind = loaded.model.config.model_type
     _tried.add(kind)
 
     def logits() -> Any:
         cache = RowCache(loaded, [[5, 6, 7], [8, 9, 10, 11, 12]], 4)
         found = [cache.step([[(20 + n, 0, n)], [(30 + n, 0, n)]])[0] for n in range(4)]
-        _decode_graphs.release_for_training(loaded.model)
+        decode_graphs.release_for_training(loaded.model)
         return torch.stack(found)
 
     eager = logits()
-    _decode_graphs._SUPPORTED_MODEL_TYPES.add(kind)
+    decode_graphs._SUPPORTED_MODEL_TYPES.add(kind)
     try:
         same = torch.equal(logits(), eager)
     except RuntimeError:
         same = False
     if not same:
-        _decode_graphs._SUPPORTED_MODEL_TYPES.discard(kind)
+        decode_graphs._SUPPORTED_MODEL_TYPES.discard(kind)

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import tempfile
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from agentlite.config.settings import (
 from agentlite.core import console
 from agentlite.core.errors import MODEL, OUT_OF_MEMORY, UserError
 from agentlite.core.row_files import disk_errors
-from agentlite.engine import load_dtype, load_libraries, on_gpu, peft, torch, transformers
+from agentlite.engine import load_dtype, load_libraries, on_gpu, peft, torch, transformers, unsloth
 from agentlite.workspace import hub
 from agentlite.workspace.input_files import (
     EMBEDDED,
@@ -64,9 +65,6 @@ class Loading(NamedTuple):
     @property
     def quantized(self) -> bool:
         return self.load_in_4bit or self.load_in_8bit
-
-
-_kept: dict[tuple[Source, Loading], Loaded] = {}  # the last model that was loaded for inference
 
 
 def loading_of(
@@ -173,18 +171,18 @@ def _embedded_weights(alias: str) -> Path:
 def load(source: Source, loading: Loading, *, trainable: bool) -> Loaded:
     """The base model, with the adapter of `source` if it has one. Raises UserError 2, 5, 7 or 8."""
     prepare(loading)
-    if _kept:  # two models at once may be more than the memory holds
-        _kept.clear()
+    if load_for_inference.cache_info().currsize:  # two models may be more than the memory holds
+        load_for_inference.cache_clear()
         free_memory()
     with console.waiting(f"loading {source.name}"):
         folder = weights_folder(source.base, loading.load_in_4bit)
         try:
-            loaded = (_unsloth if loading.engine == "unsloth" else _transformers)(folder, loading)
-            _refuse_not_finite(loaded.model, folder)
-            model = _adapted(loaded.model, source, folder, loading, trainable)
+            read = _unsloth if loading.engine == "unsloth" else _transformers
+            model, tokenizer = read(folder, loading)
+            _refuse_not_finite(model, folder)
+            model = _adapted(model, source, folder, loading, trainable)
         except Exception as error:
             raise explained(error, source.name, loading.quantized) from error
-    tokenizer = loaded.tokenizer
     tokenizer.padding_side = "left"
     rows = model.config.get_text_config().vocab_size
     if tokenizer.pad_token_id is None or tokenizer.pad_token_id >= rows:
@@ -217,6 +215,7 @@ def _adapted(model: Any, source: Source, folder: Path, loading: Loading, trainab
     return model
 
 
+@lru_cache(maxsize=1)
 def load_for_inference(source: Source, loading: Loading) -> Loaded:
     """Kept until another model is loaded, so that several rounds of answers load it once.
 
@@ -224,8 +223,6 @@ def load_for_inference(source: Source, loading: Loading) -> Loaded:
     thirds of the time. Not where it is on the embeddings and the head is the same matrix: folded
     in, it would change both.
     """
-    if (source, loading) in _kept:
-        return _kept[source, loading]
     loaded = load(source, loading, trainable=False)
 
     model = loaded.model
@@ -237,7 +234,6 @@ def load_for_inference(source: Source, loading: Loading) -> Loaded:
         adapted = {name for config in model.peft_config.values() for name in config.target_modules}
         if not (model.config.get_text_config().tie_word_embeddings and ends & adapted):
             model.merge_adapter()
-    _kept[source, loading] = loaded
     return loaded
 
 
@@ -270,17 +266,14 @@ def does_not_fit(one: str, fix: str, location: str = "") -> UserError:
 
 
 @console.unheard()
-def _unsloth(folder: Path, loading: Loading) -> Loaded:
-    from unsloth import FastLanguageModel
-
+def _unsloth(folder: Path, loading: Loading) -> tuple[Any, Any]:
     shared: dict[str, object] = {}
     if loading.vllm_share:
         # Unsloth takes a share of the free memory, and hands vLLM what that is of the whole card
         free, total = torch.cuda.mem_get_info()
         share = min(1.0, loading.vllm_share * total / free)
-        shared = {"fast_inference": True, "gpu_memory_utilization": share}
-        shared["max_lora_rank"] = loading.vllm_rank
-    model, tokenizer = FastLanguageModel.from_pretrained(
+        shared = {"gpu_memory_utilization": share, "max_lora_rank": loading.vllm_rank}
+    model, tokenizer = unsloth.FastLanguageModel.from_pretrained(
         str(folder),
         max_seq_length=loading.max_length,
         dtype=load_dtype(),
@@ -291,6 +284,7 @@ def _unsloth(folder: Path, loading: Loading) -> Loaded:
         trust_remote_code=False,
         use_safetensors=True,
         use_exact_model_name=True,  # also where a folder is called as a model is on the hub
+        fast_inference=bool(loading.vllm_share),
         **shared,
     )
     layers = {type(module).__name__ for module in model.modules()}
@@ -320,10 +314,10 @@ def _unsloth(folder: Path, loading: Loading) -> Loaded:
                 location="grpo.vllm",
                 exit_code=OUT_OF_MEMORY,
             )
-    return Loaded(model, tokenizer)
+    return model, tokenizer
 
 
-def _transformers(folder: Path, loading: Loading) -> Loaded:
+def _transformers(folder: Path, loading: Loading) -> tuple[Any, Any]:
 
     changed: dict[str, Any] = {}
     if loading.attention != "auto":
@@ -338,10 +332,8 @@ def _transformers(folder: Path, loading: Loading) -> Loaded:
         trust_remote_code=False,  # None would ask on a terminal
         **changed,
     )
-    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(
-        str(folder), trust_remote_code=False
-    )
-    return Loaded(model, tokenizer)
+    cutter = transformers.AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
+    return model, cutter
 
 
 def quantization(in_4bit: bool, leave: list[str] | None = None) -> dict[str, Any]:
@@ -363,19 +355,15 @@ def _patched_by_unsloth(model: Any) -> Any:
     """A model whose adapter was loaded gets what Unsloth gives a new adapter: its fused kernels and
     its gradient checkpointing. Its own loader does the same with the folder of an adapter.
     """
-    from unsloth import FastLanguageModel
-    from unsloth.models._utils import apply_unsloth_gradient_checkpointing
-    from unsloth.models.vision import FastBaseModel
-
     dtype = model.get_input_embeddings().weight.dtype
-    checkpointing = apply_unsloth_gradient_checkpointing(
+    checkpointing = unsloth.models._utils.apply_unsloth_gradient_checkpointing(
         unsloth_checkpointing(), model.max_seq_length, dtype
     )
     # Unsloth's mark of a model that its general loader has loaded: an architecture it has no
     # kernels for, or 8 bit
     if os.environ.get("UNSLOTH_USE_NEW_MODEL") == "1":
-        return FastBaseModel.post_patch_model(model, checkpointing)
-    return FastLanguageModel.patch_peft_model(model, checkpointing)
+        return unsloth.models.vision.FastBaseModel.post_patch_model(model, checkpointing)
+    return unsloth.FastLanguageModel.patch_peft_model(model, checkpointing)
 
 
 def unsloth_checkpointing() -> str | bool:

@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from agentlite.config.settings import RetrieverSettings
-from agentlite.engine import checkpoints, datasets, on_gpu, sentence_encoder, torch, trainer
+from agentlite.engine import (
+    checkpoints,
+    datasets,
+    on_gpu,
+    sentence_encoder,
+    sentence_transformers,
+    torch,
+    trainer,
+)
 from agentlite.retrieval.tool_pool import ToolPool
 from agentlite.retrieval.training_pairs import TrainingPair, batches, with_wrong
 from agentlite.workspace.lookup import MADE, Source
@@ -39,10 +47,6 @@ def train(
     watched = [with_wrong(pair, settings.negatives) for pair in dev]
 
     def make(micro: trainer.Schedule) -> Any:
-        from sentence_transformers import (
-            SentenceTransformerTrainer,
-            SentenceTransformerTrainingArguments,
-        )
         from sentence_transformers.losses import MultipleNegativesRankingLoss
 
         model = sentence_encoder.load(source, settings.max_length)
@@ -52,9 +56,11 @@ def train(
         model.save_pretrained = partial(model.save_pretrained, create_model_card=False)
         shared = trainer.shared_arguments(settings, folder, micro, with_dev=bool(dev))
         own = {"batch_sampler": in_order, "use_cpu": not on_gpu()}
-        return trainer.adjust_trainer(SentenceTransformerTrainer)(
+        return trainer.adjust_trainer(sentence_transformers.SentenceTransformerTrainer)(
             model=model,
-            args=SentenceTransformerTrainingArguments(**{**shared, **own, **settings.trl}),
+            args=sentence_transformers.SentenceTransformerTrainingArguments(
+                **{**shared, **own, **settings.trl}
+            ),
             train_dataset=_dataset(rows, pool),
             eval_dataset=_dataset(watched, pool) if watched else None,
             loss=MultipleNegativesRankingLoss(model, scale=settings.scale),
@@ -72,9 +78,8 @@ def check(settings: RetrieverSettings) -> None:
     """Raises UserError 2 for what sentence-transformers does not know, or what is not to be
     changed.
     """
-    from sentence_transformers import SentenceTransformerTrainingArguments
-
-    trainer.check_passed_through("retriever", settings, SentenceTransformerTrainingArguments, TAKEN)
+    kind = sentence_transformers.SentenceTransformerTrainingArguments
+    trainer.check_passed_through("retriever", settings, kind, TAKEN)
 
 
 def in_order(dataset: Any, batch_size: int, drop_last: bool, **_: object) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from agentlite.core import console
 from agentlite.core.errors import need
-from agentlite.engine import be_quiet, on_gpu, transformers
+from agentlite.engine import be_quiet, on_gpu, sentence_transformers, transformers
 from agentlite.engine.load import explained
 from agentlite.workspace import hub
 from agentlite.workspace.lookup import Source
@@ -29,12 +29,10 @@ def load(source: Source, max_length: int) -> Any:
     check_libraries()
     be_quiet()
     with console.waiting(f"loading {source.name}"):
-        from sentence_transformers import SentenceTransformer
-
         transformers.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
         try:
-            model = SentenceTransformer(
+            model = sentence_transformers.SentenceTransformer(
                 hub.hub_id(source.base),
                 revision=hub.commit_of(source.base) or None,
                 device="cuda" if on_gpu() else "cpu",

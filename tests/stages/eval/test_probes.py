@@ -159,7 +159,7 @@ def test_forgetting_is_that_of_the_two_models_losses(
         return adapted(model, source, *how)
 
     monkeypatch.setattr(loading, "_adapted", counting)
-    monkeypatch.setattr(loading, "_kept", {})
+    loading.load_for_inference.cache_clear()
     models, general = [str(tiny_model), str(workspace / "other")], str(workspace / "general.jsonl")
     found = evaluate(
         run=str(workspace), model=models, general=general, num_samples=1, out="forgets", **HOW
