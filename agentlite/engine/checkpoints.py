@@ -137,9 +137,8 @@ def _normalize_config(path: Path) -> None:
     """
     if path.exists():
         config = json.loads(path.read_bytes())
-        for key in ("target_modules", "exclude_modules"):
-            names = config.get(key)
-            config[key] = sorted(names) if isinstance(names, list) else names
+        sets = {key: config.get(key) for key in ("target_modules", "exclude_modules")}
+        config |= {key: sorted(names) for key, names in sets.items() if isinstance(names, list)}
         model, commit = hub.name_of(str(config.get("base_model_name_or_path")))
         if commit:
             config |= {"base_model_name_or_path": model, "revision": commit}

@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 from agentlite.config.settings import DistillSettings
 from agentlite.engine import adapter, local_sampler, summed_loss, torch, trainer, trl, watch
 from agentlite.engine.decoding import Decoding
-from agentlite.engine.load import Loaded, load, loading_of, prepare
-from agentlite.engine.planning.estimate import kept_in_training
+from agentlite.engine.load import load, loading_of, prepare
 from agentlite.engine.summed_loss import (
     Row,
     SummedLoss,
@@ -75,11 +74,14 @@ def train(
     figures = trainer.train(make, folder, plan, watch.Watch(MEASURES))
     logged = watch.read_metrics(folder)
     few = max(1, min(LAST, len(logged) // 2))
-    for name, column in (("divergence", "loss"), ("agreement", "agreement")):
-        figures[f"first_{name}"] = watch.mean(logged[:few], column)
-        figures[f"last_{name}"] = watch.mean(logged[-few:], column)
-    figures["unlikely_starts"] = watch.mean(logged[-few:], "unlikely_starts")
-    return figures
+    first, last = logged[:few], logged[-few:]
+    return figures | {
+        "first_divergence": watch.mean(first, "loss"),
+        "last_divergence": watch.mean(last, "loss"),
+        "first_agreement": watch.mean(first, "agreement"),
+        "last_agreement": watch.mean(last, "agreement"),
+        "unlikely_starts": watch.mean(last, "unlikely_starts"),
+    }
 
 
 def longest(prompt: DistillPrompt, settings: DistillSettings) -> int:
@@ -136,7 +138,6 @@ def sample_answers(
     `teacher`: its parameters, which are in memory as well.
     """
     step = trl_trainer.state.global_step
-    model = trl_trainer.accelerator.unwrap_model(trl_trainer.model)
     share = sampled_share(settings, step, steps)
     seeds = [f"{settings.seed} {step} {place}" for place in range(len(numbers))]
     by_student = [random.Random(f"{seed} whose").random() < share for seed in seeds]
@@ -147,8 +148,7 @@ def sample_answers(
         local_sampler.SampleRequest(prompts[place].ids, (seeds[place],), prompts[place].stops)
         for place in places
     ]:
-        kept = kept_in_training(settings, model, teacher)
-        student = Loaded(model, trl_trainer.processing_class, kept)
+        student = local_sampler.learner(settings, trl_trainer, teacher)
         for answer in local_sampler.sample(student, requests, task.decoding):
             answers[places[answer.prompt]] = answer.ids
     measured = trl_trainer._metrics["train"]

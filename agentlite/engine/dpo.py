@@ -62,12 +62,12 @@ def train(
     # over the last steps: how far chosen is above rejected, how often, and how many nats both sides
     # have moved
     last = watch.read_metrics(folder)[-LAST:]
-    for name in ("margin", "accuracy"):
-        figures[name] = watch.mean(last, name)
+    figures |= {name: watch.mean(last, name) for name in ("margin", "accuracy")}
     if settings.has_reference:
-        for side in ("chosen", "rejected"):
-            drift = watch.mean(last, f"{side}_reward") / settings.beta
-            figures[f"{side}_drift"] = round(drift, 3)
+        figures |= {
+            f"{side}_drift": round(watch.mean(last, f"{side}_reward") / settings.beta, 3)
+            for side in ("chosen", "rejected")
+        }
     return figures
 
 

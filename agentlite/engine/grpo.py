@@ -40,7 +40,7 @@ from agentlite.engine import (
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.grpo_reading import read_groups, trust_packing
 from agentlite.engine.load import Loaded, Loading, load, loading_of, prepare
-from agentlite.engine.planning.estimate import kept_in_training, load_of, vllm_share
+from agentlite.engine.planning.estimate import load_of, vllm_share
 from agentlite.engine.planning.model_shape import find_shape
 from agentlite.engine.watch import Watch, mean, read_metrics
 from agentlite.workspace.lookup import Source
@@ -147,8 +147,10 @@ def train(
     figures = trainer.train(make, folder, plan, watch, restarts=not settings.vllm)
     rows = read_metrics(folder)
     few = max(1, min(LOOK_EVERY, len(rows) // 2))
-    figures["first_reward"] = mean(rows[:few], "reward")
-    figures["last_reward"] = mean(rows[-few:], "reward")
+    figures |= {
+        "first_reward": mean(rows[:few], "reward"),
+        "last_reward": mean(rows[-few:], "reward"),
+    }
     if _measures_kl(settings):
         figures["kl"] = mean(rows[-few:], "kl")
     if settings.advantage == "value":
@@ -248,7 +250,7 @@ def make_trainer(
         args=arguments(settings, folder, task, micro),
         train_dataset=datasets.Dataset.from_dict({"prompt": [str(index) for index in order]}),
         processing_class=loaded.tokenizer,
-        rollout_func=_rollout(loaded, settings, task),
+        rollout_func=_rollout(settings, task),
     )
     adapter.keep_reference(trl_trainer.model)
     return trl_trainer
@@ -264,9 +266,7 @@ def _reward(part: str) -> Callable[..., list[float | None]]:
     return reward
 
 
-def _rollout(
-    loaded: Loaded, settings: GrpoSettings, task: GrpoTask
-) -> Callable[[list[str], Any], dict[str, Any]]:
+def _rollout(settings: GrpoSettings, task: GrpoTask) -> Callable[[list[str], Any], dict[str, Any]]:
     """What TRL calls for a step's answers: every prompt stands there once for each answer of its
     group.
     """
@@ -274,8 +274,7 @@ def _rollout(
     def rollout(prompts: list[str], trl_trainer: Any) -> dict[str, object]:
         step = trl_trainer.state.global_step
         groups = [int(prompt) for prompt in prompts[:: settings.group_size]]
-        model = trl_trainer.accelerator.unwrap_model(trl_trainer.model)
-        sampler = Loaded(model, loaded.tokenizer, kept_in_training(settings, model))
+        sampler = local_sampler.learner(settings, trl_trainer)
         draw: Draw = partial(local_sampler.sample, sampler)
         if settings.vllm:
             draw = partial(vllm_sampler.sample, trl_trainer.vllm_generation.llm, sampler)
@@ -348,30 +347,36 @@ class _Checks:
         settings = self.settings
         # the trainer computes so: its weights are in 16 bit, or the user's `trl` wants it
         mixed = settings.trl.get("bf16") or settings.trl.get("fp16")
-        in_16_bit = mixed or str(load_dtype()) != "torch.float32"
+        in_16_bit = mixed or load_dtype() != torch.float32
         if step == 1 and _measures_kl(settings):
             allowed = 1e-2 if in_16_bit else 1e-4
             adapter.refuse_other_start(row["kl"], allowed, "the divergence (KL)")
         gap = 0.0 if settings.vllm else row.get("sampler_gap", 0.0)
         if gap > (MAX_GAP_IN_16_BIT if in_16_bit else MAX_GAP):
-            problem = "the answers are sampled by other probabilities than those that are trained: "
-            problem += f"their logarithms differ by {gap:.2g} on average."
-            fix = "Try --engine hf, and report this with the output of `agentlite doctor`."
-            self.task.halt.append(UserError(problem, fix, exit_code=DIVERGED))
+            self.task.halt.append(
+                UserError(
+                    "the answers are sampled by other probabilities than those that are trained: "
+                    f"their logarithms differ by {gap:.2g} on average.",
+                    "Try --engine hf, and report this with the output of `agentlite doctor`.",
+                    exit_code=DIVERGED,
+                )
+            )
         if not self.flat:
             self.flat = {one["step"]: one.get("flat") == 1 for one in read_metrics(self.folder)}
         self.flat[step] = row.get("flat") == 1
         many = next(number for number in range(step + 1) if not self.flat.get(step - number))
         if 0 < settings.max_flat_steps <= many and step < self.steps:
-            error = UserError(
-                f"for {many} steps all answers to each prompt scored the same: nothing is learned.",
-                "Raise --temperature or --group-size, let such prompts rest (rest_epochs) or "
-                "weigh other parts (--weights), with --force; or continue anyway: "
-                "--set grpo.max_flat_steps=0.",
-                location=str(self.folder),
-                exit_code=DIVERGED,
+            self.task.halt.append(
+                UserError(
+                    f"for {many} steps all answers to each prompt scored the same: nothing is "
+                    "learned.",
+                    "Raise --temperature or --group-size, let such prompts rest (rest_epochs) or "
+                    "weigh other parts (--weights), with --force; or continue anyway: "
+                    "--set grpo.max_flat_steps=0.",
+                    location=str(self.folder),
+                    exit_code=DIVERGED,
+                )
             )
-            self.task.halt.append(error)
         self.recent.append(row)
         if step % LOOK_EVERY == 0 or step == self.steps:
             steps = f"steps {step - len(self.recent) + 1} to {step}"
@@ -385,15 +390,13 @@ def complaints(rows: Sequence[Mapping[str, float]], live: bool = False) -> list[
     the prompts are tasks, of which those that teach nothing are passed over.
     """
     flat, cut, kl = (mean(rows, name) for name in ("flat", "reward/timeout", "kl"))
-    sentences = []
-    if flat >= 0.5:
-        leave_out = "" if live else ", or let such prompts rest (--set grpo.rest_epochs=2)"
-        problem = f"in {flat:.0%} of groups all candidates score the same"
-        sentences.append(f"{problem}: raise temperature or group size{leave_out}")
-    if cut >= 0.5:
-        problem = f"{cut:.0%} of completions are cut off"
-        sentences.append(f"{problem}: raise --max-new-tokens, or train longer with sft first")
-    if kl > 1:
-        problem = f"the policy is far from its start (KL {kl:.2g})"
-        sentences.append(f"{problem}: lower --learning-rate or raise --beta")
-    return sentences
+    leave_out = "" if live else ", or let such prompts rest (--set grpo.rest_epochs=2)"
+    cases = {
+        f"in {flat:.0%} of groups all candidates score the same: raise temperature or group size"
+        f"{leave_out}": flat >= 0.5,
+        f"{cut:.0%} of completions are cut off: raise --max-new-tokens, or train longer with sft "
+        "first": cut >= 0.5,
+        f"the policy is far from its start (KL {kl:.2g}): lower --learning-rate or raise --beta": kl
+        > 1,
+    }
+    return [sentence for sentence, is_so in cases.items() if is_so]

@@ -59,9 +59,12 @@ def ask_llama_cpp(
         httpx.Client(base_url=address, timeout=None) as client,
     ):
         for prompt in prompts:
-            asked = {"prompt": template.decode(prompt.ids), "temperature": 0}
-            asked["n_predict"] = settings.max_new_tokens
-            asked["stop"] = protocols[prompt.protocol].stops
+            asked = {
+                "prompt": template.decode(prompt.ids),
+                "temperature": 0,
+                "n_predict": settings.max_new_tokens,
+                "stop": protocols[prompt.protocol].stops,
+            }
             reply = client.post("/completion", json=asked).raise_for_status().json()
             ended: Ending = "cut" if reply["stop_type"] == "limit" else "turn"
             text = reply["content"] + reply["stopping_word"]

@@ -14,12 +14,14 @@ from itertools import groupby
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+from agentlite.config.settings import TrainerSettings
 from agentlite.core.errors import UserError
 from agentlite.core.records import Ending
 from agentlite.engine import load_dtype, on_gpu, torch
-from agentlite.engine.caches import RowCache, SharedCache, by_unsloth
+from agentlite.engine.caches import RowCache, SharedCache, by_unsloth, decode_graphs
 from agentlite.engine.decoding import Decoding, decode, ends_of, until_stop
 from agentlite.engine.load import Loaded, does_not_fit, free_memory, is_out_of_memory
+from agentlite.engine.planning.estimate import kept_in_training
 from agentlite.engine.planning.memory import ROW_TOKENS, SMALL_CARD, rows_at_once
 from agentlite.engine.planning.model_shape import shape_of
 
@@ -67,10 +69,18 @@ class _Answer:
         self.log_probabilities: list[float] = []
 
     def is_done(self, tokenizer: Any, ends: set[int]) -> bool:
-        if self.ids[-1] in ends:
-            return True
         stops = self.request.stops
-        return bool(stops and until_stop(decode(tokenizer, self.ids[-self.window :]), stops))
+        return self.ids[-1] in ends or bool(
+            stops and until_stop(decode(tokenizer, self.ids[-self.window :]), stops)
+        )
+
+
+def learner(settings: TrainerSettings, trl_trainer: Any, teacher: int = 0) -> Loaded:
+    """The model that is trained, as it is now, to sample from. `teacher`: the parameters of a model
+    that is in memory beside it.
+    """
+    model = trl_trainer.accelerator.unwrap_model(trl_trainer.model)
+    return Loaded(model, trl_trainer.processing_class, kept_in_training(settings, model, teacher))
 
 
 def sample(
@@ -89,11 +99,10 @@ def sample(
     """
     numbers = [(index, n) for index, one in enumerate(requests) for n in range(len(one.seeds))]
     ends = ends_of(loaded.model, decoding.turn_end)
-    prompts = [one.prompt for one in requests]
     start, samples, size = 0, list[Sample](), len(numbers)
     if numbers and not _shares(loaded.model):
         fewest = min(len(one.seeds) for one in requests)
-        longest = max(map(len, prompts))
+        longest = max(len(one.prompt) for one in requests)
         size = max(rows, _rows_at_once(loaded, longest, decoding.max_new_tokens, fewest))
     size = min(size, _fitted.get(loaded.model, size))
     while start < len(numbers):
@@ -111,11 +120,17 @@ def sample(
                 ) from error
             size = _fitted[loaded.model] = len(answers) // 2
             answers = []
-        for one in answers:
-            place, stops = (one.index, one.sample), one.request.stops
-            samples.append(
-                read(loaded.tokenizer, one.ids, ends, stops, place, one.log_probabilities)
+        samples += [
+            read(
+                loaded.tokenizer,
+                one.ids,
+                ends,
+                one.request.stops,
+                (one.index, one.sample),
+                one.log_probabilities,
             )
+            for one in answers
+        ]
         start += len(answers)
         if not answers:
             free_memory()  # outside the except clause: the traceback held the tensors of the batch
@@ -140,9 +155,7 @@ def _in_eval_mode(model: Any) -> Iterator[None]:
     finally:
         model.train(was_training)
         if was_training and is_unsloth:
-            from unsloth.models._decode_graphs import release_for_training
-
-            release_for_training(model)  # the key-value cache
+            decode_graphs.release_for_training(model)  # the key-value cache
             model.for_training(use_gradient_checkpointing=next(filter(None, modes), False))
 
 
@@ -163,11 +176,11 @@ def _draw(
     """Every step of every sample of every prompt in one call."""
     active = [list(row) for _, row in groupby(answers, key=lambda answer: answer.index)]
     prompts = [row[0].request.prompt for row in active]
-    cache: SharedCache | RowCache
-    if _shares(loaded.model):
-        cache = SharedCache(loaded, prompts)
-    else:
-        cache = RowCache(loaded, prompts, decoding.max_new_tokens)
+    cache: SharedCache | RowCache = (
+        SharedCache(loaded, prompts)
+        if _shares(loaded.model)
+        else RowCache(loaded, prompts, decoding.max_new_tokens)
+    )
     # the first token of every sample comes from the same logits: those at the end of its prompt
     logits = [cache.logits[index].expand(len(row), -1) for index, row in enumerate(active)]
     for left in reversed(range(decoding.max_new_tokens)):

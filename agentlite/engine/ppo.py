@@ -31,7 +31,6 @@ from agentlite.engine import (
     trl,
 )
 from agentlite.engine.load import Loaded
-from agentlite.engine.planning.estimate import kept_in_training
 from agentlite.engine.summed_loss import (
     Row,
     SummedLoss,
@@ -72,10 +71,6 @@ class LearnedAnswer(NamedTuple):
     advantages: Sequence[float]
     returns: Sequence[float]
 
-    @property
-    def is_learned(self) -> bool:
-        return self.answer.reward is not None
-
     def row(self) -> Row:
         """As `collate` takes it: without trained tokens where it is not learned."""
         row: dict[str, Sequence[float]] = {**training_row(self.answer.prompt, self.answer.ids)}
@@ -85,7 +80,7 @@ class LearnedAnswer(NamedTuple):
             "returns": self.returns,
             "values": self.answer.values,
         }
-        if self.is_learned:
+        if self.answer.reward is not None:
             return {**row, **numbers}
         return {**row, "labels": [-100] * len(row["labels"]), **dict.fromkeys(numbers, ())}
 
@@ -116,12 +111,12 @@ def token_rewards(answer: Experience, beta: float) -> list[float]:
 
 def whiten(experience: Sequence[Experience], settings: GrpoSettings) -> list[LearnedAnswer]:
     """Advantages with mean 0 and standard deviation 1 over all tokens that are learned."""
-    rows = []
-    for answer in experience:
-        rewards = token_rewards(answer, settings.beta)
-        estimates = estimate_advantages(rewards, answer.values, settings.gae_lambda)
-        rows.append(LearnedAnswer(answer, *estimates))
-    learned = [value for row in rows if row.is_learned for value in row.advantages]
+    beta, lam = settings.beta, settings.gae_lambda
+    rows = [
+        LearnedAnswer(one, *estimate_advantages(token_rewards(one, beta), one.values, lam))
+        for one in experience
+    ]
+    learned = [value for row in rows if row.answer.reward is not None for value in row.advantages]
     # of no token: all zeros, which are not looked at
     every = torch.tensor(learned or [0.0], dtype=torch.float64)
     mean, deviation = float(every.mean()), float(every.std(correction=0))
@@ -217,6 +212,7 @@ def read_tokens(
 
 def _with_value_head(trl_class: Any, learning_rate: float) -> Any:
     """TRL's trainer, with the value head in its optimizer and its checkpoints."""
+    from safetensors.torch import load_file, save_file
 
     class WithValueHead(trl_class):  # type: ignore[misc]  # trl is untyped here
         def create_optimizer(self, *of_what: Any) -> Any:
@@ -228,8 +224,6 @@ def _with_value_head(trl_class: Any, learning_rate: float) -> Any:
             return optimizer
 
         def _save_checkpoint(self, model: Any, trial: Any) -> None:
-            from safetensors.torch import save_file
-
             super()._save_checkpoint(model, trial)
             made = Path(self._get_output_dir(trial), f"checkpoint-{self.state.global_step}", HEAD)
             made.mkdir()
@@ -237,8 +231,6 @@ def _with_value_head(trl_class: Any, learning_rate: float) -> Any:
             save_file({name: one.contiguous() for name, one in head.items()}, made / WEIGHTS)
 
         def _load_from_checkpoint(self, checkpoint: str, model: Any = None) -> None:
-            from safetensors.torch import load_file
-
             super()._load_from_checkpoint(checkpoint, model)
             head = getattr(self.model, HEAD)
             head.load_state_dict(load_file(Path(checkpoint, HEAD, WEIGHTS)))
@@ -278,9 +270,7 @@ class _Rounds:
         groups = settings.rollouts // settings.group_size
         so_far = groups * (step // self.steps + 1)
         order = grpo.prompt_order(task.prompt_count, so_far, settings.seed)
-        model = trl_trainer.accelerator.unwrap_model(trl_trainer.model)
-        kept = kept_in_training(settings, model)
-        loaded = Loaded(model, trl_trainer.processing_class, kept)
+        loaded = local_sampler.learner(settings, trl_trainer)
         # as many prompts at once as a step of grpo has
         size = max(1, settings.batch_size * settings.gradient_accumulation // settings.group_size)
 
@@ -325,7 +315,7 @@ class _Rounds:
         return experience
 
     def _log(self, measured: Any) -> None:
-        rows = [row for row in self.learned if row.is_learned]
+        rows = [row for row in self.learned if row.answer.reward is not None]
         gaps = [
             old - reference
             for row in self.learned
@@ -342,8 +332,8 @@ class _Rounds:
         if rows:
             measured["reward"].append(sum(row.answer.reward or 0.0 for row in rows) / len(rows))
             for name in self.task.weights:
-                mean = sum(row.answer.parts[name] for row in rows) / len(rows)
-                measured[f"rewards/{name}/mean"].append(mean)
+                earned = sum(row.answer.parts[name] for row in rows)
+                measured[f"rewards/{name}/mean"].append(earned / len(rows))
 
 
 def round_order(settings: GrpoSettings, begin: int) -> list[int]:

@@ -91,8 +91,13 @@ def judge_endpoint(settings: EvalSettings | PairsSettings | GrpoSettings) -> End
     """The server of `--judge`, if it is given; see `behind`."""
     if not settings.judge:
         return None
-    model, key = settings.judge_model, settings.judge_key
-    return behind((settings.judge,), model, key, "--judge", settings.requests)[0]
+    return behind(
+        (settings.judge,),
+        settings.judge_model,
+        settings.judge_key,
+        "--judge",
+        settings.requests,
+    )[0]
 
 
 def judge_component(settings: PairsSettings | GrpoSettings, folder: Path) -> dict[str, GroupJudge]:
@@ -116,10 +121,11 @@ def replies(
     came before has been given.
     """
     template = load_template(source.base)
-    parameters: dict[str, Any] = {"max_tokens": decoding.max_new_tokens}
-    parameters["temperature"] = decoding.temperature
-    if decoding.temperature:
-        parameters["top_p"] = decoding.top_p
+    parameters: dict[str, Any] = {
+        "max_tokens": decoding.max_new_tokens,
+        "temperature": decoding.temperature,
+        **({"top_p": decoding.top_p} if decoding.temperature else {}),
+    }
     questions = []
     for request in requests:
         record, turn = request.prompt.record, request.prompt.turn

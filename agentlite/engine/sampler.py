@@ -82,11 +82,15 @@ def rollout_answers(
     alike: dict[tuple[int, ...], list[int]] = {}
     for index, prompt in enumerate(prompts):
         alike.setdefault(tuple(prompt.ids), []).append(index)
-    groups, requests = list(alike.values()), list[SampleRequest]()
-    for ids, indices in alike.items():
-        seeds = tuple(_turn_seed(decoding, prompts[index]) for index in indices)
-        stops = protocol.stops if prompts[indices[0]].opened.record.tools else ()
-        requests.append(SampleRequest(ids, seeds, stops))
+    groups = list(alike.values())
+    requests = [
+        SampleRequest(
+            ids,
+            tuple(_turn_seed(decoding, prompts[index]) for index in indices),
+            protocol.stops if prompts[indices[0]].opened.record.tools else (),
+        )
+        for ids, indices in alike.items()
+    ]
     for one in sample(requests, decoding):
         index, ids = groups[one.prompt][one.sample], tuple(one.ids)
         yield RolloutAnswer(index, one.text, one.ended, len(ids), ids, one.log_probabilities)

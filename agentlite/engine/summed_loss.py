@@ -116,8 +116,7 @@ def _step_trainer(trl_class: Any, make_rows: Any, summed_loss: Any) -> Any:
             ):
                 for name, value in sums.items():
                     # TRL logs the mean over micro-batches: so it is that over the whole step
-                    mean = float(value) * self.micro_batches / count
-                    self._metrics["train"][name].append(mean)
+                    self._metrics["train"][name].append(float(value) * self.micro_batches / count)
             loss = summed.total / num_items_in_batch
             return (loss, {}) if return_outputs else loss
 

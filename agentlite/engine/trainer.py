@@ -270,9 +270,9 @@ def check(command: str, settings: TrainerSettings) -> None:
     """
     load.prepare(load.loading_of(settings))
 
-    config: Any = {"dpo": trl.DPOConfig, "grpo": trl.GRPOConfig}.get(command, trl.SFTConfig)
-    if getattr(settings, "advantage", "") == "value":
-        config = trl.SFTConfig
+    is_ppo = getattr(settings, "advantage", "") == "value"
+    kind = {"dpo": trl.DPOConfig, "grpo": trl.SFTConfig if is_ppo else trl.GRPOConfig}
+    config = kind.get(command, trl.SFTConfig)
     check_passed_through(command, settings, config, TAKEN_OF.get(command, ()))
 
 
@@ -346,8 +346,10 @@ def train(
             f"gradient_accumulation {micro.gradient_accumulation}, the same steps"
         )
     if micro != plan:
-        figures["batch_size"] = micro.batch_size
-        figures["gradient_accumulation"] = micro.gradient_accumulation
+        figures |= {
+            "batch_size": micro.batch_size,
+            "gradient_accumulation": micro.gradient_accumulation,
+        }
     if on_gpu() and (peak := torch.cuda.max_memory_reserved()):
         figures["gpu_gib"] = round(peak / 2**30, 2)
     return figures

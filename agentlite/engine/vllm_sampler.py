@@ -57,8 +57,7 @@ def sample(
         ids = list(output.outputs[0].token_ids)
         drawn = zip(ids, output.outputs[0].logprobs, strict=True)
         likely = [place[token].logprob for token, place in drawn]
-        numbers = (index, number)
-        samples.append(read(loaded.tokenizer, ids, ends, request.stops, numbers, likely))
+        samples.append(read(loaded.tokenizer, ids, ends, request.stops, (index, number), likely))
     return samples
 
 
