@@ -226,8 +226,8 @@ def data_of(settings: Any, run: Path) -> RowLengths:
     if not records:
         return RowLengths()
     if hasattr(settings, "split"):  # each turn of the assistant is asked; their mean is not known
-        records_asked = min(settings.limit or stats[settings.split], stats[settings.split])
-        rows = records_asked * stats["turns"]["50%"]
+        every = stats.get(settings.split, records)  # `all`, which eval has
+        rows = min(settings.limit or every, every) * stats["turns"]["50%"]
     else:
         rows = stats["train_rows"]
     new_tokens = getattr(settings, "max_new_tokens", 0)

@@ -202,6 +202,7 @@ def test_the_longest_row_of_the_data_is_what_is_planned_for(tmp_path):
     for limit, rows in ((None, 100), (30, 30)):  # two turns of each are asked
         drawn = data_of(settings_of("pairs", limit=limit), tmp_path)
         assert drawn == RowLengths(2 * rows, 777 + 256, 300)
+    assert data_of(settings_of("eval", split="all"), tmp_path).rows == 2 * 130
 
 
 def test_a_dry_run_that_does_not_fit_names_what_would(monkeypatch, capsys):
