@@ -203,7 +203,7 @@ def summed_divergence(
         )
 
     # a zero that hangs on the model: without answer tokens there is still a gradient, of zeros
-    zeros = torch.stack([states.sum() * 0.0] * 3).float()
+    zeros = torch.stack([states.sum(dtype=torch.float32) * 0.0] * 3)
     total, agreed, starts = sum(in_chunks(of_chunk, states, first, guide), zeros)
     return SummedLoss(total, {"agreement": agreed.detach()}, {"unlikely_starts": starts.detach()})
 

@@ -205,7 +205,7 @@ def read_tokens(
         return likely.gather(-1, targets[:, None])[:, 0]
 
     # a zero that hangs on the model: without trained tokens there is still a gradient, of zeros
-    zero = states.sum().float()[None] * 0.0
+    zero = states.sum(dtype=torch.float32)[None] * 0.0
     likely = torch.cat([zero[:0], *in_chunks(of_chunk, states, targets)])
     return likely + zero, getattr(model, HEAD)(states.float())[:, 0]
 

@@ -9,7 +9,7 @@ import torch
 from support import trainers
 from support.trainers import sft, source
 
-from agentlite.engine import load
+from agentlite.engine import distill, load, ppo
 from agentlite.engine.summed_loss import record_losses
 from agentlite.rendering import Encoded
 
@@ -33,3 +33,27 @@ def token_losses(model: Any, row: Encoded) -> list[float]:
         scores = model(input_ids=torch.tensor([row.input_ids])).logits[0, :-1].float()
     pairs = zip(scores.log_softmax(-1), row.labels[1:], strict=True)
     return [-float(likely[label]) for likely, label in pairs if label >= 0]
+
+
+def test_hidden_states_whose_sum_is_beyond_float16_leave_every_loss_finite():
+    states = torch.full((1, 9, 64), 128.0, dtype=torch.float16)
+    assert not states.sum().isfinite()
+
+    class Wide(torch.nn.Module):
+        base_model_prefix = "base"
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.value_head = torch.nn.Linear(64, 1)
+            self.head = torch.nn.Linear(64, 5, dtype=torch.float16)
+
+        def base(self, **_: object) -> Any:
+            return (states,)
+
+        def get_output_embeddings(self) -> Any:
+            return self.head
+
+    model, labels = Wide(), torch.tensor([[-100, *range(4), *range(4)]])
+    likely, values = ppo.read_tokens(model, {}, labels, 1.0)
+    loss = distill.summed_divergence(model, 5, 1.0, model, {"labels": labels})
+    assert all(one.isfinite().all() for one in (likely, values, loss.total))
