@@ -18,6 +18,7 @@ NEEDED = (
     "intermediate_size",
     "vocab_size",
 )
+COUNTS = (*NEEDED, "num_key_value_heads", "head_dim", "max_position_embeddings")
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 
@@ -89,17 +90,20 @@ def shape_under(settings: Any, model: str, run: Path) -> Shape:
 
 
 def shape_of(config: Mapping[str, Any], location: str) -> Shape:
-    """`config`: the content of a config.json. Raises UserError 5 for a missing field or for
-    experts.
+    """`config`: the content of a config.json. Raises UserError 5 for a missing field, for one that
+    has a number for each layer, and for experts.
     """
     inner = config.get("text_config")  # a model that takes images too has its decoder's facts here
     text = inner if isinstance(inner, dict) else config
     if any(int(text.get(key) or 1) > 1 for key in EXPERTS):
         problem = "is a mixture of experts, which cannot be planned for."
         raise UserError(problem, "Take a dense model.", location=location, exit_code=MODEL)
-    if missing := [key for key in NEEDED if text.get(key) is None]:
+    missing = [f"has no {key}" for key in NEEDED if text.get(key) is None]
+    # the config.json of Gemma 3n has a list of widths, one for each block
+    missing += [f"has more than one {key}" for key in COUNTS if isinstance(text.get(key), list)]
+    if missing:
         fix = f"Name the config.json of a decoder; needed: {', '.join(NEEDED)}."
-        raise UserError(f"has no {missing[0]}.", fix, location=location, exit_code=MODEL)
+        raise UserError(f"{missing[0]}.", fix, location=location, exit_code=MODEL)
     layers, hidden, heads, intermediate, vocab = (int(text[key]) for key in NEEDED)
     is_gemma = str(text.get("model_type", "")).startswith("gemma")
     return Shape(

@@ -1,9 +1,12 @@
 """The size of an adapter, and what fits; test_planning.py compares memory with what others saw."""
 
+import json
+
 import pytest
 
+from agentlite.core.errors import UserError
 from agentlite.engine.planning.memory import adapter_parameters, fits
-from agentlite.engine.planning.model_shape import Shape
+from agentlite.engine.planning.model_shape import PUBLISHED, Shape, shape_of
 
 # Inputs and outputs of each linear layer of a block, added up, are what a rank of 1 has:
 # (10 + 20) + 2 * (10 + 4) + (20 + 10) + 3 * (10 + 30) = 208.
@@ -30,3 +33,14 @@ def test_an_adapter_has_the_layers_that_are_named_each_once(
 
 def test_a_total_fits_with_8_percent_to_spare() -> None:
     assert fits(100, 108) and fits(0, 0) and not fits(100, 107.9)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("hidden_size", None), ("intermediate_size", [8, 16]), ("num_key_value_heads", [1, 2])],
+)
+def test_a_model_without_one_number_for_all_layers_is_refused(field: str, value: object) -> None:
+    config = json.loads(PUBLISHED.read_bytes())["smollm2-135m"]
+    assert shape_of(config, "m").layers == config["num_hidden_layers"]
+    with pytest.raises(UserError, match=field):
+        shape_of({**config, field: value}, "m")
