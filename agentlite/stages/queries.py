@@ -22,17 +22,8 @@ from agentlite.data.curation.traits import Traits, normal, script_of, traits
 from agentlite.data.formats.raw_rows import files_of, raw_files
 from agentlite.data.prompt_records import Prompts, prompts_of_prep
 from agentlite.engine import sentence_encoder
+from agentlite.stages import teacher
 from agentlite.stages.frame import Figures, Files, Work, plan_of, run_stage
-from agentlite.stages.teacher import (
-    REPLIES,
-    STATS,
-    answers,
-    listed,
-    question,
-    read_reply,
-    teacher_of,
-    tell,
-)
 from agentlite.workspace.input_files import file_digest
 from agentlite.workspace.lookup import Result, RunTarget, find_encoder
 
@@ -101,7 +92,7 @@ def cluster(
 
 def run(settings: QueriesSettings, target: RunTarget) -> Result:
     """What was answered is kept, whatever ends it."""
-    teacher = teacher_of(settings, "make queries")
+    endpoints = teacher.endpoints_of(settings, "make queries")
     seeds, inputs = find_seeds(settings, target.run)
     source = find_encoder(settings.encoder, target.run)
     held = [file for rows in settings.holdout for file in files_of(rows)]
@@ -124,8 +115,8 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
                 _request(settings, alike, number)
                 for number, (_, alike) in zip(numbers, shown, strict=True)
             ]
-            file = stage.folder / REPLIES
-            replies = answers(teacher, asked, settings, file, "queries: requests")
+            file = stage.folder / teacher.REPLIES
+            replies = teacher.answers(endpoints, asked, settings, file, "queries: requests")
             for reply, (of, alike) in zip(replies, shown, strict=True):
                 made += [NewQuery(text, of, alike, fault) for text, fault in _read(reply, alike)]
             made = _compare(made, seeds, held_out)
@@ -138,7 +129,7 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
         target,
         work(),
         next_command=f"agentlite pairs --data {path} --endpoint URL --model NAME",
-        keep=[REPLIES],
+        keep=[teacher.REPLIES],
     )
 
 
@@ -173,7 +164,7 @@ def _write(
             for number in sorted(of_seeds)
         ],
     }
-    tell(folder, figures, "no query could be kept", "a stronger model")
+    teacher.tell(folder, figures, "no query could be kept", "a stronger model")
     write_rows(
         folder / QUERIES,
         (
@@ -185,7 +176,7 @@ def _write(
             for query in kept
         ),
     )
-    return [QUERIES, DROPPED, REPLIES, STATS], figures
+    return [QUERIES, DROPPED, teacher.REPLIES, teacher.STATS], figures
 
 
 def key_figure(figures: Mapping[str, Any]) -> str:
@@ -215,18 +206,20 @@ def find_seeds(settings: QueriesSettings, run: Path) -> tuple[list[SeedQuery], d
 
 
 def _request(settings: QueriesSettings, near: Sequence[SeedQuery], number: int) -> Question:
-    tools = listed(f"{tool.name}: {tool.description}" for tool in near[0].tools[:MOST_TOOLS])
+    tools = teacher.listed(
+        f"{tool.name}: {tool.description}" for tool in near[0].tools[:MOST_TOOLS]
+    )
     about = f"\nThe tools:\n{tools}\n" if tools else ""
-    shown = listed(seed.text for seed in near)
+    shown = teacher.listed(seed.text for seed in near)
     text = ASK.format(near=shown, tools=about, count=settings.per_request)
-    return question(settings, text, settings.seed * 100_000 + number)
+    return teacher.question(settings, text, settings.seed * 100_000 + number)
 
 
 def _read(reply: KeptReply, near: Sequence[SeedQuery]) -> list[tuple[str, str]]:
     """The queries of a reply, with what is wrong with each by itself; one with a fault for a reply
     that is not a list. `near`: the seeds that its request has shown.
     """
-    written, fault, _ = read_reply(reply)
+    written, fault, _ = teacher.read_reply(reply)
     if fault:
         return [(reply.problem or written, fault)]
     try:

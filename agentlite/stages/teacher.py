@@ -18,7 +18,9 @@ FENCE = "```"
 LONGEST_SHOWN = 500  # characters of a text in a list
 
 
-def teacher_of(settings: QueriesSettings | TemplatesSettings, command: str) -> tuple[Endpoint, ...]:
+def endpoints_of(
+    settings: QueriesSettings | TemplatesSettings, command: str
+) -> tuple[Endpoint, ...]:
     """The model that writes."""
     if not settings.endpoint:
         raise UserError(
@@ -27,11 +29,7 @@ def teacher_of(settings: QueriesSettings | TemplatesSettings, command: str) -> t
             location=f"agentlite {command}",
         )
     return behind(
-        settings.endpoint,
-        settings.model,
-        settings.endpoint_key,
-        "--endpoint",
-        settings.requests,
+        settings.endpoint, settings.model, settings.endpoint_key, "--endpoint", settings.requests
     )
 
 

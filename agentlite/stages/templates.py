@@ -36,26 +36,11 @@ from agentlite.rendering.protocols.prompt_template import (
 )
 from agentlite.rendering.template import Template
 from agentlite.retrieval.rankers import words
-from agentlite.scoring.judge.llm_judge import (
-    VERDICTS,
-    JudgeResult,
-    item_at,
-    question_of,
-    read_scores,
-)
+from agentlite.scoring.judge import llm_judge
 from agentlite.scoring.metrics.confidence import Summary, summary
 from agentlite.scoring.metrics.figures import JudgeRun
+from agentlite.stages import teacher
 from agentlite.stages.frame import Figures, Files, Work, plan_of, run_stage
-from agentlite.stages.teacher import (
-    REPLIES,
-    STATS,
-    answers,
-    listed,
-    question,
-    read_reply,
-    teacher_of,
-    tell,
-)
 from agentlite.workspace import lookup
 from agentlite.workspace.input_files import load_template
 from agentlite.workspace.lookup import Result, RunTarget, model_of_prep
@@ -116,7 +101,7 @@ class Draft(NamedTuple):
 
 def run(settings: TemplatesSettings, target: RunTarget) -> Result:
     """What was answered is kept, whatever ends it."""
-    teacher = teacher_of(settings, "make templates")
+    endpoints = teacher.endpoints_of(settings, "make templates")
     judge = _judge_of(settings)
     benchmark = protocols_of(settings.benchmark).protocols
     if native := next((name for name, protocol in benchmark.items() if protocol.native), ""):
@@ -145,14 +130,16 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
             "scores": wanted,
         }
         asked = _questions(settings, usable)
-        replies = answers(teacher, asked, settings, stage.folder / REPLIES, "templates: written")
+        replies = teacher.answers(
+            endpoints, asked, settings, stage.folder / teacher.REPLIES, "templates: written"
+        )
         template = load_template(model_of_prep(str(prep.folder), target.run).base)
         drafts = [_read(number, reply, template) for number, reply in enumerate(replies)]
         whole = {one.template.name: one.template.protocol for one in drafts if not one.fault}
         run = None
         if whole:
             protocols = {**benchmark, **whole}
-            texts, judged = _answer(settings, teacher, judge, protocols, records, stage.folder)
+            texts, judged = _answer(settings, endpoints, judge, protocols, records, stage.folder)
             run = judged.run
             drafts = [
                 one
@@ -171,14 +158,12 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
 
     return run_stage(
         plan_of(
-            "templates",
-            settings,
-            {"data": prep.outputs[rows.name], "model": settings.endpoint[0]},
+            "templates", settings, {"data": prep.outputs[rows.name], "model": settings.endpoint[0]}
         ),
         target,
         work(),
         next_command=next_command,
-        keep=[REPLIES],
+        keep=[teacher.REPLIES],
     )
 
 
@@ -198,7 +183,7 @@ def _keep(folder: Path, drafts: Sequence[Draft], run: JudgeRun | None) -> tuple[
         "instances": len(best),
         "judge": to_builtins(run),
     }
-    tell(
+    teacher.tell(
         folder,
         figures,
         "no template is good enough",
@@ -208,7 +193,14 @@ def _keep(folder: Path, drafts: Sequence[Draft], run: JudgeRun | None) -> tuple[
     for name, text in files.items():
         with replacing(folder / name) as file:
             file.write(text.encode())
-    return [TEMPLATES, INSTANCES, REPLIES, VERDICTS, STATS, *files], figures
+    return [
+        TEMPLATES,
+        INSTANCES,
+        teacher.REPLIES,
+        llm_judge.VERDICTS,
+        teacher.STATS,
+        *files,
+    ], figures
 
 
 def key_figure(figures: Mapping[str, Any]) -> str:
@@ -256,14 +248,14 @@ def _questions(settings: TemplatesSettings, records: Sequence[Record]) -> list[Q
         }
         alike = sorted(shared, key=lambda other: (other != first, -shared[other], other))
         style = STYLES[number % len(STYLES)]
-        text = META.format(requests=listed(alike[: settings.near]), style=style)
-        asked.append(question(settings, text, settings.seed * 1000 + number))
+        text = META.format(requests=teacher.listed(alike[: settings.near]), style=style)
+        asked.append(teacher.question(settings, text, settings.seed * 1000 + number))
     return asked
 
 
 def _read(number: int, reply: KeptReply, template: Template) -> Draft:
     formats, listings = [*FORMATS], [*LISTINGS]
-    text, fault, detail = read_reply(reply)
+    text, fault, detail = teacher.read_reply(reply)
     first, last = FIRST.search(text), [*LAST.finditer(text)]
     if not fault and not first:
         fault, detail = "no template", f"{text[:60]!r}"
@@ -284,12 +276,12 @@ def _read(number: int, reply: KeptReply, template: Template) -> Draft:
 
 def _answer(
     settings: TemplatesSettings,
-    teacher: Sequence[Endpoint],
+    endpoints: Sequence[Endpoint],
     judge: Endpoint,
     protocols: Mapping[str, Protocol],
     records: Sequence[Record],
     folder: Path,
-) -> tuple[dict[str, str], JudgeResult]:
+) -> tuple[dict[str, str], llm_judge.JudgeResult]:
     """Answers to the first turn of each record in each protocol, and a judge's scores of them, both
     by the protocol's name and the record's id: "meta-01 0123456789abcdef". What was answered is
     kept, whatever ends this.
@@ -300,17 +292,23 @@ def _answer(
         Question(first_messages(record, record.turns[0], protocols[name]), greedy)
         for name, record in asked.values()
     ]
-    replies = answers(teacher, questions, settings, folder / REPLIES, "templates: answers")
+    replies = teacher.answers(
+        endpoints, questions, settings, folder / teacher.REPLIES, "templates: answers"
+    )
     texts = {
-        key: read_reply(reply)[0]
+        key: teacher.read_reply(reply)[0]
         for key, reply in zip(asked, replies, strict=True)
         if not reply.problem
     }
-    items = [item_at(key, asked[key][1], asked[key][1].turns[0], texts[key]) for key in texts]
-    questions = [question_of(item) for item in items]
+    items = [
+        llm_judge.item_at(key, asked[key][1], asked[key][1].turns[0], texts[key]) for key in texts
+    ]
+    questions = [llm_judge.question_of(item) for item in items]
     title, option = "templates: scores", "--judge-endpoint"
-    verdicts = answers([judge], questions, settings, folder / VERDICTS, title, option)
-    return texts, read_scores(items, verdicts, judge)
+    verdicts = teacher.answers(
+        [judge], questions, settings, folder / llm_judge.VERDICTS, title, option
+    )
+    return texts, llm_judge.read_scores(items, verdicts, judge)
 
 
 def _measure(

@@ -11,7 +11,7 @@ from agentlite.config.settings import QueriesSettings, Requests
 from agentlite.core.errors import NETWORK, UserError
 from agentlite.core.kept_replies import KeptReply
 from agentlite.core.openai_client import Question
-from agentlite.stages.teacher import answers, teacher_of
+from agentlite.stages.teacher import answers, endpoints_of
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def ask(
     settings = QueriesSettings(
         endpoint=(server.url,), model="m", max_failures=share, requests=Requests(tries=1)
     )
-    served = teacher_of(settings, "make queries")
+    served = endpoints_of(settings, "make queries")
     return answers(served, asked, settings, folder, "title")
 
 

@@ -61,9 +61,7 @@ def parse_mix(
         name, named, ratio, star = match.groups()
         if name in groups:
             raise UserError(
-                f"the group '{name}' appears twice.",
-                "Put + between its sources.",
-                location="--mix",
+                f"the group '{name}' appears twice.", "Put + between its sources.", location="--mix"
             )
         groups[name] = MixGroup(float(ratio), bool(star))
         for given in filter(None, named.split("+")):

@@ -12,16 +12,8 @@ from agentlite.core.conditions import parse_keep
 from agentlite.core.records import from_row, to_row
 from agentlite.core.row_files import Row
 from agentlite.data.augment import learnable
+from agentlite.data.curation import duplicates
 from agentlite.data.curation.coreset import BufferState, buffer_rows, coreset, replay_rows
-from agentlite.data.curation.duplicates import (
-    Copies,
-    call_copies,
-    contradictions,
-    equal_copies,
-    leaks,
-    near_copies,
-    splits_of_copies,
-)
 from agentlite.data.curation.keep import find_surpassed
 from agentlite.data.curation.mix import Mixed, draw, repetitions
 from agentlite.data.curation.split import assign_splits
@@ -103,22 +95,22 @@ def _drop_copies(selection: Selection) -> None:
     def text(index: int) -> str:
         return normal(dialog_text(ingested.record(index)))
 
-    kinds: dict[str, tuple[str, Callable[[], Copies]]] = {
-        "equal": ("D401", lambda: equal_copies(kept, ingested.sources)),
-        "calls": ("D402", lambda: call_copies(kept, settings.seed)),
-        "near": ("D403", lambda: near_copies(kept, text, settings.seed, settings.near)),
+    kinds: dict[str, tuple[str, Callable[[], duplicates.Copies]]] = {
+        "equal": ("D401", lambda: duplicates.equal_copies(kept, ingested.sources)),
+        "calls": ("D402", lambda: duplicates.call_copies(kept, settings.seed)),
+        "near": ("D403", lambda: duplicates.near_copies(kept, text, settings.seed, settings.near)),
     }
     for kind, (code, find) in kinds.items():
         if kind in settings.duplicates:
             copies = find()
-            selection.set_splits(splits_of_copies(kept, copies))
+            selection.set_splits(duplicates.splits_of_copies(kept, copies))
             selection.drop_for(code, copies)
 
 
 def _drop_contradictions(selection: Selection) -> None:
     """Leaves all records of a contradiction out, or only says how many there are."""
     kept = selection.kept
-    contrary = contradictions(kept)
+    contrary = duplicates.contradictions(kept)
     if not contrary:
         return
     selection.figures["contradictions"] = len(contrary)
@@ -135,7 +127,7 @@ def _drop_contradictions(selection: Selection) -> None:
 def _drop_leaks(selection: Selection) -> None:
     """Leaves out the records that give away what a held-out file asks."""
     if held_out := selection.held_out:
-        leaking = leaks(selection.kept, held_out, threshold=selection.settings.near)
+        leaking = duplicates.leaks(selection.kept, held_out, threshold=selection.settings.near)
         selection.drop("F331", {index: held_out[of].source for index, of in leaking.items()})
 
 
@@ -206,7 +198,7 @@ def _replay(selection: Selection) -> None:
     rows = map(from_row, buffer_rows(buffer))
     earlier = [record for row in rows if (record := learnable(row, selection.context)) is not None]
     tested = [selection.kept[index] for index in selection.in_split("dev", "test")]
-    leaking = leaks(
+    leaking = duplicates.leaks(
         dict(enumerate(map(traits, earlier))),
         [*selection.held_out, *tested],
         threshold=settings.near,
