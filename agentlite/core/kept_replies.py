@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from agentlite.core.openai_client import Endpoint, Question, ask_all
 from agentlite.core.records import canonical, digest
-from agentlite.core.row_files import Appender, read_rows
+from agentlite.core.row_files import Appender, read_structs
 
 
 class KeptReply(Struct, frozen=True):
@@ -38,11 +38,11 @@ def ask_kept(
     next time, unless `keep_all`. `begin` is called before the first question, with the number of
     replies that there will be. Raises UserError 8 where no server answers any more.
     """
-    model = [endpoints[0].address, endpoints[0].model]
-    keys = [digest(canonical([*model, *question])) for question in questions]
+    address, model = endpoints[0].address, endpoints[0].model
+    keys = [digest(canonical([address, model, *question])) for question in questions]
     with Appender(file) as kept:
-        rows = [msgspec.convert(row, KeptReply) for row in read_rows(file)]
-        replies = {reply.key: reply for reply in rows if keep_all or reply.text}
+        stored = read_structs(file, KeptReply)
+        replies = {reply.key: reply for reply in stored if keep_all or reply.text}
         every = dict(zip(keys, questions, strict=True))
         missing = [key for key in every if key not in replies]
         if missing:

@@ -188,10 +188,11 @@ def _try(endpoint: Endpoint, body: bytes) -> tuple[Reply, float | None]:
         reply = _read(content)
         return (reply._replace(detail=detail) if reply.silent else reply), None
     if status in REFUSED or 300 <= status < 400:
-        fix = REFUSED.get(status, "Give the address that it redirects to.")
         raise UserError(
             f"answered {status}{': ' + detail if detail else ''}.",
-            fix.format(key=endpoint.key, model=endpoint.model),
+            REFUSED.get(status, "Give the address that it redirects to.").format(
+                key=endpoint.key, model=endpoint.model
+            ),
             location=endpoint.address,
             exit_code=NETWORK,
         )

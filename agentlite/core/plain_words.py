@@ -47,8 +47,11 @@ def utf8_text(content: bytes, name: str) -> str:
     encoding.
     """
     if wide := wide_encoding(content):
-        fix = f"Convert it: {conversion(wide, name)}"
-        raise UserError(f"this is text in {wide}, not in UTF-8.", fix, location=name)
+        raise UserError(
+            f"this is text in {wide}, not in UTF-8.",
+            f"Convert it: {conversion(wide, name)}",
+            location=name,
+        )
     content = content.removeprefix(BOM)
     try:
         return content.decode("utf-8")

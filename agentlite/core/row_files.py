@@ -104,8 +104,9 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
         import pyarrow
         import pyarrow.parquet
 
-        table = pyarrow.Table.from_pylist([*rows])
-        pyarrow.parquet.write_table(table, file, write_page_checksum=True)
+        pyarrow.parquet.write_table(
+            pyarrow.Table.from_pylist([*rows]), file, write_page_checksum=True
+        )
 
 
 def read_rows(path: Path) -> Iterator[Row]:

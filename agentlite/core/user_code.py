@@ -62,8 +62,11 @@ class UserCode:
         if FORKSERVER:
             context.set_forkserver_preload([__name__, self.use.__module__])
         self.connection, theirs = context.Pipe()
-        arguments = (theirs, self.named, self.use, self.memory, {**os.environ})
-        self.child = context.Process(target=_serve, args=arguments, daemon=True)
+        self.child = context.Process(
+            target=_serve,
+            args=(theirs, self.named, self.use, self.memory, {**os.environ}),
+            daemon=True,
+        )
         try:
             self.child.start()
             # our copy of the child's end: while it is open, no EOF would say that the child ended

@@ -209,9 +209,10 @@ def read_tokenizer(gguf_file: Path) -> dict[str, Any]:
     """The fields of a GGUF file that are about its tokenizer."""
     from gguf import GGUFReader
 
-    fields = GGUFReader(str(gguf_file)).fields
     return {
-        name: value.contents() for name, value in fields.items() if name.startswith("tokenizer.")
+        name: value.contents()
+        for name, value in GGUFReader(str(gguf_file)).fields.items()
+        if name.startswith("tokenizer.")
     }
 
 
@@ -226,8 +227,12 @@ def write_tokenizer(facts: dict[str, Any], folder: Path) -> None:
             f"tokenizers of kind {kind} are not supported.", location="--model", exit_code=MODEL
         )
     tokens, kinds = facts["tokenizer.ggml.tokens"], facts["tokenizer.ggml.token_type"]
-    merges = [tuple(merge.split(" ")) for merge in facts["tokenizer.ggml.merges"]]
-    tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
+    tokenizer = Tokenizer(
+        models.BPE(
+            {token: i for i, token in enumerate(tokens)},
+            [tuple(merge.split(" ")) for merge in facts["tokenizer.ggml.merges"]],
+        )
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Digits(individual_digits=True),
@@ -243,16 +248,18 @@ def write_tokenizer(facts: dict[str, Any], folder: Path) -> None:
         ]
     )
     folder.mkdir(parents=True, exist_ok=True)
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "add_bos_token": False,
-        "clean_up_tokenization_spaces": False,
-        "eos_token": TURN_END,
-        "pad_token": PAD,
-        "unk_token": PAD,
-        "model_max_length": 8192,
-    }
-    write_json(folder / "tokenizer_config.json", config)
+    write_json(
+        folder / "tokenizer_config.json",
+        {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "add_bos_token": False,
+            "clean_up_tokenization_spaces": False,
+            "eos_token": TURN_END,
+            "pad_token": PAD,
+            "unk_token": PAD,
+            "model_max_length": 8192,
+        },
+    )
     with replacing(folder / "chat_template.jinja") as file:
         file.write(facts["tokenizer.chat_template"].encode("utf-8"))
     # last: its presence means that the folder is whole

@@ -48,8 +48,7 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
         """The commit that the hub id `name` of a model or a teacher stood for; "" if there is none.
 
         {"model": "org/name"} among the settings, {"model": COMMIT} among the inputs."""
-        inputs = self.inputs.items()
-        commits = (now for key, now in inputs if self.settings.get(key) == name)
+        commits = (now for key, now in self.inputs.items() if self.settings.get(key) == name)
         return next(filter(hub.COMMIT.fullmatch, commits), "")
 
 
@@ -142,7 +141,6 @@ class StoredStage(Struct, frozen=True):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Those of the plan."""
         return self.plan.settings if self.plan else {}
 
     @property

@@ -180,8 +180,11 @@ def status_for(folder: Path, plan: Plan) -> Status:
 def refuse_other_command(folder: Path, command: str) -> None:
     """Raises UserError 3 for a folder that a stage of another command has."""
     if lookup.is_stage(folder) and (other := lookup.read_plan(folder).command) != command:
-        problem = f"is a stage of `agentlite {other}`, not of `{command}`."
-        raise lookup.other_plan(folder, problem, "Choose another --out.")
+        raise lookup.other_plan(
+            folder,
+            f"is a stage of `agentlite {other}`, not of `{command}`.",
+            "Choose another --out.",
+        )
 
 
 def differences(old: Plan, new: Plan) -> list[str]:
@@ -238,9 +241,9 @@ def clear(folder: Path) -> None:
 
 def versions() -> dict[str, str]:
     """The versions of the packages a stage runs with; on a GPU also the switches of Unsloth."""
-    switches = SWITCHES if has_gpu() else {}
-    found = {name: os.environ.get(name, value) for name, value in switches.items()}
-    found["agentlite"] = VERSION
+    found = {"agentlite": VERSION}
+    if has_gpu():
+        found |= {name: os.environ.get(name, value) for name, value in SWITCHES.items()}
     for name in VERSIONED:
         with suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
@@ -272,8 +275,9 @@ def hold(folder: Path) -> Iterator[None]:
             # renamed, so that nobody reads half of it, or writes to the target of a link
             aside = folder / f"{lookup.HOLDER}.new"
             aside.unlink(missing_ok=True)
-            since = time.strftime("%Y-%m-%d %H:%M:%S")
-            aside.write_text(f"process {os.getpid()} since {since}", encoding="utf-8")
+            aside.write_text(
+                time.strftime(f"process {os.getpid()} since %Y-%m-%d %H:%M:%S"), encoding="utf-8"
+            )
             aside.replace(holder_file)
         yield
     finally:

@@ -38,8 +38,9 @@ def export(request: ExportRequest, measure: Callable[..., dict[str, Any]]) -> di
             measured = measure(subject.source, *of, made.forms, server, request.check)
             made = made._replace(proof=made.proof._replace(answers=measured.pop("sentences", ())))
         shutil.rmtree(converted(aside, target), ignore_errors=True)
-        text = card(target.name, request.kind, made.weights, subject, made.proof)
-        (aside / card_name).write_text(text, encoding="utf-8")
+        (aside / card_name).write_text(
+            card(target.name, request.kind, made.weights, subject, made.proof), encoding="utf-8"
+        )
         facts = {
             "model": subject.name,
             "kind": request.kind,

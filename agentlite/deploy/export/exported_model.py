@@ -58,14 +58,18 @@ class ExportedModel(NamedTuple):
     def written(self) -> Template:
         """The template that is exported."""
         chosen = self.with_tools or self.template
-        source = self.mention + chosen.chat_template
-        return Template(chosen.name, chosen.tokenizer, source, chosen.special)
+        return Template(
+            chosen.name,
+            chosen.tokenizer,
+            self.mention + chosen.chat_template,
+            chosen.special,
+        )
 
     @property
     def takes_tools(self) -> bool:
         """Whether a server may give the exported template tools and calls."""
-        native = all(protocol.native for protocol in self.mixture.protocols.values())
-        return native or self.with_tools is not None
+        protocols = self.mixture.protocols.values()
+        return all(protocol.native for protocol in protocols) or self.with_tools is not None
 
     @property
     def stops(self) -> list[str]:

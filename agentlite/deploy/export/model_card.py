@@ -78,7 +78,7 @@ def _figures(evaluation: ReportedEvaluation) -> dict[str, Any]:
         _bare(evaluation.models[name].plan.settings.get("model", name)): figures
         for name, figures in evaluation.metrics.items()
     }
-    shown = [tables.models(metrics), tables.groups(metrics).get("dialogs")]
+    shown = tables.models(metrics), tables.groups(metrics).get("dialogs")
     out = evaluation.folder.parent.name
     return {
         "name": evaluation.name,
@@ -101,8 +101,8 @@ def _provenance(stage: ReportedStage) -> Iterator[str]:
         "figures": {k: v for k, v in stage.figures.items() if not isinstance(v, dict | list)},
     }
     lines = [f"- {key}: {_escape(tables.list_values(one))}" for key, one in values.items() if one]
-    seconds = [f"- seconds: {stage.done.seconds:.0f}"] if stage.done else []
-    yield "\n".join([f"**{_escape(stage.name)}**", "", *lines, *seconds])
+    lines += [f"- seconds: {stage.done.seconds:.0f}"] if stage.done else []
+    yield "\n".join([f"**{_escape(stage.name)}**", "", *lines])
     if files := digests([stage]).get(stage.name):
         yield _as_table([["file", "sha256"], *map(list, files.items())])
 

@@ -98,8 +98,8 @@ def first_difference(
     """
     for golden, rows in expected:
         try:
-            written = render(golden.record, CHAT if as_tools else golden.protocol, other)
-            failure = "" if written == rows else "."
+            protocol = CHAT if as_tools else golden.protocol
+            failure = "" if render(golden.record, protocol, other) == rows else "."
         except Exception as error:  # whatever another renderer raises, it wrote no dialog
             failure = f": it fails ({' '.join(str(error).split())[:200]})."
         if failure:
@@ -145,10 +145,10 @@ def minijinja_writer(template: Template) -> Write | None:
     )
 
     def write(messages: Messages, tools: Sequence[Mapping[str, Any]], prompt: bool) -> str:
-        variables = {"messages": list(messages), "tools": list(tools) or None}
         return environment.render_str(
             template.chat_template,
-            **json.loads(json.dumps(variables)),
+            messages=json.loads(json.dumps(list(messages))),
+            tools=json.loads(json.dumps(list(tools))) or None,
             add_generation_prompt=prompt,
             **template.special,
         )
@@ -200,18 +200,17 @@ def goldens(mixture: Mixture) -> list[Golden]:
 
 def dialogs() -> dict[str, Record]:
     def record(*parts: Message | list[Message], tools: tuple[Tool, ...] = ()) -> Record:
-        messages = [part if isinstance(part, list) else [part] for part in parts]
-        return Record(messages=tuple(chain.from_iterable(messages)), tools=tools)
+        turns = chain.from_iterable(part if isinstance(part, list) else [part] for part in parts)
+        return Record(messages=tuple(turns), tools=tools)
 
     brief = Message("system", "Be brief.")
     wet, yes = _talk("Is it wet in Oslo?", "Yes, about 4 mm.")
     wet_in_lima, no = _talk("And Lima?", "No.")
     oslo: Called = ("get_weather", {"city": "Oslo"}, '{"rain_mm": 4}')
     lima: Called = ("get_weather", {"city": "Lima", "days": 2}, "dry")
-    guests = [{"name": "Zoë"}, {}]
     odd: Called = (
         "book_table",
-        {"place": QUOTED, "guests": guests, "smoking": None},
+        {"place": QUOTED, "guests": [{"name": "Zoë"}, {}], "smoking": None},
         '{"ok": "\\"no\\""}',
     )
     far: Called = ("get_weather", {"city": UNICODE}, UNICODE)
@@ -273,8 +272,10 @@ def called(thought: str, *called: Called) -> list[Message]:
     templates ask for.
     """
     calls = [Call(name, given, digest(plain([name, given]))[:9]) for name, given, _ in called]
-    results = [
-        Message("tool", result, call_id=call.id)
-        for call, (_, _, result) in zip(calls, called, strict=True)
+    return [
+        Message("assistant", thought, calls=tuple(calls)),
+        *(
+            Message("tool", result, call_id=call.id)
+            for call, (_, _, result) in zip(calls, called, strict=True)
+        ),
     ]
-    return [Message("assistant", thought, calls=tuple(calls)), *results]

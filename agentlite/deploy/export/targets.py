@@ -94,8 +94,9 @@ def write(request: ExportRequest, subject: ExportedModel, folder: Path) -> Expor
             location="--ollama",
             exit_code=MODEL,
         )
-    text = modelfile(GGUF, subject.stops, subject.max_length or CONTEXT)
-    (folder / MODELFILE).write_text(text, encoding="utf-8")
+    (folder / MODELFILE).write_text(
+        modelfile(GGUF, subject.stops, subject.max_length or CONTEXT), encoding="utf-8"
+    )
     return made
 
 
@@ -177,8 +178,7 @@ def _put_tokenizer(subject: ExportedModel, folder: Path) -> Proof:
     template, config = subject.template, folder / "tokenizer_config.json"
     written = subject.written
     copy_tokenizer(subject.source.base, folder, ALSO)
-    jinja = folder / "chat_template.jinja"
-    jinja.write_text(written.chat_template, encoding="utf-8", newline="")
+    (folder / "chat_template.jinja").write_text(written.chat_template, encoding="utf-8", newline="")
     settings = json.loads(config.read_bytes())
     if "chat_template" in settings:  # it may hold several: training takes one
         _write_json(config, {**settings, "chat_template": written.chat_template})
