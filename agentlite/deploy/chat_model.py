@@ -88,5 +88,10 @@ class ChatModel:
             max_new_tokens=min(decoding.max_new_tokens, self.max_length - len(dialog.ids)),
         )
         answer = stream(self.loaded, dialog.ids, decoding, listener)
-        parsed = self.protocol.read(answer.text, dialog.record.tools)
-        return Turn(answer.text, answer.ended, parsed, len(dialog.ids), len(answer.ids))
+        return Turn(
+            answer.text,
+            answer.ended,
+            self.protocol.read(answer.text, dialog.record.tools),
+            prompt_tokens=len(dialog.ids),
+            new_tokens=len(answer.ids),
+        )

@@ -210,12 +210,13 @@ class Completion:
         }
         reason = "length" if turn.ended == "cut" else "tool_calls" if calls else "stop"
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
-        usage = {
-            "prompt_tokens": turn.prompt_tokens,
-            "completion_tokens": turn.new_tokens,
-            "total_tokens": turn.prompt_tokens + turn.new_tokens,
+        return self._object("chat.completion", [choice]) | {
+            "usage": {
+                "prompt_tokens": turn.prompt_tokens,
+                "completion_tokens": turn.new_tokens,
+                "total_tokens": turn.prompt_tokens + turn.new_tokens,
+            }
         }
-        return self._object("chat.completion", [choice]) | {"usage": usage}
 
     def last_events(self, body: Mapping[str, Any], sent: Mapping[str, str]) -> Iterator[bytes]:
         """What is left to send of an answer once it is whole. `sent`: the texts that were streamed

@@ -48,8 +48,9 @@ class Instances:
             made = getattr(importlib.import_module(CLASS_FILE_PATH_MAPPING[name]), name)()
             if name not in STATELESS_CLASSES:
                 # a copy: what a world changes must not reach the next one of the same dialog
-                given = copy.deepcopy(row["initial_config"].get(name, {}))
-                made._load_scenario(given, long_context=long)
+                made._load_scenario(
+                    copy.deepcopy(row["initial_config"].get(name, {})), long_context=long
+                )
             self.objects[name] = made
             methods = inspect.getmembers(made, inspect.ismethod)
             self.methods |= {method: bound for method, bound in methods if method[0] != "_"}
@@ -145,11 +146,10 @@ class BfclWorld:
         `state`: whether the world ends as the gold's does.
         """
         verdict = self.verdict
-        is_over = self.turn == len(self.gold_turns)
         return {
             "bfcl": float(not verdict),
             "progress": self.satisfied / len(self.gold_turns),
-            "state": float(is_over and self._is_as_gold()),
+            "state": float(self.turn == len(self.gold_turns) and self._is_as_gold()),
         }
 
     def get_turn_scores(self) -> list[dict[str, float]]:

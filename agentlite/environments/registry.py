@@ -160,12 +160,19 @@ def bfcl_tasks(category: str, extra_tools: int | None = None) -> Iterator[Enviro
             called = {call.name for calls in gold for call in calls}
             others = sorted({*names} - called, key=lambda name: digest(f"{row['id']} {name}"))
             names = [name for name in names if name in called.union(others[:extra_tools])]
-        offered = [functions[name] for name in names]
-        first = tuple(Message("user", message["content"]) for message in row["question"][0])
-        more = {"tools": offered, "held_back": held_back, "only_offered": extra_tools is not None}
-        # the categories are made from the same 200 dialogs: "multi_turn_base_7" is in group "7"
-        group = row["id"].rpartition("_")[2]
-        yield EnvironmentTask(row["id"], first, {**row, **more}, gold, group)
+        more = {
+            "tools": [functions[name] for name in names],
+            "held_back": held_back,
+            "only_offered": extra_tools is not None,
+        }
+        yield EnvironmentTask(
+            row["id"],
+            tuple(Message("user", message["content"]) for message in row["question"][0]),
+            {**row, **more},
+            gold,
+            # the categories are made from the same 200 dialogs: "multi_turn_base_7" is in group "7"
+            group=row["id"].rpartition("_")[2],
+        )
 
 
 def _bfcl_call(call: bfcl_world.PythonCall, functions: dict[str, dict[str, Any]]) -> Call:

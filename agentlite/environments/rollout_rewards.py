@@ -56,8 +56,9 @@ class RolloutScorer:
         task = self.tasks[rollout.task]
         attempt = attempt_of(rollout, task)
         is_scored = bool(rollout.rewards or rollout.reward_problem)
-        functions = {} if is_scored else self.user_functions
-        components, feedback, error = score_attempt(attempt, functions)
+        components, feedback, error = score_attempt(
+            attempt, {} if is_scored else self.user_functions
+        )
         if not self.has_gold:
             components = without_comparisons(components)
         else:

@@ -98,8 +98,9 @@ def task_of(row: dict[str, Any]) -> EnvironmentTask:
         # [[{"name": ..., "arguments": {...}}, ...], ...]: the calls of each turn of the user's
         turns = row["gold"]
         if not isinstance(turns, list) or not all(isinstance(turn, list) for turn in turns):
-            reason = "gold is not a list with a list of calls for each turn of the user"
-            raise RowError("E201", reason)
+            raise RowError(
+                "E201", "gold is not a list with a list of calls for each turn of the user"
+            )
         gold = tuple(tuple(map(read_call, turn)) for turn in turns)
     steps = row.get("optimal_steps")
     if steps is not None and (type(steps) is not int or steps < 1):

@@ -55,8 +55,9 @@ class TaskSampling:
                 "Name a model: --model smollm2-135m, or an earlier stage.",
                 location="--model gold",
             )
-        learner = find_learner("grpo", settings, target)
-        agent = prepare(rollout_settings(settings), learner, target.run)
+        agent = prepare(
+            rollout_settings(settings), find_learner("grpo", settings, target), target.run
+        )
         self.settings, self.folder, self.agent = settings, target.folder, agent
         self.size = settings.batch_size * settings.gradient_accumulation
         self.source, self.protocol = agent.source, agent.setup.protocol.name

@@ -171,8 +171,7 @@ class Search:
 def carry_out(world: World, task: EnvironmentTask, calls: Sequence[Call]) -> tuple[list[str], str]:
     """What calls return in a fresh world, and the digest of its state behind them."""
     world.reset(task.row)
-    results = [world.call(call).text for call in calls]
-    return results, _digest(world.state())
+    return [world.call(call).text for call in calls], _digest(world.state())
 
 
 def _digest(state: Any) -> str:
@@ -248,8 +247,10 @@ def missing_parameter(search: Search) -> Turns:
     names = [name for name in walked[0].facts if name in parameters.get("required", ())]
     if not names:
         return ()
-    first = PlannedTurn((walked[0],), missing=search.rng.choice(names))
-    return (first, *_each_in_a_turn(walked[1:]))
+    return (
+        PlannedTurn((walked[0],), missing=search.rng.choice(names)),
+        *_each_in_a_turn(walked[1:]),
+    )
 
 
 KINDS: dict[str, Callable[[Search], Turns]] = {

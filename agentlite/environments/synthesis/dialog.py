@@ -89,8 +89,9 @@ def in_plain_words(blueprint: Blueprint, seed: int) -> list[dict[str, Any]]:
         messages.append({"role": role, "content": rng.choice(forms).format(*parts)})
 
     for turn in blueprint.turns:
-        asked = _question(turn, purposes, rng, not messages)
-        messages.append({"role": "user", "content": asked})
+        messages.append(
+            {"role": "user", "content": _question(turn, purposes, rng, is_first=not messages)}
+        )
         call, missing = turn.calls[0].call, label(turn.missing)
         if turn.refused:
             say("assistant", CANNOT, purposes[call.name])
