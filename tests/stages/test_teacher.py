@@ -32,7 +32,7 @@ def ask(
         endpoint=(server.url,), model="m", max_failures=share, requests=Requests(tries=1)
     )
     served = endpoints_of(settings, "make queries")
-    return answers(served, asked, settings, folder, "title")
+    return answers(served, asked, settings, folder / "replies.jsonl", "title")
 
 
 def test_equal_questions_are_asked_once_whenever(tmp_path: Path, server: ScriptedServer) -> None:
