@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 Scores = Any  # NDArray of float32, a row a query, a column an entry
 Ranker = Callable[[Sequence[str]], Scores]
 
-WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+|[^\W_a-zA-Z0-9]+")
+SMALL = "a-zÀ-ÖØ-öø-ɏḀ-ỿ"  # with the Latin letters that have accents, in whatever case
+WORD = re.compile(rf"[A-Z]?[{SMALL}]+|[A-Z]+(?![{SMALL}])|[0-9]+|[^\W_A-Z0-9{SMALL}]+")
 HAN = re.compile(
     r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 )  # written without blanks: pairs of characters

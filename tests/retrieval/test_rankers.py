@@ -13,6 +13,13 @@ from agentlite.retrieval.tool_pool import read_pool, text_of
 from agentlite.scoring.metrics.summarize import RETRIEVED
 from agentlite.stages.tool_retrieval import ToolOffers, count_record
 
+
+def test_a_word_ends_at_a_change_of_case_and_at_no_accent():
+    asked = "getWeatherInfo_v2 HTTPServer année Größe Đà_Nẵng погода 天气预报"
+    parts = "get weather info v 2 http server année größe đà nẵng погода 天气 气预 预报"
+    assert rankers.words(asked) == parts.split()
+
+
 TEXTS = ["wet rain in a town", "train to a town", "rain rain rain"]
 ASKED = ["rain in town", "town", "snow", "train rain rain"]
 
