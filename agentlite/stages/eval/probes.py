@@ -3,6 +3,7 @@ how many of the questions it was trained on.
 """
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -29,7 +30,7 @@ from agentlite.core.records import (
 )
 from agentlite.core.row_files import Appender, find_rows, read_rows
 from agentlite.data.curation.traits import parents, queries
-from agentlite.data.prompt_records import Prompts
+from agentlite.data.prompt_records import STAND_IN, Prompts
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading, load_for_inference, loading_of
 from agentlite.engine.local_sampler import generate
@@ -50,7 +51,6 @@ FOLDER = Path(__file__).parent
 QUESTIONS, QUESTIONS_ZH = FOLDER / "questions.jsonl", FOLDER / "questions_zh.jsonl"
 ANSWER_TOKENS = {QUESTIONS: 24, QUESTIONS_ZH: 48}  # small vocabularies cut a character in three
 IDENTITY_QUESTIONS = FOLDER / "identity_questions.jsonl"
-STAND_IN = "x"  # the answer of a question that nobody has answered: no prompt shows it
 SAMPLES = "samples.jsonl"
 
 
@@ -291,7 +291,8 @@ def learned_before(
     with console.waiting("eval: comparing the questions with those that were learned"):
         for subject in subjects:
             if subject.is_local:
-                counts = {one.name: learned(one) for one in _trained_stages(subject.name, run)}
+                stage = re.sub(r"@\d+\Z", "", subject.name)  # sft@50 learned what sft learns
+                counts = {one.name: learned(one) for one in _trained_stages(stage, run)}
                 by_stage = {name: count for name, count in counts.items() if count != 0}
                 if by_stage:
                     found[subject.name] = {"records": len(records), "by_stage": by_stage}

@@ -88,6 +88,8 @@ def test_records_are_counted_that_a_model_learned_or_a_variant_of_them(
         trained(tmp_path, kind, "of a file", own=learned, split="train")
     expected = {kind: {"records": 3, "by_stage": {kind: count}}} if count else {}
     assert found(tmp_path, kind) == expected
+    at_a_step = {f"{kind}@50": counted for counted in expected.values()}
+    assert found(tmp_path, f"{kind}@50") == at_a_step
 
 
 def test_eval_names_the_questions_that_a_model_has_learned(
