@@ -220,13 +220,12 @@ def run_command(words: Sequence[str], caught: Sequence[int]) -> UserError | None
             preexec_fn=_die_with_parent,
         ) as process,
     ):
-        passed_on = False
         try:
-            while process.poll() is None:
-                if caught and not passed_on:
-                    process.send_signal(caught[0])
-                    passed_on = True
+            while process.poll() is None and not caught:
                 time.sleep(LOOK)
+            if caught:  # it saves what it has, and ends in its own time
+                process.send_signal(caught[0])
+            process.wait()
         except BaseException:
             process.kill()
             raise

@@ -54,18 +54,15 @@ class Cell(NamedTuple):
 
 
 class Ablation(NamedTuple):
-    """What all cells share. `settings`: with the trainer and the model that every cell starts from;
-    `target`: with what the user gave for all stages, its folder is the workspace of the cells;
-    `stages`: the settings of each command, but for what a cell changes.
+    """What all cells share. `settings`: with the model that every cell starts from; `by`: the stage
+    that trains; `target`: with what the user gave for all stages, its folder is the workspace of
+    the cells; `stages`: the settings of each command, but for what a cell changes.
     """
 
     settings: AblateSettings
+    by: str
     target: RunTarget
     stages: Mapping[str, Any]
-
-    @property
-    def by(self) -> str:
-        return str(self.settings.by)
 
     @property
     def commands(self) -> list[str]:
@@ -192,7 +189,8 @@ def read_ablation(settings: AblateSettings, target: RunTarget) -> tuple[Ablation
         or stored_settings(settings.data, target.run).get("model", "")
     )
     ablation = Ablation(
-        msgspec.structs.replace(settings, by=by, model=model),
+        msgspec.structs.replace(settings, model=model),
+        by,
         target._replace(given=given),
         {command: resolve.resolve(command, given).settings for command in (*commands, "eval")},
     )
