@@ -141,7 +141,7 @@ def _chain(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) -> Iterat
     head, answer = (text[: final.start()], text[final.end() :].strip()) if final else (text, "")
     if stray := OBSERVED.search(answer):
         raise RowError("E214", f"{stray[0].strip()} behind the final answer")
-    labels = [*LABEL.finditer(head)]
+    labels, before = [*LABEL.finditer(head)], len(calls)
     texts, action, waiting = [head[: labels[0].start()] if labels else head], "", ""
     for number, (match, piece) in enumerate(with_text_behind(labels, head), 1):
         name, piece = match[1] or match[2], piece.strip()
@@ -167,7 +167,7 @@ def _chain(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) -> Iterat
     if action:
         raise RowError("E214", f"the action {action!r} has no input")
     content = _join_thoughts([*texts, answer])
-    if content or not calls or final:
+    if content or len(calls) == before or final:
         yield Message("assistant", content, loss=loss)
 
 
@@ -203,14 +203,12 @@ TASK_FRAME = sentences(
     r"Task description: You should use functions to help handle the real time user querys\."
     r".{0,1500}?use only subfunctions' names\.",
 )
-ACTION = re.compile(r"^Action:(.*)\n+Action Input:", re.MULTILINE)
-STEP_LABEL = re.compile(r"^(?:Action|Action Input|Observation):", re.MULTILINE)
 
 
 def read_toolllama(row: Row) -> Record:
     record = sharegpt.read(row)
     has_chain = any(_is_chain(record.messages[turn].content, tools=False) for turn in record.turns)
-    record = take_apart(record, STEPS)
+    record = take_apart(record, TOOLLLAMA_SYNTAX)
     messages = [*record.messages]
     # each step before the last is the last one of another row, unless all are in one text
     others = () if has_chain else record.turns[:-1]
@@ -232,26 +230,6 @@ def read_toolllama(row: Row) -> Record:
     return replace(record, messages=tuple(messages), tools=tools)
 
 
-def _steps(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) -> Iterator[Message]:
-    """A whole chain, or a thought and, unless it is the answer, an action."""
-    if _is_chain(text, tools=False):
-        yield from _chain(text, loss, calls, tools)
-        return
-    action = ACTION.search(text)
-    thought = text[: action.start()] if action else text
-    if label := STEP_LABEL.search(thought):
-        raise RowError("E214", f"{label[0]} out of its place: {text[label.start() :][:60]!r}")
-    called: tuple[Call, ...] = ()
-    if action:
-        if not action[1].strip():
-            raise RowError("E206", "an action without a name")
-        arguments = read_arguments(text[action.end() :], json_or_literal)
-        called = (Call(action[1].strip(), arguments, f"call_{len(calls)}"),)
-        calls[called[0].id] = {}
-    thought = thought.strip().removeprefix("Thought:").strip()
-    yield Message("assistant", thought, called, loss=loss)
-
-
 def _lists_apis(text: str) -> bool:
     return "following apis" in text.lower() and bool(APIS.search(text))  # faster than the search
 
@@ -270,7 +248,6 @@ def _task_prompt(text: str) -> PromptParts:
     return PromptParts(tools, TASK_FRAME.sub("", before + text[end:]).strip(), more=more)
 
 
-STEPS = Syntax(_lists_apis, _task_prompt, _steps)
 TOOLLLAMA_SYNTAX = Syntax(_lists_apis, _task_prompt, _chain)
 MS_AGENT = Format(
     "ms_agent",
