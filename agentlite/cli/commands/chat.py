@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
@@ -51,10 +51,7 @@ def chat(options: ChatOptions) -> None:
             "needs the tools that the model may call.", "Add --tools FILE.", location="--exec"
         )
     model = options.chat_model()
-    functions: Any = nullcontext()
-    if options.execute:
-        functions = executor(options.execute, offered)
-    with functions as run:
+    with executor(options.execute, offered) if options.execute else nullcontext() as run:
         model.load()
         stream = sys.stderr if options.as_json else sys.stdout
         tell = partial(print, end="", file=stream, flush=True)

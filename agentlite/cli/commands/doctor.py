@@ -213,8 +213,7 @@ def trains(facts: Facts) -> Iterator[Finding]:
         yield Finding("can train", "warning", f"{found}: {trainer} of no model fits", fix)
 
 
-CHECKS: list[Callable[[Facts], Iterator[Finding]]]
-CHECKS = [packages, torch, gpu, disk, compiler, trains]
+CHECKS: list[Callable[[Facts], Iterator[Finding]]] = [packages, torch, gpu, disk, compiler, trains]
 
 
 def doctor(options: RunOptions) -> None:
