@@ -22,6 +22,7 @@ from agentlite.config.fields import (
     Model,
     as_text,
     fields_of,
+    holds_numbers,
     metavar,
 )
 from agentlite.config.pipeline import TRAINED
@@ -40,7 +41,7 @@ class Option(click.Option):
             rest |= {"type": str, "metavar": metavar(field.kind, repeat=field.flag.repeat)}
         super().__init__(
             [*field.names(key), key],
-            multiple=field.flag.repeat,
+            multiple=field.flag.repeat or holds_numbers(field.kind),
             envvar=field.flag.variable or None,
             help=field.help,
             **rest,
@@ -53,7 +54,7 @@ class Option(click.Option):
         names, _ = join_options(self.opts)
         head = names if self.is_flag else f"{names} {self.make_metavar(ctx)}"
         facts = [
-            "repeatable" if self.multiple else "",
+            "repeatable" if self.field.flag.repeat else "",
             f"env: {self.envvar}" if self.envvar else "",
             f"default: {self.default_shown}" if self.default_shown else "",
         ]

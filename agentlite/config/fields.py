@@ -152,6 +152,12 @@ def is_struct(kind: Any) -> bool:
     return hasattr(kind, "__struct_fields__")
 
 
+def holds_numbers(kind: Any) -> bool:
+    """Whether it is a mapping of names to numbers, such as weights."""
+    plain = without_marks(kind)
+    return get_origin(plain) is dict and without_marks(get_args(plain)[1]) is float
+
+
 def choices(kind: Any) -> tuple[str, ...]:
     """The words that a value, or each of several, can be; () where it is anything else."""
     kind = without_marks(kind)

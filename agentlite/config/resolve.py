@@ -4,14 +4,22 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, get_origin
+from typing import Any, NamedTuple, get_origin
 
 import msgspec
 import yaml
 from msgspec import Struct
 from yaml.constructor import ConstructorError
 
-from agentlite.config.fields import NOT_IN_PLAN, as_text, choices, is_struct, metavar, without_marks
+from agentlite.config.fields import (
+    NOT_IN_PLAN,
+    as_text,
+    choices,
+    holds_numbers,
+    is_struct,
+    metavar,
+    without_marks,
+)
 from agentlite.config.gpu_profiles import AUTO, CPU, GPU, has_gpu
 from agentlite.config.settings import COMMANDS, default, fields
 from agentlite.core.console import HIDDEN
@@ -290,9 +298,10 @@ def _parse_text(value: object, kind: Any, location: str) -> object:
     plain = without_marks(kind)
     if isinstance(value, str) and get_origin(plain) is tuple:
         return [part.strip() for part in value.split(",")] if value.strip() else []
-    of_numbers = get_origin(plain) is dict and without_marks(get_args(plain)[1]) is float
-    if isinstance(value, str) and (of_numbers or is_struct(plain)):
-        return parse_weights(value, location)
+    if is_struct(plain) or holds_numbers(plain):
+        # `--weights a=1 --weights b=2` is `--weights a=1,b=2`
+        value = ",".join(value) if isinstance(value, tuple) else value
+        return parse_weights(value, location) if isinstance(value, str) else value
     if isinstance(value, str) and re.fullmatch(r"[-+]?\.\d+", value):  # .5 is a number in YAML
         return value.removeprefix("+").replace(".", "0.")
     if plain is float and isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?%", value):

@@ -47,3 +47,9 @@ def test_stdout_holds_the_records_or_the_object_or_the_table(
     else:
         assert done.stdout == AS_TABLE
     assert done.stderr == (AS_TABLE if shape and not as_json else "")
+
+
+def test_weights_that_are_given_twice_are_put_together():
+    words = ["pairs", "--weights", "a=1", "--weights", "b=2", "--print-config", "--json"]
+    done = CliRunner().invoke(group, words, standalone_mode=False)
+    assert json.loads(done.stdout)["settings"]["weights"] == {"a": 1, "b": 2}
