@@ -83,14 +83,17 @@ def _untrained_marks(loaded: Loaded, used: Iterable[int]) -> dict[str, list[int]
     weight, marks = ends[0].weight.detach(), sorted({*used}.intersection(added))
     if not marks or getattr(ends[1], "bias", None) is not None:  # PEFT would leave a bias out
         return {}
+    # rows past the tokenizer's last id only pad the matrix: what is like one was never trained
     others = [*added, *range(len(loaded.tokenizer), len(weight))]
     mean = weight.mean(0, keepdim=True, dtype=torch.float32)
     known = torch.cat([weight[others].float(), mean, torch.zeros_like(mean)])
     distances = torch.cdist(weight[marks].float(), known)
+    # (marks, others + 2), where each mark stands among the others as well: at 0 from itself
     distances[range(len(marks)), [others.index(mark) for mark in marks]] = torch.inf
-    usual = weight[::16].float().norm(dim=1).median()
+    usual = weight[::16].float().norm(dim=1).median()  # one row of 16 is enough for a median
     is_alike = (distances.amin(dim=1) < ALIKE * usual).tolist()
     rows = [mark for mark, alike in zip(marks, is_alike, strict=True) if alike]
+    # as PEFT takes them: {"embed_tokens": [1, 2], "lm_head": [1, 2]}
     names = {id(module): name.rpartition(".")[2] for name, module in model.named_modules()}
     return {names[id(end)]: rows for end in ends} if rows else {}
 
@@ -132,6 +135,7 @@ def keep_reference(model: Any) -> None:
 def drop_reference(trl_trainer: Any) -> None:
     """Frees the copy that TRL makes in any case, of an adapter or of a whole model."""
     model, prepared = trl_trainer.model, trl_trainer.accelerator._models
+    # accelerate's own list holds the copy too, and would keep it in memory
     prepared[:] = [one for one in prepared if one is not trl_trainer.ref_model]
     trl_trainer.ref_model = None
     if checkpoints.REFERENCE in getattr(model, "peft_config", {}):

@@ -23,7 +23,11 @@ class SharedCache:
 
     `owner` (prompts, columns) grows with the cache: PADDING or PROMPT in the first columns, then
     for each step one column for each place in the widest row of active samples: the sample's number
-    there, or NOBODY.
+    there, or NOBODY. Two prompts of 3 and 2 ids with two samples each, of which the last one ends
+    after its first token (P: PROMPT, -: PADDING, .: NOBODY):
+
+        P P P | 0 1 | 0 1 | 0 1
+        P P - | 0 1 | 0 . | 0 .
     """
 
     def __init__(self, loaded: Loaded, prompts: Sequence[Sequence[int]]):
@@ -50,6 +54,9 @@ class SharedCache:
         if shared:
             self.model(input_ids=ids[:1, :shared], logits_to_keep=1, **kept)
             self.cache.batch_repeat_interleave(len(prompts))
+        # Logits are made at the last id of each prompt alone, not at every column. `ends` are these
+        # columns, each once, as `logits_to_keep` takes them for all rows; `place` finds a prompt's
+        # own among them: lengths 7, 5, 7 of which 2 are shared -> ends [2, 4], place [1, 0, 1].
         ends, place = (self.length - 1 - shared).unique(return_inverse=True)
         output = self.model(input_ids=ids[:, shared:], logits_to_keep=ends, **kept)
         self.logits = output.logits[torch.arange(len(prompts), device=device), place][:, None]
@@ -149,9 +156,12 @@ class RowCache:
             self._select([prompt for prompt, _ in going] if is_first else self._places(going))
             self.rows = going
         places, device = self._places(going), self.mask.device
+        # Rows that are done stay in the cache for a while: they are given id 0, and nobody looks at
+        # their logits. No row sees another.
         ids = torch.zeros(len(self.rows), 1, dtype=torch.long, device=device)
         ids[places, 0] = torch.tensor([last for _, last, _, _ in answers], device=device)
         self.mask = torch.cat([self.mask, torch.ones_like(ids)], dim=1)
+        # The position is the number of ids before: padding on the left, masked, does not count.
         logits = self._read(ids, self.mask.sum(1, keepdim=True) - 1)[:, -1]
         return [logits if len(places) == len(self.rows) else logits[places]]
 

@@ -79,7 +79,6 @@ def _save(
     model: Any,
     trial: Any,
 ) -> None:
-
     step, parent = trainer.state.global_step, folder / "checkpoints"
     is_sound, dev_loss = judge(step)
     if not is_sound:
@@ -126,6 +125,7 @@ def _save(
     made.rename(target)
     made.parent.rmdir()
     sync_folder(parent)
+    # Older ones go only now that this one outlasts a power cut. The best may be older than KEPT.
     saved = manifests(folder)
     for path in saved.keys() - {*[*saved][-KEPT:], best(folder)}:
         _drop(path)

@@ -170,6 +170,7 @@ def divergence(student: Any, teacher: Any, beta: float) -> Any:
     if beta in (0.0, 1.0):
         left, right = (teacher, student) if beta == 0 else (student, teacher)
         return (left.exp() * (left - right)).sum(-1)
+    # log(beta P + (1 - beta) Q), from logarithms
     mixed = torch.logaddexp(teacher + math.log(beta), student + math.log1p(-beta))
     of_teacher = (teacher.exp() * (teacher - mixed)).sum(-1)
     of_student = (student.exp() * (student - mixed)).sum(-1)
@@ -188,7 +189,9 @@ def summed_divergence(
         guide, _, _ = trained_states(teacher, inputs, labels)
     states, _, trained = trained_states(student, inputs, labels)
     heads = head_of(student), head_of(teacher)
-    first = (trained.cumsum(1) == 1)[trained]  # (tokens,), as states
+    # Whether a token is the first of its answer: (tokens,), as states. An answer is one stretch, so
+    # its first token is where the count of trained ones is 1: 0 0 1 1 1 -> 0 0 1 2 3.
+    first = (trained.cumsum(1) == 1)[trained]
 
     def of_chunk(states: Any, first: Any, guide: Any) -> Any:
         own = heads[0](states).float()[:, :width].log_softmax(-1)
@@ -196,6 +199,7 @@ def summed_divergence(
             other = heads[1](guide)[:, :width].float().log_softmax(-1)
         highest, likeliest = other.max(-1, keepdim=True)
         agreed = own.argmax(-1, keepdim=True) == likeliest
+        # log q < log p + log UNLIKELY, of the token that is the teacher's likeliest
         unlikely = own.gather(-1, likeliest) < highest + math.log(UNLIKELY)
         starts = unlikely.squeeze(-1) & first
         return torch.stack(

@@ -73,13 +73,14 @@ def train(
 
 def arguments(settings: DpoSettings, folder: Path, micro: trainer.Schedule) -> Any:
     """The configuration of TRL's trainer. TRL 1.15 does not smooth its sigmoid loss, but mixes
-    losses: with s for the smoothing, 2(1-s) sigmoid - (1-2s) robust is (1-s) of the loss of the
-    pair and s of that of the pair swapped, which is cDPO.
+    losses. With s for the smoothing, L for the sigmoid loss of a pair and L' for that of the pair
+    swapped, its robust loss is ((1-s) L - s L') / (1-2s). So 2(1-s) sigmoid - (1-2s) robust is
+    (1-s) L + s L', which is cDPO.
     """
     smoothing = settings.label_smoothing
     weights: dict[str, float] = {settings.loss_type: 1.0}
     if settings.loss_type in OWN_LOSSES:
-        weights = {}  # the trainer adds it
+        weights = {}  # none of TRL's: WithLosses adds it to a loss of 0
     elif smoothing and settings.loss_type == "sigmoid":
         weights = {"sigmoid": 2 * (1 - smoothing), "robust": -(1 - 2 * smoothing)}
     own = {
@@ -114,6 +115,7 @@ def make_trainer(
         "rejected_ids": [row.rejected for row in ordered],
     }
     if not settings.has_reference:
+        # the names under which TRL keeps what it computed of a reference before training
         columns["ref_chosen_logps"] = columns["ref_rejected_logps"] = [0.0] * len(ordered)
     trl_trainer = trainer.adjust_trainer(_with_losses(trl.DPOTrainer, settings))(
         model=adapter.add_adapter(loaded, settings),
@@ -141,6 +143,7 @@ def _with_losses(trl_class: Any, settings: DpoSettings) -> Any:
             processes.
             """
             batches, items = super().get_batch_samples(*request)
+            # (2 pairs, columns): all chosen rows of a micro-batch, then all rejected ones
             chosen = (batch["completion_mask"].chunk(2)[0] for batch in batches)
             counts = sum(mask.sum() for mask in chosen).to(self.args.device)
             self.mean_tokens = self.accelerator.gather(counts).float().mean() / len(batches)
@@ -156,6 +159,8 @@ def _with_losses(trl_class: Any, settings: DpoSettings) -> Any:
             of_pairs = OWN_LOSSES.get(settings.loss_type)
             passes: list[Any] = []
 
+            # In place of the model, so that what TRL has read need not be read again. TRL asks the
+            # reference in another way: this is called once.
             def forward(**arguments: Any) -> Any:
                 passes.append(model(**arguments))
                 return passes[0]
@@ -163,7 +168,7 @@ def _with_losses(trl_class: Any, settings: DpoSettings) -> Any:
             if not (of_pairs or settings.sft_weight):
                 return super()._compute_loss(model, inputs, return_outputs)
             loss = super()._compute_loss(forward, inputs, return_outputs)
-            sums = passes[0].log_probs.sum(dim=1)
+            sums = passes[0].log_probs.sum(dim=1)  # (2 pairs,): TRL's are 0 outside the answers
             if settings.sft_weight:
                 loss = loss - settings.sft_weight * sums.chunk(2)[0].sum() / self.mean_tokens
             if not of_pairs:
@@ -176,6 +181,7 @@ def _with_losses(trl_class: Any, settings: DpoSettings) -> Any:
                 "margins": rewards[0] - rewards[1],
                 "accuracies": (rewards[0] > rewards[1]).float(),
             }.items():
+                # TRL has just appended the figure of this micro-batch, by its own definition
                 mean = self.accelerator.gather(values).mean().item()
                 self._metrics["train"][f"rewards/{name}"][-1] = mean
             return loss + of_pairs(chosen, rejected, settings).mean()
@@ -197,6 +203,7 @@ def orpo(chosen: Any, rejected: Any, settings: DpoSettings) -> Any:
 
     def log_odds(likely: Any) -> Any:
         likely = likely.float().clamp(max=-1e-6)  # a probability of 1 has no odds
+        # log p - log(1 - p), where expm1 keeps the digits of 1 - p for a p close to 1
         return likely - (-likely.expm1()).log()
 
     return -settings.beta * torch.nn.functional.logsigmoid(log_odds(chosen) - log_odds(rejected))

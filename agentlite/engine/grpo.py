@@ -173,8 +173,8 @@ def _loading(settings: GrpoSettings, source: Source) -> Loading:
         return loading
     share = settings.trl.get("vllm_gpu_memory_utilization")
     if share is None:
-        total = torch.cuda.mem_get_info()[1]
-        share = vllm_share(load_of(settings, find_shape(source.base), True), total)
+        planned = load_of(settings, find_shape(source.base), True)
+        share = vllm_share(planned, torch.cuda.mem_get_info()[1])
     return loading._replace(vllm_share=share, vllm_rank=settings.lora_r)
 
 
@@ -273,6 +273,7 @@ def _rollout(settings: GrpoSettings, task: GrpoTask) -> Callable[[list[str], Any
 
     def rollout(prompts: list[str], trl_trainer: Any) -> dict[str, object]:
         step = trl_trainer.state.global_step
+        # groups of 2: ["7", "7", "3", "3"] -> [7, 3]
         groups = [int(prompt) for prompt in prompts[:: settings.group_size]]
         sampler = local_sampler.learner(settings, trl_trainer)
         draw: Draw = partial(local_sampler.sample, sampler)
@@ -322,6 +323,8 @@ def sampler_gaps(model: Any, rows: Sequence[LearnedRow], temperature: float) -> 
     for row in rows:
         ids = torch.tensor([[*row.prompt, *row.ids]], device=model.device)
         kept = min(len(row.ids), GAP_TOKENS)
+        # The logits at a token are those of the next one: of kept + 1 the last is not needed, and
+        # the first one is that of the id before what is kept.
         with torch.no_grad():
             logits = model(input_ids=ids, use_cache=False, logits_to_keep=kept + 1).logits[0, :-1]
             scaled = logits.float() / (temperature or 1.0)
@@ -364,6 +367,7 @@ class _Checks:
         if not self.flat:
             self.flat = {one["step"]: one.get("flat") == 1 for one in read_metrics(self.folder)}
         self.flat[step] = row.get("flat") == 1
+        # how many steps in a row, up to this one, were flat; there is no step 0 that could be
         many = next(number for number in range(step + 1) if not self.flat.get(step - number))
         if 0 < settings.max_flat_steps <= many and step < self.steps:
             self.task.halt.append(

@@ -43,7 +43,8 @@ def trust_packing(trainer_class: Any, allowed: float) -> Any:
             super().__init__(**arguments)
             self.checked = (0, 0)  # tokens of a micro-batch, and of an answer
             size, rows = self.num_generations, self.args.per_device_train_batch_size
-            # groups of a size, side by side
+            # Unsloth notes a layout it has compared by the number of groups and their sizes: a
+            # micro-batch of 8 in groups of 4 is (2, (4, 4)).
             layouts = {(rows // size, (size,) * (rows // size)): (EVERY_LENGTH, EVERY_LENGTH)}
             _trust(self.accelerator.unwrap_model(self.model), layouts)
 
@@ -67,7 +68,8 @@ def trust_packing(trainer_class: Any, allowed: float) -> Any:
                 return read(model, input_ids, attention_mask, *rest, **named)
 
             def read_in(size: int, rows: Any) -> Any:
-                """(rows, columns): aligned at the right, where each part has only what it needs."""
+                """(rows, columns): aligned at the right, where each part has only what it needs;
+                0 on its left."""
                 parts = [
                     read(model, input_ids[part], attention_mask[part], *rest, **named)[0]
                     for part in rows.split(size)
@@ -82,6 +84,7 @@ def trust_packing(trainer_class: Any, allowed: float) -> Any:
             if self._is_longest(attention_mask):
                 some = attention_mask.sum(1).topk(min(CHECKED, len(every))).indices
                 alone = read_in(1, some)
+                # `alone` may be narrower: both end with the last column. 0 is no token's.
                 gaps = (packed[some, -alone.shape[1] :] - alone).abs()[alone != 0]
                 if not gaps.mean() <= allowed:  # a NaN does not agree either
                     console.notice(

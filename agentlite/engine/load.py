@@ -148,7 +148,6 @@ def _embedded_weights(alias: str) -> Path:
     if (folder / "model.safetensors").exists():
         return folder
     console.notice(f"{alias}: converting {gguf_file.name}, once (about half a minute)")
-
     with contextlib.redirect_stderr(io.StringIO()):  # tqdm's bar, which heeds no setting
         model = transformers.AutoModelForCausalLM.from_pretrained(
             gguf_file.parent, gguf_file=gguf_file.name, dtype=torch.float32
@@ -224,7 +223,6 @@ def load_for_inference(source: Source, loading: Loading) -> Loaded:
     in, it would change both.
     """
     loaded = load(source, loading, trainable=False)
-
     model = loaded.model
     # Unsloth's models have a switch of their own, which also turns the key-value cache on
     getattr(model, "for_inference", model.eval)()
@@ -318,7 +316,6 @@ def _unsloth(folder: Path, loading: Loading) -> tuple[Any, Any]:
 
 
 def _transformers(folder: Path, loading: Loading) -> tuple[Any, Any]:
-
     changed: dict[str, Any] = {}
     if loading.attention != "auto":
         changed["attn_implementation"] = loading.attention

@@ -104,7 +104,7 @@ def sample(
         fewest = min(len(one.seeds) for one in requests)
         longest = max(len(one.prompt) for one in requests)
         size = max(rows, _rows_at_once(loaded, longest, decoding.max_new_tokens, fewest))
-    size = min(size, _fitted.get(loaded.model, size))
+    size = min(size, _fitted.get(loaded.model, size))  # once it did not fit, it is not tried again
     while start < len(numbers):
         answers = [_Answer(index, n, requests[index]) for index, n in numbers[start : start + size]]
         try:
@@ -118,6 +118,7 @@ def sample(
                     f"an answer to a prompt of {len(answers[0].request.prompt)} tokens",
                     "Lower --max-length, or add --load-in-4bit true.",
                 ) from error
+            # of the batch that failed, which may be the rest of a longer list, and so smaller
             size = _fitted[loaded.model] = len(answers) // 2
             answers = []
         samples += [
@@ -234,14 +235,19 @@ def choose_tokens(logits: Any, uniform: Any, decoding: Decoding) -> tuple[Any, A
     likeliest, tokens = probabilities.topk(min(SHORTLIST, probabilities.shape[-1]), dim=-1)
     if (likeliest.sum(-1) < decoding.top_p).any():
         likeliest, tokens = probabilities.sort(dim=-1, descending=True)
-    # a token stays where those before it do not reach top_p yet: the one that crosses it is in
+    # A token stays where those before it do not reach top_p yet: the one that crosses it is in.
+    # .5 .3 .2 with top_p .7 -> before 0 .5 .8: the third goes.
     before = likeliest.cumsum(-1) - likeliest
     indices = _index_on_scale(likeliest.masked_fill(before >= decoding.top_p, 0), uniform)
     return tokens.gather(-1, indices[:, None])[:, 0], probabilities
 
 
 def _index_on_scale(weights: Any, uniform: Any) -> Any:
-    """In doubles: a float's rounding would shift the borders of the unlikely tokens."""
+    """In doubles: a float's rounding would shift the borders of the unlikely tokens.
+
+    weights: (rows, outcomes), which need not add up to 1. Weights 5 0 3 have the scale 5 5 8:
+    numbers below 5/8 give 0, the others 2, and 1, of weight 0, is never met.
+    """
     scale = weights.double().cumsum(-1)
     targets = uniform.to(scale.device)[:, None] * scale[:, -1:]
     return torch.searchsorted(scale, targets, right=True)[:, 0].clamp(max=weights.shape[-1] - 1)
@@ -268,7 +274,7 @@ def stream(loaded: Loaded, prompt: Sequence[int], decoding: Decoding, listener: 
 
 def _unsure(text: str, stops: Sequence[str]) -> int:
     """Characters at the end that may still change: half a character of several tokens, half a stop
-    string.
+    string. With the stop "Observation:" a text that ends with "Obs" has three of them.
     """
     half = 1 if text.endswith("\N{REPLACEMENT CHARACTER}") else 0
     starts = [n for stop in stops for n in range(1, len(stop)) if text.endswith(stop[:n])]
@@ -305,6 +311,8 @@ def read(
     finished = bool(ids) and ids[-1] in ends
     text = decode(tokenizer, ids[:-1] if finished else ids)
     if stopped := until_stop(decode(tokenizer, ids), stops):  # the end may be a stop as well
+        # A token may hold the end of a stop string and more: it is kept whole among the ids, while
+        # the text ends where the stop does.
         length = next(
             n for n in range(1, len(ids) + 1) if until_stop(decode(tokenizer, ids[:n]), stops)
         )

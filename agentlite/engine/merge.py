@@ -53,7 +53,6 @@ def merge(source: Source, folder: Path, rounded_by: Engine | None = None) -> str
 
 
 def _merged(model: Any, adapter: Path) -> Any:
-
     config = peft.PeftConfig.from_pretrained(str(adapter))
     targets = str([config.target_modules, config.modules_to_save])  # names, or a pattern
     head, embeddings = model.get_output_embeddings(), model.get_input_embeddings()

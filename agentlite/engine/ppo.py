@@ -207,6 +207,7 @@ def read_tokens(
     # a zero that hangs on the model: without trained tokens there is still a gradient, of zeros
     zero = states.sum(dtype=torch.float32)[None] * 0.0
     likely = torch.cat([zero[:0], *in_chunks(of_chunk, states, targets)])
+    # `zero[:0]` gives `cat` something to return where there is no chunk at all
     return likely + zero, getattr(model, HEAD)(states.float())[:, 0]
 
 
@@ -217,7 +218,8 @@ def _with_value_head(trl_class: Any, learning_rate: float) -> Any:
     class WithValueHead(trl_class):  # type: ignore[misc]  # trl is untyped here
         def create_optimizer(self, *of_what: Any) -> Any:
             """The head begins at nothing: it has a learning rate of its own."""
-            head = getattr(self.model, HEAD).requires_grad_(False)  # else the others' group has it
+            # transformers groups what requires a gradient: for that moment the head does not
+            head = getattr(self.model, HEAD).requires_grad_(False)
             optimizer = super().create_optimizer(*of_what)
             own = [*head.requires_grad_(True).parameters()]
             optimizer.add_param_group({"params": own, "lr": learning_rate, "weight_decay": 0.0})
@@ -246,7 +248,8 @@ class _Rounds:
     ):
         self.path, self.settings, self.task = folder / EXPERIENCE, settings, task
         self.rows_a_step = plan.rows_a_step
-        self.steps = settings.ppo_epochs * settings.rollouts // plan.rows_a_step  # of a round
+        # of a round: 128 answers, four times each, in steps of 64 are 8
+        self.steps = settings.ppo_epochs * settings.rollouts // plan.rows_a_step
         self.begun = -1  # the step at which the round in memory began
         self.learned: list[LearnedAnswer] = []
 
@@ -254,6 +257,7 @@ class _Rounds:
         """Those of the optimizer step that begins."""
         step = trl_trainer.state.global_step  # from 0
         begin = step - step % self.steps
+        # A run that is carried on within a round has the answers on disk, by the checkpoint's copy.
         if self.begun != begin:
             if step == begin:
                 write_rows(self.path, map(structs.asdict, self._sample(trl_trainer, step)))
@@ -274,6 +278,7 @@ class _Rounds:
         # as many prompts at once as a step of grpo has
         size = max(1, settings.batch_size * settings.gradient_accumulation // settings.group_size)
 
+        # a sample of a part is numbered by the prompt's place in the whole round
         def draw(requests: Any, decoding: Any) -> Any:
             return [
                 sample._replace(prompt=sample.prompt + start)

@@ -90,7 +90,6 @@ def in_order(dataset: Any, batch_size: int, drop_last: bool, **_: object) -> Any
 
 
 def _dataset(found: Sequence[TrainingPair], pool: ToolPool) -> Any:
-
     texts = pool.texts
     # in a small pool nearly every tool may be right, and few are wrong
     count = min(len(pair.tool_indices) for pair in found)

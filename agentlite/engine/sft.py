@@ -80,6 +80,5 @@ def make_trainer(
 
 
 def _dataset(rows: list[Encoded]) -> Any:
-
     columns = {name: [getattr(row, name) for row in rows] for name in Encoded._fields}
     return datasets.Dataset.from_dict(columns)

@@ -93,7 +93,8 @@ def _step_trainer(trl_class: Any, make_rows: Any, summed_loss: Any) -> Any:
         def get_batch_samples(self, *request: Any) -> Any:
             """The micro-batches of an optimizer step, and how many tokens they train."""
             batches, _ = super().get_batch_samples(*request)
-            # a share of the loss for each token: no division by the number of micro-batches
+            # `compute_loss` divides by the tokens of the whole step: without this transformers 5.17
+            # would divide by the number of micro-batches as well
             self.model_accepts_loss_kwargs = True
             numbers = [batch["number"].tolist() for batch in batches]
             pad = self.processing_class.pad_token_id
@@ -164,7 +165,8 @@ def trained_states(model: Any, inputs: dict[str, Any], labels: Any) -> tuple[Any
     labels: (rows, columns).
     """
     causal = _causal(model)
-    # the state at a token predicts the next one: the last state and the first label have no partner
+    # The state at a token predicts the next one: the last state and the first label have no
+    # partner. Of the ids a b c d with the labels -100 -100 c d the states at b and c are taken.
     hidden = getattr(causal, causal.base_model_prefix)(**inputs, use_cache=False)[0][:, :-1]
     targets = labels[:, 1:]
     trained = targets != -100
@@ -191,7 +193,6 @@ def record_losses(
     if not ids:
         return
     prepare(loading)
-
     loaded = load(source, loading, trainable=False)
     check_head(loaded.model, "the losses of its tokens cannot be summed")
     loaded.model.eval()

@@ -115,7 +115,7 @@ def row_order(lengths: Sequence[int], plan: Schedule, seed: int) -> list[int]:
     longest = max(
         range(len(batches)), key=lambda index: max(lengths[row] for row in batches[index])
     )
-    batches.insert(0, batches.pop(longest))
+    batches.insert(0, batches.pop(longest))  # the others keep their order
     return [row for batch in batches for row in batch]
 
 
@@ -205,6 +205,7 @@ def configuration(config_class: Any, values: Mapping[str, Any]) -> Any:
     and sets what was not passed: for dapo the truncated answers are masked, and every answer that
     ends at a stop string counts as one. Both engines are to train alike.
     """
+    # Unsloth 2026.10.9 gives its class the name of TRL's: TRL's own is the last base that has it
     named_alike = [base for base in config_class.__mro__ if base.__name__ == config_class.__name__]
     plain = named_alike[-1](**values)
     if type(plain) is config_class:
@@ -231,7 +232,7 @@ def adjust_trainer(trainer_class: Any) -> Any:
     class Adjusted(trainer_class):  # type: ignore[misc]  # trl is untyped here
         def __init__(self, model: Any, **arguments: Any):
             trained = [weight for weight in model.parameters() if weight.requires_grad]
-            before = [weight.data for weight in trained]
+            before = [weight.data for weight in trained]  # TRL's cast makes new tensors
             super().__init__(model=model, **arguments)
             for weight, data in zip(trained, before, strict=True):
                 if weight.dtype != data.dtype:
@@ -255,7 +256,8 @@ def raise_first_rates(scheduler: Any, warmup: int) -> None:
         return lambda step: (step + 1) / (warmup + 1) if step < warmup else rate(step)
 
     scheduler.lr_lambdas = [raised(rate) for rate in rates]
-    # the scheduler has set the rate of its first step already, to 0
+    # the scheduler has set the rate of its first step already, to 0: in what it tells
+    # (`get_last_lr`), and in the optimizer's groups, by which the step is taken
     scheduler._last_lr = [
         peak * rate(scheduler.last_epoch)
         for peak, rate in zip(scheduler.base_lrs, scheduler.lr_lambdas, strict=True)
@@ -269,7 +271,6 @@ def check(command: str, settings: TrainerSettings) -> None:
     cannot use; 5 where a library is missing.
     """
     load.prepare(load.loading_of(settings))
-
     is_ppo = getattr(settings, "advantage", "") == "value"
     kind = {"dpo": trl.DPOConfig, "grpo": trl.SFTConfig if is_ppo else trl.GRPOConfig}
     config = kind.get(command, trl.SFTConfig)

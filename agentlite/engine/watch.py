@@ -163,6 +163,8 @@ class Follower:
             self.bad.clear()
             self.skipped.clear()
             return
+        # with a loss that is finite only the scaled gradient was too large for float16: that step
+        # was skipped, and the scale halved
         overflow = scaled and math.isfinite(loss)
         steps, most = (self.skipped, SCALINGS) if overflow else (self.bad, BAD_STEPS)
         steps.append(step)

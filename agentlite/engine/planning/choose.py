@@ -151,7 +151,8 @@ def fitting(
             changed = replace(settings, batch_size=1, max_length=tokens)
             return not estimate(changed, shape, machine).fits
 
-        # so many lengths, from 1 on, are not too long
+        # Too long is too long for any longer one too, so half of the lengths is left at each look:
+        # `tokens` is how many, from 1 on, are not too long, and so the longest of them.
         tokens = bisect_left(range(1, shape.max_positions + 1), True, key=is_too_long)
         micro_batches = _micro_batches(precise, set(), shape, machine, longest)
         largest = next((values for values, planned in micro_batches if planned.fits), None)

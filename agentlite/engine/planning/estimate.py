@@ -178,7 +178,8 @@ def _cached(load: Load, prompts: int, answers: int, new_tokens: int, rows: int =
         read = prompts * prompt
         return load._replace(sampled=answers, prompted=read, cached=read + answers * new)
     together = min(rows, answers)
-    # side by side those to a prompt are cut once at each end
+    # Answers to a prompt stand side by side, and a batch may begin and end amid them: 18 of 64
+    # answers to 16 prompts may be the last of one, all of four others and the first of a sixth.
     read = min(prompts, together * prompts // answers + 2, together) * prompt
     cached = read + together * cached_columns(prompt, new_tokens)
     return load._replace(sampled=together, prompted=read, cached=cached)
@@ -297,6 +298,7 @@ def _sampling_seconds(load: Load, card: GpuSpeed, new_tokens: int) -> float:
     weights and the rows of the cache.
     """
     reading = load.prompted * _forward(load) / _speed(load, card)
+    # `cached` may count buffers: a pass reads no more than a row of `length` for each answer
     cached = min(load.cached, load.sampled * load.length)
     passed = fixed_terms(load)["weights"] + load.shape.keys_and_values * load.width * cached
     return reading + new_tokens * max(HOST_SECONDS, passed / (card.bandwidth * 1e9))

@@ -260,9 +260,12 @@ def cached_columns(prompt: int, new_tokens: int) -> int:
     buffers; where they grow, before beside after.
     """
 
+    # the next multiple of BUCKET, as Unsloth 2026.10.9 makes them: 1,000 columns -> 1,536
     def buffers(columns: int) -> int:
         return -(-(columns + GROWTH + 1) // BUCKET) * BUCKET
 
+    # With more new tokens than the first buffers have room for, the last growth copies buffers that
+    # are GROWTH smaller into those that hold every column: both are there at once.
     if new_tokens > GROWTH:
         return 2 * buffers(prompt + new_tokens) - GROWTH
     return buffers(prompt)
@@ -276,6 +279,7 @@ def rows_at_once(
     model and the settings alone, so that a run that is carried on has the batches of one that was
     not stopped.
     """
+    # two bytes a value; reading holds a prompt once for all its samples, extending a row for each
     room = IN_TRAINING * (card - fixed) if fixed else SAMPLING * card
     reading = 2 * prompt / samples * (shape.read + shape.keys_and_values)
     columns = prompt / samples + cached_columns(prompt, new_tokens)
