@@ -49,7 +49,7 @@ FORMATS: dict[str, Format] = {
         inline_calls.HERMES_FC,
         sharegpt.AGENTINSTRUCT,
         react.MS_AGENT,
-        inline_calls.MS_AGENT_EXEC,
+        react.MS_AGENT_EXEC,
         questions.SELF_COGNITION,
         sharegpt.MS_SWIFT,
         sharegpt.MS_BENCH,
@@ -67,7 +67,7 @@ FORMATS: dict[str, Format] = {
 }
 # how answers write calls and results as text; what lists tools in its own way first
 SYNTAXES = (
-    inline_calls.MODELSCOPE_SYNTAX,
+    react.MODELSCOPE_SYNTAX,
     react.TOOLLLAMA_SYNTAX,
     react.SYNTAX,
     inline_calls.SYNTAX,

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Role, Tool, plain
-from agentlite.data.formats import inline_calls, react
+from agentlite.data.formats import react
 from agentlite.data.formats.chains import with_text_behind
 from agentlite.data.formats.format import Format, Row, dialog, meta_of, rest, text_at
 from agentlite.data.formats.json_decode import json_or_literal, json_value, parse_json, quote
@@ -257,7 +257,7 @@ SAMPLES = "llm_prompt_response"
 FUNCTIONS = ("functions", "function_names")  # in meta only where they are not tools of the record
 KEPT = ("query", "source", *FUNCTIONS, "extra_infos")
 # of other templates there are thousands: their prompts and answers stay as they are
-PROMPTS = (inline_calls.MODELSCOPE_SYNTAX, react.TOOLLLAMA_SYNTAX, react.SYNTAX)
+PROMPTS = (react.MODELSCOPE_SYNTAX, react.TOOLLLAMA_SYNTAX, react.SYNTAX)
 
 
 def samples_of(row: Row) -> list[Row]:
