@@ -154,6 +154,7 @@ def hard_negatives(
         if not share and not wanted:
             continue
         counts[kind] = Counter()
+        # numbers below 2**64, so that a share of these is a share of the records
         ranks = [int(digest(f"{seed} {kind} {record.id}"), 16) for record in train]
         for place in sorted(range(len(train)), key=ranks.__getitem__):
             if ranks[place] >= share * 2**64 and counts[kind]["made"] >= wanted:
@@ -173,6 +174,7 @@ def missing_no_calls(train: Sequence[Record], share: float) -> int:
     """
     offering = [record for record in train if record.tools]
     without = sum(not expected_tools(record) for record in offering)
+    # (without + x) / (offering + x) = share, solved for x
     return max(0, math.ceil((share * len(offering) - without) / (1 - share)))
 
 
@@ -230,6 +232,7 @@ def with_masked_names(record: Record, seed: int) -> Record | str:
 
     def numbered(word: str, names: Iterable[str]) -> dict[str, str]:
         known = sorted(names)
+        # out of ten times as many, so that the numbers do not count the names
         numbers = chance.sample(range(10 * len(known)), len(known))
         return {name: f"{word}_{number}" for name, number in zip(known, numbers, strict=True)}
 
@@ -340,6 +343,7 @@ def add_distractors(records: Sequence[Record], *, n: int, seed: int) -> list[Rec
             return record
         chance = random.Random(digest(f"{seed} foreign {record.id}"))
         barred = expected[first_query(record)] | {record.tools[0].name}
+        # more than `n`, since some of them may be barred
         sampled = chance.sample(names, min(len(names), n + len(barred)))
         foreign = [pool[name] for name in sampled if name not in barred][: chance.randint(0, n)]
         offered = [*record.tools, *foreign]

@@ -84,11 +84,8 @@ def files_of_hub(source: str, suffixes: tuple[str, ...], earlier: Iterable[str])
         raise UserError("has no file of rows that can be read.", fix, location=source)
     split = match["split"] or ("train" if len(by_split) > 1 else next(iter(by_split)))
     if split not in by_split:
-        raise UserError(
-            f"has no split {split!r}.",
-            f"It has {', '.join(by_split)}: {SCHEME}{name}@{next(iter(by_split))}.",
-            location=source,
-        )
+        fix = f"It has {', '.join(by_split)}: {SCHEME}{name}@{next(iter(by_split))}."
+        raise UserError(f"has no split {split!r}.", fix, location=source)
     files = sorted(by_split[split])
     size = sum(data.files[file] for file in files) / 1e6
     console.notice(
@@ -157,6 +154,7 @@ def _by_split(data: DataSet, readable: set[str], config: str, location: str) -> 
 
 def _is_of(file: str, pattern: str) -> bool:
     """As the hub reads patterns: `*` stays in a folder, and `**/` is any folder or none."""
+    # re.escape has put a backslash before each star
     regex = re.escape(pattern.removeprefix("./")).replace(r"\*\*/", "(?:.*/)?")
     regex = regex.replace(r"\*\*", ".*").replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
     return bool(re.fullmatch(regex, file))

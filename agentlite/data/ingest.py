@@ -225,6 +225,7 @@ def _lengths(record: Record, context: IngestContext) -> tuple[list[int], list[in
             raise RowError("F313", f"its dialog cannot be written: {error.reason}") from error
         raise
     encoded = encoding.training_rows(record, protocol, template, rows=rows)
+    # labels of -100, -100, 5, 7, -100, 9 are two answers: of two tokens, and of one
     answers = [
         len([*labels])
         for row in encoded
@@ -268,6 +269,7 @@ def cut(record: Record, fits: Callable[[Record], bool]) -> Record | None:
 
     learned = [turn for turn in record.turns if record.messages[turn].loss]
     ends = [turn for turn in record.turns if learned and turn >= learned[0]][:-1]
+    # the first end that is too long; the one before it is the last that fits
     fitting = bisect_left(ends, True, key=lambda turn: not fits(until(turn)))
     return until(ends[fitting - 1]) if fitting else None
 
@@ -292,6 +294,7 @@ class Spool:
     def __init__(self, folder: Path | None):
         self.folder = folder or Path(tempfile.gettempdir())
         self.file: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (see Ingested)
+        # where each row begins, and the end of the last
         self.starts = array("Q", [0])
 
     def add(self, row: bytes) -> None:

@@ -50,6 +50,7 @@ def open_dialog(
     check_dialog(record)
     row = render_last(record, protocol, template)
     turn = record.turns[-1]
+    # all that stands before what the model is to write
     text = row.text[: next(span.start for span in row.spans if span.turn == turn and span.prompted)]
     return Opened(record, encode_prompt(row, turn, template), text)
 

@@ -91,6 +91,7 @@ def _rejected_answer(row: Row, chosen_row: Row, chosen: Record) -> Message:
     else:
         if (rejected.messages[:-1], rejected.tools) == (chosen.messages[:-1], chosen.tools):
             return rejected.messages[-1]
+    # as they stand: a chain that is not split on one side must not be split on the other
     rejected, plain = (_record(side, "rejected", split=False) for side in (row, chosen_row))
     same = (rejected.messages[:-1], rejected.tools) == (plain.messages[:-1], plain.tools)
     if not same or len(plain.turns) != len(chosen.turns):

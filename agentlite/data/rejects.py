@@ -107,6 +107,7 @@ def excerpt(content: bytes, at: str | int) -> list[str]:
 
 def _first(text: str, at: str, start: int) -> tuple[int, int] | None:
     """Where a text stands, as JSON or a text inside a text has it; whole ones first."""
+    # a "ü" is ü or \u00fc in JSON, and \\u00fc in JSON inside one of its texts
     once = [json.dumps(at, ensure_ascii=ascii_only)[1:-1] for ascii_only in (False, True)]
     twice = [json.dumps(form, ensure_ascii=False)[1:-1] for form in once]
     forms = dict.fromkeys((once[0], twice[0], once[1], twice[1], at))

@@ -77,11 +77,6 @@ def read_catalogue(files: Sequence[str], rows: Iterable[Raw]) -> dict[str, Tool]
     return {name: tools[min(tools)] for name, tools in versions.items()}
 
 
-def may_declare(content: bytes) -> bool:
-    """Whether the bytes of a row may be those of a row of SAGE's agent_tools."""
-    return all(sign in content for sign in SIGNS)
-
-
 def _declared_tool(location: str, value: Any, error: RowError | None) -> DeclaredTool:
     try:
         if error:

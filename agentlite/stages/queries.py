@@ -35,6 +35,7 @@ MOST_TOOLS = 12
 # a place that was to be filled: <city>, [your name], {date}, "..."
 PLACE = re.compile(r"<[A-Za-z_ ]{2,30}>|\[[A-Za-z_ ]{2,30}\]|\{[A-Za-z_ ]{1,30}\}|^\W*\.\.\.\W*$")
 LETTER = re.compile(r"[^\W\d_]")
+# at most 20 characters, eight times in a row: "ha ha ha ha ha ha ha ha "
 REPEATED = re.compile(r"(.{1,20}?)\1{7,}", re.DOTALL)
 ASK = """These are requests that users make of an assistant with tools:
 {near}
@@ -109,6 +110,7 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
             missing = settings.num_queries - sum(not query.fault for query in made)
             if missing <= 0:
                 break
+            # rounded up: 7 queries at 5 a request are 2 requests
             numbers = range(requests, requests + -(-missing // settings.per_request))
             shown = [near(number) for number in numbers]
             asked = [

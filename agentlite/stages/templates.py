@@ -25,15 +25,7 @@ from agentlite.data.curation.mix import sample
 from agentlite.data.curation.validate import end_with
 from agentlite.engine.remote import behind
 from agentlite.rendering import Protocol, first_messages, protocols_of, reading_problem
-from agentlite.rendering.protocols.prompt_template import (
-    FORMATS,
-    LISTINGS,
-    SLOTS,
-    SUFFIX,
-    PromptTemplate,
-    slot_problem,
-    to_text,
-)
+from agentlite.rendering.protocols import prompt_template
 from agentlite.rendering.template import Template
 from agentlite.retrieval.rankers import words
 from agentlite.scoring.judge import llm_judge
@@ -71,7 +63,10 @@ It has six parts. Each part stands between its tags exactly once; their order is
 <Format>your words around {{format}}</Format>
 The four words in braces are replaced later, by the list of tools, the request, what was said and done so far, and how the next step is to be written. Each of them stands exactly once, with its braces, in its own part. Use no other braces.
 Write the template and nothing else."""  # noqa: E501  (a paragraph of the prompt is one line)
-FIRST, LAST = re.compile(rf"<({'|'.join(SLOTS)})>"), re.compile(rf"</({'|'.join(SLOTS)})>")
+FIRST, LAST = (
+    re.compile(rf"<({'|'.join(prompt_template.SLOTS)})>"),
+    re.compile(rf"</({'|'.join(prompt_template.SLOTS)})>"),
+)
 
 
 class Draft(NamedTuple):
@@ -84,7 +79,7 @@ class Draft(NamedTuple):
     """
 
     number: int
-    template: PromptTemplate
+    template: prompt_template.PromptTemplate
     fault: str = ""
     detail: str = ""
     points: Summary | None = None
@@ -123,12 +118,8 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
 
     def work() -> Work:
         wanted = len(records) * (settings.num_templates + len(benchmark))
-        stage = yield {
-            "requests": len(records),
-            "templates": settings.num_templates,
-            "answers": wanted,
-            "scores": wanted,
-        }
+        planned = {"requests": len(records), "templates": settings.num_templates}
+        stage = yield {**planned, "answers": wanted, "scores": wanted}
         asked = _questions(settings, usable)
         replies = teacher.answers(
             endpoints, asked, settings, stage.folder / teacher.REPLIES, "templates: written"
@@ -189,7 +180,10 @@ def _keep(folder: Path, drafts: Sequence[Draft], run: JudgeRun | None) -> tuple[
         "no template is good enough",
         "a stronger model, more templates (-n), another --epsilon or --threshold",
     )
-    files = {f"{draft.template.name}{SUFFIX}": to_text(draft.template) for draft in kept}
+    files = {
+        f"{draft.template.name}{prompt_template.SUFFIX}": prompt_template.to_text(draft.template)
+        for draft in kept
+    }
     for name, text in files.items():
         with replacing(folder / name) as file:
             file.write(text.encode())
@@ -254,21 +248,22 @@ def _questions(settings: TemplatesSettings, records: Sequence[Record]) -> list[Q
 
 
 def _read(number: int, reply: KeptReply, template: Template) -> Draft:
-    formats, listings = [*FORMATS], [*LISTINGS]
+    formats, listings = [*prompt_template.FORMATS], [*prompt_template.LISTINGS]
     text, fault, detail = teacher.read_reply(reply)
     first, last = FIRST.search(text), [*LAST.finditer(text)]
     if not fault and not first:
         fault, detail = "no template", f"{text[:60]!r}"
     if first and last and last[-1].end() > first.start():
         text = text[first.start() : last[-1].end()]  # without what it says around the template
-    written = PromptTemplate(
+    # all ways to write a call come first with one way to list the tools, then with the next
+    written = prompt_template.PromptTemplate(
         f"meta-{number + 1:02d}",
         text,
         formats[number % len(formats)],
         listings[number // len(formats) % len(listings)],
     )
     if not fault:
-        fault, detail = slot_problem(text)
+        fault, detail = prompt_template.slot_problem(text)
     if not fault and (detail := reading_problem(written.protocol, template)):
         fault = "not read back"
     return Draft(number, written, fault, detail)

@@ -106,6 +106,8 @@ def farthest(texts: Iterable[str], target: int, chosen: Sequence[int]) -> list[i
             entries.append(count)
         starts.append(len(columns))
     size = len(starts) - 1
+    # of each entry: the place of its text, and its token, numbered without gaps; `spread`: in how
+    # many texts each token stands
     owners = numpy.repeat(numpy.arange(size), numpy.diff(starts))
     _, features, spread = numpy.unique(columns, return_inverse=True, return_counts=True)
     rarity = 1 + numpy.log((1 + size) / (1 + spread))
@@ -122,6 +124,7 @@ def farthest(texts: Iterable[str], target: int, chosen: Sequence[int]) -> list[i
     def take(place: int) -> None:
         own = slice(starts[place], starts[place + 1])
         parts = [slice(ends[one] - spread[one], ends[one]) for one in features[own]]
+        # the cosine of each text with this one: the products of the weights that they share, summed
         products = [shares[part] * weight for part, weight in zip(parts, weights[own], strict=True)]
         sharing = numpy.concatenate([sharers[part] for part in parts])
         cosines = numpy.bincount(sharing, numpy.concatenate(products), minlength=size)
@@ -145,6 +148,7 @@ def wording(record: Record) -> Wording:
     own = stated_value(record.meta, "loss")
     if isinstance(own, int | float) and not isinstance(own, bool) and math.isfinite(own):
         return Wording(float(own), diversity)
+    # tokens that stand equally often have equal terms: 40 that stand once are one term, times 40
     entropy = -sum(
         tokens * count / total * math.log(count / total)
         for count, tokens in sorted(Counter(counts.values()).items())

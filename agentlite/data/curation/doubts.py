@@ -18,6 +18,7 @@ PATTERNS = {
 }
 SECRETS = {"key", "password"}  # kinds of personal values, which prep finds with all others
 CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
+# A320, ORD-1234, 482137; not 150000
 IDENTIFIER = re.compile(r"[A-Za-z]+[-_#]?[0-9][\w-]+|[0-9]{3,}(?!000)[0-9]{3}")
 NAME = re.compile(r"[A-Z][a-z]{2,}(?: [A-Z][a-z]+){0,2}")
 

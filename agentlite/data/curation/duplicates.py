@@ -167,6 +167,7 @@ def leaks(
         for number, record in reversed([*enumerate(held_out)])
         for query in record.queries
     }
+    # of equal keys a dict keeps the last: here that of the first query
     equal = {
         index: by_query[query]
         for index, record in records.items()

@@ -100,6 +100,7 @@ def near_pairs(
         slots = memoryview(sketch).cast("H")
         # the number of a band comes first: the same slots in another band are another key
         bands = [
+            # a slot is two bytes of the sketch
             b"%c%b" % (at, sketch[2 * size * at : 2 * size * (at + 1)])
             for at in range(SLOTS // size)
         ]
@@ -143,6 +144,7 @@ def copies_among(
 def nearest(asked: Iterable[str], known: Iterable[str], threshold: float) -> dict[str, str]:
     """The texts that are near one that is known, and not the same, each with that one."""
     first = sorted({*known} - {""})
+    # the known texts come first, so that each text that is asked for meets all of them
     texts, count = [*first, *sorted({*asked} - {"", *first})], len(first)
     pairs = near_pairs(
         range(len(texts)),

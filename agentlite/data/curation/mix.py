@@ -173,6 +173,7 @@ def scale_counts(counts: Mapping[str, int], total: int) -> dict[str, int]:
     """The counts, made smaller in proportion so that they sum to `total`, by largest remainders."""
     whole = max(1, sum(counts.values()))
     total = min(total, sum(counts.values()))
+    # the remainders are whole numbers too, so that no rounding decides
     smaller = {name: count * total // whole for name, count in counts.items()}
     left = total - sum(smaller.values())
     for name in sorted(counts, key=lambda name: (-(counts[name] * total % whole), name))[:left]:
@@ -192,6 +193,7 @@ def _drawable(
         rest = "the other tasks share its weight" if weighted else "nothing is drawn by task"
         notes.append(f"no row of {', '.join(empty)}{place}: {rest}")
     scarcest = min(weighted, key=lambda task: there[task] / weights[task], default=OTHERS)
+    # rows for each unit of weight: as many as the scarcest task has
     most = there[scarcest] / weights[scarcest] if weighted else 0.0
     counts = {
         task: count if task == OTHERS else round(most * weights[task])

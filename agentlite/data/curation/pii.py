@@ -21,6 +21,7 @@ from agentlite.core.records import Gold, Message, Record, Tool
 # A JSON text inside a text may have an escape right before a value: \n13812345678
 START = r"(?:(?<![0-9A-Za-z_\\])|(?<=\\[nrt])|(?<=\\u[0-9A-Fa-f]{4}))"
 END = r"(?![0-9A-Za-z_])"
+# no number begins behind a decimal point, #, +, . or -: neither "3.13812345678" nor "#13812345678"
 NUMBER_START, NUMBER_END = START + r"(?<![0-9][.])(?<![#+.-])", END + r"(?![.-]?[0-9])(?!@)"
 TAIL = 96  # characters before a number that may tell what it is
 Contents = tuple[tuple[Message, ...], tuple[Tool, ...], dict[int, Gold], dict[str, Any]]
@@ -32,6 +33,7 @@ KEY = re.compile(
     | (?:AKIA|ASIA)[A-Z0-9]{16}                                       # AWS
     | AIza[\w-]{35} | ya29\.[\w-]{20,}                                # Google
     | LTAI[A-Za-z0-9]{16,26} | AKID[A-Za-z0-9]{32}                    # Alibaba, Tencent
+    # somewhere in it a run of 16 holds a letter and a digit: "sk-some-long-name" is a name
     | sk-(?=[\w-]*(?<![A-Za-z0-9])(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{16})[\w-]{20,}  # OpenAI, ...
     | [srp]k_(?:live|test)_[A-Za-z0-9]{16,}                           # Stripe
     | gh[pousr]_[A-Za-z0-9]{36,} | github_pat_\w{22,} | glpat-[\w-]{20,}
@@ -89,10 +91,13 @@ IBAN = re.compile(
 )
 IP = re.compile(NUMBER_START + r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}" + NUMBER_END)
 VERSION = re.compile(r"(?:^|[^A-Za-z])(?:v|version|release|section|build|firmware)$", re.IGNORECASE)
+# by issuer, the digits of its cards: Visa 13, 16 or 19, Mastercard 16, American Express 15,
+# Discover and JCB 16, UnionPay 16 to 19, Diners 14
 ISSUER = re.compile(
     r"4(?:.{12}|.{15}|.{18})|(?:5[1-5].{2}|222[1-9]|22[3-9].|2[3-6].{2}|27[01].|2720).{12}|3[47].{13}"
     r"|(?:6011|65.{2}|64[4-9].).{12}|35.{14}|62.{14,17}|3(?:0[0-5]|6.|8.).{11}"
 )
+# the calling codes of all countries (E.164): 1, 7, 20, 211, ...
 COUNTRY = (
     "(?:[17]|2[07]|2[1-689][0-9]|3[0-469]|3[578][0-9]|4[0-13-9]|42[0-9]|5[1-8]|5[09][0-9]|6[0-6]"
     "|6[7-9][0-9]|8[1246]|8[035789][0-9]|9[0-58]|9[679][0-9])"
@@ -219,7 +224,9 @@ def _normal(kind: str, written: str) -> str:
     """What all ways to write a value have in common."""
     if kind in ("iban", "ip") or kind not in NUMBERS:
         return written.lower() if kind == "mail" else written.replace(" ", "")
+    # a (0) is dialled at home only: "+44 (0)20 7946 0958" is 442079460958
     digits = re.sub(r"\(0\)|[^0-9Xx]", "", written).upper()
+    # the same with its country as without: +86 138 1234 5678 and 13812345678 are 3812345678
     return digits[-10:] if kind == "phone" else digits
 
 
@@ -232,6 +239,7 @@ def _is_mail(match: re.Match[str], before: str) -> bool:
 def _is_iban(match: re.Match[str], before: str) -> bool:
     """By its checksum (ISO 7064, mod 97)."""
     written = match[0].replace(" ", "")
+    # country and check digits go to the end, and a letter counts as 10 to 35
     digits = "".join(str(int(sign, 36)) for sign in written[4:] + written[:4])
     return len(written) >= 15 and int(digits) % 97 == 1
 
@@ -310,6 +318,8 @@ def _masks(found: Mapping[str, Value], texts: Sequence[str]) -> dict[str, str]:
     known, counts = " ".join(texts), Counter[str]()
     masks: dict[Value, str] = {}
     for kind, normal in dict.fromkeys(found.values()):
+        # a value without a mask has "", which is in every text: it gets a mask, and then the next
+        # one until no text holds it
         while (mask := masks.get((kind, normal), "")) in known:
             counts[kind] += 1
             masks[kind, normal] = f"<{kind.upper()}_{counts[kind]}>"
@@ -324,6 +334,7 @@ def _masks(found: Mapping[str, Value], texts: Sequence[str]) -> dict[str, str]:
 
 
 def _masked(contents: object, masks: Mapping[str, str]) -> object:
+    # the longest first, since a value may begin with another one
     spellings = sorted(masks, key=len, reverse=True)
     ended = (re.escape(one) + (MAIL_END if "@" in one else END) for one in spellings)
     pattern = re.compile(f"{START}(?:{'|'.join(ended)})")

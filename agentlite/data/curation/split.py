@@ -112,6 +112,7 @@ def _groups(records: Mapping[int, Traits], by: Sequence[str]) -> list[list[int]]
     def tie(one: int, other: int) -> None:
         small, large = sorted((groups[one], groups[other]), key=len)
         if small is not large:
+            # the smaller group moves: n log n steps in all, whatever the order of the ties
             large += small
             groups.update(dict.fromkeys(small, large))
 

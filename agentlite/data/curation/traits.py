@@ -71,6 +71,7 @@ def traits(record: Record) -> Traits:
         (message.role, comparable(message.content).rstrip(".?!。"), _comparable(message.calls))
         for message in record.messages[:learned]
     ]
+    # of one turn; empty where none is learned
     first = [_comparable(message.calls) for message in record.messages[learned : learned + 1]]
     is_known = not first or not record.unknown_arguments(learned)
     return Traits(

@@ -12,7 +12,7 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Parsed, Record, to_row
 from agentlite.data.formats.check_call import check_arguments, gold_problem, tool_of
 
-NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")  # an escape that is one
+NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")  # `\u0000`; in `\\u0000` the text has the backslash
 TOO_EARLY = (
     "the assistant speaks before a user",
     "Add the question before it, or take the turn out.",
@@ -141,6 +141,7 @@ def _check_results(messages: Sequence[Message], asks_on: bool) -> None:
     """Every result answers a call of the turn before it, and every call but those of the last turn
     has a result.
     """
+    # ids of the calls that wait for a result: 2 where two calls have one id
     waiting: Counter[str] = Counter()
     calls: Sequence[Call] = ()
     for number, message in enumerate(messages, 1):

@@ -29,7 +29,7 @@ from agentlite.data.formats.raw_rows import Raw, raw_files, read_lines
 from agentlite.data.hub_data import licences
 from agentlite.data.ingest import IngestContext, Ingested, clean, readable, reader_options
 from agentlite.data.rejects import reject_row
-from agentlite.data.tool_catalogue import may_declare, read_catalogue
+from agentlite.data.tool_catalogue import SIGNS, read_catalogue
 from agentlite.rendering import choose as choose_protocol
 from agentlite.rendering import native_problem
 from agentlite.stages.frame import Work, plan_of, run_stage
@@ -214,18 +214,15 @@ def _with_tools(
         readable(line, settings.fix)[0]
         for source, line in lines
         # BFCL's rows are none, and are slow to read twice
-        if not source.startswith("bfcl:") and line.error is None and may_declare(line.content)
+        if not source.startswith("bfcl:") and line.error is None
+        if all(sign in line.content for sign in SIGNS)
     )
     with console.waiting("prep: looking for declarations of tools"):
         context = context._replace(catalogue=read_catalogue(settings.tools, declarations))
     if not settings.retrieve:
         return context
-    retriever = offers(
-        lookup.find_finished(settings.retriever, run, "retriever"),
-        settings.retrieve,
-        settings.retrieve_by,
-        "added",
-    )
+    found = lookup.find_finished(settings.retriever, run, "retriever")
+    retriever = offers(found, settings.retrieve, settings.retrieve_by, "added")
 
     def add_tools(record: Record) -> tuple[Record, Counter[str]]:
         record = retriever.offer(record)

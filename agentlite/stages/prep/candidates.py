@@ -47,7 +47,14 @@ def choose_candidates(folder: Path, keep: Keep) -> tuple[list[Raw], Counter[str]
             location=str(folder),
         )
     names = {name for score in stored.scores.values() for name in score.components}
-    conditions = _settle_conditions(keep, names or {*WEIGHTS}, folder)
+    known = names or {*WEIGHTS}
+    if not keep.conditions and RIGHT.name not in known:
+        raise UserError(
+            "its prompts have no gold that says which candidates are right.",
+            f"Say which are good enough: --keep '{REWARD}>=0.8'.",
+            location=str(folder),
+        )
+    refuse_unknown(keep.conditions, [*sorted(known), REWARD], "--keep")
     weights = settle_weights(dict(planned.get("weights") or {}), stored.user_components)
     counted = {name: weight for name, weight in weights.items() if name in names}
     records = {record.id: record for record in map(from_row, read_rows(folder / "records.jsonl"))}
@@ -61,7 +68,9 @@ def choose_candidates(folder: Path, keep: Keep) -> tuple[list[Raw], Counter[str]
             continue
         counts["read"] += 1
         scores = {**score.components, REWARD: total(score.components, counted)}
-        if not all(condition.holds(scores[condition.name]) for condition in conditions):
+        if not all(
+            condition.holds(scores[condition.name]) for condition in keep.conditions or [RIGHT]
+        ):
             counts["below"] += 1
         elif made := _record(candidate, scores[REWARD], records, protocols):
             place = candidate.step if keep.best else line
@@ -79,18 +88,6 @@ def choose_candidates(folder: Path, keep: Keep) -> tuple[list[Raw], Counter[str]
     return [
         Raw(f"{file}:{line}", encode(to_row(record)) + b"\n") for _, line, record in chosen.values()
     ], counts
-
-
-def _settle_conditions(keep: Keep, names: set[str], folder: Path) -> tuple[Condition, ...]:
-    """Those of the user; that an answer is exactly right where there are none."""
-    if not keep.conditions and RIGHT.name not in names:
-        raise UserError(
-            "its prompts have no gold that says which candidates are right.",
-            f"Say which are good enough: --keep '{REWARD}>=0.8'.",
-            location=str(folder),
-        )
-    refuse_unknown(keep.conditions, [*sorted(names), REWARD], "--keep")
-    return keep.conditions or (RIGHT,)
 
 
 def _record(

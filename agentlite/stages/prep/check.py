@@ -51,11 +51,8 @@ def check_settings(settings: PrepSettings, begun: Plan | None = None) -> PrepSet
     Raises UserError for a mistake in them.
     """
     if not settings.sources:
-        raise UserError(
-            "no SOURCE is given.",
-            "agentlite prep dialogs.jsonl, or - for stdin, or bfcl:multiple.",
-            location="prep.sources",
-        )
+        fix = "agentlite prep dialogs.jsonl, or - for stdin, or bfcl:multiple."
+        raise UserError("no SOURCE is given.", fix, location="prep.sources")
     settings = replace(
         settings,
         task_weights=full_task_weights(settings.task_weights),

@@ -221,6 +221,7 @@ def quantiles(values: Sequence[float]) -> dict[str, float]:
     """The smallest value that so many of the records do not exceed, to 4 decimals."""
     ordered = sorted(values)
     return {
+        # -int(-x // 1) is x rounded up: the rank of the value, from 1
         f"{share:.0%}": round(ordered[max(0, -int(-share * len(ordered) // 1) - 1)], 4)
         for share in QUANTILES
         if ordered
