@@ -176,7 +176,7 @@ def of_sampling(settings: GrpoSettings | DistillSettings) -> list[Case]:
             "group_size",
             f"a step holds {answers} answers (batch_size x gradient_accumulation), no whole groups "
             "of it.",
-            f"Take one of {', '.join(fits)}.",
+            f"Take one of {', '.join(fits)}." if fits else "Raise --batch-size.",
         ),
         (
             settings.max_new_tokens >= settings.max_length,

@@ -56,6 +56,14 @@ def test_what_vllm_cannot_sample(given, gpu, packages, location, monkeypatch):
     assert told.value.location == location and told.value.exit_code == 2
 
 
+@pytest.mark.parametrize(("answers", "fix"), [(1, "Raise --batch-size"), (6, "one of 2, 3, 6")])
+def test_a_step_without_whole_groups_names_what_would_be(answers: int, fix: str) -> None:
+    settings = GrpoSettings(batch_size=answers, gradient_accumulation=1, group_size=4)
+    with pytest.raises(UserError, match="no whole groups") as told:
+        refusals.refuse("grpo", refusals.of_sampling(settings))
+    assert fix in str(told.value)
+
+
 def test_rows_of_an_adapter_that_vllm_cannot_sample(tmp_path):
     (tmp_path / "adapter_config.json").write_text('{"trainable_token_indices": {"lm_head": [1]}}')
     start = Source("sft", "smollm2-135m", tmp_path, "")
