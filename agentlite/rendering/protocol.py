@@ -138,6 +138,11 @@ class Protocol:
         return bool(self.answer_tool) and all(tool.name != self.answer_tool for tool in tools)
 
 
+def with_tool(tools: Sequence[Tool], own: Tool) -> list[Tool]:
+    """The tools and, unless they have one of that name, the protocol's own, which ends a task."""
+    return [*tools, *([] if any(tool.name == own.name for tool in tools) else [own])]
+
+
 def with_thought(thought: str, words: str) -> str:
     """The content of a turn. Raises RowError E215 for a thought that would end within itself."""
     thought = thought.strip().removeprefix(THINK).removesuffix(THINK_END).strip()

@@ -127,15 +127,18 @@ def protocols_of(setting: str, seed: int = 0, auto: str = "") -> Mixture:
     for name, text in _parts(setting):
         for protocol in _find_protocols(auto if name == "auto" and auto else name):
             if protocol.name in protocols:
-                fix = "Name each protocol once: hermes=2,react=1."
-                raise _invalid(f"'{protocol.name}' appears twice.", fix)
+                raise _invalid(
+                    f"'{protocol.name}' appears twice.",
+                    "Name each protocol once: hermes=2,react=1.",
+                )
             try:
                 weight = float(text or 1)
             except ValueError:
                 weight = 0.0
             if not 0 < weight < float("inf"):
-                fix = "Write hermes=2,react=1."
-                raise _invalid(f"{text!r} is not a weight for '{protocol.name}'.", fix)
+                raise _invalid(
+                    f"{text!r} is not a weight for '{protocol.name}'.", "Write hermes=2,react=1."
+                )
             protocols[protocol.name], weights[protocol.name] = protocol, weight
     return Mixture(protocols, weights, seed)
 

@@ -16,6 +16,7 @@ from agentlite.data.formats.chains import with_text_behind
 from agentlite.data.formats.format import Format, Row, dialog, meta_of, rest, text_at
 from agentlite.data.formats.json_decode import json_or_literal, json_value, parse_json, quote
 from agentlite.data.formats.tool_calls import read_tool, read_tools
+from agentlite.rendering.protocol import with_tool
 from agentlite.rendering.protocols import autogpt, kuaiagent
 
 # what begins a part of such a prompt, in the words of the seed, of KwaiAgents and of AutoGPT
@@ -107,7 +108,7 @@ def split(record: Record, conclusion: str = "") -> Record:
         return record
     turns = (Message("user", goal), *steps, replace(last, loss=answer.loss))
     if any(call.name == kuaiagent.DONE for call in last.calls):  # the end is a decision of its own
-        tools = kuaiagent.with_end(tools, kuaiagent.ENGLISH.complete)
+        tools = with_tool(tools, kuaiagent.ENGLISH.complete)
     else:
         tools = [tool for tool in tools if tool.name != kuaiagent.DONE]
     return replace(record, messages=(*system, *before, *turns), tools=tuple(tools))

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from agentlite.core.records import Record
-from agentlite.rendering.protocol import PromptExchange, Protocol
+from agentlite.rendering.protocol import PromptExchange, Protocol, with_tool
 from agentlite.rendering.protocols import kuaiagent
 
 # the thoughts other than "text"; in a message each is a line that begins with its name: "Plan: ..."
@@ -82,7 +82,7 @@ FINISHED = "The completed tasks are enough to reach the goals."
 
 
 def exchanges(record: Record, turn: int) -> list[PromptExchange]:
-    tools = kuaiagent.with_end(record.tools, kuaiagent.ENGLISH.complete)
+    tools = with_tool(record.tools, kuaiagent.ENGLISH.complete)
     texts = kuaiagent.prompt_texts(record, turn, tools, "{}. {}")
     profile = texts.pop("knowledge")
     texts["profile"] = f"{profile}\n" if profile else ""

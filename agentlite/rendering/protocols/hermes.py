@@ -94,10 +94,10 @@ def results(messages: Sequence[Message]) -> str:
 def parse(text: str, tools: Sequence[Tool] = ()) -> Parsed:
     """Every block from its opening tag on; a tag inside a JSON string does not end it."""
     calls: list[Call] = []
-    content, trailing, position, problem = "", "", 0, ""
+    words: list[str] = []  # before the first block, between blocks, and behind the last
+    position, problem = 0, ""
     while not problem and (start := text.find(OPEN, position)) >= 0:
-        trailing += text[position:start] if calls else ""
-        content += text[position:start]
+        words.append(text[position:start])
         try:
             value, end = json_object(text, start + len(OPEN))
         except ValueError:
@@ -110,8 +110,9 @@ def parse(text: str, tools: Sequence[Tool] = ()) -> Parsed:
         if not problem and (close < 0 or text[end:close].strip()):
             problem = "call not closed"
         position = close + len(CLOSE) if close >= 0 else len(text)
-    trailing += text[position:] if calls else ""
-    return Parsed((content + text[position:]).strip(), tuple(calls), problem, trailing.strip())
+    words.append(text[position:])
+    trailing = "".join(words[1:]).strip() if calls else ""
+    return Parsed("".join(words).strip(), tuple(calls), problem, trailing)
 
 
 def parse_json(text: str, tools: Sequence[Tool] = ()) -> Parsed:

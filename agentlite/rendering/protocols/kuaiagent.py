@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, Parsed, Record, Tool, plain
-from agentlite.rendering.protocol import PromptExchange, Protocol, json_object, to_call
+from agentlite.rendering.protocol import PromptExchange, Protocol, json_object, to_call, with_tool
 
 DONE = "task_complete"
 BUDGET = 5  # steps: the seed's limit, and the unit in which a longer dialog gets more
@@ -145,7 +145,7 @@ GOAL: {goal}
 
 
 def exchanges(record: Record, turn: int, language: KuaiAgentTexts) -> list[PromptExchange]:
-    texts = prompt_texts(record, turn, with_end(record.tools, language.complete), "{}:{}")
+    texts = prompt_texts(record, turn, with_tool(record.tools, language.complete), "{}:{}")
     in_chinese = HAN.search(texts["goal"])
     texts["form"] = language.form
     texts["language"] = language.in_chinese if in_chinese else language.in_any
@@ -174,11 +174,6 @@ def step_exchanges(
     if not message.calls:
         steps.append(PromptExchange(_fill(conclude, texts), message.content, prompted=False))
     return steps
-
-
-def with_end(tools: Sequence[Tool], end: Tool) -> list[Tool]:
-    """The tools and, unless they have it, the command that ends a task."""
-    return [*tools, *([] if any(tool.name == end.name for tool in tools) else [end])]
 
 
 def _fill(frame: str, texts: dict[str, str]) -> str:
@@ -210,9 +205,8 @@ def prompt_texts(record: Record, turn: int, tools: Sequence[Tool], line: str) ->
     commands = []
     for number, tool in enumerate(tools, 1):
         parameters = {key: value for key, value in tool.parameters.items() if key != "required"}
-        required = tool.parameters.get("required", [])
-        written = plain({**tool.function, "parameters": parameters, "required": required})
-        commands.append(line.format(number, written))
+        required = {"parameters": parameters, "required": tool.parameters.get("required", [])}
+        commands.append(line.format(number, plain(tool.function | required)))
     return {
         "goal": before[question].content if question >= 0 else "",
         "tasks": plain(tasks),

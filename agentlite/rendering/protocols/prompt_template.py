@@ -29,7 +29,7 @@ from msgspec import Struct
 from agentlite.core.errors import UserError
 from agentlite.core.plain_words import utf8_text
 from agentlite.core.records import Message, Record, Tool, plain
-from agentlite.rendering.protocol import PromptExchange, Protocol
+from agentlite.rendering.protocol import PromptExchange, Protocol, with_tool
 from agentlite.rendering.protocols import hermes, modelscope, react, toolllama
 from agentlite.rendering.protocols.kuaiagent import HAN
 
@@ -218,7 +218,9 @@ def prompt(template: PromptTemplate, record: Record, turn: int) -> str:
     """The prompt before a turn. The system text of a record comes before the profile."""
     form, before = FORMATS[template.calls], record.messages[:turn]
     goal = max((at for at, message in enumerate(before) if message.role == "user"), default=-1)
-    offered = toolllama.add_finish(record.tools) if form.protocol.answer_tool else record.tools
+    offered = (
+        with_tool(record.tools, toolllama.FINISH) if form.protocol.answer_tool else record.tools
+    )
     texts = {
         "tools": LISTINGS[template.tools](offered),
         "goal": before[goal].content if goal >= 0 else "",

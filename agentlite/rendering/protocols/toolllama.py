@@ -8,7 +8,7 @@ Action Input: {"city": "Oslo"}
 from collections.abc import Sequence
 
 from agentlite.core.records import Call, Message, Parsed, Tool, plain
-from agentlite.rendering.protocol import Protocol
+from agentlite.rendering.protocol import Protocol, with_tool
 from agentlite.rendering.protocols import react
 
 FINISH = Tool(
@@ -37,13 +37,8 @@ End every task with a call of Finish; its final_answer holds all that the user n
 Specifically, you have access to the following APIs: """  # noqa: E501  (a paragraph of the prompt is one line)
 
 
-def add_finish(tools: Sequence[Tool]) -> list[Tool]:
-    """The tools, and Finish, unless they have one of that name."""
-    return [*tools, *(() if any(tool.name == FINISH.name for tool in tools) else (FINISH,))]
-
-
 def system(tools: Sequence[Tool]) -> str:
-    return HEAD + plain([tool.function for tool in add_finish(tools)])
+    return HEAD + plain([tool.function for tool in with_tool(tools, FINISH)])
 
 
 def assistant(message: Message) -> str:

@@ -85,18 +85,17 @@ def ratios(
     """
     import numpy
 
+    figures: dict[str, Summary | None] = dict.fromkeys(shares)
     if not rows:
-        return dict.fromkeys(shares)
+        return figures
     of_counts = type(rows[0])
     sums = of_counts(*numpy.array(rows, int).sum(axis=0))
     resampled = of_counts(*resample_sums(rows, seed).T)
-    figures: dict[str, Summary | None] = {}
     for name, share in shares.items():
         with numpy.errstate(all="ignore"):
             (part, whole), (parts, wholes) = share(sums), share(resampled)
-        some = wholes > 0
-        figures[name] = None
         if whole:
+            some = wholes > 0
             estimates = (parts[some] / wholes[some]).tolist()
             of = int(whole) if count is None else count
             figures[name] = bootstrap(float(part / whole), estimates, of)

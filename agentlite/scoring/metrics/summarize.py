@@ -113,7 +113,7 @@ def retrieval_loss(
     the schemas that the record has. Tools that prep added for training were not retrieved, and are
     on offer: they cost nothing.
     """
-    columns: dict[str, list[float]] = defaultdict(list)
+    steps: list[dict[str, float]] = []
     method: Mapping[str, Any] = {}
     for prediction in predictions:
         record = records[prediction.record_id]
@@ -124,17 +124,20 @@ def retrieval_loss(
         is_offered = expected <= {tool.name for tool in record.tools}
         is_retrieved = expected.isdisjoint(method.get("missing", ()))
         declared = expected.isdisjoint(method.get("other_schema", ()))
-        columns["retrieved"].append(is_retrieved)
-        columns["as_declared"].append(is_retrieved and declared)
+        step: dict[str, float] = {
+            "retrieved": is_retrieved,
+            "as_declared": is_retrieved and declared,
+        }
         for name in ("tool_selection_accuracy", "exact_call"):
-            wrong = 1 - prediction.metrics[name]
-            columns[name].append(prediction.metrics[name])
-            columns[f"{name}_lost_to_retrieval"].append(wrong * (not is_offered))
-            columns[f"{name}_lost_to_choosing"].append(wrong * is_offered)
-    if not columns:
+            right = prediction.metrics[name]
+            step[name] = right
+            step[f"{name}_lost_to_retrieval"] = (1 - right) * (not is_offered)
+            step[f"{name}_lost_to_choosing"] = (1 - right) * is_offered
+        steps.append(step)
+    if not steps:
         return {}
-    shares = {name: summary([*map(float, values)], seed) for name, values in columns.items()}
-    return {"k": method["k"], "by": method["by"], "steps": shares["retrieved"].count, **shares}
+    shares = {name: summary([float(step[name]) for step in steps], seed) for name in steps[0]}
+    return {"k": method["k"], "by": method["by"], "steps": len(steps), **shares}
 
 
 def passes(right: Mapping[Step, Sequence[bool]], seed: int) -> dict[str, Summary]:

@@ -160,8 +160,11 @@ class Attempt(Struct, frozen=True, dict=True):
             return count if count > max(MOST_OF_ANSWER, recorded) else 0
         if count > max(MOST_WORDS, recorded):
             return count
-        known = [*(message.content for message in self.messages), self.reference]
-        known += [plain(tool.function) for tool in self.tools]
+        known = (
+            *(message.content for message in self.messages),
+            *(plain(tool.function) for tool in self.tools),
+            self.reference,
+        )
         # words in another alphabet than that of the tools may be about anything
         latin = {word for word in words if word.isascii()}
         is_related = len(latin) <= FEW or not latin.isdisjoint(
@@ -261,11 +264,9 @@ def fault_beside_calls(words: str, called: Sequence[str], before: Sequence[Messa
         marks += [report.strip() for report in reports if not CONDITION.search(report)]
     for mark in STRUCTURE.finditer(words):
         fence, tag = mark["fence"], mark["tag"]
-        if fence and not IS_RESULT.fullmatch(fence):
-            continue  # code that is shown
-        if tag and (IS_OWN.fullmatch(tag) or len(tag) < 3 or tag in PROSE):
-            continue
-        if not any(mark[0] in text for text in own):
+        is_shown = fence and not IS_RESULT.fullmatch(fence)  # code
+        is_own = tag and (IS_OWN.fullmatch(tag) or len(tag) < 3 or tag in PROSE)
+        if not (is_shown or is_own or any(mark[0] in text for text in own)):
             marks.append(mark[0])
     return f"writes {marks[0]!r} beside a call" if marks else ""
 
