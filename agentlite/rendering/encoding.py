@@ -129,8 +129,8 @@ def encode_answer(text: str, ended: Ending, template: Template, prompt: Sequence
     return template.encode(text, prompt) + end
 
 
-def pieces(row: Rendered) -> list[tuple[str, bool]]:
-    """The text cut at every span and at what it leaves out, with whether it is trained."""
+def show(row: Rendered, mark: Callable[[str], str]) -> str:
+    """The text with `mark(piece)` in place of every trained piece."""
     cut: list[tuple[str, bool]] = []
     for text, span in _cut(row):
         first, trained = (span.start, span.trained) if span else (0, False)
@@ -140,7 +140,7 @@ def pieces(row: Rendered) -> list[tuple[str, bool]]:
             cut += [(text[position:start], trained), (text[start:end], False)]
             position = end
         cut.append((text[position:], trained))
-    return [(piece, trained) for piece, trained in cut if piece]
+    return "".join(mark(piece) if trained and piece else piece for piece, trained in cut)
 
 
 def _cut(row: Rendered) -> list[tuple[str, Span | None]]:
@@ -151,8 +151,3 @@ def _cut(row: Rendered) -> list[tuple[str, Span | None]]:
         cut += [(row.text[position : span.start], None), (row.text[span.start : span.end], span)]
         position = span.end
     return [(piece, span) for piece, span in [*cut, (row.text[position:], None)] if piece]
-
-
-def show(row: Rendered, mark: Callable[[str], str]) -> str:
-    """The text with `mark(piece)` in place of every trained piece."""
-    return "".join(mark(piece) if trained else piece for piece, trained in pieces(row))

@@ -58,7 +58,6 @@ class Protocol:
     several: bool = True
     inline: bool = False
     native: bool = False
-    readers: tuple[Callable[[str, Sequence[Tool]], Parsed], ...] = ()
     exchanges: Callable[[Record, int], Sequence[PromptExchange]] | None = None
     answer_tool: str = ""
     answer: Callable[[str], str] = lambda text: text

@@ -79,8 +79,9 @@ class Mixture(NamedTuple):
 
     def read_from(self, template: Template) -> "Mixture":
         """The same protocols, as the template has them."""
-        read = {name: reader_for(protocol, template) for name, protocol in self.protocols.items()}
-        return self._replace(protocols=read)
+        return self._replace(
+            protocols={name: reader_for(one, template) for name, one in self.protocols.items()}
+        )
 
 
 def native_problem(template: Template) -> str:
@@ -186,9 +187,9 @@ def _find_protocols(name: str) -> list[Protocol]:
 
 
 def reader_for(protocol: Protocol, template: Template) -> Protocol:
-    """A protocol as the template has it. A native one gets the first of its readers that
-    understands the template's syntax, or the reader that the template's own writing gives, and
-    holds as many calls in a turn as the template prints.
+    """A protocol as the template has it. A native one gets the first reader that understands
+    the template's syntax: Hermes', Llama 3's, or the one that the template's own writing gives;
+    and it holds as many calls in a turn as the template prints.
     """
     protocol = dataclasses.replace(
         protocol,
@@ -200,7 +201,7 @@ def reader_for(protocol: Protocol, template: Template) -> Protocol:
         return protocol
     stops = (template.call_end,) if template.call_end else ()
     protocol = dataclasses.replace(protocol, several=template.takes_several_calls, stops=stops)
-    for parse in protocol.readers:
+    for parse in (hermes.parse, hermes.parse_json):
         reader = dataclasses.replace(protocol, parse=parse)
         if not reading_problem(reader, template):
             return reader

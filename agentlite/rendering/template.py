@@ -63,8 +63,9 @@ class Generation(Extension):
 
     def parse(self, parser: Any) -> Any:
         line = next(parser.stream).lineno
-        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return jinja2.nodes.Scope(body, lineno=line)
+        return jinja2.nodes.Scope(
+            parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line
+        )
 
 
 @lru_cache(maxsize=64)

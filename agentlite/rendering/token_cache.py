@@ -152,5 +152,4 @@ def _keeps_chunks_apart(tokenizer: "Tokenizer") -> bool:
 
 def described(component: Any) -> dict[str, Any]:
     """As tokenizer.json describes it."""
-    description: dict[str, Any] = json.loads(component.__getstate__()) if component else {}
-    return description
+    return dict(json.loads(component.__getstate__())) if component else {}

@@ -10,8 +10,6 @@ def assign(worth: Table) -> list[tuple[int, int]]:
     nothing.
     """
     rows, columns = len(worth), len(worth[0]) if worth else 0
-    if rows == columns == 1:
-        return [(0, 0)] if worth[0][0] else []
     if rows > columns:
         return sorted((row, column) for column, row in assign(list(zip(*worth, strict=True))))
     pairs = ((row, column) for column, row in _hungarian(worth, rows, columns).items())

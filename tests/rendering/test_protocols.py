@@ -68,8 +68,8 @@ def chosen(name: str, template: Template) -> Protocol:
 
 
 def trained_text(record: Record, protocol: Protocol, template: Template) -> str:
-    rows = render(record, protocol, template)
-    return "".join(piece for row in rows for piece, trained in encoding.pieces(row) if trained)
+    shown = [encoding.show(row, "\0{}\0".format) for row in render(record, protocol, template)]
+    return "".join(piece for text in shown for piece in text.split("\0")[1::2])
 
 
 @anywhere

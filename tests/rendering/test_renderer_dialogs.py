@@ -198,7 +198,7 @@ def test_a_plain_text_is_trained_whole_with_the_end_of_a_turn(smollm2):
     assert text.is_text
     (row,) = render(text, choose("hermes", smollm2).protocols["hermes"], smollm2)
     assert row.text == "Once upon a time.<|im_end|>" and not row.spans[0].prompted
-    assert encoding.pieces(row) == [(row.text, True)]
+    assert encoding.show(row, "⟦{}⟧".format) == f"⟦{row.text}⟧"
     renderer.check_reading(text, [row], PROTOCOLS["hermes"], smollm2)
 
 

@@ -136,4 +136,4 @@ def parse_json(text: str, tools: Sequence[Tool] = ()) -> Parsed:
 PROTOCOL = Protocol(
     "hermes", parse, system, assistant, results, result_role="user", in_template=IN_TEMPLATE
 )
-CHAT = Protocol("chat", parse, native=True, readers=(parse, parse_json))
+CHAT = Protocol("chat", parse, native=True)

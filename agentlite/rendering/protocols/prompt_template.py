@@ -20,6 +20,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -96,19 +97,13 @@ FORMATS = {
 }
 
 
-def _as_json(tools: Sequence[Tool]) -> str:
-    return "\n".join(plain(tool.function) for tool in tools)
-
-
-def _number_tools(tools: Sequence[Tool]) -> str:
-    lines = (
+# how a tool is listed, with its number
+LISTINGS: dict[str, Callable[[int, Tool], str]] = {
+    "json": lambda number, tool: plain(tool.function),
+    "numbered": lambda number, tool: (
         f"{number}. {tool.name}: {tool.description} Parameters: {plain(tool.parameters)}"
-        for number, tool in enumerate(tools, 1)
-    )
-    return "\n".join(lines)
-
-
-LISTINGS: dict[str, Callable[[Sequence[Tool]], str]] = {"json": _as_json, "numbered": _number_tools}
+    ),
+}
 
 
 class PromptTemplate(Struct, frozen=True, forbid_unknown_fields=True):
@@ -222,7 +217,7 @@ def prompt(template: PromptTemplate, record: Record, turn: int) -> str:
         with_tool(record.tools, toolllama.FINISH) if form.protocol.answer_tool else record.tools
     )
     texts = {
-        "tools": LISTINGS[template.tools](offered),
+        "tools": "\n".join(starmap(LISTINGS[template.tools], enumerate(offered, 1))),
         "goal": before[goal].content if goal >= 0 else "",
         "memory": _memory([message for at, message in enumerate(before) if at != goal]),
         "format": form.chinese if HAN.search(template.text) else form.english,

@@ -72,8 +72,12 @@ def _steps(values: Mapping[str, float]) -> dict[Step, float]:
 def _perplexity(losses: Mapping[str, float], seed: int) -> dict[str, float]:
     """exp of the mean loss and of its 95 % interval."""
     loss = summary(list(losses.values()), seed)
-    ends = {"mean": exp(loss.mean), "low": exp(loss.low), "high": exp(loss.high)}
-    return {**ends, "count": loss.count}
+    return {
+        "mean": exp(loss.mean),
+        "low": exp(loss.low),
+        "high": exp(loss.high),
+        "count": loss.count,
+    }
 
 
 # --- Self-cognition: answers to "who are you?" and "who made you?" ---

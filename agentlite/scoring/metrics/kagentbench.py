@@ -212,7 +212,7 @@ def mixed_tokens(text: str) -> tuple[str, ...]:
     """A token with a letter that has no case (`Lo`: Chinese, say) is taken apart."""
     parted = (
         list(token) if any(unicodedata.category(c) == "Lo" for c in token) else [token]
-        for token in tokens(text)
+        for token in word_tokenizer()(text)
     )
     joined = " ".join(piece for token in parted for piece in token)
     for cut in CUTS:
@@ -220,21 +220,19 @@ def mixed_tokens(text: str) -> tuple[str, ...]:
     return tuple(joined.split())
 
 
-def tokens(text: str) -> list[str]:
-    """As `nltk.word_tokenize` has them: the words of each of Punkt's sentences."""
-    split_sentences, split_words = _nltk()
-    return [word for sentence in split_sentences(text) for word in split_words(sentence)]
-
-
 @cache
-def _nltk() -> tuple[Callable[[str], list[str]], Callable[[str], list[str]]]:
+def word_tokenizer() -> Callable[[str], list[str]]:
+    """Text -> tokens as `nltk.word_tokenize` has them: the words of each of Punkt's sentences."""
     from nltk.tokenize.destructive import NLTKWordTokenizer
     from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
 
     english = PunktParameters()
     english.abbrev_types = set(ABBREVIATIONS.split())
     english.sent_starters = set(STARTERS.split())
-    return PunktSentenceTokenizer(english).tokenize, NLTKWordTokenizer().tokenize
+    sentences, words = PunktSentenceTokenizer(english), NLTKWordTokenizer()
+    return lambda text: [
+        word for sentence in sentences.tokenize(text) for word in words.tokenize(sentence)
+    ]
 
 
 def common_length(first: Sequence[str], second: Sequence[str]) -> int:
