@@ -58,7 +58,7 @@ def test_a_step_is_a_whole_turn_whose_prompt_holds_the_profile_and_every_call(pa
         for call in calls:
             written = plain({"name": call.name, "arguments": call.arguments})
             assert f'"calls": [{written}]' in exchange.prompt
-        listed = prompt_template.LISTINGS[found.tools](record.tools)
+        listed = "\n".join(map(prompt_template.LISTINGS[found.tools], (1, 2), record.tools))
         assert listed in exchange.prompt and exchange.prompt.count("Ends it.") == 1
         assert "Ends the task" not in exchange.prompt
         read = protocol.read(exchange.answer, record.tools)
