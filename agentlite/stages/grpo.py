@@ -8,7 +8,7 @@ from agentlite.config.settings import GrpoSettings
 from agentlite.core import console
 from agentlite.engine import grpo, ppo
 from agentlite.engine.refusals import of_ppo, of_sampling, of_vllm, refuse
-from agentlite.scoring.rewards.user_functions import UserFunctions, function_files
+from agentlite.scoring.rewards.scorer import UserFunctions, function_files
 from agentlite.stages.grpo_prompts import PromptSampling
 from agentlite.stages.grpo_tasks import TaskSampling
 from agentlite.stages.training import Training, inherit_settings, train_stage

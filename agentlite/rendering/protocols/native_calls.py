@@ -18,7 +18,7 @@ from agentlite.rendering.template import TOOLS, USER, Template, call_turn, share
 WORDS = "probe words"
 NAMES = ("probe_call_1", "probe_call_2")
 KEYS = ("key_1", "key_2")
-TEXTS, NUMBERS = ("value_1", "value_2"), ("731", "732")
+TEXTS, NUMBERS = ("value_1", "value_2"), (731, 732)
 WRITINGS = {"True": True, "False": False, "None": None}
 SCALAR = re.compile(r"[^\s,:\[\]{}()]+")
 
@@ -36,8 +36,7 @@ class NativeCalls(NamedTuple):
 
     def parse(self, text: str, tools: Sequence[Tool] = ()) -> Parsed:
         """The types of the tools' arguments tell what a plain value is."""
-        opening = re.search(_pattern(self.opening), text)
-        if not opening:
+        if not (opening := re.search(_pattern(self.opening), text)):
             return Parsed(text.strip())
         content, rest = text[: opening.start()], text[opening.end() :]
         schemas = {tool.name: tool.parameters for tool in tools}
@@ -173,9 +172,8 @@ def _opening(template: Template) -> str:
 def _of_objects(template: Template) -> dict[str, dict[str, str]]:
     """Of a form that writes all arguments as one object of JSON; else nothing."""
     arguments = {KEYS[0]: TEXTS[0]}
-    *between, last = _behind_names(template, arguments)
     behind: dict[str, dict[str, str]] = {"name": {}, "object": {}}
-    for text, following in (*((text, "name") for text in between), (last, "end")):
+    for text, following in _behind_names(template, arguments):
         for place in (match.start() for match in re.finditer(r"\{", text)):
             try:
                 value, end = DECODER.raw_decode(text, place)
@@ -190,32 +188,28 @@ def _of_objects(template: Template) -> dict[str, dict[str, str]]:
 
 def _of_arguments(template: Template) -> dict[str, dict[str, str]]:
     """Of a form that writes each argument for itself."""
-    behind: dict[str, dict[str, str]] = {"name": {}, "key": {}}
-    for kind, (first, second) in (("text", TEXTS), ("literal", NUMBERS)):
-        values = (first, second) if kind == "text" else (int(first), int(second))
-        texts = _behind_names(template, dict(zip(KEYS, values, strict=True)))
-        endings: dict[str, str] = {}
-        for text, following in zip(texts, ["name"] * (len(texts) - 1) + ["end"], strict=True):
+    behind: dict[str, dict[str, str]] = {"name": {}, "key": {}, "text": {}, "literal": {}}
+    for kind, values in (("text", TEXTS), ("literal", NUMBERS)):
+        first, second = map(str, values)
+        for text, following in _behind_names(template, dict(zip(KEYS, values, strict=True))):
             name_end, key_end, between, _, end = _split(text, KEYS[0], first, KEYS[1], second)
             behind["name"][name_end] = "key"
-            endings |= {between: "key", end: following}
             behind["key"].setdefault(key_end, kind)
-        behind[kind] = endings
+            behind[kind] |= {between: "key", end: following}
     if len(behind["key"]) == 1:  # texts and others are written alike
         behind["plain"] = behind.pop("text")
         del behind["literal"]
         behind["key"] = dict.fromkeys(behind["key"], "plain")
-    *between_calls, last = _behind_names(template, {})
-    behind["name"] |= dict.fromkeys(between_calls, "name") | {last: "end"}
+    behind["name"] |= dict(_behind_names(template, {}))
     return behind
 
 
-def _behind_names(template: Template, arguments: Mapping[str, Any]) -> list[str]:
-    """The text behind the name of each call, to the next one or to the end of the turn."""
+def _behind_names(template: Template, arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The text behind the name of each call, to the next one (`name`) or to the turn's `end`."""
     count = 2 if template.takes_several_calls else 1
-    _, *texts = _split(_probe_calls(template, *[arguments] * count), *NAMES[:count])
+    _, *between, last = _split(_probe_calls(template, *[arguments] * count), *NAMES[:count])
     end = template.call_end or template.turn_end
-    return [*texts[:-1], texts[-1].partition(end)[0].rstrip()]
+    return [*((text, "name") for text in between), (last.partition(end)[0].rstrip(), "end")]
 
 
 def _probe_calls(template: Template, *arguments: Mapping[str, Any], words: str = "") -> str:

@@ -142,15 +142,12 @@ def count(
     if expected and not gold.names_tools:
         return counts
     pairs = _pair_calls(calls, expected)
-    supplied = sum(len(call.arguments) for call in calls)
-    for due, call in pairs:
-        if call and due.arguments is ANY_ARGUMENTS:
-            supplied -= len(call.arguments)
+    of_any = [call for due, call in pairs if call and due.arguments is ANY_ARGUMENTS]
     return counts._replace(
         compared=len(calls),
         expected=len(expected),
         right=(Counter(c.name for c in calls) & Counter(c.name for c in expected)).total(),
-        supplied=supplied,
+        supplied=sum(len(c.arguments) for c in calls) - sum(len(c.arguments) for c in of_any),
         # one that may be left out is expected only where it is given
         needed=sum(
             "" not in values or (call is not None and name in call.arguments)

@@ -1,6 +1,9 @@
-"""Candidates and the gold of their steps -> scores."""
+"""Candidates and the gold of their steps -> scores; and the user's own reward functions."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from numbers import Real
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,12 +11,22 @@ from msgspec.structs import replace
 
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import Candidate, Parsed, Record, Score, Step
+from agentlite.core.user_code import MEMORY, Named, UserCode, await_result, one_line
 from agentlite.rendering import Protocol, protocols_of
 from agentlite.rendering.protocol import thought_and_words
-from agentlite.scoring import rewards
 from agentlite.scoring.read_turn import read_turn, reference_of
+from agentlite.scoring.rewards import (
+    JUDGE,
+    WEIGHTS,
+    Attempt,
+    Component,
+    ComponentError,
+    have_gold,
+    score_attempt,
+    without_comparisons,
+)
 from agentlite.scoring.rewards.attempt import recorded_steps
-from agentlite.workspace.input_files import load_template
+from agentlite.workspace.input_files import file_digest, load_template
 
 
 class Scorer(NamedTuple):
@@ -25,15 +38,15 @@ class Scorer(NamedTuple):
 
     records: Mapping[str, Record]
     protocols: Mapping[str, Protocol]
-    user_functions: Mapping[str, rewards.Component]
+    user_functions: Mapping[str, Component]
 
     @property
     def has_gold(self) -> bool:
-        return rewards.have_gold(self.records.values())
+        return have_gold(self.records.values())
 
     def __call__(self, candidates: Iterable[Candidate]) -> Iterator[Score]:
         has_gold = self.has_gold
-        unanswered: dict[tuple[Step, str], rewards.Attempt] = {}
+        unanswered: dict[tuple[Step, str], Attempt] = {}
         for candidate in candidates:
             record = self.records.get(candidate.record_id)
             if record is None or candidate.turn not in record.turns:
@@ -46,7 +59,7 @@ class Scorer(NamedTuple):
             protocol = self.protocols[candidate.protocol]
             if (key := (candidate.step, protocol.name)) not in unanswered:
                 before, failed = record.messages[: candidate.turn], record.meta.get("is_error", ())
-                unanswered[key] = rewards.Attempt(
+                unanswered[key] = Attempt(
                     Parsed(""),
                     record.expected(candidate.turn),
                     record.tools,
@@ -64,9 +77,9 @@ class Scorer(NamedTuple):
                 thought=thought_and_words(protocol.in_tags(candidate.text))[0],
                 recorded_thought=thought_and_words(record.messages[candidate.turn].content)[0],
             )
-            components, feedback, error = rewards.score_attempt(attempt, self.user_functions)
+            components, feedback, error = score_attempt(attempt, self.user_functions)
             if not has_gold:
-                components = rewards.without_comparisons(components)
+                components = without_comparisons(components)
             yield Score(*candidate.key, components, feedback, error)
 
 
@@ -107,3 +120,67 @@ class Tally:
                 location=str(self.folder),
                 exit_code=REJECTS,
             )
+
+
+# --- `--rewards file.py:function`: user functions as components, run in a child process ---
+
+
+def function_files(texts: Iterable[str]) -> dict[str, str]:
+    """The files of some functions, with their digests. Raises UserError 2 for text that names no
+    file or function.
+    """
+    return {named.file: file_digest(Path(named.file)) for named in _parse_functions(texts)}
+
+
+class UserFunctions:
+    """The user's functions as components, by name, inside a `with`."""
+
+    def __init__(self, texts: Sequence[str], seconds: float = 10.0, memory: float = MEMORY):
+        self.code = UserCode(_parse_functions(texts), _value, seconds, memory)
+
+    def __enter__(self) -> dict[str, Component]:
+        """Raises UserError 2 where a file cannot be imported or has no such function."""
+        if self.code.named:
+            self.code.start()
+        return {named.function: partial(self._ask, named.function) for named in self.code.named}
+
+    def __exit__(self, *error: object) -> None:
+        self.code.stop()
+
+    def _ask(self, function: str, attempt: Attempt) -> float:
+        value, problem = self.code.ask(function, attempt)
+        if problem:
+            raise ComponentError(f"{function} {problem}")
+        return float(value)
+
+
+def _parse_functions(texts: Iterable[str]) -> list[Named]:
+    by_name: dict[str, Named] = {}
+    for text in texts:
+        file, _, function = text.rpartition(":")
+        if not file or not function.isidentifier():
+            raise UserError(
+                f"'{text}' names no function.",
+                "Write it as file.py:function.",
+                location="rewards",
+            )
+        if function in (*WEIGHTS, JUDGE, *by_name):
+            raise UserError(
+                f"another component is called {function}.", "Rename the function.", location=text
+            )
+        if not Path(file).is_file():
+            raise UserError(
+                "no such file.",
+                f"Write it as folder/file.py:{function}, seen from here.",
+                location=file,
+            )
+        by_name[function] = Named(file, function)
+    return list(by_name.values())
+
+
+def _value(function: Callable[..., object], attempt: Attempt) -> tuple[float, str]:
+    """The value that a function returned, and a problem unless it is a number from 0 to 1."""
+    value = await_result(function(attempt))
+    if isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 1:
+        return float(value), ""
+    return 0.0, f"returned {one_line(reprlib.repr(value))}, not a number from 0 to 1"

@@ -27,7 +27,7 @@ from agentlite.scoring.metrics.figures import (
     select_figures,
 )
 from agentlite.scoring.metrics.summarize import compare
-from agentlite.scoring.rewards.user_functions import UserFunctions
+from agentlite.scoring.rewards.scorer import UserFunctions
 from agentlite.stages.eval.live import LiveEvaluation
 from agentlite.stages.eval.recorded import RecordedEvaluation
 from agentlite.stages.frame import run_stage

@@ -10,7 +10,7 @@ from agentlite.core.errors import UserError
 from agentlite.engine import check_libraries
 from agentlite.engine.remote import judge_component
 from agentlite.environments.trajectories import is_rollout
-from agentlite.scoring.rewards.user_functions import UserFunctions
+from agentlite.scoring.rewards.scorer import UserFunctions
 from agentlite.stages.frame import Figures, run_stage
 from agentlite.stages.pairs.preference_files import take_recorded
 from agentlite.stages.pairs.sample import from_model

@@ -19,8 +19,7 @@ from agentlite.engine.sampler import make_sampler, remote_samples
 from agentlite.rendering import Prompt, Protocol
 from agentlite.scoring.preference_pairs import gold_candidates
 from agentlite.scoring.rewards import Component, have_gold, refuse_without_gold, settle_weights
-from agentlite.scoring.rewards.scorer import Scorer, protocols_by_name
-from agentlite.scoring.rewards.user_functions import function_files
+from agentlite.scoring.rewards.scorer import Scorer, function_files, protocols_by_name
 from agentlite.stages.frame import Work, plan_of
 from agentlite.stages.pairs.score import CANDIDATES, SCORES, make_pairs
 from agentlite.stages.training import fitting_prompts

@@ -38,8 +38,7 @@ from agentlite.environments.trajectories import (
 from agentlite.rendering import Protocol, mixture_of, prompt_at, render
 from agentlite.rendering.template import Template
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES, Component, settle_weights
-from agentlite.scoring.rewards.scorer import Scorer, protocols_by_name
-from agentlite.scoring.rewards.user_functions import function_files
+from agentlite.scoring.rewards.scorer import Scorer, function_files, protocols_by_name
 from agentlite.stages.frame import Work, plan_of
 from agentlite.stages.pairs.score import CANDIDATES, RULE, SCORES, Parted, make_pairs, refuse_long
 from agentlite.stages.rollout import actor_lineage, protocol_model

@@ -19,7 +19,7 @@ from agentlite.scoring.rewards import (
     score_attempt,
     total,
 )
-from agentlite.scoring.rewards.user_functions import UserFunctions, function_files
+from agentlite.scoring.rewards.scorer import UserFunctions, function_files
 
 PARAMETERS = {
     "city": {"type": "string"},
