@@ -393,8 +393,9 @@ def _inline_turn(
         if message.role == "tool":
             content += protocol.results([message])
             continue
-        start = len(content)
-        if start:  # a thought in the middle of a turn has no place but among its words
+        if start := len(
+            content
+        ):  # a thought in the middle of a turn has no place but among its words
             thought, words = thought_and_words(message.content)
             message = replace(message, content="\n\n".join(filter(None, [thought, words])))
         content += protocol.write(message, tools)

@@ -390,8 +390,7 @@ class Template:
         return any(token.normalized and token.content in self.control_tokens for token in added)
 
     def token_id(self, token: str) -> int:
-        index = self.tokenizer.token_to_id(token)
-        if index is None:
+        if (index := self.tokenizer.token_to_id(token)) is None:
             raise self.refusal(f"the tokenizer has no token {token}.")
         return int(index)
 

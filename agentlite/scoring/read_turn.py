@@ -27,8 +27,7 @@ def read_turn(text: str, protocol: Protocol, record: Record, turn: int) -> Parse
     _, visible = thought_and_words(text)
     if is_unclosed(visible) or (opened and THINK_END not in text):
         return Parsed("", (), UNCLOSED)
-    parsed = protocol.read(visible, record.tools)
-    if parsed.problem:
+    if (parsed := protocol.read(visible, record.tools)).problem:
         return parsed
     _, content = thought_and_words(parsed.content)  # an answer may begin behind a label
     if is_unclosed(content):

@@ -251,8 +251,7 @@ def parse(
     thought: Callable[[dict[str, Any]], str] = _task_name,
 ) -> Parsed:
     """The command of the first JSON object; `thought` reads its words."""
-    start = text.find("{")
-    if start < 0:
+    if (start := text.find("{")) < 0:
         return Parsed(text.strip(), (), "no command")
     try:
         value, end = json_object(text, start)

@@ -100,10 +100,8 @@ def literal(text: str, at: int, quotes: tuple[str, str]) -> tuple[Any, int]:
         start = at + len(quotes[0])
         end = text.index(quotes[1], start)
         return text[start:end], end + len(quotes[1])
-    closing = {"[": "]", "{": "}"}.get(text[at : at + 1])
-    if not closing:
-        match = SCALAR.match(text, at)
-        if not match:
+    if not (closing := {"[": "]", "{": "}"}.get(text[at : at + 1])):
+        if not (match := SCALAR.match(text, at)):
             raise ValueError("no value")
         return WRITINGS.get(match[0], match[0]), match.end()
     items: list[Any] = []
@@ -121,8 +119,7 @@ def literal(text: str, at: int, quotes: tuple[str, str]) -> tuple[Any, int]:
 
 def _past(text: str, at: int, mark: str) -> int:
     """Behind blanks, a mark and blanks."""
-    match = re.compile(rf"\s*{re.escape(mark)}\s*").match(text, at)
-    if not match:
+    if not (match := re.compile(rf"\s*{re.escape(mark)}\s*").match(text, at)):
         raise ValueError(f"no {mark}")
     return match.end()
 

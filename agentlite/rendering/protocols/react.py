@@ -216,8 +216,7 @@ def _input(rest: str) -> tuple[Any, int]:
 
 def _plain_call(text: str, action: re.Match[str], tools: Sequence[Tool]) -> Parsed | None:
     """A call whose input is plain text, for a tool with one parameter; None for other text."""
-    tool = next((tool for tool in tools if tool.name == action[1]), None)
-    if not tool:
+    if not (tool := next((tool for tool in tools if tool.name == action[1]), None)):
         return None
     rest = text[action.end() :]
     label = LABEL.search(rest)

@@ -133,8 +133,7 @@ def agreement(units: Sequence[Sequence[float]], seed: int) -> dict[str, Summary 
     more.
     """
     rated = sorted(sorted(values) for values in units if len(values) > 1)
-    value = alpha(rated)
-    if value is None:
+    if (value := alpha(rated)) is None:
         return {"ordinal": None}
     resampled = [alpha(units) for units in draw_resamples(rated, seed)]
     known = [estimate for estimate in resampled if estimate is not None]

@@ -156,8 +156,7 @@ def _close_braces(text: str) -> str:
 
 
 def _repair_json(text: str) -> str:
-    problem = _json_problem(text)
-    if not problem:
+    if not (problem := _json_problem(text)):
         return text
     if problem.startswith("Expecting property name enclosed in double quotes"):
         return re.sub(r"(\w+):", r'"\1":', text)  # no other repair, where this one does not help

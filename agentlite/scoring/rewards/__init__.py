@@ -216,13 +216,12 @@ def refuse_without_gold(
     records: Iterable[Record], weights: Mapping[str, float], location: str
 ) -> None:
     """Raises UserError 2 where prompts have no gold, and a component with a weight needs it."""
-    records = list(records)
-    lacking = sum(not have_gold([record]) for record in records)
-    uncompared = without_comparisons(weights)
+    known = [have_gold([record]) for record in records]
+    lacking, uncompared = known.count(False), without_comparisons(weights)
     compared = [name for name in weights if weights[name] and name not in uncompared]
     if lacking and compared:
         raise UserError(
-            f"{lacking} of {len(records)} prompts have no gold to compare answers with: "
+            f"{lacking} of {len(known)} prompts have no gold to compare answers with: "
             f"{', '.join(compared)}.",
             "Write the gold (`gold`, the expected calls, or the right answer as last turn), or do "
             "without it: --config recipes/no-gold.yaml sets those weights to 0, and "
