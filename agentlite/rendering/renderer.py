@@ -423,12 +423,16 @@ def check_reading(
         text = span_text(row, span, template)
         read = protocol.read(text, record.tools)
         calls = [(call.name, call.arguments) for call in read.calls]
-        problem = f"does not read back as {protocol.name}: {read.problem}" if read.problem else ""
-        if any(stop in text.removesuffix(stop) for stop in protocol.stops):
-            problem = f"holds a stop string of {protocol.name}: sampling ends there"
-        elif not problem and calls != [(call.name, call.arguments) for call in message.calls]:
-            problem = f"does not read back as {protocol.name}: other calls than were written"
-        if problem:
+        unlike = f"does not read back as {protocol.name}: "
+        problems = {
+            f"holds a stop string of {protocol.name}: sampling ends there": any(
+                stop in text.removesuffix(stop) for stop in protocol.stops
+            ),
+            unlike + read.problem: bool(read.problem),
+            unlike + "other calls than were written": calls
+            != [(call.name, call.arguments) for call in message.calls],
+        }
+        for problem in (problem for problem, is_so in problems.items() if is_so):
             raise RowError("E215", f"messages[{span.turn}] {problem}")
 
 

@@ -329,8 +329,10 @@ def _argument_kinds(call: Call, gold: GoldCall, tool: Tool | None) -> list[str] 
     ]
     for name, value in call.arguments.items():
         if problem := argument_problem(name, value, gold, schema):
-            other = "other_text" if isinstance(value, str) else "other_value"
-            named = {UNEXPECTED: "extra_parameter", OTHER_VALUE: other}
+            named = {
+                UNEXPECTED: "extra_parameter",
+                OTHER_VALUE: "other_text" if isinstance(value, str) else "other_value",
+            }
             kinds.append(named.get(problem, "wrong_type"))
     # where any arguments are right, each may fit the schema and all of them together may not
     return kinds or (["wrong_type"] if gold.arguments is ANY_ARGUMENTS else [])
