@@ -15,6 +15,7 @@ Scores = Any  # NDArray of float32, a row a query, a column an entry
 Ranker = Callable[[Sequence[str]], Scores]
 
 SMALL = "a-zÀ-ÖØ-öø-ɏḀ-ỿ"  # with the Latin letters that have accents, in whatever case
+# a change of case ends a word, and so do digits: getWeatherInfo_v2 -> get weather info v 2
 WORD = re.compile(rf"[A-Z]?[{SMALL}]+|[A-Z]+(?![{SMALL}])|[0-9]+|[^\W_A-Z0-9{SMALL}]+")
 HAN = re.compile(
     r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
@@ -22,7 +23,9 @@ HAN = re.compile(
 
 
 def words(text: str) -> list[str]:
-    """Lower-cased; names in snake and camel case are parted."""
+    """Lower-cased; names in snake and camel case are parted. Of a run of Han, kana or hangul every
+    two neighbours are a word, as no blank says where one ends: 天气预报 -> 天气 气预 预报.
+    """
     found: list[str] = []
     for word in WORD.findall(text):
         lower = word.lower()
@@ -36,6 +39,7 @@ def bm25(texts: Sequence[str]) -> Ranker:
     import bm25s
 
     index = bm25s.BM25()
+    # it cannot index texts that are all empty, nor be asked without a word
     index.index([words(text) or [""] for text in texts], show_progress=False)
 
     def scores(queries: Sequence[str]) -> Scores:
@@ -53,7 +57,9 @@ def bm25(texts: Sequence[str]) -> Ranker:
 
 
 def by_name(scores: Scores, owners: Sequence[int], count: int) -> Scores:
-    """The best score of the entries of each name: a row a query, a column a name."""
+    """The best score of the entries of each name: (queries, entries) -> (queries, names).
+    `owners`: of each entry the place of its name.
+    """
     import numpy
 
     found: NDArray[Any] = numpy.full((count, len(scores)), -numpy.inf, scores.dtype)
@@ -66,6 +72,7 @@ def likeliest(scores: Scores, pool: ToolPool, k: int) -> list[int]:
     question, of every entry; of several questions each has its first tool before any has its
     second.
     """
+    # [a, b] and [c] -> a, c, b: a late question is not crowded out by an early one
     by_question = [_first_of_names(row, pool, k) for row in scores]
     by_turns = (one for turn in zip_longest(*by_question) for one in turn if one is not None)
     found: dict[int, int] = {}  # name -> entry

@@ -26,7 +26,7 @@ SHORTEST = 16  # bytes: "yes, please" asks nothing by itself
 
 class ToolPool:
     """`names`: each once, in the order they came; `owners`: the place of each tool's name among
-    them.
+    them. Two versions of `rain` and one `train`: names {rain: 0, train: 1}, owners [0, 0, 1].
     """
 
     def __init__(self) -> None:
@@ -91,6 +91,7 @@ def read_pool(records: Iterable[Record], files: Sequence[str]) -> ToolFile:
             problem = f"{tool.name} has no description: it is found only by its name and parameters"
             report(location, "no description", problem)
 
+    # kept back until all files are read: any of them may describe the tool
     ids_alone: dict[str, tuple[Tool, str]] = {}
     for record in records:
         for tool in record.tools:
@@ -192,7 +193,7 @@ def queries(records: Iterable[Record], pool: ToolPool) -> list[Query]:
     for record in records:
         asked: list[dict[str, int]] = []  # the expected tools, each with its first turn
         for turn, message in enumerate(record.messages):
-            if message.role == "user" and message.content.strip():
+            if message.role == "user" and message.content.strip():  # as `questions` counts them
                 asked.append({})
             elif message.role == "assistant" and asked:
                 for call in record.expected(turn).calls:

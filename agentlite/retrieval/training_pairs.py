@@ -50,6 +50,7 @@ def pairs(
     if not queries:
         return []
     tools, texts = pool.tools, [query.text for query in queries]
+    # by ranker and query the places of the likeliest tools: (rankers, queries, LOOKED_AT)
     likeliest = [
         numpy.argsort(-ranker(texts), axis=1, kind="stable")[:, :LOOKED_AT].tolist()
         for ranker in rankers
@@ -65,10 +66,11 @@ def pairs(
         names = right[normal(query.text)]
         by_turns = [*chain(*zip(*(one[number] for one in likeliest), strict=True))]
         for place in query.tool_indices:
+            # the whole pool, from a place that differs by question and is the same in every run
             start = random.Random(digest(f"{seed} {query.text} {place}")).randrange(len(tools))
             taken, barred = [place], names | twins[_content(tools[place])]
             for other in chain(by_turns, range(start, len(tools)), range(start)):
-                if len(taken) > (count and count + SPARE):
+                if len(taken) > (count and count + SPARE):  # the first one taken is the right one
                     break
                 if tools[other].name not in barred:
                     barred.add(tools[other].name)
@@ -98,7 +100,7 @@ def batches(
             waiting += epoch
         taken: list[int] = []
         right, tools = set[str](), set[str]()
-        for index in dict.fromkeys(waiting):
+        for index in dict.fromkeys(waiting):  # one may wait twice, from two epochs
             if len(taken) == size:
                 break
             pair = found[index]
@@ -110,6 +112,7 @@ def batches(
             taken += [index for index in waiting if index not in taken][: size - len(taken)]
         for index in taken:
             waiting.remove(index)
+        # after a batch was filled up, `right` would lack what came last
         right = {name for index in taken for name in found[index].right}
         rows += [with_wrong(found[index], count, right) for index in taken]
     return rows
@@ -121,6 +124,7 @@ def with_wrong(pair: TrainingPair, count: int, barred: Collection[str] = ()) -> 
     """
     own, *places = pair.tool_indices
     wrong = zip(pair.negatives, places, strict=True)
+    # stable: within the free and within the barred ones the likeliest stay first
     kept = sorted(wrong, key=lambda tool: tool[0] in barred)[:count]
     names, places = [name for name, _ in kept], [place for _, place in kept]
     return structs.replace(pair, negatives=(*names,), tool_indices=(own, *places))

@@ -256,9 +256,10 @@ def ranks(
     sizes: Sequence[int],
     seed: int,
 ) -> Ranks:
-    """`scores`: of each name, by method. Sizes beyond the pool are the pool."""
+    """`scores`: by method, (queries, names). Sizes beyond the pool are the pool."""
     import numpy
 
+    # one order for all queries: a larger size has the wrong tools of a smaller one, and more
     others = numpy.random.default_rng(seed).permutation(len(pool.names))
     found: Ranks = {}
     for size in sorted({min(size, len(others)) for size in (*sizes, len(others))}):
@@ -268,7 +269,8 @@ def ranks(
             wrong = others[~numpy.isin(others, right)][: max(0, size - len(right))]
             for name, rows in scores.items():
                 row = rows[number]
-                # a tie counts against the right tools
+                # A tie counts against the right tools. The best stands behind the wrong ones that
+                # score as much, the second also behind the best.
                 above = [(row[wrong] >= score).sum() for score in sorted(row[right], reverse=True)]
                 found[size][name].append(
                     tuple(int(count) + rank for rank, count in enumerate(above, 1))

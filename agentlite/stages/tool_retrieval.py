@@ -62,8 +62,9 @@ class ToolOffers(NamedTuple):
             meta |= {"missing": missing, "other_schema": sorted(other)}
             if self.missing == "added":
                 added = [own[name] for name in missing if name in own]
+                # of k=5 with 5 retrieved and 1 added, 1 makes room: the least likely one, but none
+                # that is expected
                 surplus = max(0, len(tools) + len(added) - self.k)
-                # the least likely ones make room, but none that is expected
                 spare = [tool.name for tool in reversed(tools) if tool.name not in expected]
                 left = [tool for tool in tools if tool.name not in spare[:surplus]]
                 tools = [*(own.get(tool.name, tool) for tool in left), *added]
