@@ -73,6 +73,7 @@ def _rank_models(measured: Mapping[str, Json], paired: Sequence[Json]) -> list[s
     answered, since some may have answered more; by their own means if not all were compared.
     """
     gains = dict.fromkeys(measured, 0.0)
+    # n models make n (n - 1) / 2 pairs
     for row in paired if len(paired) == len(measured) * (len(measured) - 1) // 2 else ():
         gains[row["first"]] -= row["mean"]
         gains[row["second"]] += row["mean"]
@@ -101,6 +102,7 @@ def _noise(
     better: dict[str, list[str]] = {}
     alike: list[str] = []
     for row in paired:
+        # the mean is what the second has over the first
         worse, winner = (row["first"], row["second"])[:: 1 if row["mean"] > 0 else -1]
         if row["beyond_noise"]:
             better.setdefault(winner, []).append(worse)

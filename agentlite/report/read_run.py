@@ -112,7 +112,7 @@ def read_run(folder: Path) -> WorkspaceRun:
             for path in lookup.stages_in(folder, pattern, given_up=True)
             if not (stage := lookup.read(path)).given_up
         ]
-        for pattern in ("*", "*/*/*")
+        for pattern in ("*", "*/*/*")  # sft, and eval/prep/sft
     )
     stages = [
         ReportedStage(**structs.asdict(stage))

@@ -41,6 +41,7 @@ def pack_within(
     """
     count, text = len(items), _pack(contents(items))
     while len(text) > budget and count:
+        # in proportion, and a little less: the first items may be longer than the others
         count = int(0.95 * count * budget / len(text))
         text = _pack(contents(items[:count]))
     left_out = f"The first {count:,} of {total:,} {noun}: with the others this page would be too "
@@ -48,6 +49,8 @@ def pack_within(
 
 
 def _pack(contents: Json) -> str:
+    """As JSON, deflated, in base64; each text cut to LONGEST characters."""
+
     def cut(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: cut(inner) for key, inner in value.items()}
@@ -85,6 +88,8 @@ def read_answers(run: WorkspaceRun, evaluation: ReportedEvaluation) -> Predictio
     for name, model in evaluation.models.items():
         for row in model.rows("predictions.jsonl"):
             by_step.setdefault(Step(row["record_id"], row["turn"]), {})[name] = row
+    # an input is the digest of the file that was asked; after --retrieve it names the tools too, so
+    # that no file has it: prep's records have other tools than those that were shown
     asked = {model.plan.inputs.get("data") for model in evaluation.models.values()}
     files = {
         stage.folder / name

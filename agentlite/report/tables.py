@@ -83,7 +83,7 @@ def slices(metrics: dict[str, Json]) -> list[Table]:
         values = {value for slices in sliced.values() for value in slices.get(name, {})}
         if len(values) > (0 if name == "tools" else 1):
             rows = []
-            # those that begin with a number in its order: 2, 2-4, 10
+            # those that begin with a number in its order, before the others: 2, 2-4, 10, no call
             for value in sorted(values, key=lambda one: (len(re.split(r"\D", one)[0]) or 99, one)):
                 parts = {model: of.get(name, {}).get(value, {}) for model, of in sliced.items()}
                 rows += [[value, *row] for row in models(parts).rows]
