@@ -112,7 +112,7 @@ def _work(ablation: Ablation, cells: Sequence[Cell], grid: str) -> Work:
                 failed, why, command = error, error.problem, error.location
                 console.notice(f"ablate: {cell.name} failed: {why}")
                 rows.append(CellRow(cell.name, cell.differs, "failed", note=why, command=command))
-    if failed and len(scores) == 1:
+    if failed and len(scores) == 1:  # the start alone was evaluated: there is no table to write
         raise failed
     table = ablation_table(ablation.by, settings.split, metric, start, rows, scores, settings.seed)
     write_json(ablation.target.folder / TABLE, table)
@@ -211,7 +211,7 @@ def run_command(words: Sequence[str], caught: Sequence[int]) -> UserError | None
     if caught:
         raise Stopped(caught[0])
     with (
-        tempfile.TemporaryFile() as stdout,
+        tempfile.TemporaryFile() as stdout,  # a pipe would fill up, as nobody reads before the end
         subprocess.Popen(
             [sys.executable, "-m", "agentlite", *words, "--json"],
             stdin=subprocess.DEVNULL,

@@ -122,6 +122,7 @@ class Ablation(NamedTuple):
         if PAIRED in self.stages:
             candidates, ranked = self.path_to(settings.candidates), of(PAIRED)
             if not candidates:
+                # cells that differ only in how they rank share one folder of candidates
                 sampled = {name: one for name, one in ranked.items() if not _is_ranking(name)}
                 candidates = folder("candidates", sampled)
                 options = ["--data", data, "--model", model]
@@ -244,7 +245,7 @@ def _crossed(ablation: Ablation, grid: GridFile, path: Path) -> dict[str, dict[s
                 location=location,
             )
     for name, values in settings.items():
-        # `beta` for `dpo.beta`, where no other command's has that name too
+        # `beta` for `dpo.beta`; but dpo.seed and pairs.seed, crossed both, keep their whole names
         key = name.partition(".")[2]
         short = key if keys[key] < 2 else name
         crossed[name] = {

@@ -46,7 +46,7 @@ def measure(
         for evaluation in evaluations
         for model in evaluation.models.values()
         if model.plan.inputs.get("model") == source.digest and not evaluation.is_live
-    ][-1:]
+    ][-1:]  # of several, the last
     prepared = [stage.folder for stage in stages if stage.plan.command == "prep"]
     planned = [one.plan.settings for one in (*stages, *before)]
     given = {key: of_one[key] for of_one in planned for key in OF_A_MODEL if key in of_one}
@@ -126,6 +126,7 @@ def _compare(read: Mapping[str, Read], few_bits: bool) -> dict[str, Any]:
             for answer, other in pairs
         )
         if form in worse:
+            # in this order: with other prompts every answer may differ, however it ends
             reworded = any(answer.prompt != other.prompt for answer, other in pairs)
             likely = [
                 (reworded, "its template writes the prompts otherwise"),

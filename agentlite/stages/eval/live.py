@@ -102,6 +102,7 @@ def live_metrics(
     """
     right: dict[Step, list[bool]] = {}
     for one in sampled:
+        # a world without a verdict has no pass^k, and a lost rollout no scores
         if (name := next((name for name in DONE if name in one.scores), None)) is not None:
             right.setdefault(Step(one.task, 0), []).append(one.scores[name] >= 1)
     problems = Counter(turn.problem for one in done for turn in one.turns if turn.problem)

@@ -107,6 +107,7 @@ def pass_metrics(questions: Questions, name: str, file: Path) -> dict[str, Any]:
     wanted = range(settings.num_samples)
     decoding = Decoding(settings.max_new_tokens, settings.temperature, seed=settings.seed)
     decoding = decoding._replace(num_samples=settings.num_samples)
+    # a sample counts for the prompt, the model and the settings that it was drawn with
     how = [source.digest, decoding.temperature, decoding.max_new_tokens, decoding.seed]
     keys = {
         step: digest(canonical([*how, prompt_key(prompt)]))
@@ -293,6 +294,7 @@ def learned_before(
             if subject.is_local:
                 stage = re.sub(r"@\d+\Z", "", subject.name)  # sft@50 learned what sft learns
                 counts = {one.name: learned(one) for one in _trained_stages(stage, run)}
+                # None stays: nobody knows what that stage learned
                 by_stage = {name: count for name, count in counts.items() if count != 0}
                 if by_stage:
                     found[subject.name] = {"records": len(records), "by_stage": by_stage}

@@ -140,6 +140,7 @@ class RecordedEvaluation:
         folder, records, seed = stage.folder, self.data.every, self.settings.seed
         whole = dialogs(predictions, records)
         self.scores[name] = scores(predictions, whole)
+        # the same rows have the same figures: their intervals are not drawn again
         rows = [*map(to_prediction_row, predictions)]
         key = f"{len(rows)} {digest(plain([seed, *rows]))}"
         is_measured = stage.status == "done" and stage.done.figures.get("steps") == key
@@ -222,7 +223,7 @@ def ask(questions: Questions, stage: StageFolder) -> dict[Step, GreedyAnswer]:
             problems = [answer.problem for answer in unanswered]
             effect = "" if none else "counts them as wrong"
             refuse_unanswered(problems, len(prompts), source.name, effect)
-        for answer in unanswered:
+        for answer in unanswered:  # not before: what is kept is not asked again
             keep(answer)
     return answers
 

@@ -105,6 +105,7 @@ def load_data(settings: EvalSettings, run: Path) -> EvalData:
     """The records that are asked, and all of the split."""
     prep = lookup.find_finished(settings.data, run, "prep")
     path = find_rows(prep.folder, settings.split)
+    # also those that --limit leaves out: a file of predictions may name them
     every = {record.id: record for record in map(from_row, read_rows(path))}
     records = [record for record in every.values() if record.prompted_turns]
     if not records:
@@ -216,6 +217,7 @@ def read_predictions_file(
             raise UserError(f"{raw.error.reason}.", fix, location=raw.location)
         name = next((row[key] for key in ID if isinstance(row.get(key), str)), "")
         turns = records[name].prompted_turns if name in records else ()
+        # a record that is asked once needs no turn
         turn = turns[0] if row.get(TURN) is None and len(turns) == 1 else row.get(TURN)
         if name not in records:
             problem = f"names no record of the data ('{name}'): other data, or another --split?"

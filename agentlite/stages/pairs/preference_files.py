@@ -74,6 +74,7 @@ def take_recorded(settings: PairsSettings, target: lookup.RunTarget) -> lookup.R
             )
         read, count = figures["read"], len(rejects)
         if count > max(1, settings.max_rejects * read) or not pairs:
+            # half a hundredth more: rounded to two digits it is never below the real share
             share = min(1.0, count / max(1, read) + 0.005)
             raise UserError(
                 f"{count} of {read} rows rejected, {len(pairs)} pairs left.",

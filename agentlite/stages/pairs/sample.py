@@ -119,6 +119,7 @@ def _sample(
         )
         problems = []
         with Appender(path) as file, console.progress("pairs", total) as advance:
+            # a batch that is drawn again brings candidates that are known
             for candidate in _samples(settings, source, steps, protocols, missing):
                 if isinstance(candidate, str):
                     problems.append(candidate)

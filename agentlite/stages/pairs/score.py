@@ -107,6 +107,7 @@ def score_candidates(
             judge.rank(candidates, scorer.records, advance)
     with Appender(path):  # makes it, or cuts a torn line
         pass
+    # those with an error leave the file at once: after a kill they are still to be made
     known = {score.key: score for score in read_structs(path, Score) if not score.error}
     write_rows(path, map(msgspec.structs.asdict, known.values()))
     left = [candidate for candidate in candidates if candidate.key not in known]

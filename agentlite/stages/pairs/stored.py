@@ -126,6 +126,7 @@ def ranking_plan(
 def find_stored(folder: Path) -> Stored:
     """Raises UserError where there are no candidates, or not the ones that were written."""
     stage = lookup.read(folder)
+    # begun and not finished, and nobody is at it now
     half = stage.plan and not stage.given_up and not lookup.is_finished(folder)
     if half and (folder / CANDIDATES).exists() and not lookup.holder(folder):
         candidates = list(read_structs(folder / CANDIDATES, Candidate))
@@ -277,6 +278,8 @@ def _part(
     else:
         raise RowError("E219", SAME_TURNS)
     answers = [at for at, message in enumerate(best.messages) if message["role"] == "assistant"]
+    # The dialog may begin with answers that nobody sampled, so turns are counted from its end: the
+    # first of three is answers[-3].
     end = answers[chosen.turn - len(best.turns)]
     tools = best.tools_at(chosen)
     if best.messages[:end] != worst.messages[:end] or tools != worst.tools_at(rejected):
