@@ -49,8 +49,6 @@ def pack_within(
 
 
 def _pack(contents: Json) -> str:
-    """As JSON, deflated, in base64; each text cut to LONGEST characters."""
-
     def cut(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: cut(inner) for key, inner in value.items()}

@@ -88,7 +88,8 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
             base = str(next(iter(folders.values())).parent)
             figures = {name: result.figures for name, result in results.items()}
             return Result("eval", "dry run", base, figures, [], 0.0)
-        evaluation.conclude()
+        if isinstance(evaluation, RecordedEvaluation):
+            evaluation.conclude()
         with (
             console.waiting("eval: comparing the models, writing the report"),
             stage_folder.in_turn(target.run),

@@ -36,7 +36,7 @@ OF_CALLS = ("tool_errors", "repeated_calls")  # shares, of a rollout with a call
 
 class LiveEvaluation:
     """Lets each model act once in every task of the split, greedily, and `num_samples` times more
-    for pass^k. Its parts are those of RecordedEvaluation.
+    for pass^k. Its parts are those of RecordedEvaluation, but for the conclusion.
     """
 
     scored = TRAJECTORIES
@@ -86,9 +86,6 @@ class LiveEvaluation:
         means = {name: figure.mean for name, figure in metrics.metrics.items() if figure}
         outputs = [TRAJECTORIES, "metrics.json", *([SAMPLES] if sampled else [])]
         return outputs, {"tasks": len(done), **means}
-
-    def conclude(self) -> None:
-        """Nothing is left to say."""
 
 
 def live_metrics(

@@ -291,7 +291,7 @@ def learned_before(
 
     with console.waiting("eval: comparing the questions with those that were learned"):
         for subject in subjects:
-            if subject.is_local:
+            if subject.source and not subject.source.endpoints:
                 stage = re.sub(r"@\d+\Z", "", subject.name)  # sft@50 learned what sft learns
                 counts = {one.name: learned(one) for one in _trained_stages(stage, run)}
                 # None stays: nobody knows what that stage learned

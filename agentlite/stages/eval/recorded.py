@@ -71,7 +71,8 @@ class RecordedEvaluation:
         if settings.sheet:
             refuse_unwritable(Path(settings.sheet).parent)
         if any(
-            subject.is_local and (target.force or not (subject.target.folder / ANSWERS).exists())
+            (subject.source and not subject.source.endpoints)
+            and (target.force or not (subject.target.folder / ANSWERS).exists())
             for subject in self.models.values()
         ):
             check_libraries(settings.engine)
@@ -81,13 +82,11 @@ class RecordedEvaluation:
         """What a model is asked, and the memory that it takes."""
         asked = (*self.data.records, *(self.about_itself if subject.source else ()))
         memory = {}
-        if subject.source and subject.is_local:
+        if subject.source and not subject.source.endpoints:
             longest = data_of(self.settings, self.target.run).longest
             memory = dry_run_memory("eval", self.settings, subject.source.base, longest)
-        return {
-            "prompts": sum(len(record.prompted_turns) for record in asked),
-            "memory_gib": memory,
-        }
+        prompts = sum(len(record.prompted_turns) for record in asked)
+        return {"prompts": prompts, "memory_gib": memory}
 
     def work(self, name: str) -> Work:
         """Asks what was not asked yet, reads and scores every answer, and summarizes."""

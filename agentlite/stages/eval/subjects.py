@@ -38,12 +38,8 @@ LONGEST_PROTOCOLS = 80  # characters of a folder's name
 # Only what decides a completion is part of a plan: steps may be added, and scored otherwise.
 OF_THE_ANSWER = ("split", "retrieve", "retrieve_by")
 OF_A_MODEL = (
-    "engine",
-    "attn_implementation",
-    "max_length",
-    "max_new_tokens",
-    "load_in_4bit",
-    "load_in_8bit",
+    *("engine", "attn_implementation", "max_length", "max_new_tokens"),
+    *("load_in_4bit", "load_in_8bit"),
 )
 
 
@@ -94,11 +90,6 @@ class EvalSubject(NamedTuple):
     source: Source | None = None
     answers: Mapping[Step, ExternalAnswer] = {}
     agent: Agent | None = None
-
-    @property
-    def is_local(self) -> bool:
-        """Whether it is a model that is loaded here."""
-        return self.source is not None and not self.source.endpoints
 
 
 def load_data(settings: EvalSettings, run: Path) -> EvalData:
