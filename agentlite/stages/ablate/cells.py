@@ -92,12 +92,8 @@ class Ablation(NamedTuple):
     def start(self) -> Cell:
         """The model that the cells start from, which is only evaluated."""
         name, model = self.settings.model, self.path_to(self.settings.model)
-        return Cell(
-            f"{name} (start)",
-            "the model that the cells start from",
-            model,
-            [self._evaluation(model)],
-        )
+        differs = "the model that the cells start from"
+        return Cell(f"{name} (start)", differs, model, [self._evaluation(model)])
 
     def cell(self, crossed: Mapping[str, Mapping[str, Any]], chosen: Sequence[str]) -> Cell:
         """`chosen`: the label of a value for each setting that is crossed. For a trainer that reads

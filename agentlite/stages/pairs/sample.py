@@ -44,13 +44,8 @@ def from_model(
     plan = plan_of("pairs", settings, inputs, protocol=prompts.protocol)
 
     def work() -> Work:
-        steps, too_long, mixture = fitting_prompts(
-            "pairs",
-            settings,
-            prompts,
-            load_template(source.base),
-            settings.max_length - settings.max_new_tokens,
-        )
+        template, room = load_template(source.base), settings.max_length - settings.max_new_tokens
+        steps, too_long, mixture = fitting_prompts("pairs", settings, prompts, template, room)
         records = {step.record.id: step.record for step in steps}
         refuse_without_gold(records.values(), weights, prompts.location)
         if settings.gold and not have_gold(records.values()):
