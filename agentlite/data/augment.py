@@ -408,10 +408,9 @@ def _join(slot: list[Record], seed: int) -> Record:
         calls = [replace(call, id=f"call_{at}") for at, call in enumerate(answer.calls, count)]
         messages += [question, replace(answer, calls=tuple(calls))]
         count += len(calls)
-    ids = [record.id for record in slot]
     read = [record.parent or record.id for record in slot]  # a variant has no row of its own
     tools = [tool for record in slot for tool in record.tools]
-    random.Random(digest(f"{seed} tools {ids}")).shuffle(tools)
+    random.Random(digest(f"{seed} tools {[record.id for record in slot]}")).shuffle(tools)
     return replace(
         first,
         messages=tuple(messages),

@@ -49,12 +49,8 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
             "--env 'mcp:python server.py', or --env bfcl:multi_turn_base.",
             location="agentlite make",
         )
-    env = environment(
-        settings.env,
-        Path(settings.tasks) if settings.tasks else None,
-        needs_tasks=False,
-        env_keep=settings.env_keep,
-    )
+    file = Path(settings.tasks) if settings.tasks else None
+    env = environment(settings.env, file, needs_tasks=False, env_keep=settings.env_keep)
     tasks = list(env.tasks())
     # all where the environment has none of its own
     if settings.split != "all" and (len(tasks) != 1 or settings.tasks):

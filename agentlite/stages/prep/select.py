@@ -183,9 +183,8 @@ def _repeat(selection: Selection) -> None:
     wanted = selection.drawn.factors
     factors = {index: wanted[index] for index in selection.in_split("train") if index in wanted}
     if factors:
-        selection.times = repetitions(factors, selection.kept, selection.settings.seed)
-        rows = sum(selection.times.values())
-        selection.figures["repeated"] = {"records": len(selection.times), "rows": rows}
+        selection.times = times = repetitions(factors, selection.kept, selection.settings.seed)
+        selection.figures["repeated"] = {"records": len(times), "rows": sum(times.values())}
 
 
 def _replay(selection: Selection) -> None:

@@ -23,16 +23,11 @@ QUANTILES = (0.5, 0.9, 0.99, 1.0)
 MOST_CALLED = 10  # tools that stats.json counts
 NAMED = 20  # tools with an invalid schema that stats.json names
 Measured = list[tuple[Traits, Sized]]  # of the records in the file of a split
-# by split and by the kind of its rows that is rare
-FIXES = {
-    ("train", "call"): "a model learns not to call",
-    ("train", "no_call"): (
-        "a model learns to call where nothing fits; --no-call-share .12 adds such rows"
-    ),
-    **dict.fromkeys(
-        [("test", "call"), ("test", "no_call")],
-        "eval can hardly measure these; raise --test, or add such rows",
-    ),
+OUTPUTS = ("provenance.jsonl", "measures.jsonl", "stats.json", "rejects.jsonl")
+FIXES = {  # where test rows are rare, or one kind of train rows is
+    "test": "eval can hardly measure these; raise --test, or add such rows",
+    "call": "a model learns not to call",
+    "no_call": "a model learns to call where nothing fits; --no-call-share .12 adds such rows",
 }
 FEW, RARE = 20, 0.08  # rows from which balance counts; the share below which a kind is rare
 
@@ -66,13 +61,7 @@ def write_all(folder: Path, selection: Selection) -> tuple[list[str], dict[str, 
             seed=selection.settings.seed,
         )
     write_json(folder / "stats.json", {**figures, "notes": selection.notes})
-    return [
-        *files.values(),
-        "provenance.jsonl",
-        "measures.jsonl",
-        "stats.json",
-        "rejects.jsonl",
-    ], figures
+    return [*files.values(), *OUTPUTS], figures
 
 
 def _write_split(split: str, file: Path, selection: Selection) -> Measured:
@@ -187,8 +176,8 @@ def notes_on_balance(balance: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
         total, rare = sum(counts.values()), min(counts, key=lambda kind: counts[kind])
         if split == "dev" or total < FEW or counts[rare] >= RARE * total:
             continue
-        call = "one" if rare == "call" else "none"
-        yield f"{counts[rare]} of {total} {split} rows with tools call {call}: {FIXES[split, rare]}"
+        call, fix = "one" if rare == "call" else "none", FIXES["test" if split == "test" else rare]
+        yield f"{counts[rare]} of {total} {split} rows with tools call {call}: {fix}"
 
 
 def statistics(measured: Measured) -> dict[str, object]:
