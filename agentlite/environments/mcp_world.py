@@ -214,11 +214,14 @@ class Stdio:
         raise self._lost_error()
 
     def close(self) -> None:
-        """Most servers end with their input. The guard of the world ends the others."""
+        """Most servers end with their input. What a server has started itself ends with the world."""
         with contextlib.suppress(OSError):
             self.process.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        try:
             self.process.wait(ENDING)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
         self.log.close()
 
     def _lost_error(self) -> LostWorldError:

@@ -82,4 +82,7 @@ def test_the_server_ends_with_its_world(tmp_path, kind):
         world.reset(task.row)
         server = int((tmp_path / "pid").read_text())
         assert is_running(server)
+        world.reset(task.row)  # another world of the same process has another server
+        assert not is_running(server)
+        server = int((tmp_path / "pid").read_text())
     assert waits_until(lambda: not is_running(server))
