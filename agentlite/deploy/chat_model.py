@@ -74,10 +74,7 @@ class ChatModel:
         return [{"role": "system", "content": self.system}, *messages]
 
     def answer(
-        self,
-        dialog: Opened,
-        decoding: Decoding,
-        listener: Listener = lambda text: True,
+        self, dialog: Opened, decoding: Decoding, listener: Listener = lambda text: True
     ) -> Turn:
         """The model's answer, in the room that is left. `listener` gets the text as it comes, and
         ends the answer by returning False. Raises UserError 7.
@@ -88,10 +85,5 @@ class ChatModel:
             max_new_tokens=min(decoding.max_new_tokens, self.max_length - len(dialog.ids)),
         )
         answer = stream(self.loaded, dialog.ids, decoding, listener)
-        return Turn(
-            answer.text,
-            answer.ended,
-            self.protocol.read(answer.text, dialog.record.tools),
-            prompt_tokens=len(dialog.ids),
-            new_tokens=len(answer.ids),
-        )
+        parsed = self.protocol.read(answer.text, dialog.record.tools)
+        return Turn(answer.text, answer.ended, parsed, len(dialog.ids), len(answer.ids))

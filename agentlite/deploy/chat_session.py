@@ -131,15 +131,12 @@ def executor(path: str, tools: Sequence[Tool]) -> Iterator[Observe]:
     """
     if not Path(path).is_file():
         raise UserError(
-            "no such file.",
-            "Name a file of functions with the names of the tools.",
-            location=path,
+            "no such file.", "Name a file of functions with the names of the tools.", location=path
         )
     code = UserCode([Named(path, tool.name) for tool in tools], _call, CALL_SECONDS)
-    known = {tool.name for tool in tools}
 
     def observe(call: Call) -> str:
-        if call.name not in known:
+        if call.name not in {tool.name for tool in tools}:
             return plain({"error": f"no tool {call.name}"})
         text, problem = code.ask(call.name, call.arguments)
         return plain({"error": problem}) if problem else str(text)

@@ -165,6 +165,7 @@ class Completion:
             nonlocal text
             text += piece
             thought, words = self.apart(text)
+            # "It rains. </thi": is this the thought, or the beginning of its end? Words tell
             known = thought if words else thought[:-LONGEST_MARK]
             whole = until_stops(words, self.request.stops)
             for key, all_of_it in (("reasoning_content", known), ("content", whole)):

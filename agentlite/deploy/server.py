@@ -32,6 +32,11 @@ CLOSING = 2  # seconds that answers have to end in when the server is stopped
 class Server:
     """Programs of this machine can connect as soon as it is made; `run` answers them. Raises
     UserError 2 for a port that is taken; 0 is one that is free.
+
+    How it ends: `stop`, or a signal, sets `should_exit`. The answer under way sees that at its next
+    token and raises ClientGone, as those that wait do when they are begun: a client gets 503, or an
+    error as the last event of a stream. uvicorn waits CLOSING seconds for them. Then `run` returns,
+    and `__exit__` does not wait for the thread of the model.
     """
 
     def __init__(self, chat_model: ChatModel, port: int):
@@ -114,7 +119,7 @@ class Server:
                 self._events(job), 200, {"Cache-Control": "no-cache"}, "text/event-stream"
             )
         with self._answers(job) as (answer, _):
-            while not answer.done():
+            while not answer.done():  # nobody says that a client is gone: it has to be asked
                 await asyncio.wait([answer], timeout=LOOK)
                 if await request.is_disconnected():
                     raise ClientDisconnect
@@ -135,6 +140,8 @@ class Server:
         """The answer, which is on its way in the model's thread, and the events of its stream, with
         an empty one last. It ends at its next token where the server stops, or this is left.
         """
+        # The model's thread may not touch a queue of asyncio. It hands its events to the loop,
+        # which takes them in their order, and `end` behind them all.
         loop, events, is_left = (
             asyncio.get_running_loop(),
             asyncio.Queue[bytes](),

@@ -118,6 +118,7 @@ class BfclWorld:
         without gold is not judged, and its calls stay done.
         """
         gold = self.gold_turns[self.turn]
+        # also where nothing is judged any more: the gold's world has to go on
         responses = [self.gold.call(read_call(text)) for text in gold]
         if gold and not self.problem:
             if not self.calls:
@@ -135,6 +136,7 @@ class BfclWorld:
         """BFCL's word for what was wrong, "" where nothing was. A dialog that ended before its last
         turn was cut by the limit of steps.
         """
+        # the limit of steps may end the last turn as well: BFCL judges that all the same
         if self.turn < len(self.gold_turns) - 1:
             return "force_terminated"
         if self.turn < len(self.gold_turns):

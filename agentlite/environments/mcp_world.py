@@ -89,16 +89,13 @@ class McpClient:
     """A session with a server. `server`: a command, which sees `env_keep`, or a URL."""
 
     def __init__(self, server: str, env_keep: Sequence[str] = ()):
+        # The handshake: we name a version, the server names the one that both use, and it takes
+        # requests once it is told that we are ready. Over HTTP each of them carries the version.
         self.numbers = count(1)
         self.transport = Http(server) if is_url(server) else Stdio(server, env_keep)
-        theirs = self._ask(
-            "initialize",
-            {
-                "protocolVersion": VERSION,
-                "capabilities": {},
-                "clientInfo": {"name": "agentlite", "version": "0"},
-            },
-        )
+        about = {"name": "agentlite", "version": "0"}
+        ours = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": about}
+        theirs = self._ask("initialize", ours)
         if isinstance(self.transport, Http):
             self.transport.headers["mcp-protocol-version"] = str(theirs.get("protocolVersion"))
         self.transport.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
@@ -187,7 +184,8 @@ class Stdio:
     """A server that is a process: a line of JSON for each message."""
 
     def __init__(self, command: str, env_keep: Sequence[str]):
-        # a server logs to stderr, which is not shown: there is one for each rollout
+        # A server logs to stderr, which is not shown: there is one for each rollout. A file takes
+        # any number of lines; a pipe that nobody reads would fill up, and the server would wait.
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 (open for as long as the server)
         try:
             self.process: Any = subprocess.Popen(
@@ -214,7 +212,7 @@ class Stdio:
         raise self._lost_error()
 
     def close(self) -> None:
-        """Most servers end with their input. What a server has started itself ends with the world."""
+        """Most servers end with their input. What one has started itself ends with the world."""
         with contextlib.suppress(OSError):
             self.process.stdin.close()
         try:
@@ -230,8 +228,7 @@ class Stdio:
         except subprocess.TimeoutExpired:
             ended = "closed its output"
         self.log.seek(max(0, self.log.seek(0, 2) - LAST_WORDS))
-        log = self.log.read().decode("utf-8", "replace")
-        last = one_line(log.rstrip().rpartition("\n")[2])
+        last = one_line(self.log.read().decode("utf-8", "replace").rstrip().rpartition("\n")[2])
         return LostWorldError(f"the server {ended}{f': {last}' if last else ''}")
 
 
@@ -279,8 +276,8 @@ class Http:
 
 
 def _events(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The data of each event; a blank line ends one. Lines are cut here: JSON may hold line ends of
-    Unicode, by which httpx would cut.
+    """The data of each event, as `{"id": 1}` of `data: {"id": 1}`; a blank line ends one. Lines are
+    cut here: JSON may hold line ends of Unicode, by which httpx would cut.
     """
     waiting, data = b"", list[bytes]()
     for piece in pieces:

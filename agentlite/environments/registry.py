@@ -17,7 +17,6 @@ from agentlite.data.formats.tool_calls import json_schema, read_call
 from agentlite.environments import bfcl_world, mcp_world
 from agentlite.environments.mcp_world import is_url
 from agentlite.environments.tasks import EnvironmentTask, read_tasks
-from agentlite.environments.world import LIMITS, World, WorldLimits
 from agentlite.scoring.metrics.bfcl import MULTI_TURN
 
 KINDS = ("bfcl", "mcp")
@@ -32,9 +31,6 @@ class Environment(NamedTuple):
     named: Named
     tasks: Callable[[], Iterator[EnvironmentTask]]
     files: Mapping[str, Path]
-
-    def world(self, limits: WorldLimits = LIMITS) -> World:
-        return World(self.named, limits)
 
 
 def environment(

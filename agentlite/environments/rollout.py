@@ -12,7 +12,7 @@ from agentlite.data.openai_messages import Opened, open_dialog
 from agentlite.environments.registry import Environment
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import LOST, EndedBy, ModelTurn, RolloutKey, Trajectory
-from agentlite.environments.world import CallResult, WorldError, WorldLimits
+from agentlite.environments.world import CallResult, World, WorldError, WorldLimits
 from agentlite.rendering import Protocol, encode_answer
 from agentlite.rendering.protocol import thought_and_words
 from agentlite.rendering.template import Template
@@ -75,6 +75,8 @@ def roll(
     """Every trajectory as it ends; `batch_size` rollouts go on together. `waiting`: tasks with the
     numbers of their rollouts. A prompt that gets no answer is asked again with the next ones.
     """
+    # A rollout is a generator that stops where it asks the model, so that one thread plays many of
+    # them: `at` is what it asks, and `steps.send(answer)` takes it to its next question or its end.
     left = iter(waiting)
     live: list[_Rollout] = []
     try:
@@ -94,7 +96,8 @@ def roll(
                     yield rollout.at
     finally:
         for rollout in live:
-            rollout.steps.close()  # ends its world
+            # GeneratorExit leaves its `with self.world`: the process is stopped, not asked to close
+            rollout.steps.close()
 
 
 class _Rollout:
@@ -102,7 +105,7 @@ class _Rollout:
 
     def __init__(self, setup: RolloutSetup, task: EnvironmentTask, sample: int):
         self.setup, self.task, self.key = setup, task, RolloutKey(task.id, sample)
-        self.world = setup.environment.world(setup.limits)
+        self.world = World(setup.environment.named, setup.limits)
         self.messages: list[dict[str, Any]] = []
         self.turns: list[ModelTurn] = []
         self.tools: dict[str, dict[str, Any]] = {}  # by name: all that were ever on offer
@@ -120,8 +123,9 @@ class _Rollout:
             try:
                 ended, problem = yield from self._act()
                 if ended == "hung":
+                    # the process of the call is gone, and the names of its scores with it: a new
+                    # world says them, and each is 0. One that fails too leaves none
                     with suppress(WorldError):
-                        # the old one is gone: this one has the names
                         self.world.reset(self.task.row)
                         scores = dict.fromkeys(self.world.scores(), 0.0)
                 elif ended not in LOST:
@@ -129,6 +133,7 @@ class _Rollout:
             except WorldError as error:
                 ended, problem = "world", str(error)
         turns = self.turns
+        # where all turns had the same tools, `tools` of the trajectory says which
         if len({turn.offered for turn in turns}) == 1:
             turns = [replace(turn, offered=None) for turn in turns]
         tools = self.tools or {tool.name: tool.schema for tool in self.world.tools}
@@ -171,15 +176,16 @@ class _Rollout:
                 answer.ended,
                 answer.new_tokens,
                 offered=tuple(offered),
-                opens=new is ids,
+                opens=new is ids,  # the very same list: see _prompt_ids
                 prompt_ids=tuple(new) if answer.ids else (),
                 ids=answer.ids,
             )
             self.turns.append(turn)
             self.tools |= offered
             end = setup.template.turn_end if answer.ended == "turn" else ""
+            # A model may end a turn by another id than the template writes, as by <|endoftext|> for
+            # <|im_end|>. The next prompt has the id of the template, so it begins a row.
             is_whole = not end or answer.ids[-1:] == (setup.template.token_id(end),)
-            # ids of an end that are not those of its text: the next prompt begins a row
             is_seen = answer.ids and is_whole
             self.seen = (dialog.text + answer.text + end, [*ids, *answer.ids]) if is_seen else None
             parsed = setup.protocol.read(answer.text, on_offer)
@@ -194,7 +200,7 @@ class _Rollout:
                     return "hung", results[-1].text
                 if any(result.done for result in results):
                     return "done", ""
-                if in_a_row > setup.max_turns:
+                if in_a_row > setup.max_turns:  # one more than the limit, as BFCL counts
                     return "turns", ""
             else:
                 said = self._tell(parsed.content if is_readable else answer.text)
@@ -223,7 +229,8 @@ class _Rollout:
 
         Ids that were sampled are read again as they are, as long as the template writes their text
         unchanged. Where it does not (it drops old thoughts, or orders the keys of a call), the
-        model reads what a server would show it.
+        model reads what a server would show it. Of "...Fig.<|im_end|>" and a next prompt of
+        "...Fig.<|im_end|>\\n<|im_start|>user\\n...", only the part from "\\n" on is encoded.
         """
         if self.seen is None or not dialog.text.startswith(self.seen[0]):
             return dialog.ids, dialog.ids

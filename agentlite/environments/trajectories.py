@@ -103,7 +103,10 @@ class Trajectory(Struct, frozen=True):
 
     def token_rows(self) -> list[TokenRow]:
         """All ids that the model read and sampled. A rollout is one row, or several where the
-        template writes a turn otherwise once it is history.
+        template writes a turn otherwise once it is history. Where turn 0 samples `a a` to the
+        prompt `p p p`, `r r` is read behind it, and turn 1 samples `b`:
+
+            prompt p p p    ids a a r r b    turns 0 0 -1 -1 1    mask 1 1 0 0 1
         """
         rows: list[TokenRow] = []
         for turn in self.turns:

@@ -56,7 +56,9 @@ class World:
         return self
 
     def __exit__(self, kind: object, *error: object) -> None:
-        """It may close what it has opened, unless what ended it was an error."""
+        """It may close what it has opened, unless what ended it was an error, or an interrupt: then
+        nothing waits for it. Either way the process is killed, with its group.
+        """
         try:
             if kind is None and self.code.child is not None:
                 self.code.ask(self.named.function, ["close"])
@@ -70,7 +72,7 @@ class World:
         Raises WorldError, and UserError where the class cannot be imported.
         """
         if self.code.child is None:
-            self.code.start()
+            self.code.start()  # imports the file of the class, which has a longer limit of its own
         self._ask("__init__")
         return self._hear("reset", row)
 
@@ -79,6 +81,7 @@ class World:
         try:
             text, failed, done = self._ask("call", call.name, call.arguments)
         except WorldError as error:
+            # `_ask` puts its question in front: "call took longer than 10 s"
             if not str(error).startswith(f"call {TOOK_LONGER}"):
                 raise
             console.notice(f"{call.name}: the {error}; its world is stopped")

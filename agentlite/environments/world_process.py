@@ -26,7 +26,7 @@ TYPES = {int: "integer", float: "number", str: "string", bool: "boolean", type(N
 SECTION = re.compile(r"\n?[^\S\n]*(Args|Returns|Raises):[^\S\n]*\n?")
 PARAMETER = re.compile(r"^[^\S\n]*(\w+):", re.MULTILINE)
 CHOICES = re.compile(r"\(choices:\s*(.*?)\)\s*$", re.IGNORECASE)
-world: Any = None
+world: Any = None  # that of this process: UserCode gives `answer` the class alone
 
 
 class LostWorldError(Exception):
@@ -89,8 +89,11 @@ def _tools() -> list[dict[str, Any]]:
 
 def _methods() -> dict[str, Callable[..., Any]]:
     """The methods of the world that are tools, by name: TRL's choice, less our hooks."""
-    functions = inspect.getmembers(type(world), inspect.isfunction)
-    return {name: method for name, method in functions if name[0] != "_" and name not in HOOKS}
+    return {
+        name: method
+        for name, method in inspect.getmembers(type(world), inspect.isfunction)
+        if name[0] != "_" and name not in HOOKS
+    }
 
 
 def _call(name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
@@ -102,7 +105,7 @@ def _call(name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
             result = _hook(name, **arguments)
         else:
             return no_tool(name, known), True
-    except (MemoryError, LostWorldError):
+    except (MemoryError, LostWorldError):  # nothing that another call could set right
         raise
     except Exception as error:
         text = one_line(str(error))
@@ -130,9 +133,8 @@ def tool_schema(method: Callable[..., object]) -> dict[str, Any]:
     """A method with type hints and a docstring as a tool in OpenAI's shape, `{"type": "function",
     "function": {...}}`, as transformers makes it. `self` is left out.
 
-    Of our own, because transformers' `get_json_schema` imports torch, and a world's process has
-    neither. A test holds both against each other. For a class such as an Enum, of which
-    transformers says no more than that it is an object, there is no tool.
+    Of our own, since transformers' `get_json_schema` imports torch. A test holds both against each
+    other. There is no tool for a class such as an Enum, which transformers calls an object.
 
     Raises LostWorldError where the docstring or a type hint is missing, or says nothing of a
     parameter.
@@ -180,8 +182,10 @@ def _sections(docstring: str) -> tuple[str, dict[str, str], str]:
     """The text before any heading, that of each parameter under Args, and that under Returns. A
     parameter's goes on until a line that begins with `name:`.
     """
+    # "Finds.\n\nArgs:\n    query: A word\n" -> "Finds.\n", "Args", "    query: A word"
     first, *pieces = SECTION.split(docstring.strip())
     sections = dict(zip(pieces[::2], pieces[1::2], strict=True))
+    # "    query: A word,\n    and more\n    limit: 5" -> "", "query", " A word,...", "limit", " 5"
     _, *named = PARAMETER.split(sections.get("Args", ""))
     texts = [" ".join(filter(None, map(str.strip, text.split("\n")))) for text in named[1::2]]
     described = dict(zip(named[::2], texts, strict=True))
@@ -205,6 +209,7 @@ def _schema(hint: Any) -> dict[str, Any]:
         nullable = {"nullable": True} if type(None) in inner else {}
         if len(schemas) == 1:
             return schemas[0] | nullable
+        # int | str is {"type": ["integer", "string"]}, in the order that transformers gives it
         if all(isinstance(schema.get("type"), str) for schema in schemas):
             return {"type": sorted(schema["type"] for schema in schemas), **nullable}
         return {"anyOf": schemas, **nullable}

@@ -73,10 +73,7 @@ def target_of(
 
 
 def settle(
-    command: str,
-    given: Given,
-    target: RunTarget,
-    machine: Machine | None = None,
+    command: str, given: Given, target: RunTarget, machine: Machine | None = None
 ) -> Resolved:
     """Resolves the settings: what an earlier stage fixed stands in for the defaults, and on a GPU
     `--profile auto` chooses by memory what nobody set, as any profile does for --vllm, which reads
@@ -91,6 +88,8 @@ def settle(
         given = given._replace(profile=GPU)
     stage = importlib.import_module(f"agentlite.stages.{command}")
     inherit = getattr(stage, "inherit", None)
+    # what a stage inherits depends on its settings, as on its model and its data: they are resolved
+    # without it first
     inherited: Origins = inherit(resolve(command, given).settings, target.run) if inherit else {}
     resolved = resolve(command, given, inherited)
     if not machine.gpu or not (is_auto or getattr(resolved.settings, "vllm", False)):

@@ -25,7 +25,7 @@ from agentlite.environments.trajectories import (
     Trajectory,
     read_trajectories,
 )
-from agentlite.environments.world import WorldError
+from agentlite.environments.world import World, WorldError
 from agentlite.scoring.rewards import Component, total
 from agentlite.scoring.rewards.scorer import Tally
 from agentlite.stages.frame import Figures
@@ -98,6 +98,7 @@ class TaskSampling:
 
     def task(self) -> grpo.GrpoTask:
         """What the engine learns from, made anew for each trainer."""
+        # a trainer goes on from the last checkpoint: the log is cut back to it, and counted again
         self.__exit__(None, None, None)
         self.__enter__()
         return grpo.GrpoTask(self.count, self.sample, self.weights, self.halt, is_live=True)
@@ -107,12 +108,15 @@ class TaskSampling:
         many rewards failed, the step is the last one. Raises UserError where no model has said
         anything.
         """
+        # Rollouts are numbered on from step to step: with 4 a step, in groups of 2, step 3 has 12
+        # and 13 of its first task and 14 and 15 of its second; `number // 4` is the step.
         setup, size = self.agent.setup, self.settings.group_size
         waiting = [
             (self.agent.tasks[index], step * self.size + place * size + number)
             for place, index in enumerate(self.schedule.select(groups, step))
             for number in range(size)
         ]
+        # they are needed for this step alone: trajectories.jsonl does without them
         logprobs: dict[tuple[RolloutKey, int], Sequence[float]] = {}
 
         def answering(prompts: Sequence[RolloutPrompt]) -> Iterator[RolloutAnswer]:
@@ -161,7 +165,7 @@ class TaskSampling:
         """
         if not rollout.turns:
             template = self.agent.setup.template
-            end = template.token_id(template.turn_end)
+            end = template.token_id(template.turn_end)  # stands there, and is not learned
             return grpo.LearnedRow([end], [end], [0], [0.0], reward)
         chance = random.Random(f"{self.settings.seed} {rollout.task} {rollout.sample}")
         row = chance.choice(rollout.token_rows())
@@ -197,7 +201,7 @@ def _score_names(settings: GrpoSettings, agent: Agent, has_gold: bool) -> list[s
     problems: list[str] = []
     for task in agent.tasks[:TRIED]:
         try:
-            with agent.setup.environment.world(agent.setup.limits) as world:
+            with World(agent.setup.environment.named, agent.setup.limits) as world:
                 world.reset(task.row)
                 names = [*world.scores()]
             break
@@ -220,7 +224,10 @@ def _of_one_prompt_length(rows: Sequence[grpo.LearnedRow]) -> list[grpo.LearnedR
     """Prompts cut to the shortest, with the rest of each at the head of what follows, not learned.
 
     So a batch is as wide as its longest row: TRL pads prompts and what follows apart, and a long
-    prompt beside a long rollout would take up to twice max_length.
+    prompt beside a long rollout would take up to twice max_length. `r` is read, `a` sampled:
+
+        prompt r r r    ids a a r a    mask 1 1 0 1    ->    r r    r a a r a    0 1 1 0 1
+        prompt r r      ids a          mask 1          ->    r r    a            1
     """
     shortest = min(len(row.prompt) for row in rows if any(row.mask))
     cut = []

@@ -62,7 +62,8 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
             location=settings.tasks or f"--env {settings.env}",
         )
     wanted = counts(settings.shares, settings.num_dialogs)
-    new_world = partial(env.world, WorldLimits(settings.call_seconds, settings.world_memory))
+    limits = WorldLimits(settings.call_seconds, settings.world_memory)
+    new_world = partial(World, env.named, limits)
 
     def work() -> Work:
         stage = yield {"tasks": len(tasks), "wanted": wanted}

@@ -1,7 +1,4 @@
-"""an environment + a model -> trajectories: what it did in the world of each task; the scores.
-
-`grpo` and `eval` let their models act in the same way.
-"""
+"""an environment + a model -> trajectories: what it did in the world of each task; the scores."""
 
 import shlex
 import sys
@@ -232,8 +229,11 @@ def split_of_task(settings: RolloutSettings | MakeSettings, task: EnvironmentTas
 
 def act(agent: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
     """All trajectories, in the order of the tasks: those that are stored and those that are
-    missing. The answers of rollouts that have not ended are kept aside, until all have. Raises
-    UserError where no prompt fits, and where too many worlds are lost.
+    missing. Raises UserError where no prompt fits, and where too many worlds are lost.
+
+    trajectories.jsonl gets a rollout when it ends, trajectories.answers.jsonl each answer when it
+    comes. A run that was killed plays those that had not ended again, in fresh worlds with the
+    answers that it has. The file of answers goes when all have ended.
     """
     settings, path = agent.settings, stage.folder / agent.file
     answers_path = path.with_suffix(".answers.jsonl")
@@ -294,6 +294,7 @@ def keep_answers(answers: Answers, kept: Appender, heard: Callable[[], None]) ->
     }
 
     def answered(prompts: Sequence[RolloutPrompt]) -> Iterator[RolloutAnswer]:
+        # of all that the answer depends on: a world that says something else is answered anew
         to = [digest(f"{prompt.key} {prompt.turn} {prompt.ids}") for prompt in prompts]
         if known := [index for index, one in enumerate(to) if one in stored]:
             yield from (stored[to[index]]._replace(prompt=index) for index in known)

@@ -11,7 +11,7 @@ from support.processes import is_running, waits_until
 from agentlite.core.records import Call
 from agentlite.environments.registry import environment
 from agentlite.environments.rollout import RolloutSetup, gold_answers, roll
-from agentlite.environments.world import WorldError, WorldLimits
+from agentlite.environments.world import World, WorldError, WorldLimits
 from agentlite.rendering import choose
 
 pytestmark = pytest.mark.long  # a process for each world
@@ -27,7 +27,7 @@ def acting(folder: Path, server: str, *rows):
 def world_of(made, **limits):
     """The world of the first task, before its reset."""
     task = next(made.tasks())
-    return task, made.world(WorldLimits(**{"seconds": 60.0, **limits}))
+    return task, World(made.named, WorldLimits(**{"seconds": 60.0, **limits}))
 
 
 @pytest.mark.parametrize("over", ["stdio", "http"])

@@ -7,6 +7,8 @@ from support.shop import call
 
 from agentlite.core.records import Call, Message, Tool
 from agentlite.core.row_files import Appender
+from agentlite.core.user_code import Named
+from agentlite.environments.registry import Environment
 from agentlite.environments.rollout import RolloutAnswer, RolloutSetup, roll
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import CallResult, WorldError, WorldLimits
@@ -17,6 +19,7 @@ TOOLS = tuple(
     Tool(name, "", {"type": "object", "properties": {"item": {"type": "string"}}})
     for name in ("buy", "pay", "more")
 )
+SHOP = Environment(Named("shop.py", "Shop"), lambda: iter(()), {})
 BUY, PAY = (call(name, item="fig") for name in ("buy", "pay"))
 
 
@@ -84,22 +87,16 @@ class FakeWorld:
         return {"calls": len(self.calls)}
 
 
-class FakeEnvironment:
-    name = "fake"
-
-    def world(self, limits: WorldLimits) -> FakeWorld:
-        return FakeWorld()
-
-
 @pytest.fixture(autouse=True)
-def fresh() -> None:
+def fresh(monkeypatch) -> None:
+    monkeypatch.setattr("agentlite.environments.rollout.World", lambda *_: FakeWorld())
     FakeWorld.open, FakeWorld.most, FakeWorld.says = [], 0, None
 
 
 @pytest.fixture
 def setup(smollm2):
     protocol = choose("hermes", smollm2).protocols["hermes"]
-    return RolloutSetup(FakeEnvironment(), protocol, smollm2, 10**6, 3, WorldLimits())
+    return RolloutSetup(SHOP, protocol, smollm2, 10**6, 3, WorldLimits())
 
 
 def task(name="t", **row):

@@ -11,7 +11,7 @@ from support.shop import call, scripted, shop, tasks
 from agentlite.core.errors import RowError, UserError
 from agentlite.data.formats import own_rows, to_record
 from agentlite.environments.rollout import RolloutAnswer, RolloutSetup, roll
-from agentlite.environments.world import WorldLimits
+from agentlite.environments.world import World, WorldLimits
 from agentlite.rendering import PROTOCOLS, choose, encode_answer, prompt_at, render, training_rows
 from agentlite.rendering.encoding import IGNORED
 
@@ -55,7 +55,7 @@ def as_trained(messages, tools, protocol, template):
 
 
 def tools_of(made):
-    with made.world() as world:
+    with World(made.named) as world:
         world.reset(next(made.tasks()).row)
         return [tool.schema for tool in world.tools]
 

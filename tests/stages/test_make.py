@@ -13,7 +13,7 @@ from agentlite.core.row_files import Appender, read_rows
 from agentlite.data.formats.tool_calls import read_call
 from agentlite.environments.registry import environment
 from agentlite.environments.synthesis.blueprint import KINDS, Blueprint, carry_out
-from agentlite.environments.world import LIMITS
+from agentlite.environments.world import LIMITS, World
 from agentlite.stages import make as stage
 from agentlite.stages.make import counts, key_figure
 
@@ -68,7 +68,7 @@ def test_a_fresh_world_returns_what_the_dialogs_say_and_ends_in_their_state(made
     assert [*plans] == [""]
     by_id = {row["kind"] + json.dumps(row["blueprint"]["turns"]): row for row in blueprints(folder)}
     assert len(by_id) == 40
-    with world.world(LIMITS) as fresh:
+    with World(world.named, LIMITS) as fresh:
         for row, plan in zip(dialogs(folder), blueprints(folder), strict=True):
             results, state = carry_out(fresh, task, made_calls(row["messages"]))
             said = [one["content"] for one in row["messages"] if one["role"] == "tool"]

@@ -142,11 +142,12 @@ class Search:
             earlier = [planned.call for planned in made]
             if (apart and sources) or call_key(call) in map(call_key, earlier):
                 continue
+            # A text that fits by its type alone is tried with nonsense in its place first
             odd = {name: ODD for name, value in chosen.items() if value.guessed}
             if odd and not is_error(self.world.call(Call(tool.name, {**call.arguments, **odd}))):
                 # it takes anything: that it takes this says nothing
                 tools = tuple(other for other in tools if other != tool)
-                self.results(earlier)
+                self.results(earlier)  # back to where the walk was
                 continue
             result = self.world.call(call)
             state = self.world.state()
@@ -220,6 +221,7 @@ def parallel(search: Search) -> Turns:
     calls = [planned.call for planned in walked]
     if not walked:
         return ()
+    # (["a", "b"], state) forwards has to be (["b", "a"], the same state) backwards
     forwards, backwards = search.results(calls), search.results(calls[::-1])
     if (forwards[0][::-1], forwards[1]) != backwards:
         return ()

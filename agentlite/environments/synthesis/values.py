@@ -56,7 +56,9 @@ def words_of(name: str) -> list[str]:
 
 
 def likeness(parameter: str, name: str) -> float:
-    """The share of the parameter's words that the name of a value has too, or abbreviates."""
+    """The share of the parameter's words that the name of a value has too, or abbreviates: 1 for
+    order_id and orderIds, .5 for source_dir and directory, 0 for city and destination.
+    """
     wanted, named = words_of(parameter), words_of(name)
     shared = 0
     for word in wanted:
@@ -70,7 +72,8 @@ def likeness(parameter: str, name: str) -> float:
 
 def leaves(state: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Each single value with its name. A key under which an object stands is a value as well, and
-    is named by what kind of thing the object says it is.
+    is named by what kind of thing the object says it is: `{"a.txt": {"type": "file", "size": 3}}`
+    has ("file name", "a.txt"), ("type", "file") and ("size", 3).
     """
     if isinstance(state, str) and LITERAL.match(state):  # a world may write it as Python does
         try:
