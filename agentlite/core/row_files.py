@@ -56,9 +56,9 @@ def cannot_write(path: Path, error: OSError) -> UserError:
 
 def fix_for(error: OSError) -> str:
     """What to do about what the system refuses."""
-    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    first = "Free some space" if is_full else "Repair what it names"
-    return f"{first}, or give another folder (--run FOLDER); then run the command again."
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "Free some space, or give another folder (--run FOLDER); then run the command again."
+    return "Repair what it names, or give another folder (--run FOLDER); then run it again."
 
 
 def refuse_unwritable(folder: Path) -> None:

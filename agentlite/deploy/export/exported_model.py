@@ -58,6 +58,8 @@ class ExportedModel(NamedTuple):
     def written(self) -> Template:
         """The template that is exported."""
         chosen = self.with_tools or self.template
+        if not self.mention:
+            return chosen
         return Template(
             chosen.name,
             chosen.tokenizer,
