@@ -102,6 +102,7 @@ def read_request(body: bytes, model: str) -> Request:
                 raise unsupported_error(name, "this server does not know it, or cannot do it")
         request = msgspec.convert({name: given[name] for name in known}, Request)
     except msgspec.ValidationError as error:
+        # "Expected `int`, got `str` - at `$.max_tokens`", or without a place
         problem, _, path = str(error).partition(" - at `$")
         path = path.strip(".`")
         named = f"`{path}`" if path else "The body of the request"

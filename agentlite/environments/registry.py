@@ -122,11 +122,8 @@ def _bfcl(
             f"{name} has its own tasks.", "Leave --tasks out.", location=f"--tasks {tasks_file}"
         )
     if category not in MULTI_TURN:
-        raise UserError(
-            f"BFCL has no dialogs '{category}'.",
-            nearest(category, MULTI_TURN, prefix="bfcl:"),
-            location=f"--env {name}",
-        )
+        fix = nearest(category, MULTI_TURN, prefix="bfcl:")
+        raise UserError(f"BFCL has no dialogs '{category}'.", fix, location=f"--env {name}")
     return Environment(
         Named(bfcl_world.__file__, bfcl_world.BfclWorld.__name__),
         partial(bfcl_tasks, category, extra_tools),
@@ -154,6 +151,7 @@ def bfcl_tasks(category: str, extra_tools: int | None = None) -> Iterator[Enviro
         names = [name for name in functions if name not in hidden]
         if extra_tools is not None:
             called = {call.name for calls in gold for call in calls}
+            # in an order that looks like chance, and is the same in each run
             others = sorted({*names} - called, key=lambda name: digest(f"{row['id']} {name}"))
             names = [name for name in names if name in called.union(others[:extra_tools])]
         more = {

@@ -30,9 +30,7 @@ world: Any = None  # that of this process: UserCode gives `answer` the class alo
 
 
 class LostWorldError(Exception):
-    """There is nothing to call, or a method that no tool can be made of: it costs the rollout. The
-    text says why.
-    """
+    """It costs the rollout: there is nothing to call, or no tool for a method. Says why."""
 
 
 def answer(make: Callable[[], Any], request: Sequence[Any]) -> tuple[Any, str]:

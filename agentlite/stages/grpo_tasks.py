@@ -50,11 +50,8 @@ class TaskSampling:
 
     def __init__(self, settings: GrpoSettings, target: RunTarget):
         if settings.model == GOLD:
-            raise UserError(
-                "the gold cannot learn.",
-                "Name a model: --model smollm2-135m, or an earlier stage.",
-                location="--model gold",
-            )
+            fix = "Name a model: --model smollm2-135m, or an earlier stage."
+            raise UserError("the gold cannot learn.", fix, location="--model gold")
         agent = prepare(
             rollout_settings(settings), find_learner("grpo", settings, target), target.run
         )
@@ -169,6 +166,7 @@ class TaskSampling:
             return grpo.LearnedRow([end], [end], [0], [0.0], reward)
         chance = random.Random(f"{self.settings.seed} {rollout.task} {rollout.sample}")
         row = chance.choice(rollout.token_rows())
+        # those of a turn stand in the order of its ids; ids that were only read have none
         of_ids = {turn: iter(logprobs[rollout.key, turn]) for turn in {*row.turns} - {READ}}
         return grpo.LearnedRow(
             row.prompt,

@@ -257,6 +257,7 @@ def act(agent: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
         }
         if waiting := [(task, key.sample) for task, key in order if key not in done]:
             stage.reopen()
+            # one without an answer has a row already, and gets another
             stage.expect(agent.file, len(stored) + len(waiting))
             already = f", {len(done)} there already" if done else ""
             console.notice(
@@ -297,6 +298,7 @@ def keep_answers(answers: Answers, kept: Appender, heard: Callable[[], None]) ->
         # of all that the answer depends on: a world that says something else is answered anew
         to = [digest(f"{prompt.key} {prompt.turn} {prompt.ids}") for prompt in prompts]
         if known := [index for index, one in enumerate(to) if one in stored]:
+            # the others are asked next time, beside the prompts that follow on these
             yield from (stored[to[index]]._replace(prompt=index) for index in known)
             return
         for answer in answers(prompts):

@@ -188,9 +188,7 @@ def is_error(result: CallResult) -> bool:
     read = value_of_result(result.text)
     if read is None:
         return FAILED.search(result.text) is not None
-    if not isinstance(read, dict):
-        return False
-    return any(
+    return isinstance(read, dict) and any(
         (value is False and SUCCESS.search(name))
         or ("error" in name.lower() and value not in (None, "", [], {}, False, 0))
         or (isinstance(value, str) and FAILED.search(value[:MOST_READ]))
@@ -200,10 +198,8 @@ def is_error(result: CallResult) -> bool:
 
 def _is_empty(result: str) -> bool:
     """Whether a result says nothing: `{"tweets": []}`."""
-    if result.strip() in EMPTY:
-        return True
-    value = value_of_result(result)
-    return value is not None and _holds_nothing(value)
+    value = value_of_result(result)  # None for a text
+    return result.strip() in EMPTY or (value is not None and _holds_nothing(value))
 
 
 def _holds_nothing(value: Any) -> bool:

@@ -69,6 +69,7 @@ def gives_away(blueprint: Blueprint, messages: Sequence[Mapping[str, Any]]) -> b
         for tool in blueprint.tools
         if not tool.name.isalpha() or any(letter.isupper() for letter in tool.name[1:])
     ]
+    # `(?!)` matches nothing: an empty choice would match everywhere
     named = re.compile(rf"(?<!\w)(?:{'|'.join(names) or '(?!)'})(?!\w)")
     said = [(message["role"], str(message["content"] or "")) for message in messages]
     return any(

@@ -156,6 +156,7 @@ def _argument(
         groups = [group for group in _sources(name, schema, pool, rng) if group]
     if not groups:
         return None
+    # each group, in its order, is taken in 3 of 4 draws; the best one where no draw takes any
     group = next((group for group in groups if rng.random() < MOSTLY), groups[0])
     return rng.choice(group)
 
