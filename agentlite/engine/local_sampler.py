@@ -121,17 +121,11 @@ def sample(
             # of the batch that failed, which may be the rest of a longer list, and so smaller
             size = _fitted[loaded.model] = len(answers) // 2
             answers = []
-        samples += [
-            read(
-                loaded.tokenizer,
-                one.ids,
-                ends,
-                one.request.stops,
-                (one.index, one.sample),
-                one.log_probabilities,
+        for one in answers:
+            place, stops = (one.index, one.sample), one.request.stops
+            samples.append(
+                read(loaded.tokenizer, one.ids, ends, stops, place, one.log_probabilities)
             )
-            for one in answers
-        ]
         start += len(answers)
         if not answers:
             free_memory()  # outside the except clause: the traceback held the tensors of the batch

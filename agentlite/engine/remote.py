@@ -91,13 +91,8 @@ def judge_endpoint(settings: EvalSettings | PairsSettings | GrpoSettings) -> End
     """The server of `--judge`, if it is given; see `behind`."""
     if not settings.judge:
         return None
-    return behind(
-        (settings.judge,),
-        settings.judge_model,
-        settings.judge_key,
-        "--judge",
-        settings.requests,
-    )[0]
+    model, key = settings.judge_model, settings.judge_key
+    return behind((settings.judge,), model, key, "--judge", settings.requests)[0]
 
 
 def judge_component(settings: PairsSettings | GrpoSettings, folder: Path) -> dict[str, GroupJudge]:
@@ -160,6 +155,7 @@ def written(reply: Reply, request: RemoteRequest, template: Template) -> tuple[s
         if not reply.calls:
             return reply.text, ended
         return json.dumps(reply.calls, ensure_ascii=False), ended
+    # a protocol may write a dialog in several rows: the one in which this turn follows its prompt
     spans = ((row, span) for row in rows for span in row.spans if span.prompted)
     row, span = next((row, span) for row, span in spans if span.turn == prompt.turn)
     text = span_text(row, span, template)
