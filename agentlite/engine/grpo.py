@@ -173,8 +173,9 @@ def _loading(settings: GrpoSettings, source: Source) -> Loading:
         return loading
     share = settings.trl.get("vllm_gpu_memory_utilization")
     if share is None:
-        planned = load_of(settings, find_shape(source.base), True)
-        share = vllm_share(planned, torch.cuda.mem_get_info()[1])
+        share = vllm_share(
+            load_of(settings, find_shape(source.base), True), torch.cuda.mem_get_info()[1]
+        )
     return loading._replace(vllm_share=share, vllm_rank=settings.lora_r)
 
 

@@ -337,8 +337,9 @@ class _Rounds:
         if rows:
             measured["reward"].append(sum(row.answer.reward or 0.0 for row in rows) / len(rows))
             for name in self.task.weights:
-                earned = sum(row.answer.parts[name] for row in rows)
-                measured[f"rewards/{name}/mean"].append(earned / len(rows))
+                measured[f"rewards/{name}/mean"].append(
+                    sum(row.answer.parts[name] for row in rows) / len(rows)
+                )
 
 
 def round_order(settings: GrpoSettings, begin: int) -> list[int]:

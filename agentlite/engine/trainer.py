@@ -272,8 +272,8 @@ def check(command: str, settings: TrainerSettings) -> None:
     """
     load.prepare(load.loading_of(settings))
     is_ppo = getattr(settings, "advantage", "") == "value"
-    kind = {"dpo": trl.DPOConfig, "grpo": trl.SFTConfig if is_ppo else trl.GRPOConfig}
-    config = kind.get(command, trl.SFTConfig)
+    of_grpo = trl.SFTConfig if is_ppo else trl.GRPOConfig
+    config = {"dpo": trl.DPOConfig, "grpo": of_grpo}.get(command, trl.SFTConfig)
     check_passed_through(command, settings, config, TAKEN_OF.get(command, ()))
 
 

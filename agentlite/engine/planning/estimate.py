@@ -255,9 +255,9 @@ def _time(settings: Any, load: Load, machine: Machine, data: RowLengths) -> dict
         seconds += tokens * operations(load) / _speed(load, machine.card)
     if load.sampled and not load.vllm:  # vLLM's speed was never measured
         held: InMemory = settings.in_memory(machine.gpu)
-        answers = rows if load.rows else rows * held.samples
-        if held.greedy and settings.num_samples:  # the samples come after a greedy answer to each
-            answers += rows
+        # the samples of eval come after a greedy answer to each
+        before = rows if held.greedy and settings.num_samples else 0
+        answers = before + (rows if load.rows else rows * held.samples)
         batches = math.ceil(answers / load.sampled)
         batch = _sampling_seconds(load, machine.card, settings.max_new_tokens)
         seconds += batches * batch / passes
