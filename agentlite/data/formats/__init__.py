@@ -124,6 +124,7 @@ def to_record(
         is_open = value.get("tools") is None or any(message.calls for message in record.messages)
         offers_none = is_open and not record.tools and not record.is_text
         if offers_none and (listed := _tools_elsewhere(record)):
+            # {"messages": [...], "metadata": {"tools": [...]}}: read again, with "tools" of the row
             record = read({**value, "tools": listed})
             record = replace(record, tools=record.tools or read_tools(listed))
         if options and "names" in options:
@@ -166,6 +167,7 @@ def _in_order(messages: Sequence[Message]) -> Iterator[Message]:
     for is_result, group in groupby(messages, key=lambda message: message.role == "tool"):
         turn = list(group)
         if is_result and {message.call_id for message in turn} <= places.keys():
+            # calls a, b and results b, a -> results a, b
             turn.sort(key=lambda message: places[message.call_id])
         # the first call of an id, where several share one
         places = {call.id: place for place, call in reversed([*enumerate(turn[-1].calls)])}

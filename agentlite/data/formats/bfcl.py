@@ -120,6 +120,7 @@ def read(row: Row, no_call_answer: str = NO_CALL_ANSWER) -> Record:
 
 
 def _category(row_id: str) -> str:
+    # "live_simple_106-63-0" -> "live_simple"
     category = re.split(r"_\d", row_id, maxsplit=1)[0]
     if category not in CATEGORIES:
         raise RowError("E201", f"{row_id}: no category of single turns with accepted answers")
@@ -174,6 +175,7 @@ def literal_of(accepted: object, schema: Row) -> str:
     value = argument_of(accepted, schema)
     if isinstance(value, str):
         return value
+    # "Java ArrayList<String>" -> "Java", "ArrayList", "String"
     language, _, literal = schema.get("format", "").partition(" ")
     name, _, inner = literal.rstrip(">").partition("<")
     return _in_java(value, name, inner) if language == "Java" else plain(value)

@@ -91,6 +91,7 @@ def take_apart(record: Record, syntax: Syntax) -> Record:
                 calls |= {call.id: {} for call in message.calls}
             else:
                 try:
+                    # one answer -> the turns of its calls, of their results, and its last words
                     parts = [*syntax.messages(message.content, message.loss, calls, tools)]
                 except RowError:  # without loss it stays in the prompt, as it is
                     if message.loss:
@@ -185,6 +186,8 @@ def end_of(text: str, start: int, code: str) -> int:
 
 def split_at(separator: str, text: str) -> list[str]:
     """The text cut at each separator that stands in no bracket and in no quotes."""
+    # x='a, b', y=[1, 2] -> two pieces: commas in quotes and brackets do not cut. A piece begins
+    # one behind its cut, so the first cut stands before the text.
     depth, cuts = 0, [-1]
     for token in TOKEN.finditer(text):
         depth += LEVEL.get(token[0], 0)
@@ -226,6 +229,7 @@ def calls_in(text: str) -> list[Call]:
     try:
         value = [*parse_calls(text)] if WRITTEN.match(text) else json_or_literal(text)
     except RowError:
+        # {"name": "f", ...}, {"name": "g", ...}: each alone is JSON, and the whole is not
         written, end = objects_at(text, 0, "E206")
         value = written if len(written) > 1 and not text[end:].strip() else text
     calls = value if isinstance(value, list) and value else [value]
@@ -260,6 +264,7 @@ def results_of(message: Message, waiting: list[Call]) -> list[Message]:
     value = parse_json(message.content)
     results = value if isinstance(value, list) else []
     if results and all(isinstance(result, dict) and "results" in result for result in results):
+        # ToolACE: [{"name": "f", "arguments": {...}, "results": {...}}], the arguments as called
         named = ({key: result[key] for key in result if key != "arguments"} for result in results)
         return [result_of(result, plain(result), "results", waiting) for result in named]
     return [result_of(value, message.content, "results", waiting)]

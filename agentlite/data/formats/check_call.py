@@ -64,6 +64,7 @@ def gold_problem(call: GoldCall, schema: Schema) -> str:
             continue
         # a list that should be the value itself, and was taken for the list of accepted values
         meant = f'; for the list itself write "{name}": {plain([accepted])}'
+        # "sizes": [1, 2] accepts 1 or 2, of which none is an array; [[1, 2]] accepts the array
         is_list = len(values) == len(accepted) and fits(values, declared)
         return f"no value it accepts of {name} fits the schema{meant * is_list}"
     return ""

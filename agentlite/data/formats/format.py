@@ -120,6 +120,7 @@ def refuse_unread(message: Row, read: Set[str], place: str, *, has_calls: bool =
         held = key if isinstance(value, list | dict) and CALLS_KEY.fullmatch(key) else ""
         if not held and not is_result:
             held = next(_call_keys(value, DEEPEST), "")
+        # invalid_tool_calls, as LangChain has them, repeat none of those that were read
         if held and (not has_calls or held.startswith("invalid")):
             under = repr(key) if held == key else f"{key!r}, as {held!r},"
             hint = "Write them as OpenAI's rows do; take the key out if it only repeats them."
@@ -166,6 +167,7 @@ def name_it(given: str, sources: Sequence[str]) -> str:
 @functools.cache
 def format_of(formats: tuple[str, ...], source: str) -> str | None:
     """The format given for a source, or else for all; None where each row shows its own."""
+    # "old.jsonl=alpaca" -> ("old.jsonl", "=", "alpaca"); "alpaca" -> ("", "", "alpaca")
     named = [text.rpartition("=") for text in formats]
     own = [name for of, equals, name in named if equals and is_of(source, of)]
     name = [*own, *(name for _, equals, name in named if not equals), AUTO][0]

@@ -31,6 +31,7 @@ from agentlite.rendering.foreign_text import OWN_NAME, RESULT_NAME
 
 # tags that others write in place of these: BUTTON, When2Call and Nemotron, OLMo
 TAGS = {"tool": "tools", **dict.fromkeys(("call", "TOOLCALL", "function_calls"), "tool_call")}
+# <call>[{"name": ...}]</call> and <TOOLCALL>[f(x=1)]</TOOLCALL>; not <tool>a hammer</tool>
 TAGGED = re.compile(
     rf"<({'|'.join(TAGS)})>(\s*(?:[\[{{\s]+[\"'](?:name|arguments|type)\b|\[?[\w.-]+\()"
     r"(?:(?!<\1>).)*?)</\1>",
@@ -44,6 +45,9 @@ TOOLS = re.compile(
 )
 CLOSED = re.compile(r"\s*(?:</tools>\.?|<\|im_end\|>)")
 CALL = re.compile(r"<tool_call>(?:(?!<tool_call>).)*?</tool_call>", re.DOTALL)
+# A call, <tool_response>...</tool_response>, or a result right behind a call in any other tag:
+# </tool_call> <weather>4 mm</weather> So yes. The steps (?!<tool_call>). stop at the next call: of
+# many tags that nothing closes, not each is looked for up to the end.
 BLOCK = re.compile(
     r"<tool_call>(?P<call>(?:(?!<tool_call>).)*?)</tool_call>"
     r"|<tool_(?:response|result)>(?P<result>(?:(?!<tool_re).)*?)</tool_(?:response|result)>"
@@ -122,6 +126,8 @@ def _hermes_prompt(system: str) -> PromptParts:
 def _hermes_chain(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) -> Iterator[Message]:
     """One answer with calls and their results in tags, as the messages it stands for."""
     texts: list[str] = []
+    # `made`: the calls of the turn that is collected; the first result ends it, and from then on
+    # they are `waiting` for theirs
     made, waiting, end = list[Call](), list[Call](), 0
     for block in BLOCK.finditer(text):
         before = text[end : block.start()].strip()
@@ -247,6 +253,7 @@ def _glaive_call(text: str) -> tuple[Call, str]:
     """A call and what follows. Its arguments are JSON in single quotes, and may hold some."""
     if quoted := QUOTED.match(text):
         # of the escapes in it, only that of a single quote is not JSON's
+        # '{"a": "it\'s"}' -> {"a": "it's"}
         written = ESCAPED.sub(lambda pair: "'" if pair[1] == "'" else pair[0], quoted[2])
         call = Call(quoted[1], read_arguments(written, json_or_literal))
         return call, text[quoted.end() :].strip()

@@ -59,6 +59,7 @@ def literal_value(text: str) -> object:
         plain = json.dumps(value, allow_nan=False, ensure_ascii=False)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
         raise RowError("E206", f"not JSON, and not a Python literal: {quote(text)}") from error
+    # a literal keeps the last of two equal keys: they are refused here, as json_value refuses them
     for node in ast.walk(tree):
         if isinstance(node, ast.Dict):
             _object([(str(key.value), None) for key in node.keys if isinstance(key, ast.Constant)])
@@ -136,6 +137,7 @@ def _refuse_surrogates(text: str, value: object) -> None:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
         except UnicodeEncodeError as error:
             half = f"\\u{ord(error.object[error.start]):04x}"
+            # the text may write its escape in capitals: \uD83D
             at = half if half in text else half.replace(half[2:], half[2:].upper())
             raise RowError("E113", f"{half} is half a surrogate pair", at=text.find(at)) from error
         except RecursionError as error:
@@ -213,6 +215,7 @@ def _decode_texts(value: Any, used: list[str], key: str = "") -> Any:
 
 def _content(text: str) -> str:
     """What a repair has to keep of a text, in its order: letters, digits, signs and brackets."""
+    # {'a': None} and {"a": null} -> {anull}
     text = ESCAPE.sub(_character, text)
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     text = WORD.sub(lambda word: WORDS[word[0]], PREFIX.sub("", text))

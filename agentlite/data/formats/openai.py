@@ -163,6 +163,7 @@ def _calls(message: Row) -> list[Row]:
     calls, single = message.get("tool_calls") or [], message.get("function_call")
     calls = [json_value(call) if isinstance(call, str) else call for call in calls]
     if isinstance(written := message.get("function_calls"), str):  # one a line, with Dolci
+        # "f(x=1)\ng()", whose first line is made to end in a comma
         calls = calls or [*parse_calls(written.replace(")\n", "),"))]
     if not single:
         return calls
@@ -173,6 +174,7 @@ def _calls(message: Row) -> list[Row]:
 
 def _convert_recipient(message: Row, offered: Container[str]) -> Row:
     """The message; one that is sent to a tool, as gpt-oss has it, as a call."""
+    # gpt-oss: {"role": "assistant", "recipient": "functions.f", "content": "{...}"}
     for key in SENT_TO:
         value = message.get(key)
         name = value.removeprefix("functions.") if isinstance(value, str) else ""

@@ -103,6 +103,7 @@ def _turns(turns: Iterable[Any], failed: list[str]) -> Iterator[Row]:
         waiting = [] if role == "assistant" else waiting
         said, calls, results = list[Row](), list[Row](), list[Row]()
         for part in parts:
+            # {"functionCall": {"name", "args"}} or {"type": "tool_use", "name", "input"}
             kind = _kind(part)
             held = part[kind] if isinstance(part.get(kind), dict) else part
             is_call = kind in CALL and role == "assistant"
@@ -116,6 +117,7 @@ def _turns(turns: Iterable[Any], failed: list[str]) -> Iterator[Row]:
                 calls.append({**call, "id": next(new_ids)})
                 waiting.append({**calls[-1], "given": _first(held, CALL_IDS)})
             if (kind in RESULT and role == "user") or (is_call and held.get("output") is not None):
+                # the AI SDK has a call and its output in one part
                 results.append(_result(held, waiting, failed, place))
             elif kind == "system-prompt":
                 yield {"role": "system", "content": part.get("content")}
@@ -310,6 +312,8 @@ def _fields(message: object) -> Row:
     """What a message says, without what wraps it: a constructor, or its type beside its data."""
     if not isinstance(message, dict):
         return {}
+    # {"lc": 1, "id": [..., "AIMessage"], "kwargs": {...}} by dumps; {"type": "ai", "data": {...}}
+    # by messages_to_dict; {"type": "ai", "content": ...} by model_dump
     inner, names = message.get("kwargs"), message.get("id")
     if message.get("lc") and isinstance(inner, dict) and isinstance(names, list) and names:
         return {"type": str(names[-1]).removesuffix("Message"), **inner}

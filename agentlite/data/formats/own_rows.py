@@ -71,6 +71,7 @@ def read_trajectory(row: Row) -> Record:
     for place, turn in zip(ours, turns, strict=True):
         # a call failed, or the protocol could not read the text
         failed = turn["ended"] == "cut" or turn.get("problem")
+        # results: (text, whether the call failed) for each call
         failed = failed or any(bad for _, bad in turn.get("results") or ())
         learned = not failed and is_to_learn(messages[place], tools)
         messages[place] = replace(messages[place], loss=learned)

@@ -209,6 +209,7 @@ def _schema(written: str) -> dict[str, object]:
     """`List[int], optional` as JSON Schema; {}, which any value fits, for a type it lacks."""
     if written.count("[") > DEEPEST:
         raise RowError("E119", f"a type nested deeper than {DEEPEST}")
+    # "List[int], optional" -> {"type": "array", "items": {"type": "integer"}}
     outer, _, inner = MAY_BE_MISSING.sub("", written).strip().removesuffix("]").partition("[")
     head = outer.strip().lower()
     if head == "optional":

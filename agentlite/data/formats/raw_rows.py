@@ -198,6 +198,7 @@ class Unpacked(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         while not self.left and not self.is_torn:
+            # several packed files may follow one another, as `cat a.gz b.gz` writes them
             packed = (self.part.unused_data if self.part.eof else b"") or self.file.read(AT_ONCE)
             if not packed:
                 self.is_torn = not self.part.eof
@@ -226,6 +227,7 @@ def _file_lines(file: BinaryIO, name: str) -> Iterator[Raw]:
     content = io.BufferedReader(unpacked, 1 << 16)
     for line in _content(cast(BinaryIO, content), content.peek(HEAD)[:HEAD], name):
         number = int(line.location.rpartition(":")[2])
+        # the last row before the damage may be whole, and is then read
         is_last = bool(line.error) or not line.content.endswith(b"\n")
         if unpacked.is_torn and is_last and decode(line).error:
             yield line._replace(error=torn)
@@ -262,6 +264,7 @@ def _content(file: BinaryIO, head: bytes, name: str) -> Iterator[Raw]:
 def begins_document(line: bytes) -> bool:
     """Whether an array begins on a line, or an object that ends on a later one."""
     text = line.removeprefix(BOM).rstrip()
+    # a row of JSONL is closed on its own line: {"a": [ is the first line of a document
     opens = text.startswith(b"{") and text.endswith((b"{", b"[", b",")) and line.endswith(b"\n")
     return text.lstrip().startswith(b"[") or text == b"{" or opens
 

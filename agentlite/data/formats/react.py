@@ -118,6 +118,7 @@ def _apis(text: str) -> Iterator[tuple[Tool, bool]]:
             yield read_tool(tool), True
         return
     starts: list[re.Match[str]] = []
+    # a description may hold a list of its own: "1. by name: ..." behind the API 4 is none
     for match in NUMBERED.finditer(text):
         starts += [match] if int(match[1]) == len(starts) + 1 else []
     starts = starts or list(NAMED.finditer(text))
@@ -150,6 +151,7 @@ def _chain(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) -> Iterat
         label = LABELS.get(name, name)
         if label == "Thought":
             texts.append(piece)
+        # an action waits for its input, and then for its result, before another may come
         elif label == "Action" and not action and not waiting:
             action = piece
         elif label == "Action Input" and action:
@@ -276,6 +278,7 @@ STEP = re.compile(
 )
 MARK = re.compile(r"<\|(?:start|end)of(?:think|exec)\|>")
 FENCED = re.compile(r"```(?:json)?(.*)```", re.DOTALL | re.IGNORECASE)
+# 1. {"plugin_name": ..., or the same without its number at the start of a line
 PLUGIN_STARTS = re.compile(r"(?:^|(?<!\d)\d{1,3}[.、:])[ \t]*(?=[\[{])", re.MULTILINE)
 # pieces of a system text that begin like JSON and are none: each costs a look at all of it
 MOST_BROKEN = 100
@@ -328,6 +331,7 @@ def _is_described(plugin: object) -> bool:
 
 
 def _plugin_apis(plugin: Row) -> list[Row]:
+    # {"plugin_schema_for_model": {"name", "description", "paths": [{"name", "parameters"}]}}
     schema = plugin.get(SCHEMA)
     if not isinstance(schema, dict):
         return [plugin]

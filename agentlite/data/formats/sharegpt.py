@@ -50,6 +50,7 @@ SPEAKERS: dict[str, Speaker] = {
 TURN = frozenset(("from", "role", "value", "content", *LOSS, *THOUGHTS))
 CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 RESULT = re.compile(r"<tool_response>((?:(?!<tool_response>).)*?)</tool_response>", re.DOTALL)
+# a result in the text of an answer, or anything in a tag or a fence behind a call
 CHAIN = re.compile(rf"{RESULT.pattern}|</tool_call>\s*(?:<(?!/?tool_call>)|```)", re.DOTALL)
 
 
@@ -179,6 +180,7 @@ class DialogBuilder:
         closed = text.rfind("<tool_response>") < text.rfind("</tool_response>")
         if closed and not RESULT.sub("", text).strip():
             return [*map(str.strip, RESULT.findall(text))]
+        # ["4 mm", "12:34"] answers two calls; where more results follow, it is what one tool gave
         if is_alone and len(self.waiting) > 1 and text.lstrip().startswith("["):
             with contextlib.suppress(RowError):
                 listed = json_value(text)
@@ -289,6 +291,7 @@ def _read_turns(row: Row, system: str) -> tuple[tuple[Message, ...], dict[str, A
         given["loss"] = has_loss(turn) and scale != 0
         collected.add(given, number, is_alone=is_alone(turns, number))
         if unknown := rest(turn, *KNOWN):
+            # several turns may have become one message: the last of all so far
             extra.setdefault(str(len(collected.messages) - 1), []).append(unknown)
     return tuple(collected.messages), {"turns": extra}
 

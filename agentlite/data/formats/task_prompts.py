@@ -137,6 +137,7 @@ def _prompt(text: str) -> tuple[list[Tool], list[Message], str, list[Message]] |
     labels = [*LABEL.finditer(body)]
     parts: dict[str, list[str]] = {key: [] for key in PARTS}
     for label, content in with_text_behind(labels, body):
+        # the group that matched is the one that LABEL names after the part
         parts[label.lastgroup or ""].append(content)
     # a part that appears twice, or none that says what is wanted
     if not parts["goal"] or any(len(parts[key]) > 1 for key in parts if key != "rules"):
@@ -182,6 +183,7 @@ def _command_json(written: str) -> object:
     """The value of a command's JSON, in whose texts quotes may stand as they are."""
     with contextlib.suppress(RowError):
         return json_or_literal(written)
+    # "about": "the "best" one" -> "about": "the \"best\" one"
     return json_or_literal(TEXT.sub(lambda text: '"' + text[1].replace('"', '\\"') + '"', written))
 
 

@@ -103,6 +103,7 @@ def arguments_of(call: dict[str, Any], reader: Reader = json_value) -> dict[str,
     if other := next((key for key in given if given[key] != given[first]), ""):
         reason = f"a call of {call.get('name')} has two different sets of arguments"
         raise RowError("E206", reason, f"Keep one: the other stands under {other!r}.", other)
+    # a call that says {} has no arguments; one without the key may keep them under another
     is_silent = all(call.get(key) is None for key in ARGUMENTS)
     for key, value in () if given else rest(call, *CALL_KEYS, *ARGUMENTS).items():
         # an object under another key may hold them
@@ -232,6 +233,8 @@ def _schema(given: dict[str, Any], tool: str) -> dict[str, Any]:
         return given
     inner = {key: value for key, value in given.items() if isinstance(parse_json(value), dict)}
     objects = [key for key in inner if key not in KEYWORDS and _is_object(parse_json(inner[key]))]
+    # {"json": {"type": "object", ...}} -> its inside; {"city": {"type": "string"}} -> a property;
+    # a lone {"filter": {"type": "object", ...}} could be either, and is refused below
     if len(inner) == 1 and objects and WRAPPER.search(objects[0]):
         return _schema(parse_json(inner[objects[0]]), tool)
     if not KEYWORDS.isdisjoint(given) or len(inner) < len(given):
@@ -270,6 +273,8 @@ def json_schema(schema: object, tool: str) -> dict[str, Any]:
         return {} if schema else {"not": {}}  # the same as objects, which templates can write
     if not isinstance(schema, dict):
         raise RowError("E211", f"parameters of {tool}: {quote(schema)} is no schema", at=tool)
+    # Arrow gives all structs of a column the same keys. {"type", "default": null} says that null is
+    # the default; beside another null, this one was filled in as well.
     padded = any(value is None for key, value in schema.items() if key != "default")
     kept: dict[str, Any] = {
         key: value
