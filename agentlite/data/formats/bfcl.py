@@ -53,8 +53,7 @@ CATEGORIES = (
 def files(category: str) -> list[Path]:
     """The file of the questions and, where calls are expected, that of the answers."""
     if category not in CATEGORIES:
-        known = f"Known: {', '.join(CATEGORIES)}."
-        fix = f"{nearest(category, CATEGORIES, other='')} {known}".lstrip()
+        fix = f"{nearest(category, CATEGORIES, other='')} Known: {', '.join(CATEGORIES)}.".lstrip()
         raise UserError(f"no BFCL category '{category}'.", fix, location=f"bfcl:{category}")
     folder, name = data_folder(category), f"BFCL_v4_{category}.json"
     if category in (*NO_CALL, *ANY_CALL):

@@ -91,7 +91,6 @@ def take_apart(record: Record, syntax: Syntax) -> Record:
                 calls |= {call.id: {} for call in message.calls}
             else:
                 try:
-                    # one answer -> the turns of its calls, of their results, and its last words
                     parts = [*syntax.messages(message.content, message.loss, calls, tools)]
                 except RowError:  # without loss it stays in the prompt, as it is
                     if message.loss:

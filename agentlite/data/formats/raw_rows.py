@@ -25,7 +25,6 @@ LONGEST_LINE = 16 << 20
 HEAD = 4096  # bytes at which it is seen what a file is
 # a row, or a list of rows, begins
 VALUE = re.compile(rb"^(?:\s|\xef\xbb\xbf)*[{\[\"]", re.MULTILINE)
-BLANKS = re.compile(r"\s*")
 AT_ONCE = 1 << 10  # of zstd, where a kibibyte may be 32 MiB
 # of the files that are read from a folder
 SUFFIXES = (".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz", ".jsonl.zst", ".json.zst")
@@ -227,7 +226,6 @@ def _file_lines(file: BinaryIO, name: str) -> Iterator[Raw]:
     content = io.BufferedReader(unpacked, 1 << 16)
     for line in _content(cast(BinaryIO, content), content.peek(HEAD)[:HEAD], name):
         number = int(line.location.rpartition(":")[2])
-        # the last row before the damage may be whole, and is then read
         is_last = bool(line.error) or not line.content.endswith(b"\n")
         if unpacked.is_torn and is_last and decode(line).error:
             yield line._replace(error=torn)
@@ -271,13 +269,10 @@ def begins_document(line: bytes) -> bool:
 
 def _elements(text: str, name: str, line: int) -> Iterator[Raw]:
     """Elements of an array, or objects one by one, from `line` on; what is broken is one row."""
-
-    def after_blanks(start: int) -> int:
-        blanks = BLANKS.match(text, start)
-        return blanks.end() if blanks else start
-
     is_array = text.lstrip().startswith("[")
-    start, problem, place = after_blanks(text.index("[") + 1 if is_array else 0), "", 0
+    gap = re.compile(r"\s*(,?)\s*" if is_array else r"\s*()")  # between two elements
+    opening = next(re.finditer(r"\s*\[\s*" if is_array else r"\s*", text))
+    start, problem, place = opening.end(), "", 0
     line += text.count("\n", 0, start)
     while not problem and start < len(text) and not (is_array and text[start] == "]"):
         try:
@@ -287,13 +282,11 @@ def _elements(text: str, name: str, line: int) -> Iterator[Raw]:
             place = max(0, getattr(wrong, "pos", start) - start)
             break
         yield Raw(f"{name}:{line}", text[start:end].encode("utf-8") + b"\n")
-        following = after_blanks(end)
-        if is_array and text.startswith(",", following):
-            following = after_blanks(following + 1)
-        elif is_array and following < len(text) and text[following] != "]":
+        behind = next(gap.finditer(text, end))
+        if is_array and not behind[1] and text[behind.end() : behind.end() + 1] not in ("", "]"):
             problem = "no comma after an element of the array"
-        line += text.count("\n", start, following)
-        start = following
+        line += text.count("\n", start, behind.end())
+        start = behind.end()
     left = text[start:]
     if not problem and is_array and not left:
         problem = "looks cut: the array is not closed"

@@ -140,7 +140,6 @@ def read_dialog(row: Row, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Recor
         messages[speaks] = replace(messages[speaks], calls=(*messages[speaks].calls, call))
         result = turn.get("result")
         written = "" if result is None else result if isinstance(result, str) else plain(result)
-        # the same result may stand in both fields
         parts = [text] if written == text else filter(None, (text, written))
         messages.append(Message("tool", "\n".join(parts), call_id=call.id))
     gold = {}
