@@ -8,19 +8,8 @@ from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Role, Tool
-from agentlite.data.formats import sharegpt
-from agentlite.data.formats.chains import (
-    Calls,
-    PromptParts,
-    Syntax,
-    calls_in,
-    end_of,
-    parse_calls,
-    result_of,
-    sentences,
-    take_apart,
-    tools_at,
-)
+from agentlite.data.formats import chains, sharegpt
+from agentlite.data.formats.chains import Calls, PromptParts, Syntax
 from agentlite.data.formats.format import Format, Row, meta_of, text_at
 from agentlite.data.formats.json_decode import json_or_literal, parse_json, quote
 from agentlite.data.formats.openai import merge_turns
@@ -58,7 +47,7 @@ BLOCK = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 THOUGHT = re.compile(r"</?scratch_pad>\n?")
-HERMES_FRAME = sentences(
+HERMES_FRAME = chains.sentences(
     r"You are a function calling AI model(?: named [^.\n]{1,40})?\.",
     r"You are provided with function signatures within <tools>\s*</tools> XML tags[.:]",
     r"(?:# Tools\s+)?You may call one or more functions to assist with the user query\.",
@@ -83,7 +72,7 @@ def read_hermes(row: Row) -> Record:
             message = replace(message, content=prompt.text)
         elif message.role == "tool":  # it may name the call that it answers
             content = message.content
-            message = result_of(parse_json(content), content, "content", waiting)
+            message = chains.result_of(parse_json(content), content, "content", waiting)
         elif message.calls:  # which part thoughts from an answer
             waiting = [*message.calls]
             message = replace(message, content=THOUGHT.sub("", message.content).strip())
@@ -115,7 +104,7 @@ def _hermes_prompt(system: str) -> PromptParts:
     """The tools and, without them and their frame, the author's own words."""
     if not (opened := TOOLS.search(system)):
         return PromptParts((), system)
-    tools, end = tools_at(system, opened.end())
+    tools, end = chains.tools_at(system, opened.end())
     closed = CLOSED.match(system, end)
     if opened["tag"] and not closed:
         raise RowError("E124", "<tools> holds more than JSON, or is not closed")
@@ -139,11 +128,11 @@ def _hermes_chain(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) ->
             elif before or not waiting:
                 raise RowError("E214", f"a result without a call: {quote(block[0])}")
             result = (block["result"] or block["named"] or block["fenced"] or "").strip()
-            yield result_of(parse_json(result), result, "content", waiting)
+            yield chains.result_of(parse_json(result), result, "content", waiting)
             continue
         texts.append(before)
         waiting = []
-        for call in calls_in(block["call"]):
+        for call in chains.calls_in(block["call"]):
             made.append(replace(call, id=f"call_{len(calls)}"))
             calls[made[-1].id] = {}
     if not end:
@@ -162,7 +151,7 @@ LIST = re.compile(
     r"(?:(?:Here is a list of )?functions in JSON format that you can invoke[:.]?\s*(?=\[)"
     r"|List of tools[:.]?\s*(?=\[\s*\{))"
 )
-TOOLACE_FRAME = sentences(
+TOOLACE_FRAME = chains.sentences(
     r"You are an expert in composing functions\.",
     r"You are given a question and a set of possible functions\.",
     r"Based on the question, you will need to make one or more function/tool calls [\w ]*\.",
@@ -181,7 +170,7 @@ FIRST_NAME = re.compile(r"\s*\[([^][(){}]*)\(")
 def _toolace_prompt(text: str) -> PromptParts:
     if not (listing := LIST.search(text)):
         return PromptParts((), text)
-    tools, end = tools_at(text, listing.end())
+    tools, end = chains.tools_at(text, listing.end())
     parts = (text[: listing.start()], text[end:].lstrip(". \n"))
     words = (TOOLACE_FRAME.sub("", part).strip() for part in parts)
     return PromptParts(tools, "\n".join(filter(None, words)))
@@ -193,9 +182,9 @@ def _toolace_turns(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) -
     first, end = FIRST_NAME.match(text), 0
     begins_as_call = bool(first and first[1].strip() in {tool.name for tool in tools})
     try:
-        end = end_of(text, text.index("["), "E206") if first else 0
+        end = chains.end_of(text, text.index("["), "E206") if first else 0
         if first and (begins_as_call or end == len(text.rstrip())):
-            written = enumerate(parse_calls(text[:end]), len(calls))
+            written = enumerate(chains.parse_calls(text[:end]), len(calls))
             called = [read_call({**call, "id": f"call_{number}"}) for number, call in written]
     except RowError:
         if begins_as_call:
@@ -227,14 +216,14 @@ def read_glaive(row: Row) -> Record:
     for speaker, text in zip(pieces[::2], map(str.strip, pieces[1::2]), strict=True):
         messages.append(Message(SPEAKERS[speaker], text))
     record = Record(messages=tuple(messages), meta=meta_of(row, "system", "chat"))
-    record = take_apart(record, GLAIVE_SYNTAX)
+    record = chains.take_apart(record, GLAIVE_SYNTAX)
     return replace(record, messages=merge_turns(record.messages))
 
 
 def _glaive_prompt(system: str) -> PromptParts:
     if not (frame := GLAIVE_FRAME.search(system)):
         return PromptParts((), system)
-    tools, end = tools_at(system, frame.end())
+    tools, end = chains.tools_at(system, frame.end())
     return PromptParts(tools, (system[: frame.start()] + system[end:]).strip())
 
 
@@ -260,7 +249,7 @@ def _glaive_call(text: str) -> tuple[Call, str]:
     written = text.lstrip()
     if not written.startswith("{"):
         raise RowError("E206", f"a call that is not an object: {quote(written)}")
-    end = end_of(written, 0, "E206")
+    end = chains.end_of(written, 0, "E206")
     return read_call(written[:end], json_or_literal), written[end:].strip()
 
 
@@ -277,7 +266,7 @@ HERMES_FC = Format(
 )
 TOOLACE = Format(
     "toolace",
-    lambda row: take_apart(sharegpt.read(row), TOOLACE_SYNTAX),
+    lambda row: chains.take_apart(sharegpt.read(row), TOOLACE_SYNTAX),
     shape=lambda row: sharegpt.says(row, LIST.search, ("system",)),
 )
 GLAIVE = Format(

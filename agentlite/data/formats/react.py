@@ -13,16 +13,8 @@ from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Tool
-from agentlite.data.formats import sharegpt
-from agentlite.data.formats.chains import (
-    Calls,
-    PromptParts,
-    Syntax,
-    sentences,
-    take_apart,
-    tools_at,
-    with_text_behind,
-)
+from agentlite.data.formats import chains, sharegpt
+from agentlite.data.formats.chains import Calls, PromptParts, Syntax
 from agentlite.data.formats.format import Format, Row, rest
 from agentlite.data.formats.json_decode import json_or_literal, json_value
 from agentlite.data.formats.tool_calls import ARGUMENTS, read_arguments, read_call, read_tool
@@ -112,7 +104,7 @@ def _apis(text: str) -> Iterator[tuple[Tool, bool]]:
     """The APIs, and whether their parameters are a list. A number out of order is no API."""
     if classic := list(CLASSIC.finditer(text)):
         # names and descriptions: each has one parameter, which has no name of its own
-        for match, about in with_text_behind(classic, text.removesuffix("]")):
+        for match, about in chains.with_text_behind(classic, text.removesuffix("]")):
             description = about.strip().rstrip(",").rstrip()
             tool = {"name": match[1], "description": description, "parameters": INPUT}
             yield read_tool(tool), True
@@ -124,7 +116,7 @@ def _apis(text: str) -> Iterator[tuple[Tool, bool]]:
     starts = starts or list(NAMED.finditer(text))
     if not starts:
         raise RowError("E211", "a ReAct prompt without numbered APIs")
-    for match, about in with_text_behind(starts, text):
+    for match, about in chains.with_text_behind(starts, text):
         name = match[match.lastindex or 0]
         if not (labels := [*PARAMETERS.finditer(about)]):
             raise RowError("E211", f"the API {name} has no Parameters")
@@ -146,7 +138,7 @@ def _chain(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) -> Iterat
         raise RowError("E214", f"{stray[0].strip()} behind the final answer")
     labels, before = [*LABEL.finditer(head)], len(calls)
     texts, action, waiting = [head[: labels[0].start()] if labels else head], "", ""
-    for number, (match, piece) in enumerate(with_text_behind(labels, head), 1):
+    for number, (match, piece) in enumerate(chains.with_text_behind(labels, head), 1):
         name, piece = match[1] or match[2], piece.strip()
         label = LABELS.get(name, name)
         if label == "Thought":
@@ -201,7 +193,7 @@ APIS = re.compile(
     r"(?:Specifically, )?you have access to the following APIs:\s*(?=\[)", re.IGNORECASE
 )
 ABOUT = re.compile(r"You have access of the following tools:(.*)", re.DOTALL)
-TASK_FRAME = sentences(
+TASK_FRAME = chains.sentences(
     r"You are AutoGPT, you can use many tools\(functions\) to do the following task\.",
     r"First I will give you the task description, and your task start\..{0,3000}?Let's Begin!",
     r"Task description: You should use functions to help handle the real time user querys\."
@@ -212,7 +204,7 @@ TASK_FRAME = sentences(
 def read_toolllama(row: Row) -> Record:
     record = sharegpt.read(row)
     has_chain = any(_is_chain(record.messages[turn].content, tools=False) for turn in record.turns)
-    record = take_apart(record, TOOLLLAMA_SYNTAX)
+    record = chains.take_apart(record, TOOLLLAMA_SYNTAX)
     messages = [*record.messages]
     # each step before the last is the last one of another row, unless all are in one text
     others = () if has_chain else record.turns[:-1]
@@ -242,7 +234,7 @@ def _task_prompt(text: str) -> PromptParts:
     """The APIs of a prompt, what it says about them, and the author's own words."""
     if not (apis := APIS.search(text)):
         return PromptParts((), text)
-    tools, end = tools_at(text, apis.end())
+    tools, end = chains.tools_at(text, apis.end())
     before, more = text[: apis.start()], {}
     if about := ABOUT.search(before):
         before = before[: about.start()]
@@ -255,7 +247,7 @@ def _task_prompt(text: str) -> PromptParts:
 TOOLLLAMA_SYNTAX = Syntax(_lists_apis, _task_prompt, _chain)
 MS_AGENT = Format(
     "ms_agent",
-    lambda row: take_apart(sharegpt.read(row), SYNTAX),
+    lambda row: chains.take_apart(sharegpt.read(row), SYNTAX),
     shape=lambda row: sharegpt.says(row, lambda text: _frame(text) or REACT.search(text)),
 )
 TOOLLLAMA = Format(
@@ -376,6 +368,6 @@ def _strip_fence(text: str) -> str:
 MODELSCOPE_SYNTAX = Syntax(lambda text: PLUGIN in text, _plugin_prompt, _marked_chain, _is_marked)
 MS_AGENT_EXEC = Format(
     "ms_agent_exec",
-    lambda row: take_apart(sharegpt.read(row), MODELSCOPE_SYNTAX),
+    lambda row: chains.take_apart(sharegpt.read(row), MODELSCOPE_SYNTAX),
     shape=lambda row: sharegpt.says(row, lambda text: _is_marked(text) or PLUGIN in text),
 )

@@ -21,19 +21,12 @@ from agentlite.core.records import (
     gold_call,
     plain,
 )
-from agentlite.data.formats import sharegpt
+from agentlite.data.formats import sharegpt, tool_calls
 from agentlite.data.formats.bfcl import ANY_CALL_ANSWER, NO_CALL_ANSWER
 from agentlite.data.formats.format import Format, Row, extra_by_turn, meta_of, rest, text_at
 from agentlite.data.formats.json_decode import quote
 from agentlite.data.formats.openai import LOSS, has_loss
-from agentlite.data.formats.tool_calls import (
-    ARGUMENTS,
-    arguments_of,
-    drop_nulls,
-    from_list,
-    json_schema,
-    read_arguments,
-)
+from agentlite.data.formats.tool_calls import from_list, json_schema, read_arguments
 
 NO_CATALOGUE: Mapping[str, Tool] = {}
 OPEN: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": True}
@@ -102,9 +95,11 @@ def read_tool_row(row: Row) -> Record:
     example, tool = examples[0], resolve_tool(row)
     if not isinstance(example, dict):
         raise RowError("E201", f"an example is {example!r:.60}, not an object")
-    given = arguments_of({"name": tool.name, **rest(example, "instruction", "expected_output")})
-    call = Call(tool.name, drop_nulls(example, given, tool), "call_0")
-    extra = rest(example, "instruction", *ARGUMENTS)
+    given = tool_calls.arguments_of(
+        {"name": tool.name, **rest(example, "instruction", "expected_output")}
+    )
+    call = Call(tool.name, tool_calls.drop_nulls(example, given, tool), "call_0")
+    extra = rest(example, "instruction", *tool_calls.ARGUMENTS)
     meta = meta_of({**row, "id": tool.name}, EXAMPLES, "tool_id", "inputs")
     question = Message("user", text_at(example, "instruction"))
     return Record(
