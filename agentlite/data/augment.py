@@ -137,7 +137,9 @@ def hard_negatives(
     order that depends on seed, kind and id alone.
     """
     expected, seed = expected_by_query(train), settings.seed
-    offers = list({tuple(tool.name for tool in one.tools): one.tools for one in train}.values())
+    # sorted, so that what is drawn from them does not depend on the order of the files
+    ordered = sorted(train, key=lambda record: record.id)
+    offers = list({tuple(tool.name for tool in one.tools): one.tools for one in ordered}.values())
 
     def removed(record: Record) -> Record | str:
         answer = CHINESE if script_of(first_query(record)) == "Han" else settings.no_call_answer

@@ -253,8 +253,11 @@ def test_rows_without_the_right_tool_are_added_until_they_are_the_share_that_is_
     other = Record(messages=said, tools=(LIGHT,))
     train += [replace(other, source=f"{number}") for number in range(without)]
     train += [replace(other, tools=()), calling("jump", "Please jump!")]  # of other tools
-    made, _ = hard_negatives(train, PrepSettings(), missing_no_calls(train, share))
-    assert len(made) == added
+    made, again = (
+        hard_negatives(rows, PrepSettings(), missing_no_calls(train, share))[0]
+        for rows in (train, train[::-1])
+    )
+    assert len(made) == added and {one.id for one in again} == {one.id for one in made}
     for record in made:
         assert not expected_tools(record)
         right = next(one for one in train if one.id == record.parent).tools[0].name
