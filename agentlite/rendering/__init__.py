@@ -28,28 +28,3 @@ from agentlite.rendering.renderer import (
     render,
     render_last,
 )
-
-__all__ = [
-    "PROTOCOLS",
-    "Encoded",
-    "Mixture",
-    "Prompt",
-    "Protocol",
-    "Rendered",
-    "check",
-    "check_reading",
-    "choose",
-    "encode",
-    "encode_answer",
-    "first_messages",
-    "mixture_of",
-    "native_problem",
-    "prompt_at",
-    "prompts",
-    "protocols_of",
-    "reading_problem",
-    "render",
-    "render_last",
-    "show",
-    "training_rows",
-]
