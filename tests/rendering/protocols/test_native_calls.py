@@ -9,9 +9,9 @@ from support.shipped_templates import shipped, with_marks
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Tool
-from agentlite.rendering import PROTOCOLS, check_reading, choose, render
+from agentlite.rendering import PROTOCOLS, check_reading, choose, reading_problem, render
 from agentlite.rendering.protocol_mix import reader_for
-from agentlite.rendering.renderer import span_text
+from agentlite.rendering.renderer import PROBE, span_text
 
 DIALOG = (
     "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}<|{{ m.role }}|>"
@@ -171,3 +171,13 @@ def test_the_form_of_a_template_is_read_back_or_auto_takes_another_protocol(name
     if choose("auto", template).name == "chat":
         given = {"a": "2", "b": 'say "x"\n or:\n  y', "c": [1, {"d": "e"}], "f": True}
         assert read_back(template, protocol, given, given)[0].calls[1].arguments == given
+
+
+@pytest.mark.parametrize("name", [name for name in SOURCES if name not in FORMS])
+def test_a_call_without_words_has_none(name, smollm2):
+    template = with_marks(name, SOURCES[name], smollm2.tokenizer)
+    protocol = reader_for(PROTOCOLS["chat"], template)
+    if template.prints_calls and not reading_problem(protocol, template):
+        spans = [(row, span) for row in render(PROBE, protocol, template) for span in row.spans]
+        texts = [span_text(row, span, template) for row, span in spans if span.turn == 1]
+        assert not protocol.read(texts[0], PROBE.tools).content
