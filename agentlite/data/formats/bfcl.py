@@ -94,6 +94,7 @@ def read(row: Row, no_call_answer: str = NO_CALL_ANSWER) -> Record:
         expected, answer, fit = (GoldCall(ANY_TOOL),), ANY_CALL_ANSWER, False
     elif category not in NO_CALL:
         for accepted in row["ground_truth"]:
+            # {"geo.area": {"w": [3], "unit": ["", "cm"]}}
             ((name, arguments),) = accepted.items()
             schema = parameters_of(name, tools)
             _refuse_impossible(name, arguments, schema)

@@ -77,6 +77,7 @@ def _first(accepted: dict[str, list[Any]], schema: Schema) -> dict[str, Any]:
     required = schema.get("required", [])
     arguments = {}
     for key, choices in accepted.items():
+        # an accepted "" says that the argument may be left out
         if "" in choices and key not in required:
             continue
         declared = schema_at(schema, "properties", key)

@@ -236,6 +236,7 @@ def _repair(text: str) -> object:
     repaired = json_repair.loads(text, skip_json_loads=True)
     if repaired in ("", [], {}):
         raise RowError("E121", "nothing left of it")
+    # read again, so that a repair is held to the same limits
     return json_value(json.dumps(repaired, ensure_ascii=False))
 
 

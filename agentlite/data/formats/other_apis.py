@@ -108,16 +108,18 @@ def _turns(turns: Iterable[Any], failed: list[str]) -> Iterator[Row]:
             held = part[kind] if isinstance(part.get(kind), dict) else part
             is_call = kind in CALL and role == "assistant"
             if is_call:
+                # Gemini: {"text": "I look.", "functionCall": {...}}
                 if held is not part and isinstance(part.get("text"), str):
                     said.append(_openai_part(part, "text", said))
                 name = _first(held, NAMES)
                 if not name and "state" in held:
+                    # the AI SDK: {"type": "tool-weather", "state", "input", "output"}
                     name = part["type"].removeprefix("tool-")
                 call = {**rest(held, "type", *CALL_IDS, *NAMES, *RETURNED), "name": name}
                 calls.append({**call, "id": next(new_ids)})
                 waiting.append({**calls[-1], "given": _first(held, CALL_IDS)})
             if (kind in RESULT and role == "user") or (is_call and held.get("output") is not None):
-                # the AI SDK has a call and its output in one part
+                # with the AI SDK, a call and its output are one part
                 results.append(_result(held, waiting, failed, place))
             elif kind == "system-prompt":
                 yield {"role": "system", "content": part.get("content")}
@@ -130,6 +132,7 @@ def _turns(turns: Iterable[Any], failed: list[str]) -> Iterator[Row]:
         if role == "assistant":
             yield from ({**message, "content": said, "tool_calls": calls}, *results)
         else:
+            # what a user says beside results comes behind them
             yield from results
             if not results or any(str(part.get("text")).strip() for part in said):
                 yield {**message, "content": said}

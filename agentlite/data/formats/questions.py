@@ -191,6 +191,7 @@ def _tool(value: Any) -> Tool:
     if not isinstance(parameters, dict) or isinstance(parameters.get("type"), str):
         return read_tool(value)
     properties, required = {}, []
+    # {"city": {"type": "str, optional", "description": ..., "default": "Oslo"}}
     for name, parameter in parameters.items():
         if parameter is None:
             continue

@@ -205,6 +205,7 @@ def is_agentinstruct(row: Row) -> bool:
     speakers = [SPEAKERS.get(str(sender_of(turn))) for turn in turns]
     if not {*speakers} <= {"system", "user", "assistant"} or any("loss" not in t for t in turns):
         return False
+    # their users have a loss of null; some answer has one of true or false
     learned = [isinstance(turn["loss"], bool) for turn in turns]
     return ("assistant", True) in zip(speakers, learned, strict=True)
 

@@ -229,6 +229,7 @@ def _command(text: str, conclusion: str, made: int) -> Message | None:
         return None
     words, calls = list[str](), list[Call]()
     for number, task in enumerate(tasks, made):
+        # {"thoughts": {...}, "command": {...}} of AutoGPT, {"task_name": ..., "command": {...}}
         read = (autogpt if "thoughts" in task else kuaiagent).parse(plain(task))
         if read.problem:
             raise RowError("E206", f"{read.problem}: {quote(text)}")
