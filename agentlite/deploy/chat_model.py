@@ -79,6 +79,7 @@ class ChatModel:
         """The model's answer, in the room that is left. `listener` gets the text as it comes, and
         ends the answer by returning False. Raises UserError 7.
         """
+        # as "Observation:" of ReAct, behind which the model would go on to write the result
         of_calls = self.protocol.stops if dialog.record.tools else ()
         decoding = decoding.under(self.template)._replace(
             stops=(*of_calls, *decoding.stops),

@@ -140,7 +140,7 @@ def executor(path: str, tools: Sequence[Tool]) -> Iterator[Observe]:
         text, problem = code.ask(call.name, call.arguments)
         return plain({"error": problem}) if problem else str(text)
 
-    code.start()
+    code.start()  # before the model is loaded: a file that cannot be imported is refused at once
     try:
         yield observe
     finally:

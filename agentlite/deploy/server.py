@@ -96,7 +96,7 @@ class Server:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request, whatever happens."""
-        scope["path"] = scope["path"].rstrip("/") or "/"
+        scope["path"] = scope["path"].rstrip("/") or "/"  # /v1/models/ is /v1/models
         with suppress(Exception):  # starlette raises it again, behind the answer
             await (_forbidden(Request(scope)) or self.pages)(scope, receive, send)
 

@@ -147,7 +147,7 @@ class BfclWorld:
         """`bfcl`: the verdict. `progress`: the share of the turns before the first that was wrong.
         `state`: whether the world ends as the gold's does.
         """
-        verdict = self.verdict
+        verdict = self.verdict  # first of all: it may judge the last turn
         return {
             "bfcl": float(not verdict),
             "progress": self.satisfied / len(self.gold_turns),

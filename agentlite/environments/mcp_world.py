@@ -91,7 +91,7 @@ class McpClient:
     def __init__(self, server: str, env_keep: Sequence[str] = ()):
         # The handshake: we name a version, the server names the one that both use, and it takes
         # requests once it is told that we are ready. Over HTTP each of them carries the version.
-        self.numbers = count(1)
+        self.numbers = count(1)  # the ids of our requests
         self.transport = Http(server) if is_url(server) else Stdio(server, env_keep)
         about = {"name": "agentlite", "version": "0"}
         ours = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": about}
@@ -131,7 +131,10 @@ class McpClient:
                 case {"method": "ping", "id": theirs}:
                     self.transport.send({"jsonrpc": "2.0", "id": theirs, "result": {}})
                 case {"method": _, "id": theirs}:  # it asks for what only other clients have
-                    refusal = {"code": -32601, "message": "agentlite only uses tools"}
+                    refusal = {
+                        "code": -32601,
+                        "message": "agentlite only uses tools",
+                    }  # no such method
                     self.transport.send({"jsonrpc": "2.0", "id": theirs, "error": refusal})
                 case {"method": _}:
                     pass  # a notification: it waits for no answer

@@ -44,8 +44,8 @@ def environment(
     `needs_tasks`: if not, a world without a file of tasks has one, which is empty.
     `env_keep`: variables that an MCP server gets.
     """
-    kind, _, rest = name.partition(":")
-    file, _, class_name = name.rpartition(":")
+    kind, _, rest = name.partition(":")  # mcp:http://localhost:8000/mcp -> mcp
+    file, _, class_name = name.rpartition(":")  # worlds/shop.py:Shop -> worlds/shop.py, Shop
     is_class = file.endswith(".py") and class_name.isidentifier()
     if not rest.strip() or (kind not in KINDS and not is_class):
         raise UserError(

@@ -250,7 +250,7 @@ class _Rollout:
             results.append(result)
             self.messages.append({"role": "tool", "tool_call_id": call.id, "content": result.text})
             if result.hung:
-                break
+                break  # the world is gone: the calls behind it are not made
         return results
 
     def _tell(self, words: str) -> str | None:

@@ -55,9 +55,8 @@ class RolloutScorer:
             return RewardResult({}, "")
         task = self.tasks[rollout.task]
         attempt = attempt_of(rollout, task)
-        is_scored = bool(rollout.rewards or rollout.reward_problem)
         components, feedback, error = score_attempt(
-            attempt, {} if is_scored else self.user_functions
+            attempt, {} if rollout.rewards or rollout.reward_problem else self.user_functions
         )
         if not self.has_gold:
             components = without_comparisons(components)
@@ -138,9 +137,9 @@ def trace_by_user(rollout: Trajectory) -> list[list[TraceStep]]:
     for message, turn in zip(answers, rollout.turns, strict=True):
         if begins:
             groups.append([])
-        done = zip(read_message(message).calls, turn.results, strict=False)
+        done = zip(read_message(message).calls, turn.results, strict=False)  # none behind a hang
         groups[-1] += [trace_step(call, text, failed) for call, (text, failed) in done]
-        begins = not turn.results
+        begins = not turn.results  # words end a turn of the user's, and so does half a call
     return groups
 
 

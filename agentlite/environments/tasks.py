@@ -111,6 +111,7 @@ def task_of(row: dict[str, Any]) -> EnvironmentTask:
         first,
         row,
         gold,
+        # one question has one split, also where case, blanks or punctuation differ
         group=normal(" ".join(message.content for message in first if message.role == "user")),
         optimal_steps=steps,
     )

@@ -56,7 +56,7 @@ class TaskSampling:
             rollout_settings(settings), find_learner("grpo", settings, target), target.run
         )
         self.settings, self.folder, self.agent = settings, target.folder, agent
-        self.size = settings.batch_size * settings.gradient_accumulation
+        self.size = settings.batch_size * settings.gradient_accumulation  # rollouts of a step
         self.source, self.protocol = agent.source, agent.setup.protocol.name
         self.inputs = {name: value for name, value in agent.inputs.items() if name != "model"}
         self.count = len(agent.tasks)
@@ -180,7 +180,7 @@ class TaskSampling:
         """Notes what later steps need to know of rollouts, and what is wrong with them."""
         for rollout, reward in zip(rollouts, rewards, strict=True):
             value = None if reward is None else total(reward, self.weights)
-            self.schedule.add(rollout.task, rollout.sample // self.size, value)
+            self.schedule.add(rollout.task, rollout.sample // self.size, value)  # its step
             self.tally.count(rollout.reward_problem)
             self.ended[rollout.ended] += 1
         self.lost += [rollout for rollout in rollouts if rollout.ended in LOST]

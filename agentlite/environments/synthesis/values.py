@@ -195,5 +195,6 @@ def _sources(
         plain = [f"{file}.txt" for file in NAMES] if "file" in words else NAMES
     yield [KnownValue(value, name) for value in plain if not schema_error(value, schema)]
     if kind == "string" and not words & FREE:
+        # last, any text that is known, whatever its name
         texts = [value for value in pool if isinstance(value.value, str)]
         yield [value._replace(call=None, guessed=True) for value in texts]
