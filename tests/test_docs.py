@@ -108,8 +108,9 @@ def misread(words: list[str]) -> str:
         parser = command.make_parser(click.Context(command, parent=inherited))
         options, left, _ = parser.parse_args(given)
         if words[0] in STAGES:
-            flags = {key: value for key, value in options.items() if key in fields(words[0])}
-            flags = {key: value for key, value in flags.items() if isinstance(value, str | list)}
+            known = {key: value for key, value in options.items() if key in fields(words[0])}
+            flags = {key: one for key, one in known.items() if isinstance(one, str)}
+            flags |= {key: (*one,) for key, one in known.items() if isinstance(one, list)}
             resolve(words[0], Given(flags, sets=tuple(options.get("sets", ()))))
     except (click.UsageError, UserError) as error:
         return str(error)
