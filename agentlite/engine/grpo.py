@@ -396,12 +396,21 @@ def complaints(rows: Sequence[Mapping[str, float]], live: bool = False) -> list[
     """
     flat, cut, kl = (mean(rows, name) for name in ("flat", "reward/timeout", "kl"))
     leave_out = "" if live else ", or let such prompts rest (--set grpo.rest_epochs=2)"
-    cases = {
-        f"in {flat:.0%} of groups all candidates score the same: raise temperature or group size"
-        f"{leave_out}": flat >= 0.5,
-        f"{cut:.0%} of completions are cut off: raise --max-new-tokens, or train longer with sft "
-        "first": cut >= 0.5,
-        f"the policy is far from its start (KL {kl:.2g}): lower --learning-rate or raise --beta": kl
-        > 1,
-    }
-    return [sentence for sentence, is_so in cases.items() if is_so]
+    cases = [
+        (
+            flat >= 0.5,
+            f"in {flat:.0%} of groups all candidates score the same: raise temperature or group "
+            f"size{leave_out}",
+        ),
+        (
+            cut >= 0.5,
+            f"{cut:.0%} of completions are cut off: raise --max-new-tokens, or train longer with "
+            "sft first",
+        ),
+        (
+            kl > 1,
+            f"the policy is far from its start (KL {kl:.2g}): lower --learning-rate or raise "
+            "--beta",
+        ),
+    ]
+    return [sentence for is_so, sentence in cases if is_so]

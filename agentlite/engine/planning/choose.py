@@ -77,16 +77,20 @@ def auto_settings(
     times = f" x {chosen.gradient_accumulation}" if hasattr(chosen, "gradient_accumulation") else ""
     bits, free = best.load.bits, f" free on {machine.name}" if machine.name else ""
     precise, more = most_precise.load.bits, most_precise.total / GIB
-    reasons = {
-        f"{bits} bit and {rows} {getattr(chosen, rows)}{times} take {best.total / GIB:.1f} of "
-        f"{best.capacity / GIB:.1f} GiB{free}, calculated": True,
-        f"{precise} bit would take {more:.1f} or more": bits < precise,
-        f"this leaves less than {MARGIN:.0%} free: take a smaller model or max_length": (
-            not best.fits
+    reasons = [
+        (
+            True,
+            f"{bits} bit and {rows} {getattr(chosen, rows)}{times} take {best.total / GIB:.1f} of "
+            f"{best.capacity / GIB:.1f} GiB{free}, calculated",
         ),
-        "float16, as the card has no bfloat16": not machine.bf16,
-    }
-    return AutoSettings(values, "; ".join(reason for reason, is_so in reasons.items() if is_so))
+        (bits < precise, f"{precise} bit would take {more:.1f} or more"),
+        (
+            not best.fits,
+            f"this leaves less than {MARGIN:.0%} free: take a smaller model or max_length",
+        ),
+        (not machine.bf16, "float16, as the card has no bfloat16"),
+    ]
+    return AutoSettings(values, "; ".join(reason for is_so, reason in reasons if is_so))
 
 
 def _micro_batches(
