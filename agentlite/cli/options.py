@@ -87,19 +87,22 @@ class RunOptions(CommandOptions, frozen=True, kw_only=True):
 def parameters(options: type[Struct]) -> Iterator[click.Parameter]:
     """The arguments and options of a struct; what is peculiar to a command comes first."""
     fields = fields_of(options)
+    # PrepOptions, StageOptions, GivenOptions, RunOptions, ...: the nearest class stands first
     own_first = [key for struct in options.__mro__ for key in inspect.get_annotations(struct)]
     for key in dict.fromkeys(own_first):
         field = fields[key]
-        several = isinstance(field.default, tuple)
-        default = {} if several else {"default": field.default}
         if ARGUMENT not in field.marks:
-            yield Option(key, field, **{"is_flag": True} if field.default is False else default)
+            yield Option(key, field, is_flag=field.default is False, default=field.default)
         elif field.default is msgspec.NODEFAULT:
             yield click.Argument([key], type=str, metavar=metavar(field.kind))
         else:
-            shown = f"[{metavar(field.kind, repeat=several)}]{'...' * several}"
+            several = isinstance(field.default, tuple)
             yield click.Argument(
-                [key], type=str, metavar=shown, nargs=-1 if several else 1, **default
+                [key],
+                type=str,
+                metavar=f"[{metavar(field.kind, repeat=several)}]{'...' * several}",
+                nargs=-1 if several else 1,
+                default=field.default,
             )
 
 
@@ -182,11 +185,12 @@ def _wrap_names(names: str, width: int, indent: str) -> str:
         return names
     import textwrap
 
-    words = names.replace("|", "| ").replace(", ", ",  ")
+    # a blank after each | is where `--loss-type [sigmoid|hinge|...]` may be cut; it is taken out
+    # again where it was not
     lines = textwrap.wrap(
-        words, width - 4, break_long_words=False, break_on_hyphens=False, drop_whitespace=True
+        names.replace("|", "| "), width - 4, break_long_words=False, break_on_hyphens=False
     )
-    return f"\n{indent}".join(line.replace("| ", "|").replace(",  ", ", ") for line in lines)
+    return f"\n{indent}".join(line.replace("| ", "|") for line in lines)
 
 
 def _show_all(context: click.Context, option: click.Parameter, is_set: bool) -> None:

@@ -75,7 +75,7 @@ def fields_of(struct: type[Struct]) -> dict[str, Field]:
 
 
 def _field(struct: type[Struct], key: str, kind: Any, info: msgspec.structs.FieldInfo) -> Field:
-    made = info.default_factory
+    made = info.default_factory  # of `= {}`, which msgspec copies for each struct
     section, text = _described(struct, key)
     text, _, words = text.partition(" [")
     marks = getattr(kind, "__metadata__", ())
@@ -94,6 +94,8 @@ def _described(struct: type[Struct], key: str) -> tuple[str, str]:
     """Section and help, by the struct, by those that it inherits from, or else by the nearest above
     it in its file.
     """
+    # a module keeps its names in the order of their lines, so that [index::-1] goes up from the
+    # struct: GrpoSettings.tasks has the help that WorldSettings gives to its own `tasks`
     module = [*vars(sys.modules[struct.__module__]).values()]
     structs = filter(is_struct, [*struct.__mro__, *module[module.index(struct) :: -1]])
     return next((found for one in structs if (found := _page(one).get(key))), ("", ""))
@@ -102,6 +104,8 @@ def _described(struct: type[Struct], key: str) -> tuple[str, str]:
 @functools.cache
 def _page(struct: type[Struct]) -> dict[str, tuple[str, str]]:
     """What a docstring says of fields: `Section:`, and under it `field: help`, each indented."""
+    # "Summary.\n\nInput:\n    fix: read rows ...\n        which goes on\nRows:\n    join: ..."
+    # -> what stands before the first section, then by turns a section and its entries
     _, *parts = re.split(r"^(\w.*):\n", inspect.getdoc(struct) or "", flags=re.MULTILINE)
     return {
         key: (section, " ".join(text.split()))
@@ -169,7 +173,7 @@ def choices(kind: Any) -> tuple[str, ...]:
 
 
 def without_marks(kind: Any) -> Any:
-    """`int` for `Annotated[int, ...] | None`."""
+    """`int` for `Annotated[Count | None, ...]`, whose union holds marks of its own."""
     if get_origin(kind) in (UnionType, Union):
         kind = next(one for one in get_args(kind) if one is not type(None))
     return without_marks(kind.__origin__) if hasattr(kind, "__metadata__") else kind
@@ -181,7 +185,7 @@ def as_text(value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, float):
+    if isinstance(value, float):  # 2e-05, 3; and 0.3333333333333333, of which :g loses digits
         return short if float(short := f"{value:g}") == value else repr(value)
     if is_struct(value):
         value = {name: getattr(value, name) for name in value.__struct_fields__}
