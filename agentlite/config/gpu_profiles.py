@@ -91,7 +91,8 @@ def card() -> Gpu | None:
         return None
     wanted = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0].strip()
     listed = _ask_driver("index,uuid,name,memory.total,memory.free,compute_cap") or ""
-    for line in listed.splitlines():
+    for line in listed.splitlines():  # "0, GPU-5f0c..., NVIDIA A100-SXM4-80GB, 81920, 81000, 8.0"
+        # "No devices were found" has no commas: the rest is ""
         number, uuid, rest = (*line.split(",", 2), "", "")[:3]
         name, *facts = map(str.strip, rest.rsplit(",", 3))
         if wanted == number or uuid.strip().startswith(wanted) or wanted.startswith("MIG"):
@@ -102,7 +103,7 @@ def card() -> Gpu | None:
 def _gpu(name: str, total: str, free: str, capability: str) -> Gpu | None:
     """Of the driver's MiB. A GPU that shares the memory of the machine names none."""
     try:
-        if "N/A" in total:
+        if "N/A" in total:  # "[N/A]"
             mib = os.sysconf("SC_PAGE_SIZE") / 2**20
             total, free = (
                 str(os.sysconf(f"SC_{pages}_PAGES") * mib) for pages in ("PHYS", "AVPHYS")

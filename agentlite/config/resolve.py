@@ -64,16 +64,22 @@ def problem_of(error: Exception) -> str:
 
 
 class Strict(yaml.SafeLoader):
+    """YAML whose numbers are JSON's, without dates: `2025-01-01` is a text, and a key that is set
+    twice is a mistake.
+    """
+
+    # by the first character of a plain word: its tags, each with the form that a word must have;
+    # "stamp" is timestamp
     yaml_implicit_resolvers = {  # noqa: RUF012  (PyYAML declares it so)
         first: [(tag, form) for tag, form in known if not tag.endswith(("int", "float", "stamp"))]
         for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        names: set[tuple[str, str]] = set()
+        names: set[tuple[str, str]] = set()  # with the tag: 1 and "1" are two keys
         for key, _ in node.value:
             name = (key.tag, str(key.value))
-            if name in names and key.tag != f"{TAG}merge":
+            if name in names and key.tag != f"{TAG}merge":  # `<<: *a` may stand more than once
                 problem = f"the key '{key.value}' appears twice"
                 raise ConstructorError(None, None, problem, key.start_mark)
             names.add(name)
@@ -129,6 +135,7 @@ def resolve(
     for layer, where in layers:
         check_keys(command, layer, where)
         for key, value in layer.items():
+            # `trl: {seed: 1}` in a file and --set sft.trl.lr=2 are both passed on
             merge = isinstance(values.get(key), dict) and isinstance(value, dict)
             values[key] = {**values[key], **value} if merge else value
             origin[key] = where
@@ -227,7 +234,7 @@ def _assignment(text: str, command: str) -> tuple[dict[str, Any], str] | None:
     except (yaml.YAMLError, RecursionError) as error:
         problem = f"'{value[:80]}' cannot be read as YAML: {problem_of(error)}."
         raise UserError(problem, "Put the text in quotes.", location=f"--set {name}") from error
-    for part in reversed(inner):
+    for part in reversed(inner):  # sft.trl.a.b=1 -> {"trl": {"a": {"b": 1}}}
         parsed = {part: parsed}
     return ({key: parsed}, f"--set {name}") if section == command else None
 
@@ -274,7 +281,7 @@ def read_value(value: object, kind: Any, place: Place) -> Any:
         problem = f"holds what cannot be kept: {error}."
         raise UserError(problem, place.description, location=place.location) from error
     try:
-        return msgspec.convert(listed, kind, strict=False)
+        return msgspec.convert(listed, kind, strict=False)  # "3" -> 3, "true" -> True
     except msgspec.ValidationError as error:
         raise _misfit(listed, kind, error, place) from error
 
@@ -315,7 +322,9 @@ def parse_weights(text: str, location: str) -> dict[str, float]:
     """
     is_object = text.lstrip().startswith("{")
     try:
+        # a=.5,b=0 -> {a: .5,b: 0}: as YAML, so that a name that stands twice is refused
         content = parse_yaml(text if is_object else f"{{{text.replace('=', ': ')}}}")
+        # by its text, so that null, true and a mapping are no numbers, and the error shows them
         return {str(name): float(f"{value}") for name, value in content.items()}
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         fix = """Write it as NAME=.5,OTHER=0, or as '{"NAME": 0.5, "OTHER": 0}'."""

@@ -58,6 +58,7 @@ def build_for(found: Gpu, driver: str, vllm: bool = False) -> TorchBuild:
     for build in builds:
         first, beyond = build.capabilities
         if numbers(driver) >= build.driver and first <= found.capability < beyond:
+            # a T4 has kernels in xformers, a V100 (7.0) has none
             if build is BUILDS[-1] and found.capability >= XFORMERS_FROM:
                 return build._replace(pins=(*build.pins, XFORMERS))
             return build
@@ -84,6 +85,7 @@ def best_for(found: Gpu, driver: str) -> str:
 
 
 def numbers(version: str) -> Version:
+    """550.54.14 -> (550, 54, 14), since texts would sort 99 above 525."""
     return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
