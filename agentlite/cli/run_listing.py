@@ -58,8 +58,9 @@ def _progress(stage: StoredStage, *, running: bool) -> str:
     if not running or made < 1:
         return done
     begun = (stage.folder / stage_folder.EXPECTED).stat().st_mtime
+    # negative where the clock was set back meanwhile
     seconds = (file.stat().st_mtime - begun) / made * (expected.rows - rows)
-    return f"{done}, {in_time(seconds)} left"
+    return f"{done}, {in_time(max(0.0, seconds))} left"
 
 
 def in_time(seconds: float) -> str:

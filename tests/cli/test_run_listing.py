@@ -45,6 +45,8 @@ def test_a_half_trained_stage_says_its_step_and_one_that_runs_the_time_left(tmp_
         os.utime(file, (begun + 60, begun + 60))  # ten steps in a minute
         running = ("running", "step 11 of 31, 2 min left", "loss 1.235")
         assert listed(tmp_path)["some"] == running
+        os.utime(file, (begun - 60, begun - 60))  # the clock was set back
+        assert listed(tmp_path)["some"][1] == "step 11 of 31, 0 s left"
     assert listed(tmp_path) == {
         "none": ("half", "", ""),
         "some": ("half", "step 11 of 31", "loss 1.235"),
