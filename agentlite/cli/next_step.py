@@ -63,7 +63,8 @@ def with_next_command(error: UserError) -> UserError:
     stored = lookup.read(folder) if lookup.is_stage(folder) else None
     if not stored or not stored.plan or stored.done or error.exit_code == LOCKED:
         return error
-    run = folder.parents[2 if stored.plan.command == "eval" else 0]  # eval/<data>/<model>
+    # runs/x/sft -> runs/x, and of eval runs/x/eval/<data>/<model> -> runs/x
+    run = folder.parents[2 if stored.plan.command == "eval" else 0]
     stages = [one for one in inventory(run) if run / one.stage == folder and one.state == "half"]
     for stage in stages:
         error.fix += f"\nTo {_again(run, stage).meaning}: {_again(run, stage).command}"
@@ -125,6 +126,7 @@ def _after(stages: Sequence[ListedStage]) -> list[NextStep]:
             NextStep(f"agentlite plan{data}", "first see what memory and time that takes"),
         ]
     model = trained[-1]
+    # eval/prep/sft -> sft
     if model not in [one.stage.rpartition("/")[2] for one in stages if one.command == "eval"]:
         models = "" if model == TRAINED else f" --model {TRAINED} --model {shlex.quote(model)}"
         return [NextStep(f"agentlite eval{models}", f"measure {model} on the test dialogs")]

@@ -28,7 +28,7 @@ def stored_stages(run: Path) -> list[StoredStage]:
         [*map(lookup.read, lookup.stages_in(run, pattern, given_up=True))]
         for pattern in ("*", "*/*/*")
     )
-    # others are of workspaces inside
+    # a folder so deep that is no eval belongs to a workspace in this one: w/runs/x/sft
     stages = [*outer, *(stage for stage in inner if stage.command in ("", "eval"))]
     return sorted(stages, key=lambda stage: (stage.begun, str(stage.folder)))
 
@@ -54,7 +54,7 @@ def _progress(stage: StoredStage, *, running: bool) -> str:
     done = f"{rows} of {expected.rows} {file.stem}"
     if file.name == METRICS:
         done = f"step {rows} of {expected.rows}"
-    made = rows - expected.begun
+    made = rows - expected.begun  # in this session, which alone says the pace
     if not running or made < 1:
         return done
     begun = (stage.folder / stage_folder.EXPECTED).stat().st_mtime
@@ -65,7 +65,7 @@ def _progress(stage: StoredStage, *, running: bool) -> str:
 
 def in_time(seconds: float) -> str:
     """5400 -> 90 min: the largest unit that there are two of."""
-    units = (("days", 86400), ("h", 3600), ("min", 60), ("s", 0))
+    units = (("days", 86400), ("h", 3600), ("min", 60), ("s", 0))  # 0: any rest
     name, length = next(unit for unit in units if seconds >= 2 * unit[1])
     return f"{seconds / (length or 1):.0f} {name}"
 

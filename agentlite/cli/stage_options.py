@@ -112,7 +112,8 @@ def stage_command(name: str, text: str) -> StageCommand:
             every = "|".join(("dialogs", *MADE))
             settings.append(click.Argument([key], metavar=every, type=str))
         elif NO_FLAG not in field.marks:
-            # a switch may stand alone; each value stays a text, which is read with all settings
+            # --packing is "true", and --packing false undoes what a file sets; each value stays a
+            # text, which is read with all settings
             is_switch = field.default is False
             rest = {"is_flag": False, "flag_value": "true"} if is_switch else {}
             settings.append(Option(key, field, **rest))

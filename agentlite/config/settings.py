@@ -1,4 +1,8 @@
-"""The settings of every stage: type, default, help and flags of each."""
+"""The settings of every stage: type, default and flags of each.
+
+The docstring of a struct is the full page of help: `agentlite.config.fields` reads sections and
+texts off it, and a field without a text has that of the nearest class above which gives one.
+"""
 
 import json
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -59,7 +63,7 @@ PreferenceLoss = Literal[
 ]
 PROTOCOLS = "PROTOCOL|FILE[=WEIGHT],..."  # how --protocol is shown
 RankBy = Literal["tuned", "bm25"]
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # mypy takes no Literal that is computed; msgspec checks values by it
     Trainer = str
 else:
     Trainer = Literal[("", *TRAINERS)]
@@ -611,6 +615,7 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
         if self.env:
             rollouts = self.batch_size * self.gradient_accumulation
             return InMemory(self.batch_size, reference=True, prompts=rollouts, samples=1)
+        # of 4 batches with 4 answers each, in groups of 4: 4 prompts
         prompts = max(1, self.batch_size * self.gradient_accumulation // self.group_size)
         return InMemory(self.batch_size, reference=True, prompts=prompts, samples=self.group_size)
 
@@ -936,7 +941,7 @@ def option_words(command: str, key: str, value: Any) -> list[str]:
     name = field.names(key)[0]
     if field.flag.repeat and isinstance(value, list) and value:
         return [word for one in value for word in (name, str(one))]
-    # a text with a comma would be taken for two
+    # a text with a comma would be taken for two, and nothing at all cannot be typed after a flag
     commas = isinstance(value, list) and any(isinstance(one, str) and "," in one for one in value)
     if NO_FLAG in field.marks or commas or value in (None, [], {}):
         return ["--set", f"{command}.{key}={json.dumps(value, ensure_ascii=False)}"]  # JSON is YAML

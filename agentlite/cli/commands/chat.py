@@ -96,6 +96,7 @@ def _read(prompt: str) -> str | None:
             import readline  # noqa: F401  (arrow keys and history)
 
             return input(prompt)
+        # a pipe: no prompt, which would stand among the answers
         line = sys.stdin.readline()
         return line.rstrip("\n") if line else None
     except EOFError:

@@ -118,6 +118,7 @@ def cuda_of_torch() -> str:
     spec = importlib.util.find_spec("torch") if version("torch") else None
     if not spec or not spec.origin:
         return ""
+    # a line of it: `cuda: Optional[str] = '12.8'`, and None without CUDA
     text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
     found = re.search(r"^cuda\b.*?'([\d.]+)'", text, re.MULTILINE)
     return found[1] if found else ""
@@ -162,6 +163,7 @@ def disk(facts: Facts) -> Iterator[Finding]:
     hub = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
     free = {}
     for name, place in {"workspace": facts.run, "cache": cache_folder(), "hub": hub}.items():
+        # a folder that is not there yet will be made on the disk of the nearest one that is
         above = (place.absolute(), *place.absolute().parents)
         folder = next(path for path in above if path.exists())
         free[name] = shutil.disk_usage(folder).free / 1e9
@@ -195,6 +197,7 @@ def trains(facts: Facts) -> Iterator[Finding]:
     published = json.loads(PUBLISHED.read_bytes())
     shapes = {name: shape_of(known, name) for name, known in published.items()}
     largest: dict[int, str] = {}
+    # the largest first, so that the first of each precision that fits is the one to tell
     for name in sorted(shapes, key=lambda name: -shapes[name].parameters):
         chosen = resolved.settings
         if machine.gpu:

@@ -24,6 +24,7 @@ class Home:
     """
 
     def reset(self, start: dict[str, str], gold: list[list[Any]], answer: str, **_: Any) -> None:
+        # the right calls are made first, to see how the home must end and in how many changes
         self.home, self.answer, self.changes = {**start}, answer, 0
         for call in chain(*gold):
             self.call(**call)
@@ -93,6 +94,7 @@ def draw(rng: random.Random, words: dict[str, Any]) -> dict[str, Any]:
         if form == "if":
             holds = {"dark": is_dark, "open": is_open, "missing": f"list {item}" not in start}
             holds["cold"] = int(start[f"{room} heating"]) < slots["heating"]
+            # if it does not hold, looking is all that is right
             condition, is_due = rng.choice([*holds.items()])
             text = rng.choice(words[f"if {condition}"]).replace("...", text)
             look = {"place": "list" if condition == "missing" else room}
@@ -101,7 +103,8 @@ def draw(rng: random.Random, words: dict[str, Any]) -> dict[str, Any]:
         answer = f"{slots[kind]}." if form == "ask" else ""
         text = text.format(**slots, room=room, item=item, lock="lock" if is_open else "unlock")
         said.append(f"{text[0].upper()}{text[1:]}.")
-    gold = [[], calls] if answer else [calls]  # by turn of the user
+    # by turn of the user: without its number nothing can be called before the second one
+    gold = [[], calls] if answer else [calls]
     return {"prompt": " ".join(said), "start": start, "answer": answer, "gold": gold}
 
 
