@@ -93,16 +93,12 @@ class ListedStage(Struct, frozen=True):
 
 
 def inventory(run: Path) -> list[ListedStage]:
-    """What `runs` lists, the stage that was begun first at the top. Raises UserError 2 for
-    a workspace without one.
-    """
+    """What `runs` lists, the stage that was begun first at the top. Raises as `stages_of` does."""
     return [_listed_stage(run, stage) for stage in stages_of(run)]
 
 
 def stages_of(run: Path) -> list[StoredStage]:
-    """The stages of a workspace, in the order in which they were begun. Raises UserError 2 for
-    a workspace without one.
-    """
+    """Those of `stored_stages`. Raises UserError 2 for a workspace without one."""
     if stages := stored_stages(run):
         return stages
     raise UserError(

@@ -47,8 +47,7 @@ def keep_private() -> None:
 
 
 def _ask_driver(query: str) -> str | None:
-    """What nvidia-smi answers, a line for each GPU; "" where it fails, None where it is not
-    there."""
+    """What nvidia-smi answers, a line for each GPU; "" where it fails, None without it."""
     command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)

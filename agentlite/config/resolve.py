@@ -168,9 +168,7 @@ def config_folder() -> Path:
 
 
 def own_files() -> tuple[str, ...]:
-    """agentlite.yaml, if the current folder has one: `--config agentlite.yaml` without saying
-    so.
-    """
+    """agentlite.yaml, if the current folder has one: it is read as if --config named it."""
     return (OWN_FILE,) if Path(OWN_FILE).is_file() else ()
 
 

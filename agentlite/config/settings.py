@@ -141,7 +141,6 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     """
 
     sources: tuple[File, ...] = ()
-
     trajectories: Annotated[tuple[StageName, ...], Flag(name="--from", repeat=True), COMMON] = ()
     keep: Annotated[str, Metavar("[best,]SCORE>=FLOAT,..."), COMMON] = ""
     format: Annotated[tuple[str, ...], Metavar("[SOURCE=]FORMAT"), REPEAT] = ("auto",)

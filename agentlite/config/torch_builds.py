@@ -11,14 +11,14 @@ Version = tuple[int, ...]
 class TorchBuild(NamedTuple):
     """A torch of the package index. `cuda`: what it is built for. `driver`: the oldest that runs
     it. `capabilities`: from the first to below the second. `pins`: itself, and the packages
-    that are built for it.
+    that are built for it, apart by blanks.
     """
 
     torch: str
     cuda: str
     driver: Version
     capabilities: tuple[float, float]
-    pins: tuple[str, ...]
+    pins: str
 
 
 # The newest first. Drivers: docs.nvidia.com/deploy/cuda-compatibility, "Minor Version
@@ -29,18 +29,14 @@ class TorchBuild(NamedTuple):
 # is built for torch 2.10.0.
 BUILDS = (
     TorchBuild(
-        "2.13.0",
-        "13.0",
-        (580,),
-        (8.0, 99.0),
-        ("torch==2.13.0", "torchvision==0.28.0", "triton==3.7.1"),
+        "2.13.0", "13.0", (580,), (8.0, 99.0), "torch==2.13.0 torchvision==0.28.0 triton==3.7.1"
     ),
     TorchBuild(
         "2.10.0",
         "12.8",
         (525, 60, 13),
         (7.0, 13.0),
-        ("torch==2.10.0", "torchvision==0.25.0", "triton==3.6.0"),
+        "torch==2.10.0 torchvision==0.25.0 triton==3.6.0",
     ),
 )
 XFORMERS, XFORMERS_FROM = "xformers==0.0.35", 7.5  # built for torch 2.10.0 and CUDA 12.8
@@ -60,7 +56,7 @@ def build_for(found: Gpu, driver: str, vllm: bool = False) -> TorchBuild:
         if numbers(driver) >= build.driver and first <= found.capability < beyond:
             # a T4 has kernels in xformers, a V100 (7.0) has none
             if build is BUILDS[-1] and found.capability >= XFORMERS_FROM:
-                return build._replace(pins=(*build.pins, XFORMERS))
+                return build._replace(pins=f"{build.pins} {XFORMERS}")
             return build
     needs = [
         f"torch {build.torch}, built for CUDA {build.cuda}, needs driver "
@@ -81,7 +77,7 @@ def best_for(found: Gpu, driver: str) -> str:
         build = build_for(found, driver)
     except NoBuild as error:
         return str(error)
-    return f"uv pip install --reinstall {' '.join(build.pins)}"
+    return f"uv pip install --reinstall {build.pins}"
 
 
 def numbers(version: str) -> Version:
@@ -101,7 +97,7 @@ def main(arguments: list[str]) -> None:
         build = build_for(found, version, "--vllm" in arguments)
     except NoBuild as error:
         sys.exit(str(error))
-    print("\n".join(build.pins))
+    print(*build.pins.split(), sep="\n")
     about = f"{found.name}, driver {version}: torch {build.torch}, built for CUDA {build.cuda}"
     print(about, file=sys.stderr)
 

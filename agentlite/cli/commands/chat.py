@@ -16,7 +16,6 @@ from agentlite.config.fields import COMMON, File, Flag, Metavar, NonNegative, Se
 
 if TYPE_CHECKING:
     from agentlite.core.records import Call
-    from agentlite.deploy.chat_session import ChatSession
 
 
 class ChatOptions(DecodingOptions, frozen=True, kw_only=True):
@@ -42,6 +41,7 @@ class ChatOptions(DecodingOptions, frozen=True, kw_only=True):
 def chat(options: ChatOptions) -> None:
     """Prints the model's answers, or with --json the whole dialog."""
     from agentlite.core.errors import UserError
+    from agentlite.core.row_files import Appender
     from agentlite.deploy.chat_session import ChatSession, executor, read_toolbox
     from agentlite.engine.decoding import Decoding
 
@@ -63,7 +63,11 @@ def chat(options: ChatOptions) -> None:
                     talk.say(line, decoding)
         finally:
             if options.save and talk.messages:
-                _save(talk, options.save)
+                with Appender(Path(options.save)) as file:
+                    file.append(talk.row)
+                _note(
+                    f"saved: {options.save}; `agentlite prep {shlex.quote(options.save)}` reads it"
+                )
             if options.as_json:
                 dialog = {"model": options.model, "protocol": model.protocol.name, **talk.row}
                 click.echo(json.dumps(dialog, ensure_ascii=False))
@@ -105,14 +109,6 @@ def _read(prompt: str) -> str | None:
 
 def _note(text: str) -> None:
     click.echo(click.style(f"({text})", dim=True), err=True)
-
-
-def _save(talk: "ChatSession", path: str) -> None:
-    from agentlite.core.row_files import Appender
-
-    with Appender(Path(path)) as file:
-        file.append(talk.row)
-    _note(f"saved: {path}; `agentlite prep {shlex.quote(path)}` reads it")
 
 
 COMMAND = Command("chat", ChatOptions, chat)

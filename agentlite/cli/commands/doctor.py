@@ -76,7 +76,10 @@ def packages(facts: Facts) -> Iterator[Finding]:
     needed = [name for name in requirements("agentlite") if facts.card or name not in WITH_CUDA]
     missing = [name for name in needed if not version(name)]
     ours = f"agentlite {version('agentlite') or 'in a checkout, not installed'}"
-    extra = install("'agentlite[train]'")
+    # beside the package in a checkout, inside it in a wheel
+    inside = Path(__file__).parents[2] / "constraints.txt"
+    tested = inside if inside.exists() else inside.parent.parent / inside.name
+    extra = for_this_python(f"pip install -c {tested} 'agentlite[train]'")
     fix = f"bash scripts/setup.sh (in a checkout), or {extra}"
     if not missing:
         yield Finding("packages", "ok", f"{ours}, and all {len(needed)} packages that it needs")
@@ -130,13 +133,6 @@ def requirements(package: str) -> list[str]:
 
     needed = map(Requirement, importlib.metadata.requires(package) or ())
     return [one.name for one in needed if not one.marker or one.marker.evaluate({"extra": "train"})]
-
-
-def install(package: str) -> str:
-    """With constraints.txt: beside the package in a checkout, inside it in a wheel."""
-    inside = Path(__file__).parents[2] / "constraints.txt"
-    tested = inside if inside.exists() else inside.parent.parent / inside.name
-    return for_this_python(f"pip install -c {tested} {package}")
 
 
 # --- the machine
