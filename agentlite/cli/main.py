@@ -43,8 +43,7 @@ class Commands(click.Group):
             )
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """The name for the usage line, the command, and the words that are left to it."""
-        # ["make", "queries", "-n", "5"] -> "make queries", its command, ["-n", "5"]
+        """["make", "queries", "-n", "5"] -> "make queries", its command, ["-n", "5"]."""
         if args[:1] == ["make"] and len(args) > 1 and args[1] in MADE:
             return full_command(args[1]), self.get_command(ctx, args[1]), args[2:]
         if not ctx.resilient_parsing:  # a shell that completes a line would print the error into it

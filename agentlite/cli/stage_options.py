@@ -91,10 +91,8 @@ class StageCommand(Command):
         rest = [key for key, field in fields(self.name or "").items() if NO_FLAG in field.marks]
         if rest and ctx.meta.get(IS_FULL):
             formatter.write_paragraph()
-            formatter.write_text(
-                f"Set in a settings file, or as --set {self.name}.{rest[0]}=VALUE: "
-                f"{', '.join(rest)}."
-            )
+            example = f"--set {self.name}.{rest[0]}=VALUE"
+            formatter.write_text(f"Set in a settings file, or as {example}: {', '.join(rest)}.")
         formatter.write_paragraph()
         formatter.write_text(
             f"{ctx.command_path} --print-config shows every setting as a run here would have it."

@@ -1,8 +1,4 @@
-"""The settings of every stage: type, default and flags of each.
-
-The docstring of a struct is the full page of help: `agentlite.config.fields` reads sections and
-texts off it, and a field without a text has that of the nearest class above which gives one.
-"""
+"""The settings of every stage; the docstring of a struct is its page of help (config/fields.py)."""
 
 import json
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
