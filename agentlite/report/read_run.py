@@ -52,7 +52,7 @@ class ReportedStage(lookup.StoredStage, frozen=True):
         return list(map(json.loads, written[: written.rfind(b"\n") + 1].splitlines()))
 
 
-class ReportedEvaluation(Struct, frozen=True, dict=True):
+class ReportedEvaluation(Struct, frozen=True, dict=True):  # the dict keeps what is cached
     """The models that answered the prompts of one data set, by name. `unread`: a sentence for each
     folder that was passed over; `compared`: compare.json, or {}.
     """

@@ -212,7 +212,7 @@ def read_rollouts(stages: Mapping[str, ReportedStage]) -> list[Json]:
                     ],
                 }
                 rollouts.append(shown)
-                ranks.append((not is_lost, verdict or 0.0, mean))
+                ranks.append((not is_lost, verdict or 0.0, mean))  # rising: the worst first
     return [rollouts[at] for at in sorted(range(len(rollouts)), key=ranks.__getitem__)]
 
 

@@ -151,7 +151,7 @@ def _fill(
     folder, pool = stage.folder, data.pool
     write_rows(folder / "problems.jsonl", data.problems)
     vectors, untrained = _encode(source, settings, pool)
-    rankers = {"bm25": bm25(pool.texts), "untrained": untrained}
+    rankers = {"bm25": bm25(pool.texts), "untrained": untrained}  # these two find hard negatives
     figures: dict[str, Any] = {}
     outputs = ["problems.jsonl"]
     if settings.max_steps != 0:

@@ -216,7 +216,7 @@ def run_command(words: Sequence[str], caught: Sequence[int]) -> UserError | None
             [sys.executable, "-m", "agentlite", *words, "--json"],
             stdin=subprocess.DEVNULL,
             stdout=stdout,
-            start_new_session=True,
+            start_new_session=True,  # the terminal's Ctrl-C reaches us alone
             preexec_fn=_die_with_parent,
         ) as process,
     ):
@@ -244,7 +244,7 @@ def run_command(words: Sequence[str], caught: Sequence[int]) -> UserError | None
     if isinstance(answer, dict) and (error := answer.get("error")):
         place = f"{error['location']}: " if error["location"] else ""
         problem, fix = " ".join(f"{place}{error['problem']}".split()), error["fix"]
-    return UserError(problem, fix, exit_code=max(code, 1))
+    return UserError(problem, fix, exit_code=max(code, 1))  # of a process that was killed: -9
 
 
 def _die_with_parent() -> None:

@@ -113,7 +113,7 @@ def pass_metrics(questions: Questions, name: str, file: Path) -> dict[str, Any]:
         step: digest(canonical([*how, prompt_key(prompt)]))
         for step, prompt in questions.fitting.items()
     }
-    samples: dict[Step, dict[int, Candidate]] = defaultdict(dict)
+    samples: dict[Step, dict[int, Candidate]] = defaultdict(dict)  # by step and number
     with Appender(file) as rows:
         for row in read_rows(file):
             candidate = msgspec.convert(row["candidate"], Candidate)
@@ -206,7 +206,7 @@ def _losses(
     return {record_id: loss for record_id, loss in losses if math.isfinite(loss)}
 
 
-@cache
+@cache  # the first model is compared with each of the others
 def _right_answers(
     source: lookup.Source, file: Path, loading: Loading, batch_size: int
 ) -> dict[str, float]:

@@ -171,7 +171,7 @@ def find_subjects(settings: EvalSettings, data: EvalData, target: RunTarget) -> 
     for name in dict.fromkeys(names):
         if settings.endpoint:
             source = served(name, settings, data.model)
-            name = source.name
+            name = source.name  # model@host:port
         else:
             begun = place(name).begun
             source = lookup.find_checkpoint(name, run) or lookup.find_model(name, run, begun)
