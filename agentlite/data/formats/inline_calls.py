@@ -92,9 +92,9 @@ def retagged(record: Record) -> Record:
         return f"<{TAGS[tag[1]]}>{tag[2]}</{TAGS[tag[1]]}>"
 
     messages = [
-        message
-        if message.role not in ("system", "assistant")
-        else replace(message, content=TAGGED.sub(retag, message.content))
+        replace(message, content=TAGGED.sub(retag, message.content))
+        if message.role in ("system", "assistant") and TAGGED.search(message.content)
+        else message
         for message in record.messages
     ]
     return replace(record, messages=tuple(messages))
