@@ -56,11 +56,7 @@ class CheckpointManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     threads: int = 0  # of the CPU, which decide the last bits of a sum
 
 
-def keep(
-    trainer: Any,
-    folder: Path,
-    judge: Callable[[int], tuple[bool, float | None]],
-) -> None:
+def keep(trainer: Any, folder: Path, judge: Callable[[int], tuple[bool, float | None]]) -> None:
     """From now on the trainer's checkpoints are made in the order above. `judge` gets the step that
     is to be saved: whether its loss and gradients are numbers, and its dev loss.
     """

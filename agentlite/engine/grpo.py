@@ -230,11 +230,7 @@ def arguments(settings: GrpoSettings, folder: Path, task: GrpoTask, micro: train
 
 
 def make_trainer(
-    loaded: Loaded,
-    settings: GrpoSettings,
-    folder: Path,
-    task: GrpoTask,
-    micro: trainer.Schedule,
+    loaded: Loaded, settings: GrpoSettings, folder: Path, task: GrpoTask, micro: trainer.Schedule
 ) -> Any:
     """A GRPOTrainer whose answers we draw and score. Its prompts are numbers, its rewards one
     function a part.

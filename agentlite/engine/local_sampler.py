@@ -162,11 +162,7 @@ def _shares(model: Any) -> bool:
 
 
 def _draw(
-    loaded: Loaded,
-    answers: Sequence[_Answer],
-    decoding: Decoding,
-    ends: set[int],
-    goes_on: GoesOn,
+    loaded: Loaded, answers: Sequence[_Answer], decoding: Decoding, ends: set[int], goes_on: GoesOn
 ) -> None:
     """Every step of every sample of every prompt in one call."""
     active = [list(row) for _, row in groupby(answers, key=lambda answer: answer.index)]

@@ -54,11 +54,7 @@ class RemoteReply(NamedTuple):
 
 
 def behind(
-    urls: Sequence[str],
-    model: str,
-    key: str,
-    option: str,
-    requests: Requests,
+    urls: Sequence[str], model: str, key: str, option: str, requests: Requests
 ) -> tuple[Endpoint, ...]:
     """A model behind the servers that an option names; in a plan the address of the first stands
     for it: others can be added later. Raises UserError 2 for an address that is none, and for a
@@ -67,18 +63,11 @@ def behind(
     if not model:
         name = option.replace("endpoint", "model") if "endpoint" in option else f"{option}-model"
         raise UserError(
-            "which of its models?",
-            f"Add {name} NAME, as the server calls it.",
-            location=option,
+            "which of its models?", f"Add {name} NAME, as the server calls it.", location=option
         )
     endpoints = tuple(
         Endpoint(
-            url,
-            model,
-            key,
-            requests.seconds,
-            requests.tries,
-            concurrency=requests.concurrency,
+            url, model, key, requests.seconds, requests.tries, concurrency=requests.concurrency
         )
         for url in dict.fromkeys(urls)
     )

@@ -13,11 +13,7 @@ from agentlite.workspace.lookup import Source
 
 
 def train(
-    source: Source,
-    settings: SftSettings,
-    folder: Path,
-    rows: list[Encoded],
-    dev: list[Encoded],
+    source: Source, settings: SftSettings, folder: Path, rows: list[Encoded], dev: list[Encoded]
 ) -> dict[str, object]:
     """Trains on `rows`, watches `dev`. Returns the key figures. Raises what engine.trainer.train
     raises.

@@ -141,10 +141,7 @@ def _engine(load: Load) -> dict[str, float]:
     prefill = PREFILL * load.width * load.shape.read
     graphs = min(GIB, max(0.15 * GIB, 172 * 4 * load.shape.hidden * load.shape.layers))
     adapter = 0 if load.full or not load.rows else 2.0 * load.trained
-    return {
-        "vllm": load.unpacked + prefill + graphs + adapter,
-        "kv_cache": _cache(load),
-    }
+    return {"vllm": load.unpacked + prefill + graphs + adapter, "kv_cache": _cache(load)}
 
 
 def _cache(load: Load) -> float:
