@@ -170,9 +170,9 @@ class Completion:
             known = thought if words else thought[:-LONGEST_MARK]
             whole = until_stops(words, self.request.stops)
             for key, all_of_it in (("reasoning_content", known), ("content", whole)):
-                before = sent.get(key, "")
-                if not self.request.offered and len(all_of_it) > len(before):
-                    send(self.chunk({key: all_of_it[len(before) :]}))
+                new = all_of_it[len(sent.get(key, "")) :]
+                if new and not self.request.offered:
+                    send(self.chunk({key: new}))
                     sent[key] = all_of_it
             return not is_gone()
 
@@ -210,7 +210,8 @@ class Completion:
             **({"reasoning_content": thought} if thought else {}),
             **({"tool_calls": calls} if calls else {}),
         }
-        reason = "length" if turn.ended == "cut" else "tool_calls" if calls else "stop"
+        reason = "tool_calls" if calls else "stop"
+        reason = "length" if turn.ended == "cut" else reason
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
         return self._object("chat.completion", [choice]) | {
             "usage": {

@@ -246,8 +246,7 @@ class _Rollout:
         )
         results = []
         for call in calls:
-            result = self.world.call(call)
-            results.append(result)
+            results.append(result := self.world.call(call))
             self.messages.append({"role": "tool", "tool_call_id": call.id, "content": result.text})
             if result.hung:
                 break  # the world is gone: the calls behind it are not made

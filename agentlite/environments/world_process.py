@@ -185,7 +185,7 @@ def _sections(docstring: str) -> tuple[str, dict[str, str], str]:
     sections = dict(zip(pieces[::2], pieces[1::2], strict=True))
     # "    query: A word,\n    and more\n    limit: 5" -> "", "query", " A word,...", "limit", " 5"
     _, *named = PARAMETER.split(sections.get("Args", ""))
-    texts = [" ".join(filter(None, map(str.strip, text.split("\n")))) for text in named[1::2]]
+    texts = [re.sub(r"\s*\n\s*", " ", text.strip()) for text in named[1::2]]
     described = dict(zip(named[::2], texts, strict=True))
     return first.strip(), described, sections.get("Returns", "").strip()
 
