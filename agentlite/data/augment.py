@@ -406,6 +406,7 @@ def _join(slot: list[Record], seed: int) -> Record:
         question, answer = record.messages[-2:]
         (turn,) = record.turns
         if turn in record.gold:
+            # the answer comes behind the question, which is the next message
             gold[len(messages) + 1] = record.gold[turn]
         calls = [replace(call, id=f"call_{at}") for at, call in enumerate(answer.calls, count)]
         messages += [question, replace(answer, calls=tuple(calls))]

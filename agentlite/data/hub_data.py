@@ -117,8 +117,7 @@ def data_set(name: str, revision: str = "") -> DataSet:
         return msgspec.json.decode(kept.read_bytes(), type=DataSet)
     card = info.card_data.to_dict() if info.card_data else {}
     files = {file.rfilename: file.size or 0 for file in info.siblings or ()}
-    licence = card.get("license") or ""
-    data = DataSet(str(info.sha), files, card.get("configs") or [], str(licence))
+    data = DataSet(str(info.sha), files, card.get("configs") or [], str(card.get("license") or ""))
     for path in {kept, kept.with_name(f"{data.commit}.json")}:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, data)
@@ -128,6 +127,7 @@ def data_set(name: str, revision: str = "") -> DataSet:
 def _by_split(data: DataSet, readable: set[str], config: str, location: str) -> dict[str, set[str]]:
     """The files of each split of a configuration."""
     configs = {str(entry.get("config_name", "default")): entry for entry in data.configs}
+    # where none is named: the one called "default", the one marked so, or the only one
     chosen = configs.get(config or "default") or next(
         (entry for entry in data.configs if entry.get("default") or len(configs) == 1), None
     )

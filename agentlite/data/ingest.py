@@ -97,8 +97,7 @@ def _check_sample(
     found in it and done to it. Raises RowError for one that is rejected or left out.
     """
     settings, done = context.settings, origin["done"]
-    options = reader_options(settings, context.catalogue)
-    record = to_record(part, name, options)
+    record = to_record(part, name, reader_options(settings, context.catalogue))
     if (silent := without_thoughts(record)) != record:
         if settings.thoughts == "drop":
             record, done["thoughts"] = silent, "left out"
@@ -111,8 +110,7 @@ def _check_sample(
     validate(record)
     record = replace(record, source=record.source or source_name(source))
     if len(context.mixture.protocols) > 1:
-        protocol = context.mixture.of(record).name
-        record = replace(record, meta={**record.meta, "protocol": protocol})
+        record = replace(record, meta={**record.meta, "protocol": context.mixture.of(record).name})
     keep = parse_keep(settings.keep)
     if keep.conditions and "rollout" in record.meta:
         done["scores"] = record.meta["rollout"]["scores"]

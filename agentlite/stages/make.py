@@ -62,16 +62,14 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
             location=settings.tasks or f"--env {settings.env}",
         )
     wanted = counts(settings.shares, settings.num_dialogs)
-    limits = WorldLimits(settings.call_seconds, settings.world_memory)
-    new_world = partial(World, env.named, limits)
+    new_world = partial(World, env.named, WorldLimits(settings.call_seconds, settings.world_memory))
 
     def work() -> Work:
         stage = yield {"tasks": len(tasks), "wanted": wanted}
         stage.set_aside_changed(BLUEPRINTS)
         stage.expect(BLUEPRINTS, settings.num_dialogs)
-        path = stage.folder / BLUEPRINTS
         with console.progress("make: blueprints", settings.num_dialogs) as advance:
-            found = find(settings, new_world, tasks, wanted, path, advance)
+            found = find(settings, new_world, tasks, wanted, stage.folder / BLUEPRINTS, advance)
         not_found = Counter(kind for kind, plan in found if plan is None)
         _refuse_nothing(settings, not_found)
         plans = {plan.id: plan for _, plan in found if plan}.values()

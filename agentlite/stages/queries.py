@@ -75,8 +75,8 @@ def cluster(
     vectors = sentence_encoder.embed(encoder, [seed.text for seed in seeds])
     wanted = settings.clusters or max(1, isqrt(len(seeds) // 2))
     count = min(wanted, len(numpy.unique(vectors, axis=0)))
-    means = KMeans(count, n_init=10, random_state=settings.seed).fit(vectors)
-    found = means.labels_.tolist()
+    found = KMeans(count, n_init=10, random_state=settings.seed).fit(vectors).labels_.tolist()
+    # cluster 0 is the largest one
     rank = {label: place for place, (label, _) in enumerate(Counter(found).most_common())}
     labels = [rank[label] for label in found]
 

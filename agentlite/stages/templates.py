@@ -316,6 +316,7 @@ def _measure(
 ) -> Draft:
     """What a template has over the benchmark. `texts`, `scores`: see `_answer`."""
     name, protocol = draft.template.name, draft.template.protocol
+    # by record: the scores of the template, then those of each benchmark
     own, *others = (
         {record.id: scores[key] for record in records if (key := f"{one} {record.id}") in scores}
         for one in (name, *benchmark)

@@ -31,10 +31,9 @@ def doubts(record: Record) -> dict[str, str]:
         if message.role != "assistant" or not message.loss or message.calls:
             continue
         # an answer in words that is learned, by the checks that it has to pass
-        is_of_error = before.role == "tool" and says_error(before.content)
         suspects = {
             "placeholder": CODE.sub("", answer),
-            "failure": answer if is_of_error else "",
+            "failure": answer if before.role == "tool" and says_error(before.content) else "",
             "promise": answer if record.tools and "?" not in answer else "",
         }
         for check, text in suspects.items():

@@ -99,6 +99,7 @@ def splits_of_copies(records: Mapping[int, Traits], copies: Copies) -> dict[int,
     """
     splits = {kept: records[kept].split for kept in copies.values()}
     for index, kept in copies.items():
+        # "" gives way to train, train to dev, and dev to test
         splits[kept] = max(splits[kept], records[index].split, key=["", *SPLITS].index)
     return splits
 
@@ -114,6 +115,7 @@ def contradictions(records: Mapping[int, Traits]) -> dict[int, int]:
     contrary: dict[int, int] = {}
     for group in _gather(records, "context").values():
         first = {index: (records[index].first, records[index].first_names) for index in group}
+        # what the records call with their arguments, and the names alone
         known, names = ({*which} for which in zip(*first.values(), strict=True))
         if len(names) > 1 or len(known - {0}) > 1:
             for index in group:

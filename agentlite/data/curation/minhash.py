@@ -92,6 +92,7 @@ def near_pairs(
     The cost of a text is bounded, however many others share its bands: the rest is given up once
     many were not near.
     """
+    # slots that two sketches must share before their texts are compared: an estimate may be too low
     size, least = band_size(threshold), SLOTS * (threshold - SLACK)
     buckets: dict[bytes, list[int]] = {}
     known: dict[int, memoryview] = {}

@@ -209,8 +209,8 @@ def _values(contents: object) -> dict[str, Value]:
         taken: list[tuple[int, int]] = []  # each piece is of one kind
         for kind, pattern, is_one in KINDS:
             for match in pattern.finditer(narrow) if has_digits or kind not in NUMBERS else ():
-                place = "token" if match.groupdict().get("token") else 0
-                start, end = match.span(place)
+                # of "Bearer abc..." the token alone is masked
+                start, end = match.span("token" if match.groupdict().get("token") else 0)
                 is_free = all(end <= first or last <= start for first, last in taken)
                 before = MASK.sub("", f"{key} {narrow[:start]}"[-TAIL:])
                 before = re.sub(r"[^A-Za-z\u4e00-\u9fff]+$", "", before)

@@ -73,7 +73,6 @@ def traits(record: Record) -> Traits:
     ]
     # of one turn; empty where none is learned
     first = [_comparable(message.calls) for message in record.messages[learned : learned + 1]]
-    is_known = not first or not record.unknown_arguments(learned)
     return Traits(
         record.id,
         record.split,
@@ -86,7 +85,7 @@ def traits(record: Record) -> Traits:
         shape=_hash((offer, names)),
         calls=_hash((offer, [calls for calls in turns if calls])) if has_arguments else 0,
         context=_hash((schemas, before)),
-        first=_hash(first) if is_known else 0,
+        first=0 if first and record.unknown_arguments(learned) else _hash(first),
         first_names=_hash([sorted(name for name, _ in calls) for calls in first]),
         value_bytes=sum(_size(arguments) for calls in turns for _, arguments in calls),
     )
@@ -100,8 +99,7 @@ def parents(record: Record) -> tuple[str, ...]:
 def queries(record: Record) -> list[str]:
     """The user turns that are long enough to ask something, normal; the first one, if none is."""
     texts = _user_texts(record)
-    long = [text for text in texts if len(_bytes(text)) >= SHORTEST_QUERY]
-    return long or texts[:1] or [""]
+    return [text for text in texts if len(_bytes(text)) >= SHORTEST_QUERY] or texts[:1] or [""]
 
 
 def first_query(record: Record) -> str:
@@ -121,8 +119,8 @@ def script_of(text: str) -> str:
 
 def normal(text: str) -> str:
     """Text without case, blanks and punctuation; of other scripts too."""
-    kept = re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", text).casefold())
-    return kept or text
+    # "?!" stays as it is
+    return re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", text).casefold()) or text
 
 
 def dialog_text(record: Record) -> str:

@@ -198,8 +198,7 @@ def _lines(job: Job, candidates: Mapping[str, list[Raw]]) -> Iterator[tuple[str,
     """The rows of all sources, each with its source. `candidates`: of those that are such."""
     for source in job.context.settings.sources:
         job.stdin.seek(0)
-        known = source in candidates
-        for line in candidates[source] if known else read_lines(source, job.stdin):
+        for line in candidates[source] if source in candidates else read_lines(source, job.stdin):
             yield source, line
 
 

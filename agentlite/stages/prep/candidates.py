@@ -75,6 +75,7 @@ def choose_candidates(folder: Path, keep: Keep) -> tuple[list[Raw], Counter[str]
         elif made := _record(candidate, scores[REWARD], records, protocols):
             place = candidate.step if keep.best else line
             ranked = ((-scores[REWARD], candidate.sample), line, made)
+            # whichever of the two stays, one is left out
             counts["surpassed"] += place in chosen
             chosen[place] = min(ranked, chosen.get(place, ranked), key=lambda one: one[0])
         else:

@@ -114,8 +114,8 @@ def refuse_rejects(settings: PrepSettings, ingested: Ingested, file: Path) -> No
     if len(rejects) > 1 and len(rejects) > settings.max_rejects * read:
         fix = RETRY
         if len(rejects) < read:
-            allowed = min(1.0, len(rejects) / read + 0.005)
-            fix += f" To leave them out: --max-rejects {allowed:.2f}."
+            # rounded up to the two digits that are shown
+            fix += f" To leave them out: --max-rejects {min(1.0, len(rejects) / read + 0.005):.2f}."
         if lengths := [int(m[1]) for reject in rejects if (m := TOO_LONG.match(reject.reason))]:
             too_long = "1 of them is" if len(lengths) == 1 else f"{len(lengths)} of them are"
             fix = (
