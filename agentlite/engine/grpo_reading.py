@@ -80,6 +80,7 @@ def trust_packing(trainer_class: Any, allowed: float) -> Any:
 
             every = torch.arange(len(input_ids), device=input_ids.device)
             micro = self.args.per_device_train_batch_size
+            # in the micro-batches of the loss, so that it needs no more memory than that
             packed = read_in(micro, every)
             if self._is_longest(attention_mask):
                 some = attention_mask.sum(1).topk(min(CHECKED, len(every))).indices
@@ -96,6 +97,7 @@ def trust_packing(trainer_class: Any, allowed: float) -> Any:
                 self.checked = self._lengths(attention_mask)
             return packed, None, None
 
+        # the most tokens of a micro-batch, and of an answer, in `mask` and in all compared before
         def _lengths(self, mask: Any) -> tuple[int, int]:
             lengths = mask.sum(1)
             parts = lengths.split(self.args.per_device_train_batch_size)

@@ -109,6 +109,7 @@ def row_order(lengths: Sequence[int], plan: Schedule, seed: int) -> list[int]:
         part = sorted(
             shuffled[start : min(start + stretch, plan.rows)], key=lambda row: (-lengths[row], row)
         )
+        # lengths 9 8 5 5 2 1, two rows a batch: 9 8 | 5 5 | 2 1, and these in any order
         batches_here = [part[i : i + plan.batch_size] for i in range(0, len(part), plan.batch_size)]
         generator.shuffle(batches_here)
         batches += batches_here

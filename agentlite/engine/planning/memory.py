@@ -103,6 +103,7 @@ def adapter_parameters(shape: Shape, rank: int, targets: tuple[str, ...]) -> int
     names = {*targets}
     if any(target.startswith("all") for target in targets):
         names |= {*shape.matrix_shapes}
+    # a layer of 896 inputs and 4,864 outputs has two matrices, 896 x rank and rank x 4,864
     blocks = sum(sum(size) for name, size in shape.matrix_shapes.items() if name in names)
     ends = bool({"all", "embed_tokens"} & names) + ("lm_head" in names)
     return rank * (shape.layers * blocks + ends * (shape.vocab + shape.hidden))
