@@ -89,7 +89,7 @@ class ChatSession:
         if turn.parsed.problem:
             self.note(f"no call that can be read: {turn.parsed.problem}")
         is_whole = turn.ended != "cut" and not turn.parsed.problem
-        made = sum(message["role"] == "tool" for message in self.messages)
+        made = sum(message["role"] == "tool" for message in self.messages)  # ids are counted on
         calls = tuple(
             replace(call, id=f"call{number:05}")
             for number, call in enumerate(turn.parsed.calls if is_whole else (), made)

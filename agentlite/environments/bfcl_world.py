@@ -178,6 +178,6 @@ def read_call(text: str) -> PythonCall:
     node = ast.parse(text.strip(), mode="eval").body
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         arguments = {one.arg: ast.literal_eval(one.value) for one in node.keywords if one.arg}
-        if len(arguments) == len(node.keywords):
+        if len(arguments) == len(node.keywords):  # `**{...}` is one without a name
             return PythonCall(node.func.id, list(map(ast.literal_eval, node.args)), arguments)
     raise ValueError(f"{text}: not a call of a function by its name")

@@ -247,7 +247,7 @@ class Http:
 
     def send(self, message: JsonRpc) -> None:
         for _ in self.ask(message):
-            pass
+            pass  # a notification is answered with 202 and no content
 
     def ask(self, message: JsonRpc) -> Iterator[JsonRpc]:
         try:

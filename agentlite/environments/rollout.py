@@ -280,6 +280,7 @@ def gold_answers(
             said = turns[prompt.key.task]
             message = said[prompt.turn] if prompt.turn < len(said) else DONE
             text = protocol.write(message, prompt.opened.record.tools)
+            # a call of ReAct ends with "Observation:", which stops a model
             ended: Ending = "stop" if text.endswith(protocol.stops) else "turn"
             ids = tuple(encode_answer(text, ended, template, prompt.ids))
             yield RolloutAnswer(index, text, ended, len(ids), ids)

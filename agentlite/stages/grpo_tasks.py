@@ -83,6 +83,7 @@ class TaskSampling:
         self.tally = Tally(self.settings.max_failures, self.folder, OTHER_REWARDS, "rollouts")
         self.schedule = PromptSchedule(self.settings, [task.id for task in self.agent.tasks])
         self.lost: list[Trajectory] = []
+        # what the user's functions gave stands in the log: none is asked again
         self._count(rows, [*map(self._reward, rows)])
         return self
 

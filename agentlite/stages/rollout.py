@@ -142,7 +142,7 @@ def find_actor(settings: RolloutSettings, run: Path, begun: Plan | None) -> Sour
     """The model that acts, or that servers have; of the gold, the one whose template it takes."""
     name = protocol_model(settings.model, behind_servers=bool(settings.endpoint))
     if settings.endpoint:
-        of_server = "" if settings.model in (GOLD, TRAINED) else settings.model
+        of_server = "" if settings.model in (GOLD, TRAINED) else settings.model  # "": not named
         return served(of_server, settings, find_model(name, run))
     return find_model(name, run, begun)
 

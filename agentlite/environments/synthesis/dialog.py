@@ -123,7 +123,7 @@ def _question(turn: PlannedTurn, purposes: Mapping[str, str], rng: Random, is_fi
         told = [
             (label(name), value_text(value), "are" if isinstance(value, list) else "is")
             for name, value in planned.facts.items()
-            if number or name != turn.missing
+            if number or name != turn.missing  # for that one the agent has to ask
         ]
         form = rng.randrange(3) if told else None
         if form == 0:
