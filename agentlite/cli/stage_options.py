@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -116,13 +117,8 @@ def stage_command(name: str, text: str) -> StageCommand:
             rest = {"is_flag": False, "flag_value": "true"} if is_switch else {}
             settings.append(Option(key, field, **rest))
 
-    def run(options: StageOptions, **flags: Any) -> None:
-        if not (isinstance(options, PrepOptions) and _explain(options)):
-            _run(name, options, flags)
-
-    return StageCommand(
-        name, PrepOptions if name == "prep" else StageOptions, run, params=settings, help=text
-    )
+    options = PrepOptions if name == "prep" else StageOptions
+    return StageCommand(name, options, partial(_run, name), params=settings, help=text)
 
 
 def _explain(options: PrepOptions) -> bool:
@@ -139,10 +135,12 @@ def _explain(options: PrepOptions) -> bool:
     return bool(options.formats or options.explain)
 
 
-def _run(name: str, options: StageOptions, flags: dict[str, Any]) -> None:
+def _run(name: str, options: StageOptions, **flags: Any) -> None:
     """Runs the stage and prints its result, or what `--print-config` asks for. stdout holds one
     thing: the JSON object, the records of `--rows -` or `--as`, or a table.
     """
+    if isinstance(options, PrepOptions) and _explain(options):
+        return
     from agentlite.cli.output import OWN, present
     from agentlite.config.resolve import as_yaml, plain_settings
     from agentlite.stages.api import execute, settle, target_of

@@ -116,12 +116,6 @@ def has_gpu() -> bool:
     return card() is not None
 
 
-def gpu_has_bf16() -> bool | None:
-    """None without a GPU."""
-    found = card()
-    return found.bf16 if found else None
-
-
 def profile_for(free: float) -> str:
     """The largest that so many GB are enough for."""
     return next((name for name, least in PROFILES.items() if free >= least), [*PROFILES][-1])

@@ -143,7 +143,6 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     fix: Annotated[bool, COMMON] = False
     max_rejects: Share = 0.01
     tools: Annotated[tuple[File, ...], REPEAT] = ()
-
     personal: Literal["off", "report", "mask", "drop"] = "report"
     duplicates: tuple[Literal["equal", "calls", "near", "none"], ...] = ("equal",)
     near: Annotated[Share, NO_FLAG] = 0.8
@@ -157,7 +156,6 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     replay: Folder = ""
     continual_buffer_size: Annotated[Count, NO_FLAG] = 2048
     continual_replay_ratio: Annotated[Share, NO_FLAG] = 0.25
-
     model: Annotated[Model, COMMON] = ""
     protocol: Annotated[str, Metavar(PROTOCOLS), COMMON] = "auto"
     system: Annotated[str, NO_FLAG] = ""
@@ -176,7 +174,6 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     no_call_answer: Annotated[str, NO_FLAG] = "None of the available tools can answer this."
     model_name: Annotated[tuple[Name, ...], NO_FLAG] = ()
     model_author: Annotated[tuple[Name, ...], NO_FLAG] = ()
-
     dev: Annotated[Share, COMMON] = 0.1
     test: Annotated[Share, COMMON] = 0.2
     split_by: Annotated[
@@ -745,12 +742,10 @@ class EvalSettings(WorldSettings, frozen=True, kw_only=True):
     retriever: Annotated[StageName, NO_FLAG] = "retriever"
     retrieve_by: Annotated[RankBy, NO_FLAG] = "tuned"
     limit: Annotated[Count | None, COMMON] = None
-
     max_failures: Annotated[Share, NO_FLAG] = 0.1
     rewards: Annotated[tuple[str, ...], Metavar("FILE:FUNCTION"), REPEAT] = ()
     reward_seconds: Annotated[Positive, NO_FLAG] = 10.0
     reward_memory: Annotated[Positive, NO_FLAG] = 16.0
-
     metrics: Annotated[tuple[str, ...], Metavar("METRIC,...")] = ()
     every: Annotated[bool, Flag(name="--all"), COMMON] = False
     gate: Annotated[str, Metavar("METRIC>=FLOAT,..."), COMMON] = ""
@@ -759,13 +754,11 @@ class EvalSettings(WorldSettings, frozen=True, kw_only=True):
     model_author: Annotated[tuple[Name, ...], NO_FLAG] = ()
     num_samples: Annotated[Whole, Flag("-n -k"), COMMON] = 0
     temperature: Annotated[Positive, NO_FLAG] = 0.7
-
     judge: Url = ""
     judge_model: Name = ""
     judge_key: Annotated[Variable, NO_FLAG] = "OPENAI_API_KEY"
     sheet: File = ""
     ratings: Annotated[tuple[File, ...], REPEAT] = ()
-
     max_length: Count = 2048
     max_new_tokens: Count = 256
     batch_size: Annotated[Count, Flag("-b --bs"), COMMON] = 16

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterable
 from itertools import chain
 
-from agentlite.config.gpu_profiles import card, gpu_has_bf16
+from agentlite.config.gpu_profiles import card
 from agentlite.config.settings import DistillSettings, DpoSettings, GrpoSettings, TrainerSettings
 from agentlite.core import distributed
 from agentlite.core.errors import UserError, how
@@ -83,7 +83,7 @@ def _of_full(settings: TrainerSettings, source: Source) -> list[Case]:
             "--full.",
         ),
         (
-            full and not settings.deepspeed and gpu_has_bf16() is False,
+            full and not settings.deepspeed and (gpu := card()) and not gpu.bf16,
             "full",
             "this card has no bfloat16, and weights in float16 cannot be trained.",
             "Leave --full out: an adapter can be trained on them.",
