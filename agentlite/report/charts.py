@@ -91,8 +91,7 @@ def _chart(lines: list[Json]) -> Json:
         dots = "".join(f'<path class="dot" d="M{point}h0"/>' for point in points)
         path = f'<path d="M{"L".join(points)}"/>'
         curves += f'<g class="line{index}">{path}{dots if len(points) <= 3 else ""}</g>'
-    svg = _svg(curves, 56, "curve")
-    return {"lines": lines, "low": up[0], "high": up[1], "svg": svg}
+    return {"lines": lines, "low": up[0], "high": up[1], "svg": _svg(curves, 56, "curve")}
 
 
 def _position(value: float, scale: Scale) -> float:

@@ -223,7 +223,6 @@ def _finite(scores: Mapping[str, float]) -> dict[str, float]:
 
 def pack_rollouts(rollouts: Sequence[Json], budget: int) -> dict[str, str]:
     """At most MOST_ROLLOUTS, and `budget` characters: the best are left out if that is needed."""
-    metrics = in_order(DONE, (name for row in rollouts for name in row["scores"]))
 
     def contents(shown: Sequence[Json]) -> Json:
         tools: dict[str, int] = {}
@@ -231,7 +230,7 @@ def pack_rollouts(rollouts: Sequence[Json], budget: int) -> dict[str, str]:
         numbered = [{**row, "tools": _numbered(tools, row.get("tools", ()))} for row in shown]
         return {
             "models": models,
-            "metrics": metrics,
+            "metrics": in_order(DONE, (name for row in rollouts for name in row["scores"])),
             "endings": ENDINGS,
             "tools": list(map(json.loads, tools)),
             "rollouts": [{**row, "model": models.index(row["model"])} for row in numbered],

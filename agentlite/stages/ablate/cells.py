@@ -86,6 +86,7 @@ class Ablation(NamedTuple):
         """A stage of the run as the workspace of the cells calls it; another name as it is."""
         if not name or Path(name).is_absolute() or not (self.target.run / name).exists():
             return name
+        # sft -> ../sft: the cells lie in a folder of the run
         return Path(os.path.relpath(self.target.run / name, self.target.folder)).as_posix()
 
     @property

@@ -49,6 +49,7 @@ def measure(
     ][-1:]  # of several, the last
     prepared = [stage.folder for stage in stages if stage.plan.command == "prep"]
     planned = [one.plan.settings for one in (*stages, *before)]
+    # a later stage overrules an earlier one, and the evaluation all of them
     given = {key: of_one[key] for of_one in planned for key in OF_A_MODEL if key in of_one}
     settings = msgspec.convert({**given, "limit": limit}, EvalSettings)
     read: dict[str, Read] = {}

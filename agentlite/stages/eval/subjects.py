@@ -110,11 +110,10 @@ def load_data(settings: EvalSettings, run: Path) -> EvalData:
     digest, protocol = prep.outputs[path.name], str(prep.settings["protocol"])
     data = EvalData(records, every, prep, digest, protocol)
     if settings.protocol:
-        template = load_template(data.model.base)
         data = data._replace(
             # each is drawn a protocol anew
             records=[replace(one, meta={**one.meta, "protocol": None}) for one in records],
-            protocol=choose(settings.protocol, template, settings.seed).name,
+            protocol=choose(settings.protocol, load_template(data.model.base), settings.seed).name,
         )
     return data
 

@@ -77,8 +77,7 @@ def from_model(
                     f"pairs: {unanswered} samples have no answer from {source.name} and give no "
                     "candidate"
                 )
-        protocols = protocols_by_name(prompts.protocol, source.base)
-        scorer = Scorer(records, protocols, user_functions)
+        scorer = Scorer(records, protocols_by_name(prompts.protocol, source.base), user_functions)
         return make_pairs(stage, settings, weights, candidates, scorer, figures)
 
     return plan, work()

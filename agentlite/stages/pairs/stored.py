@@ -210,8 +210,7 @@ def from_rollouts(
 
     first = usable[0]
     weights = scorer.weights([*first.scores, *first.rewards], settings.weights)
-    plan = ranking_plan(settings, stored, ("model", "protocol", "split"), files)
-    return plan, work()
+    return ranking_plan(settings, stored, ("model", "protocol", "split"), files), work()
 
 
 def _part_all(
@@ -241,8 +240,7 @@ def usable_rollouts(folder: Path, user_functions: Collection[str]) -> list[Traje
     """Those whose dialog is whole. With functions of the user's, what others gave before does not
     count.
     """
-    tasks = stored_tasks(folder)
-    golden = {name for name, task in tasks.items() if task.gold is not None}
+    golden = {name for name, task in stored_tasks(folder).items() if task.gold is not None}
     usable = [
         structs.replace(rollout, rewards={}, reward_problem="") if user_functions else rollout
         for rollout in read_trajectories(folder / TRAJECTORIES)
