@@ -96,10 +96,6 @@ class WorkspaceRun(Struct, frozen=True):
     evaluations: list[ReportedEvaluation]
     unread: list[str]
 
-    @property
-    def name(self) -> str:
-        return self.folder.resolve().name
-
     def stage(self, name: object) -> ReportedStage | None:
         return next((stage for stage in self.stages if stage.name == name), None)
 

@@ -131,17 +131,16 @@ def _read(data: Path, files: Sequence[str], trains: bool) -> RetrieverData:
             if held_out.isdisjoint(map(normal, questions(example)))
         ]
         by_split["train"] += queries(examples, read.pool)
-    problems = [*read.problems]
     if left := len(read.examples) - len(examples):
         problem = f"{left} examples ask what dev or test ask: not learned"
-        problems.append({"location": "--tools", "code": "held out", "problem": problem})
+        read.problems.append({"location": "--tools", "code": "held out", "problem": problem})
     if trains and not any(query.tool_indices for query in by_split["train"]):
         raise UserError(
             "no question in train needs a tool.",
             "Prepare dialogs with calls; or --max-steps 0, for an index by the model as it is.",
             location=str(data),
         )
-    return RetrieverData(read.pool, by_split, problems)
+    return RetrieverData(read.pool, by_split, read.problems)
 
 
 def _fill(
