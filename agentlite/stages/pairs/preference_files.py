@@ -73,9 +73,9 @@ def take_recorded(settings: PairsSettings, target: lookup.RunTarget) -> lookup.R
                 f"{settings.data} ({LEAK}) and are left out"
             )
         read, count = figures["read"], len(rejects)
-        if count > max(1, settings.max_rejects * read) or not pairs:
-            # half a hundredth more: rounded to two digits it is never below the real share
-            share = min(1.0, count / max(1, read) + 0.005)
+        # not `max_rejects * read`: 0.29 * 100 is less than 29
+        if (count > 1 and count / read > settings.max_rejects) or not pairs:
+            share = -(-100 * count // max(1, read)) / 100  # rounded up: what is named is enough
             raise UserError(
                 f"{count} of {read} rows rejected, {len(pairs)} pairs left.",
                 f"Correct the rows, or allow more: --max-rejects {share:.2f}."

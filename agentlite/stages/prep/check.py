@@ -111,11 +111,12 @@ def refuse_rejects(settings: PrepSettings, ingested: Ingested, file: Path) -> No
             location=unknown[0].location,
             exit_code=REJECTS,
         )
-    if len(rejects) > 1 and len(rejects) > settings.max_rejects * read:
+    # not `max_rejects * read`: 0.29 * 100 is less than 29
+    if len(rejects) > 1 and len(rejects) / read > settings.max_rejects:
         fix = RETRY
         if len(rejects) < read:
-            # rounded up to the two digits that are shown
-            fix += f" To leave them out: --max-rejects {min(1.0, len(rejects) / read + 0.005):.2f}."
+            percent = -(-100 * len(rejects) // read)  # rounded up
+            fix += f" To leave them out: --max-rejects {percent / 100:.2f}."
         if lengths := [int(m[1]) for reject in rejects if (m := TOO_LONG.match(reject.reason))]:
             too_long = "1 of them is" if len(lengths) == 1 else f"{len(lengths)} of them are"
             fix = (

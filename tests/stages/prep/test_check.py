@@ -37,6 +37,8 @@ def ingested(read: int, *codes: str, **left_out: int) -> Any:
         (100, 2, 0.0, True),
         (100, 2, 0.02, False),
         (100, 3, 0.02, True),
+        (100, 29, 0.29, False),
+        (100, 29, 0.28, True),
         (2, 2, 1.0, False),
         (3, 2, 0.5, True),
         (4, 2, 0.5, False),
