@@ -46,6 +46,13 @@ class PromptParts(NamedTuple):
 Calls = dict[str, Row]  # those made so far by id, with what they say beside name and arguments
 
 
+def numbered(calls: Iterable[Call], made: Calls) -> list[Call]:
+    """The calls with the ids that come next; `made` gets them."""
+    new = [replace(call, id=f"call_{place}") for place, call in enumerate(calls, len(made))]
+    made |= {call.id: {} for call in new}
+    return new
+
+
 class Syntax(NamedTuple):
     """How a protocol writes a chain of calls and results as text.
 

@@ -132,9 +132,7 @@ def _hermes_chain(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) ->
             continue
         texts.append(before)
         waiting = []
-        for call in chains.calls_in(block["call"]):
-            made.append(replace(call, id=f"call_{len(calls)}"))
-            calls[made[-1].id] = {}
+        made += chains.numbered(chains.calls_in(block["call"]), calls)
     if not end:
         yield Message("assistant", FINAL.sub(r"\1", text), loss=loss)
     elif (content := _join_texts([*texts, text[end:]])) or made:
@@ -184,13 +182,12 @@ def _toolace_turns(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) -
     try:
         end = chains.end_of(text, text.index("["), "E206") if first else 0
         if first and (begins_as_call or end == len(text.rstrip())):
-            written = enumerate(chains.parse_calls(text[:end]), len(calls))
-            called = [read_call({**call, "id": f"call_{number}"}) for number, call in written]
+            called = [read_call(call) for call in chains.parse_calls(text[:end])]
     except RowError:
         if begins_as_call:
             raise
-    calls |= {call.id: {} for call in called}
-    yield Message("assistant", text[end:].strip() if called else text, tuple(called), loss=loss)
+    content = text[end:].strip() if called else text
+    yield Message("assistant", content, (*chains.numbered(called, calls),), loss=loss)
 
 
 # --- Glaive: {"system", "chat"}, a dialog written as one text ---
@@ -229,12 +226,9 @@ def _glaive_prompt(system: str) -> PromptParts:
 
 def _glaive_answer(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) -> Iterator[Message]:
     said, *written = text.removesuffix(END).strip().split("<functioncall>")
-    called, words = list[Call](), [said.strip()]
-    for number, call_text in enumerate(written, len(calls)):
-        call, after = _glaive_call(call_text)
-        called.append(replace(call, id=f"call_{number}"))
-        words.append(after)
-    calls |= {call.id: {} for call in called}
+    read = [_glaive_call(text) for text in written]
+    called = chains.numbered((call for call, _ in read), calls)
+    words = (said.strip(), *(after for _, after in read))
     yield Message("assistant", "\n".join(filter(None, words)), tuple(called), loss=loss)
 
 

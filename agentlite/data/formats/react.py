@@ -147,8 +147,7 @@ def _chain(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) -> Iterat
         elif label == "Action" and not action and not waiting:
             action = piece
         elif label == "Action Input" and action:
-            call = Call(action, _arguments(action, piece, tools), f"call_{len(calls)}")
-            calls[call.id] = {}
+            (call,) = chains.numbered([Call(action, _arguments(action, piece, tools))], calls)
             for value in call.arguments.values() if loss else ():
                 check_input(value)
             yield Message("assistant", _join_thoughts(texts), (call,), loss=loss)
@@ -343,8 +342,7 @@ def _marked_chain(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) ->
     for step in STEP.finditer(text):
         value: Any = json_or_literal(_strip_fence(step["call"]))
         named = {"name": value.get("api_name"), **rest(value, "api_name", "name", "function")}
-        given = read_call(named, json_or_literal)
-        call = Call(given.name, given.arguments, f"call_{len(calls)}")
+        (call,) = chains.numbered([read_call(named, json_or_literal)], calls)
         calls[call.id] = rest(value, "api_name", *ARGUMENTS)
         yield Message("assistant", _without_marks(text[end : step.start()]), (call,), loss=loss)
         if step["result"] is not None:

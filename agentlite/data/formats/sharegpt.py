@@ -37,13 +37,10 @@ from agentlite.rendering.protocol import join_texts, thought_and_words, with_tho
 Speaker = Literal["system", "user", "assistant", "tool", "call"]
 SPEAKERS: dict[str, Speaker] = {
     **openai.ROLES,
-    "human": "user",
-    "gpt": "assistant",
+    **{"human": "user", "gpt": "assistant"},
     **dict.fromkeys(("caller", "conclusion", "planner"), "assistant"),  # a model each in Alpha-UMi
-    "function_call": "call",
-    "tool_call": "call",
-    "observation": "tool",
-    "tool_response": "tool",
+    **{"function_call": "call", "tool_call": "call"},
+    **{"observation": "tool", "tool_response": "tool"},
     # of AmanPriyanshu's rows
     **{"reasoning": "assistant", "answer": "assistant", "tool_output": "tool"},
 }
