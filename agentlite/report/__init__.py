@@ -55,6 +55,7 @@ def page(run: WorkspaceRun) -> str:
         "titles": TITLES,
     }
     style, script = ((FILES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    # the page's policy allows the script of this digest and no other, whatever a model's text holds
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template("page.html").render(
         _contents(run), style=style, script=script, script_digest=digest
@@ -103,6 +104,7 @@ def _evaluation(run: WorkspaceRun, evaluation: ReportedEvaluation, budget: int) 
     models, names = tables.models(metrics), list(metrics)
     answers = read_answers(run, evaluation)
     rollouts = read_rollouts(evaluation.models)
+    # rollouts leave no predictions: their tasks are counted in metrics.json
     asked = [len(answers.by_step), *(figures.get("prompts", 0) for figures in metrics.values())]
     return {
         "evaluation": evaluation,

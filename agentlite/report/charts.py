@@ -41,6 +41,7 @@ def interval(figure: Json, scale: Scale, marks: Iterable[float] = ()) -> Markup:
 def scale(figures: Sequence[Json], around_zero: bool = False) -> Scale:
     """From 0 to 1 if all intervals lie in there, else from the lowest end to the highest."""
     ends = [end for figure in figures for end in _ends(figure)]
+    # never 0: where nothing changed the scale would have no length
     reach = max([0.05, *map(abs, ends)])
     if around_zero:
         return -reach, reach

@@ -56,6 +56,7 @@ def headline(metrics: Mapping[str, Json], differences: Iterable[Json]) -> list[s
         counts = [f"{_right(whole[model], not same)} ({model})" for model in ranked]
         subject = "The whole call, with its arguments, is right for"
         sentences.append(f"{subject} {join_names(counts) if others else _right(whole[best])}.")
+    # specificity: of the questions that need no tool, the share at which none was called
     timing = {model: {"metrics": of.get("timing") or {}} for model, of in metrics.items()}
     needless = [
         f"{count:.0f} of {figure['count']} ({model})"

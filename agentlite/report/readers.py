@@ -115,6 +115,7 @@ def confusion(answers: PredictionRows, models: Sequence[str]) -> Table:
         for model, row in by_model.items():
             called = Counter(call["name"] for call in row["calls"] if not row["problem"])
             blank = UNREADABLE if row["problem"] else NO_CALL
+            # a, a, b expected and a, c called: a for a, c for a, and nothing for b
             pairs = [(name, name) for name in (expected & called).elements()]
             pairs += zip_longest((expected - called).elements(), (called - expected).elements())
             for wanted, instead in pairs or [("", "")]:

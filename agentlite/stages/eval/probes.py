@@ -169,6 +169,7 @@ def forgetting_metrics(
         ]
         for model in (source, first)
     }
+    # and by now the first one is
     before, after = (
         (_losses(model, records, mixture, loading), *right[model.digest])
         for model in (first, source)
@@ -190,7 +191,7 @@ def _losses(
     for record in records:
         try:
             encoded = encoding.training_rows(record, mixture.of(record), template)
-        except RowError:
+        except RowError:  # it cannot be written in this protocol
             continue
         if encoded and max(len(row.input_ids) for row in encoded) <= loading.max_length:
             rows[record.id] = encoded

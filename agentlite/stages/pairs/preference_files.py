@@ -115,6 +115,7 @@ def _read(
                     record, other = map(without_thoughts, (preference.record, preference.other))
                     preference = RecordedPreference(record, other.messages[-1], preference.scores)
                 pair = _pair(preference, mixture, template, max_length)
+                # a chosen answer may stand over several others; the same two are one pair
                 key = (*pair.step, pair.rejected.text)
                 if key not in pairs:
                     pairs[key] = pair
