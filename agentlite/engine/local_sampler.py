@@ -176,6 +176,7 @@ def _draw(
     logits = [cache.logits[index].expand(len(row), -1) for index, row in enumerate(active)]
     for left in reversed(range(decoding.max_new_tokens)):
         # one token more for each answer, by the next number of its own random stream
+        # `logits` come in the same order: (answers, vocabulary) once they are joined
         extended = [answer for row in active for answer in row]
         uniform = torch.tensor([one.random.random() for one in extended], dtype=torch.float64)
         tokens, probabilities = choose_tokens(torch.cat(list(logits)), uniform, decoding)

@@ -104,6 +104,7 @@ def estimate_advantages(
 def token_rewards(answer: Experience, beta: float) -> list[float]:
     """-beta (log pi - log reference) at every token, and the reward of the answer at the last."""
     pairs = zip(answer.old, answer.reference, strict=True)
+    # summed over an answer, -beta times an estimate of its KL divergence from the reference
     rewards = [-beta * (old - reference) for old, reference in pairs]
     rewards[-1] += answer.reward or 0.0
     return rewards
@@ -308,6 +309,7 @@ class _Rounds:
             model.set_adapter(checkpoints.REFERENCE)
             reference, _ = read_tokens(model, inputs, labels, temperature)
             model.set_adapter("default")
+        # each is (tokens of all answers,), end to end: a list for each answer
         by_row = (
             [part.tolist() for part in each.split(counts)] for each in (old, reference, values)
         )

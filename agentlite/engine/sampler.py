@@ -82,6 +82,7 @@ def rollout_answers(
     alike: dict[tuple[int, ...], list[int]] = {}
     for index, prompt in enumerate(prompts):
         alike.setdefault(tuple(prompt.ids), []).append(index)
+    # a request has a seed for each of its rollouts, so sample n is that of the n-th in its group
     groups = list(alike.values())
     requests = [
         SampleRequest(
