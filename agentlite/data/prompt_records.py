@@ -68,6 +68,7 @@ def find_prompts(data: str, split: str, source: Source, run: Path) -> Prompts:
 def _read(source: str, content: bytes) -> Iterator[Record]:
     for raw in read_raw(source, io.BytesIO(content)):
         try:
+            # nulls go first: Arrow fills them into absent keys, and they would look like answers
             name, parts = samples(_as_messages(reshape(rest(raw.row))))
             records = [_add_stand_in(to_record(part, name)) for part in parts]
             for record in records:

@@ -158,6 +158,7 @@ def _walk(
     kind, number = place
     lost = 0
     for trial in range(TRIES):
+        # by place and trial alone: a run that is carried on walks as if it had not stopped
         rng = Random(f"{settings.seed} {kind} {number} {trial}")
         task = rng.choice(tasks)
         try:

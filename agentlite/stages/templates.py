@@ -50,6 +50,7 @@ STYLES = (
     "as a role that the agent plays",
     "for an expert, in few words",
 )
+# format() fills in {requests} and {style}, and leaves {tools} of {{tools}}, for the model to write
 META = """You design prompts for agents that use tools. Write one prompt template for an agent that gets requests such as these:
 {requests}
 
@@ -299,9 +300,13 @@ def _answer(
         llm_judge.item_at(key, asked[key][1], asked[key][1].turns[0], texts[key]) for key in texts
     ]
     questions = [llm_judge.question_of(item) for item in items]
-    title, option = "templates: scores", "--judge-endpoint"
     verdicts = teacher.answers(
-        [judge], questions, settings, folder / llm_judge.VERDICTS, title, option
+        [judge],
+        questions,
+        settings,
+        folder / llm_judge.VERDICTS,
+        "templates: scores",
+        "--judge-endpoint",
     )
     return texts, llm_judge.read_scores(items, verdicts, judge)
 

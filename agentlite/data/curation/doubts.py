@@ -46,6 +46,7 @@ def doubts(record: Record) -> dict[str, str]:
 
 def _unknown_value(record: Record) -> str:
     """An identifier, or a name of which no word begins as a word that was said."""
+    # what was said and offered so far, without blanks: "7:30 am" is known as 730am
     known = normal(plain([tool.schema for tool in record.tools]))
     for message in record.messages:
         arguments = [call.arguments for call in message.calls]

@@ -197,6 +197,7 @@ def _digests(settings: PrepSettings, stdin: Stdin) -> dict[str, str]:
 def _lines(job: Job, candidates: Mapping[str, list[Raw]]) -> Iterator[tuple[str, Raw]]:
     """The rows of all sources, each with its source. `candidates`: of those that are such."""
     for source in job.context.settings.sources:
+        # all rows are read twice: first for the tools that they declare
         job.stdin.seek(0)
         for line in candidates[source] if source in candidates else read_lines(source, job.stdin):
             yield source, line

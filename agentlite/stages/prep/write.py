@@ -176,7 +176,8 @@ def notes_on_balance(balance: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
         total, rare = sum(counts.values()), min(counts, key=lambda kind: counts[kind])
         if split == "dev" or total < FEW or counts[rare] >= RARE * total:
             continue
-        call, fix = "one" if rare == "call" else "none", FIXES["test" if split == "test" else rare]
+        call = "one" if rare == "call" else "none"
+        fix = FIXES["test" if split == "test" else rare]
         yield f"{counts[rare]} of {total} {split} rows with tools call {call}: {fix}"
 
 
