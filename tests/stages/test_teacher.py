@@ -62,7 +62,7 @@ def test_a_reply_is_kept_as_it_is_read_again(
 
 
 @pytest.mark.parametrize(
-    ("failing", "share", "refused"), [(1, 0.25, False), (1, 0.2, True), (2, 0.5, False)]
+    ("failing", "share", "refused"), [(29, 0.58, False), (29, 0.57, True), (2, 0.5, False)]
 )
 def test_answers_come_in_the_order_of_their_questions_and_a_share_may_be_missing(
     failing: int, share: float, refused: bool, tmp_path: Path, server: ScriptedServer
@@ -72,10 +72,10 @@ def test_answers_come_in_the_order_of_their_questions_and_a_share_may_be_missing
         return "REFUSES" if asked.isdigit() and int(asked) < failing else f"answer {asked}"
 
     server.reply = reply
-    asked = [question(f"{number}") for number in range(4)]
+    asked = [question(f"{number}") for number in range(50)]
     if not refused:
         found = ask(tmp_path, server, asked, share)
-        assert [one.text for one in found[failing:]] == [f"answer {n}" for n in range(failing, 4)]
+        assert [one.text for one in found[failing:]] == [f"answer {n}" for n in range(failing, 50)]
         assert all(one.problem for one in found[:failing])
         return
     with pytest.raises(UserError) as caught:
