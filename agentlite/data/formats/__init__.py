@@ -112,7 +112,8 @@ def to_record(
     """A row of a named format, or of the first that fits. `options`: what its reader needs in
     addition to the row, by format, and the "names" for placeholders, where it is to be learned.
     `split`: calls and results that texts hold become turns, and no result may be trained; a dialog
-    that is only to be continued stays as it is.
+    that is only to be continued stays as it is. Raises RowError with the code of what is wrong,
+    E201 where the row is not as its format has it.
     """
     name = format or detect_format(value)
     if name not in FORMATS:

@@ -164,6 +164,7 @@ def tools_of(row: Row) -> tuple[Tool, ...]:
 def as_text(parameter: Row, language: str) -> Row:
     """A parameter as models see it: a string; what it has to be a literal of stands in `format`."""
     kept = {key: value for key, value in parameter.items() if key != "items"}
+    # {"type": "ArrayList", "items": {"type": "String"}} -> "Java ArrayList<String>"
     name, inner = parameter["type"], (parameter.get("items") or {}).get("type")
     literal = f"{language} {name}<{inner}>" if inner else f"{language} {name}"
     description = f"{parameter.get('description') or ''} (text: {literal})".lstrip()

@@ -85,7 +85,12 @@ def split(record: Record, syntaxes: Iterable[Syntax]) -> Record:
 
 
 def take_apart(record: Record, syntax: Syntax) -> Record:
-    """The record, read as one of this syntax."""
+    """The record, read as one of this syntax: an answer becomes the turns that it holds, and of a
+    prompt its tools and the author's words are left. Gold goes to where its message has gone.
+
+    Raises RowError for an answer that is learned and cannot be read, and E214 for gold at one of
+    several steps.
+    """
     declared = {tool.name for tool in record.tools}
     messages, tools, gold = list[Message](), [*record.tools], dict[int, Gold]()
     listed, more = frozenset[str](), dict[str, object]()

@@ -88,7 +88,7 @@ def _first(accepted: dict[str, list[Any]], schema: Schema) -> dict[str, Any]:
 
 
 def argument_of(value: object, schema: Schema) -> Any:
-    """An accepted value as an argument."""
+    """An accepted value as an argument: {"city": ["Oslo", "Bergen"]} as {"city": "Oslo"}."""
     if isinstance(value, dict):
         return _first(choices_of(value), schema)
     if isinstance(value, list):

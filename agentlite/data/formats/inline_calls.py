@@ -178,6 +178,8 @@ def _toolace_turns(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) -
     """A list of calls and a text, or a text. What begins as a declared tool's call must be one."""
     called: list[Call] = []
     first, end = FIRST_NAME.match(text), 0
+    # [Get Weather(city='Oslo')] Let me see. -> a call and words, if the row declares Get Weather;
+    # with any other name it is a text, unless the list is all there is
     begins_as_call = bool(first and first[1].strip() in {tool.name for tool in tools})
     try:
         end = chains.end_of(text, text.index("["), "E206") if first else 0

@@ -199,6 +199,7 @@ def _decode_texts(value: Any, used: list[str], key: str = "") -> Any:
         return [_decode_texts(inner, used) for inner in value]
     if isinstance(value, dict):
         return {
+            # an object of arguments holds what a user said: no text in it is opened
             name: inner
             if name in USERS and not isinstance(inner, str)
             else _decode_texts(inner, used, name)

@@ -148,6 +148,7 @@ def _pop_call_id(message: Row, waiting: list[Call], are_in_order: bool) -> str:
     else:
         name = message.get("name") or message.get("tool_name")  # the latter is Ollama's
         name = name.removeprefix("functions.") if isinstance(name, str) else name
+        # several fit where there is no name, or two calls of a tool: then only the order tells
         fitting = [call.id for call in waiting if not name or call.name == name]
         answered = fitting[0] if fitting and (len(fitting) == 1 or are_in_order) else ""
     waiting[:] = [call for call in waiting if call.id != answered]
@@ -204,6 +205,7 @@ def _thoughts(value: object) -> list[str]:
     if isinstance(value, list):
         return [text for part in value for text in _thoughts(part)]
     if isinstance(value, dict):
+        # {"type": "reasoning", "summary": [{"text": "I look."}]} -> "I look."
         held = (value[key] for key in ("text", *PART_TYPES, "summary") if value.get(key))
         return _thoughts(next(held, None))
     return [value] if isinstance(value, str) and value.strip() else []

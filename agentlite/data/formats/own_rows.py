@@ -57,6 +57,7 @@ def read_trajectory(row: Row) -> Record:
         raise RowError("F313", f"ended by '{row['ended']}': {row.get('problem') or 'no reason'}")
     if any(turn.get("offered") is not None for turn in turns):
         raise RowError("F313", "the tools on offer changed on the way: no row can say that")
+    # only the dialog: the other keys of such a row say how the rollout went
     record = openai.read({key: row.get(key) for key in ("messages", "tools")})
     if not record.turns or not turns:
         raise RowError("F313", "no turn of the model")

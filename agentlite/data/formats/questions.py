@@ -87,6 +87,7 @@ def _with_names(message: Message, names: Mapping[str, Sequence[str]], record: Re
     places = {place[0]: place[1] for place in PLACEHOLDER.finditer(text)}
     says_who = OWN.search(text)
     for place, key in places.items():
+        # the {{name}} of "Dear {{name}}," is somebody else's; "I am {{name}}" is the model's
         if key.islower() and not says_who:
             continue
         if given := names[key.upper()]:

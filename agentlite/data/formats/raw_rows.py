@@ -310,6 +310,9 @@ def _lines(file: BinaryIO, name: str, line: bytes, number: int) -> Iterator[Raw]
 
 
 def decode(line: Raw) -> Raw:
+    """The line with its JSON, or with the error that says why it has none: E122 in place of E121
+    where the file ends in the middle of it.
+    """
     content, error = line.content.removesuffix(b"\n"), line.error
     if error is None:
         try:

@@ -169,6 +169,7 @@ def _chain(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) -> Iterat
 def _arguments(action: str, text: str, tools: Sequence[Tool]) -> dict[str, Any]:
     """An object, or the one argument of a tool with a single parameter."""
     tool = next((tool for tool in tools if tool.name == action), None)
+    # Action Input: Oslo -> {"city": "Oslo"}, where `city` is all that the tool takes
     one = react.one_argument(text, tool) if tool else None
     return one or read_arguments(text, json_or_literal)
 

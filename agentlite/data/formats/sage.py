@@ -46,6 +46,7 @@ def resolve_tool(value: object, catalogue: Mapping[str, Tool] = NO_CATALOGUE) ->
     if not isinstance(tool_id, str) or not tool_id.strip():
         raise RowError("E212", f"a tool without an id: {quote(value)}")
     # the schema has no description: the name and what the tool can do stand in for it
+    # {"name": "Weather", "capabilities": ["forecast", "alerts"]} -> "Weather: forecast, alerts"
     able = ", ".join(text for text in can if isinstance(text, str)) if isinstance(can, list) else ""
     description = ": ".join(filter(None, (name if isinstance(name, str) else "", able)))
     if given.get("inputs") is None:

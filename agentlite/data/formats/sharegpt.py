@@ -85,6 +85,7 @@ def turns_of(row: Row) -> Any:
 
 
 def sender_of(turn: Any) -> Any:
+    """Who a turn is from, by the key of ShareGPT or of OpenAI; None for what is no turn."""
     return turn.get("from", turn.get("role")) if isinstance(turn, dict) else None
 
 
@@ -135,6 +136,11 @@ class DialogBuilder:
         self.new_ids = map("call_{}".format, count())
 
     def add(self, turn: Any, number: int, is_alone: bool) -> None:
+        """Adds a turn, which errors call by its `number`. `is_alone`: no other result follows it.
+
+        Raises RowError: E202 for a speaker that is not known, E201 for a loss that cannot be, E206
+        for a call, and E216 for a content, that cannot be read.
+        """
         speaker, text = speaker_of(turn, number), text_of(turn, number)
         role = sender_of(turn)
         if role == "reasoning":
@@ -239,6 +245,7 @@ DIALOGS = ("messages", *OTHER_DIALOGS, "system", "tools")
 
 def is_ms_swift(row: Row) -> bool:
     if openai.fits(row):
+        # what messages of OpenAI do not have
         own = any(
             turn["role"] in OWN_ROLES
             or turn.get("loss_scale") is not None

@@ -29,6 +29,7 @@ PARTS = {
     "knowledge": r"knowledge",
     "time": r"current time",
 }
+# "Completed tasks: [...]", "* Constraints:", "问题或目标:"; the group names the part
 LABEL = re.compile(
     rf"^[ \t]*(?:\*[ \t]*)?(?:{'|'.join(f'(?P<{key}>{words})' for key, words in PARTS.items())})"
     r"[ \t]*[:：]",
@@ -74,6 +75,7 @@ HISTORY_ROLES: dict[str, Role] = {
     **dict.fromkeys(("assistant", "answer"), "assistant"),
 }
 SPEAKER = re.compile(r"^(User|Assistant):", re.MULTILINE)
+# what shows that steps of an agent stand behind the form, where nothing here reads them
 MORE_HISTORY = re.compile(r"returned|reminds you|Observation:|\"result\"|Assistant:")
 
 
@@ -137,7 +139,6 @@ def _prompt(text: str) -> tuple[list[Tool], list[Message], str, list[Message]] |
     labels = [*LABEL.finditer(body)]
     parts: dict[str, list[str]] = {key: [] for key in PARTS}
     for label, content in with_text_behind(labels, body):
-        # the group that matched is the one that LABEL names after the part
         parts[label.lastgroup or ""].append(content)
     # a part that appears twice, or none that says what is wanted
     if not parts["goal"] or any(len(parts[key]) > 1 for key in parts if key != "rules"):
@@ -156,6 +157,7 @@ def _prompt(text: str) -> tuple[list[Tool], list[Message], str, list[Message]] |
     time = [f"Current Time: {time.strip()}" for time in parts["time"] if time.strip()]
     knowledge = [text.strip() for text in parts["knowledge"] if text.strip() not in NONE]
     system = "\n".join(filter(None, [words, *dates, *time, *knowledge]))
+    # AutoGPT numbers its goals, a lone one too: "GOALS:\n1. Find tea"
     if "GOALS:" in text and "\n2. " not in goal:
         goal = goal.removeprefix("1. ")
     return described, [*([Message("system", system)] if system else []), *history], goal, steps

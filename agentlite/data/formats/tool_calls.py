@@ -120,6 +120,7 @@ def drop_nulls(call: dict[str, Any], arguments: dict[str, Any], tool: Tool) -> d
     that the tool lacks, or that is optional and takes no null. In a text there are none.
     """
     function = call.get("function") or call
+    # {"function": {"arguments": "{...}"}}: into JSON of its own Arrow fills nothing
     if any(isinstance(function.get(key), str) for key in ARGUMENTS):
         return arguments
     return _drop_nulls(arguments, tool.parameters)
