@@ -184,12 +184,11 @@ def _toolace_turns(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) -
     try:
         end = chains.end_of(text, text.index("["), "E206") if first else 0
         if first and (begins_as_call or end == len(text.rstrip())):
-            called = [read_call(call) for call in chains.parse_calls(text[:end])]
+            called = chains.numbered(map(read_call, chains.parse_calls(text[:end])), calls)
     except RowError:
         if begins_as_call:
             raise
-    content = text[end:].strip() if called else text
-    yield Message("assistant", content, (*chains.numbered(called, calls),), loss=loss)
+    yield Message("assistant", text[end:].strip() if called else text, tuple(called), loss=loss)
 
 
 # --- Glaive: {"system", "chat"}, a dialog written as one text ---

@@ -101,12 +101,12 @@ def read_tool_row(row: Row) -> Record:
     )
     call = Call(tool.name, tool_calls.drop_nulls(example, given, tool), "call_0")
     extra = rest(example, "instruction", *tool_calls.ARGUMENTS)
-    meta = meta_of({**row, "id": tool.name}, EXAMPLES, "tool_id", "inputs")
     question = Message("user", text_at(example, "instruction"))
     return Record(
         messages=(question, Message("assistant", calls=(call,))),
         tools=(tool,),
-        meta=meta | ({"example": extra} if extra else {}),
+        meta=meta_of({**row, "id": tool.name}, EXAMPLES, "tool_id", "inputs")
+        | ({"example": extra} if extra else {}),
     )
 
 
