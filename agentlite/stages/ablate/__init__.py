@@ -48,9 +48,8 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
     ablation, cells = read_ablation(settings, target)
     if not ablation.acts("eval"):
         _metric(settings.metric, [*step_metrics.METRICS, *dialogs.METRICS])
-    data = {}
-    if not (ablation.acts("eval") and ablation.acts(ablation.by)):
-        data = lookup.find_finished(settings.data, target.run, "prep").outputs
+    acts = ablation.acts("eval") and ablation.acts(ablation.by)  # no cell reads a record
+    data = {} if acts else lookup.find_finished(settings.data, target.run, "prep").outputs
     splits = [data[name][:16] for name in sorted(data) if name.startswith(SPLITS)]
     model = ablation.settings.model
     inputs = {
