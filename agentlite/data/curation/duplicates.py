@@ -57,15 +57,18 @@ def near_copies(
 
     def may_be(one: int, other: int) -> bool:
         mine, its = records[one], records[other]
-        calls = {mine.first, its.first} - {0}  # 0: their arguments are not known
-        if mine.context == its.context and len(calls) > 1:
+        # 0 stands for arguments that are not known: they may be the same
+        if mine.context == its.context and len({mine.first, its.first} - {0}) > 1:
             return False
-        a, b = (
-            {q[at : at + 2] for at in range(max(1, len(q) - 1))} for q in (mine.query, its.query)
-        )
-        return len(a & b) >= HALF_NEAR * len(a | b)
+        pairs, others = _neighbours(mine.query), _neighbours(its.query)
+        return len(pairs & others) >= HALF_NEAR * len(pairs | others)
 
     return _copies(records, "shape", seed, text, threshold, may_be)
+
+
+def _neighbours(text: str) -> set[str]:
+    # "oslo" -> os, sl, lo; a text of one character is itself
+    return {text[at : at + 2] for at in range(max(1, len(text) - 1))}
 
 
 def _copies(

@@ -134,10 +134,9 @@ def copies_among(
     Returns the copies, each with the text that is kept.
     """
     copies: dict[int, int] = {}
-    pairs = near_pairs(
+    for number, other in near_pairs(
         order, text, threshold, may_be, lambda number: number not in copies, once=True
-    )
-    for number, other in pairs:
+    ):
         copies[number] = other
     return copies
 
