@@ -72,8 +72,12 @@ def read_trajectory(row: Row) -> Record:
     for place, turn in zip(ours, turns, strict=True):
         # a call failed, or the protocol could not read the text
         # results: (text, whether the call failed) for each call
-        failed = any(bad for _, bad in turn.get("results") or ()) or turn.get("problem")
-        learned = not failed and turn["ended"] != "cut" and is_to_learn(messages[place], tools)
+        failed = (
+            turn["ended"] == "cut"
+            or turn.get("problem")
+            or any(bad for _, bad in turn.get("results") or ())
+        )
+        learned = not failed and is_to_learn(messages[place], tools)
         messages[place] = replace(messages[place], loss=learned)
     if not any(messages[place].loss for place in ours):
         raise RowError("F313", "every turn failed, broke a schema or invented a result")

@@ -73,7 +73,7 @@ def read(row: Row, is_plain: bool = False) -> Record:
         )
     collected = DialogBuilder(system, is_plain)
     for number, turn in enumerate(turns, 1):
-        collected.add(turn, number, is_alone=is_alone(turns, number))
+        collected.add(turn, number, turns[number:])
     tools = read_tools(row.get("tools"), json_or_literal)
     extra = extra_by_turn(turns, TURN)
     meta = meta_of(row, "conversations", "conversation", "system", "tools", turns=extra)
@@ -121,11 +121,6 @@ def text_of(turn: Row, number: int, read: Set[str] = TURN) -> str:
     return join_texts((with_thought(thought, ""), value or "")) if thought else value or ""
 
 
-def is_alone(turns: list[object], number: int) -> bool:
-    """Whether no other result follows a turn."""
-    return number == len(turns) or SPEAKERS.get(str(sender_of(turns[number]))) != "tool"
-
-
 class DialogBuilder:
     """Collects messages. There are no ids: results answer the calls before in their order."""
 
@@ -135,8 +130,8 @@ class DialogBuilder:
         self.waiting: list[Call] = []
         self.new_ids = map("call_{}".format, count())
 
-    def add(self, turn: Any, number: int, is_alone: bool) -> None:
-        """Adds a turn, which errors call by its `number`. `is_alone`: no other result follows it.
+    def add(self, turn: Any, number: int, following: list[object]) -> None:
+        """Adds a turn, which errors call by its `number`. `following`: the turns behind it.
 
         Raises RowError: E202 for a speaker that is not known, E201 for a loss that cannot be, E206
         for a call, and E216 for a content, that cannot be read.
@@ -172,19 +167,20 @@ class DialogBuilder:
             said = CALL.sub("", text).strip() if calls else text
             self._say(said, calls, has_loss(turn), openai.only_thinks(before))
         elif speaker == "tool":
-            for result in self._results(text, is_alone):
+            for result in self._results(text, following):
                 answered = self.waiting.pop(0).id if self.waiting else ""
                 self.messages.append(Message("tool", result, call_id=answered))
         else:
             self.messages.append(Message(speaker, text))
 
-    def _results(self, text: str, is_alone: bool) -> list[str]:
+    def _results(self, text: str, following: list[object]) -> list[str]:
         """A turn may answer several calls: in tagged blocks, or as a JSON list of results."""
         closed = text.rfind("<tool_response>") < text.rfind("</tool_response>")
         if closed and not RESULT.sub("", text).strip():
             return [*map(str.strip, RESULT.findall(text))]
         # ["4 mm", "12:34"] answers two calls; where more results follow, it is what one tool gave
-        if is_alone and len(self.waiting) > 1 and text.lstrip().startswith("["):
+        goes_on = any(SPEAKERS.get(str(sender_of(turn))) == "tool" for turn in following[:1])
+        if not goes_on and len(self.waiting) > 1 and text.lstrip().startswith("["):
             with contextlib.suppress(RowError):
                 listed = json_value(text)
                 if len(listed) == len(self.waiting):
@@ -294,7 +290,7 @@ def _read_turns(row: Row, system: str) -> tuple[tuple[Message, ...], dict[str, A
             raise RowError("E201", f"loss_scale is {kind(scale)}, not a number ({place})")
         given = {key: turn[key] for key in turn if key in READ or speaker == "call"}
         given["loss"] = has_loss(turn) and scale != 0
-        collected.add(given, number, is_alone=is_alone(turns, number))
+        collected.add(given, number, turns[number:])
         if unknown := rest(turn, *KNOWN):
             # several turns may have become one message: the last of all so far
             extra.setdefault(str(len(collected.messages) - 1), []).append(unknown)

@@ -207,9 +207,10 @@ def _tool(value: object, reader: Reader) -> Tool:
         raise RowError("E212", f"a tool without a name: {quote(value)}")
     keys = (*PARAMETERS, "arguments")  # the last is ToolMind's
     parameters: Any = next((function[key] for key in keys if function.get(key)), None)
-    for key, value in {**given, **function}.items() if not parameters else ():
+    for key, value in {**given, **function}.items():
         # the tool would be learned without arguments
-        if isinstance(value, dict) and "properties" in value and not RESULT_KEY.search(key):
+        is_schema = isinstance(value, dict) and "properties" in value
+        if not parameters and is_schema and not RESULT_KEY.search(key):
             reason = f"the tool {name} has no parameters, and a schema under {key!r}"
             raise RowError(
                 "E211", reason, 'Write its schema beside its name, under "parameters".', key
