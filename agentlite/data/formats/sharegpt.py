@@ -60,7 +60,7 @@ def fits(row: Row) -> bool:
 
 def read(row: Row, is_plain: bool = False) -> Record:
     """`is_plain`: texts stay as they are, calls in them too."""
-    turns = turns_of(row)
+    turns = [*turns_of(row)]
     system = text_at(row, "system") if row.get("system") else ""
     own_keys = (*CALLS, "tool_call_id")
     dicts = [turn for turn in turns if isinstance(turn, dict)]
