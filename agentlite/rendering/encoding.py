@@ -134,7 +134,7 @@ def show(row: Rendered, mark: Callable[[str], str]) -> str:
     cut: list[tuple[str, bool]] = []
     for text, span in _cut(row):
         first, trained = (span.start, span.trained) if span else (0, False)
-        position = 0
+        position = 0  # in this piece; the edges are offsets in the row
         for edges in sorted(span.left_out if span else ()):
             start, end = (max(edge - first, position) for edge in edges)
             cut += [(text[position:start], trained), (text[start:end], False)]

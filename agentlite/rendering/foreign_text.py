@@ -184,6 +184,9 @@ def blocks_behind(text: str) -> Iterator[tuple[str, bool, bool]]:
     """The names of tags and fences right behind another one, where results stand; of the first of a
     name whether the text goes on behind it, and whether no blank line stands before it, as people
     write one before a fence. Of code in fences only the first line counts.
+
+    <search>rain</search> <information>4 mm</information> <answer>4</answer>, as search agents
+    write, gives ("information", True, True): what is thought or answered is the model's own.
     """
     if "</" not in text and "```" not in text:
         return

@@ -67,9 +67,7 @@ class Protocol:
     written: str = ""
 
     def write(self, message: Message, tools: Sequence[Tool]) -> str:
-        """What the assistant writes at a turn: words, where there are no tools. Its thought stands
-        first.
-        """
+        """What the assistant writes at a turn: its thought, then its words or calls."""
         if not tools:
             return message.content
         thought, words = thought_and_words(message.content)
@@ -98,6 +96,9 @@ class Protocol:
     def in_tags(self, text: str) -> str:
         """A completion with its thought in tags, without the head of its words. The first `<think>`
         may be the end of its prompt.
+
+        "<|channel|>analysis<|message|>Wet?<|end|><|start|>assistant<|channel|>final<|message|>Yes."
+        of gpt-oss becomes "<think>Wet?</think>Yes."
         """
         opening, closing = self.thought_marks
         if opening and text.lstrip().startswith(opening):

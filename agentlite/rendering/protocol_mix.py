@@ -68,7 +68,7 @@ class Mixture(NamedTuple):
         names = names or list(self.weights)
         # a hash of its own: records that --limit draws by theirs would all get the first protocol
         place = hashlib.sha256(f"{self.seed} protocol {record.id}".encode()).digest()
-        share = int.from_bytes(place[:8]) / 2**64
+        share = int.from_bytes(place[:8]) / 2**64  # in [0, 1)
         ends = list(accumulate(self.weights[name] for name in names))
         return self.protocols[names[bisect(ends, share * ends[-1])]]
 
@@ -149,7 +149,9 @@ def _invalid(problem: str, fix: str = "") -> UserError:
 
 
 def _parts(setting: str) -> Iterator[tuple[str, str]]:
-    """Name and weight of each part; a prompt template in JSON stands for its name."""
+    """Name and weight of each part; a prompt template in JSON stands for its name, and its commas
+    divide nothing: `hermes=2,{"name": ..., "text": ...}=1` has two parts.
+    """
     rest, more = setting, ","
     while more:
         template = ""

@@ -50,7 +50,9 @@ class Rendered(NamedTuple):
 
 class _Turn(NamedTuple):
     """A message for the template, and which part of its content stands for which turn of the
-    record: (turn, start, end); end -1 is the end of the turn, its mark included.
+    record: (turn, start, end); end -1 is the end of the turn, its mark included. Of ReAct, which
+    has a call (messages[1]), its result and the answer (messages[3]) in one message, the parts are
+    ((1, 0, 80), (3, 86, -1)): between them stands the result, which is not trained.
     """
 
     message: dict[str, Any]
@@ -188,9 +190,7 @@ def _row_errors(record: Record, protocol: Protocol, template: Template) -> Itera
 
 
 def _texts(record: Record) -> Iterator[tuple[str, str]]:
-    """All that others than the protocol have written, and where. In an answer, the tags of thoughts
-    are the protocol's.
-    """
+    """All that others than the protocol have written, and where: no tags of thoughts."""
     for index, message in enumerate(record.messages):
         where, text = f"messages[{index}]", message.content
         yield where, THINK_TAG.sub(" ", text) if message.role == "assistant" else text
@@ -301,6 +301,8 @@ def _find_difference(text: str, other: str) -> tuple[int, int]:
     Where there is no `{}`, as in templates that write a tag for each argument, what follows says
     that there are none: it is left out as well, to the end of the text.
     """
+    # {"arguments": {}} and {"arguments": {"probe": "probe"}}: they are alike up to `{` and from `}`
+    # on, so that start and end are both between the two braces
     start = shared_length(text, other)
     end = len(text) - shared_length(text[start:][::-1], other[start:][::-1])
     for match in EMPTY_OBJECT.finditer(text):

@@ -206,9 +206,7 @@ class Template:
 
     @property
     def holds_thoughts(self) -> bool:
-        """Whether it has a place for the thought of an answer: under a key, or in tags that it
-        knows.
-        """
+        """Whether it has a place for an answer's thought: a key, or tags that it knows."""
         return bool(self.thought_keys[0]) or THINK_END in self.source
 
     @cached_property
@@ -217,6 +215,7 @@ class Template:
         none under a key, or in `<think>`.
         """
         text = self.probe([USER, {**ANSWER, self.thought_keys[0]: PROBE_THOUGHT}])
+        # gpt-oss: <|channel|>analysis<|message|> and, between, <|end|><|start|>assistant
         opening, _, rest = text.removeprefix(self._edges[1]).partition(PROBE_THOUGHT)
         closing = rest.partition(ANSWERED)[0].removesuffix(self.answer_head)
         marks = opening.strip(), closing.strip()
@@ -263,6 +262,7 @@ class Template:
     @cached_property
     def turn_end(self) -> str:
         """The special token that ends an assistant turn."""
+        # "...<|im_start|>assistant\nprobe answer<|im_end|>\n" -> "<|im_end|>"
         _, written, behind = self.render([USER, ANSWER]).rpartition(ANSWERED)
         end = self._mark_at_start(behind) or self.unwritten_end
         if written and end:
@@ -284,6 +284,7 @@ class Template:
         before, written, behind = self.render([USER, ANSWER]).rpartition(ANSWERED)
         if not written or behind.strip():
             return ""
+        # GLM-4.5: "...<|assistant|>\n<think></think>\nprobe answer<|user|>\nprobe user"
         _, _, behind = self.render([USER, ANSWER, USER]).rpartition(ANSWERED)
         mark = self._mark_at_start(behind)
         return "" if mark in before[before.rfind(ASKED) :] else mark
@@ -294,6 +295,8 @@ class Template:
         as in gpt-oss, Gemma 4 and GLM; else "".
         """
         called = [USER, call_turn("probe_call")]
+        # gpt-oss writes <|call|> at the end of the call itself, GLM <|observation|> only with the
+        # result: what both texts begin with ends with the mark, or the rest begins with it
         text, whole = self.probe(called, TOOLS), self.probe([*called, RESULT], TOOLS)
         written = whole[: shared_length(text, whole)].rstrip()
         end = next(filter(written.endswith, self.control_tokens), "")
@@ -338,7 +341,8 @@ class Template:
         shared = shared_length(prompt, before)
         if not prompt.startswith(dialog) or shared < len(dialog):
             return ""
-        shared -= prompt[:shared].endswith("<")  # <think>, </think>
+        # a prompt with <think> and a turn with </think> share the `<`, which belongs to the tag
+        shared -= prompt[:shared].endswith("<")
         rests = (self.without_marks(text[shared:]) for text in (prompt, before))
         return prompt[shared:] if all(map(THOUGHT_WORDS.fullmatch, rests)) else ""
 

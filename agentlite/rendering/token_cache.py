@@ -126,6 +126,9 @@ def encoder(tokenizer: "Tokenizer") -> Callable[[str], list[int]]:
 
 
 def _keeps_chunks_apart(tokenizer: "Tokenizer") -> bool:
+    """Whether its ids are those of its chunks: it splits as Qwen's or Llama 3's does, and no added
+    token takes blanks beside it.
+    """
     steps = [described(tokenizer.pre_tokenizer)]
     if steps[0].get("type") == "Sequence":
         steps = steps[0]["pretokenizers"]

@@ -6,9 +6,7 @@ Table = Sequence[Sequence[float]]
 
 
 def assign(worth: Table) -> list[tuple[int, int]]:
-    """The (row, column) pairs with the highest sum, each row and column at most once, no pair worth
-    nothing.
-    """
+    """The (row, column) pairs with the highest sum, each at most once, no pair worth nothing."""
     rows, columns = len(worth), len(worth[0]) if worth else 0
     if rows > columns:
         return sorted((row, column) for column, row in assign(list(zip(*worth, strict=True))))
@@ -21,11 +19,16 @@ def _hungarian(worth: Table, rows: int, columns: int) -> dict[int, int]:
 
     The Hungarian method: rows are added one by one, each by the cheapest chain of changes, which
     takes rows**2 * columns steps in all. `rows` are no more than `columns`.
+
+    A chain: the new row takes a column, whose row takes another one, and so on to a column that is
+    free. The prices keep the cost of every pair at or above 0, and at 0 for the pairs that are
+    made, so that the cheapest chain is found as Dijkstra finds a shortest path.
     """
     start = columns  # a column that is none: the row that is added stands in it at first
     row_prices, column_prices = [0.0] * rows, [0.0] * (columns + 1)
     row_of: dict[int, int] = {}
     for added in range(rows):
+        # of each column, the cost of the cheapest chain to it, and the column before it in that
         least, before = [float("inf")] * columns, [start] * columns
         reached, free = list[int](), list(range(columns))
         column, row_of[start] = start, added
@@ -45,7 +48,7 @@ def _hungarian(worth: Table, rows: int, columns: int) -> dict[int, int]:
             for other in free:
                 least[other] -= step
             column = nearest
-        while column != start:
+        while column != start:  # back along the chain: each column gets the row before it
             row_of[column], column = row_of[before[column]], before[column]
     row_of.pop(start, None)
     return row_of

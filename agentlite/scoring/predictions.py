@@ -139,12 +139,10 @@ def slices(record: Record, protocol: str) -> dict[str, str]:
 
 
 def read_answers(path: Path, keys: Mapping[Step, str]) -> dict[Step, GreedyAnswer]:
-    """The answers that are there to these very prompts, by step; a torn last line is cut. `keys`:
-    see prompt_key.
-    """
+    """The answers there are to these very prompts, by step. `keys`: see prompt_key."""
     if not path.exists():
         return {}
-    with Appender(path):
+    with Appender(path):  # cuts a torn last line
         pass
     answers = (msgspec.convert(row, GreedyAnswer) for row in read_rows(path))
     return {

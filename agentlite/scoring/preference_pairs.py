@@ -115,9 +115,7 @@ def _best(
     worse: Sequence[tuple[int, ScoredCandidate]],
     least: float,
 ) -> PreferencePair | None:
-    """The pair with the widest margin, then of the first samples; None if no pair has the least
-    margin.
-    """
+    """The pair with the widest margin, then of the first samples; None without the least margin."""
     highest = max((high for high, _ in better), default=0)
     if not worse or highest - min(low for low, _ in worse) < least:
         return None
@@ -129,7 +127,7 @@ def _best(
     ]
     if not admissible:
         return None
-    _, i, j = min(admissible)
+    _, i, j = min(admissible)  # low - high is lowest where the margin is widest
     (high, chosen), (low, rejected) = better[i], worse[j]
     step, other = chosen.candidate, rejected.candidate
     return PreferencePair(

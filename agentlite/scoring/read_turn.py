@@ -22,6 +22,7 @@ def read_turn(text: str, protocol: Protocol, record: Record, turn: int) -> Parse
     if not record.tools:
         return _read_without_tools(text, protocol, record.messages[turn].content)
     text = protocol.in_tags(text)
+    # inline, a step behind a result goes on in the same turn: no prompt opened a thought for it
     follows_prompt = not protocol.inline or record.messages[turn - 1].role != "tool"
     opened = protocol.prompt_opens_thought and follows_prompt
     _, visible = thought_and_words(text)
@@ -29,7 +30,8 @@ def read_turn(text: str, protocol: Protocol, record: Record, turn: int) -> Parse
         return Parsed("", (), UNCLOSED)
     if (parsed := protocol.read(visible, record.tools)).problem:
         return parsed
-    _, content = thought_and_words(parsed.content)  # an answer may begin behind a label
+    # the protocol has taken `Final Answer:` away, so that a thought behind it shows only now
+    _, content = thought_and_words(parsed.content)
     if is_unclosed(content):
         return Parsed("", parsed.calls, UNCLOSED)
     parsed = msgspec.structs.replace(parsed, content=content.strip())

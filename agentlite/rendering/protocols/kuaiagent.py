@@ -213,7 +213,7 @@ def prompt_texts(record: Record, turn: int, tools: Sequence[Tool], line: str) ->
         "history": plain([{m.role: m.content} for m in said]),
         "knowledge": "\n\n".join(m.content for m in before if m.role == "system"),
         "done": DONE,
-        "steps": str(BUDGET * max(1, -(-steps // BUDGET))),
+        "steps": str(BUDGET * max(1, -(-steps // BUDGET))),  # rounded up to a whole budget
         "commands": "\n".join(commands),
     }
 

@@ -1,7 +1,15 @@
-"""Calls in a chat template's own form, read by what the template writes around a call.
+r"""Calls in a chat template's own form, read by what the template writes around a call.
 
 Nothing is known of any family: calls of probes are written, and what stands between their names,
-keys and values is what a reader meets between those of other calls.
+keys and values is what a reader meets between those of other calls. So it learns, of
+
+Qwen2.5  <tool_call>\n{"name": "NAME", "arguments": OBJECT}\n</tool_call>
+GLM-4.5  <tool_call>NAME\n<arg_key>KEY</arg_key>\n<arg_value>PLAIN</arg_value>\n</tool_call>
+LFM2.5   <|tool_call_start|>[NAME(KEY='TEXT', KEY=LITERAL)]<|tool_call_end|>
+Gemma 4  <|tool_call>call:NAME{KEY:<|"|>TEXT<|"|>,KEY:LITERAL}<tool_call|>
+gpt-oss  to=functions.NAME<|channel|>commentary json<|message|>OBJECT
+
+the parts in capitals. A form that writes each name twice, as Muse's does, is not read.
 """
 
 import re
@@ -24,10 +32,14 @@ SCALAR = re.compile(r"[^\s,:\[\]{}()]+")
 
 
 class NativeCalls(NamedTuple):
-    """`opening`: what stands before the first name. `behind`: of each part of a call, the texts
+    r"""`opening`: what stands before the first name. `behind`: of each part of a call, the texts
     that end it and the part that follows. Parts: `name`, `key`, `object` (all arguments as JSON),
     `text` (between `quotes`), `literal` (any other value), `plain` (a value that is written as it
-    is, text or not), and `end`.
+    is, text or not), and `end`. GLM's `behind` has
+
+    name:  "\n<arg_key>" -> key, "\n</tool_call>\n<tool_call>" -> name, "\n</tool_call>" -> end
+    key:   "</arg_key>\n<arg_value>" -> plain
+    plain: the three of `name`, each behind "</arg_value>"
     """
 
     opening: str
@@ -41,6 +53,7 @@ class NativeCalls(NamedTuple):
         content, rest = text[: opening.start()], text[opening.end() :]
         schemas = {tool.name: tool.parameters for tool in tools}
         calls: list[Call] = []
+        # from part to part, as `behind` leads: name, key, plain, key, plain, name, ..., end
         part, at, name, key, problem = "name", 0, "", "", ""
         arguments: Any = {}
         while part != "end" and not problem:
@@ -68,6 +81,7 @@ class NativeCalls(NamedTuple):
 
     def _part(self, part: str, text: str, at: int) -> tuple[Any, int, str]:
         """A part, the end of what ends it, and the part that follows."""
+        # the longest first: "\n</tool_call>" also begins the ending that leads to a next call
         endings = sorted(self.behind[part].items(), key=lambda item: -len(item[0]))
         pattern = re.compile("|".join(f"({_pattern(ending)})" for ending, _ in endings))
         if part in ("object", "literal"):
@@ -78,7 +92,7 @@ class NativeCalls(NamedTuple):
             value = text[at : match.start()] if match else ""
         if not match or not match.lastindex:
             raise ValueError("no end")
-        return value, match.end(), endings[match.lastindex - 1][1]
+        return value, match.end(), endings[match.lastindex - 1][1]  # a group for each ending
 
 
 def _pattern(text: str) -> str:
@@ -90,7 +104,7 @@ def _pattern(text: str) -> str:
 
 def literal(text: str, at: int, quotes: tuple[str, str]) -> tuple[Any, int]:
     """A value that begins at a place, and where it ends: JSON, or the same with other quotes, keys
-    without quotes, and Python's words. Raises ValueError.
+    without quotes, and Python's words, as {city:<|"|>Oslo<|"|>,wet:True}. Raises ValueError.
     """
     try:
         return DECODER.raw_decode(text, at)
@@ -125,9 +139,7 @@ def _past(text: str, at: int, mark: str) -> int:
 
 
 def _coerce(text: str, schema: Schema) -> Any:
-    """A plain value by the schema of its argument: text, where a type says so or nothing else
-    fits.
-    """
+    """A plain value by its argument's schema: text where that says so, or nothing else fits."""
     value, types = plain_value(text), types_of(schema)
     is_text = str in types and not (value is None and type(None) in types)
     return text if is_text or not fits(value, schema) else value
@@ -141,6 +153,7 @@ def native_calls(template: Template) -> NativeCalls | None:
     except (LookupError, UserError):  # the template fails: check() says why
         return None
     quotes = ('"', '"')
+    # ':<|"|>' leads to a text and ':' to any other value: what the first has more is the quote
     if "text" in behind:
         (text_key, _), (literal_key, _) = behind["key"].items()
         text_end, literal_end = next(iter(behind["text"])), next(iter(behind["literal"]))
@@ -155,7 +168,7 @@ def native_calls(template: Template) -> NativeCalls | None:
 def _opening(template: Template) -> str:
     """What stands before a name, behind the words or the thoughts of a turn."""
     whole = _probe_calls(template, {KEYS[0]: TEXTS[0]})
-    before = _split(whole, NAMES[0])[0]
+    before = _split(whole, NAMES[0])[0]  # of a dialog, so with the question and the tools
     prompt = template.probe([USER], TOOLS, prompt=True)
     # Gemma 4's prompt may go on with an empty thought, `<|channel>...`: the call's `<|` is its own
     shared = min(shared_length(before, prompt), len(prompt.removesuffix(template.prompt_extra)))
@@ -172,6 +185,7 @@ def _of_objects(template: Template) -> dict[str, dict[str, str]]:
     arguments = {KEYS[0]: TEXTS[0]}
     behind: dict[str, dict[str, str]] = {"name": {}, "object": {}}
     for text, following in _behind_names(template, arguments):
+        # the first { from which on the arguments are read: an earlier one opens something else
         for place in (match.start() for match in re.finditer(r"\{", text)):
             try:
                 value, end = DECODER.raw_decode(text, place)
@@ -190,6 +204,7 @@ def _of_arguments(template: Template) -> dict[str, dict[str, str]]:
     for kind, values in (("text", TEXTS), ("literal", NUMBERS)):
         first, second = map(str, values)
         for text, following in _behind_names(template, dict(zip(KEYS, values, strict=True))):
+            # a call reads: NAME name_end KEY key_end VALUE between KEY key_end VALUE end
             name_end, key_end, between, _, end = _split(text, KEYS[0], first, KEYS[1], second)
             behind["name"][name_end] = "key"
             behind["key"].setdefault(key_end, kind)
@@ -198,7 +213,7 @@ def _of_arguments(template: Template) -> dict[str, dict[str, str]]:
         behind["plain"] = behind.pop("text")
         del behind["literal"]
         behind["key"] = dict.fromkeys(behind["key"], "plain")
-    behind["name"] |= dict(_behind_names(template, {}))
+    behind["name"] |= dict(_behind_names(template, {}))  # without arguments no key follows
     return behind
 
 

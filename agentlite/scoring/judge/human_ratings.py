@@ -31,9 +31,7 @@ def key_path(sheet: Path) -> Path:
 
 
 def write_sheet(answers: Mapping[str, Sequence[Item]], sheet: Path, seed: int) -> None:
-    """One row for each answer of each model, in an order that tells nothing; copy it for each
-    rater, not the key.
-    """
+    """One row for each answer, in an order that tells nothing; a rater gets it, not the key."""
     shown = {(item.name, model): item for model, given in answers.items() for item in given}
     order = sorted(shown)
     random.Random(seed).shuffle(order)
@@ -129,15 +127,13 @@ def read_ratings(sheet: Path, filled: Sequence[Path], seed: int) -> dict[str, An
 
 
 def agreement(units: Sequence[Sequence[float]], seed: int) -> dict[str, Summary | None]:
-    """Ordinal alpha; units are drawn again for its interval. `count`: the units with two values or
-    more.
-    """
+    """Ordinal alpha, by units drawn again. `count`: the units with two values or more."""
     rated = sorted(sorted(values) for values in units if len(values) > 1)
     if (value := alpha(rated)) is None:
         return {"ordinal": None}
     resampled = [alpha(units) for units in draw_resamples(rated, seed)]
     known = [estimate for estimate in resampled if estimate is not None]
-    estimates = known if len(known) > 1 else [value] * 2
+    estimates = known if len(known) > 1 else [value] * 2  # a percentile needs two values
     return {"ordinal": bootstrap(value, estimates, len(rated))}
 
 

@@ -116,9 +116,7 @@ def _truncate(text: str) -> str:
 
 
 def read_score(text: str) -> tuple[int | None, str]:
-    """The score of the last JSON object that has one, or the problem. Nothing is guessed from
-    words.
-    """
+    """The score of the last JSON object with one, or the problem: words alone say nothing."""
     scores = [found["score"] for found in _objects_in(text) if "score" in found]
     if not scores:
         return None, "no score in the judge's text"

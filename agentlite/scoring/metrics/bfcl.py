@@ -120,9 +120,7 @@ def _same(value: object, answer: object, elements: type) -> bool:
 
 
 def _fills(value: object, answer: object) -> bool:
-    """Whether an object has a value accepted for each of its keys, and every key that may not be
-    left out.
-    """
+    """Whether each key has an accepted value, and each that may not be left out is there."""
     if not (isinstance(value, dict) and isinstance(answer, dict)):
         return False
     choices = {
@@ -220,6 +218,8 @@ def _weights(parts: Parts, measured: Mapping[str, Sequence[float]]) -> dict[str,
         counts = {category: len(measured.get(category, ())) for category in parts[0]}
         total = sum(counts.values())
         return {category: count / total for category, count in counts.items() if count}
+    # Each part weighs alike, and so does each of its measured categories: where b of the parts
+    # (a, b) and (c,) was not measured, a and c weigh one half each.
     there = [[category for category in part if category in measured] for part in parts]
     there = [part for part in there if part]
     return {category: 1 / len(there) / len(part) for part in there for category in part}

@@ -164,6 +164,7 @@ def _pair_calls(
     """Each expected call with a call of the same tool, so that most parameters agree; expected
     calls that take any arguments have what the others leave.
     """
+    # less than any parameter, so that the pairing alone decides only between equal ones
     worth = [
         [
             _count_matching(call, gold) + PAIRED / (1 + (gold.arguments is ANY_ARGUMENTS))
@@ -189,9 +190,7 @@ def _count_matching(call: Call, gold: GoldCall) -> int:
 
 
 def _same(value: object, accepted: object) -> bool:
-    """Inside an object every key has a list of accepted values; one with "" among them may be left
-    out.
-    """
+    """Inside an object each key has a list of accepted values; "" in it: may be left out."""
     if isinstance(value, dict) and isinstance(accepted, dict):
         if value == accepted:
             return True

@@ -53,9 +53,7 @@ class Difference(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def summary(values: Sequence[float], seed: int) -> Summary:
-    """Wilson's interval where all values are 0 or 1, otherwise the bootstrap's. Raises ValueError
-    if there are none.
-    """
+    """Wilson's interval of zeros and ones, else the bootstrap's. Raises ValueError for none."""
     mean, count = fmean(values), len(values)
     std = stdev(values) if count > 1 else None
     if set(values) <= {0, 1}:
@@ -103,9 +101,7 @@ def ratios(
 
 
 def wilson(successes: int, count: int) -> tuple[float, float]:
-    """Wilson's 95 % score interval of a share (JASA 22, 1927): honest for few cases, and near 0
-    and 1.
-    """
+    """Wilson's 95 % interval of a share (JASA 22, 1927): honest for few cases, near 0 and 1."""
     z = NormalDist().inv_cdf(0.975)
     share, weight = successes / count, 1 + z * z / count
     centre = (share + z * z / (2 * count)) / weight
@@ -124,6 +120,7 @@ def weighted_share(parts: Sequence[tuple[float, Sequence[float]]]) -> Summary:
     mean = fsum(weight * share for (weight, _), share in zip(parts, shares, strict=True)) / whole
     below = above = 0.0
     for (weight, values), share in zip(parts, shares, strict=True):
+        # the ends of independent intervals add up in squares, as standard deviations do
         low, high = wilson(round(sum(values)), len(values))
         below += (weight / whole * (share - low)) ** 2
         above += (weight / whole * (high - share)) ** 2
@@ -195,9 +192,10 @@ def sign_flip_p(changes: Sequence[float], seed: int) -> float:
         chances = numpy.array([1.0])  # of every sum of changes so far, from the lowest one up
         for size, count in sizes.items():
             spread = numpy.zeros(2 * int(size) * count + 1)
+            # with h heads of `count` flips the sum of these changes is size * (2 * h - count)
             spread[:: 2 * int(size)] = _heads(count)
             chances = numpy.convolve(chances, spread)
-        sums = numpy.arange(len(chances)) - len(chances) // 2
+        sums = numpy.arange(len(chances)) - len(chances) // 2  # the chance of 0 is in the middle
         return float(min(1.0, chances[abs(sums) >= reached].sum()))
     generator = numpy.random.default_rng(seed)
     flipped = numpy.zeros(FLIPS)

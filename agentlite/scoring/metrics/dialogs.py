@@ -35,9 +35,7 @@ class DialogCalls(NamedTuple):
 
 
 def dialogs(predictions: Sequence[Prediction], records: Mapping[str, Record]) -> list[Dialog]:
-    """The dialogs of which every step that is asked has a prediction, in the order of the
-    predictions.
-    """
+    """The dialogs whose asked steps all have a prediction, in the order of the predictions."""
     by_record: dict[str, list[Prediction]] = defaultdict(list)
     for prediction in predictions:
         by_record[prediction.record_id].append(prediction)

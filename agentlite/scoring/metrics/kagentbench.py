@@ -123,9 +123,7 @@ ANSWERS: dict[Template, Callable[[str], str]] = {
 
 
 def _between(text: str, start: str, ends: Sequence[str], to_the_end: bool = True) -> str | None:
-    """At least one character behind the first `start`, up to the first of the ends; None if there
-    is none.
-    """
+    """At least one character behind the first `start`, up to the first end; None for none."""
     begin = text.find(start) + len(start)
     if begin < len(start) or begin == len(text):
         return None
@@ -145,12 +143,11 @@ def _object(text: str | None) -> dict[str, Any]:
 
 
 def _close_braces(text: str) -> str:
-    """Braces that are left open are closed; with fewer than five of them, from the first brace to
-    the last pair.
-    """
+    """Open braces are closed; fewer than five: from the first brace to the last pair."""
     open_ones = text.count("{") - text.count("}")
     if open_ones > 0:
         text = text.rstrip("\n") + "\n}" * open_ones
+    # of 'So:\n{"a": {"b": 1}\n}\nDone.' that leaves '{"a": {"b": 1}\n}'
     first, last = text.find("{"), text.rfind("}\n}")
     return text if open_ones >= 5 or first < 0 or last < 0 else text[first : last + 3].strip()
 
@@ -208,7 +205,9 @@ def rouge_l(gold: object, text: object) -> float:
 
 @lru_cache(maxsize=4096)
 def mixed_tokens(text: str) -> tuple[str, ...]:
-    """A token with a letter that has no case (`Lo`: Chinese, say) is taken apart."""
+    """A token with a letter that has no case (`Lo`: Chinese, say) is taken apart: "北京 is 3.5" has
+    the tokens 北, 京, is and 3.5.
+    """
     parted = (
         list(token) if any(unicodedata.category(c) == "Lo" for c in token) else [token]
         for token in word_tokenizer()(text)
@@ -235,15 +234,16 @@ def word_tokenizer() -> Callable[[str], list[str]]:
 
 
 def common_length(first: Sequence[str], second: Sequence[str]) -> int:
-    """The length of the longest common subsequence, a bit for each token of the first (Hyyro
-    2004).
-    """
+    """The longest common subsequence's length, a bit for each token of the first (Hyyro 2004)."""
     places: dict[str, int] = {}
     for index, token in enumerate(first):
         places[token] = places.get(token, 0) | 1 << index
     unmatched = whole = (1 << len(first)) - 1
     for token in second:
         matched = unmatched & places.get(token, 0)
+        # Bit i is 0 where the common subsequence with first[: i + 1] is longer than with first[:i].
+        # From one 0 up to the next, the lowest match moves that next one down to itself; above the
+        # last 0 it makes a new one.
         unmatched = (unmatched + matched | unmatched - matched) & whole
     return len(first) - unmatched.bit_count()
 
@@ -252,9 +252,7 @@ def common_length(first: Sequence[str], second: Sequence[str]) -> int:
 
 
 class StepTask(Struct, frozen=True):
-    """The action of a step, as the gold has it; `golden_result`: the text that is expected at the
-    others.
-    """
+    """The action of a step, as the gold has it; `golden_result`: the text, of the other types."""
 
     thought: Any = NONE
     tool_name: Any = NONE
@@ -325,9 +323,7 @@ def _by_id(path: Path, kind: type[AnyRow]) -> dict[tuple[str, str], AnyRow]:
 
 
 def score(rows: Sequence[Row], seed: int) -> dict[str, Summary | None]:
-    """Each part over the queries that have it, and the overall; None where nothing, or not all, was
-    measured.
-    """
+    """Each part over its queries, and the overall; None where nothing, or not all, was measured."""
     values = {
         name: [measure(row) for row in rows if row.type == kind]
         for name, (kind, _, measure) in PARTS.items()
@@ -384,13 +380,11 @@ PARTS: dict[str, tuple[Kind, float, Callable[[Row], float]]] = {
 
 
 def _over_prompts(row: Row, agreement: Callable[[ParsedText, StepTask], float]) -> float:
-    """The mean over the prompts of how well the answer agrees with the nearest gold that calls the
-    same tool.
-    """
+    """The mean over the prompts, each with the nearest gold that calls the same tool."""
     assert isinstance(row.model_predict, dict)
     best, last = [], ParsedText()
     for template, text in row.model_predict.items():
-        if template != "ReACT" or text:
+        if template != "ReACT" or text:  # an empty text is read as the one before it
             last = READERS[template](_text(text), row.funcs)
         golds = [gold for gold in row.golden_result_list if NONE != gold.tool_name == last.tool]
         best.append(max((agreement(last, gold) for gold in golds), default=0.0))

@@ -156,9 +156,7 @@ def satisfies(call: Call, gold: GoldCall, tool: Tool | None) -> bool:
 
 
 def argument_problem(name: str, value: object, gold: GoldCall, schema: Schema) -> str:
-    """Why an argument of the gold's tool is not accepted, in a few words; "" if it is. `schema` is
-    the tool's.
-    """
+    """Why an argument of the gold's tool, of this `schema`, is not accepted; "" if it is."""
     if not is_named(name, gold, schema) or not takes(schema, name):
         return UNEXPECTED
     if isinstance(value, list | dict) and json_schema.is_too_deep(value):
@@ -185,6 +183,7 @@ def required_names(gold: GoldCall, schema: Schema) -> list[str]:
 def _value_problem(value: object, accepted: list[object], schema: Schema) -> str:
     declared = json_schema.types_of(schema)
     answers = [answer for answer in accepted if answer != ""]
+    # where a type is declared, the first answer says whether the gold keeps to it, as in BFCL
     gold_types = {type(answer) for answer in (answers[:1] if declared else answers)}
     types = declared or gold_types
     if types and not json_schema.is_one_of(value, types) and type(value) not in gold_types:
@@ -231,9 +230,7 @@ def _alike(value: str, answer: str) -> bool:
 
 
 def _fills(value: dict[str, Any], answer: dict[str, Any]) -> bool:
-    """Whether an object has a value accepted for each of its keys, and every key that may not be
-    left out.
-    """
+    """Whether each key has an accepted value, and each that may not be left out is there."""
     accepted = choices_of(answer)
     return all(
         key in accepted and any(_loosely(v, choice) for choice in accepted[key])
@@ -284,9 +281,7 @@ UNANSWERED = "no answer from the server"
 
 
 def wrong_kind(parsed: Parsed, gold: Gold, tools: Sequence[Tool], *, finished: bool = True) -> str:
-    """The kind of an answer that is wrong; "" for a right one, and where nobody knows what is
-    right.
-    """
+    """The kind of a wrong answer; "" for a right one, and where nobody knows what is right."""
     if not gold.known or is_right(score_step(parsed, gold, tools)):
         return ""
     expected = Counter(call.name for call in gold.calls)

@@ -128,6 +128,7 @@ def retrieval_loss(
             "retrieved": is_retrieved,
             "as_declared": is_retrieved and declared,
         }
+        # a step is lost to one of the two: to retrieval, where a tool that it needs is not on offer
         for name in ("tool_selection_accuracy", "exact_call"):
             right = prediction.metrics[name]
             step[name] = right
@@ -167,9 +168,7 @@ def scores(
 
 
 def compare(by_model: Mapping[str, Scores], seed: int) -> Json:
-    """compare.json: what each model has over every earlier one, on the steps that all of them
-    answered.
-    """
+    """compare.json: what each model has over every earlier one, where all of them answered."""
     common = set.intersection(*map(set, by_model.values())) if by_model else set()
     return {
         "prompts": sum(step.turn != WHOLE for step in common),

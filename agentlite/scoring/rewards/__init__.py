@@ -47,9 +47,7 @@ def tool_accuracy(attempt: Attempt) -> float:
 
 
 def efficiency(attempt: Attempt) -> float:
-    """0 unless every expected call was made, in a sound step; else the share of needed calls, or
-    steps.
-    """
+    """0 unless a sound step makes every expected call; else the share of needed calls or steps."""
     expected, made = len(attempt.gold.calls), len(attempt.made)
     if attempt.trace is not None:
         succeeded = attempt.carried_out == expected if expected else not made
@@ -70,9 +68,7 @@ def timing_quality(attempt: Attempt) -> float:
 
 
 def format_compliance(attempt: Attempt) -> float:
-    """1 if the text is finished and can be read, every tool called is offered, and the arguments
-    fit their schemas.
-    """
+    """1 for a finished text that can be read, with calls on offer whose arguments fit."""
     parsed = attempt.parsed
     if attempt.trace is not None:
         parsed = Parsed(parsed.content, tuple(attempt.made), parsed.problem)
@@ -116,9 +112,7 @@ def exact(attempt: Attempt) -> float:
 
 
 def redundant_call(attempt: Attempt) -> int:
-    """Calls of an expected tool beyond their number, and exact repetitions; a call that is both
-    counts once.
-    """
+    """Calls beyond their expected number, or exact repetitions: one that is both counts once."""
     return sum(
         [
             max(len(use.made) - len(use.expected) if use.expected else 0, len(use.repeated))

@@ -114,9 +114,7 @@ class Attempt(Struct, frozen=True, dict=True):
 
     @cached_property
     def is_related(self) -> bool:
-        """Whether the answer has a word of the dialog, or of the recorded answer. Random letters
-        have none.
-        """
+        """Whether it has a word of the dialog or the recorded answer: random letters have none."""
         known = [self.reference, *(message.content for message in self.messages)]
         if not any(known) or self.is_recorded:
             return True
@@ -137,6 +135,7 @@ class Attempt(Struct, frozen=True, dict=True):
         asked = [message.content for message in self.messages if message.role == "user"][-1:]
         if len(words) >= ECHOED and words != recorded and words in map(words_of, asked):
             return "repeats the question"
+        # "Sorry, I cannot help you with that" behind a result that came: it has no word of its own
         last = self.messages[-1] if self.messages else None
         is_told = last and last.role == "tool" and not says_error(last.content)
         is_helpless = HELPLESS.search(content) and not HELPLESS.search(self.reference)
@@ -165,7 +164,8 @@ class Attempt(Struct, frozen=True, dict=True):
             *(plain(tool.function) for tool in self.tools),
             self.reference,
         )
-        # words in another alphabet than that of the tools may be about anything
+        # Words beside a call fill it where they repeat themselves, or where none is one of the
+        # dialog's or the tools'. Those in another alphabet than the tools' may be about anything.
         latin = {word for word in words if word.isascii()}
         is_related = len(latin) <= FEW or not latin.isdisjoint(
             chain.from_iterable(map(words_of, known))

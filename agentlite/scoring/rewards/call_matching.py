@@ -20,9 +20,7 @@ ASSIGNED = 1e-9  # what the mere assignment of a call is worth
 
 
 class CallMatch(NamedTuple):
-    """How a call agrees with an expected call of the same tool: counts of its arguments, and the
-    first problem.
-    """
+    """How a call agrees with an expected one of its tool: counts, and the first problem."""
 
     right: int
     supplied: int
@@ -33,9 +31,7 @@ class CallMatch(NamedTuple):
 
     @property
     def grade(self) -> float:
-        """The share of its arguments that are right: 1 if the call satisfies the expected one, and
-        only then.
-        """
+        """The share of right arguments: 1 if, and only if, the call satisfies the expected one."""
         arguments = self.supplied + self.missing
         return self.right / arguments if arguments else 1.0
 
@@ -56,7 +52,8 @@ class CallUse(NamedTuple):
         """
         repeated = self.repeated
         distinct = [i for i in range(len(self.made)) if i not in repeated]
-        # a call without one right argument is still assigned where nothing better is left
+        # a call without one right argument is still assigned where nothing better is left; columns
+        # of the table are places in `distinct`, not in `made`
         grades = [[row[i].grade + ASSIGNED for i in distinct] for row in self.fits]
         columns = dict(assign(grades))
         return (
@@ -95,6 +92,7 @@ def uses(
     """
     expected, made = sorted(expected, key=identity), sorted(made, key=identity)
     schemas = {tool.name: tool.parameters for tool in tools}
+    # calls of tools on offer beyond the expected ones of their name: each may be one of "any tool"
     spare = Counter(call.name for call in made if call.name in schemas)
     spare -= Counter(gold.name for gold in expected)
     names = spare.elements()

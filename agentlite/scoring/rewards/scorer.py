@@ -57,6 +57,7 @@ class Scorer(NamedTuple):
                     "wrote.",
                 )
             protocol = self.protocols[candidate.protocol]
+            # what all candidates of a step share is made once: a GRPO group has many of them
             if (key := (candidate.step, protocol.name)) not in unanswered:
                 before, failed = record.messages[: candidate.turn], record.meta.get("is_error", ())
                 unanswered[key] = Attempt(
@@ -84,9 +85,7 @@ class Scorer(NamedTuple):
 
 
 def protocols_by_name(setting: str, base: str) -> Mapping[str, Protocol]:
-    """The protocols of a setting, by name; only the model's native one needs the template of the
-    base model.
-    """
+    """The protocols of a setting, by name; the native one needs the base model's template."""
     mixture = protocols_of(setting)
     if any(protocol.native for protocol in mixture.protocols.values()):
         mixture = mixture.read_from(load_template(base))
