@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MARKS = r"!-/:-@\[-`{-~"
 BREAK = rf"{MARKS} \t\n\r"
+# "wet in Oslo? x=1, 北京 y" -> "wet", " in", " Oslo", "?", " x", "=1", ",", " 北京 y"
 CHUNK = re.compile(
     # what the next line finds as well, faster
     rf" ?[{MARKS}]*+[A-Za-z0-9]++(?![^{BREAK}])|[{MARKS}]++(?![^ ])"
@@ -126,9 +127,7 @@ def encoder(tokenizer: "Tokenizer") -> Callable[[str], list[int]]:
 
 
 def _keeps_chunks_apart(tokenizer: "Tokenizer") -> bool:
-    """Whether its ids are those of its chunks: it splits as Qwen's or Llama 3's does, and no added
-    token takes blanks beside it.
-    """
+    # it splits as Qwen's or Llama 3's tokenizer does, and no added token takes blanks beside it
     steps = [described(tokenizer.pre_tokenizer)]
     if steps[0].get("type") == "Sequence":
         steps = steps[0]["pretokenizers"]

@@ -173,6 +173,8 @@ def _opening(template: Template) -> str:
     # Gemma 4's prompt may go on with an empty thought, `<|channel>...`: the call's `<|` is its own
     shared = min(shared_length(before, prompt), len(prompt.removesuffix(template.prompt_extra)))
     alone = before[shared:].rpartition(THINK_END)[2]
+    # where the template writes words before a call, what stands between them is surer: `alone` may
+    # begin with marks of the turn
     spoken = _probe_calls(template, {KEYS[0]: TEXTS[0]}, words=WORDS)
     behind_words = spoken.rpartition(WORDS)[2].partition(NAMES[0])[0]
     # gpt-oss writes words and a call as two messages, each with a head

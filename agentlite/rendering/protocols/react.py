@@ -206,6 +206,7 @@ def _input(rest: str) -> tuple[Any, int]:
         if len(literal) > LONGEST_LITERAL:
             raise
         tree = ast.parse(literal.strip(), mode="eval")
+        # as in JSON, a key twice is refused: readers differ in which of the two they take
         for node in ast.walk(tree):
             if isinstance(node, ast.Dict) and len({*map(ast.dump, filter(None, node.keys))}) < len(
                 node.keys

@@ -292,6 +292,7 @@ def _shares(texts: Sequence[str], reply: KeptReply) -> dict[str, float | str]:
     numbers = sorted(repr(number) for tier in tiers for number in tier)
     if numbers != sorted(map(repr, range(1, len(texts) + 1))):
         return dict.fromkeys(texts, reply.problem or "no ranking of all answers in its text")
+    # of three texts [2, [1, 3]] gives the second 1, and the two that are equally good 1/4 each
     shares, worse = dict[str, float | str](), len(texts)
     for tier in tiers:
         worse -= len(tier)

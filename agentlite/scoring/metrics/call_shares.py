@@ -213,6 +213,7 @@ def _count_repeated(
     """Calls made again, in this turn or since an earlier one; but an expected call may be made as
     often as it is expected.
     """
+    # of f, f, g one repeats a call; both f do where f was made before and none is expected
     before = {identity(call) for call in earlier}
     made = {identity(call): call for call in calls}
     repeated = 0

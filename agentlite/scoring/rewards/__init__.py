@@ -85,6 +85,8 @@ def arguments(attempt: Attempt) -> float:
     """
     if not attempt.gold.calls:
         return float(not attempt.made)
+    # At most 1 for the tools, and of each expected call 1 for the names of its parameters and 1 for
+    # each value. A call that was not made earns nothing, and counts with what it needs.
     numbers = [(len(use.expected), len(use.made)) for use in attempt.uses.values()]
     earned = sum([min(pair) for pair in numbers]) / sum([max(pair) for pair in numbers])
     most = 1
