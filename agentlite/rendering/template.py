@@ -191,9 +191,7 @@ class Template:
 
     @cached_property
     def thought_keys(self) -> tuple[str, str]:
-        """The key under which the template takes the thought of an answer, and that of a turn with
-        calls; "" where it prints none.
-        """
+        """The keys of an answer's thought and of a calling turn's; "" where it prints none."""
 
         def prints(message: Mapping[str, Any], key: str) -> bool:
             return PROBE_THOUGHT in self.probe([USER, {**message, key: PROBE_THOUGHT}], TOOLS)

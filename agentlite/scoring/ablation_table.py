@@ -81,9 +81,7 @@ def ablation_table(
 
 
 def verdict(cells: Sequence[CellRow], metric: str) -> list[str]:
-    """At most three sentences: which cells are better or worse than the first beyond noise, and
-    which were not measured.
-    """
+    """At most three sentences: which cells beat or trail the first, or were not measured."""
     first, *others = cells
     gains = [(cell.name, cell.differences[metric]) for cell in others if metric in cell.differences]
     gains.sort(key=lambda gain: -gain[1].mean)

@@ -283,9 +283,7 @@ def _ranking_question(record: Record, turn: int, texts: Sequence[str]) -> Questi
 
 
 def _shares(texts: Sequence[str], reply: KeptReply) -> dict[str, float | str]:
-    """By text, its share: from the last ranking in the judge's text, which has each number once; or
-    why it has none.
-    """
+    """By text its share, by the last ranking that has each number once; or why it has none."""
     rankings = [found["ranking"] for found in _objects_in(reply.text) if "ranking" in found]
     last = rankings[-1] if rankings and isinstance(rankings[-1], list) else []
     tiers = [tier if isinstance(tier, list) else [tier] for tier in last]

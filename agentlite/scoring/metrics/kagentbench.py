@@ -396,9 +396,7 @@ def _thought(parsed: ParsedText, gold: StepTask) -> float:
 
 
 def _arguments(parsed: ParsedText, gold: StepTask) -> float:
-    """The mean over the arguments of the gold; what is given beside them costs nothing, but where
-    there are none.
-    """
+    """The mean over the gold's arguments; others cost nothing, but where the gold has none."""
     expected, given = gold.tool_args, parsed.arguments
     if not expected or not given:
         return float(expected == given)

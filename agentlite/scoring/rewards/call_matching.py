@@ -63,9 +63,7 @@ class CallUse(NamedTuple):
 
     @property
     def repeated(self) -> set[int]:
-        """The calls that repeat another one, beyond as many equal calls as there are expected calls
-        that accept them.
-        """
+        """The calls that repeat another one, beyond the expected calls that accept them."""
         columns: dict[tuple[str, str], list[int]] = {}
         for index, call in enumerate(self.made):
             columns.setdefault(identity(call), []).append(index)
@@ -134,9 +132,7 @@ def fit(call: Call, expected: GoldCall, schema: Schema) -> CallMatch:
 
 
 def cast(value: object, schema: Schema) -> object:
-    """The value in the type that its schema declares, where it is only written in another type:
-    "3" for 3, or 3 for "3".
-    """
+    """The value in its schema's type, where it is only written in another: "3" for 3."""
     types = types_of(schema)
     if types and not is_one_of(value, types):
         value = _convert(value, types)

@@ -125,9 +125,7 @@ class Tally:
 
 
 def function_files(texts: Iterable[str]) -> dict[str, str]:
-    """The files of some functions, with their digests. Raises UserError 2 for text that names no
-    file or function.
-    """
+    """The digests of functions' files. Raises UserError 2 for text that names no function."""
     return {named.file: file_digest(Path(named.file)) for named in _parse_functions(texts)}
 
 
