@@ -60,8 +60,8 @@ def fits(row: Row) -> bool:
 
 def read(row: Row, is_plain: bool = False) -> Record:
     """`is_plain`: texts stay as they are, calls in them too."""
-    turns = [*turns_of(row)]
     system = text_at(row, "system") if row.get("system") else ""
+    turns = list(turns_of(row))
     own_keys = (*CALLS, "tool_call_id")
     dicts = [turn for turn in turns if isinstance(turn, dict)]
     if any("role" in turn and any(turn.get(key) for key in own_keys) for turn in dicts):
