@@ -113,6 +113,7 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
 
 
 def _lines(title: str, total: int | None) -> Advance:
+    # as if told 28 s ago: the first line is due FIRST_SECONDS from now
     last = time.monotonic() + FIRST_SECONDS - EVERY_SECONDS
     # done, and when, as first told: what was before (loading, an earlier run) does not count
     first = begun = 0.0
@@ -188,7 +189,7 @@ def stdout_to_stderr() -> Iterator[None]:
         yield
         return
     python_stdout, sys.stdout = sys.stdout, sys.stderr
-    os.dup2(2, 1)
+    os.dup2(2, 1)  # the descriptor itself: C code writes past sys.stdout
     try:
         yield
     finally:

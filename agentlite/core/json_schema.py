@@ -101,7 +101,7 @@ def schema_problem(schema: Schema) -> str:
 
 def is_too_deep(value: object, deepest: int = DEEPEST) -> bool:
     """Whether it has more than so many levels of objects and lists."""
-    level: list[Any] = [value]
+    level: list[Any] = [value]  # one level at a time: recursion would end at Python's own limit
     for _ in range(deepest):
         level = [
             inner
@@ -159,6 +159,7 @@ def _compile(text: str) -> CompiledSchema:
     schema, problem = json.loads(text), ""
     for kept in (KEYWORDS, STRUCTURE):
         meant = normalize(schema, kept)
+        # draft 7 takes a list of schemas as `items`, draft 4 also `"exclusiveMinimum": true`
         for draft in (rs.Draft202012Validator, rs.Draft7Validator, rs.Draft4Validator):
             try:
                 check = draft(
@@ -202,6 +203,7 @@ def normalize(schema: object, kept: frozenset[str] = KEYWORDS, is_closed: bool =
     allowed, enum = types_of(meant), meant.get("enum")
     if isinstance(enum, list) and not any(not allowed or is_one_of(one, allowed) for one in enum):
         del meant["enum"]
+    # {"allOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}}]} takes both: none is closed
     if is_closed and "properties" in meant and not OPENING & schema.keys():
         meant.setdefault("additionalProperties", False)
     return {"anyOf": [meant, {"type": "null"}]} if schema.get("nullable") is True else meant

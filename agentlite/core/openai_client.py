@@ -150,6 +150,7 @@ def ask(
         if not reply.silent or timeouts == TIMEOUTS:
             break
         if wait is None:
+            # 1, 2, 4 s by default, each a little off: those refused together would come back together
             wait = endpoint.pause * (1 << trial) * random.uniform(0.75, 1.25)
         if trial + 1 < endpoint.tries:
             stop.wait(min(wait, LONGEST_WAIT))
@@ -315,7 +316,7 @@ def ask_all(
             if isinstance(outcome, BaseException):
                 raise outcome
             yield number, outcome
-            free.append(endpoint)
+            free.append(endpoint)  # not before: the caller has stored the answer by now
     finally:
         stop.set()
 

@@ -21,7 +21,7 @@ def as_text(result: object) -> str:
         return str(_jsonable(result)) if isinstance(result, Enum) else result
     try:
         text = json.dumps(result, default=_jsonable)
-        value = json.loads(text, parse_constant=lambda _: None)
+        value = json.loads(text, parse_constant=lambda _: None)  # '{"a": NaN}' -> {"a": None}
         return value if isinstance(value, str) else plain(value)
     except (TypeError, ValueError, RecursionError):
         return _to_text(result)

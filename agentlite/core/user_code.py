@@ -59,7 +59,7 @@ class UserCode:
     def start(self) -> None:
         """Raises UserError 2 where a file cannot be imported or has no such function."""
         context: Any = multiprocessing.get_context("forkserver" if FORKSERVER else "spawn")
-        if FORKSERVER:
+        if FORKSERVER:  # each child is forked from a process that has imported these already
             context.set_forkserver_preload([__name__, self.use.__module__])
         self.connection, theirs = context.Pipe()
         self.child = context.Process(

@@ -52,7 +52,10 @@ def commit_of(base: str) -> str:
 
 
 def name_of(snapshot: str) -> tuple[str, str]:
-    """The hub id and the commit of a folder in the hub's cache; two empty texts for another one."""
+    """The hub id and the commit of a folder in the hub's cache; two empty texts for another one.
+
+    `…/models--org--model/snapshots/COMMIT` -> `org/model` and COMMIT. A name may hold `--` itself.
+    """
     folder = Path(snapshot)
     model, commit = folder.parents[1].name if len(folder.parts) > 2 else "", folder.name
     if not model.startswith("models--") or not COMMIT.fullmatch(commit):
@@ -142,7 +145,7 @@ def _name_smaller(base: str) -> None:
 
 
 def _missing_weights(folder: Path) -> list[str]:
-    index = folder / INDEX
+    index = folder / INDEX  # "weight_map": {"lm_head.weight": "model-00002-of-00002.safetensors"}
     names = json.loads(index.read_bytes())["weight_map"].values() if index.exists() else [WEIGHTS]
     return [name for name in sorted({*names}) if not (folder / name).exists()]
 

@@ -481,6 +481,7 @@ def _stage_model(name: str, stage: StoredStage) -> Source:
             location=str(folder),
         )
     base = _base_of(stage)
+    # "1f0c…+9b2e…,04ad…": the first of the base, and those of the adapter's files by name
     return Source(name, base.base, folder / "adapter", f"{base.digest[:16]}+{adapter}")
 
 
