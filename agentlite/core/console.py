@@ -113,7 +113,7 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
 
 
 def _lines(title: str, total: int | None) -> Advance:
-    # as if told 28 s ago: the first line is due FIRST_SECONDS from now
+    # as if a line had been told 28 s ago: the first one is due FIRST_SECONDS from now
     last = time.monotonic() + FIRST_SECONDS - EVERY_SECONDS
     # done, and when, as first told: what was before (loading, an earlier run) does not count
     first = begun = 0.0

@@ -150,7 +150,7 @@ def ask(
         if not reply.silent or timeouts == TIMEOUTS:
             break
         if wait is None:
-            # 1, 2, 4 s by default, each a little off: those refused together would come back together
+            # 1, 2, 4 s by default, each a little off: those refused together do not return together
             wait = endpoint.pause * (1 << trial) * random.uniform(0.75, 1.25)
         if trial + 1 < endpoint.tries:
             stop.wait(min(wait, LONGEST_WAIT))

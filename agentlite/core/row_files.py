@@ -27,10 +27,10 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         with disk_errors(path), open(aside, "wb") as file:
             yield file
             file.flush()
-            # before the rename: after a power cut the new name could stand over an empty file
+            # before the rename: a power cut could else leave an empty file under the new name
             os.fsync(file.fileno())
         with disk_errors(path):
-            os.replace(aside, path)  # both lie in one folder, so a reader sees the old or the new
+            os.replace(aside, path)  # in one folder, so a reader sees the old file or the new one
             sync_folder(path.parent)
     except BaseException:
         aside.unlink(missing_ok=True)
@@ -165,9 +165,8 @@ class Appender:
     def append(self, row: object) -> None:
         with disk_errors(self.path):
             line = encode(row)
-            if (written := self.file.write(line)) != len(
-                line
-            ):  # the disk took a part: it is cut, and a row is whole or absent
+            # a full disk may take a part of the line, which is cut: a row is whole or absent
+            if (written := self.file.write(line)) != len(line):
                 self.file.truncate(self.file.tell() - written)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

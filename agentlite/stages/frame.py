@@ -61,7 +61,7 @@ def run_stage(
             figures = {"folder": status, **next(work)}
             work.close()
         return Result(plan.command, "dry run", str(target.folder), figures, [], 0.0)
-    # without the lock, to refuse early; open_stage compares again, under it
+    # this comparison refuses early, without the lock; open_stage compares again under it
     if target.force or stage_folder.status_for(target.folder, plan) != "done":
         before_work()
     with (
@@ -74,7 +74,7 @@ def run_stage(
             stage.reopen()
         if stage.status != "done" or again:
             try:
-                next(work)  # up to its yield: what it reads and would tell a dry run
+                next(work)  # it reads, and yields what only a dry run tells
                 files, made = go_on(work, stage)
                 stage.finish(files, dict(made))
             except UserError:

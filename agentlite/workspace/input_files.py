@@ -49,7 +49,7 @@ def file_digest(path: Path) -> str:
         cached = json.loads(cache.read_bytes())
     except (OSError, ValueError):
         cached = {}
-    if key not in cached:  # two processes may both add: one entry is lost, and made again
+    if key not in cached:  # two processes may write at once: one entry is lost, and made again
         with console.waiting(f"reading {path.name} for its digest, once"):
             cached[key] = content_digest(path)
         if key != _stamp(path):  # somebody is writing the file: the digest is not worth keeping

@@ -72,7 +72,7 @@ class StageFolder:
             sync_all(paths.values())
             for name in (EXPECTED, SPENT):
                 (self.folder / name).unlink(missing_ok=True)
-        # of what lies on the disk, and before done.json: a kill here leaves a half done stage
+        # they are those of the synced files; a kill before done.json leaves a half done stage
         digests = {name: file_digest(path) for name, path in paths.items()}
         if self.status == "done":
             if (self.done.outputs, self.done.figures) == (digests, figures):
@@ -86,7 +86,7 @@ class StageFolder:
         """Takes done.json away, before more is added to the outputs of a finished stage."""
         if self.status == "done":
             self.started -= self.done.seconds
-        # before an output grows: with a kill in between, its digest in done.json would be wrong
+        # no output has grown yet: done.json never stands beside files that it does not describe
         (self.folder / lookup.DONE).unlink(missing_ok=True)
         self.status = "half"
 
@@ -131,7 +131,7 @@ def open_stage(folder: Path, plan: Plan, *, force: bool, typed: str = "") -> Ite
         return
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with hold(folder):  # plans are compared inside: of two new processes one writes its plan
+    with hold(folder):  # plans are compared under the lock: only one process writes its own
         if force or (folder / lookup.FAILED).exists():
             clear(folder)
         status = status_for(folder, plan)
@@ -283,7 +283,7 @@ def hold(folder: Path) -> Iterator[None]:
             aside.replace(holder_file)
         yield
     finally:
-        # in this order: once the lock is free, the file may be that of the next holder
+        # the file goes first: once the lock is free, it may be that of the next holder
         holder_file.unlink(missing_ok=True)
         lock.release()
 

@@ -122,7 +122,7 @@ def put(aside: Path, target: Path, mark: Path, facts: dict[str, Any]) -> list[Pa
         return [path.replace(target.with_name(path.name)) for path in (*files, mark)]
     earlier = aside.with_name(f"{aside.name}.earlier")
     shutil.rmtree(earlier, ignore_errors=True)  # of a run that was killed
-    # a folder with files cannot be renamed over: killed in between, both still stand beside it
+    # a folder that holds files cannot be replaced by a rename, so the earlier one steps aside
     if target.exists():
         target.replace(earlier)
     aside.replace(target)
