@@ -62,9 +62,8 @@ def for_this_python(command: str) -> str:
     """A `pip install` into the environment that runs this: uv makes it without pip, and the shell's
     pip would install into another one.
     """
-    if importlib.util.find_spec("pip"):
-        return command
-    return command.replace("pip install", f"uv pip install --python {sys.executable}", 1)
+    by_uv = command.replace("pip install", f"uv pip install --python {sys.executable}", 1)
+    return command if importlib.util.find_spec("pip") else by_uv
 
 
 # what others call it -> what it is called here, where that is one of the known names

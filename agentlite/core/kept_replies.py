@@ -51,14 +51,8 @@ def ask_kept(
         for done, (number, reply) in enumerate(outcomes, len(every) - len(missing) + 1):
             # half a character becomes U+FFFD, as any file has it
             text = reply.text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-            one = KeptReply(
-                missing[number],
-                text,
-                reply.finish == "length",
-                reply.why,
-                reply.prompt_tokens,
-                reply.completion_tokens,
-            )
+            tokens = reply.prompt_tokens, reply.completion_tokens
+            one = KeptReply(missing[number], text, reply.finish == "length", reply.why, *tokens)
             replies[one.key] = one
             if keep_all or one.text:
                 kept.append(msgspec.to_builtins(one))

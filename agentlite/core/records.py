@@ -168,8 +168,7 @@ def gold_call(call: Call) -> GoldCall:
 
 def gold_value(value: object) -> Any:
     """A value as the only accepted one, in BFCL's form: a key of an object has a list of them.
-    {"city": "Oslo"} -> {"city": ["Oslo"]}
-    """
+    {"city": "Oslo"} -> {"city": ["Oslo"]}"""
     if isinstance(value, dict):
         return {key: [gold_value(inner)] for key, inner in value.items()}
     return [gold_value(inner) for inner in value] if isinstance(value, list) else value

@@ -53,9 +53,7 @@ def commit_of(base: str) -> str:
 
 def name_of(snapshot: str) -> tuple[str, str]:
     """The hub id and the commit of a folder in the hub's cache; two empty texts for another one.
-
-    `…/models--org--model/snapshots/COMMIT` -> `org/model` and COMMIT. A name may hold `--` itself.
-    """
+    `…/models--org--a--b/snapshots/COMMIT` -> `org/a--b` and COMMIT."""
     folder = Path(snapshot)
     model, commit = folder.parents[1].name if len(folder.parts) > 2 else "", folder.name
     if not model.startswith("models--") or not COMMIT.fullmatch(commit):
@@ -216,10 +214,9 @@ def _asking(what: str, name: str, of: str) -> Iterator[None]:
     except (errors.HfHubHTTPError, OSError) as error:
         if error.errno in DISK:
             raise cannot_write(Path(constants.HF_HUB_CACHE), error) from error
-        here = "a folder" if of == "--model" else "a file"
         raise UserError(
             f"the hub does not answer, and what is asked is not in the cache: {error}",
-            f"Try again, or name {here}.",
+            f"Try again, or name {'a folder' if of == '--model' else 'a file'}.",
             location=of,
             exit_code=NETWORK,
         ) from error

@@ -227,12 +227,8 @@ def write_tokenizer(facts: dict[str, Any], folder: Path) -> None:
             f"tokenizers of kind {kind} are not supported.", location="--model", exit_code=MODEL
         )
     tokens, kinds = facts["tokenizer.ggml.tokens"], facts["tokenizer.ggml.token_type"]
-    tokenizer = Tokenizer(
-        models.BPE(
-            {token: i for i, token in enumerate(tokens)},
-            [tuple(merge.split(" ")) for merge in facts["tokenizer.ggml.merges"]],
-        )
-    )
+    merges = [tuple(merge.split(" ")) for merge in facts["tokenizer.ggml.merges"]]
+    tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Digits(individual_digits=True),

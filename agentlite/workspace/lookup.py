@@ -100,9 +100,8 @@ class RunTarget(NamedTuple):
 
     def next(self, command: str) -> str:
         """A further command, in the same workspace."""
-        if str(self.run) == DEFAULT_RUN:
-            return command
-        return f"{command} --run {shlex.quote(str(self.run))}"
+        run = str(self.run)
+        return command if run == DEFAULT_RUN else f"{command} --run {shlex.quote(run)}"
 
     def command_line(self, command: str) -> str:
         """The command line that the user gave, or that says the same."""
