@@ -139,6 +139,7 @@ def take_apart(record: Record, syntax: Syntax) -> Record:
     ]
     kept = {call_id: fields for call_id, fields in calls.items() if fields}
     added = {"calls": kept, **more, "undeclared": undeclared}
+    # what `meta` says already, of a syntax before this one, stays as it is
     own_id = {key: record.meta[key] for key in ("source_id",) if key in record.meta}
     meta = own_id | {key: value for key, value in added.items() if value} | record.meta
     return replace(record, messages=tuple(messages), tools=tuple(tools), gold=gold, meta=meta)

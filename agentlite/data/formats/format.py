@@ -67,6 +67,7 @@ def rest(row: Row, *known: str) -> Row:
 def meta_of(row: Row, *known: str, **named: object) -> dict[str, Any]:
     """The row's own id; what is named, unless empty; what its format does not know, as "extra"."""
     kept = {**named, "extra": rest(row, "id", *known)}
+    # an id of 0 is one
     own_id = {"source_id": str(row["id"])} if row.get("id") not in (None, "") else {}
     return {**own_id, **{key: value for key, value in kept.items() if value}}
 

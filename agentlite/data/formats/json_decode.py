@@ -187,6 +187,7 @@ def _read(text: str, used: list[str]) -> Any:
         for name, reader in READERS.items():
             with contextlib.suppress(RowError):
                 value = reader(text)
+                # what was read must hold all that was written, and nothing more
                 if _content(json.dumps(value, ensure_ascii=False)) == _content(text):
                     used.append(name)
                     return value

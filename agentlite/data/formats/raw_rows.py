@@ -200,6 +200,7 @@ class Unpacked(io.RawIOBase):
             # several packed files may follow one another, as `cat a.gz b.gz` writes them
             packed = (self.part.unused_data if self.part.eof else b"") or self.file.read(AT_ONCE)
             if not packed:
+                # the file ends: the part that is being unpacked has to be whole
                 self.is_torn = not self.part.eof
                 break
             self.part = self.begin() if self.part.eof else self.part
@@ -302,6 +303,7 @@ def _lines(file: BinaryIO, name: str, line: bytes, number: int) -> Iterator[Raw]
         if len(line) > LONGEST_LINE:
             reason = f"a line of more than {LONGEST_LINE >> 20} MiB (its start is kept)"
             yield Raw(f"{name}:{number}", line[:1024], error=RowError("E120", reason))
+            # the rest of it is passed over, in pieces of that length
             while line and not line.endswith(b"\n"):
                 line = file.readline(LONGEST_LINE + 1)
         elif line.removeprefix(BOM).strip():  # `cat` leaves a mark at the start of any line

@@ -140,6 +140,7 @@ def read_dialog(row: Row, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Recor
         messages.append(Message("tool", "\n".join(parts), call_id=call.id))
     gold = {}
     for place, message in enumerate(messages):
+        # where the arguments are not known, gold takes any, or none if the tool takes none
         if any(call.id in unknown for call in message.calls):
             expected = [
                 _unknown_call(call.name, tools) if call.id in unknown else gold_call(call)

@@ -108,6 +108,7 @@ def arguments_of(call: dict[str, Any], reader: Reader = json_value) -> dict[str,
     for key, value in () if given else rest(call, *CALL_KEYS, *ARGUMENTS).items():
         # an object under another key may hold them
         text = value.lstrip(' "') if isinstance(value, str) else ""
+        # {"name": "weather", "kwargs": {"city": "Oslo"}}, or the text of that object
         is_object = bool(rest(value)) if isinstance(value, dict) else text.startswith("{")
         if is_object and (is_silent or ARGUMENTS_KEY.search(key)):
             reason = f"a call of {call.get('name')} has no arguments, and an object under {key!r}"
