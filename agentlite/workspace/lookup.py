@@ -208,6 +208,7 @@ def is_finished(folder: Path) -> bool:
 
 def find_stage(name: str, run: Path) -> Path:
     """A stage's folder: its name in the workspace, or a path."""
+    # a stage wins over a folder of the same name in the current one: `--model sft` is runs/x/sft
     is_path = not (run / name).exists() and Path(name).is_dir()
     return without_detours(Path(name) if is_path else run / name)
 
@@ -303,6 +304,7 @@ def holder(folder: Path) -> str:
     try:
         # first: it is removed at the release, so once the lock is free it may be gone
         who = (folder / HOLDER).read_text(encoding="utf-8")
+        # a killed holder has left its file, but the system has released its lock
         FileLock(folder / LOCK).acquire(timeout=0).lock.release()
     except Timeout:
         return who

@@ -126,6 +126,6 @@ def put(aside: Path, target: Path, mark: Path, facts: dict[str, Any]) -> list[Pa
     if target.exists():
         target.replace(earlier)
     aside.replace(target)
-    sync_folder(target.parent)
+    sync_folder(target.parent)  # both renames last before the earlier one goes
     shutil.rmtree(earlier, ignore_errors=True)
     return sorted(target.iterdir())
