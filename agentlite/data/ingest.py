@@ -97,7 +97,8 @@ def _check_sample(
     found in it and done to it. Raises RowError for one that is rejected or left out.
     """
     settings, done = context.settings, origin["done"]
-    record = to_record(part, name, reader_options(settings, context.catalogue))
+    options = reader_options(settings, context.catalogue)  # what a reader needs beside the row
+    record = to_record(part, name, options)
     if (silent := without_thoughts(record)) != record:
         if settings.thoughts == "drop":
             record, done["thoughts"] = silent, "left out"

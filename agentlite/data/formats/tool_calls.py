@@ -120,9 +120,8 @@ def drop_nulls(call: dict[str, Any], arguments: dict[str, Any], tool: Tool) -> d
     """The arguments of a call without the nulls that Arrow fills in for other calls: of a parameter
     that the tool lacks, or that is optional and takes no null. In a text there are none.
     """
-    function = call.get("function") or call
     # {"function": {"arguments": "{...}"}}: into JSON of its own Arrow fills nothing
-    if any(isinstance(function.get(key), str) for key in ARGUMENTS):
+    if any(isinstance((call.get("function") or call).get(key), str) for key in ARGUMENTS):
         return arguments
     return _drop_nulls(arguments, tool.parameters)
 
