@@ -34,6 +34,12 @@ class UserError(Exception):
         return "\n".join(filter(None, lines))
 
 
+def too_many(wrong: int, count: int, share: float, spare: int = 0) -> bool:
+    """Whether more are wrong than a share of `count`. `spare`: so many never are too many."""
+    # not `wrong > share * count`: 0.29 * 100 is less than 29, and 29 / 100 is 0.29
+    return wrong > spare and wrong / count > share
+
+
 SETUP = Path(__file__).parents[2] / "scripts" / "setup.sh"  # a checkout has it, a wheel has not
 
 

@@ -9,7 +9,7 @@ from typing import Self
 import msgspec
 
 from agentlite.config.settings import GrpoSettings
-from agentlite.core.errors import REJECTS, UserError
+from agentlite.core.errors import REJECTS, UserError, too_many
 from agentlite.core.row_files import Appender
 from agentlite.engine import grpo
 from agentlite.engine.decoding import decoding_of
@@ -30,7 +30,7 @@ from agentlite.scoring.rewards import Component, total
 from agentlite.scoring.rewards.scorer import Tally
 from agentlite.stages.frame import Figures
 from agentlite.stages.grpo_prompts import PromptSchedule, restore_log
-from agentlite.stages.rollout import HOW_TO_GO_ON, Agent, prepare, refuse_lost, rollout_settings
+from agentlite.stages.rollout import HOW_TO_GO_ON, Agent, lost_error, prepare, rollout_settings
 from agentlite.workspace.lookup import RunTarget, find_learner
 
 TRIED = 5  # tasks whose world is built to learn what it scores, if those before it cannot be
@@ -187,7 +187,8 @@ class TaskSampling:
         self.lost += [rollout for rollout in rollouts if rollout.ended in LOST]
         done = self.ended.total()
         try:
-            refuse_lost(self.agent, self.lost, done, max(1, self.settings.max_failures * done))
+            if too_many(len(self.lost), done, self.settings.max_failures, spare=1):
+                raise lost_error(self.agent, self.lost, done)
             self.tally.refuse()
         except UserError as error:
             self.halt.append(error)

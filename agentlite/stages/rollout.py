@@ -16,7 +16,7 @@ from agentlite.config import gpu_profiles
 from agentlite.config.pipeline import TRAINED
 from agentlite.config.settings import CPU_MODEL, GPU_MODEL, MakeSettings, RolloutSettings
 from agentlite.core import console
-from agentlite.core.errors import NETWORK, REJECTS, UserError
+from agentlite.core.errors import NETWORK, REJECTS, UserError, too_many
 from agentlite.core.records import digest
 from agentlite.core.row_files import Appender, read_rows, write_json, write_rows
 from agentlite.data.curation.split import split_of
@@ -272,7 +272,8 @@ def act(agent: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
                 ended.append(msgspec.to_builtins(rollout))
                 done[rollout.key] = rollout
                 lost = [rollout for rollout in done.values() if rollout.ended in LOST]
-                refuse_lost(agent, lost, len(done), settings.max_failures * len(order))
+                if too_many(len(lost), len(order), settings.max_failures):
+                    raise lost_error(agent, lost, len(done))
             advance(len(done))
     if all(rollout.ended == "length" and not rollout.turns for rollout in done.values()):
         raise UserError(
@@ -327,12 +328,8 @@ def _model(agent: Agent) -> Answers:
     return partial(rollout_answers, partial(sample, loaded), protocol=protocol, decoding=decoding)
 
 
-def refuse_lost(agent: Agent, lost: Sequence[Trajectory], done: int, may_be: float) -> None:
-    """Ends the run where more worlds or answers are lost, of those rollouts that are done, than may
-    be.
-    """
-    if len(lost) <= may_be:
-        return
+def lost_error(agent: Agent, lost: Sequence[Trajectory], done: int) -> UserError:
+    """What ends a run of which too many worlds or answers are lost; `done`: of its rollouts."""
     what, fix, exit_code = (
         ("no answer to a turn", ASK_AGAIN, NETWORK)
         if lost[0].ended == "unanswered"
@@ -341,4 +338,4 @@ def refuse_lost(agent: Agent, lost: Sequence[Trajectory], done: int, may_be: flo
     location = " ".join(agent.settings.endpoint) if exit_code == NETWORK else agent.settings.env
     task = next(task.name for task in agent.tasks if task.id == lost[0].task)
     problem = f"{len(lost)} of {done} rollouts have {what}; the first: {lost[0].problem} "
-    raise UserError(f"{problem}(task {task}).", fix, location=location, exit_code=exit_code)
+    return UserError(f"{problem}(task {task}).", fix, location=location, exit_code=exit_code)

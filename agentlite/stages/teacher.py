@@ -5,7 +5,7 @@ from pathlib import Path
 
 from agentlite.config.settings import QueriesSettings, TemplatesSettings
 from agentlite.core import console
-from agentlite.core.errors import REJECTS, UserError
+from agentlite.core.errors import REJECTS, UserError, too_many
 from agentlite.core.kept_replies import KeptReply, ask_kept
 from agentlite.core.openai_client import Endpoint, Question, refuse_unanswered
 from agentlite.core.row_files import write_json
@@ -57,8 +57,7 @@ def answers(
     with console.progress(title, len(questions)) as advance:
         replies = ask_kept(endpoints, questions, file, advance=advance)
     problems = [reply.problem for reply in replies if reply.problem]
-    # not `max_failures * len(questions)`: 0.58 * 50 is less than 29
-    if problems and len(problems) / len(questions) > settings.max_failures:
+    if too_many(len(problems), len(questions), settings.max_failures):
         refuse_unanswered(problems, len(questions), option, "")
     return replies
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from agentlite.core.errors import REJECTS, UserError
+from agentlite.core.errors import REJECTS, UserError, too_many
 from agentlite.core.records import Candidate, Parsed, Record, Score, Step
 from agentlite.core.user_code import MEMORY, Named, UserCode, await_result, one_line
 from agentlite.rendering import Protocol, protocols_of
@@ -111,7 +111,7 @@ class Tally:
         scored so far.
         """
         count = expected or self.scored
-        if self.failed > max(1, self.limit * count):
+        if too_many(self.failed, count, self.limit, spare=1):
             raise UserError(
                 f"a reward failed for {self.failed} {self.what}; {self.limit:.0%} of {count} may: "
                 f"{self.first}.",

@@ -9,7 +9,7 @@ from typing import Any
 
 from agentlite.config.settings import PairsSettings
 from agentlite.core import console
-from agentlite.core.errors import REJECTS, RowError, UserError
+from agentlite.core.errors import REJECTS, RowError, UserError, too_many
 from agentlite.core.records import PreferencePair, Record, Side, from_row, to_row
 from agentlite.core.row_files import find_rows, read_rows, write_rows
 from agentlite.data.curation.duplicates import leaks
@@ -73,8 +73,7 @@ def take_recorded(settings: PairsSettings, target: lookup.RunTarget) -> lookup.R
                 f"{settings.data} ({LEAK}) and are left out"
             )
         read, count = figures["read"], len(rejects)
-        # not `max_rejects * read`: 0.29 * 100 is less than 29
-        if (count > 1 and count / read > settings.max_rejects) or not pairs:
+        if too_many(count, read, settings.max_rejects, spare=1) or not pairs:
             share = -(-100 * count // max(1, read)) / 100  # rounded up: what is named is enough
             raise UserError(
                 f"{count} of {read} rows rejected, {len(pairs)} pairs left.",

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from agentlite.config.settings import PrepSettings
 from agentlite.core import console
 from agentlite.core.conditions import parse_keep
-from agentlite.core.errors import REJECTS, UserError
+from agentlite.core.errors import REJECTS, UserError, too_many
 from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import check_parquet, refuse_unwritable
 from agentlite.data.curation.doubts import CHECKS
@@ -111,8 +111,7 @@ def refuse_rejects(settings: PrepSettings, ingested: Ingested, file: Path) -> No
             location=unknown[0].location,
             exit_code=REJECTS,
         )
-    # not `max_rejects * read`: 0.29 * 100 is less than 29
-    if len(rejects) > 1 and len(rejects) / read > settings.max_rejects:
+    if too_many(len(rejects), read, settings.max_rejects, spare=1):
         fix = RETRY
         if len(rejects) < read:
             percent = -(-100 * len(rejects) // read)  # rounded up
