@@ -8,6 +8,8 @@ Table = Sequence[Sequence[float]]
 def assign(worth: Table) -> list[tuple[int, int]]:
     """The (row, column) pairs with the highest sum, each at most once, no pair worth nothing."""
     rows, columns = len(worth), len(worth[0]) if worth else 0
+    if rows == columns == 1:  # most turns have one call: nothing is to be chosen
+        return [(0, 0)] if worth[0][0] else []
     if rows > columns:
         return sorted((row, column) for column, row in assign(list(zip(*worth, strict=True))))
     pairs = ((row, column) for column, row in _hungarian(worth, rows, columns).items())

@@ -107,8 +107,9 @@ def system(tools: Sequence[Tool], language: ReactTexts) -> str:
         )
         for tool in tools
     ]
-    names = ",".join(tool.name for tool in tools)
-    return language.frame.format(tools="\n\n".join(lines), names=names)
+    return language.frame.format(
+        tools="\n\n".join(lines), names=",".join(tool.name for tool in tools)
+    )
 
 
 def describe_tool(name: str, description: str, language: ReactTexts) -> str:
@@ -124,8 +125,9 @@ def ms_agent_system(tools: Sequence[Tool]) -> str:
         parameters = [{"name": name, **schema} for name, schema in properties.items()]
         about = describe_tool(tool.name, tool.description.strip(), ENGLISH)
         apis.append(f"{number}. {tool.name}: {about} Parameters: {plain(parameters)}")
-    names = ", ".join(tool.name for tool in tools)
-    return MS_AGENT_FRAME.format(apis="\n\n".join(apis), names=names)
+    return MS_AGENT_FRAME.format(
+        apis="\n\n".join(apis), names=", ".join(tool.name for tool in tools)
+    )
 
 
 def _flag_required(schema: Any) -> dict[str, Any]:
