@@ -49,16 +49,15 @@ def answers(
     settings: QueriesSettings | TemplatesSettings,
     file: Path,
     title: str,
-    option: str = "--endpoint",
 ) -> list[KeptReply]:
     """One to each question, in order; see ask_kept. Raises UserError 8 where more than a share of
-    `max_failures` stays without an answer. `option`: names the server.
+    `max_failures` stays without an answer.
     """
     with console.progress(title, len(questions)) as advance:
         replies = ask_kept(endpoints, questions, file, advance=advance)
     problems = [reply.problem for reply in replies if reply.problem]
     if too_many(len(problems), len(questions), settings.max_failures):
-        refuse_unanswered(problems, len(questions), option, "")
+        refuse_unanswered(problems, len(questions), "--endpoint", "")
     return replies
 
 

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 from msgspec import to_builtins
 
 from agentlite.config.settings import TemplatesSettings
-from agentlite.core.errors import RowError, UserError
-from agentlite.core.kept_replies import KeptReply
-from agentlite.core.openai_client import Endpoint, Question
+from agentlite.core import console
+from agentlite.core.errors import RowError, UserError, too_many
+from agentlite.core.kept_replies import KeptReply, ask_kept
+from agentlite.core.openai_client import Endpoint, Question, refuse_unanswered
 from agentlite.core.records import Record, from_row, to_row
 from agentlite.core.row_files import find_rows, read_rows, replacing, write_rows
 from agentlite.data.curation.mix import sample
@@ -64,10 +65,8 @@ It has six parts. Each part stands between its tags exactly once; their order is
 <Format>your words around {{format}}</Format>
 The four words in braces are replaced later, by the list of tools, the request, what was said and done so far, and how the next step is to be written. Each of them stands exactly once, with its braces, in its own part. Use no other braces.
 Write the template and nothing else."""  # noqa: E501  (a paragraph of the prompt is one line)
-FIRST, LAST = (
-    re.compile(rf"<({'|'.join(prompt_template.SLOTS)})>"),
-    re.compile(rf"</({'|'.join(prompt_template.SLOTS)})>"),
-)
+FIRST = re.compile(rf"<({'|'.join(prompt_template.SLOTS)})>")
+LAST = re.compile(rf"</({'|'.join(prompt_template.SLOTS)})>")
 
 
 class Draft(NamedTuple):
@@ -297,18 +296,18 @@ def _answer(
         if not reply.problem
     }
     items = [
-        llm_judge.item_at(key, asked[key][1], asked[key][1].turns[0], texts[key]) for key in texts
+        llm_judge.item_at(key, record, record.turns[0], texts[key])
+        for key, (_, record) in asked.items()
+        if key in texts
     ]
     questions = [llm_judge.question_of(item) for item in items]
-    verdicts = teacher.answers(
-        [judge],
-        questions,
-        settings,
-        folder / llm_judge.VERDICTS,
-        "templates: scores",
-        "--judge-endpoint",
-    )
-    return texts, llm_judge.read_scores(items, verdicts, judge)
+    with console.progress("templates: scores", len(items)) as advance:
+        verdicts = ask_kept([judge], questions, folder / llm_judge.VERDICTS, advance=advance)
+    judged = llm_judge.read_scores(items, verdicts, judge)
+    # a judge that thinks until it is cut off says nothing either: `unanswered` has such replies too
+    if too_many(len(judged.unanswered), len(items), settings.max_failures):
+        refuse_unanswered(judged.unanswered, len(items), "--judge-endpoint", "")
+    return texts, judged
 
 
 def _measure(
@@ -321,11 +320,12 @@ def _measure(
 ) -> Draft:
     """What a template has over the benchmark. `texts`, `scores`: see `_answer`."""
     name, protocol = draft.template.name, draft.template.protocol
-    # by record: the scores of the template, then those of each benchmark
-    own, *others = (
-        {record.id: scores[key] for record in records if (key := f"{one} {record.id}") in scores}
-        for one in (name, *benchmark)
-    )
+
+    def by_record(protocol_name: str) -> dict[str, int]:
+        keys = {record.id: f"{protocol_name} {record.id}" for record in records}
+        return {id: scores[key] for id, key in keys.items() if key in scores}
+
+    own, others = by_record(name), [by_record(one) for one in benchmark]
     points = {
         id: score - fmean(other[id] for other in others)
         for id, score in own.items()

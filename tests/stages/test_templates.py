@@ -11,7 +11,7 @@ from support.scripted_meta_agent import WORDS, good, is_judge, is_meta, meta_age
 from support.scripted_server import ScriptedServer
 
 import agentlite
-from agentlite.core.errors import REJECTS, UserError
+from agentlite.core.errors import NETWORK, REJECTS, UserError
 from agentlite.core.records import from_row
 from agentlite.core.row_files import read_rows, write_rows
 from agentlite.rendering import choose
@@ -123,6 +123,14 @@ def test_a_template_that_scores_low_or_whose_answers_do_not_read_is_not_recommen
     with pytest.raises(UserError, match=f"no template is good enough: .*{reason}") as refused:
         make(prepared, server, tmp_path, **options)
     assert refused.value.exit_code == REJECTS and not instances(tmp_path)
+
+
+def test_a_judge_that_is_cut_off_before_its_first_word_gives_no_answer(prepared, server, tmp_path):
+    nothing = {"content": "", "finish_reason": "length"}
+    server.reply = lambda body: nothing if is_judge(body) else meta_agent(body)
+    with pytest.raises(UserError, match="questions have no answer") as refused:
+        make(prepared, server, tmp_path)
+    assert (refused.value.exit_code, refused.value.location) == (NETWORK, "--judge-endpoint")
 
 
 FAULTS = {
