@@ -110,10 +110,8 @@ def _first(text: str, at: str, start: int) -> tuple[int, int] | None:
     # a "ü" is ü or \u00fc in JSON, and \\u00fc in JSON inside one of its texts
     once = [json.dumps(at, ensure_ascii=ascii_only)[1:-1] for ascii_only in (False, True)]
     twice = [json.dumps(form, ensure_ascii=False)[1:-1] for form in once]
-    places = (
-        (place + len(quote), place + len(quote) + len(form))
-        for quote in (r"\"", '"', "")
-        for form in dict.fromkeys((once[0], twice[0], once[1], twice[1], at))
-        if (place := text.find(f"{quote}{form}{quote}", start)) >= 0
-    )
-    return next(places, None)
+    for quote in (r"\"", '"', ""):
+        for form in dict.fromkeys((once[0], twice[0], once[1], twice[1], at)):
+            if (place := text.find(f"{quote}{form}{quote}", start)) >= 0:
+                return place + len(quote), place + len(quote) + len(form)
+    return None

@@ -98,7 +98,8 @@ class ChatSession:
         message = Message("assistant", turn.parsed.content if is_whole else turn.text, calls)
         if not (calls or message.content.strip()):
             raise RowError("E216", "the model says nothing")
-        self.messages.append(row := wire_message(message))
+        row = wire_message(message)
+        self.messages.append(row)
         results = [Message("tool", self.observe(call), call_id=call.id) for call in calls]
         self.messages += map(wire_message, results)
         has_failed = not is_whole or any(says_error(result.content) for result in results)

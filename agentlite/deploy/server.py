@@ -142,11 +142,8 @@ class Server:
         """
         # The model's thread may not touch a queue of asyncio. It hands its events to the loop,
         # which takes them in their order, and `end` behind them all.
-        loop, events, is_left = (
-            asyncio.get_running_loop(),
-            asyncio.Queue[bytes](),
-            threading.Event(),
-        )
+        loop, events = asyncio.get_running_loop(), asyncio.Queue[bytes]()
+        is_left = threading.Event()
 
         def send(event: bytes) -> None:
             loop.call_soon_threadsafe(events.put_nowait, event)

@@ -131,10 +131,8 @@ class McpClient:
                 case {"method": "ping", "id": theirs}:
                     self.transport.send({"jsonrpc": "2.0", "id": theirs, "result": {}})
                 case {"method": _, "id": theirs}:  # it asks for what only other clients have
-                    refusal = {
-                        "code": -32601,
-                        "message": "agentlite only uses tools",
-                    }  # no such method
+                    # -32601: no such method
+                    refusal = {"code": -32601, "message": "agentlite only uses tools"}
                     self.transport.send({"jsonrpc": "2.0", "id": theirs, "error": refusal})
                 case {"method": _}:
                     pass  # a notification: it waits for no answer

@@ -246,7 +246,8 @@ class _Rollout:
         )
         results = []
         for call in calls:
-            results.append(result := self.world.call(call))
+            result = self.world.call(call)
+            results.append(result)
             self.messages.append({"role": "tool", "tool_call_id": call.id, "content": result.text})
             if result.hung:
                 break  # the world is gone: the calls behind it are not made

@@ -55,9 +55,9 @@ class RolloutScorer:
             return RewardResult({}, "")
         task = self.tasks[rollout.task]
         attempt = attempt_of(rollout, task)
-        components, feedback, error = score_attempt(
-            attempt, {} if rollout.rewards or rollout.reward_problem else self.user_functions
-        )
+        is_scored = bool(rollout.rewards or rollout.reward_problem)
+        functions = {} if is_scored else self.user_functions
+        components, feedback, error = score_attempt(attempt, functions)
         if not self.has_gold:
             components = without_comparisons(components)
         else:

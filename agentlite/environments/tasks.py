@@ -50,7 +50,8 @@ class EnvironmentTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def write_tasks(folder: Path, tasks: Iterable[EnvironmentTask]) -> None:
     """What the rewards of a rollout need to know of its task."""
-    stored, rows = ("id", "row", "gold", "optimal_steps"), map(msgspec.to_builtins, tasks)
+    stored = ("id", "row", "gold", "optimal_steps")
+    rows = map(msgspec.to_builtins, tasks)
     write_rows(folder / TASKS, ({key: row[key] for key in stored} for row in rows))
 
 

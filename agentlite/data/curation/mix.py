@@ -136,9 +136,8 @@ def draw(records: Mapping[int, Traits], sources: Sequence[str], settings: PrepSe
     drawable = {
         name: _drawable(name, tasks, weights, mixed.notes) for name, tasks in groups.items()
     }
-    sizes = _sizes(
-        {name: sum(counts.values()) for name, counts in drawable.items()}, mix, mixed.notes
-    )
+    there = {name: sum(counts.values()) for name, counts in drawable.items()}
+    sizes = _sizes(there, mix, mixed.notes)
     limit = sum(sizes.values()) if settings.limit is None else settings.limit
     mixed.by_group.update(scale_counts(sizes, limit))
     for name, tasks in groups.items():
