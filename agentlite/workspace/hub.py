@@ -121,7 +121,8 @@ def model_snapshot(base: str, in_4bit: bool = False) -> Path:
 
 def _name_smaller(base: str) -> None:
     """Says so where Unsloth's mirror in 4 bit is less than half of what is to be fetched."""
-    from huggingface_hub import HfApi, errors
+    from httpx import HTTPError
+    from huggingface_hub import HfApi
 
     mirror = f"unsloth/{hub_id(base).partition('/')[2]}-bnb-4bit"
     try:
@@ -133,7 +134,7 @@ def _name_smaller(base: str) -> None:
             )
             for name in (hub_id(base), mirror)
         )
-    except (errors.HfHubHTTPError, errors.OfflineModeIsEnabled, OSError):
+    except (HTTPError, OSError):
         return
     if 0 < small < whole / 2:
         console.notice(
@@ -158,24 +159,23 @@ def hub_file(name: str, file: str, required: bool = True, *, of: str = "--model"
 
     model, _, revision = name.partition("@")
     repo_type = "model" if of == "--model" else "dataset"
-    try:
-        with _asking(file, name, of):
-            return Path(
-                hf_hub_download(model, file, revision=revision or None, repo_type=repo_type)
-            )
-    except errors.EntryNotFoundError as error:
-        if not required:
-            return Path()
-        problem, code = f"{name} has no {file}.", MODEL
-        fix = "Choose a model whose weights are safetensors." if file == WEIGHTS else ""
-        if isinstance(error, errors.LocalEntryNotFoundError):
-            problem = (
-                f"{file} of {name} is not in the cache, and the hub cannot be reached (or "
-                "HF_HUB_OFFLINE is set)."
-            )
-            here = "a folder, the embedded smollm2-135m" if of == "--model" else "files"
-            code, fix = NETWORK, f"Name {here}, or set HF_ENDPOINT to a mirror."
-        raise UserError(problem, fix, location=of, exit_code=code) from error
+    with _asking(file, name, of):
+        try:
+            path = hf_hub_download(model, file, revision=revision or None, repo_type=repo_type)
+            return Path(path)
+        except errors.EntryNotFoundError as error:  # LocalEntryNotFoundError is one as well
+            if not required:
+                return Path()
+            problem, code = f"{name} has no {file}.", MODEL
+            fix = "Choose a model whose weights are safetensors." if file == WEIGHTS else ""
+            if isinstance(error, errors.LocalEntryNotFoundError):
+                problem = (
+                    f"{file} of {name} is not in the cache, and the hub cannot be reached (or "
+                    "HF_HUB_OFFLINE is set)."
+                )
+                here = "a folder, the embedded smollm2-135m" if of == "--model" else "files"
+                code, fix = NETWORK, f"Name {here}, or set HF_ENDPOINT to a mirror."
+            raise UserError(problem, fix, location=of, exit_code=code) from error
 
 
 def data_set_info(name: str, revision: str) -> Any:
@@ -189,16 +189,13 @@ def data_set_info(name: str, revision: str) -> Any:
 
 @contextmanager
 def _asking(what: str, name: str, of: str) -> Iterator[None]:
-    """Says what is waited for. Raises UserError 5, 8 or 74; a file that is missing is left to the
-    caller.
-    """
+    """Says what is waited for. Raises UserError 5, 8 or 74."""
+    from httpx import HTTPError
     from huggingface_hub import constants, errors
 
     try:
         with console.waiting(f"asking the hub for {what} of {name}"):
             yield
-    except errors.EntryNotFoundError:
-        raise
     except (
         errors.RepositoryNotFoundError,
         errors.RevisionNotFoundError,
@@ -211,8 +208,8 @@ def _asking(what: str, name: str, of: str) -> Iterator[None]:
             location=of,
             exit_code=MODEL,
         ) from error
-    except (errors.HfHubHTTPError, OSError) as error:
-        if error.errno in DISK:
+    except (HTTPError, OSError) as error:  # the hub's own errors of a reply are both
+        if isinstance(error, OSError) and error.errno in DISK:
             raise cannot_write(Path(constants.HF_HUB_CACHE), error) from error
         raise UserError(
             f"the hub does not answer, and what is asked is not in the cache: {error}",

@@ -4,7 +4,9 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import httpx
 import pytest
 from support.hub_cache import commit, served, use_cache
 
@@ -14,6 +16,7 @@ from agentlite.core.row_files import read_rows
 from agentlite.data.formats import to_record
 from agentlite.data.formats.raw_rows import files_of, read_lines
 from agentlite.data.hub_data import _is_of
+from agentlite.workspace.hub import data_set_info
 
 OLD, NEW = commit("a"), commit("b")
 TOWNS = ("Oslo", "Rome", "Bern", "Cork")
@@ -129,6 +132,14 @@ def test_what_cannot_be_read_is_named_with_the_way_out(hub, source, exit_code, p
         users(source)
     assert refused.value.exit_code == exit_code and refused.value.fix
     assert refused.value.location.startswith("hub:")
+
+
+@pytest.mark.parametrize("error", [httpx.ConnectError("refused"), PermissionError("no network")])
+def test_a_hub_that_cannot_be_reached_is_said(error, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", Mock(side_effect=error))
+    with pytest.raises(UserError, match="the hub does not answer") as refused:
+        data_set_info("me/plain", "")
+    assert refused.value.exit_code == NETWORK and refused.value.location == "hub:me/plain"
 
 
 def test_a_bare_name_is_told_how_to_be_written():
