@@ -119,7 +119,8 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict
     @property
     def is_text(self) -> bool:
         """Whether this is plain text, learned whole, and no dialog."""
-        return bool(self.meta.get("whole")) and [one.role for one in self.messages] == ["assistant"]
+        roles = [message.role for message in self.messages]
+        return bool(self.meta.get("whole")) and roles == ["assistant"]
 
     @property
     def turns(self) -> list[int]:
@@ -400,13 +401,14 @@ def wire_message(message: Message) -> dict[str, Any]:
 
 def message_row(message: Message) -> dict[str, Any]:
     """A turn on disk."""
-    return {
-        "role": message.role,
-        "content": message.content,
-        **({"tool_calls": wire_calls(message.calls)} if message.calls else {}),
-        **({"tool_call_id": message.call_id} if message.call_id else {}),
-        **({} if message.loss else {"loss": False}),
-    }
+    row: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.calls:
+        row["tool_calls"] = wire_calls(message.calls)
+    if message.call_id:
+        row["tool_call_id"] = message.call_id
+    if not message.loss:
+        row["loss"] = False
+    return row
 
 
 def read_message(row: Mapping[str, Any]) -> Message:

@@ -273,7 +273,8 @@ def finished(folder: Path, command: str = "") -> StoredStage:
     """A stage of this command, or of any, whole and as it was left. Raises UserError 2 or 3 for a
     folder that is missing, half done or changed, 75 for one that is being made.
     """
-    stored, problem, fix, code = read(folder).trusted(), "", "", USAGE
+    stored = read(folder).trusted()
+    problem, fix, code = "", "", USAGE
     command = command or stored.command
     again = RunTarget(folder.parent, "").next(f"agentlite {command}")
     if stored.given_up:
@@ -329,8 +330,10 @@ def stored_settings(name: str, run: Path) -> dict[str, Any]:
     folder = find_stage(name, run)
     if name and is_stage(folder):
         return read_plan(folder).settings
-    exported = folder / EXPORTED
-    return dict(json.loads(exported.read_bytes())["settings"]) if exported.exists() and name else {}
+    if not name or not (folder / EXPORTED).exists():
+        return {}
+    settings: dict[str, Any] = json.loads((folder / EXPORTED).read_bytes())["settings"]
+    return settings
 
 
 def longer_rows(command: str, data: str, run: Path) -> dict[str, tuple[object, str]]:

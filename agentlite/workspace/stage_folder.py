@@ -72,7 +72,7 @@ class StageFolder:
             sync_all(paths.values())
             for name in (EXPECTED, SPENT):
                 (self.folder / name).unlink(missing_ok=True)
-        # they are those of the synced files; a kill before done.json leaves a half done stage
+        # of files that are safe by now; a kill before done.json leaves a half done stage
         digests = {name: file_digest(path) for name, path in paths.items()}
         if self.status == "done":
             if (self.done.outputs, self.done.figures) == (digests, figures):
@@ -114,8 +114,16 @@ class StageFolder:
 
     def result(self, next_command: str) -> Result:
         """What is there now: made by this process, or found up to date by it."""
-        done, made = self.done, (self.plan.command, self.outcome, str(self.folder))
-        return Result(*made, done.figures, [*done.outputs], done.seconds, next_command)
+        done = self.done
+        return Result(
+            self.plan.command,
+            self.outcome,
+            str(self.folder),
+            done.figures,
+            [*done.outputs],
+            done.seconds,
+            next_command,
+        )
 
 
 @contextmanager

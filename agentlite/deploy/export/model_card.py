@@ -101,7 +101,8 @@ def _provenance(stage: ReportedStage) -> Iterator[str]:
         "figures": {k: v for k, v in stage.figures.items() if not isinstance(v, dict | list)},
     }
     lines = [f"- {key}: {_escape(tables.list_values(one))}" for key, one in values.items() if one]
-    lines += [f"- seconds: {stage.done.seconds:.0f}"] if stage.done else []
+    if stage.done:
+        lines.append(f"- seconds: {stage.done.seconds:.0f}")
     yield "\n".join([f"**{_escape(stage.name)}**", "", *lines])
     if files := digests([stage]).get(stage.name):
         yield _as_table([["file", "sha256"], *map(list, files.items())])

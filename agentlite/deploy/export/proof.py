@@ -272,10 +272,8 @@ def called(thought: str, *called: Called) -> list[Message]:
     templates ask for.
     """
     calls = [Call(name, given, digest(plain([name, given]))[:9]) for name, given, _ in called]
-    return [
-        Message("assistant", thought, calls=tuple(calls)),
-        *(
-            Message("tool", result, call_id=call.id)
-            for call, (_, _, result) in zip(calls, called, strict=True)
-        ),
+    results = [
+        Message("tool", result, call_id=call.id)
+        for call, (_, _, result) in zip(calls, called, strict=True)
     ]
+    return [Message("assistant", thought, calls=tuple(calls)), *results]

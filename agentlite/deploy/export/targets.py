@@ -275,9 +275,9 @@ def read_facts(path: Path) -> tuple[str, str]:
             location=path.name,
             exit_code=MODEL,
         ) from error
+    names = ("general.architecture", "tokenizer.chat_template")
     architecture, chat_template = (
-        str(fields[name].contents()) if name in fields else ""
-        for name in ("general.architecture", "tokenizer.chat_template")
+        str(fields[name].contents()) if name in fields else "" for name in names
     )
     return architecture, chat_template
 
@@ -297,15 +297,13 @@ def mention(chat_template: str) -> str:
 
 
 def modelfile(weights: str, stops: Sequence[str], context: int) -> str:
-    return "".join(
-        f"{line}\n"
-        for line in (
-            f"FROM ./{weights}",
-            f"REQUIRES {REQUIRES}",
-            *(f"PARAMETER stop {json.dumps(stop, ensure_ascii=False)}" for stop in stops),
-            f"PARAMETER num_ctx {context}",
-            "PARAMETER temperature 0",
-            # 1.1 in Ollama 0.30: a name that stands in the prompt would be less likely in the call
-            "PARAMETER repeat_penalty 1",
-        )
-    )
+    lines = [
+        f"FROM ./{weights}",
+        f"REQUIRES {REQUIRES}",
+        *(f"PARAMETER stop {json.dumps(stop, ensure_ascii=False)}" for stop in stops),
+        f"PARAMETER num_ctx {context}",
+        "PARAMETER temperature 0",
+        # 1.1 in Ollama 0.30: a name that stands in the prompt would be less likely in the call
+        "PARAMETER repeat_penalty 1",
+    ]
+    return "\n".join(lines) + "\n"
