@@ -1,17 +1,21 @@
 """Help: every option has its type and its default as they are, on two pages that fit the screen."""
 
+import inspect
+import re
+from collections import Counter
 from itertools import cycle
 
 import click
 import pytest
 from click.testing import CliRunner
+from msgspec import Struct
 from support.examples import sample
 
 from agentlite.cli.main import COMMANDS, group
-from agentlite.cli.options import MOST, Command, Option
+from agentlite.cli.options import MOST, Command, CommandOptions, Option
 from agentlite.cli.options import read as read_option
-from agentlite.config import resolve
-from agentlite.config.fields import COMMON, choices
+from agentlite.config import resolve, settings
+from agentlite.config.fields import COMMON, choices, fields_of, is_struct
 from agentlite.config.resolve import Given
 from agentlite.config.settings import COMMANDS as STAGES
 from agentlite.config.settings import fields
@@ -60,6 +64,27 @@ def test_every_option_names_the_type_of_its_value_and_its_meaning():
             first = str(option.help).split()[0]
             assert first.islower() or first in PROPER or first[:2].isupper(), first
             assert not str(option.help).endswith(".") and len(str(option.help)) < 160, option.help
+
+
+def with_subclasses(struct):
+    return [struct, *(one for below in struct.__subclasses__() for one in with_subclasses(below))]
+
+
+DESCRIBED = [*filter(is_struct, vars(settings).values()), *with_subclasses(CommandOptions)]
+DESCRIBED.remove(Struct)
+
+
+@pytest.mark.parametrize("struct", DESCRIBED)
+def test_each_word_of_a_page_of_help_is_the_help_of_one_of_its_fields(struct):
+    page = re.sub(r"(?s)\A.*?(?=^\w.*:\n|\Z)", "", inspect.getdoc(struct), flags=re.MULTILINE)
+    sections = re.findall(r"^\w.*:$", page, re.MULTILINE)
+    told = Counter(" ".join(sections).split())
+    for key in re.findall(r"^    (\w+): ", page, re.MULTILINE):
+        field = fields_of(struct)[key]
+        told += Counter([f"{key}:", *field.help.split()])
+        told += Counter(f"[{field.words}]".split() if field.words else [])
+        assert f"{field.section}:" in sections
+    assert told == Counter(page.split())
 
 
 @pytest.mark.long
