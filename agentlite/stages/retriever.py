@@ -80,10 +80,8 @@ def run(settings: RetrieverSettings, target: RunTarget) -> Result:
         data = _read(prep.folder, settings.tools, trains)
         first = {problem["code"]: problem for problem in reversed(data.problems)}
         for code, one in first.items():
-            console.notice(
-                f"{one['location']}: {code}: {one['problem']}  "
-                f"[1 of {data.counts['problems'][code]}]"
-            )
+            count = data.counts["problems"][code]
+            console.notice(f"{one['location']}: {code}: {one['problem']}  [1 of {count}]")
         count = sum(len(query.tool_indices) for query in data.queries["train"])
         stage = yield {
             **data.counts,
@@ -158,9 +156,8 @@ def _fill(
         found = _pairs(folder / PAIRS, settings, data, [*rankers.values()])
         figures = {"pairs": len(found["train"])}
         figures |= retriever.train(source, settings, folder, pool, found["train"], found["dev"])
-        vectors, rankers["tuned"] = _encode(
-            Source("tuned", str(folder / MADE), None, ""), settings, pool
-        )
+        made = Source("tuned", str(folder / MADE), None, "")
+        vectors, rankers["tuned"] = _encode(made, settings, pool)
         model_files = (path for path in (folder / MADE).rglob("*") if path.is_file())
         outputs += sorted(path.relative_to(folder).as_posix() for path in model_files)
         outputs += [PAIRS, "metrics.jsonl"]

@@ -48,11 +48,8 @@ class ToolOffers(NamedTuple):
         if not expected:
             # Where no call is expected, a retrieved tool may well be right: the record keeps its
             # tools, among unlikely ones.
-            others = [
-                pooled[at]
-                for at in unlikely(scores, self.pool, self.k, seed=record.id)
-                if pooled[at].name not in own
-            ]
+            more = [pooled[at] for at in unlikely(scores, self.pool, self.k, seed=record.id)]
+            others = [tool for tool in more if tool.name not in own]
             tools = [*own.values(), *others][: max(self.k, len(own))]
         else:
             tools = [pooled[at] for at in likeliest(scores, self.pool, self.k)]
@@ -68,10 +65,11 @@ class ToolOffers(NamedTuple):
                 spare = [tool.name for tool in reversed(tools) if tool.name not in expected]
                 left = [tool for tool in tools if tool.name not in spare[:surplus]]
                 tools = [*(own.get(tool.name, tool) for tool in left), *added]
+        # sorted by a hash: their order does not say which one is likely
+        hashed = sorted(tools, key=lambda tool: digest(f"{texts[0]} {tool.name}"))
         return replace(
             record,
-            # sorted by a hash: their order does not say which one is likely
-            tools=tuple(sorted(tools, key=lambda tool: digest(f"{texts[0]} {tool.name}"))),
+            tools=tuple(hashed),
             parent=record.parent or record.id,
             meta={**record.meta, RETRIEVED: meta},
         )

@@ -97,13 +97,11 @@ def _read(
         replies = ask_model(questions._replace(prompts=waiting), own_ends=bool(form))
     for answer in replies if waiting else ():
         answers[answer.step] = replace(answer, prompt=keys[answer.step])
-    return {
-        step: (
-            answers[step],
-            to_prediction(prompt, answers[step], mixture.protocols[prompt.protocol]),
-        )
-        for step, prompt in asked.items()
-    }
+    read: Read = {}
+    for step, prompt in asked.items():
+        protocol = mixture.protocols[prompt.protocol]
+        read[step] = answers[step], to_prediction(prompt, answers[step], protocol)
+    return read
 
 
 def _compare(read: Mapping[str, Read], few_bits: bool) -> dict[str, Any]:
@@ -113,9 +111,8 @@ def _compare(read: Mapping[str, Read], few_bits: bool) -> dict[str, Any]:
         for form, of in read.items()
     }
     first, (_, *forms) = read[EVALUATED], read
-    rows = msgspec.to_builtins(
-        differences_of([(EVALUATED, form) for form in forms], scores, 0, HEADLINE)
-    )
+    differences = differences_of([(EVALUATED, form) for form in forms], scores, 0, HEADLINE)
+    rows = msgspec.to_builtins(differences)
     sentences, causes = [in_words(row) for row in rows], dict[str, str]()
     worse = {row["second"] for row in rows if row["beyond_noise"] and row["mean"] < 0}
     for form in forms:

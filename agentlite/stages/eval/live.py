@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from msgspec import UNSET, structs
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from agentlite.config import resolve
 from agentlite.config.pipeline import TRAINED
@@ -65,10 +66,12 @@ class LiveEvaluation:
         settings, agent = self.settings, self.models[name].agent
         assert agent
         stage = yield {"tasks": len(agent.tasks)}
-        done, count = act(agent, stage, f"eval {name}"), settings.num_samples
-        often = structs.replace(agent.settings, num_samples=count, temperature=settings.temperature)
-        sampling = agent._replace(settings=often, file=SAMPLES)
-        sampled = act(sampling, stage, f"eval {name}, {count} samples") if count else []
+        done = act(agent, stage, f"eval {name}")
+        sampled: list[Trajectory] = []
+        if count := settings.num_samples:
+            often = replace(agent.settings, num_samples=count, temperature=settings.temperature)
+            sampling = agent._replace(settings=often, file=SAMPLES)
+            sampled = act(sampling, stage, f"eval {name}, {count} samples")
         fix = "The rollouts are kept. Fix the function; the same command scores them again."
         tally = Tally(settings.max_failures, stage.folder, fix, "rollouts")
         scored = []

@@ -128,18 +128,13 @@ def pass_metrics(questions: Questions, name: str, file: Path) -> dict[str, Any]:
                 batch = left[start : start + settings.batch_size]
                 for candidate in sampler(batch) if sampler else ():
                     samples[candidate.step][candidate.sample] = candidate
-                    rows.append(
-                        {"key": keys[candidate.step], "candidate": msgspec.to_builtins(candidate)}
-                    )
+                    made = msgspec.to_builtins(candidate)
+                    rows.append({"key": keys[candidate.step], "candidate": made})
                 advance(start + len(batch))
-    right = {
-        prompt.step: [
-            n in samples[prompt.step]
-            and _is_right(prompt, samples[prompt.step][n], protocols[prompt.protocol])
-            for n in wanted
-        ]
-        for prompt in prompts
-    }
+    right = {}
+    for prompt in prompts:
+        protocol, drawn = protocols[prompt.protocol], samples[prompt.step]
+        right[prompt.step] = [n in drawn and _is_right(prompt, drawn[n], protocol) for n in wanted]
     how_drawn = {"temperature": settings.temperature}
     return {"passes": passes(right, settings.seed), "passes_are": how_drawn}
 
@@ -162,14 +157,13 @@ def forgetting_metrics(
     if not settings.general or source.digest == first.digest:
         return {}
     records, loading = general_records(settings.general), loading_of(settings)
-    # the model itself comes first: it is in memory already
+    # the model itself comes first: it is in memory already, and the first one is afterwards
     right = {
         model.digest: [
             _right_answers(model, file, loading, settings.batch_size) for file in ANSWER_TOKENS
         ]
         for model in (source, first)
     }
-    # and by now the first one is
     before, after = (
         (_losses(model, records, mixture, loading), *right[model.digest])
         for model in (first, source)
@@ -218,13 +212,11 @@ def _right_answers(
     ids = [template.encode(template.render(dialog, prompt=True)) for dialog in dialogs]
     decoding = Decoding(ANSWER_TOKENS[file]).under(template)
     with console.waiting(f"eval: asking {source.name} {len(questions)} general questions"):
-        answers = chain.from_iterable(generate(loaded, ids, decoding, batch_size=batch_size))
-        return {
-            questions[answer.prompt]["question"]: float(
-                is_right(answer.text, questions[answer.prompt]["answers"])
-            )
-            for answer in answers
-        }
+        right = {}
+        for answer in chain.from_iterable(generate(loaded, ids, decoding, batch_size=batch_size)):
+            row = questions[answer.prompt]
+            right[row["question"]] = float(is_right(answer.text, row["answers"]))
+    return right
 
 
 # --- Self-cognition ---

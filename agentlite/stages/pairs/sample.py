@@ -44,7 +44,8 @@ def from_model(
     plan = plan_of("pairs", settings, inputs, protocol=prompts.protocol)
 
     def work() -> Work:
-        template, room = load_template(source.base), settings.max_length - settings.max_new_tokens
+        template = load_template(source.base)
+        room = settings.max_length - settings.max_new_tokens
         steps, too_long, mixture = fitting_prompts("pairs", settings, prompts, template, room)
         records = {step.record.id: step.record for step in steps}
         refuse_without_gold(records.values(), weights, prompts.location)
@@ -122,9 +123,8 @@ def _sample(
                     advance(there := there + 1)
         # where nothing was answered there is nothing to pair, whoever is to blame
         if source.endpoints and (settings.unanswered == "ask" or not there):
-            refuse_unanswered(
-                problems, total, source.name, "finishes without these candidates" if there else ""
-            )
+            effect = "finishes without these candidates" if there else ""
+            refuse_unanswered(problems, total, source.name, effect)
     candidates = list(read_structs(path, Candidate))
     if source.endpoints:  # they answer in any order, and pairs must not depend on it
         order = {prompt.step: number for number, prompt in enumerate(steps)}

@@ -100,9 +100,8 @@ def score_candidates(
     with an error are made again. A judge is asked first. Raises UserError 4 where too many fail.
     """
     path = folder / SCORES
-    if isinstance(scorer, Scorer) and isinstance(
-        judge := scorer.user_functions.get(JUDGE), GroupJudge
-    ):
+    judge = scorer.user_functions.get(JUDGE) if isinstance(scorer, Scorer) else None
+    if isinstance(scorer, Scorer) and isinstance(judge, GroupJudge):
         with console.progress("pairs: judging", len({one.step for one in candidates})) as advance:
             judge.rank(candidates, scorer.records, advance)
     with Appender(path):  # makes it, or cuts a torn line
