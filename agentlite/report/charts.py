@@ -64,8 +64,8 @@ def charts(rows: Sequence[Row]) -> list[Json]:
     others = [name for name in points if name not in (*FIRST, *LAST)]
     groups: dict[str, list[Json]] = {}
     for name in (name for name in (*FIRST, *others, *LAST) if name in points):
-        first, *_ = next((pair for pair in TOGETHER if name in pair), (name,))
-        groups.setdefault(first, []).append(_series(name, points[name]))
+        together = next((pair for pair in TOGETHER if name in pair), (name,))
+        groups.setdefault(together[0], []).append(_series(name, points[name]))
     return [_chart(group) for group in groups.values()]
 
 

@@ -71,9 +71,8 @@ def text_of(tool: Tool) -> str:
         description = schema.get("description") if isinstance(schema, dict) else None
         is_described = isinstance(description, str) and description
         parameters.append(f"{name} ({description})" if is_described else name)
-    return " ".join(
-        filter(None, (f"{tool.name}:", tool.description.strip(), "; ".join(parameters)))
-    )
+    parts = (f"{tool.name}:", tool.description.strip(), "; ".join(parameters))
+    return " ".join(filter(None, parts))
 
 
 def read_pool(records: Iterable[Record], files: Sequence[str]) -> ToolFile:

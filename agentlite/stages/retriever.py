@@ -337,16 +337,13 @@ def differences(
         for figure, of_methods in values.items()
         if figure.startswith(MAIN)
     }
-    compared = [
-        (figure, name)
-        for figure, of_methods in by_step.items()
-        for name in of_methods
-        if name != best
-    ]
-    pairs = [(by_step[figure][name], by_step[figure][best]) for figure, name in compared]
+    compared, both = [], []
+    for figure, of_methods in by_step.items():
+        for name in of_methods:
+            if name != best:
+                compared.append({"metric": figure, "first": name, "second": best})
+                both.append((of_methods[name], of_methods[best]))
     return [
-        {"metric": figure, "first": name, "second": best, **to_builtins(difference)}
-        for (figure, name), difference in zip(
-            compared, paired_differences(pairs, seed), strict=True
-        )
+        {**names, **to_builtins(difference)}
+        for names, difference in zip(compared, paired_differences(both, seed), strict=True)
     ]

@@ -38,8 +38,12 @@ LONGEST_PROTOCOLS = 80  # characters of a folder's name
 # Only what decides a completion is part of a plan: steps may be added, and scored otherwise.
 OF_THE_ANSWER = ("split", "retrieve", "retrieve_by")
 OF_A_MODEL = (
-    *("engine", "attn_implementation", "max_length", "max_new_tokens"),
-    *("load_in_4bit", "load_in_8bit"),
+    "engine",
+    "attn_implementation",
+    "max_length",
+    "max_new_tokens",
+    "load_in_4bit",
+    "load_in_8bit",
 )
 
 

@@ -100,9 +100,10 @@ def from_stored(
             records = {record.id: record for record in map(from_row, rows)}
             protocols = protocols_by_name(planned["protocol"], stored.written_for.base)
             scorer = Scorer(records, protocols, user_functions)
-        lineage = lookup.lineage(str(planned["model"]), folder.parent)
-        found, figures = stored.candidates, {"lineage": lineage}
-        return make_pairs(stage, settings, weights, found, scorer, figures, scores=stored.scores)
+        figures = {"lineage": lookup.lineage(str(planned["model"]), folder.parent)}
+        return make_pairs(
+            stage, settings, weights, stored.candidates, scorer, figures, scores=stored.scores
+        )
 
     return plan, work()
 
@@ -188,6 +189,8 @@ def from_rollouts(
         (tasks.get(rollout.task, EnvironmentTask(rollout.task)) for rollout in usable),
         user_functions,
     )
+    first = usable[0]
+    weights = scorer.weights([*first.scores, *first.rewards], settings.weights)
 
     def scored(candidates: Iterable[Candidate]) -> Iterator[Score]:
         for one in candidates:
@@ -208,8 +211,6 @@ def from_rollouts(
         part = partial(_part_all, by_key=by_key, stored=stored, max_length=settings.max_length)
         return make_pairs(stage, settings, weights, candidates, scored, figures, part=part)
 
-    first = usable[0]
-    weights = scorer.weights([*first.scores, *first.rewards], settings.weights)
     return ranking_plan(settings, stored, ("model", "protocol", "split"), files), work()
 
 
