@@ -250,6 +250,10 @@ def read_responses(row: Row) -> Record:
         else:
             reason = f"an item of type {quote(kind)}: it cannot be learned ({place})"
             raise RowError("E216", reason, at=str(kind))
+        if unread := rest(item, *ITEM_KEYS):
+            extra.append({"item": number, **unread})
+        if message.get("thinking") == "":  # a thought that is not shown is no turn
+            continue
         roles = {message["role"], *(turn["role"] for turn in messages[-1:])}
         is_system = len(messages) == 1 and roles <= {"system", "developer"}
         if messages and (is_system or roles == {"assistant"}):  # goes on with what is before it
@@ -258,8 +262,6 @@ def read_responses(row: Row) -> Record:
                 message[key] = "\n\n".join(turn[key] for turn in turns if turn.get(key))
             message["tool_calls"] = [call for turn in turns for call in turn.get("tool_calls", [])]
         messages.append(message)
-        if unread := rest(item, *ITEM_KEYS):
-            extra.append({"item": number, **unread})
     given = [key for key in BEFORE if row.get(key)]
     for other in given[1:]:
         if isinstance(row[other], list):
