@@ -80,7 +80,10 @@ def _is_accepted(value: object, accepted: Sequence[object], schema: Schema) -> b
         value = list(value)
     declared, elements = _python_type(schema), _python_type(schema_at(schema, "items"))
     if declared is float and type(value) is int:
-        value = float(str(value))  # of its digits: a number that is too large is infinite
+        try:
+            value = float(value)
+        except OverflowError:
+            value = float("inf") if value > 0 else float("-inf")
     of_gold = _first_type(accepted)
     if type(value) not in (declared, of_gold):
         return False

@@ -107,6 +107,10 @@ def test_every_single_mutation_of_a_right_call_is_wrong(change):
     assert not verdict(change)
 
 
+def test_a_number_of_more_digits_than_python_writes_is_wrong():
+    assert not verdict({"radius": 16**4000})
+
+
 SAME = [*RIGHT.keys() - {"note", "place"}]  # ours knows no tuples and takes anything for "any"
 KINDER = ("int for a float in a list", "a tuple where a list is declared")
 
