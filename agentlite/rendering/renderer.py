@@ -119,11 +119,8 @@ class _Dialog(NamedTuple):
             position = start
             for part in filter(None, map(str.strip, THINK_TAG.split(content))):
                 if (part_start := whole.find(part, position, end)) < 0:
-                    raise RowError(
-                        "E214",
-                        "the chat template drops or changes a text of "
-                        f"messages[{first}]: {part!r:.60}",
-                    )
+                    what = f"a text of messages[{first}]: {part!r:.60}"
+                    raise RowError("E214", f"the chat template drops or changes {what}")
                 position = part_start + len(part)
         return tuple(
             Span(
@@ -395,9 +392,8 @@ def _inline_turn(
         if message.role == "tool":
             content += protocol.results([message])
             continue
-        if start := len(
-            content
-        ):  # a thought in the middle of a turn has no place but among its words
+        start = len(content)
+        if start:  # a thought in the middle of a turn has no place but among its words
             thought, words = thought_and_words(message.content)
             message = replace(message, content="\n\n".join(filter(None, [thought, words])))
         content += protocol.write(message, tools)
@@ -425,16 +421,12 @@ def check_reading(
         text = span_text(row, span, template)
         read = protocol.read(text, record.tools)
         calls = [(call.name, call.arguments) for call in read.calls]
-        unlike = f"does not read back as {protocol.name}: "
-        problems = {
-            f"holds a stop string of {protocol.name}: sampling ends there": any(
-                stop in text.removesuffix(stop) for stop in protocol.stops
-            ),
-            unlike + read.problem: bool(read.problem),
-            unlike + "other calls than were written": calls
-            != [(call.name, call.arguments) for call in message.calls],
-        }
-        for problem in (problem for problem, is_so in problems.items() if is_so):
+        problem = f"does not read back as {protocol.name}: {read.problem}" if read.problem else ""
+        if any(stop in text.removesuffix(stop) for stop in protocol.stops):
+            problem = f"holds a stop string of {protocol.name}: sampling ends there"
+        elif not problem and calls != [(call.name, call.arguments) for call in message.calls]:
+            problem = f"does not read back as {protocol.name}: other calls than were written"
+        if problem:
             raise RowError("E215", f"messages[{span.turn}] {problem}")
 
 

@@ -142,16 +142,16 @@ def _best(
 def _reason(sampled: Sequence[tuple[int, str]], least: float) -> Reason:
     """Why no pair can be made of these totals and texts."""
     totals, texts = {total for total, _ in sampled}, {text for _, text in sampled}
-    reasons: dict[Reason, bool] = {
-        "failed": len(sampled) < 2,
-        "same text": len(texts) == 1,
-        "same score": len(totals) == 1,
-        "empty text": any(
-            high - low >= least and one != other for high, one in sampled for low, other in sampled
-        ),
-        "small margin": True,
-    }
-    return next(reason for reason, is_so in reasons.items() if is_so)
+    if len(sampled) < 2:
+        return "failed"
+    if len(texts) == 1:
+        return "same text"
+    if len(totals) == 1:
+        return "same score"
+    wide = any(
+        high - low >= least and one != other for high, one in sampled for low, other in sampled
+    )
+    return "empty text" if wide else "small margin"
 
 
 def constant(steps: Sequence[Sequence[ScoredCandidate]], weights: Mapping[str, float]) -> list[str]:

@@ -284,28 +284,28 @@ def wrong_kind(parsed: Parsed, gold: Gold, tools: Sequence[Tool], *, finished: b
     """The kind of a wrong answer; "" for a right one, and where nobody knows what is right."""
     if not gold.known or is_right(score_step(parsed, gold, tools)):
         return ""
+    if parsed.problem in (TOO_LONG, NOTHING, UNANSWERED):
+        return "no_answer"
+    if not finished:
+        return "cut_off"
+    if parsed.problem:
+        return "unreadable"
+    if not gold.calls:
+        return "unwanted_call"
+    if not parsed.calls:
+        return "no_call"
     expected = Counter(call.name for call in gold.calls)
     called = Counter(call.name for call in parsed.calls)
-    of_step = {
-        "no_answer": parsed.problem in (TOO_LONG, NOTHING, UNANSWERED),
-        "cut_off": not finished,
-        "unreadable": bool(parsed.problem),
-        "unwanted_call": not gold.calls,
-        "no_call": not parsed.calls,
-        "wrong_tool": bool(expected - called and called - expected),
-        "number_of_calls": expected != called,
-    }
-    kinds = {kind for kind, is_so in of_step.items() if is_so}
-    if not kinds:
-        # each call is assigned to an expected one of its tool, so that as little as possible is
-        # wrong
-        by_name = {tool.name: tool for tool in tools}
-        wrong = [
-            [_argument_kinds(call, each, by_name.get(each.name)) for call in parsed.calls]
-            for each in gold.calls
-        ]
-        worth = [[0.0 if each is None else 1 / (1 + len(each)) for each in row] for row in wrong]
-        kinds = {kind for row, column in assign(worth) for kind in wrong[row][column] or ()}
+    if expected != called:
+        return "wrong_tool" if expected - called and called - expected else "number_of_calls"
+    # each call is assigned to an expected one of its tool, so that as little as possible is wrong
+    by_name = {tool.name: tool for tool in tools}
+    wrong = [
+        [_argument_kinds(call, each, by_name.get(each.name)) for call in parsed.calls]
+        for each in gold.calls
+    ]
+    worth = [[0.0 if kinds is None else 1 / (1 + len(kinds)) for kinds in row] for row in wrong]
+    kinds = {kind for row, column in assign(worth) for kind in wrong[row][column] or ()}
     return next(kind for kind in WRONG_KINDS if kind in kinds)
 
 
