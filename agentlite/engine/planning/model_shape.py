@@ -95,7 +95,9 @@ def shape_of(config: Mapping[str, Any], location: str) -> Shape:
     """
     inner = config.get("text_config")  # a model that takes images too has its decoder's facts here
     text = inner if isinstance(inner, dict) else config
-    if any(int(text.get(key) or 1) > 1 for key in EXPERTS):
+    experts = [text.get(key) or 1 for key in EXPERTS]
+    # a list: a number for each layer
+    if any(isinstance(count, list) or int(count) > 1 for count in experts):
         problem = "is a mixture of experts, which cannot be planned for."
         raise UserError(problem, "Take a dense model.", location=location, exit_code=MODEL)
     missing = [f"has no {key}" for key in NEEDED if text.get(key) is None]

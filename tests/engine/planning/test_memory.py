@@ -44,3 +44,5 @@ def test_a_model_without_one_number_for_all_layers_is_refused(field: str, value:
     assert shape_of(config, "m").layers == config["num_hidden_layers"]
     with pytest.raises(UserError, match=field):
         shape_of({**config, field: value}, "m")
+    with pytest.raises(UserError, match="mixture of experts"):
+        shape_of({**config, field: value, "num_experts": [4, 8]}, "m")
