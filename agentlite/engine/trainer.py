@@ -19,7 +19,7 @@ from agentlite.core import console, distributed
 from agentlite.core.errors import MODEL, OTHER_PLAN, OUT_OF_MEMORY, UserError, nearest, need
 from agentlite.core.row_files import Appender, write_json
 from agentlite.engine import checkpoints, load, load_dtype, on_gpu, peft, processes, torch, trl
-from agentlite.engine.watch import Stopped, Watch, follow, note_signals, read_metrics
+from agentlite.engine.watch import Follower, Stopped, Watch, follow, note_signals, read_metrics
 from agentlite.workspace import lookup, stage_folder
 
 # there once a micro-batch did not fit: how many rows have fitted since
@@ -375,9 +375,8 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
         console.progress(folder.name, plan.steps) as advance,
         Appender(path) if distributed.first() else contextlib.nullcontext() as metrics,
     ):
-        follower = follow(
-            trainer, folder, plan.steps, watch, trainer.model, caught, advance, metrics
-        )
+        follower = Follower(folder, plan.steps, watch, trainer.model, caught, advance, metrics)
+        follow(trainer, follower)
         checkpoints.keep(trainer, folder, follower.judge_save)
         try:
             if checkpoint:

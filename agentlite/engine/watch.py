@@ -14,7 +14,7 @@ from typing import Any
 from agentlite.core import console
 from agentlite.core.errors import DIVERGED, UserError
 from agentlite.core.row_files import Appender, read_rows
-from agentlite.engine import processes, transformers
+from agentlite.engine import processes
 
 BAD_STEPS = 3  # in a row, whose loss or gradient is not a finite number: training has diverged
 # Seconds of steps that a crash may cost, however many steps --save-steps puts between checkpoints;
@@ -193,11 +193,16 @@ class Follower:
         return not self.bad, dev_loss
 
 
-def follow(trainer: Any, *of_run: Any) -> Follower:
-    """A follower that sees the trainer's events, in place of the callback that prints every row."""
+def follow(trainer: Any, follower: Follower) -> None:
+    """It sees the trainer's events, in place of the callback that prints every row."""
+    from transformers import PrinterCallback, TrainerCallback
+
     # TrainerCallback has an empty method for every event that Follower leaves alone
-    kind = type("Following", (Follower, transformers.TrainerCallback), {})
-    follower: Follower = kind(*of_run)
-    trainer.remove_callback(transformers.PrinterCallback)
-    trainer.add_callback(follower)
-    return follower
+    class Following(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
+        on_step_end = staticmethod(follower.on_step_end)
+        on_save = staticmethod(follower.on_save)
+        on_log = staticmethod(follower.on_log)
+        on_evaluate = staticmethod(follower.on_evaluate)
+
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(Following())

@@ -83,10 +83,10 @@ def steps(model: str, teacher: str, folder: str) -> dict[str, Any]:
     states: list[dict[str, Any]] = []
     follow = shared.follow
 
-    def following(trl_trainer: Any, *of_run: Any) -> Any:
+    def following(trl_trainer: Any, follower: Any) -> None:
         models.append(trl_trainer.model)
         trl_trainer.add_callback(looking(models[-1]))
-        return follow(trl_trainer, *of_run)
+        follow(trl_trainer, follower)
 
     def looking(model: Any) -> Any:
         from transformers import TrainerCallback
