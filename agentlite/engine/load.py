@@ -329,8 +329,8 @@ def _transformers(folder: Path, loading: Loading) -> tuple[Any, Any]:
         trust_remote_code=False,  # None would ask on a terminal
         **changed,
     )
-    cutter = transformers.AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
-    return model, cutter
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
+    return model, tokenizer
 
 
 def quantization(in_4bit: bool, leave: list[str] | None = None) -> dict[str, Any]:

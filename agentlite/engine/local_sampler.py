@@ -69,10 +69,10 @@ class _Answer:
         self.log_probabilities: list[float] = []
 
     def is_done(self, tokenizer: Any, ends: set[int]) -> bool:
+        if self.ids[-1] in ends:
+            return True
         stops = self.request.stops
-        return self.ids[-1] in ends or bool(
-            stops and until_stop(decode(tokenizer, self.ids[-self.window :]), stops)
-        )
+        return bool(stops and until_stop(decode(tokenizer, self.ids[-self.window :]), stops))
 
 
 def learner(settings: TrainerSettings, trl_trainer: Any, teacher: int = 0) -> Loaded:
@@ -175,8 +175,8 @@ def _draw(
     # the first token of every sample comes from the same logits: those at the end of its prompt
     logits = [cache.logits[index].expand(len(row), -1) for index, row in enumerate(active)]
     for left in reversed(range(decoding.max_new_tokens)):
-        # one token more for each answer, by the next number of its own random stream
-        # `logits` come in the same order: (answers, vocabulary) once they are joined
+        # One token more for each answer, by the next number of its own random stream. `logits`,
+        # (answers, vocabulary) once they are joined, are in the order of `extended`.
         extended = [answer for row in active for answer in row]
         uniform = torch.tensor([one.random.random() for one in extended], dtype=torch.float64)
         tokens, probabilities = choose_tokens(torch.cat(list(logits)), uniform, decoding)

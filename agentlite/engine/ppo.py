@@ -71,6 +71,10 @@ class LearnedAnswer(NamedTuple):
     advantages: Sequence[float]
     returns: Sequence[float]
 
+    @property
+    def is_learned(self) -> bool:
+        return self.answer.reward is not None
+
     def row(self) -> Row:
         """As `collate` takes it: without trained tokens where it is not learned."""
         row: dict[str, Sequence[float]] = {**training_row(self.answer.prompt, self.answer.ids)}
@@ -80,7 +84,7 @@ class LearnedAnswer(NamedTuple):
             "returns": self.returns,
             "values": self.answer.values,
         }
-        if self.answer.reward is not None:
+        if self.is_learned:
             return {**row, **numbers}
         return {**row, "labels": [-100] * len(row["labels"]), **dict.fromkeys(numbers, ())}
 
@@ -112,12 +116,12 @@ def token_rewards(answer: Experience, beta: float) -> list[float]:
 
 def whiten(experience: Sequence[Experience], settings: GrpoSettings) -> list[LearnedAnswer]:
     """Advantages with mean 0 and standard deviation 1 over all tokens that are learned."""
-    beta, lam = settings.beta, settings.gae_lambda
-    rows = [
-        LearnedAnswer(one, *estimate_advantages(token_rewards(one, beta), one.values, lam))
-        for one in experience
-    ]
-    learned = [value for row in rows if row.answer.reward is not None for value in row.advantages]
+    rows = []
+    for answer in experience:
+        rewards = token_rewards(answer, settings.beta)
+        estimates = estimate_advantages(rewards, answer.values, settings.gae_lambda)
+        rows.append(LearnedAnswer(answer, *estimates))
+    learned = [value for row in rows if row.is_learned for value in row.advantages]
     # of no token: all zeros, which are not looked at
     every = torch.tensor(learned or [0.0], dtype=torch.float64)
     mean, deviation = float(every.mean()), float(every.std(correction=0))
@@ -207,8 +211,8 @@ def read_tokens(
 
     # a zero that hangs on the model: without trained tokens there is still a gradient, of zeros
     zero = states.sum(dtype=torch.float32)[None] * 0.0
-    likely = torch.cat([zero[:0], *in_chunks(of_chunk, states, targets)])
     # `zero[:0]` gives `cat` something to return where there is no chunk at all
+    likely = torch.cat([zero[:0], *in_chunks(of_chunk, states, targets)])
     return likely + zero, getattr(model, HEAD)(states.float())[:, 0]
 
 
@@ -322,7 +326,7 @@ class _Rounds:
         return experience
 
     def _log(self, measured: Any) -> None:
-        rows = [row for row in self.learned if row.answer.reward is not None]
+        rows = [row for row in self.learned if row.is_learned]
         gaps = [
             old - reference
             for row in self.learned

@@ -108,8 +108,9 @@ def replies(
     parameters: dict[str, Any] = {
         "max_tokens": decoding.max_new_tokens,
         "temperature": decoding.temperature,
-        **({"top_p": decoding.top_p} if decoding.temperature else {}),
     }
+    if decoding.temperature:
+        parameters["top_p"] = decoding.top_p
     questions = []
     for request in requests:
         record, turn = request.prompt.record, request.prompt.turn

@@ -82,16 +82,12 @@ def rollout_answers(
     alike: dict[tuple[int, ...], list[int]] = {}
     for index, prompt in enumerate(prompts):
         alike.setdefault(tuple(prompt.ids), []).append(index)
-    # a request has a seed for each of its rollouts, so sample n is that of the n-th in its group
-    groups = list(alike.values())
-    requests = [
-        SampleRequest(
-            ids,
-            tuple(_turn_seed(decoding, prompts[index]) for index in indices),
-            protocol.stops if prompts[indices[0]].opened.record.tools else (),
-        )
-        for ids, indices in alike.items()
-    ]
+    groups, requests = list(alike.values()), list[SampleRequest]()
+    for ids, indices in alike.items():
+        # a seed for each of the rollouts, so sample n is that of the n-th in its group
+        seeds = tuple(_turn_seed(decoding, prompts[index]) for index in indices)
+        stops = protocol.stops if prompts[indices[0]].opened.record.tools else ()
+        requests.append(SampleRequest(ids, seeds, stops))
     for one in sample(requests, decoding):
         index, ids = groups[one.prompt][one.sample], tuple(one.ids)
         yield RolloutAnswer(index, one.text, one.ended, len(ids), ids, one.log_probabilities)
