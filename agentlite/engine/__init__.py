@@ -33,7 +33,8 @@ INSTALL = 'pip install "agentlite[train]"'
 
 class Later:
     """A library that is imported when something of it is first used: `--help` and a dry run do
-    without these seconds, and `load_libraries` comes before, with Unsloth.
+    without these seconds. What Unsloth patches is used after `load_libraries`, which imports it
+    first.
     """
 
     def __init__(self, name: str):

@@ -24,7 +24,8 @@ class SharedCache:
     `owner` (prompts, columns) grows with the cache: PADDING or PROMPT in the first columns, then
     for each step one column for each place in the widest row of active samples: the sample's number
     there, or NOBODY. Two prompts of 3 and 2 ids with two samples each, of which the last one ends
-    after its first token (P: PROMPT, -: PADDING, .: NOBODY):
+    with its second token (P: PROMPT, -: PADDING, .: NOBODY). The token that ends a sample has no
+    column, since nothing follows it:
 
         P P P | 0 1 | 0 1 | 0 1
         P P - | 0 1 | 0 . | 0 .

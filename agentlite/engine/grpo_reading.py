@@ -97,8 +97,9 @@ def trust_packing(trainer_class: Any, allowed: float) -> Any:
                 self.checked = self._lengths(attention_mask)
             return packed, None, None
 
-        # the most tokens of a micro-batch, and of an answer, in `mask` and in all compared before
         def _lengths(self, mask: Any) -> tuple[int, int]:
+            """The most tokens of a micro-batch, and of an answer, in `mask` and in all compared
+            before."""
             lengths = mask.sum(1)
             parts = lengths.split(self.args.per_device_train_batch_size)
             tokens = max(int(part.sum()) for part in parts)

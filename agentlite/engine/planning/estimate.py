@@ -185,9 +185,10 @@ def _cached(load: Load, prompts: int, answers: int, new_tokens: int, rows: int =
     return load._replace(sampled=together, prompted=read, cached=cached)
 
 
-# The share of the card that settings give to vLLM. None: without vLLM, or where it shares the
-# weights with Unsloth, and what it needs is planned.
 def _share_set(settings: Any) -> float | None:
+    """The share of the card that settings give to vLLM. None: without vLLM, or where it shares the
+    weights with Unsloth, and what it needs is planned.
+    """
     if not getattr(settings, "vllm", False):
         return None
     share = settings.trl.get("vllm_gpu_memory_utilization")

@@ -258,7 +258,7 @@ def cached_columns(prompt: int, new_tokens: int) -> int:
     buffers; where they grow, before beside after.
     """
 
-    # the next multiple of BUCKET, as Unsloth 2026.10.9 makes them: 1,000 columns -> 1,536
+    # as Unsloth 2026.10.9 makes them, with room for GROWTH more: 1,000 columns -> 1,536
     def buffers(columns: int) -> int:
         return -(-(columns + GROWTH + 1) // BUCKET) * BUCKET
 
