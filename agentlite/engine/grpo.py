@@ -147,10 +147,8 @@ def train(
     figures = trainer.train(make, folder, plan, watch, restarts=not settings.vllm)
     rows = read_metrics(folder)
     few = max(1, min(LOOK_EVERY, len(rows) // 2))
-    figures |= {
-        "first_reward": mean(rows[:few], "reward"),
-        "last_reward": mean(rows[-few:], "reward"),
-    }
+    figures["first_reward"] = mean(rows[:few], "reward")
+    figures["last_reward"] = mean(rows[-few:], "reward")
     if _measures_kl(settings):
         figures["kl"] = mean(rows[-few:], "kl")
     if settings.advantage == "value":
@@ -173,9 +171,8 @@ def _loading(settings: GrpoSettings, source: Source) -> Loading:
         return loading
     share = settings.trl.get("vllm_gpu_memory_utilization")
     if share is None:
-        share = vllm_share(
-            load_of(settings, find_shape(source.base), True), torch.cuda.mem_get_info()[1]
-        )
+        total = torch.cuda.mem_get_info()[1]
+        share = vllm_share(load_of(settings, find_shape(source.base), True), total)
     return loading._replace(vllm_share=share, vllm_rank=settings.lora_r)
 
 

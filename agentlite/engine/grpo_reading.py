@@ -80,7 +80,6 @@ def trust_packing(trainer_class: Any, allowed: float) -> Any:
 
             every = torch.arange(len(input_ids), device=input_ids.device)
             micro = self.args.per_device_train_batch_size
-            # in the micro-batches of the loss, so that it needs no more memory than that
             packed = read_in(micro, every)
             if self._is_longest(attention_mask):
                 some = attention_mask.sum(1).topk(min(CHECKED, len(every))).indices

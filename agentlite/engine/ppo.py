@@ -343,9 +343,8 @@ class _Rounds:
         if rows:
             measured["reward"].append(sum(row.answer.reward or 0.0 for row in rows) / len(rows))
             for name in self.task.weights:
-                measured[f"rewards/{name}/mean"].append(
-                    sum(row.answer.parts[name] for row in rows) / len(rows)
-                )
+                mean = sum(row.answer.parts[name] for row in rows) / len(rows)
+                measured[f"rewards/{name}/mean"].append(mean)
 
 
 def round_order(settings: GrpoSettings, begin: int) -> list[int]:

@@ -348,10 +348,8 @@ def train(
             f"gradient_accumulation {micro.gradient_accumulation}, the same steps"
         )
     if micro != plan:
-        figures |= {
-            "batch_size": micro.batch_size,
-            "gradient_accumulation": micro.gradient_accumulation,
-        }
+        figures["batch_size"] = micro.batch_size
+        figures["gradient_accumulation"] = micro.gradient_accumulation
     if on_gpu() and (peak := torch.cuda.max_memory_reserved()):
         figures["gpu_gib"] = round(peak / 2**30, 2)
     return figures

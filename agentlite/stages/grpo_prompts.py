@@ -147,20 +147,11 @@ class PromptSampling:
         """Scores the answers of a step to its prompts. Where too many rewards failed, the step is
         the last one.
         """
-        asked = [prompts[answer.prompt] for answer in answers]
-        candidates = [
-            Candidate(
-                *prompt.step,
-                prompt.protocol,
-                self.folder.name,
-                step * len(answers) + place,
-                answer.text,
-                answer.ended,
-                len(answer.ids),
-                step,
-            )
-            for place, (prompt, answer) in enumerate(zip(asked, answers, strict=True))
-        ]
+        candidates = []
+        for number, answer in enumerate(answers, step * len(answers)):
+            prompt, own, count = prompts[answer.prompt], self.folder.name, len(answer.ids)
+            about = (*prompt.step, prompt.protocol, own, number)
+            candidates.append(Candidate(*about, answer.text, answer.ended, count, step))
         scores = self.add(candidates)
         self._visit(self.rows[candidate.key] for candidate in candidates)
         try:
@@ -168,8 +159,10 @@ class PromptSampling:
         except UserError as error:
             self.halt.append(error)
         return [
-            grpo.answer_row(prompt.ids, answer, None if score.error else score.components)
-            for prompt, answer, score in zip(asked, answers, scores, strict=True)
+            grpo.answer_row(
+                prompts[answer.prompt].ids, answer, None if score.error else score.components
+            )
+            for answer, score in zip(answers, scores, strict=True)
         ]
 
     def _visit(self, rows: Iterable[TrainedAnswer]) -> None:
