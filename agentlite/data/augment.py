@@ -201,12 +201,10 @@ def without_right_tool(
     right = [tool for tool in record.tools if tool.name in gone]
     left = tuple(tool for tool in record.tools if tool.name not in gone)
     calls = record.expected(turn).calls
-    useless = (
-        tools
-        for tools in ([left] if left else others)
-        if tools and not any(tool.name in gone or _could_do(tool, right, calls) for tool in tools)
-    )
-    if not (tools := next(useless, ())):
+    for tools in [left] if left else others:
+        if tools and not any(tool.name in gone or _could_do(tool, right, calls) for tool in tools):
+            break
+    else:
         return "another tool could do it" if left else "no other tool on offer"
     gold = {at: before for at, before in record.gold.items() if at < turn} | {turn: Gold()}
     return variant(

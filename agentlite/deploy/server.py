@@ -115,9 +115,8 @@ class Server:
     async def _complete(self, request: Request) -> Response:
         job = await asyncio.to_thread(chat_job, await request.body(), self.chat_model)
         if job.request.stream:
-            return StreamingResponse(
-                self._events(job), 200, {"Cache-Control": "no-cache"}, "text/event-stream"
-            )
+            headers = {"Cache-Control": "no-cache"}
+            return StreamingResponse(self._events(job), 200, headers, "text/event-stream")
         with self._answers(job) as (answer, _):
             while not answer.done():  # nobody says that a client is gone: it has to be asked
                 await asyncio.wait([answer], timeout=LOOK)

@@ -167,17 +167,15 @@ def _write(
         ],
     }
     teacher.tell(folder, figures, "no query could be kept", "a stronger model")
-    write_rows(
-        folder / QUERIES,
-        (
-            {
-                "prompt": query.text,
-                "tools": [tool.schema for tool in query.near[0].tools],
-                "meta": {"cluster": query.cluster, "near": [seed.text for seed in query.near]},
-            }
-            for query in kept
-        ),
+    rows = (
+        {
+            "prompt": query.text,
+            "tools": [tool.schema for tool in query.near[0].tools],
+            "meta": {"cluster": query.cluster, "near": [seed.text for seed in query.near]},
+        }
+        for query in kept
     )
+    write_rows(folder / QUERIES, rows)
     return [QUERIES, DROPPED, teacher.REPLIES, teacher.STATS], figures
 
 

@@ -147,10 +147,9 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
         options = ["--protocol", f"hermes,{target.folder}", "--out", f"prep-{target.out}"]
         return shlex.join(["agentlite", "prep", *sources, *options])
 
+    inputs = {"data": prep.outputs[rows.name], "model": settings.endpoint[0]}
     return run_stage(
-        plan_of(
-            "templates", settings, {"data": prep.outputs[rows.name], "model": settings.endpoint[0]}
-        ),
+        plan_of("templates", settings, inputs),
         target,
         work(),
         next_command=next_command,
@@ -187,14 +186,8 @@ def _keep(folder: Path, drafts: Sequence[Draft], run: JudgeRun | None) -> tuple[
     for name, text in files.items():
         with replacing(folder / name) as file:
             file.write(text.encode())
-    return [
-        TEMPLATES,
-        INSTANCES,
-        teacher.REPLIES,
-        llm_judge.VERDICTS,
-        teacher.STATS,
-        *files,
-    ], figures
+    outputs = [TEMPLATES, INSTANCES, teacher.REPLIES, llm_judge.VERDICTS, teacher.STATS, *files]
+    return outputs, figures
 
 
 def key_figure(figures: Mapping[str, Any]) -> str:

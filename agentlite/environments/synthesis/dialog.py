@@ -118,7 +118,8 @@ def _question(turn: PlannedTurn, purposes: Mapping[str, str], rng: Random, is_fi
     sentences = []
     for number, planned in enumerate(turn.calls):
         asks = ASK if is_first else NEXT  # of the first call; what follows goes on from it
-        forms = (ALONGSIDE if turn.together else THEN) if number else asks
+        follows = ALONGSIDE if turn.together else THEN
+        forms = follows if number else asks
         sentences.append(rng.choice(forms).format(purposes[planned.call.name]))
         told = [
             (label(name), value_text(value), "are" if isinstance(value, list) else "is")
