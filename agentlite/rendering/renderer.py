@@ -187,7 +187,7 @@ def _row_errors(record: Record, protocol: Protocol, template: Template) -> Itera
 
 
 def _texts(record: Record) -> Iterator[tuple[str, str]]:
-    """All that others than the protocol have written, and where: no tags of thoughts."""
+    """What others than the protocol wrote, and where: of answers without the tags of thoughts."""
     for index, message in enumerate(record.messages):
         where, text = f"messages[{index}]", message.content
         yield where, THINK_TAG.sub(" ", text) if message.role == "assistant" else text

@@ -17,8 +17,13 @@ from agentlite.data.formats.tool_calls import call_of, read_call, read_tools, te
 from agentlite.rendering.protocol import join_texts, thought_and_words, with_thought
 
 ROLES: dict[str, Role] = {
-    **{"system": "system", "developer": "system", "user": "user", "assistant": "assistant"},
-    **{"tool": "tool", "function": "tool", "environment": "tool"},  # the last is Dolci's
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+    "environment": "tool",  # of Dolci
     **{"System": "system", "User": "user", "Chatbot": "assistant"},  # of Cohere
 }
 # what a thinking model thought before it spoke, as servers and data sets name it; some write two

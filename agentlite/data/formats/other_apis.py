@@ -282,8 +282,12 @@ def _item_text(content: Any, place: str) -> str:
 # --- LangChain and LangGraph: messages as dumped, as dicts or as `messages_to_dict` ---
 
 LANGCHAIN_ROLES = {
-    **{"human": "user", "ai": "assistant", "system": "system"},
-    **{"tool": "tool", "function": "function", "chat": ""},  # the last says its role itself
+    "human": "user",
+    "ai": "assistant",
+    "system": "system",
+    "tool": "tool",
+    "function": "function",
+    "chat": "",  # it says its role itself
 }
 TYPES = LANGCHAIN_ROLES.keys() | {f"{name}messagechunk" for name in LANGCHAIN_ROLES}
 # parts of a content that repeat a call

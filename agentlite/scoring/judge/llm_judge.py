@@ -199,10 +199,11 @@ def judge_metrics(
         console.notice(f"eval: the judge gave no score to {count} answers: {problem}")
     scores = [float(score) for score in result.scores.values()]
     usable = [float(score >= USABLE) for score in scores]
-    return {
+    metrics = {
         "judge_score": summary(scores, seed) if scores else None,
         "judge_usable": summary(usable, seed) if scores else None,
-    }, result.run
+    }
+    return metrics, result.run
 
 
 # --- The answers at a step, against each other ---

@@ -210,7 +210,7 @@ def _same(value: object, accepted: object) -> bool:
 def _count_repeated(
     calls: Sequence[Call], gold: Gold, tools: Mapping[str, Tool], earlier: Sequence[Call]
 ) -> int:
-    """Calls made again, in this turn or since; but an expected call as often as it is expected."""
+    """Calls made again, in this turn or since an earlier one, beyond as many as are expected."""
     # of f, f, g one repeats a call; both f do where f was made before and none is expected
     before = {identity(call) for call in earlier}
     made = {identity(call): call for call in calls}
