@@ -48,7 +48,7 @@ class LiveEvaluation:
         self.settings = settings
         # bfcl:multi_turn_base -> bfcl-multi_turn_base; worlds/shop.py:Shop -> shop.py-Shop
         env = settings.env if settings.env.startswith("mcp:") else Path(settings.env).name
-        inside = slug(env)[:LONGEST_NAME]
+        inside = slug(env.replace("=", "-"))[:LONGEST_NAME]
         self.scores: dict[str, Scores] = {}
         self.models: dict[str, EvalSubject] = {}
         for name in dict.fromkeys(settings.model or (TRAINED,)):

@@ -262,7 +262,8 @@ def data_folder(settings: EvalSettings) -> str:
         usual = settings.retrieve_by == default("eval", "retrieve_by")
         name += f"-retrieve-{settings.retrieve}{'' if usual else f'-{settings.retrieve_by}'}"
     if settings.protocol:
-        name += f"-in-{slug(settings.protocol)[:LONGEST_PROTOCOLS]}"
+        protocols = slug(settings.protocol.replace("=", "-"))  # hermes=2,react -> hermes-2-react
+        name += f"-in-{protocols[:LONGEST_PROTOCOLS]}"
     return slug(name)
 
 

@@ -12,10 +12,12 @@ import pytest
 from support.samples import PROMPT_TEMPLATES
 
 import agentlite
+from agentlite.config.settings import EvalSettings
 from agentlite.core.errors import UserError
 from agentlite.core.records import from_row
 from agentlite.core.row_files import read_rows
 from agentlite.rendering import PROTOCOLS
+from agentlite.stages.eval.subjects import data_folder
 
 pytestmark = pytest.mark.long
 
@@ -82,6 +84,10 @@ def test_protocol_is_refused_where_agentlite_does_not_write_the_prompt(tmp_path,
     with pytest.raises(UserError, match=problem) as refused:
         agentlite.evaluate(run=str(tmp_path / "run"), protocol="react", **options)
     assert refused.value.location == "eval.protocol"
+
+
+def test_an_evaluation_in_weighted_protocols_is_found_where_it_was_begun():
+    assert data_folder(EvalSettings(protocol="hermes=2,react")) == "prep-in-hermes-2-react"
 
 
 def test_a_model_that_was_trained_in_a_template_needs_no_file_of_it(tmp_path, tiny_model):
