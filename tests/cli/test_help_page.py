@@ -8,7 +8,6 @@ from itertools import cycle
 import click
 import pytest
 from click.testing import CliRunner
-from msgspec import Struct
 from support.examples import sample
 
 from agentlite.cli.main import COMMANDS, group
@@ -71,10 +70,9 @@ def with_subclasses(struct):
 
 
 DESCRIBED = [*filter(is_struct, vars(settings).values()), *with_subclasses(CommandOptions)]
-DESCRIBED.remove(Struct)
 
 
-@pytest.mark.parametrize("struct", DESCRIBED)
+@pytest.mark.parametrize("struct", [one for one in DESCRIBED if one.__struct_fields__])
 def test_each_word_of_a_page_of_help_is_the_help_of_one_of_its_fields(struct):
     page = re.sub(r"(?s)\A.*?(?=^\w.*:\n|\Z)", "", inspect.getdoc(struct), flags=re.MULTILINE)
     sections = re.findall(r"^\w.*:$", page, re.MULTILINE)
@@ -83,7 +81,6 @@ def test_each_word_of_a_page_of_help_is_the_help_of_one_of_its_fields(struct):
         field = fields_of(struct)[key]
         told += Counter([f"{key}:", *field.help.split()])
         told += Counter(f"[{field.words}]".split() if field.words else [])
-        assert f"{field.section}:" in sections
     assert told == Counter(page.split())
 
 
