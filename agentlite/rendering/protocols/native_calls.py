@@ -235,7 +235,10 @@ def _probe_calls(template: Template, *arguments: Mapping[str, Any], words: str =
 
 def _split(text: str, *marks: str) -> list[str]:
     """What stands before, between and behind marks. Raises LookupError where one is missing."""
-    pattern = "(.*?)" + "(.*?)".join(map(re.escape, marks)) + "(.*)"
-    if not (match := re.fullmatch(pattern, text, re.DOTALL)):
-        raise LookupError(marks)
-    return list(match.groups())
+    pieces = []
+    for mark in marks:
+        piece, is_written, text = text.partition(mark)
+        if not is_written:
+            raise LookupError(mark)
+        pieces.append(piece)
+    return [*pieces, text]
