@@ -20,7 +20,7 @@ from agentlite.scoring.metrics.figures import DONE, ENDINGS, Metrics
 from agentlite.scoring.metrics.summarize import Scores, by_slice, passes, summaries
 from agentlite.scoring.rewards import Component
 from agentlite.scoring.rewards.scorer import Tally
-from agentlite.stages.eval.subjects import EvalSubject, slug
+from agentlite.stages.eval.subjects import ASCII, EvalSubject, slug
 from agentlite.stages.frame import Work
 from agentlite.stages.rollout import act, find_actor, prepare, rollout_settings
 from agentlite.workspace import stage_folder
@@ -48,7 +48,7 @@ class LiveEvaluation:
         self.settings = settings
         # bfcl:multi_turn_base -> bfcl-multi_turn_base; worlds/shop.py:Shop -> shop.py-Shop
         env = settings.env if settings.env.startswith("mcp:") else Path(settings.env).name
-        inside = slug(env.replace("=", "-"))[:LONGEST_NAME]
+        inside = slug(env, ASCII)[:LONGEST_NAME]
         self.scores: dict[str, Scores] = {}
         self.models: dict[str, EvalSubject] = {}
         for name in dict.fromkeys(settings.model or (TRAINED,)):

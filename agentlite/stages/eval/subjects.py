@@ -35,6 +35,7 @@ SHAPE = (
     '"arguments": {...}}] for "text", or "tool_calls" or "message" as OpenAI writes them.'
 )
 LONGEST_PROTOCOLS = 80  # characters of a folder's name
+ASCII = "A-Za-z0-9_"  # of which many make a name: a file system counts bytes
 # Only what decides a completion is part of a plan: steps may be added, and scored otherwise.
 OF_THE_ANSWER = ("split", "retrieve", "retrieve_by")
 OF_A_MODEL = (
@@ -262,13 +263,13 @@ def data_folder(settings: EvalSettings) -> str:
         usual = settings.retrieve_by == default("eval", "retrieve_by")
         name += f"-retrieve-{settings.retrieve}{'' if usual else f'-{settings.retrieve_by}'}"
     if settings.protocol:
-        protocols = slug(settings.protocol.replace("=", "-"))  # hermes=2,react -> hermes-2-react
+        protocols = slug(settings.protocol, ASCII)  # hermes=2,react -> hermes-2-react
         name += f"-in-{protocols[:LONGEST_PROTOCOLS]}"
     return slug(name)
 
 
-def slug(name: str) -> str:
+def slug(name: str, letters: str = r"\w=") -> str:
     """A name as a folder: `Qwen/Qwen2.5-1.5B` -> `Qwen-Qwen2.5-1.5B`. Letters of any script and
     what a file system takes anywhere stay, so that no two cells of an ablation share one.
     """
-    return re.sub(r"[^\w.=-]+", "-", name).strip("-.") or "model"
+    return re.sub(rf"[^{letters}.-]+", "-", name).strip("-.") or "model"
