@@ -101,12 +101,12 @@ def read_tool_row(row: Row) -> Record:
     )
     call = Call(tool.name, tool_calls.drop_nulls(example, given, tool), "call_0")
     extra = rest(example, "instruction", *tool_calls.ARGUMENTS)
+    meta = meta_of({**row, "id": tool.name}, EXAMPLES, "tool_id", "inputs")
     question = Message("user", text_at(example, "instruction"))
     return Record(
         messages=(question, Message("assistant", calls=(call,))),
         tools=(tool,),
-        meta=meta_of({**row, "id": tool.name}, EXAMPLES, "tool_id", "inputs")
-        | ({"example": extra} if extra else {}),
+        meta=meta | ({"example": extra} if extra else {}),
     )
 
 
@@ -149,24 +149,26 @@ def read_dialog(row: Row, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Recor
             gold[place] = Gold(tuple(expected))
     known = ("dialog_id", "turns", "target_tools", "split")
     extra = extra_by_turn(row["turns"], frozenset(TURN))
+    turns = {"turns": extra} if extra else {}
     return Record(
         messages=tuple(messages),
         tools=tools,
         gold=gold,
         split=_split_of(row),
-        meta=meta_of({**row, "id": row.get("dialog_id")}, *known)
-        | ({"turns": extra} if extra else {}),
+        meta=meta_of({**row, "id": row.get("dialog_id")}, *known) | turns,
     )
 
 
 def _offered_tools(row: Row) -> list[object]:
     """The targets; among candidates, where there are any, in an order that tells nothing."""
-    places = [place for place in (row, row.get("metadata")) if isinstance(place, dict)]
-    candidates = next((place[CANDIDATES] for place in places if place.get(CANDIDATES)), None)
+    targets, metadata = row["target_tools"], row.get("metadata")
+    candidates = row.get(CANDIDATES)
+    if not candidates and isinstance(metadata, dict):
+        candidates = metadata.get(CANDIDATES)
     if not candidates:
-        return [*row["target_tools"]]
+        return [*targets]
     names = {resolve_tool(tool).name for tool in candidates}
-    tools = [*candidates, *(tool for tool in row["target_tools"] if tool not in names)]
+    tools = [*candidates, *(tool for tool in targets if tool not in names)]
     dialog = row.get("dialog_id")
     return sorted(tools, key=lambda tool: digest(f"{dialog} {resolve_tool(tool).name}"))
 

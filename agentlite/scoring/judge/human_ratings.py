@@ -109,15 +109,12 @@ def read_ratings(sheet: Path, filled: Sequence[Path], seed: int) -> dict[str, An
     by_model: dict[str, list[float]] = defaultdict(list)
     for row, place in sorted(key.items()):
         by_model[place["model"]].append(fmean(scores[row] for scores in raters))
-    models = {
-        model: {
-            "metrics": {
-                "score": summary(values, seed),
-                "usable": summary([float(value >= USABLE) for value in values], seed),
-            }
+    models = {}
+    for model, values in sorted(by_model.items()):
+        usable = [float(value >= USABLE) for value in values]
+        models[model] = {
+            "metrics": {"score": summary(values, seed), "usable": summary(usable, seed)}
         }
-        for model, values in sorted(by_model.items())
-    }
     by_row = [[scores[row] for scores in raters] for row in sorted(key)]
     ratings = {"models": models, "agreement": agreement(by_row, seed), "differences": []}
     return dict(msgspec.to_builtins(ratings))
