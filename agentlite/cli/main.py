@@ -13,7 +13,7 @@ import click
 from agentlite.cli.commands import OTHERS, OtherCommand
 from agentlite.config.pipeline import MADE, STAGES, USUAL, Stage, full_command
 from agentlite.core.console import printable, redact
-from agentlite.core.errors import DISK, GATE, NAMES, OTHER_NAMES, UserError, nearest
+from agentlite.core.errors import DISK, GATE, NAMES, OTHER_NAMES, UserError, suggest
 from agentlite.core.version import VERSION
 
 COMMANDS: dict[str, Stage | OtherCommand] = {**STAGES, **OTHERS}
@@ -87,13 +87,13 @@ def group(ctx: click.Context) -> None:
 
 def main() -> None:
     """Runs the command line; an error that a user can fix is a few lines and an exit code."""
-    from agentlite.core.console import Forgiving
+    from agentlite.core.console import SafeStderr
 
     # a terminal that is not UTF-8, or a line that is not, must not end a run
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]  # a TextIOWrapper
-    sys.stderr = Forgiving(sys.stderr)
+    sys.stderr = SafeStderr(sys.stderr)
     try:
         group(prog_name="agentlite", standalone_mode=False)
         sys.stdout.flush()
@@ -126,10 +126,10 @@ def _told(error: BaseException) -> UserError:
         fix = "The same command again carries on; prep begins anew."
         return UserError("stopped.", fix, exit_code=code)
     if isinstance(error, OSError) and (error.filename or error.errno == errno.ENOSPC):
-        from agentlite.core.row_files import fix_for
+        from agentlite.core.row_files import disk_fix
 
         problem, where = f"the system says: {error.strerror}.", str(error.filename or "")
-        return UserError(problem, fix_for(error), location=where, exit_code=DISK)
+        return UserError(problem, disk_fix(error), location=where, exit_code=DISK)
     fix = "This is a fault of agentlite or of a library. --debug shows where; please report it."
     return UserError(f"{type(error).__name__}: {error}", fix, exit_code=1)
 
@@ -153,11 +153,11 @@ def _exit(error: UserError) -> NoReturn:
 def _refuse_unknown(words: list[str]) -> None:
     """Raises click.UsageError for a command that there is not, or what `make` cannot make."""
     if words[0] == "make" and words[1:] and words[1].isalpha() and words[1] != "dialogs":
-        fix = nearest(words[1], ["dialogs", *MADE])
+        fix = suggest(words[1], ["dialogs", *MADE])
         raise click.UsageError(f"'{words[1]}' cannot be made. {fix}")
     if words[0] not in COMMANDS:
         others = {name: command.other_names for name, command in COMMANDS.items()}
-        fix = nearest(words[0], COMMANDS, other_names=others)
+        fix = suggest(words[0], COMMANDS, other_names=others)
         raise click.UsageError(f"no command '{words[0]}'. {fix}")
 
 
@@ -177,7 +177,7 @@ def _with_nearest(error: click.ClickException) -> click.ClickException:
     options = [name for one in error.ctx.command.get_params(error.ctx) for name in one.opts]
     names = [name for name in options if name.startswith("--")]
     every = f"`{error.ctx.command_path} --help-all` lists them all."
-    fix = nearest(error.option_name, names, other=every)
+    fix = suggest(error.option_name, names, fallback=every)
     return click.UsageError(f"No such option '{error.option_name}'. {fix}", error.ctx)
 
 

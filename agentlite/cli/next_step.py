@@ -29,7 +29,7 @@ def show() -> None:
     if run:
         print(f"The workspace {run} holds:")
         rows = [[one.stage, in_words(one.state, one.detail), one.figure] for one in stages]
-        print_table([["", "", ""], *rows], words=3)
+        print_table([["", "", ""], *rows], text_columns=3)
         if others := [str(path) for path in _workspaces() if path != run]:
             print(f"Other workspaces: {', '.join(others)}.")
     elif files := _own_rows():

@@ -11,7 +11,7 @@ import msgspec
 from agentlite.core import console
 from agentlite.core.records import from_row
 from agentlite.core.reject_codes import CODES
-from agentlite.core.row_files import encode
+from agentlite.core.row_files import json_line
 from agentlite.environments.trajectories import LOST
 from agentlite.report import tables
 from agentlite.scoring.metrics.dialogs import HOW
@@ -38,7 +38,7 @@ def present(result: Result, *, as_json: bool, show: int, shape: str, every: bool
         if shape:
             rows = read_splits(folder)
             rows = rows if shape == OWN else map(openai_row, map(from_row, rows))
-            sys.stdout.buffer.writelines(map(encode, rows))
+            sys.stdout.buffer.writelines(map(json_line, rows))
     if as_json and not shape:
         print(msgspec.json.encode(result).decode())
     elif not as_json:
@@ -63,7 +63,7 @@ def _table(result: Result, every: bool) -> None:
             print(tables.in_words(row))
     elif result.command == "ablate" and is_planned:
         rows = [[name, differs or "the first"] for name, differs in figures["cells"].items()]
-        console.print_table([["cell", "what differs"], *rows], words=2)
+        console.print_table([["cell", "what differs"], *rows], text_columns=2)
     elif result.command == "ablate":
         console.print_table([[name, *rest] for name, _, *rest in tables.cell_rows(figures)])
         for sentence in tables.failed_cells(figures):
@@ -135,7 +135,7 @@ def _prep(result: Result) -> None:
 def _lines(lines: "Sequence[Line]") -> None:
     width = max(len(line.figure) for line in lines)
     rows = [[line.name, line.figure.rjust(width), line.words] for line in lines]
-    console.print_table([["", "", ""], *rows], words=3)
+    console.print_table([["", "", ""], *rows], text_columns=3)
 
 
 def _figures(figures: dict[str, Any]) -> None:

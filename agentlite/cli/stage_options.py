@@ -129,9 +129,9 @@ def _explain(options: PrepOptions) -> bool:
         for name, row_format in FORMATS.items():
             click.echo(f"{click.style(name, bold=True)}\n  {row_format.example}")
     elif options.explain:
-        from agentlite.core.reject_codes import explain
+        from agentlite.core.reject_codes import explain_code
 
-        click.echo(explain(options.explain))
+        click.echo(explain_code(options.explain))
     return bool(options.formats or options.explain)
 
 

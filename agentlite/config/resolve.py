@@ -23,7 +23,7 @@ from agentlite.config.fields import (
 from agentlite.config.gpu_profiles import AUTO, CPU, GPU, has_gpu
 from agentlite.config.settings import COMMANDS, default, fields
 from agentlite.core.console import HIDDEN
-from agentlite.core.errors import UserError, nearest
+from agentlite.core.errors import UserError, suggest
 from agentlite.core.plain_words import utf8_text
 
 TAG = "tag:yaml.org,2002:"
@@ -153,11 +153,11 @@ def plain_defaults(command: str, keys: Iterable[str]) -> dict[str, object]:
 def check_keys(command: str, keys: Iterable[str], where: str) -> None:
     """Raises UserError 2 for a command, or a setting of it, that there is not."""
     if command not in COMMANDS:
-        raise UserError(f"no command '{command}'. {nearest(command, COMMANDS)}", location=where)
+        raise UserError(f"no command '{command}'. {suggest(command, COMMANDS)}", location=where)
     every = f"`agentlite {command} --print-config` lists them all."
     for key in keys:
         if key not in fields(command):
-            fix = nearest(key, fields(command), prefix=f"{command}.", other=every)
+            fix = suggest(key, fields(command), prefix=f"{command}.", fallback=every)
             raise UserError(f"no setting '{command}.{key}'. {fix}", location=where)
 
 
@@ -291,7 +291,7 @@ def _misfit(value: object, kind: Any, error: msgspec.ValidationError, place: Pla
         given = value if isinstance(value, list) else [value]
         wrong = next((one for one in given if one not in known), value)
         problem = f"{json.dumps(wrong, ensure_ascii=False)} is not one of {', '.join(known)}."
-        fix = nearest(str(wrong), known, other=place.fix(example or known[0]))
+        fix = suggest(str(wrong), known, fallback=place.fix(example or known[0]))
         return UserError(problem, fix, location=place.location)
     shown = json.dumps(value, ensure_ascii=False)
     problem = f"{shown} does not fit {metavar(kind)}: {error}."

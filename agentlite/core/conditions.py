@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from typing import NamedTuple
 
-from agentlite.core.errors import UserError, nearest
+from agentlite.core.errors import UserError, suggest
 
 COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -73,4 +73,4 @@ def refuse_unknown(conditions: Iterable[Condition], known: Collection[str], loca
     for condition in conditions:
         if condition.name not in known:
             problem = f"there is no score {condition.name}."
-            raise UserError(problem, nearest(condition.name, known or ["none"]), location=location)
+            raise UserError(problem, suggest(condition.name, known or ["none"]), location=location)

@@ -46,7 +46,7 @@ class Advance(Protocol):
 
 
 def notice(text: str) -> None:
-    if distributed.first():
+    if distributed.is_first():
         print(printable(text), file=sys.stderr, flush=True)
 
 
@@ -69,7 +69,7 @@ def redact(text: str) -> str:
     return HIDDEN.sub("(hidden)", text)
 
 
-class Forgiving:
+class SafeStderr:
     """stderr, which may be closed while a run goes on: what is said then, by us or a library, is
     said to nobody. No secret is ever said."""
 
@@ -93,7 +93,7 @@ class Forgiving:
 def progress(title: str, total: int | None) -> Iterator[Advance]:
     """A bar when stderr is a terminal, else a line after two seconds, every 30 seconds, and at the
     end. `total`: None where it is not known."""
-    if not (distributed.first() and sys.stderr.isatty()) or os.environ.get("TERM") == "dumb":
+    if not (distributed.is_first() and sys.stderr.isatty()) or os.environ.get("TERM") == "dumb":
         yield _lines(title, total)
         return
     from rich import progress as bars
@@ -145,9 +145,9 @@ def waiting(title: str) -> Iterator[None]:
         teller.cancel()
 
 
-def print_table(rows: Sequence[Sequence[str]], words: int = 1) -> None:
-    """The first row is the heading. The first columns, as many as `words`, stand left; those of
-    numbers right. A cell that begins with the name of a state has its colour.
+def print_table(rows: Sequence[Sequence[str]], text_columns: int = 1) -> None:
+    """The first row is the heading. The first columns, as many as `text_columns`, stand left;
+    those of numbers right. A cell that begins with the name of a state has its colour.
     """
     from rich.console import Console
     from rich.table import Table
@@ -156,7 +156,7 @@ def print_table(rows: Sequence[Sequence[str]], words: int = 1) -> None:
     heading, *body = rows
     table = Table(box=None, pad_edge=False, header_style="bold", show_header=any(heading))
     for index, name in enumerate(heading):
-        table.add_column(name, justify="left" if index < words else "right", overflow="fold")
+        table.add_column(name, justify="left" if index < text_columns else "right", overflow="fold")
     for row in body:
         styles = [COLOURS.get(cell.partition(" ")[0].rstrip(","), "") for cell in row]
         table.add_row(*map(Text, map(printable, row), styles))
@@ -168,7 +168,7 @@ def print_table(rows: Sequence[Sequence[str]], words: int = 1) -> None:
 
 
 @contextmanager
-def unheard() -> Iterator[None]:
+def hide_stdout() -> Iterator[None]:
     """Hides what a library prints while it loads, unless that fails: it may say why."""
     printed = io.StringIO()
     try:

@@ -3,10 +3,10 @@
 import os
 
 
-def count() -> int:
+def world_size() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def first() -> bool:
+def is_first() -> bool:
     """Whether this one reads, decides, writes and speaks for all."""
     return os.environ.get("RANK", "0") == "0"

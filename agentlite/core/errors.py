@@ -34,37 +34,37 @@ class UserError(Exception):
         return "\n".join(filter(None, lines))
 
 
-def too_many(wrong: int, count: int, share: float, spare: int = 0) -> bool:
-    """Whether more are wrong than a share of `count`. `spare`: so many never are too many."""
-    # not `wrong > share * count`: 0.29 * 100 is less than 29, and 29 / 100 is 0.29
-    return wrong > spare and wrong / count > share
+def exceeds_share(failed: int, count: int, share: float, allowed: int = 0) -> bool:
+    """Whether more than a share of `count` failed. `allowed`: so many never are too many."""
+    # not `failed > share * count`: 0.29 * 100 is less than 29, and 29 / 100 is 0.29
+    return failed > allowed and failed / count > share
 
 
 SETUP = Path(__file__).parents[2] / "scripts" / "setup.sh"  # a checkout has it, a wheel has not
 
 
-def need(
-    what: str, modules: Iterable[str], command: str, place: str = "", in_set: bool = True
+def require(
+    feature: str, modules: Iterable[str], command: str, location: str = "", in_set: bool = True
 ) -> None:
     """Imports none of these optional packages, so it may be asked before anything slow. `in_set`:
     whether scripts/setup.sh installs them. Raises UserError 5.
     """
     if missing := [module for module in modules if importlib.util.find_spec(module) is None]:
         raise UserError(
-            f"{what} needs what is not installed: {', '.join(missing).replace('_', '-')}.",
-            how(command) if in_set else f"Run `{for_this_python(command)}`.",
-            location=place,
+            f"{feature} needs what is not installed: {', '.join(missing).replace('_', '-')}.",
+            install_fix(command) if in_set else f"Run `{adapt_pip_command(command)}`.",
+            location=location,
             exit_code=MODEL,
         )
 
 
-def how(command: str) -> str:
+def install_fix(command: str) -> str:
     """The fix, as this installation has it."""
     setup = "`bash scripts/setup.sh --all`, or " if SETUP.exists() else ""
-    return f"Run {setup}`{for_this_python(command)}`."
+    return f"Run {setup}`{adapt_pip_command(command)}`."
 
 
-def for_this_python(command: str) -> str:
+def adapt_pip_command(command: str) -> str:
     """A `pip install` into the environment that runs this: uv makes it without pip, and the shell's
     pip would install into another one.
     """
@@ -105,19 +105,19 @@ OTHER_NAMES = {
 }
 
 
-def nearest(
+def suggest(
     name: str,
     known: Iterable[str],
     *,
     prefix: str = "",
-    other: str | None = None,
+    fallback: str | None = None,
     other_names: Mapping[str, str] = OTHER_NAMES,
 ) -> str:
-    """The fix for an unknown name: the closest one, behind `prefix`; or `other`; or all of them."""
-    names = list(known)
-    if near := closest(name, names, other_names):
-        return f"Did you mean '{prefix}{near}'?"
-    return f"Known: {', '.join(names)}." if other is None else other
+    """The fix for an unknown name: the closest one, behind `prefix`; or `fallback`; or all."""
+    known = list(known)
+    if match := closest(name, known, other_names):
+        return f"Did you mean '{prefix}{match}'?"
+    return f"Known: {', '.join(known)}." if fallback is None else fallback
 
 
 def closest(name: str, known: Iterable[str], other_names: Mapping[str, str] = OTHER_NAMES) -> str:
@@ -127,22 +127,22 @@ def closest(name: str, known: Iterable[str], other_names: Mapping[str, str] = OT
     """
     import difflib
 
-    typed, names = _plain(name), {_plain(ours): ours for ours in known}
-    others = {
-        _plain(other): names[_plain(ours)]
-        for ours, listed in other_names.items()
-        if _plain(ours) in names
-        for other in listed.split()
+    typed, by_spelling = _normalize(name), {_normalize(ours): ours for ours in known}
+    by_synonym = {
+        _normalize(synonym): by_spelling[_normalize(ours)]
+        for ours, synonyms in other_names.items()
+        if _normalize(ours) in by_spelling
+        for synonym in synonyms.split()
     }
-    for spelt in (names, others):
-        if typed in spelt:
-            return spelt[typed]
-    longer = [ours for ours in names if len(typed) > 2 and ours.startswith(typed)]
-    alike = difflib.get_close_matches(typed, names, 1) or (longer if len(longer) == 1 else [])
-    return names[alike[0]] if alike else ""
+    for names in (by_spelling, by_synonym):
+        if typed in names:
+            return names[typed]
+    longer = [ours for ours in by_spelling if len(typed) > 2 and ours.startswith(typed)]
+    matches = difflib.get_close_matches(typed, by_spelling, 1) or longer
+    return by_spelling[matches[0]] if len(matches) == 1 else ""
 
 
-def _plain(name: str) -> str:
+def _normalize(name: str) -> str:
     """Options, settings and names are compared without dashes before and capitals."""
     return name.lstrip("-").replace("-", "_").lower()
 

@@ -78,7 +78,7 @@ def fits(value: object, schema: Schema) -> bool:
     return _compile(json.dumps(schema)).validator.is_valid(value) and not is_too_deep(value)
 
 
-def schema_error(value: object, schema: Schema) -> str:
+def value_problem(value: object, schema: Schema) -> str:
     """The first reason why a value does not fit its schema, with the path to it; "" if it fits."""
     if is_too_deep(value):
         return f"is nested deeper than {DEEPEST}"
@@ -115,7 +115,7 @@ def is_too_deep(value: object, deepest: int = DEEPEST) -> bool:
     return True
 
 
-def takes(schema: Schema, name: str) -> bool:
+def allows_key(schema: Schema, name: str) -> bool:
     """Whether an object may have a key. A schema that lists no properties takes any, and so does
     one with a keyword of OPENING, unless `additionalProperties` says otherwise.
     """
@@ -146,7 +146,7 @@ def _type_names(schema: Schema) -> list[str]:
     return [name for name in names if isinstance(name, str) and name in TYPES]
 
 
-def is_one_of(value: object, types: set[type]) -> bool:
+def is_of_types(value: object, types: set[type]) -> bool:
     """Strictly: a bool is not an int. But an int is accepted as a float."""
     return type(value) in types or (type(value) is int and float in types)
 
@@ -201,7 +201,7 @@ def normalize(schema: object, kept: frozenset[str] = KEYWORDS, is_closed: bool =
         )
     # data sets write empty enumerations, and numbers in them as texts
     allowed, enum = types_of(meant), meant.get("enum")
-    if isinstance(enum, list) and not any(not allowed or is_one_of(one, allowed) for one in enum):
+    if isinstance(enum, list) and not any(not allowed or is_of_types(one, allowed) for one in enum):
         del meant["enum"]
     # {"allOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}}]} takes both: none is closed
     if is_closed and "properties" in meant and not OPENING & schema.keys():

@@ -24,7 +24,7 @@ class KeptReply(Struct, frozen=True):
     completion_tokens: int = 0
 
 
-def ask_kept(
+def ask_once(
     endpoints: Sequence[Endpoint],
     questions: Sequence[Question],
     file: Path,
@@ -52,7 +52,7 @@ def ask_kept(
             # half a character becomes U+FFFD, as any file has it
             text = reply.text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
             tokens = reply.prompt_tokens, reply.completion_tokens
-            one = KeptReply(missing[number], text, reply.finish == "length", reply.why, *tokens)
+            one = KeptReply(missing[number], text, reply.finish == "length", reply.reason, *tokens)
             replies[one.key] = one
             if keep_all or one.text:
                 kept.append(msgspec.to_builtins(one))

@@ -80,7 +80,7 @@ class Reply(NamedTuple):
     thought: str = ""
 
     @property
-    def why(self) -> str:
+    def reason(self) -> str:
         """The problem, and how it was explained."""
         return f"{self.problem}: {self.detail}" if self.detail else self.problem
 
@@ -103,7 +103,7 @@ class _Completion(msgspec.Struct):
     usage: Any = None
 
 
-def check(endpoint: Endpoint, location: str) -> None:
+def check_endpoint(endpoint: Endpoint, location: str) -> None:
     """Raises UserError for an unusable address, one with a password, and an unusable key."""
     try:
         address = urlsplit(endpoint.url)
@@ -328,7 +328,7 @@ def _ask(endpoint: Endpoint, question: Question, stop: threading.Event) -> Reply
         shorter = endpoint._replace(timeout=min(endpoint.timeout, PROBE_SECONDS))
         if ask(shorter, *PROBE, stop).problem:
             raise UserError(
-                f"no answer: {reply.why}.",
+                f"no answer: {reply.reason}.",
                 "Look at the server; the same command again asks for what is missing.",
                 location=endpoint.address,
                 exit_code=NETWORK,

@@ -17,12 +17,12 @@ KINDS = {
 BOM = b"\xef\xbb\xbf"
 
 
-def kind(value: object) -> str:
+def kind_of(value: object) -> str:
     """What a value of JSON is: `a text`, `a list`."""
     return KINDS.get(type(value).__name__, "something else")
 
 
-def misread(error: Exception) -> str:
+def misread_reason(error: Exception) -> str:
     """Why a reader that takes a row apart could not: a KeyError names the key."""
     if isinstance(error, KeyError) and error.args:
         return f"the key {error.args[0]!r} is missing"
@@ -36,7 +36,7 @@ def wide_encoding(head: bytes) -> str:
     return "UTF-16" if head.startswith((b"\xff\xfe", b"\xfe\xff")) else ""
 
 
-def conversion(encoding: str, name: str) -> str:
+def iconv_command(encoding: str, name: str) -> str:
     """The command that makes UTF-8 of a file."""
     new = f"{Path(name).stem}.utf8{Path(name).suffix}"
     return f"iconv -f {encoding} -t UTF-8 {shlex.quote(name)} > {shlex.quote(new)}"
@@ -49,7 +49,7 @@ def utf8_text(content: bytes, name: str) -> str:
     if wide := wide_encoding(content):
         raise UserError(
             f"this is text in {wide}, not in UTF-8.",
-            f"Convert it: {conversion(wide, name)}",
+            f"Convert it: {iconv_command(wide, name)}",
             location=name,
         )
     content = content.removeprefix(BOM)
@@ -59,6 +59,6 @@ def utf8_text(content: bytes, name: str) -> str:
         number = content.count(b"\n", 0, error.start) + 1
         raise UserError(
             f"not UTF-8: byte {content[error.start]:02x}.",
-            f"If it is Windows-1252: {conversion('WINDOWS-1252', name)}",
+            f"If it is Windows-1252: {iconv_command('WINDOWS-1252', name)}",
             location=f"{name}:{number}",
         ) from error

@@ -155,7 +155,7 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict
             if call.name in unknown and not call.arguments
         ]
 
-    def expected(self, turn: int) -> Gold:
+    def gold_at(self, turn: int) -> Gold:
         """The calls expected at a turn: its own, where `gold` is silent."""
         if turn in self.gold:
             return self.gold[turn]
@@ -358,9 +358,9 @@ def to_row(record: Record) -> dict[str, object]:
         "task": record.task,
         "split": record.split,
         "messages": [message_row(message) for message in record.messages],
-        "tools": plain([tool.schema for tool in record.tools]),
-        "gold": plain(msgspec.to_builtins(record.gold, str_keys=True)),
-        "meta": plain(record.meta),
+        "tools": to_json([tool.schema for tool in record.tools]),
+        "gold": to_json(msgspec.to_builtins(record.gold, str_keys=True)),
+        "meta": to_json(record.meta),
     }
 
 
@@ -375,7 +375,7 @@ def from_row(row: dict[str, Any]) -> Record:
     )
 
 
-def plain(value: object) -> str:
+def to_json(value: object) -> str:
     """JSON as a model reads it: keys in their own order, a blank after comma and colon."""
     return json.dumps(value, ensure_ascii=False)
 
@@ -386,7 +386,7 @@ def wire_calls(calls: Sequence[Call]) -> list[dict[str, object]]:
         {
             "id": call.id,
             "type": "function",
-            "function": {"name": call.name, "arguments": plain(call.arguments)},
+            "function": {"name": call.name, "arguments": to_json(call.arguments)},
         }
         for call in calls
     ]

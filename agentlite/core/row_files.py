@@ -11,12 +11,12 @@ from typing import IO, Any, TypeVar
 
 import msgspec
 
-from agentlite.core.errors import DISK, UserError, need
+from agentlite.core.errors import DISK, UserError, require
 
 Row = dict[str, Any]
 T = TypeVar("T")
 # rows of Parquet: one value that stands in all of them is a few bytes there, and much in memory
-AT_ONCE = 256
+BATCH_ROWS = 256
 
 
 @contextmanager
@@ -43,19 +43,19 @@ def disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise cannot_write(path, error) from error
+        raise write_error(path, error) from error
 
 
-def cannot_write(path: Path, error: OSError) -> UserError:
+def write_error(path: Path, error: OSError) -> UserError:
     return UserError(
         f"cannot write: {error.strerror or error}.",
-        fix_for(error),
+        disk_fix(error),
         location=str(path),
         exit_code=DISK,
     )
 
 
-def fix_for(error: OSError) -> str:
+def disk_fix(error: OSError) -> str:
     """What to do about what the system refuses."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "Free some space, or give another folder (--run FOLDER); then run the command again."
@@ -79,7 +79,7 @@ def sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def sync_all(paths: Iterable[Path]) -> None:
+def sync_files(paths: Iterable[Path]) -> None:
     """Files and their folders: what is named as written is there after a power cut."""
     folders = set()
     for path in paths:
@@ -99,7 +99,7 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
     """Writes a file of rows at once; as Parquet, if it is named so, with a checksum a page."""
     with replacing(path) as file:
         if path.suffix != ".parquet":
-            file.writelines(encode(row) for row in rows)
+            file.writelines(json_line(row) for row in rows)
             return
         check_parquet()
         import pyarrow
@@ -132,7 +132,7 @@ def read_structs(path: Path, kind: type[T]) -> Iterator[T]:
     return (msgspec.convert(row, kind) for row in read_rows(path))
 
 
-def find_rows(folder: Path, name: str) -> Path:
+def row_file(folder: Path, name: str) -> Path:
     """`name` with the suffix it was written with: a reader takes either."""
     jsonl, parquet = folder / f"{name}.jsonl", folder / f"{name}.parquet"
     return parquet if parquet.exists() and not jsonl.exists() else jsonl
@@ -147,7 +147,7 @@ def count_rows(path: Path) -> int:
         return 0
 
 
-def encode(row: object) -> bytes:
+def json_line(row: object) -> bytes:
     return json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
 
 
@@ -164,7 +164,7 @@ class Appender:
 
     def append(self, row: object) -> None:
         with disk_errors(self.path):
-            line = encode(row)
+            line = json_line(row)
             # a full disk may take a part of the line, which is cut: a row is whole or absent
             if (written := self.file.write(line)) != len(line):
                 self.file.truncate(self.file.tell() - written)
@@ -180,7 +180,7 @@ class Appender:
 
 
 def check_parquet() -> None:
-    need("Parquet", ["pyarrow"], "pip install pyarrow")
+    require("Parquet", ["pyarrow"], "pip install pyarrow")
 
 
 def read_parquet(path: Path) -> Iterator[Row]:
@@ -189,5 +189,5 @@ def read_parquet(path: Path) -> Iterator[Row]:
     import pyarrow.parquet
 
     with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
-        for batch in file.iter_batches(AT_ONCE):
+        for batch in file.iter_batches(BATCH_ROWS):
             yield from batch.to_pylist()

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from agentlite.core.records import plain
+from agentlite.core.records import to_json
 
 ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")  # of an object in memory: another in each run
 
@@ -22,7 +22,7 @@ def as_text(result: object) -> str:
     try:
         text = json.dumps(result, default=_jsonable)
         value = json.loads(text, parse_constant=lambda _: None)  # '{"a": NaN}' -> {"a": None}
-        return value if isinstance(value, str) else plain(value)
+        return value if isinstance(value, str) else to_json(value)
     except (TypeError, ValueError, RecursionError):
         return _to_text(result)
 
@@ -58,7 +58,7 @@ def says_error(result: str) -> bool:
     return isinstance(value, dict) and bool(value.get("error"))
 
 
-def no_tool(name: str, names: Iterable[str]) -> str:
+def no_tool_result(name: str, names: Iterable[str]) -> str:
     """The result of a call of a tool that is not on offer."""
     return f"Error: no tool {name}. The tools: {', '.join(names)}."
 

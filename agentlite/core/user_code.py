@@ -31,7 +31,7 @@ FORKSERVER = sys.platform == "linux"  # macOS has libraries that do not survive 
 loop: Any = None  # of a child, in which what it awaits runs
 
 
-class Named(NamedTuple):
+class UserFunction(NamedTuple):
     """A function of the user's, or a class: where it stands, as the user wrote it, and its name."""
 
     file: str
@@ -48,7 +48,7 @@ class UserCode:
 
     def __init__(
         self,
-        named: Sequence[Named],
+        named: Sequence[UserFunction],
         use: Callable[[Callable[..., Any], Any], tuple[Any, str]],
         seconds: float,
         memory: float = MEMORY,
@@ -126,7 +126,7 @@ class UserCode:
 
 def _serve(
     theirs: Connection,
-    named: Sequence[Named],
+    named: Sequence[UserFunction],
     use: Callable[..., tuple[Any, str]],
     memory: float,
     environment: Mapping[str, str],
@@ -210,7 +210,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _load(named: Iterable[Named]) -> dict[str, Callable[..., Any]]:
+def _load(named: Iterable[UserFunction]) -> dict[str, Callable[..., Any]]:
     """The functions by name."""
     functions: dict[str, Callable[..., Any]] = {}
     modules: dict[str, Any] = {}

@@ -192,7 +192,7 @@ def without_right_tool(
     arguments of an expected call, or shares a telling word of its name or much of its description
     with the right one.
     """
-    turn = next((turn for turn in record.prompted_turns if record.expected(turn).calls), None)
+    turn = next((turn for turn in record.prompted_turns if record.gold_at(turn).calls), None)
     if turn is None:
         return "no call is expected"
     if any(message.calls for message in record.messages[:turn]):
@@ -200,7 +200,7 @@ def without_right_tool(
     gone = set(expected) | expected_tools(record)
     right = [tool for tool in record.tools if tool.name in gone]
     left = tuple(tool for tool in record.tools if tool.name not in gone)
-    calls = record.expected(turn).calls
+    calls = record.gold_at(turn).calls
     for tools in [left] if left else others:
         if tools and not any(tool.name in gone or _could_do(tool, right, calls) for tool in tools):
             break

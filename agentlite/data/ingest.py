@@ -18,7 +18,7 @@ from agentlite.core.conditions import parse_keep
 from agentlite.core.errors import RowError
 from agentlite.core.json_schema import schema_problem
 from agentlite.core.records import ANY_TOOL, Message, Record, Tool, from_row, to_row
-from agentlite.core.row_files import Row, disk_errors, encode
+from agentlite.core.row_files import Row, disk_errors, json_line
 from agentlite.data.curation.coreset import Wording, wording
 from agentlite.data.curation.doubts import SECRETS, doubts
 from agentlite.data.curation.keep import refuse_unmet
@@ -190,7 +190,7 @@ def clean(record: Record, settings: PrepSettings) -> tuple[Record, Counter[str],
 def measure(record: Record, context: IngestContext) -> Sized:
     """Renders, reads back and masks a record. Raises RowError if any of it fails."""
     lengths, answers = _lengths(record, context)
-    expected = (call.name for turn in record.turns for call in record.expected(turn).calls)
+    expected = (call.name for turn in record.turns for call in record.gold_at(turn).calls)
     return Sized(
         tokens=sum(lengths),
         trained=sum(answers),
@@ -368,13 +368,13 @@ class Ingested:
                     self.doubts[len(self.traits)] = raw.location, done["doubts"]
                 self.blocks[source].update(done.get("blocks", ()))
                 self.sources.append(source)
-                self.rows.add(encode(to_row(record)))
+                self.rows.add(json_line(to_row(record)))
                 self.traits.append(traits(record))
                 self.sizes.append(sized)
             for what in COUNTED & done.keys():
                 found = done[what]
                 self.done[what].update([found] if isinstance(found, str) else found)
-            self.origins.add(encode(origin if done else rest(origin, "done")))
+            self.origins.add(json_line(origin if done else rest(origin, "done")))
 
     def record(self, index: int) -> Record:
         """Reads a record from disk."""

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
-from agentlite.core.plain_words import kind
+from agentlite.core.plain_words import kind_of
 from agentlite.core.records import Message, Record
 from agentlite.core.row_files import Row
 from agentlite.data.curation.validate import check_dialog, validate
@@ -170,4 +170,4 @@ def _turns(answer: Any) -> list[Any]:
     turns = [answer] if isinstance(answer, Mapping) else answer
     if isinstance(turns, list) and turns and all(isinstance(turn, Mapping) for turn in turns):
         return turns
-    raise RowError("E202", f"an answer is {kind(answer)}, not text or messages", HINT)
+    raise RowError("E202", f"an answer is {kind_of(answer)}, not text or messages", HINT)

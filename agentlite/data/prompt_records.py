@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Gold, Message, Record, from_row
-from agentlite.core.row_files import Row, find_rows, read_rows
+from agentlite.core.row_files import Row, read_rows, row_file
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import FORMATS, reshape, samples, to_record
 from agentlite.data.formats.format import rest
@@ -49,7 +49,7 @@ class Prompts(NamedTuple):
 
 def prompts_of_prep(data: str, split: str, run: Path) -> Prompts:
     prep = lookup.find_finished(data, run, "prep")
-    rows = find_rows(prep.folder, split)
+    rows = row_file(prep.folder, split)
     return Prompts(str(rows), prep.outputs[rows.name], prep.settings["protocol"], True)
 
 

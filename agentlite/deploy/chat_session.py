@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.plain_words import utf8_text
-from agentlite.core.records import Call, Message, Tool, plain, wire_message
+from agentlite.core.records import Call, Message, Tool, to_json, wire_message
 from agentlite.core.tool_results import as_text, says_error
-from agentlite.core.user_code import Named, UserCode, await_result
+from agentlite.core.user_code import UserCode, UserFunction, await_result
 from agentlite.data.formats.own_rows import is_to_learn
 from agentlite.data.formats.tool_calls import read_tools
 from agentlite.data.tool_catalogue import SHAPE
@@ -133,13 +133,13 @@ def executor(path: str, tools: Sequence[Tool]) -> Iterator[Observe]:
         raise UserError(
             "no such file.", "Name a file of functions with the names of the tools.", location=path
         )
-    code = UserCode([Named(path, tool.name) for tool in tools], _call, CALL_SECONDS)
+    code = UserCode([UserFunction(path, tool.name) for tool in tools], _call, CALL_SECONDS)
 
     def observe(call: Call) -> str:
         if call.name not in {tool.name for tool in tools}:
-            return plain({"error": f"no tool {call.name}"})
+            return to_json({"error": f"no tool {call.name}"})
         text, problem = code.ask(call.name, call.arguments)
-        return plain({"error": problem}) if problem else str(text)
+        return to_json({"error": problem}) if problem else str(text)
 
     code.start()  # before the model is loaded: a file that cannot be imported is refused at once
     try:

@@ -13,7 +13,7 @@ from typing import Any
 from agentlite.config.gpu_profiles import SWITCHES, has_gpu, keep_private
 from agentlite.config.settings import Engine
 from agentlite.core import console
-from agentlite.core.errors import MODEL, UserError, how, need
+from agentlite.core.errors import MODEL, UserError, install_fix, require
 
 QUIET = {
     "TOKENIZERS_PARALLELISM": "false",
@@ -55,7 +55,7 @@ def check_libraries(engine: Engine) -> None:
     UserError 5.
     """
     first = ("unsloth",) if engine == "unsloth" or not has_gpu() else ()
-    need("training or asking a model", (*PACKAGES, *first), INSTALL)
+    require("training or asking a model", (*PACKAGES, *first), INSTALL)
 
 
 def be_quiet() -> None:
@@ -92,7 +92,7 @@ def load_libraries(engine: Engine) -> None:
     try:
         with console.waiting("loading torch, transformers and trl"):
             be_quiet()
-            with console.unheard():
+            with console.hide_stdout():
                 if on_gpu():
                     for name, value in SWITCHES.items():
                         os.environ.setdefault(name, value)
@@ -106,7 +106,7 @@ def load_libraries(engine: Engine) -> None:
                 transformers.utils.logging.disable_progress_bar()
     except ImportError as error:
         problem = f"a package cannot be loaded: {error}."
-        raise UserError(problem, how(INSTALL), exit_code=MODEL) from error
+        raise UserError(problem, install_fix(INSTALL), exit_code=MODEL) from error
     if is_first and not on_gpu():
         others = (busy_seconds_of_others() - busy) / (time.monotonic() - started)
         leave_cores_to_others(others)

@@ -23,7 +23,7 @@ import msgspec
 from agentlite.core import console, distributed
 from agentlite.core.errors import DISK, MODEL, UserError
 from agentlite.core.records import canonical, digest
-from agentlite.core.row_files import replacing, sync_all, sync_folder, write_json
+from agentlite.core.row_files import replacing, sync_files, sync_folder, write_json
 from agentlite.engine import processes, torch
 from agentlite.workspace import hub, input_files, lookup
 
@@ -84,7 +84,7 @@ def _save(
         )
         return
     made, target = parent / SAVING / f"checkpoint-{step}", parent / f"checkpoint-{step}"
-    if distributed.first():
+    if distributed.is_first():
         _clear(folder)
         # not its parents: where the folder itself has vanished, nothing is made in its place
         parent.mkdir(exist_ok=True)
@@ -98,7 +98,7 @@ def _save(
     finally:
         trainer._get_output_dir, trainer.processing_class = output_dir, tokenizer
     processes.barrier()  # each process has written its share before the files are listed
-    if not distributed.first():
+    if not distributed.is_first():
         return
     # with a second adapter next to it, transformers would not load the first one again; and the
     # reference never changes
@@ -109,7 +109,7 @@ def _save(
         if (folder / name).exists():
             shutil.copyfile(folder / name, made / LOGS / name)
     paths = sorted(path for path in made.rglob("*") if path.is_file())
-    sync_all(paths)  # what is renamed must not be empty after a power cut
+    sync_files(paths)  # what is renamed must not be empty after a power cut
     files = {
         path.relative_to(made).as_posix(): (path.stat().st_size, input_files.content_digest(path))
         for path in paths

@@ -263,7 +263,7 @@ def does_not_fit(one: str, fix: str, location: str = "") -> UserError:
     )
 
 
-@console.unheard()
+@console.hide_stdout()
 def _unsloth(folder: Path, loading: Loading) -> tuple[Any, Any]:
     shared: dict[str, object] = {}
     if loading.vllm_share:

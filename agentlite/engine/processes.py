@@ -64,17 +64,17 @@ def in_step(run: Callable[[], Result]) -> Result:
     """
     # torch would print a stack trace for a connection that is closed
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    return (_lead if distributed.first() else _follow)(run, _store())
+    return (_lead if distributed.is_first() else _follow)(run, _store())
 
 
 def go() -> None:
     """The others may begin: what the first process checks alone is done."""
-    if distributed.count() > 1 and distributed.first():
+    if distributed.world_size() > 1 and distributed.is_first():
         _store().set(WORD, "go")
 
 
 def barrier() -> None:
-    if distributed.count() > 1:
+    if distributed.world_size() > 1:
         torch.distributed.barrier()
 
 
@@ -82,7 +82,7 @@ def any_of(flag: bool) -> bool:
     """Whether it is so in any of the processes: a signal does not come to all of them in the same
     step.
     """
-    if distributed.count() == 1:
+    if distributed.world_size() == 1:
         return flag
     from accelerate import PartialState
 
@@ -108,7 +108,7 @@ def _lead(run: Callable[[], Result], store: Any) -> Result:
             store.set(END, str(code))
             store.compare_set(WORD, "", str(code))  # unless it says "go" already
             until = time.monotonic() + SECONDS
-            while store.add(SEEN, 0) < distributed.count() - 1 and time.monotonic() < until:
+            while store.add(SEEN, 0) < distributed.world_size() - 1 and time.monotonic() < until:
                 time.sleep(0.05)
 
 
@@ -140,8 +140,8 @@ def _store() -> Any:
     store = torch.distributed.TCPStore(
         os.environ["MASTER_ADDR"],
         int(os.environ["MASTER_PORT"]),
-        distributed.count(),
-        distributed.first() and not by_launcher,
+        distributed.world_size(),
+        distributed.is_first() and not by_launcher,
         timeout=CONNECT,
         wait_for_workers=False,
         multi_tenant=True,

@@ -14,7 +14,7 @@ from itertools import chain
 from agentlite.config.gpu_profiles import card
 from agentlite.config.settings import DistillSettings, DpoSettings, GrpoSettings, TrainerSettings
 from agentlite.core import distributed
-from agentlite.core.errors import UserError, how
+from agentlite.core.errors import UserError, install_fix
 from agentlite.engine import processes
 from agentlite.workspace.lookup import Source
 
@@ -95,10 +95,10 @@ def _of_deepspeed(command: str, settings: TrainerSettings) -> list[Case]:
     if not settings.deepspeed:
         return [
             (
-                distributed.count() > 1,
+                distributed.world_size() > 1,
                 "deepspeed",
-                f"this is one of {distributed.count()} processes, and no DeepSpeed configuration "
-                "says how they share the work.",
+                f"this is one of {distributed.world_size()} processes, and no DeepSpeed "
+                "configuration says how they share the work.",
                 "Add --engine hf --deepspeed deepspeed/zero2.json, or start it without torchrun.",
             )
         ]
@@ -126,7 +126,7 @@ def _of_deepspeed(command: str, settings: TrainerSettings) -> list[Case]:
             importlib.util.find_spec("deepspeed") is None,
             "deepspeed",
             "the package is not installed.",
-            how("pip install 'agentlite[deepspeed]'"),
+            install_fix("pip install 'agentlite[deepspeed]'"),
         ),
         (
             "WORLD_SIZE" not in os.environ,

@@ -16,7 +16,7 @@ from agentlite.config.settings import (
     SamplerSettings,
 )
 from agentlite.core.errors import RowError, UserError
-from agentlite.core.openai_client import Endpoint, Question, Reply, ask_all, check
+from agentlite.core.openai_client import Endpoint, Question, Reply, ask_all, check_endpoint
 from agentlite.core.records import Ending, Message, digest, wire_message
 from agentlite.data.formats.tool_calls import read_call
 from agentlite.engine.decoding import Decoding
@@ -72,7 +72,7 @@ def behind(
         for url in dict.fromkeys(urls)
     )
     for endpoint in endpoints:
-        check(endpoint, option)
+        check_endpoint(endpoint, option)
     return endpoints
 
 
@@ -121,7 +121,7 @@ def replies(
         questions.append(Question(messages, given))
     for number, reply in ask_all(source.endpoints, questions):
         if reply.problem:
-            yield RemoteReply(number, "", "cut", 0, reply.why)
+            yield RemoteReply(number, "", "cut", 0, reply.reason)
         else:
             text, ended = written(reply, requests[number], template)
             yield RemoteReply(number, text, ended, reply.completion_tokens)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlite.core import console
-from agentlite.core.errors import need
+from agentlite.core.errors import require
 from agentlite.engine import be_quiet, on_gpu, sentence_transformers, transformers
 from agentlite.engine.load import explained
 from agentlite.workspace import hub
@@ -19,7 +19,7 @@ AT_ONCE = 64
 
 def check_libraries() -> None:
     """Asked before anything slow. Raises UserError 5."""
-    need("searching tools by their meaning", ("torch", "transformers", *PACKAGES), INSTALL)
+    require("searching tools by their meaning", ("torch", "transformers", *PACKAGES), INSTALL)
 
 
 def load(source: Source, max_length: int) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from agentlite.config.settings import RetrieverSettings, Tracker, TrainerSettings, fields
 from agentlite.core import console, distributed
-from agentlite.core.errors import MODEL, OTHER_PLAN, OUT_OF_MEMORY, UserError, nearest, need
+from agentlite.core.errors import MODEL, OTHER_PLAN, OUT_OF_MEMORY, UserError, require, suggest
 from agentlite.core.row_files import Appender, write_json
 from agentlite.engine import checkpoints, load, load_dtype, on_gpu, peft, processes, torch, trl
 from agentlite.engine.watch import Follower, Stopped, Watch, follow, note_signals, read_metrics
@@ -85,9 +85,8 @@ class Schedule(NamedTuple):
 
 def schedule(settings: TrainerSettings, rows: int, batch_size: int = 0) -> Schedule:
     """`rows`: of an epoch. `batch_size`: in place of that of the settings."""
-    step = Schedule(
-        1, batch_size or settings.batch_size, settings.gradient_accumulation, distributed.count()
-    )
+    batch_size = batch_size or settings.batch_size
+    step = Schedule(1, batch_size, settings.gradient_accumulation, distributed.world_size())
     steps = math.ceil(rows * settings.num_epochs / step.rows)
     return step._replace(steps=settings.max_steps or max(1, steps))
 
@@ -134,7 +133,7 @@ def check_trackers(report_to: Sequence[Tracker]) -> None:
     """Loads nothing. Raises UserError 5 for a tracker whose package is missing."""
     for name in report_to:
         # not in the tested set: TRL imports trackio in every run, where it is installed
-        need("this tracker", [name], f"pip install {name}", f"--report-to {name}", in_set=False)
+        require("this tracker", [name], f"pip install {name}", f"--report-to {name}", in_set=False)
 
 
 def shared_arguments(
@@ -291,7 +290,7 @@ def check_passed_through(
             if key in (*TAKEN, *taken, *fields(command)) and key != "report_to":
                 problem = "is set by agentlite."
             elif key not in known:
-                problem, fix = f"{name} has no such setting.", nearest(key, known, other="")
+                problem, fix = f"{name} has no such setting.", suggest(key, known, fallback="")
             if problem:
                 raise UserError(problem, fix, location=f"{command}.{name}.{key}")
 
@@ -331,7 +330,7 @@ def train(
         micro = smaller
         # for when the run is carried on: it does not try a larger one again
         write_json(size, {"batch_size": micro.batch_size})
-        if not restarts or distributed.count() > 1:
+        if not restarts or distributed.world_size() > 1:
             raise UserError(
                 "out of the GPU's memory.",
                 "Run the same command again: it carries on from the last checkpoint, in "
@@ -357,7 +356,7 @@ def train(
 
 def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, object]:
     # one process cuts the log and sets broken checkpoints aside; the others look afterwards
-    if distributed.first():
+    if distributed.is_first():
         _restore_metrics(folder)
         stage_folder.expect(folder, "metrics.jsonl", plan.steps)
     processes.barrier()
@@ -371,7 +370,7 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
     with (
         note_signals() as caught,
         console.progress(folder.name, plan.steps) as advance,
-        Appender(path) if distributed.first() else contextlib.nullcontext() as metrics,
+        Appender(path) if distributed.is_first() else contextlib.nullcontext() as metrics,
     ):
         follower = Follower(folder, plan.steps, watch, trainer.model, caught, advance, metrics)
         follow(trainer, follower)
@@ -393,7 +392,7 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
         raise Stopped(*caught[:1] or (signal.SIGTERM,))
     if follower.bad:
         raise follower.diverged()
-    if not distributed.first():
+    if not distributed.is_first():
         sys.exit(0)
     return _keep_best(folder)
 

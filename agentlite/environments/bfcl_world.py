@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agentlite.core.tool_results import no_tool
+from agentlite.core.tool_results import no_tool_result
 
 REFUSED = {"kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run"}
 FAILED = "Error during execution: "
@@ -100,7 +100,7 @@ class BfclWorld:
         self.calls += 1
         names = [one["function"]["name"] for one in self.offered]
         is_there = call.name in names or not self.row.get("only_offered")
-        result = self.mine.call(call) if is_there else no_tool(call.name, names)
+        result = self.mine.call(call) if is_there else no_tool_result(call.name, names)
         self.results.append(result)
         return result
 

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from agentlite.core.records import Call, call_key, plain
-from agentlite.core.tool_results import no_tool, says_error
+from agentlite.core.records import Call, call_key, to_json
+from agentlite.core.tool_results import no_tool_result, says_error
 from agentlite.core.user_code import one_line
 from agentlite.environments.world_process import LostWorldError
 
@@ -64,7 +64,7 @@ class McpWorld:
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         self.made.append({"name": name, "arguments": arguments})
         if name not in self.names:
-            return no_tool(name, self.names)
+            return no_tool_result(name, self.names)
         return self.client.call(name, arguments)
 
     def next_user(self, words: str) -> str | None:
@@ -155,7 +155,7 @@ def result_text(result: JsonRpc) -> str:
     """What a model can read of a result: its texts; of anything else, what it is."""
     blocks = result["content"] if isinstance(result.get("content"), list) else []
     if not blocks and "structuredContent" in result:
-        return plain(result["structuredContent"])
+        return to_json(result["structuredContent"])
     return "\n".join(map(_block_text, blocks))
 
 
@@ -169,7 +169,7 @@ def _block_text(block: Any) -> str:
             return text
         case {"type": "resource", "resource": dict(linked)} | ({"type": "resource_link"} as linked):
             return f"[resource: {linked.get('uri')}]"
-    return plain(block)
+    return to_json(block)
 
 
 def _messages(text: str | bytes) -> list[JsonRpc]:

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from agentlite.core.errors import RowError, UserError, nearest
+from agentlite.core.errors import RowError, UserError, suggest
 from agentlite.core.records import Call, Message, Tool, digest
 from agentlite.core.row_files import read_rows
-from agentlite.core.user_code import Named
+from agentlite.core.user_code import UserFunction
 from agentlite.data.formats.bfcl import data_folder, rows
 from agentlite.data.formats.tool_calls import json_schema, read_call
 from agentlite.environments import bfcl_world, mcp_world
@@ -28,7 +28,7 @@ class Environment(NamedTuple):
     place of one that cannot be read. `files`: what a run in it depends on, by what it is.
     """
 
-    named: Named
+    named: UserFunction
     tasks: Callable[[], Iterator[EnvironmentTask]]
     files: Mapping[str, Path]
 
@@ -72,10 +72,10 @@ def environment(
                 "Leave them out: --env mcp:http://localhost:8000/mcp.",
                 location="--env",
             )
-        named = Named(mcp_world.__file__, mcp_world.McpWorld.__name__)
+        named = UserFunction(mcp_world.__file__, mcp_world.McpWorld.__name__)
         complete = partial(_mcp, rest, env_keep)
     elif Path(file).is_file():
-        named, complete = Named(file, class_name), lambda task: task
+        named, complete = UserFunction(file, class_name), lambda task: task
         files = {"env": Path(file), **files}
     else:
         raise UserError("there is no such file.", f"--env {name}", location=file)
@@ -122,10 +122,10 @@ def _bfcl(
             f"{name} has its own tasks.", "Leave --tasks out.", location=f"--tasks {tasks_file}"
         )
     if category not in MULTI_TURN:
-        fix = nearest(category, MULTI_TURN, prefix="bfcl:")
+        fix = suggest(category, MULTI_TURN, prefix="bfcl:")
         raise UserError(f"BFCL has no dialogs '{category}'.", fix, location=f"--env {name}")
     return Environment(
-        Named(bfcl_world.__file__, bfcl_world.BfclWorld.__name__),
+        UserFunction(bfcl_world.__file__, bfcl_world.BfclWorld.__name__),
         partial(bfcl_tasks, category, extra_tools),
         {},  # the tasks come with a package, and the category, which is a setting, says which
     )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from agentlite.core import console
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Tool
-from agentlite.core.user_code import TOOK_LONGER, Named, UserCode
+from agentlite.core.user_code import TOOK_LONGER, UserCode, UserFunction
 from agentlite.data.formats.tool_calls import read_tools
 from agentlite.environments import world_process
 
@@ -47,7 +47,7 @@ class World:
     `tools` are those on offer now; a reset or a user's turn may change them.
     """
 
-    def __init__(self, named: Named, limits: WorldLimits = LIMITS):
+    def __init__(self, named: UserFunction, limits: WorldLimits = LIMITS):
         self.named = named
         self.code = UserCode([named], world_process.answer, *limits)
         self.tools: tuple[Tool, ...] = ()

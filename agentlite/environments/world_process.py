@@ -13,8 +13,8 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from agentlite.core.records import plain
-from agentlite.core.tool_results import as_text, no_tool, says_error
+from agentlite.core.records import to_json
+from agentlite.core.tool_results import as_text, no_tool_result, says_error
 from agentlite.core.user_code import await_result, one_line
 
 # methods that are not tools: the first two are TRL's
@@ -102,7 +102,7 @@ def _call(name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
         elif name in (known := _methods()):
             result = _hook(name, **arguments)
         else:
-            return no_tool(name, known), True
+            return no_tool_result(name, known), True
     except (MemoryError, LostWorldError):  # nothing that another call could set right
         raise
     except Exception as error:
@@ -122,7 +122,7 @@ ANSWERS: Mapping[str, Callable[..., Any]] = {
     "next_user": _next_user,
     "scores": _scores,
     "turn_scores": lambda: [*map(_numbers, _hook("get_turn_scores") or ())],
-    "state": lambda: json.loads(plain(_hook("state"))),
+    "state": lambda: json.loads(to_json(_hook("state"))),
     "close": lambda: _hook("close"),
 }
 

@@ -8,7 +8,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-from agentlite.core.errors import UserError, nearest
+from agentlite.core.errors import UserError, suggest
 from agentlite.core.records import Record
 from agentlite.rendering.protocol import Protocol, json_object
 from agentlite.rendering.protocols import (
@@ -178,7 +178,7 @@ def _find_protocols(name: str) -> list[Protocol]:
     elif name.endswith(prompt_template.SUFFIX) or (name and Path(name).is_dir()):
         templates = prompt_template.read_templates(Path(name))
     else:
-        raise _invalid(f"no protocol '{name}'.", nearest(name, ["auto", *PROTOCOLS]))
+        raise _invalid(f"no protocol '{name}'.", suggest(name, ["auto", *PROTOCOLS]))
     for template in templates:
         if template.name in PROTOCOLS:
             raise _invalid(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError, UserError
-from agentlite.core.records import Call, Message, Record, Tool, message_row, plain
+from agentlite.core.records import Call, Message, Record, Tool, message_row, to_json
 from agentlite.rendering.protocol import (
     THINK_END,
     THINK_TAG,
@@ -191,8 +191,8 @@ def _texts(record: Record) -> Iterator[tuple[str, str]]:
     for index, message in enumerate(record.messages):
         where, text = f"messages[{index}]", message.content
         yield where, THINK_TAG.sub(" ", text) if message.role == "assistant" else text
-        yield from ((where, plain([c.name, c.id, c.arguments])) for c in message.calls)
-    yield "tools", plain([tool.schema for tool in record.tools])
+        yield from ((where, to_json([c.name, c.id, c.arguments])) for c in message.calls)
+    yield "tools", to_json([tool.schema for tool in record.tools])
 
 
 def _refuse_several(record: Record, protocol: Protocol) -> None:

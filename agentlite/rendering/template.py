@@ -73,7 +73,7 @@ def _compile(source: str) -> jinja2.Template:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
     )
-    environment.filters["tojson"] = to_json
+    environment.filters["tojson"] = tojson
     environment.globals |= {"raise_exception": raise_exception, "strftime_now": today}
     return environment.from_string(source)
 
@@ -90,7 +90,7 @@ def render_source(source: str, **values: Any) -> str:
     return text
 
 
-def to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **how: Any) -> str:
+def tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, **how: Any) -> str:
     """`how`: separators and sort_keys, as transformers has them."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **how)
 

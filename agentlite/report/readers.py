@@ -108,7 +108,7 @@ def confusion(answers: PredictionRows, models: Sequence[str]) -> Table:
     for step, by_model in answers.by_step.items():
         if not (record := answers.records.get(step.record_id)):
             continue
-        gold = record.expected(step.turn)
+        gold = record.gold_at(step.turn)
         if gold.calls and not gold.names_tools:
             continue  # any tool will do: there is none to confuse
         expected = Counter(call.name for call in gold.calls)
@@ -155,7 +155,7 @@ def pack_predictions(
         packed = []
         for step in steps:
             record = answers.records.get(step.record_id)
-            calls = record and record.expected(step.turn).calls
+            calls = record and record.gold_at(step.turn).calls
             packed.append(
                 {
                     "id": step.record_id,

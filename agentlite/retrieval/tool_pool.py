@@ -14,7 +14,7 @@ from msgspec import to_builtins
 
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.json_schema import schema_at
-from agentlite.core.records import ANY_TOOL, Record, Step, Tool, canonical, plain
+from agentlite.core.records import ANY_TOOL, Record, Step, Tool, canonical, to_json
 from agentlite.core.row_files import Row, read_rows, replacing, write_rows
 from agentlite.data.formats import sage
 from agentlite.data.formats.sage import is_id_alone
@@ -135,8 +135,8 @@ def write_index(pool: ToolPool, vectors: Any, folder: Path) -> list[str]:
         {
             "name": tool.name,
             "description": tool.description,
-            "parameters": plain(tool.parameters),
-            "returns": plain(tool.returns),
+            "parameters": to_json(tool.parameters),
+            "returns": to_json(tool.returns),
         }
         for tool in pool.tools
     )
@@ -195,7 +195,7 @@ def queries(records: Iterable[Record], pool: ToolPool) -> list[Query]:
             if message.role == "user" and message.content.strip():  # as `questions` counts them
                 asked.append({})
             elif message.role == "assistant" and asked:
-                for call in record.expected(turn).calls:
+                for call in record.gold_at(turn).calls:
                     if call.name != ANY_TOOL:
                         asked[-1].setdefault(call.name, turn)
         tools = {tool.name: tool for tool in record.tools}

@@ -16,7 +16,7 @@ from agentlite.core.records import (
     Record,
     Step,
     digest,
-    plain,
+    to_json,
 )
 from agentlite.core.row_files import Appender, Row, read_rows
 from agentlite.rendering import Prompt, Protocol
@@ -92,7 +92,7 @@ def score_reading(
     reference: str = "",
 ) -> Prediction:
     """Scores a reading at its step. `reference`: the words that the record has there."""
-    record, gold = prompt.record, prompt.record.expected(prompt.turn)
+    record, gold = prompt.record, prompt.record.gold_at(prompt.turn)
     metrics = step_metrics.score_step(parsed, gold, record.tools)
     if gold.names_tools or not gold.calls:
         attempt = Attempt(
@@ -125,7 +125,7 @@ def score_reading(
 def slices(record: Record, protocol: str) -> dict[str, str]:
     """What a report slices by. The difficulty is as the record says, or by its expected calls."""
     offered = len(record.tools)
-    expected = sum(len(record.expected(turn).calls) for turn in record.turns)
+    expected = sum(len(record.gold_at(turn).calls) for turn in record.turns)
     told = [record.meta[key] for key in DIFFICULTY if isinstance(record.meta.get(key), str)]
     several = "2-4 calls" if expected < 5 else "5+ calls"
     by_calls = several if expected > 1 else "1 call" if expected else "no call"
@@ -153,7 +153,7 @@ def read_answers(path: Path, keys: Mapping[Step, str]) -> dict[Step, GreedyAnswe
 
 
 def to_prediction_row(prediction: Prediction) -> Row:
-    calls = [{"name": call.name, "arguments": plain(call.arguments)} for call in prediction.calls]
+    calls = [{"name": call.name, "arguments": to_json(call.arguments)} for call in prediction.calls]
     return {**msgspec.structs.asdict(prediction), "calls": calls}
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import GOLD, Candidate, CandidateKey, PreferencePair, Score, Side, Step
-from agentlite.core.row_files import encode, replacing
+from agentlite.core.row_files import json_line, replacing
 from agentlite.rendering import Prompt
 from agentlite.scoring.rewards import WEIGHTS, total
 
@@ -172,4 +172,4 @@ def write_pairs(path: Path, pairs: Iterable[PreferencePair]) -> None:
             try:
                 file.write(msgspec.json.encode(pair) + b"\n")
             except UnicodeEncodeError:  # half a surrogate pair, which a model's text may hold
-                file.write(encode(msgspec.to_builtins(pair)))
+                file.write(json_line(msgspec.to_builtins(pair)))

@@ -103,11 +103,11 @@ def execute(command: str, settings: object, target: RunTarget) -> Result:
     """
     stage = importlib.import_module(f"agentlite.stages.{command}")
     run: Callable[[], Result] = partial(stage.run, settings, target)
-    if distributed.count() == 1:
+    if distributed.world_size() == 1:
         return run()
     if command not in processes.TOGETHER:
         raise UserError(
-            f"{command} runs in one process, and this is one of {distributed.count()}.",
+            f"{command} runs in one process, and this is one of {distributed.world_size()}.",
             f"Start it without torchrun: agentlite {command}",
             location="WORLD_SIZE",
         )
@@ -176,7 +176,7 @@ def _shape(settings: Any, run: Path) -> Shape:
     memory is not planned.
     """
     whole = getattr(settings, "full", False) or getattr(settings, "deepspeed", "")
-    if distributed.count() > 1 or whole:
+    if distributed.world_size() > 1 or whole:
         raise UserError("training of all weights, or in several processes, is not planned")
     if not (model := model_of(settings)):
         raise UserError("no model is known yet")

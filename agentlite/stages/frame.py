@@ -79,7 +79,7 @@ def run_stage(
                 stage.finish(files, dict(made))
             except UserError:
                 kept = any(any(stage.folder.glob(pattern)) for pattern in keep)
-                if distributed.first() and not kept and not lookup.is_finished(stage.folder):
+                if distributed.is_first() and not kept and not lookup.is_finished(stage.folder):
                     stage.fail()
                 raise
         if callable(next_command):

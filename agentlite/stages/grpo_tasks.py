@@ -9,7 +9,7 @@ from typing import Self
 import msgspec
 
 from agentlite.config.settings import GrpoSettings
-from agentlite.core.errors import REJECTS, UserError, too_many
+from agentlite.core.errors import REJECTS, UserError, exceeds_share
 from agentlite.core.row_files import Appender
 from agentlite.engine import grpo
 from agentlite.engine.decoding import decoding_of
@@ -187,7 +187,7 @@ class TaskSampling:
         self.lost += [rollout for rollout in rollouts if rollout.ended in LOST]
         done = self.ended.total()
         try:
-            if too_many(len(self.lost), done, self.settings.max_failures, spare=1):
+            if exceeds_share(len(self.lost), done, self.settings.max_failures, allowed=1):
                 raise lost_error(self.agent, self.lost, done)
             self.tally.refuse()
         except UserError as error:

@@ -14,7 +14,7 @@ from agentlite.config.settings import QueriesSettings
 from agentlite.core.errors import UserError
 from agentlite.core.kept_replies import KeptReply
 from agentlite.core.openai_client import Question
-from agentlite.core.records import Message, Record, Tool, plain
+from agentlite.core.records import Message, Record, Tool, to_json
 from agentlite.core.row_files import write_rows
 from agentlite.data.curation.duplicates import leaks, read_held_out
 from agentlite.data.curation.minhash import copies_among
@@ -230,7 +230,7 @@ def _read(reply: KeptReply, near: Sequence[SeedQuery]) -> list[tuple[str, str]]:
     return [
         (value.strip(), _fault_of(value.strip(), scripts))
         if isinstance(value, str)
-        else (plain(value), "not a text")
+        else (to_json(value), "not a text")
         for value in values
     ]
 

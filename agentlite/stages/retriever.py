@@ -18,7 +18,7 @@ from agentlite.config.settings import RetrieverSettings
 from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.records import SPLITS, from_row
-from agentlite.core.row_files import Row, find_rows, read_rows, write_json, write_rows
+from agentlite.core.row_files import Row, read_rows, row_file, write_json, write_rows
 from agentlite.engine import check_libraries, retriever, sentence_encoder
 from agentlite.engine.trainer import check_trackers
 from agentlite.retrieval.rankers import Ranker, Scores, bm25, by_name, likeliest
@@ -118,7 +118,7 @@ def _read(data: Path, files: Sequence[str], trains: bool) -> RetrieverData:
     """
     with console.waiting("retriever: reading the tools"):
         records = {
-            split: [from_row(row) for row in read_rows(find_rows(data, split))] for split in SPLITS
+            split: [from_row(row) for row in read_rows(row_file(data, split))] for split in SPLITS
         }
         read = read_pool(chain.from_iterable(records.values()), files)
         by_split = {split: queries(records[split], read.pool) for split in SPLITS}

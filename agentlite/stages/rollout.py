@@ -16,7 +16,7 @@ from agentlite.config import gpu_profiles
 from agentlite.config.pipeline import TRAINED
 from agentlite.config.settings import CPU_MODEL, GPU_MODEL, MakeSettings, RolloutSettings
 from agentlite.core import console
-from agentlite.core.errors import NETWORK, REJECTS, UserError, too_many
+from agentlite.core.errors import NETWORK, REJECTS, UserError, exceeds_share
 from agentlite.core.records import digest
 from agentlite.core.row_files import Appender, read_rows, write_json, write_rows
 from agentlite.data.curation.split import split_of
@@ -272,7 +272,7 @@ def act(agent: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
                 ended.append(msgspec.to_builtins(rollout))
                 done[rollout.key] = rollout
                 lost = [rollout for rollout in done.values() if rollout.ended in LOST]
-                if too_many(len(lost), len(order), settings.max_failures):
+                if exceeds_share(len(lost), len(order), settings.max_failures):
                     raise lost_error(agent, lost, len(done))
             advance(len(done))
     if all(rollout.ended == "length" and not rollout.turns for rollout in done.values()):

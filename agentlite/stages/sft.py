@@ -7,7 +7,7 @@ from agentlite.config.settings import SftSettings
 from agentlite.core import console
 from agentlite.core.errors import MODEL, RowError, UserError
 from agentlite.core.records import from_row
-from agentlite.core.row_files import find_rows, read_rows
+from agentlite.core.row_files import read_rows, row_file
 from agentlite.engine import sft, trainer
 from agentlite.rendering import Encoded, mixture_of, training_rows
 from agentlite.rendering.template import Template
@@ -83,7 +83,7 @@ def read_encoded(
     mixture = mixture_of(prep.settings["protocol"], template)
     encoded: list[Encoded] = []
     lengths: dict[str, int] = {}
-    path = find_rows(prep.folder, split)
+    path = row_file(prep.folder, split)
     for number, row in enumerate(read_rows(path), 1):
         location = f"{path}:{number}"
         try:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from agentlite.config.settings import QueriesSettings, TemplatesSettings
 from agentlite.core import console
-from agentlite.core.errors import REJECTS, UserError, too_many
-from agentlite.core.kept_replies import KeptReply, ask_kept
+from agentlite.core.errors import REJECTS, UserError, exceeds_share
+from agentlite.core.kept_replies import KeptReply, ask_once
 from agentlite.core.openai_client import Endpoint, Question, refuse_unanswered
 from agentlite.core.row_files import write_json
 from agentlite.engine.remote import behind
@@ -50,13 +50,13 @@ def answers(
     file: Path,
     title: str,
 ) -> list[KeptReply]:
-    """One to each question, in order; see ask_kept. Raises UserError 8 where more than a share of
+    """One to each question, in order; see ask_once. Raises UserError 8 where more than a share of
     `max_failures` stays without an answer.
     """
     with console.progress(title, len(questions)) as advance:
-        replies = ask_kept(endpoints, questions, file, advance=advance)
+        replies = ask_once(endpoints, questions, file, advance=advance)
     problems = [reply.problem for reply in replies if reply.problem]
-    if too_many(len(problems), len(questions), settings.max_failures):
+    if exceeds_share(len(problems), len(questions), settings.max_failures):
         refuse_unanswered(problems, len(questions), "--endpoint", "")
     return replies
 

@@ -17,11 +17,11 @@ from msgspec import to_builtins
 
 from agentlite.config.settings import TemplatesSettings
 from agentlite.core import console
-from agentlite.core.errors import RowError, UserError, too_many
-from agentlite.core.kept_replies import KeptReply, ask_kept
+from agentlite.core.errors import RowError, UserError, exceeds_share
+from agentlite.core.kept_replies import KeptReply, ask_once
 from agentlite.core.openai_client import Endpoint, Question, refuse_unanswered
 from agentlite.core.records import Record, from_row, to_row
-from agentlite.core.row_files import find_rows, read_rows, replacing, write_rows
+from agentlite.core.row_files import read_rows, replacing, row_file, write_rows
 from agentlite.data.curation.mix import sample
 from agentlite.data.curation.validate import end_with
 from agentlite.engine.remote import behind
@@ -106,7 +106,7 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
             location="--benchmark",
         )
     prep = lookup.find_finished(settings.data, target.run, "prep")
-    rows = find_rows(prep.folder, "train")
+    rows = row_file(prep.folder, "train")
     usable = [record for record in map(from_row, read_rows(rows)) if _is_usable(record, benchmark)]
     if not usable:
         raise UserError(
@@ -295,10 +295,10 @@ def _answer(
     ]
     questions = [llm_judge.question_of(item) for item in items]
     with console.progress("templates: scores", len(items)) as advance:
-        verdicts = ask_kept([judge], questions, folder / llm_judge.VERDICTS, advance=advance)
+        verdicts = ask_once([judge], questions, folder / llm_judge.VERDICTS, advance=advance)
     judged = llm_judge.read_scores(items, verdicts, judge)
     # a judge that thinks until it is cut off says nothing either: `unanswered` has such replies too
-    if too_many(len(judged.unanswered), len(items), settings.max_failures):
+    if exceeds_share(len(judged.unanswered), len(items), settings.max_failures):
         refuse_unanswered(judged.unanswered, len(items), "--judge-endpoint", "")
     return texts, judged
 

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from agentlite.core import console
-from agentlite.core.errors import need
+from agentlite.core.errors import require
 from agentlite.core.records import ANY_TOOL, Record, canonical, digest
 from agentlite.engine import sentence_encoder
 from agentlite.retrieval.rankers import Ranker, Scores, bm25, likeliest, unlikely
@@ -36,7 +36,7 @@ class ToolOffers(NamedTuple):
         is.
         """
         texts = questions(record)
-        expected = {call.name for turn in record.turns for call in record.expected(turn).calls}
+        expected = {call.name for turn in record.turns for call in record.gold_at(turn).calls}
         if not record.tools or not texts or ANY_TOOL in expected:
             return record
         pooled, scores = self.pool.tools, self.ranker(texts)
@@ -103,7 +103,7 @@ def check_packages(by: str) -> None:
     if by == "tuned":
         sentence_encoder.check_libraries()
     else:
-        need("ranking by bm25", ("bm25s",), sentence_encoder.INSTALL)
+        require("ranking by bm25", ("bm25s",), sentence_encoder.INSTALL)
 
 
 def offers(retriever: StoredStage, k: int, by: str, missing: Missing) -> ToolOffers:

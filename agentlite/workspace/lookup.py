@@ -16,9 +16,9 @@ from agentlite.config.gpu_profiles import AUTO
 from agentlite.config.resolve import Given
 from agentlite.config.settings import default, option_words
 from agentlite.core.console import redact
-from agentlite.core.errors import LOCKED, MODEL, OTHER_PLAN, USAGE, UserError, nearest
+from agentlite.core.errors import LOCKED, MODEL, OTHER_PLAN, USAGE, UserError, suggest
 from agentlite.core.openai_client import Endpoint
-from agentlite.core.records import plain
+from agentlite.core.records import to_json
 from agentlite.workspace import hub, input_files
 
 # Nothing else in the package names these files: whoever needs them asks this module.
@@ -400,10 +400,10 @@ def find_learner(command: str, settings: Any, target: RunTarget) -> Source:
     source = find_model(settings.model, target.run, target.begun)
     refuse_circle(source, target)
     for key, value in adapter_shape(source.settings).items():
-        wanted = plain(getattr(settings, key))
-        if wanted != plain(value):
+        wanted = to_json(getattr(settings, key))
+        if wanted != to_json(value):
             raise UserError(
-                f"the adapter of {source.name} has {key} {plain(value)}, not {wanted}.",
+                f"the adapter of {source.name} has {key} {to_json(value)}, not {wanted}.",
                 f"Leave {key} out, or start from the base model: --model "
                 f"{shlex.quote(source.base)}.",
                 location=f"{command}.{key}",
@@ -452,7 +452,7 @@ def find_model(name: str, run: Path, begun: Plan | None = None) -> Source:
         if (plan := read(folder).plan) and plan.command in pipeline.TRAINERS
     ]
     # a stage that is still to be run is no fault of a model: exit code 2, as for data
-    code, fix = MODEL, nearest(name, [*input_files.EMBEDDED, *trained], other="")
+    code, fix = MODEL, suggest(name, [*input_files.EMBEDDED, *trained], fallback="")
     if name in pipeline.TRAINERS:
         command = RunTarget(run, "").next(f"agentlite {name}")
         code, fix = USAGE, f"Run `{command}` first, or name another."
@@ -576,8 +576,9 @@ def find_encoder(name: str, run: Path, begun: Plan | None = None) -> Source:
     raise hub.unusable(
         "--model",
         f"there is no sentence encoder '{name}'.",
-        f"{nearest(name, input_files.ENCODERS, other='')} Known: {', '.join(input_files.ENCODERS)}"
-        ", a folder, a hub id such as BAAI/bge-small-en-v1.5, or a stage of `agentlite retriever`.",
+        f"{suggest(name, input_files.ENCODERS, fallback='')} Known: "
+        f"{', '.join(input_files.ENCODERS)}, a folder, a hub id such as BAAI/bge-small-en-v1.5, or "
+        "a stage of `agentlite retriever`.",
     )
 
 

@@ -18,7 +18,7 @@ from agentlite.config.resolve import plain_defaults
 from agentlite.core import distributed
 from agentlite.core.console import notice
 from agentlite.core.errors import LOCKED, UserError
-from agentlite.core.row_files import cannot_write, count_rows, disk_errors, sync_all, write_json
+from agentlite.core.row_files import count_rows, disk_errors, sync_files, write_error, write_json
 from agentlite.core.version import VERSION
 from agentlite.workspace import lookup
 from agentlite.workspace.input_files import file_digest
@@ -69,7 +69,7 @@ class StageFolder:
         """
         paths = {name: self.folder / name for name in outputs}
         with disk_errors(self.folder):
-            sync_all(paths.values())
+            sync_files(paths.values())
             for name in (EXPECTED, SPENT):
                 (self.folder / name).unlink(missing_ok=True)
         # of files that are safe by now; a kill before done.json leaves a half done stage
@@ -134,7 +134,7 @@ def open_stage(folder: Path, plan: Plan, *, force: bool, typed: str = "") -> Ite
     Of several processes only the first locks and compares; the others come here only when it has
     found work to do.
     """
-    if not distributed.first():
+    if not distributed.is_first():
         yield StageFolder(folder, plan, "half")
         return
     with disk_errors(folder):
@@ -279,7 +279,7 @@ def hold(folder: Path) -> Iterator[None]:
             exit_code=LOCKED,
         ) from None
     except OSError as error:
-        raise cannot_write(folder, error) from error
+        raise write_error(folder, error) from error
     try:
         with disk_errors(folder):
             # renamed, so that nobody reads half of it, or writes to the target of a link

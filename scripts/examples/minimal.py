@@ -76,7 +76,7 @@ print(f"asked:    {held_out.messages[0].content}\nanswered: {completion.text}\n"
 # read is a problem of the model's, so it is data, not an exception. The gold is what the record
 # says at this step; each component looks at one aspect, and weights come last.
 parsed = protocol.read(completion.text, held_out.tools)
-gold = held_out.expected(prompt.turn)
+gold = held_out.gold_at(prompt.turn)
 attempt = Attempt(parsed, gold, held_out.tools, completion.ended != "cut", completion.text)
 result = score_attempt(attempt)
 for name, value in result.components.items():

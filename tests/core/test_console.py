@@ -89,10 +89,10 @@ def test_secrets_are_hidden_and_other_words_are_not(text, shown, monkeypatch):
 def test_stderr_hides_secrets_and_may_be_closed(monkeypatch):
     monkeypatch.setenv("MY_TOKEN", "open-sesame")
     stream = io.StringIO()
-    forgiving = console.Forgiving(stream)
+    forgiving = console.SafeStderr(stream)
     assert forgiving.write("say open-sesame") == len("say open-sesame")
     assert stream.getvalue() == "say (hidden)" and forgiving.getvalue() == "say (hidden)"
-    closed = console.Forgiving(Gone())
+    closed = console.SafeStderr(Gone())
     assert closed.write("abc") == 3
     closed.flush()
 
@@ -103,7 +103,7 @@ def test_stderr_hides_secrets_and_may_be_closed(monkeypatch):
 def test_rows_are_coloured_on_a_terminal_that_wants_it(terminal, no_color, codes, monkeypatch):
     stream = io.StringIO()
     stream.isatty = lambda: terminal  # type: ignore[method-assign]
-    monkeypatch.setattr(sys, "stderr", console.Forgiving(stream))
+    monkeypatch.setattr(sys, "stderr", console.SafeStderr(stream))
     monkeypatch.setenv("NO_COLOR", no_color)
     monkeypatch.setenv("TERM", "xterm")
     lines = ["my rows.jsonl:3: E206 [bold]no", '  | {"a": 1' + " " * 200, "  |  ^^^", "  = help: x"]
@@ -134,7 +134,7 @@ def test_words_stand_left_and_numbers_right(capsys):
     console.print_table(rows)
     one = capsys.readouterr().out.splitlines()
     assert one == ["name  of     n", "a      b     5", "long   c  1234"]
-    console.print_table(rows, words=2)
+    console.print_table(rows, text_columns=2)
     two = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert two == ["name  of     n", "a     b      5", "long  c   1234"]
     console.print_table([["name", ""], ["a", "5"]])

@@ -9,15 +9,15 @@ from agentlite.cli.main import COMMANDS
 from agentlite.config.pipeline import STAGES
 from agentlite.config.settings import fields
 from agentlite.core import errors
-from agentlite.core.errors import OTHER_NAMES, UserError, closest, nearest, too_many
+from agentlite.core.errors import OTHER_NAMES, UserError, closest, exceeds_share, suggest
 
 
 def test_an_unknown_name_gets_the_closest_one_or_else_all_or_another_way_out():
-    assert nearest("grop", ["dpo", "grpo"]) == "Did you mean 'grpo'?"
-    assert nearest("lora_rr", ["lora_r"], prefix="sft.") == "Did you mean 'sft.lora_r'?"
-    assert nearest("xyz", ["dpo", "grpo"]) == "Known: dpo, grpo."
-    assert nearest("xyz", ["dpo"], other="Look there.") == "Look there."
-    assert nearest("xyz", ["dpo"], other="") == ""
+    assert suggest("grop", ["dpo", "grpo"]) == "Did you mean 'grpo'?"
+    assert suggest("lora_rr", ["lora_r"], prefix="sft.") == "Did you mean 'sft.lora_r'?"
+    assert suggest("xyz", ["dpo", "grpo"]) == "Known: dpo, grpo."
+    assert suggest("xyz", ["dpo"], fallback="Look there.") == "Look there."
+    assert suggest("xyz", ["dpo"], fallback="") == ""
     assert closest("xyz", []) == ""
 
 
@@ -44,4 +44,4 @@ def test_other_names_are_of_one_thing_each_and_names_of_ours_stay_what_they_are(
 def test_a_share_that_is_just_reached_is_not_too_many(count, wrong, thousandths, spare):
     share = float(f"{thousandths / 1000:.3f}")
     more = wrong > spare and Fraction(wrong, count) > Fraction(thousandths, 1000)
-    assert too_many(wrong, count, share, spare) == more
+    assert exceeds_share(wrong, count, share, spare) == more

@@ -11,14 +11,14 @@ from support.examples import examples
 from agentlite.core.json_schema import (
     DEEPEST,
     TYPES,
+    allows_key,
     fits,
-    is_one_of,
+    is_of_types,
     is_too_deep,
     schema_at,
-    schema_error,
     schema_problem,
-    takes,
     types_of,
+    value_problem,
 )
 
 VALUES = st.recursive(
@@ -49,11 +49,11 @@ def fits_by_hand(value: object, schema: dict[str, Any]) -> bool:
     """What a structure says, read without a library."""
     types = types_of(schema)
     whole = int in types and type(value) is float and value.is_integer()
-    if types and not whole and not is_one_of(value, types):
+    if types and not whole and not is_of_types(value, types):
         return False
     if isinstance(value, dict):
         return all(name in value for name in schema.get("required", ())) and all(
-            takes(schema, name) and fits_by_hand(inner, schema_at(schema, "properties", name))
+            allows_key(schema, name) and fits_by_hand(inner, schema_at(schema, "properties", name))
             for name, inner in value.items()
         )
     return not isinstance(value, list) or all(
@@ -67,7 +67,7 @@ def fits_by_hand(value: object, schema: dict[str, Any]) -> bool:
 def test_the_structure_of_a_schema_is_held_to_as_read_by_hand(
     value: object, schema: dict[str, Any]
 ) -> None:
-    assert fits(value, schema) == fits_by_hand(value, schema) == (not schema_error(value, schema))
+    assert fits(value, schema) == fits_by_hand(value, schema) == (not value_problem(value, schema))
     assert not schema_problem(schema)
 
 
@@ -82,7 +82,7 @@ KEYWORDS = (
 @given(VALUES, st.dictionaries(st.sampled_from(KEYWORDS), VALUES, max_size=5))
 @settings(max_examples=examples(300))
 def test_no_schema_however_broken_raises(value: object, schema: dict[str, Any]) -> None:
-    assert fits(value, schema) == (not schema_error(value, schema))
+    assert fits(value, schema) == (not value_problem(value, schema))
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,8 @@ def test_a_keyword_is_checked_and_the_reason_names_the_path(
     schema: dict[str, Any], right: object, wrong: object, reason: str
 ) -> None:
     whole = {"properties": {"v": schema}, "$defs": {"id": {"type": "integer"}}}
-    assert schema_error({"v": right}, whole) == "" == schema_problem(whole)
-    assert schema_error({"v": wrong}, whole).startswith(reason)
+    assert value_problem({"v": right}, whole) == "" == schema_problem(whole)
+    assert value_problem({"v": wrong}, whole).startswith(reason)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_an_invalid_schema_is_held_to_its_structure_and_says_why(broken: dict[st
     assert schema_problem(schema)
     assert fits({"a": "anything"}, schema)
     assert not fits({"a": 1}, schema) and not fits({}, schema)
-    assert not takes(schema, "b")
+    assert not allows_key(schema, "b")
 
 
 def test_a_schema_elsewhere_is_not_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,4 +145,4 @@ def test_nothing_fits_that_is_nested_too_deep_to_be_read_back() -> None:
         value = [value]
     assert fits(value, {}) and not is_too_deep(value)
     assert not fits([value], {}) and is_too_deep({"a": value})
-    assert schema_error([value], {}) == f"is nested deeper than {DEEPEST}"
+    assert value_problem([value], {}) == f"is nested deeper than {DEEPEST}"

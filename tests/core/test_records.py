@@ -20,7 +20,7 @@ from agentlite.core.records import (
     Tool,
     canonical,
     from_row,
-    plain,
+    to_json,
     to_row,
 )
 from agentlite.core.row_files import read_rows, write_rows
@@ -93,13 +93,13 @@ def test_where_gold_is_silent_the_turn_itself_is_the_gold():
     record = Record(
         messages=(Message("user", "x"), Message("assistant", calls=(call,))), gold={3: Gold()}
     )
-    assert record.expected(1).calls == (GoldCall("f", {"a": [{"b": [1]}], "c": [[1, {"d": [2]}]]}),)
-    assert record.expected(3).calls == ()
+    assert record.gold_at(1).calls == (GoldCall("f", {"a": [{"b": [1]}], "c": [[1, {"d": [2]}]]}),)
+    assert record.gold_at(3).calls == ()
 
 
 def test_canonical_json_is_the_same_for_equal_values_and_plain_json_keeps_its_order():
     assert canonical({"b": [1, "天"], "a": None}) == '{"a":null,"b":[1,"天"]}'
-    assert plain({"b": [1, "天"], "a": None}) == '{"b": [1, "天"], "a": null}'
+    assert to_json({"b": [1, "天"], "a": None}) == '{"b": [1, "天"], "a": null}'
 
 
 def test_the_id_of_a_record_never_changes():

@@ -8,11 +8,11 @@ import pytest
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import (
     Appender,
-    encode,
-    find_rows,
+    json_line,
     read_parquet,
     read_rows,
     replacing,
+    row_file,
     write_json,
     write_rows,
 )
@@ -21,8 +21,8 @@ from agentlite.core.row_files import (
 def test_a_torn_last_line_is_cut_wherever_it_was_torn(tmp_path):
     path = tmp_path / "rows.jsonl"
     rows = [{"n": 1, "text": "æ中"}, {"n": 2}]
-    whole = b"".join(map(encode, rows))
-    first = len(encode(rows[0]))
+    whole = b"".join(map(json_line, rows))
+    first = len(json_line(rows[0]))
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
         with Appender(path) as file:
@@ -71,7 +71,7 @@ def test_a_row_that_the_disk_took_in_part_is_taken_back(tmp_path):
         with pytest.raises(UserError, match="No space left") as refusal:
             appender.append({"n": 2})
         assert refusal.value.exit_code == 74
-        assert path.read_bytes() == encode({"n": 1})
+        assert path.read_bytes() == json_line({"n": 1})
         appender.file = file
         appender.append({"n": 3})
     assert list(read_rows(path)) == [{"n": 1}, {"n": 3}]
@@ -86,11 +86,11 @@ def test_a_changed_line_is_named(tmp_path):
 
 
 def test_rows_are_found_under_either_suffix_and_jsonl_comes_first(tmp_path):
-    assert find_rows(tmp_path, "train") == tmp_path / "train.jsonl"
+    assert row_file(tmp_path, "train") == tmp_path / "train.jsonl"
     (tmp_path / "train.parquet").touch()
-    assert find_rows(tmp_path, "train") == tmp_path / "train.parquet"
+    assert row_file(tmp_path, "train") == tmp_path / "train.parquet"
     (tmp_path / "train.jsonl").touch()
-    assert find_rows(tmp_path, "train") == tmp_path / "train.jsonl"
+    assert row_file(tmp_path, "train") == tmp_path / "train.jsonl"
 
 
 @pytest.mark.long

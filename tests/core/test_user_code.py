@@ -11,7 +11,7 @@ from support import processes
 from support.processes import is_running, waits_until
 
 from agentlite.core import user_code
-from agentlite.core.user_code import Named, UserCode
+from agentlite.core.user_code import UserCode, UserFunction
 
 STARTS = """
 import os, subprocess, sys, time
@@ -24,11 +24,11 @@ def starts(folder):
 """
 PARENT = """
 import sys
-from agentlite.core.user_code import Named, UserCode
+from agentlite.core.user_code import UserFunction, UserCode
 def called(function, payload): return function(payload), ""
 
 if __name__ == "__main__":
-    UserCode([Named("starts.py", "starts")], called, 600.0).ask("starts", ".")
+    UserCode([UserFunction("starts.py", "starts")], called, 600.0).ask("starts", ".")
 """
 FILE = """
 import os, subprocess, time
@@ -70,7 +70,7 @@ def code(tmp_path_factory):
     file = tmp_path_factory.mktemp("code") / "mine.py"
     file.write_text(FILE, encoding="utf-8")
     names = [line[4:].partition("(")[0] for line in FILE.splitlines() if line.startswith("def ")]
-    made = UserCode([Named(str(file), name) for name in names], called, 0.6)
+    made = UserCode([UserFunction(str(file), name) for name in names], called, 0.6)
     yield made
     made.stop()
 
@@ -136,7 +136,9 @@ def awaited_too(function: Callable[[Any], Any], payload: Any) -> tuple[Any, str]
 def test_each_function_has_an_answer_or_a_reason_why_it_has_none(tmp_path):
     file = tmp_path / "odd.py"
     file.write_text(ODD, encoding="utf-8")
-    made = UserCode([Named(str(file), name) for name in OUTCOMES], awaited_too, 5.0, memory=0.5)
+    made = UserCode(
+        [UserFunction(str(file), name) for name in OUTCOMES], awaited_too, 5.0, memory=0.5
+    )
     try:
         for name, outcome in OUTCOMES.items():
             value, problem = made.ask(name, None)

@@ -184,7 +184,7 @@ def test_what_is_made_is_valid_and_fits_its_schemas_and_its_gold(
             assert all(
                 fits(call.arguments, schemas[call.name]) for call in record.messages[turn].calls
             )
-            assert calls_right(record.messages[turn].calls, record.expected(turn), record.tools)
+            assert calls_right(record.messages[turn].calls, record.gold_at(turn), record.tools)
         if record.meta["made"] == "names masked":
             assert not schemas.keys() & {tool.name for tool in parent.tools}
             assert len(schemas) == len(parent.tools)
@@ -341,7 +341,7 @@ def exchanges(records: Sequence[Record]) -> Counter[str]:
             (
                 r.messages[turn - 1].content,
                 [(c.name, c.arguments) for c in r.messages[turn].calls],
-                r.expected(turn),
+                r.gold_at(turn),
             )
         )
         for r in records

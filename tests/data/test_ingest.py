@@ -128,7 +128,7 @@ def test_rows_of_every_format_get_the_system_text_unless_they_have_one(
     assert done == ["", "added"]
     assert added.messages == (Message("system", text), *plain.messages)
     for turn in plain.turns:
-        assert added.expected(turn + 1) == plain.expected(turn)
+        assert added.gold_at(turn + 1) == plain.gold_at(turn)
     assert added.prompted_turns == [turn + 1 for turn in plain.prompted_turns]
 
 

@@ -65,7 +65,7 @@ def test_on_a_gpu_the_optimizer_is_small_and_blocks_are_computed_again(
 def test_a_run_has_as_many_steps_as_its_epochs_need(
     rows: int, changed: dict[str, Any], processes: int, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(distributed, "count", lambda: processes)
+    monkeypatch.setattr(distributed, "world_size", lambda: processes)
     numbers = {"num_epochs": 3.0, "max_steps": None, "batch_size": 2, "gradient_accumulation": 4}
     plan = trainer.schedule(sft(**{**numbers, **changed}), rows)
     assert plan.steps == steps and plan.processes == processes

@@ -13,7 +13,7 @@ import pytest
 
 from agentlite.cli.commands.init import fill
 from agentlite.core.records import Call
-from agentlite.core.user_code import Named
+from agentlite.core.user_code import UserFunction
 from agentlite.environments.world import World
 
 SPLITS = {"train": 300, "dev": 60, "test": 200}
@@ -35,7 +35,7 @@ def test_the_right_calls_do_a_task_and_a_change_more_or_less_does_not(folder, sp
     assert len({task["prompt"] for task in tasks}) == SPLITS[split]
     needless = Call("add", {"item": "sand", "amount": 1})
     wrong = Call("set", {"device": "timer", "value": "999"})
-    with World(Named(str(folder / "home.py"), "Home")) as world:
+    with World(UserFunction(str(folder / "home.py"), "Home")) as world:
 
         def reward(task: dict[str, Any], calls: list[Call]) -> float:
             world.reset(task)

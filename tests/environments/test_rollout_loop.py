@@ -7,7 +7,7 @@ from support.shop import call
 
 from agentlite.core.records import Call, Message, Tool
 from agentlite.core.row_files import Appender
-from agentlite.core.user_code import Named
+from agentlite.core.user_code import UserFunction
 from agentlite.environments.registry import Environment
 from agentlite.environments.rollout import RolloutAnswer, RolloutSetup, roll
 from agentlite.environments.tasks import EnvironmentTask
@@ -19,7 +19,7 @@ TOOLS = tuple(
     Tool(name, "", {"type": "object", "properties": {"item": {"type": "string"}}})
     for name in ("buy", "pay", "more")
 )
-SHOP = Environment(Named("shop.py", "Shop"), lambda: iter(()), {})
+SHOP = Environment(UserFunction("shop.py", "Shop"), lambda: iter(()), {})
 BUY, PAY = (call(name, item="fig") for name in ("buy", "pay"))
 
 

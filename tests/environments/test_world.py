@@ -6,7 +6,7 @@ import pytest
 from support.shop import call
 
 from agentlite.core.records import Call, Message
-from agentlite.core.user_code import Named
+from agentlite.core.user_code import UserFunction
 from agentlite.environments.registry import environment
 from agentlite.environments.rollout import RolloutAnswer, RolloutSetup, roll
 from agentlite.environments.rollout_rewards import RolloutScorer
@@ -75,7 +75,7 @@ class Shop:
 def world_of(folder: Path, text: str, name: str, **limits: float) -> World:
     path = folder / f"{name.lower()}.py"
     path.write_text(text, encoding="utf-8")
-    return World(Named(str(path), name), WorldLimits(**limits))
+    return World(UserFunction(str(path), name), WorldLimits(**limits))
 
 
 @pytest.fixture

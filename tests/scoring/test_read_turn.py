@@ -61,7 +61,7 @@ def test_an_answer_of_thousands_of_calls_is_a_problem_and_costs_no_square(
     name: str, same: bool
 ) -> None:
     """Whether it repeats one call or makes others, and in a whole dialog that has so many."""
-    protocol, gold = PROTOCOLS[name], DIALOG.expected(1)
+    protocol, gold = PROTOCOLS[name], DIALOG.gold_at(1)
 
     def calls(number: int) -> list[Call]:
         return [Call("search", {"text": "rain" * (1 if same else n)}) for n in range(number)]

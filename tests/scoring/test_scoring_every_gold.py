@@ -199,7 +199,7 @@ def prediction_of(record: Record, turn: int, calls: Sequence[Call], as_text: boo
 def rewards(record: Record, turn: int, calls: Sequence[Call]) -> tuple[dict[str, float], str]:
     attempt = Attempt(
         HERMES.read(text_of(record, turn, calls), record.tools),
-        record.expected(turn),
+        record.gold_at(turn),
         record.tools,
         messages=record.messages[:turn],
         reference=record.messages[turn].content,
@@ -282,7 +282,7 @@ def test_a_recorded_call_is_gold_by_itself(case: Case, as_text: bool, data: st.D
     recorded = record.messages[turn].calls
     assert_right(record, {turn: recorded}, as_text)
     for wrong in data.draw(st.lists(st.sampled_from(case.wrong), max_size=3)):
-        if wrong != case.right and calls_right(case.right, record.expected(turn), record.tools):
+        if wrong != case.right and calls_right(case.right, record.gold_at(turn), record.tools):
             assert_no_better(record, turn, recorded, wrong)
 
 
@@ -339,7 +339,7 @@ def gold_rows(folder: Path) -> list[dict[str, object]]:
     for record in map(from_row, read_rows(folder / "test.jsonl")):
         for turn in record.prompted_turns:
             calls: Sequence[Call] = record.messages[turn].calls
-            if record.expected(turn).calls and not calls:  # any tool will do
+            if record.gold_at(turn).calls and not calls:  # any tool will do
                 tool = record.tools[0]
                 calls = [Call(tool.name, an_argument(tool.parameters))]  # type: ignore[arg-type]
             given = [{"name": call.name, "arguments": call.arguments} for call in calls]

@@ -14,7 +14,7 @@ from support.processes import run as run_program
 from support.samples import ROOT
 
 from agentlite.core.records import from_row
-from agentlite.core.row_files import find_rows, read_rows
+from agentlite.core.row_files import read_rows, row_file
 from agentlite.data.formats.sage import TOOLS
 from agentlite.retrieval.tool_pool import VECTORS
 
@@ -134,7 +134,7 @@ def test_prep_offers_what_is_brought_and_adds_what_was_not(workspace, tmp_path):
     missing = [one for one in records if one.meta["retrieved"].get("missing")]
     assert len(missing) == figures["retrieved"]["missing"] > 0
     for one in records:
-        expected = {call.name for turn in one.turns for call in one.expected(turn).calls}
+        expected = {call.name for turn in one.turns for call in one.gold_at(turn).calls}
         assert expected <= {tool.name for tool in one.tools}
 
 
@@ -145,7 +145,7 @@ def test_an_example_of_a_tool_that_asks_a_held_out_question_is_not_learned(works
     asked = [
         from_row(one).messages[0].content
         for split in ("test", "dev", "train")
-        for one in read_rows(find_rows(prep, split))
+        for one in read_rows(row_file(prep, split))
     ]
     examples = [
         {"instruction": text, "arguments": {}, "expected_output": {}}

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from support.generated_run import stage
 
 from agentlite.config.settings import RolloutSettings
-from agentlite.core.user_code import Named
+from agentlite.core.user_code import UserFunction
 from agentlite.environments.registry import Environment
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.stages.rollout import prepare, split_of_task
@@ -33,7 +33,7 @@ def test_a_model_acts_in_the_protocol_that_it_has_seen_most_of(
     settings = {"protocol": trained, "model": "smollm2-135m", "data": "prep"}
     stage(tmp_path / "sft", {"command": "sft", "settings": settings, "inputs": {}}, {}, {})
     tasks = [EnvironmentTask("a", (), {})]
-    world = Environment(Named("shop.py", "Shop"), lambda: iter(tasks), {})
+    world = Environment(UserFunction("shop.py", "Shop"), lambda: iter(tasks), {})
     monkeypatch.setattr("agentlite.stages.rollout.environment", lambda *_, **__: world)
     given = RolloutSettings(env="shop.py:Shop", model="sft", max_length=900, max_new_tokens=90)
     setup = prepare(given, BASE._replace(settings=settings), tmp_path).setup

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from agentlite.core.records import Call, Message, Record, Tool, plain, to_row
+from agentlite.core.records import Call, Message, Record, Tool, to_json, to_row
 from agentlite.rendering.protocols import hermes, modelscope, react, toolllama
 
 Row = dict[str, Any]
@@ -63,7 +63,7 @@ def _lines(written: str) -> Callable[[Sequence[ChainStep], str], str]:
         for number, step in enumerate(steps, 1):
             said = {
                 **{"n": number, "tool": step.tool, "city": step.city},
-                **{"arguments": plain({"city": step.city}), "literal": {"city": step.city}},
+                **{"arguments": to_json({"city": step.city}), "literal": {"city": step.city}},
             }
             lines += [thought.format(text=step.thought, **said)] if step.thought else []
             lines += [line.format(**said) for line in (action, given) if line != "-"]
@@ -92,7 +92,7 @@ def _tagged(
 
 
 def _called(step: ChainStep) -> str:
-    return plain({"name": step.tool, "arguments": {"city": step.city}})
+    return to_json({"name": step.tool, "arguments": {"city": step.city}})
 
 
 CALLED = "Thought: {text} | Action: {tool} | Action Input: {arguments}"
@@ -100,7 +100,7 @@ OBSERVED = "Observation: {text} | Final Answer: {text}"
 APIS = "\n\n".join(
     f"{n}. {tool.name}: Call this tool to interact with the {tool.name} API. What is the "
     f"{tool.name} API useful for? {tool.description} Parameters: "
-    + plain([{"name": "city", "description": "a town", "required": "True"}])
+    + to_json([{"name": "city", "description": "a town", "required": "True"}])
     for n, tool in enumerate(TOOLS, 1)
 )
 MS_AGENT = (
@@ -111,7 +111,7 @@ MS_AGENT = (
     "Final Answer: the final answer to the original input question\nBegin!"
 )
 PLUGINS = "\n".join(
-    plain({"plugin_name": tool.name, **tool.schema["function"]})  # type: ignore[dict-item]
+    to_json({"plugin_name": tool.name, **tool.schema["function"]})  # type: ignore[dict-item]
     for tool in TOOLS
 )
 # a chain as lines, in the words of the prompt of ms_agent

@@ -8,7 +8,7 @@ import msgspec
 from support.generated_run import stage
 
 from agentlite.config.settings import EvalSettings
-from agentlite.core.records import plain
+from agentlite.core.records import to_json
 from agentlite.environments.rollout_rewards import RolloutScorer
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import EndedBy, ModelTurn, Trajectory
@@ -58,9 +58,9 @@ def rollout(
         text = turn["words"]
         message: dict[str, Any] = {"role": "assistant", "content": text or None}
         if turn["call"] is not None:
-            function = {"name": "buy", "arguments": plain(turn["call"])}
+            function = {"name": "buy", "arguments": to_json(turn["call"])}
             message["tool_calls"] = [{"id": "1", "type": "function", "function": function}]
-            text += f'<tool_call>\n{{"name": "buy", "arguments": {plain(turn["call"])}}}'
+            text += f'<tool_call>\n{{"name": "buy", "arguments": {to_json(turn["call"])}}}'
         messages.append(message)
         messages += [{"role": "tool", "content": result} for result, _ in turn["results"]]
         if turn["user"] is not None:

@@ -20,7 +20,7 @@ from agentlite.core.records import (
     Prediction,
     Record,
     Tool,
-    plain,
+    to_json,
     to_row,
 )
 from agentlite.core.row_files import write_json, write_rows
@@ -130,7 +130,7 @@ def called(record: Record, generator: random.Random) -> tuple[str, Parsed]:
     )
     text = (
         f'{thought}<tool_call>\n{{"name": "{call.name}", "arguments": '
-        f"{plain(call.arguments)}}}\n</tool_call>"
+        f"{to_json(call.arguments)}}}\n</tool_call>"
     )
     torn = generator.random() < 0.05
     return (
@@ -166,7 +166,7 @@ def _record(generator: random.Random, text: Text, tools: Sequence[Tool]) -> Reco
 
 def _predicted(record: Record, say: Say, generator: random.Random) -> Prediction:
     text, parsed = say(record, generator)
-    gold, length = record.expected(1), len(text) // 4
+    gold, length = record.gold_at(1), len(text) // 4
     metrics = score_step(parsed, gold, record.tools)
     slices = {"tools": str(len(record.tools)), "source": record.source}
     wrong = wrong_kind(parsed, gold, record.tools)
@@ -176,5 +176,5 @@ def _predicted(record: Record, say: Say, generator: random.Random) -> Prediction
 
 
 def _row(prediction: Prediction) -> dict[str, Any]:
-    calls = [{"name": call.name, "arguments": plain(call.arguments)} for call in prediction.calls]
+    calls = [{"name": call.name, "arguments": to_json(call.arguments)} for call in prediction.calls]
     return json.loads(json.dumps({**asdict(prediction), "calls": calls}))

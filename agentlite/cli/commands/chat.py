@@ -76,13 +76,13 @@ def chat(options: ChatOptions) -> None:
 def _result(run: Callable[["Call"], str] | None, call: "Call") -> str:
     """What `run` gives for a call, or the person types. Raises UserError 2 where the input ends."""
     from agentlite.core.errors import UserError
-    from agentlite.core.records import plain
+    from agentlite.core.records import to_json
 
     if run:
         result = run(call)
         _note(f"result: {result}")
         return result
-    name = f"{call.name}({plain(call.arguments)})"
+    name = f"{call.name}({to_json(call.arguments)})"
     line = _read(f"result of {name}> ")
     if line is None:
         raise UserError(

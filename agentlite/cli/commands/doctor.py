@@ -24,7 +24,7 @@ from agentlite.config.gpu_profiles import AUTO, CPU, DRIVERS, GPU, is_hidden, is
 from agentlite.config.pipeline import TRAINERS
 from agentlite.config.torch_builds import best_for
 from agentlite.core.console import print_table, redact
-from agentlite.core.errors import for_this_python
+from agentlite.core.errors import adapt_pip_command
 from agentlite.engine.planning.choose import auto_settings, set_already
 from agentlite.engine.planning.estimate import estimate
 from agentlite.engine.planning.gpus import machine_of
@@ -79,7 +79,7 @@ def packages(facts: Facts) -> Iterator[Finding]:
     # beside the package in a checkout, inside it in a wheel
     inside = Path(__file__).parents[2] / "constraints.txt"
     tested = inside if inside.exists() else inside.parent.parent / inside.name
-    extra = for_this_python(f"pip install -c {tested} 'agentlite[train]'")
+    extra = adapt_pip_command(f"pip install -c {tested} 'agentlite[train]'")
     fix = f"bash scripts/setup.sh (in a checkout), or {extra}"
     if not missing:
         yield Finding("packages", "ok", f"{ours}, and all {len(needed)} packages that it needs")
@@ -234,7 +234,7 @@ def doctor(options: RunOptions) -> None:
             rows.append([finding.state, finding.name, finding.detail])
             if finding.fix:
                 rows.append(["", "", f"-> {finding.fix}"])
-        print_table(rows, words=3)
+        print_table(rows, text_columns=3)
         warnings = sum(finding.state == "warning" for finding in results)
         print(f"problems: {problems}, warnings: {warnings}")
     if problems:

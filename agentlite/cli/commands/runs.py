@@ -34,7 +34,7 @@ def runs(options: RunsOptions) -> None:
         ]
         for stage in stages
     ]
-    print_table([["stage", "state", "", "size", "checkpoints", "age"], *rows], words=3)
+    print_table([["stage", "state", "", "size", "checkpoints", "age"], *rows], text_columns=3)
     idle = [stage for stage in stages if stage.state == "done" and stage.checkpoint_bytes]
     if idle:
         count = in_bytes(sum(stage.checkpoint_bytes for stage in idle))

@@ -32,9 +32,9 @@ def serve(options: ServeOptions) -> None:
     longer.
     """
     from agentlite.core import console
-    from agentlite.core.errors import need
+    from agentlite.core.errors import require
 
-    need("serve", ("starlette", "uvicorn"), "pip install 'agentlite[serve]'")
+    require("serve", ("starlette", "uvicorn"), "pip install 'agentlite[serve]'")
     from agentlite.deploy.server import Server
 
     model = options.chat_model()

@@ -20,7 +20,7 @@ from filelock import FileLock
 
 from agentlite.core.errors import LOCKED, UserError
 from agentlite.core.records import Record, digest, from_row
-from agentlite.core.row_files import Row, disk_errors, encode, read_rows, replacing
+from agentlite.core.row_files import Row, disk_errors, json_line, read_rows, replacing
 from agentlite.data.curation.mix import scale_counts
 from agentlite.data.curation.traits import dialog_text
 from agentlite.data.formats.format import stated_value
@@ -229,7 +229,7 @@ def add_to_buffer(buffer: BufferState, new: Iterable[Row], *, capacity: int, see
         loss=lambda index: wording(records[index]).proxy_loss,
         text=lambda index: dialog_text(records[index]),
     )
-    content = b"".join(encode(rows[index]) for index in chosen)
+    content = b"".join(json_line(rows[index]) for index in chosen)
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ".lock"):

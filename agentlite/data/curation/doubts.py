@@ -4,7 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from agentlite.core.records import Record, plain
+from agentlite.core.records import Record, to_json
 from agentlite.core.tool_results import says_error
 from agentlite.data.curation.pii import texts_of
 from agentlite.data.curation.traits import normal
@@ -47,7 +47,7 @@ def doubts(record: Record) -> dict[str, str]:
 def _unknown_value(record: Record) -> str:
     """An identifier, or a name of which no word begins as a word that was said."""
     # what was said and offered so far, without blanks: "7:30 am" is known as 730am
-    known = normal(plain([tool.schema for tool in record.tools]))
+    known = normal(to_json([tool.schema for tool in record.tools]))
     for message in record.messages:
         arguments = [call.arguments for call in message.calls]
         for _, value in texts_of(arguments) if message.loss else ():
@@ -57,5 +57,5 @@ def _unknown_value(record: Record) -> str:
                 return value
             if IDENTIFIER.fullmatch(value) and normal(value) not in known:
                 return value
-        known += normal(message.content + plain(arguments))
+        known += normal(message.content + to_json(arguments))
     return ""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, get_args
 
 from agentlite.config.settings import PrepSettings
-from agentlite.core.errors import UserError, nearest
+from agentlite.core.errors import UserError, suggest
 from agentlite.core.records import Record, Task, digest
 from agentlite.data.curation.traits import Traits
 from agentlite.data.formats.format import is_of, name_it
@@ -88,7 +88,7 @@ def full_task_weights(weights: Mapping[str, float]) -> dict[str, float]:
         if len(tasks) != 1:
             known = " or ".join(tasks)
             problem = f"'{name}' may be {known}." if tasks else f"no task is called '{name}'."
-            raise UserError(problem, nearest(name, TASKS), location="prep.task_weights")
+            raise UserError(problem, suggest(name, TASKS), location="prep.task_weights")
         if not 0 <= weight < math.inf:
             problem = f"{weight} is not a weight for {name}."
             raise UserError(problem, f"Write 0 or more: {name}=1.", location="prep.task_weights")

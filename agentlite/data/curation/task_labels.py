@@ -55,7 +55,7 @@ def _rule(record: Record) -> str:
         if message.role == "user":
             turns.append([])
         elif message.role == "assistant" and message.loss:
-            turns[-1].append({call.name for call in record.expected(index).calls})
+            turns[-1].append({call.name for call in record.gold_at(index).calls})
     turns = [of_question for of_question in turns if of_question]
     due = [{name for names in of_question for name in names} for of_question in turns]
     holds = {

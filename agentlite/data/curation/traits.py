@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentlite.core.records import ANY_TOOL, Call, Record, digest, plain
+from agentlite.core.records import ANY_TOOL, Call, Record, digest, to_json
 
 SHORTEST_QUERY = 16  # bytes: few Chinese characters say much
 TELLING = 16  # bytes of values in arguments from which equal ones are hardly chance
@@ -133,13 +133,13 @@ def dialog_text(record: Record) -> str:
     for message in record.messages:
         if message.role != "system":
             parts.append(message.content)
-            parts += (f"{call.name} {plain(call.arguments)}" for call in message.calls)
+            parts += (f"{call.name} {to_json(call.arguments)}" for call in message.calls)
     return "\n".join(filter(None, parts))
 
 
 def expected_tools(record: Record) -> set[str]:
     """Names of the tools that are expected at any turn."""
-    return {call.name for turn in record.turns for call in record.expected(turn).calls} - {ANY_TOOL}
+    return {call.name for turn in record.turns for call in record.gold_at(turn).calls} - {ANY_TOOL}
 
 
 def always_expects_calls(record: Record) -> bool:

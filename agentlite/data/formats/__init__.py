@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from agentlite.core.errors import RowError, UserError, closest, nearest
-from agentlite.core.plain_words import misread
+from agentlite.core.errors import RowError, UserError, closest, suggest
+from agentlite.core.plain_words import misread_reason
 from agentlite.core.records import SPLITS, Message, Record
 from agentlite.data.formats import (
     bfcl,
@@ -117,7 +117,7 @@ def to_record(
     """
     name = format or detect_format(value)
     if name not in FORMATS:
-        raise UserError(f"unknown format {name!r}.", nearest(name, FORMATS), location="--format")
+        raise UserError(f"unknown format {name!r}.", suggest(name, FORMATS), location="--format")
     read = partial(FORMATS[name].read, **(options or {}).get(name, {}))
     try:  # the readers copy what they do not look into
         record = read(value)
@@ -134,7 +134,7 @@ def to_record(
     except msgspec.ValidationError as error:
         raise RowError("E201", f"not as {name} has it: {error}") from error
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise RowError("E201", f"not as {name} has it: {misread(error)}") from error
+        raise RowError("E201", f"not as {name} has it: {misread_reason(error)}") from error
     stated = "" if record.split else stated_value(record.meta, "split")
     if isinstance(stated, str) and (known := SPLIT_NAMES.get(stated.strip().lower())):
         record = replace(record, split=known)

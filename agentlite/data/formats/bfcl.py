@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlite.config.settings import default
-from agentlite.core.errors import RowError, UserError, how, nearest
+from agentlite.core.errors import RowError, UserError, install_fix, suggest
 from agentlite.core.json_schema import fits, schema_at
 from agentlite.core.records import (
     ANY_TOOL,
@@ -18,7 +18,7 @@ from agentlite.core.records import (
     Record,
     Tool,
     choices_of,
-    plain,
+    to_json,
 )
 from agentlite.core.row_files import read_rows
 from agentlite.data.formats.check_call import argument_of, gold_arguments, parameters_of
@@ -53,7 +53,8 @@ CATEGORIES = (
 def files(category: str) -> list[Path]:
     """The file of the questions and, where calls are expected, that of the answers."""
     if category not in CATEGORIES:
-        fix = f"{nearest(category, CATEGORIES, other='')} Known: {', '.join(CATEGORIES)}.".lstrip()
+        known = f"Known: {', '.join(CATEGORIES)}."
+        fix = f"{suggest(category, CATEGORIES, fallback='')} {known}".lstrip()
         raise UserError(f"no BFCL category '{category}'.", fix, location=f"bfcl:{category}")
     folder, name = data_folder(category), f"BFCL_v4_{category}.json"
     if category in (*NO_CALL, *ANY_CALL):
@@ -65,7 +66,7 @@ def data_folder(category: str) -> Path:
     """Where the package bfcl-eval has its data. Raises UserError where it is not installed."""
     package = importlib.util.find_spec("bfcl_eval")
     if not package or not package.origin:
-        fix = how("pip install --no-deps bfcl-eval==2026.3.23")
+        fix = install_fix("pip install --no-deps bfcl-eval==2026.3.23")
         raise UserError("the package bfcl-eval is not installed.", fix, location=f"bfcl:{category}")
     return Path(package.origin).parent / "data"
 
@@ -179,7 +180,7 @@ def literal_of(accepted: object, schema: Row) -> str:
     # "Java ArrayList<String>" -> "Java", "ArrayList", "String"
     language, _, literal = schema.get("format", "").partition(" ")
     name, _, inner = literal.rstrip(">").partition("<")
-    return _in_java(value, name, inner) if language == "Java" else plain(value)
+    return _in_java(value, name, inner) if language == "Java" else to_json(value)
 
 
 def _in_java(value: Any, name: str, inner: str = "") -> str:
@@ -201,9 +202,9 @@ def _in_java(value: Any, name: str, inner: str = "") -> str:
             )
             return f"new {ELEMENT.get(inner, inner or 'Object')}[]{{{elements}}}"
         case "HashMap":
-            puts = " ".join(f"put({plain(key)}, {plain(held)});" for key, held in value.items())
+            puts = " ".join(f"put({to_json(key)}, {to_json(held)});" for key, held in value.items())
             return f"new HashMap<>() {{{{ {puts} }}}}" if puts else "new HashMap<>()"
-    return plain(value)
+    return to_json(value)
 
 
 def _refuse_impossible(function: str, arguments: Row | None, schema: Row) -> None:

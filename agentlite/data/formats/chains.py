@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Gold, Message, Record, Tool, plain
+from agentlite.core.records import Call, Gold, Message, Record, Tool, to_json
 from agentlite.data.formats.format import Row, rest
 from agentlite.data.formats.json_decode import json_or_literal, parse_json, quote
 from agentlite.data.formats.tool_calls import read_call, read_tools
@@ -278,7 +278,7 @@ def results_of(message: Message, waiting: list[Call]) -> list[Message]:
     if results and all(isinstance(result, dict) and "results" in result for result in results):
         # ToolACE: [{"name": "f", "arguments": {...}, "results": {...}}], the arguments as called
         named = ({key: result[key] for key in result if key != "arguments"} for result in results)
-        return [result_of(result, plain(result), "results", waiting) for result in named]
+        return [result_of(result, to_json(result), "results", waiting) for result in named]
     return [result_of(value, message.content, "results", waiting)]
 
 
@@ -293,4 +293,5 @@ def result_of(value: Any, text: str, key: str, waiting: list[Call]) -> Message:
     content = value[key] if call else text
     call = call or (waiting[0] if waiting else Call(""))
     waiting[:] = [other for other in waiting if other is not call]
-    return Message("tool", content if isinstance(content, str) else plain(content), call_id=call.id)
+    content = content if isinstance(content, str) else to_json(content)
+    return Message("tool", content, call_id=call.id)

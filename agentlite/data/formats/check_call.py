@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentlite.core.errors import RowError, closest
-from agentlite.core.json_schema import Schema, fits, schema_at, schema_error, takes
-from agentlite.core.records import Call, GoldCall, Tool, choices_of, plain
+from agentlite.core.json_schema import Schema, allows_key, fits, schema_at, value_problem
+from agentlite.core.records import Call, GoldCall, Tool, choices_of, to_json
 
 NO_TOOLS = (
     'Add the tools: "tools": [...]; the same ones to every row: `jq -c --slurpfile tools '
@@ -34,11 +34,11 @@ def check_arguments(call: Call, tool: Tool, is_typed: bool = True) -> None:
         if name not in call.arguments:
             raise RowError("E210", f"{call.name}: the required {name} is missing", at=call.name)
     for name in call.arguments:
-        if not takes(tool.parameters, name):
+        if not allows_key(tool.parameters, name):
             near = closest(name, schema_at(tool.parameters, "properties"))
             others = f"; the nearest is {near}" if near else ""
             raise RowError("E210", f"{call.name} has no parameter {name}{others}", at=name)
-    if is_typed and (problem := schema_error(call.arguments, tool.parameters)):
+    if is_typed and (problem := value_problem(call.arguments, tool.parameters)):
         raise RowError("E210", f"{call.name}: {problem}", at=problem.partition(":")[0])
 
 
@@ -54,7 +54,7 @@ def parameters_of(name: str, tools: tuple[Tool, ...]) -> Schema:
 def gold_problem(call: GoldCall, schema: Schema) -> str:
     """Why no call that fits the tool's schema satisfies the gold; "" if one does."""
     for name, accepted in (call.arguments or {}).items():
-        if not takes(schema, name) and "" not in accepted:
+        if not allows_key(schema, name) and "" not in accepted:
             return f"it accepts values of {name}, which the tool does not take"
         if not accepted:
             return f"it accepts no value of {name}"
@@ -63,7 +63,7 @@ def gold_problem(call: GoldCall, schema: Schema) -> str:
         if not values or any(fits(value, declared) for value in values):
             continue
         # a list that should be the value itself, and was taken for the list of accepted values
-        meant = f'; for the list itself write "{name}": {plain([accepted])}'
+        meant = f'; for the list itself write "{name}": {to_json([accepted])}'
         # "sizes": [1, 2] accepts 1 or 2, of which none is an array; [[1, 2]] accepts the array
         is_list = len(values) == len(accepted) and fits(values, declared)
         return f"no value it accepts of {name} fits the schema{meant * is_list}"

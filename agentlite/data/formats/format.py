@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentlite.core.errors import RowError, UserError, nearest
-from agentlite.core.plain_words import kind
-from agentlite.core.records import Message, Record, plain
+from agentlite.core.errors import RowError, UserError, suggest
+from agentlite.core.plain_words import kind_of
+from agentlite.core.records import Message, Record, to_json
 
 Row = dict[str, Any]
 # calls and results as LangChain, LlamaIndex, the AI SDK, Gemini, AG2 and others name them
@@ -49,7 +49,8 @@ class Format(NamedTuple):
     def example(self) -> str:
         """A row of it, which `examples.jsonl` has beside the readers."""
         lines = Path(__file__).with_name("examples.jsonl").read_text("utf-8").splitlines()
-        return next(plain(of["row"]) for of in map(json.loads, lines) if of["format"] == self.name)
+        examples = map(json.loads, lines)
+        return next(to_json(e["row"]) for e in examples if e["format"] == self.name)
 
     def fits(self, row: Row) -> bool:
         for key, wanted in self.keys.items():
@@ -95,7 +96,7 @@ def text_at(row: Row, key: str) -> str:
     """The text under a key, "" without it. Raises RowError E216 for a value that is not text."""
     value = row.get(key)
     if value is not None and not isinstance(value, str):
-        raise RowError("E216", f"{key} is {kind(value)}, not text")
+        raise RowError("E216", f"{key} is {kind_of(value)}, not text")
     return value or ""
 
 
@@ -162,7 +163,7 @@ def name_it(given: str, sources: Sequence[str]) -> str:
     """The fix for a name that none of the sources has: what is there is only not named."""
     if given.startswith("bfcl:") or Path(given).exists():
         return f"Name {given} as a source too: agentlite prep ... {shlex.quote(given)}"
-    return nearest(given, sources)
+    return suggest(given, sources)
 
 
 @functools.cache
@@ -181,7 +182,7 @@ def check_formats(formats: Sequence[str], sources: Sequence[str], known: Collect
         of, _, name = text.rpartition("=")
         if name not in (*known, AUTO):
             raise UserError(
-                f"unknown format {name!r}.", nearest(name, [*known, AUTO]), location="--format"
+                f"unknown format {name!r}.", suggest(name, [*known, AUTO]), location="--format"
             )
         if of and not any(is_of(source, of) for source in sources):
             problem = f"{text!r} names {of}, which is not read."

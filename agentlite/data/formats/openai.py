@@ -7,9 +7,9 @@ from typing import Any, get_args
 import msgspec
 from msgspec.structs import replace
 
-from agentlite.core.errors import RowError, nearest
-from agentlite.core.plain_words import kind
-from agentlite.core.records import Call, Gold, Message, Record, Role, Task, Tool, plain
+from agentlite.core.errors import RowError, suggest
+from agentlite.core.plain_words import kind_of
+from agentlite.core.records import Call, Gold, Message, Record, Role, Task, Tool, to_json
 from agentlite.data.formats.chains import parse_calls
 from agentlite.data.formats.format import Format, Row, extra_by_turn, meta_of, refuse_unread, rest
 from agentlite.data.formats.json_decode import json_value, quote
@@ -149,7 +149,7 @@ def _pop_call_id(message: Row, waiting: list[Call], are_in_order: bool) -> str:
     """The id of the call a result answers: its own, or that of the only one it can be, or ""."""
     given = message.get("tool_call_id")
     if given or given == 0:
-        answered = given if isinstance(given, str) else plain(given)
+        answered = given if isinstance(given, str) else to_json(given)
     else:
         name = message.get("name") or message.get("tool_name")  # the latter is Ollama's
         name = name.removeprefix("functions.") if isinstance(name, str) else name
@@ -228,7 +228,7 @@ def _text(content: Any, role: Role, place: str) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     if role == "tool" and not is_parts(content):
-        return plain(content)
+        return to_json(content)
     if role == "tool" and all(part["type"] == "document" for part in content):  # of Cohere
         return "\n".join(part["document"]["data"] for part in content)
     return text_of_parts(content, ("text",), place)
@@ -239,7 +239,7 @@ def text_of_parts(parts: Iterable[Any], types: Sequence[str], place: str) -> str
     parts = list(parts)
     for part in parts:
         if not isinstance(part, dict) or part.get("type") not in types:
-            what = quote(part.get("type")) if isinstance(part, dict) else kind(part)
+            what = quote(part.get("type")) if isinstance(part, dict) else kind_of(part)
             raise RowError("E216", f"content of type {what}: only text can be learned ({place})")
     return "".join(part["text"] for part in parts)
 
@@ -251,7 +251,7 @@ def is_parts(content: object) -> bool:
 def unknown_role(role: object, known: Iterable[str], place: str) -> RowError:
     """E202 for a turn of somebody who is not known, with the role that is spelt most like it."""
     reason = f"unknown role {quote(role)} ({place}); known: {', '.join(known)}"
-    return RowError("E202", reason, nearest(str(role), known, other=""), str(role))
+    return RowError("E202", reason, suggest(str(role), known, fallback=""), str(role))
 
 
 def refuse_another(row: Row, read: str, turns: list[Any], other: str) -> None:

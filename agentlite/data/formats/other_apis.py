@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Record, plain
+from agentlite.core.records import Record, to_json
 from agentlite.data.formats import openai
 from agentlite.data.formats.format import Format, Row, rest
 from agentlite.data.formats.json_decode import at, quote
@@ -171,7 +171,7 @@ def _join_parts(value: Any, between: str, place: str) -> Any:
     )
     if not are_parts:
         return value
-    texts = [plain(part["json"]) if "json" in part else part.get("text") for part in value]
+    texts = [to_json(part["json"]) if "json" in part else part.get("text") for part in value]
     if not all(isinstance(text, str) for text in texts):
         kinds = ", ".join(sorted({_kind(part) for part in value}))
         raise RowError("E216", f"parts of {kinds}: only text can be learned ({place})")

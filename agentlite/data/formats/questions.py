@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
 from agentlite.core.json_schema import DEEPEST
-from agentlite.core.plain_words import kind
+from agentlite.core.plain_words import kind_of
 from agentlite.core.records import (
     ANY_ARGUMENTS,
     Call,
@@ -181,7 +181,7 @@ def read_xlam(row: Row) -> Record:
 def _read_list(row: Row, key: str, code: str) -> list[object]:
     value = text_value(row.get(key), json_or_literal, code, f"{key} are")
     if not isinstance(value, list):
-        raise RowError(code, f"{key} are {kind(value)}, not a list")
+        raise RowError(code, f"{key} are {kind_of(value)}, not a list")
     return value
 
 

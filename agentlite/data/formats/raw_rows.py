@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from agentlite.core.console import notice
 from agentlite.core.errors import REJECTS, RowError, UserError, closest
-from agentlite.core.plain_words import BOM, conversion, kind, utf8_text, wide_encoding
+from agentlite.core.plain_words import BOM, iconv_command, kind_of, utf8_text, wide_encoding
 from agentlite.core.row_files import check_parquet, read_parquet
 from agentlite.data.formats import bfcl
 from agentlite.data.formats.json_decode import json_value, quote
@@ -239,7 +239,7 @@ def _file_lines(file: BinaryIO, name: str) -> Iterator[Raw]:
 def refuse_foreign(head: bytes, name: str) -> None:
     """Raises UserError 2 for a file that holds no JSON. `head`: its first bytes."""
     if wide := wide_encoding(head):
-        fix = f"Convert it: {conversion(wide, name)}"
+        fix = f"Convert it: {iconv_command(wide, name)}"
         raise UserError(f"this is text in {wide}, not rows of JSON.", fix, location=name)
     if name.endswith(".py") or (head.replace(BOM, b"").strip() and not VALUE.search(head)):
         begins = quote(head.decode("utf-8", "replace"))
@@ -335,6 +335,6 @@ def _object(content: bytes) -> dict[str, object]:
         reason = f"not UTF-8: byte {content[error.start]:02x} at byte {error.start + 1} of the row"
         raise RowError("E109", reason, at=len(content[: error.start].decode("utf-8"))) from error
     if not isinstance(value, dict):
-        reason = f"a row is a JSON object, and this is {kind(value)}"
+        reason = f"a row is a JSON object, and this is {kind_of(value)}"
         raise RowError("E201", reason, "Give one object per line.")
     return value

@@ -19,7 +19,7 @@ from agentlite.core.records import (
     Tool,
     digest,
     gold_call,
-    plain,
+    to_json,
 )
 from agentlite.data.formats import sharegpt, tool_calls
 from agentlite.data.formats.bfcl import ANY_CALL_ANSWER, NO_CALL_ANSWER
@@ -135,7 +135,7 @@ def read_dialog(row: Row, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Recor
             raise RowError("E204", f"a result that follows no assistant turn (turn {number})")
         messages[speaks] = replace(messages[speaks], calls=(*messages[speaks].calls, call))
         result = turn.get("result")
-        written = "" if result is None else result if isinstance(result, str) else plain(result)
+        written = "" if result is None else result if isinstance(result, str) else to_json(result)
         parts = [text] if written == text else filter(None, (text, written))
         messages.append(Message("tool", "\n".join(parts), call_id=call.id))
     gold = {}
@@ -205,7 +205,7 @@ def read_task(row: Row, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Record:
     calls = [Call(name, {}, f"call_{i}") for i, name in enumerate(called or [])]
     gold = [GoldCall(ANY_TOOL)] if is_any else [_unknown_call(call.name, tools) for call in calls]
     context = row.get("context") or ""
-    before = context if isinstance(context, str) else plain(context)
+    before = context if isinstance(context, str) else to_json(context)
     question = "\n\n".join(filter(None, (before, text_at(row, "instruction"))))
     known = ["sample_id", "task_type", "instruction", "context", "split"]
     known += [CANDIDATES] if all(isinstance(tool, str) for tool in given) else []
@@ -258,7 +258,7 @@ def _timing(truth: Row, tools: tuple[Tool, ...]) -> Answer:
         raise RowError("E201", "a call is expected, but the row names no tool")
     chain = truth.get("reasoning_chain")
     steps = [step for step in (chain if isinstance(chain, list) else [chain]) if step is not None]
-    reasons = "\n".join(step if isinstance(step, str) else plain(step) for step in steps)
+    reasons = "\n".join(step if isinstance(step, str) else to_json(step) for step in steps)
     if len(tools) == 1:
         return reasons, [tools[0].name]
     return reasons or ANY_CALL_ANSWER, None

@@ -13,8 +13,8 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
-from agentlite.core.plain_words import kind
-from agentlite.core.records import Call, Message, Record, plain
+from agentlite.core.plain_words import kind_of
+from agentlite.core.records import Call, Message, Record, to_json
 from agentlite.data.formats import openai
 from agentlite.data.formats.chains import calls_in
 from agentlite.data.formats.format import (
@@ -114,9 +114,9 @@ def text_of(turn: Row, number: int, read: Set[str] = TURN) -> str:
     refuse_unread(turn, read, place)
     value = turn.get("content") if turn.get("value") is None else turn["value"]
     if isinstance(value, dict | list):
-        value = plain(value)
+        value = to_json(value)
     if not isinstance(value, str | None):
-        raise RowError("E216", f"{kind(value)} where text is said ({place})")
+        raise RowError("E216", f"{kind_of(value)} where text is said ({place})")
     thought = openai.thought_of(turn) if speaker_of(turn, number) in ("assistant", "call") else ""
     return join_texts((with_thought(thought, ""), value or "")) if thought else value or ""
 
@@ -146,7 +146,7 @@ class DialogBuilder:
             raise RowError("E202", f"a {speaker} turn in a format that has none (turn {number})")
         before = self.messages[-1] if self.messages else Message("system")
         if speaker == "call":  # its name and arguments may be keys of the turn
-            thought, text = thought_and_words(text or plain(rest(turn, *TURN)))  # LLaMA-Factory's
+            thought, text = thought_and_words(text or to_json(rest(turn, *TURN)))  # LLaMA-Factory's
             value = json_or_literal(text)
             values = value if isinstance(value, list) else [value]
             calls = [read_call(call, json_or_literal) for call in values]
@@ -184,7 +184,7 @@ class DialogBuilder:
             with contextlib.suppress(RowError):
                 listed = json_value(text)
                 if len(listed) == len(self.waiting):
-                    return [part if isinstance(part, str) else plain(part) for part in listed]
+                    return [part if isinstance(part, str) else to_json(part) for part in listed]
         return [text]
 
     def _say(self, said: str, calls: Iterable[Call], loss: bool, goes_on: bool) -> None:
@@ -285,9 +285,9 @@ def _read_turns(row: Row, system: str) -> tuple[tuple[Message, ...], dict[str, A
         refuse_unread(turn, KNOWN, place)
         content, scale = turn.get("content"), turn.get("loss_scale")
         if speaker not in ("tool", "call") and not isinstance(content, str | None):
-            raise RowError("E216", f"content is {kind(content)}, not text ({place})")
+            raise RowError("E216", f"content is {kind_of(content)}, not text ({place})")
         if not isinstance(scale, int | float | None):
-            raise RowError("E201", f"loss_scale is {kind(scale)}, not a number ({place})")
+            raise RowError("E201", f"loss_scale is {kind_of(scale)}, not a number ({place})")
         given = {key: turn[key] for key in turn if key in READ or speaker == "call"}
         given["loss"] = has_loss(turn) and scale != 0
         collected.add(given, number, turns[number:])

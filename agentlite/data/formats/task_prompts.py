@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Message, Record, Role, Tool, plain
+from agentlite.core.records import Call, Message, Record, Role, Tool, to_json
 from agentlite.data.formats import react
 from agentlite.data.formats.chains import with_text_behind
 from agentlite.data.formats.format import Format, Row, dialog, meta_of, rest, text_at
@@ -199,9 +199,10 @@ def _steps(text: str) -> list[Message]:
         command, words, result = task["command"], task.get("task_name", ""), task["result"]
         given = {"name": command["name"], "arguments": command["args"], "id": f"call_{number}"}
         call = msgspec.convert(given, Call)
+        result = result if isinstance(result, str) else to_json(result)
         messages += [
             Message("assistant", str(words).strip(), (call,), loss=False),
-            Message("tool", result if isinstance(result, str) else plain(result), call_id=call.id),
+            Message("tool", result, call_id=call.id),
         ]
     return messages
 
@@ -232,7 +233,7 @@ def _command(text: str, conclusion: str, made: int) -> Message | None:
     words, calls = list[str](), list[Call]()
     for number, task in enumerate(tasks, made):
         # {"thoughts": {...}, "command": {...}} of AutoGPT, {"task_name": ..., "command": {...}}
-        read = (autogpt if "thoughts" in task else kuaiagent).parse(plain(task))
+        read = (autogpt if "thoughts" in task else kuaiagent).parse(to_json(task))
         if read.problem:
             raise RowError("E206", f"{read.problem}: {quote(text)}")
         words.append(read.content)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
 from agentlite.core.json_schema import COMBINING, KEYWORDS, fits
-from agentlite.core.plain_words import kind
+from agentlite.core.plain_words import kind_of
 from agentlite.core.records import Call, Tool
 from agentlite.data.formats.format import rest
 from agentlite.data.formats.json_decode import json_value, parse_json, quote
@@ -49,7 +49,7 @@ def read_arguments(value: object, reader: Reader = json_value) -> dict[str, obje
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise RowError("E208", f"arguments are {kind(value)}, not an object: {quote(value)}")
+        raise RowError("E208", f"arguments are {kind_of(value)}, not an object: {quote(value)}")
     return value
 
 
@@ -150,7 +150,7 @@ def read_tools(value: object, reader: Reader = json_value) -> tuple[Tool, ...]:
     if value is None:
         return ()
     if not isinstance(value, list):
-        raise RowError("E211", f"tools are {kind(value)}, not a list", at="tools")
+        raise RowError("E211", f"tools are {kind_of(value)}, not a list", at="tools")
     return tuple(read_tool(tool, reader) for tool in value)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from agentlite.core import console
 from agentlite.core.errors import OTHER_PLAN, UserError
-from agentlite.core.row_files import disk_errors, sync_all, sync_folder, write_json
+from agentlite.core.row_files import disk_errors, sync_files, sync_folder, write_json
 from agentlite.deploy.export.exported_model import find_subject
 from agentlite.deploy.export.model_card import card, digests
 from agentlite.deploy.export.targets import SERVER, ExportRequest, converted, program, refuse, write
@@ -114,7 +114,7 @@ def put(aside: Path, target: Path, mark: Path, facts: dict[str, Any]) -> list[Pa
     folder, or a file and those beside it. Returns all files.
     """
     files = sorted(aside.iterdir())
-    sync_all(files)  # what is renamed must not be empty after a power cut
+    sync_files(files)  # what is renamed must not be empty after a power cut
     write_json(mark, {**facts, "outputs": {path.name: file_digest(path) for path in files}})
     for path in files:  # safetensors lets nobody else read its files
         path.chmod(mark.stat().st_mode)

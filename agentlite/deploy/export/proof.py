@@ -9,10 +9,10 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from agentlite.core.errors import MODEL, RowError, UserError
-from agentlite.core.records import Call, Message, Record, Tool, digest, plain
+from agentlite.core.records import Call, Message, Record, Tool, digest, to_json
 from agentlite.rendering import Mixture, Protocol, Rendered, render
 from agentlite.rendering.protocols.hermes import CHAT
-from agentlite.rendering.template import Messages, Template, raise_exception, to_json, today
+from agentlite.rendering.template import Messages, Template, raise_exception, today, tojson
 
 Write = Callable[[Messages, Sequence[Mapping[str, Any]], bool], str]
 
@@ -140,7 +140,7 @@ def minijinja_writer(template: Template) -> Write | None:
         trim_blocks=True,
         lstrip_blocks=True,
         pycompat=True,
-        filters={"tojson": to_json},
+        filters={"tojson": tojson},
         globals={"raise_exception": raise_exception, "strftime_now": today},
     )
 
@@ -271,7 +271,7 @@ def called(thought: str, *called: Called) -> list[Message]:
     """A thought, calls side by side and their results. An id has the nine letters that some
     templates ask for.
     """
-    calls = [Call(name, given, digest(plain([name, given]))[:9]) for name, given, _ in called]
+    calls = [Call(name, given, digest(to_json([name, given]))[:9]) for name, given, _ in called]
     results = [
         Message("tool", result, call_id=call.id)
         for call, (_, _, result) in zip(calls, called, strict=True)

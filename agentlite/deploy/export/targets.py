@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.core import console
-from agentlite.core.errors import MODEL, UserError, need
+from agentlite.core.errors import MODEL, UserError, require
 from agentlite.deploy.export.exported_model import CONTEXT, ExportedModel, refuse_quantized
 from agentlite.deploy.export.proof import Proof, goldens, minijinja_writer, prove, prove_tokens
 from agentlite.engine.load import weight_files
@@ -65,7 +65,7 @@ def refuse(request: ExportRequest, subject: ExportedModel) -> None:
         return
     refuse_quantized(subject.source)
     if request.merge_base == "trained" and subject.trained.get("load_in_4bit"):
-        need(
+        require(
             "merging into weights of 4 bits (or else --merge-base plain)",
             ["bitsandbytes"],
             "pip install bitsandbytes",
@@ -210,7 +210,7 @@ def _refuse_llama_cpp(named: str, quantize: str) -> None:
     """Raises UserError 2 where the folder of --llama-cpp, or of the variable LLAMA_CPP, lacks what
     is needed.
     """
-    need("looking into a GGUF file", ["gguf"], "pip install gguf")
+    require("looking into a GGUF file", ["gguf"], "pip install gguf")
     if not named or not (Path(named).expanduser() / SCRIPT).is_file():
         raise UserError(
             f"there is no {SCRIPT}: a GGUF file is made by llama.cpp.",

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentlite.core.errors import MODEL, UserError, nearest
+from agentlite.core.errors import MODEL, UserError, suggest
 from agentlite.workspace import hub
 from agentlite.workspace.lookup import is_stage, lineage, read_plan
 
@@ -132,7 +132,7 @@ def find_shape(base: str) -> Shape:
         known = f"Known: {', '.join(published)}, a folder, or another hub id."
         raise UserError(
             f"there is no model '{base}'.",
-            f"{nearest(base, published, other='')} {known}".lstrip(),
+            f"{suggest(base, published, fallback='')} {known}".lstrip(),
             location="--model",
             exit_code=MODEL,
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agentlite.core.records import plain, wire_calls
+from agentlite.core.records import to_json, wire_calls
 from agentlite.core.tool_results import value_of_result
 from agentlite.environments.synthesis.blueprint import EMPTY, Blueprint, PlannedTurn, purpose
 from agentlite.rendering.foreign_text import result_mark
@@ -149,7 +149,7 @@ def value_text(value: Any) -> str:
     if isinstance(value, list) and value and not any(isinstance(one, dict | list) for one in value):
         *first, last = map(value_text, value)
         return f"{', '.join(first)} and {last}" if first else last
-    return plain(value)
+    return to_json(value)
 
 
 def _in_words(result: str) -> str:

@@ -8,7 +8,7 @@ from itertools import islice
 from random import Random
 from typing import Any, NamedTuple
 
-from agentlite.core.json_schema import Schema, schema_error
+from agentlite.core.json_schema import Schema, value_problem
 from agentlite.core.records import Tool
 from agentlite.core.tool_results import value_of_result
 
@@ -141,7 +141,7 @@ def from_outputs(tool: Tool, pool: Iterable[KnownValue]) -> int:
 
 
 def _fits(value: KnownValue, parameter: str, schema: Schema) -> bool:
-    return likeness(parameter, value.name) >= ALIKE and not schema_error(value.value, schema)
+    return likeness(parameter, value.name) >= ALIKE and not value_problem(value.value, schema)
 
 
 def _argument(
@@ -176,7 +176,7 @@ def _sources(
         drawn = [_argument(name, inner, pool, rng) for _ in range(rng.randint(1, 3))]
         several = {str(value.value): value for value in drawn if value is not None}.values()
         items = [value.value for value in several]
-        if items and not schema_error(items, schema):
+        if items and not value_problem(items, schema):
             yield [KnownValue(items, name, guessed=any(value.guessed for value in several))]
         return
     if kind == "object":
@@ -193,7 +193,7 @@ def _sources(
         plain = SENTENCES
     elif "name" in words:
         plain = [f"{file}.txt" for file in NAMES] if "file" in words else NAMES
-    yield [KnownValue(value, name) for value in plain if not schema_error(value, schema)]
+    yield [KnownValue(value, name) for value in plain if not value_problem(value, schema)]
     if kind == "string" and not words & FREE:
         # last, any text that is known, whatever its name
         texts = [value for value in pool if isinstance(value.value, str)]

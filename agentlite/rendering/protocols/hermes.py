@@ -9,7 +9,7 @@ Also `chat`, the model's own protocol: its chat template prints tools and calls.
 
 from collections.abc import Sequence
 
-from agentlite.core.records import Call, Message, Parsed, Tool, plain
+from agentlite.core.records import Call, Message, Parsed, Tool, to_json
 from agentlite.rendering.protocol import Protocol, json_object, to_call
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -74,12 +74,12 @@ for name, text in {"ASSISTANT": "You are a helpful assistant.", "HEAD": HEAD, "T
 
 
 def system(tools: Sequence[Tool]) -> str:
-    return "\n".join([HEAD, *(plain(tool.schema) for tool in tools), TAIL])
+    return "\n".join([HEAD, *(to_json(tool.schema) for tool in tools), TAIL])
 
 
 def assistant(message: Message) -> str:
     calls = [
-        f"{OPEN}\n{plain({'name': c.name, 'arguments': c.arguments})}\n{CLOSE}"
+        f"{OPEN}\n{to_json({'name': c.name, 'arguments': c.arguments})}\n{CLOSE}"
         for c in message.calls
     ]
     return "\n".join(filter(None, [message.content.strip(), *calls]))

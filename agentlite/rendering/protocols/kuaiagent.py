@@ -14,7 +14,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, Parsed, Record, Tool, plain
+from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, Parsed, Record, Tool, to_json
 from agentlite.rendering.protocol import PromptExchange, Protocol, json_object, to_call, with_tool
 
 DONE = "task_complete"
@@ -169,7 +169,7 @@ def step_exchanges(
     if not message.calls and any(tool.name == DONE for tool in record.tools):
         raise RowError("E212", f"a tool is named {DONE}: in kuaiagent and autogpt that ends a task")
     call = message.calls[0] if message.calls else Call(DONE)
-    said = plain({**thought, "command": {"name": call.name, "args": call.arguments}})
+    said = to_json({**thought, "command": {"name": call.name, "args": call.arguments}})
     steps = [PromptExchange(_fill(plan, texts), said)]
     if not message.calls:
         steps.append(PromptExchange(_fill(conclude, texts), message.content, prompted=False))
@@ -206,11 +206,11 @@ def prompt_texts(record: Record, turn: int, tools: Sequence[Tool], line: str) ->
     for number, tool in enumerate(tools, 1):
         parameters = {key: value for key, value in tool.parameters.items() if key != "required"}
         required = {"parameters": parameters, "required": tool.parameters.get("required", [])}
-        commands.append(line.format(number, plain(tool.function | required)))
+        commands.append(line.format(number, to_json(tool.function | required)))
     return {
         "goal": before[question].content if question >= 0 else "",
-        "tasks": plain(tasks),
-        "history": plain([{m.role: m.content} for m in said]),
+        "tasks": to_json(tasks),
+        "history": to_json([{m.role: m.content} for m in said]),
         "knowledge": "\n\n".join(m.content for m in before if m.role == "system"),
         "done": DONE,
         "steps": str(BUDGET * max(1, -(-steps // BUDGET))),  # rounded up to a whole budget
@@ -234,7 +234,7 @@ def describe_call(record: Record, turn: int) -> str:
     gold = record.gold.get(turn, Gold()).calls
     known = all(expected.arguments is not ANY_ARGUMENTS for expected in gold)
     arguments = call.arguments.values() if known else ()
-    values = ", ".join(value if isinstance(value, str) else plain(value) for value in arguments)
+    values = ", ".join(value if isinstance(value, str) else to_json(value) for value in arguments)
     values = " ".join(values.split())
     shortened = values if len(values) <= LONGEST_NAME else f"{values[: LONGEST_NAME - 3]}..."
     return f"{what}: {shortened}" if shortened else what

@@ -10,7 +10,7 @@ Yes, about 4 mm.
 
 from collections.abc import Sequence
 
-from agentlite.core.records import Message, Parsed, Tool, plain
+from agentlite.core.records import Message, Parsed, Tool, to_json
 from agentlite.rendering.protocol import Protocol, json_object, to_call
 
 OPEN, CLOSE = "<|startofthink|>", "<|endofthink|>"
@@ -25,7 +25,7 @@ APIs, one a line:"""  # noqa: E501  (a paragraph of the prompt is one line)
 
 
 def system(tools: Sequence[Tool]) -> str:
-    return "\n".join([HEAD, *(plain(tool.function) for tool in tools)])
+    return "\n".join([HEAD, *(to_json(tool.function) for tool in tools)])
 
 
 def assistant(message: Message) -> str:
@@ -33,7 +33,7 @@ def assistant(message: Message) -> str:
     if not message.calls:
         return text
     (call,) = message.calls
-    written = plain({"api_name": call.name, "parameters": call.arguments})
+    written = to_json({"api_name": call.name, "parameters": call.arguments})
     return "\n".join(filter(None, [text, f"{OPEN}{FENCE}JSON\n{written}\n{FENCE}{CLOSE}"]))
 
 

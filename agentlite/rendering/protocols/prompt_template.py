@@ -29,7 +29,7 @@ from msgspec import Struct
 
 from agentlite.core.errors import UserError
 from agentlite.core.plain_words import utf8_text
-from agentlite.core.records import Message, Record, Tool, plain
+from agentlite.core.records import Message, Record, Tool, to_json
 from agentlite.rendering.protocol import PromptExchange, Protocol, with_tool
 from agentlite.rendering.protocols import hermes, modelscope, react, toolllama
 from agentlite.rendering.protocols.kuaiagent import HAN
@@ -99,9 +99,9 @@ FORMATS = {
 
 # how a tool is listed, with its number
 LISTINGS: dict[str, Callable[[int, Tool], str]] = {
-    "json": lambda number, tool: plain(tool.function),
+    "json": lambda number, tool: to_json(tool.function),
     "numbered": lambda number, tool: (
-        f"{number}. {tool.name}: {tool.description} Parameters: {plain(tool.parameters)}"
+        f"{number}. {tool.name}: {tool.description} Parameters: {to_json(tool.parameters)}"
     ),
 }
 
@@ -240,7 +240,7 @@ def _memory(messages: Sequence[Message]) -> str:
         elif message.role != "system":
             calls = [{"name": call.name, "arguments": call.arguments} for call in message.calls]
             lines.append({message.role: message.content} | ({"calls": calls} if calls else {}))
-    return "\n".join(map(plain, lines)) or "[]"
+    return "\n".join(map(to_json, lines)) or "[]"
 
 
 def _exchanges(template: PromptTemplate, record: Record, turn: int) -> list[PromptExchange]:

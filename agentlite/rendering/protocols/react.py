@@ -20,7 +20,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from agentlite.core.records import Call, Message, Parsed, Tool, plain
+from agentlite.core.records import Call, Message, Parsed, Tool, to_json
 from agentlite.rendering.protocol import Protocol, arguments_problem, json_object
 
 STOP = "Observation:"
@@ -103,7 +103,7 @@ def system(tools: Sequence[Tool], language: ReactTexts) -> str:
         language.tool.format(
             name=tool.name,
             description=describe_tool(tool.name, tool.description, language),
-            parameters=plain(tool.parameters),
+            parameters=to_json(tool.parameters),
         )
         for tool in tools
     ]
@@ -124,7 +124,7 @@ def ms_agent_system(tools: Sequence[Tool]) -> str:
         properties = _flag_required(tool.parameters).get("properties", {})
         parameters = [{"name": name, **schema} for name, schema in properties.items()]
         about = describe_tool(tool.name, tool.description.strip(), ENGLISH)
-        apis.append(f"{number}. {tool.name}: {about} Parameters: {plain(parameters)}")
+        apis.append(f"{number}. {tool.name}: {about} Parameters: {to_json(parameters)}")
     return MS_AGENT_FRAME.format(
         apis="\n\n".join(apis), names=", ".join(tool.name for tool in tools)
     )
@@ -147,14 +147,14 @@ def _flag_required(schema: Any) -> dict[str, Any]:
 
 
 def assistant(
-    message: Message, language: ReactTexts, write: Callable[[dict[str, Any]], str] = plain
+    message: Message, language: ReactTexts, write: Callable[[dict[str, Any]], str] = to_json
 ) -> str:
     if message.calls:
         return f"{thought_and_call(message, write)}\n{STOP}"
     return f"{language.final} {message.content.strip()}"
 
 
-def thought_and_call(message: Message, write: Callable[[dict[str, Any]], str] = plain) -> str:
+def thought_and_call(message: Message, write: Callable[[dict[str, Any]], str] = to_json) -> str:
     """A turn with one call, its arguments as `write` has them."""
     (call,) = message.calls
     thought = f"Thought: {message.content.strip()}\n" if message.content.strip() else ""

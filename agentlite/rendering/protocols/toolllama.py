@@ -7,7 +7,7 @@ Action Input: {"city": "Oslo"}
 
 from collections.abc import Sequence
 
-from agentlite.core.records import Call, Message, Parsed, Tool, plain
+from agentlite.core.records import Call, Message, Parsed, Tool, to_json
 from agentlite.rendering.protocol import Protocol, with_tool
 from agentlite.rendering.protocols import react
 
@@ -38,7 +38,7 @@ Specifically, you have access to the following APIs: """  # noqa: E501  (a parag
 
 
 def system(tools: Sequence[Tool]) -> str:
-    return HEAD + plain([tool.function for tool in with_tool(tools, FINISH)])
+    return HEAD + to_json([tool.function for tool in with_tool(tools, FINISH)])
 
 
 def assistant(message: Message) -> str:

@@ -9,9 +9,9 @@ import msgspec
 
 from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.core.kept_replies import KeptReply, ask_kept
+from agentlite.core.kept_replies import KeptReply, ask_once
 from agentlite.core.openai_client import Endpoint, Question, refuse_unanswered
-from agentlite.core.records import GOLD, Candidate, Prediction, Record, canonical, digest, plain
+from agentlite.core.records import GOLD, Candidate, Prediction, Record, canonical, digest, to_json
 from agentlite.rendering.protocol import json_object
 from agentlite.scoring.metrics.confidence import Summary, summary
 from agentlite.scoring.metrics.figures import JudgeRun
@@ -159,7 +159,7 @@ def item_at(name: str, record: Record, turn: int, answer: str) -> Item:
     tools = ", ".join(tool.name for tool in record.tools)
     message, unknown = record.messages[turn], record.unknown_arguments(turn)
     calls = (
-        plain({"name": call.name} | ({} if i in unknown else {"arguments": call.arguments}))
+        to_json({"name": call.name} | ({} if i in unknown else {"arguments": call.arguments}))
         for i, call in enumerate(message.calls)
     )
     reference = "\n".join(filter(None, [message.content, *calls]))
@@ -184,7 +184,7 @@ def judge_metrics(
     answers = items(predictions, records)
     questions = [question_of(item) for item in answers]
     with console.progress(f"judging by {endpoint.model}", len(answers)) as advance:
-        replies = ask_kept(
+        replies = ask_once(
             [endpoint], questions, file, keep_all=leave_out, begin=begin, advance=advance
         )
     result = read_scores(answers, replies, endpoint)
@@ -246,7 +246,7 @@ class GroupJudge:
             for step in texts
         }
         compared = [step for step, group in groups.items() if len(group) > 1]
-        replies = ask_kept(
+        replies = ask_once(
             [self.endpoint],
             [_ranking_question(records[step[0]], step[1], groups[step]) for step in compared],
             self.cache,
@@ -271,11 +271,11 @@ class GroupJudge:
 def _ranking_question(record: Record, turn: int, texts: Sequence[str]) -> Question:
     """In which order are the texts, which are numbered from 1?"""
     before = (
-        plain({"role": one.role, "content": one.content, "calls": msgspec.to_builtins(one.calls)})
+        to_json({"role": one.role, "content": one.content, "calls": msgspec.to_builtins(one.calls)})
         for one in record.messages[:turn]
     )
     shown = {
-        "tools": "\n".join(plain(tool.schema) for tool in record.tools),
+        "tools": "\n".join(to_json(tool.schema) for tool in record.tools),
         "dialog": "\n".join(before),
         "reference": item_at("", record, turn, "").reference if record.has_gold(turn) else "",
         **{f"answer_{number}": text for number, text in enumerate(texts, 1)},

@@ -92,7 +92,7 @@ METRICS: dict[str, Metric] = {
 
 
 def _dialog(record: Record, steps: Sequence[Prediction]) -> Dialog:
-    gold = [record.expected(one.turn) for one in steps]
+    gold = [record.gold_at(one.turn) for one in steps]
     is_planned = any(one.calls for one in gold) and all(
         one.names_tools or not one.calls for one in gold
     )

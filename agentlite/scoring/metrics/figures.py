@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from agentlite.core.conditions import Condition, parse_condition
-from agentlite.core.errors import UserError, nearest
+from agentlite.core.errors import UserError, suggest
 from agentlite.scoring.metrics import (
     bfcl,
     call_shares,
@@ -221,7 +221,7 @@ def figure_name(name: str, location: str) -> str:
     """The name that a figure has in metrics.json. Raises UserError 2 for one that no figure has."""
     name = ALIASES.get(name, name)
     if name not in NAMES and not re.fullmatch(r"pass\^\d+", name):
-        raise UserError(f"no figure is called '{name}'.", nearest(name, NAMES), location=location)
+        raise UserError(f"no figure is called '{name}'.", suggest(name, NAMES), location=location)
     return name
 
 

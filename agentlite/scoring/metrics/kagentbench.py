@@ -18,8 +18,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import msgspec
 from msgspec import Struct
 
-from agentlite.core.errors import UserError, need
-from agentlite.core.records import plain
+from agentlite.core.errors import UserError, require
+from agentlite.core.records import to_json
 from agentlite.core.row_files import read_rows
 from agentlite.rendering.protocols import modelscope
 from agentlite.scoring.metrics.confidence import Summary, bootstrap, draw_resamples, summary
@@ -290,7 +290,7 @@ def read(benchmark: Path, predictions: Path) -> list[Row]:
     """The rows of the benchmark, each with its prediction. Raises UserError for one that is
     missing, twice, unknown.
     """
-    need("KAgentBench's ROUGE", ["nltk"], "pip install 'agentlite[kagent]'", "--kagent")
+    require("KAgentBench's ROUGE", ["nltk"], "pip install 'agentlite[kagent]'", "--kagent")
     questions, answers = _by_id(benchmark, Row), _by_id(predictions, Answer)
     if odd := sorted(questions.keys() ^ answers.keys()):
         kind, name = odd[0]
@@ -412,4 +412,4 @@ def _nearest(row: Row, answer: object) -> float:
 
 
 def _text(said: object) -> str:
-    return said if isinstance(said, str) else plain(said)
+    return said if isinstance(said, str) else to_json(said)

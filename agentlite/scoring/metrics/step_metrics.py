@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agentlite.core import json_schema
-from agentlite.core.json_schema import Schema, takes
+from agentlite.core.json_schema import Schema, allows_key
 from agentlite.core.records import (
     ANY_ARGUMENTS,
     Call,
@@ -149,7 +149,7 @@ def satisfies(call: Call, gold: GoldCall, tool: Tool | None) -> bool:
     if call.name != gold.name:
         return False
     if gold.arguments is ANY_ARGUMENTS:
-        return not json_schema.schema_error(call.arguments, schema)
+        return not json_schema.value_problem(call.arguments, schema)
     return all(name in call.arguments for name in required_names(gold, schema)) and not any(
         argument_problem(name, value, gold, schema) for name, value in call.arguments.items()
     )
@@ -157,20 +157,20 @@ def satisfies(call: Call, gold: GoldCall, tool: Tool | None) -> bool:
 
 def argument_problem(name: str, value: object, gold: GoldCall, schema: Schema) -> str:
     """Why an argument of the gold's tool, of this `schema`, is not accepted; "" if it is."""
-    if not is_named(name, gold, schema) or not takes(schema, name):
+    if not is_named(name, gold, schema) or not allows_key(schema, name):
         return UNEXPECTED
     if isinstance(value, list | dict) and json_schema.is_too_deep(value):
         return "is nested too deep"
     if gold.arguments is ANY_ARGUMENTS:
         alone = {key: rule for key, rule in schema.items() if key != "required"}
-        return "does not fit its schema" if json_schema.schema_error({name: value}, alone) else ""
+        return "does not fit its schema" if json_schema.value_problem({name: value}, alone) else ""
     declared = json_schema.schema_at(schema, "properties", name)
     return _value_problem(value, gold.arguments[name], declared)
 
 
 def is_named(name: str, gold: GoldCall, schema: Schema) -> bool:
     """Whether a parameter is one of the gold's; of the schema's where any arguments are right."""
-    return takes(schema, name) if gold.arguments is ANY_ARGUMENTS else name in gold.arguments
+    return allows_key(schema, name) if gold.arguments is ANY_ARGUMENTS else name in gold.arguments
 
 
 def required_names(gold: GoldCall, schema: Schema) -> list[str]:
@@ -186,7 +186,7 @@ def _value_problem(value: object, accepted: list[object], schema: Schema) -> str
     # where a type is declared, the first answer says whether the gold keeps to it, as in BFCL
     gold_types = {type(answer) for answer in (answers[:1] if declared else answers)}
     types = declared or gold_types
-    if types and not json_schema.is_one_of(value, types) and type(value) not in gold_types:
+    if types and not json_schema.is_of_types(value, types) and type(value) not in gold_types:
         return f"is a {type(value).__name__}"
     if isinstance(value, list):
         # beside some answer, each element has the declared type or that of one of the answer's

@@ -44,7 +44,7 @@ def figures(
     verdicts: dict[str, list[float]] = defaultdict(list)
     for one in predictions:
         record = records[one.record_id]
-        gold = record.expected(one.turn)
+        gold = record.gold_at(one.turn)
         earlier = [call for message in record.messages[: one.turn] for call in message.calls]
         decisions.append(call_shares.decide(one.calls, gold, one.problem))
         counts.append(call_shares.count(one.calls, gold, record.tools, earlier))
@@ -117,7 +117,7 @@ def retrieval_loss(
     method: Mapping[str, Any] = {}
     for prediction in predictions:
         record = records[prediction.record_id]
-        gold = record.expected(prediction.turn)
+        gold = record.gold_at(prediction.turn)
         if RETRIEVED not in record.meta or not gold.names_tools:
             continue
         method, expected = record.meta[RETRIEVED], {call.name for call in gold.calls}

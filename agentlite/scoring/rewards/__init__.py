@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from agentlite.core.console import printable
-from agentlite.core.errors import UserError, nearest
+from agentlite.core.errors import UserError, suggest
 from agentlite.core.records import Parsed, Record
 from agentlite.scoring.metrics import step_metrics
 from agentlite.scoring.rewards.attempt import Attempt as Attempt
@@ -251,7 +251,7 @@ def settle_weights(
     weights = {**defaults, **dict.fromkeys(user_functions, 1.0)}
     for name, weight in changed.items():
         if name not in weights:
-            raise UserError(f"no component '{name}'.", nearest(name, weights), location="weights")
+            raise UserError(f"no component '{name}'.", suggest(name, weights), location="weights")
         what, side = ("penalty", -1) if name in penalties else ("component", 1)
         if not math.isfinite(weight) or weight * side < 0:
             raise UserError(

@@ -8,7 +8,16 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from agentlite.core.records import Call, CandidateKey, Gold, GoldCall, Message, Parsed, Tool, plain
+from agentlite.core.records import (
+    Call,
+    CandidateKey,
+    Gold,
+    GoldCall,
+    Message,
+    Parsed,
+    Tool,
+    to_json,
+)
 from agentlite.core.tool_results import says_error
 from agentlite.rendering.foreign_text import ANY_RESULT_LINE, END, IS_OWN, IS_RESULT, START
 from agentlite.scoring.metrics.step_metrics import identity
@@ -161,7 +170,7 @@ class Attempt(Struct, frozen=True, dict=True):
             return count
         known = (
             *(message.content for message in self.messages),
-            *(plain(tool.function) for tool in self.tools),
+            *(to_json(tool.function) for tool in self.tools),
             self.reference,
         )
         # Words beside a call fill it where they repeat themselves, or where none is one of the

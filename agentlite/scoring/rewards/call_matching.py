@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from agentlite.core.json_schema import Schema, is_one_of, schema_at, schema_error, types_of
-from agentlite.core.records import ANY_ARGUMENTS, ANY_TOOL, Call, GoldCall, Tool, plain
+from agentlite.core.json_schema import Schema, is_of_types, schema_at, types_of, value_problem
+from agentlite.core.records import ANY_ARGUMENTS, ANY_TOOL, Call, GoldCall, Tool, to_json
 from agentlite.scoring.assignment import assign
 from agentlite.scoring.metrics.step_metrics import (
     argument_problem,
@@ -125,7 +125,7 @@ def fit(call: Call, expected: GoldCall, schema: Schema) -> CallMatch:
     missing = [f"{name} is missing" for name in required if name not in call.arguments]
     if expected.arguments is ANY_ARGUMENTS and not (wrong or missing or casts):
         # each argument fits, but maybe not all of them together
-        whole = schema_error(call.arguments, schema)
+        whole = value_problem(call.arguments, schema)
         missing += [whole] if whole else []
     problem = next(iter(wrong + missing), "")
     return CallMatch(right, len(call.arguments), named, len(missing), casts, problem)
@@ -134,7 +134,7 @@ def fit(call: Call, expected: GoldCall, schema: Schema) -> CallMatch:
 def cast(value: object, schema: Schema) -> object:
     """The value in its schema's type, where it is only written in another: "3" for 3."""
     types = types_of(schema)
-    if types and not is_one_of(value, types):
+    if types and not is_of_types(value, types):
         value = _convert(value, types)
     if isinstance(value, list):
         return [cast(element, schema_at(schema, "items")) for element in value]
@@ -153,8 +153,8 @@ def _convert(value: object, types: set[type]) -> object:
             read = msgspec.json.decode(value.lower() if bool in types else value)
         if isinstance(read, float) and int in types and read.is_integer():
             read = int(read)
-        if not is_one_of(read, types) and str in types and isinstance(value, int | float):
-            return plain(value)
+        if not is_of_types(read, types) and str in types and isinstance(value, int | float):
+            return to_json(value)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return value  # not JSON, a number too long, nested too deep
-    return read if is_one_of(read, types) else value
+    return read if is_of_types(read, types) else value

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from agentlite.core.errors import REJECTS, UserError, too_many
+from agentlite.core.errors import REJECTS, UserError, exceeds_share
 from agentlite.core.records import Candidate, Parsed, Record, Score, Step
-from agentlite.core.user_code import MEMORY, Named, UserCode, await_result, one_line
+from agentlite.core.user_code import MEMORY, UserCode, UserFunction, await_result, one_line
 from agentlite.rendering import Protocol, protocols_of
 from agentlite.rendering.protocol import thought_and_words
 from agentlite.scoring.read_turn import read_turn, reference_of
@@ -62,7 +62,7 @@ class Scorer(NamedTuple):
                 before, failed = record.messages[: candidate.turn], record.meta.get("is_error", ())
                 unanswered[key] = Attempt(
                     Parsed(""),
-                    record.expected(candidate.turn),
+                    record.gold_at(candidate.turn),
                     record.tools,
                     messages=before,
                     reference=reference_of(protocol, record, candidate.turn),
@@ -111,7 +111,7 @@ class Tally:
         scored so far.
         """
         count = expected or self.scored
-        if too_many(self.failed, count, self.limit, spare=1):
+        if exceeds_share(self.failed, count, self.limit, allowed=1):
             raise UserError(
                 f"a reward failed for {self.failed} {self.what}; {self.limit:.0%} of {count} may: "
                 f"{self.first}.",
@@ -151,8 +151,8 @@ class UserFunctions:
         return float(value)
 
 
-def _parse_functions(texts: Iterable[str]) -> list[Named]:
-    by_name: dict[str, Named] = {}
+def _parse_functions(texts: Iterable[str]) -> list[UserFunction]:
+    by_name: dict[str, UserFunction] = {}
     for text in texts:
         file, _, function = text.rpartition(":")
         if not file or not function.isidentifier():
@@ -171,7 +171,7 @@ def _parse_functions(texts: Iterable[str]) -> list[Named]:
                 f"Write it as folder/file.py:{function}, seen from here.",
                 location=file,
             )
-        by_name[function] = Named(file, function)
+        by_name[function] = UserFunction(file, function)
     return list(by_name.values())
 
 

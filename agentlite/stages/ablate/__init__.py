@@ -18,8 +18,8 @@ import msgspec
 from agentlite.config import resolve
 from agentlite.config.settings import AblateSettings, default
 from agentlite.core import console
-from agentlite.core.errors import DISK, GATE, LOCKED, OTHER_PLAN, UserError, nearest
-from agentlite.core.records import SPLITS, Step, digest, plain
+from agentlite.core.errors import DISK, GATE, LOCKED, OTHER_PLAN, UserError, suggest
+from agentlite.core.records import SPLITS, Step, digest, to_json
 from agentlite.core.row_files import write_json
 from agentlite.engine.watch import Stopped, note_signals
 from agentlite.environments.trajectories import TRAJECTORIES, read_trajectories
@@ -66,7 +66,7 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
     }
     plan = plan_of("ablate", settings, inputs, by=ablation.by, model=model, **common)
     # the cells stand in the figures, not in the plan, so that a grid can grow
-    grid = digest(plain([[cell.name, cell.sets] for cell in cells]))
+    grid = digest(to_json([[cell.name, cell.sets] for cell in cells]))
     result = run_stage(
         plan,
         target,
@@ -125,7 +125,7 @@ def _metric(named: str, known: Sequence[str]) -> str:
     if named == default("ablate", "metric"):
         named = next((name for name in DONE if name in known), named)
     if named not in known:
-        raise UserError(f"no metric '{named}'.", nearest(named, known), location="--metric")
+        raise UserError(f"no metric '{named}'.", suggest(named, known), location="--metric")
     return named
 
 

@@ -14,8 +14,8 @@ from agentlite.config import resolve
 from agentlite.config.fields import as_text
 from agentlite.config.pipeline import TRAINERS
 from agentlite.config.settings import AblateSettings, default, fields
-from agentlite.core.errors import UserError, nearest
-from agentlite.core.records import digest, plain
+from agentlite.core.errors import UserError, suggest
+from agentlite.core.records import digest, to_json
 from agentlite.scoring.rewards import JUDGE, settle_weights
 from agentlite.stages.eval.subjects import slug
 from agentlite.workspace.input_files import file_digest
@@ -176,7 +176,7 @@ def read_ablation(settings: AblateSettings, target: RunTarget) -> tuple[Ablation
     grid = read_grid(path)
     by = settings.by or grid.by or "dpo"
     if by not in TRAINERS:
-        raise UserError(f"'{by}' trains no model.", nearest(by, TRAINERS), location=f"{path}, by")
+        raise UserError(f"'{by}' trains no model.", suggest(by, TRAINERS), location=f"{path}, by")
     given = target.given._replace(flags={})
     # pairs too where the trainer learns from pairs
     commands = [by, PAIRED] if default(by, "data") == PAIRED else [by]
@@ -246,7 +246,7 @@ def _crossed(ablation: Ablation, grid: GridFile, path: Path) -> dict[str, dict[s
         key = name.partition(".")[2]
         short = key if keys[key] < 2 else name
         crossed[name] = {
-            f"{short}={plain(one) if isinstance(one, dict | list) else as_text(one)}": one
+            f"{short}={to_json(one) if isinstance(one, dict | list) else as_text(one)}": one
             for one in values
         }
     return crossed

@@ -28,7 +28,7 @@ from agentlite.core.records import (
     digest,
     from_row,
 )
-from agentlite.core.row_files import Appender, find_rows, read_rows
+from agentlite.core.row_files import Appender, read_rows, row_file
 from agentlite.data.curation.traits import parents, queries
 from agentlite.data.prompt_records import STAND_IN, Prompts
 from agentlite.engine.decoding import Decoding
@@ -315,7 +315,7 @@ def _rows_of(folder: Path) -> Path | None:
     if not all(any(whole.startswith(one) for whole in data.outputs.values()) for one in digests):
         return None
     split = str(stage.settings.get("split") or "train")
-    paths = (find_rows(data.folder, name) for name in (split, Path(RECORDS).stem))
+    paths = (row_file(data.folder, name) for name in (split, Path(RECORDS).stem))
     return next((path for path in paths if data.is_unchanged(path.name)), None)
 
 

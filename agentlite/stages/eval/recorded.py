@@ -8,7 +8,7 @@ from msgspec import UNSET, structs, to_builtins
 from agentlite.config.settings import EvalSettings, default
 from agentlite.core import console
 from agentlite.core.openai_client import refuse_unanswered
-from agentlite.core.records import Ending, GreedyAnswer, Prediction, Step, digest, plain
+from agentlite.core.records import Ending, GreedyAnswer, Prediction, Step, digest, to_json
 from agentlite.core.row_files import Appender, count_rows, refuse_unwritable, write_json, write_rows
 from agentlite.engine import check_libraries
 from agentlite.engine.decoding import Decoding
@@ -141,7 +141,7 @@ class RecordedEvaluation:
         self.scores[name] = scores(predictions, whole)
         # the same rows have the same figures: their intervals are not drawn again
         rows = [*map(to_prediction_row, predictions)]
-        key = f"{len(rows)} {digest(plain([seed, *rows]))}"
+        key = f"{len(rows)} {digest(to_json([seed, *rows]))}"
         is_measured = stage.status == "done" and stage.done.figures.get("steps") == key
         earlier = read_metrics(folder / "metrics.json") if is_measured else None
         with console.waiting(f"eval: scoring {len(predictions)} answers of {name}"):

@@ -12,8 +12,8 @@ from agentlite.config.pipeline import TRAINED
 from agentlite.config.settings import EvalSettings, default
 from agentlite.core import console
 from agentlite.core.errors import USAGE, RowError, UserError
-from agentlite.core.records import Record, Step, from_row, plain
-from agentlite.core.row_files import Row, find_rows, read_rows
+from agentlite.core.records import Record, Step, from_row, to_json
+from agentlite.core.row_files import Row, read_rows, row_file
 from agentlite.data.curation.mix import sample
 from agentlite.data.formats.raw_rows import read_raw
 from agentlite.data.formats.tool_calls import read_call
@@ -100,7 +100,7 @@ class EvalSubject(NamedTuple):
 def load_data(settings: EvalSettings, run: Path) -> EvalData:
     """The records that are asked, and all of the split."""
     prep = lookup.find_finished(settings.data, run, "prep")
-    path = find_rows(prep.folder, settings.split)
+    path = row_file(prep.folder, settings.split)
     # also those that --limit leaves out: a file of predictions may name them
     every = {record.id: record for record in map(from_row, read_rows(path))}
     records = [record for record in every.values() if record.prompted_turns]
@@ -220,7 +220,7 @@ def read_predictions_file(
             not_asked += 1
             continue
         elif turn not in turns:
-            problem = f"record {name} is not asked at turn {plain(turn)}."
+            problem = f"record {name} is not asked at turn {to_json(turn)}."
             fix = f"It is at: {', '.join(map(str, turns))}."
         elif (name, turn) in answers:
             problem, fix = f"record {name}, turn {turn} appears twice.", "Keep one of the two."

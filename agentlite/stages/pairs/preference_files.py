@@ -9,9 +9,9 @@ from typing import Any
 
 from agentlite.config.settings import PairsSettings
 from agentlite.core import console
-from agentlite.core.errors import REJECTS, RowError, UserError, too_many
+from agentlite.core.errors import REJECTS, RowError, UserError, exceeds_share
 from agentlite.core.records import PreferencePair, Record, Side, from_row, to_row
-from agentlite.core.row_files import find_rows, read_rows, write_rows
+from agentlite.core.row_files import read_rows, row_file, write_rows
 from agentlite.data.curation.duplicates import leaks
 from agentlite.data.curation.pii import mask
 from agentlite.data.curation.traits import traits
@@ -51,7 +51,7 @@ def take_recorded(settings: PairsSettings, target: lookup.RunTarget) -> lookup.R
     mixture = mixture_of(str(source.settings.get("protocol") or ""), template)
     files = [file for name in settings.preferences for file in files_of(name)]
     planned = prep.settings if prep else {}
-    held_out = [find_rows(prep.folder, split) for split in ("dev", "test")] if prep else []
+    held_out = [row_file(prep.folder, split) for split in ("dev", "test")] if prep else []
     inputs = {name: file_digest(Path(name)) for name in files}
     inputs |= {f"held out {path.stem}": file_digest(path) for path in held_out}
     inputs["model"] = source.digest
@@ -73,7 +73,7 @@ def take_recorded(settings: PairsSettings, target: lookup.RunTarget) -> lookup.R
                 f"{settings.data} ({LEAK}) and are left out"
             )
         read, count = figures["read"], len(rejects)
-        if too_many(count, read, settings.max_rejects, spare=1) or not pairs:
+        if exceeds_share(count, read, settings.max_rejects, allowed=1) or not pairs:
             share = -(-100 * count // max(1, read)) / 100  # rounded up: what is named is enough
             raise UserError(
                 f"{count} of {read} rows rejected, {len(pairs)} pairs left.",

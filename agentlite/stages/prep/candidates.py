@@ -10,7 +10,7 @@ from agentlite.core import console
 from agentlite.core.conditions import Condition, Keep, refuse_unknown
 from agentlite.core.errors import UserError
 from agentlite.core.records import GOLD, Candidate, Record, from_row, to_row
-from agentlite.core.row_files import encode, read_rows
+from agentlite.core.row_files import json_line, read_rows
 from agentlite.data.curation.validate import end_with
 from agentlite.data.formats.raw_rows import Raw
 from agentlite.rendering import Protocol
@@ -87,7 +87,7 @@ def choose_candidates(folder: Path, keep: Keep) -> tuple[list[Raw], Counter[str]
         "not the best"
     )
     return [
-        Raw(f"{file}:{line}", encode(to_row(record)) + b"\n") for _, line, record in chosen.values()
+        Raw(f"{file}:{line}", json_line(to_row(record))) for _, line, record in chosen.values()
     ], counts
 
 
@@ -117,5 +117,5 @@ def _record(
         REWARD: round(reward, 6),
     }
     # a dev question, too, is trained then: whoever names its candidates learns from it
-    gold = {turn: record.expected(turn)} if record.has_gold(turn) else {}
+    gold = {turn: record.gold_at(turn)} if record.has_gold(turn) else {}
     return end_with(record, before, parsed, gold=gold, meta={**record.meta, "candidate": origin})

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from agentlite.config.settings import PrepSettings
 from agentlite.core import console
 from agentlite.core.conditions import parse_keep
-from agentlite.core.errors import REJECTS, UserError, too_many
+from agentlite.core.errors import REJECTS, UserError, exceeds_share
 from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import check_parquet, refuse_unwritable
 from agentlite.data.curation.doubts import CHECKS
@@ -111,7 +111,7 @@ def refuse_rejects(settings: PrepSettings, ingested: Ingested, file: Path) -> No
             location=unknown[0].location,
             exit_code=REJECTS,
         )
-    if too_many(len(rejects), read, settings.max_rejects, spare=1):
+    if exceeds_share(len(rejects), read, settings.max_rejects, allowed=1):
         fix = RETRY
         if len(rejects) < read:
             percent = -(-100 * len(rejects) // read)  # rounded up

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentlite.core import console
 from agentlite.core.records import SPLITS, Record, from_row, to_row, wire_message
-from agentlite.core.row_files import Row, find_rows, read_rows, write_json, write_rows
+from agentlite.core.row_files import Row, read_rows, row_file, write_json, write_rows
 from agentlite.data.augment import augment, augments
 from agentlite.data.curation.coreset import add_to_buffer
 from agentlite.data.curation.traits import Traits, traits
@@ -224,7 +224,7 @@ def quantiles(values: Sequence[float]) -> dict[str, float]:
 def read_splits(folder: Path) -> Iterator[Row]:
     """The rows of all splits."""
     for split in SPLITS:
-        yield from read_rows(find_rows(folder, split))
+        yield from read_rows(row_file(folder, split))
 
 
 def openai_row(record: Record) -> Row:

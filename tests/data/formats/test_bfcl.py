@@ -65,7 +65,7 @@ def test_every_bfcl_row_is_valid_and_its_own_answer_satisfies_its_gold(category:
         turn = record.turns[-1]
         assert from_row(to_row(record)) == record
         assert category in ANY_CALL or calls_right(
-            record.messages[turn].calls, record.expected(turn), record.tools
+            record.messages[turn].calls, record.gold_at(turn), record.tools
         ), raw.location
         assert turn in record.gold
         assert record.meta == {"bfcl_id": raw.value["id"], "category": category}
@@ -90,7 +90,7 @@ def test_a_bfcl_answer_leaves_out_what_may_be_left_out_at_every_depth() -> None:
     record = to_record(row)
     arguments = {"w": 3, "h": 4, "by": {"name": "Ada"}, "all": [{"name": "Bo"}, {}]}
     assert record.messages[-1].calls[0].arguments == arguments
-    assert record.expected(1).calls == (GoldCall("geo.area", row["ground_truth"][0]["geo.area"]),)
+    assert record.gold_at(1).calls == (GoldCall("geo.area", row["ground_truth"][0]["geo.area"]),)
     assert record.tools[0].parameters["properties"]["all"] == {
         "type": "array",
         "items": {
@@ -109,7 +109,7 @@ def test_where_bfcl_wants_no_call_the_sentence_said_can_be_chosen() -> None:
         ({"bfcl": {"no_call_answer": "Not with these."}}, "Not with these."),
     ):
         record = to_record(row, options=given_answer)
-        assert (record.messages[-1].content, record.expected(1), record.task) == (
+        assert (record.messages[-1].content, record.gold_at(1), record.task) == (
             said,
             Gold(()),
             "timing_decision",
@@ -138,5 +138,5 @@ def test_a_java_function_is_told_as_one_of_texts_and_its_answer_is_written_in_ja
     assert record.messages[-1].calls[0].arguments == arguments
     for name, value in (("w", "3"), ("w", 3), ("tags", ["a", "b"])):
         assert not calls_right(
-            [Call("geo.area", arguments | {name: value})], record.expected(1), record.tools
+            [Call("geo.area", arguments | {name: value})], record.gold_at(1), record.tools
         )

@@ -11,7 +11,7 @@ import pytest
 from support.damaged_rows import Row
 from support.read_rows import openai_dialogs
 
-from agentlite.core.records import Record, plain
+from agentlite.core.records import Record, to_json
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import detect_format, other_apis, to_record
 
@@ -183,7 +183,7 @@ def test_contents_are_the_turns_they_stand_for(ids: bool, snake: bool, together:
     for expected, record in pairs("gemini", written):
         validate(record)
         assert [(message.role, message.content) for message in record.messages] == [
-            (one.role, plain({"output": one.content}) if one.role == "tool" else one.content)
+            (one.role, to_json({"output": one.content}) if one.role == "tool" else one.content)
             for one in expected.messages
         ]
         assert calls_by_place(record) == calls_by_place(expected)
@@ -266,7 +266,7 @@ def results_of(row: Row) -> list[tuple[object, str]]:
 
 
 def expected(calls: Pairs, form: str) -> list[tuple[int, str]]:
-    return [(n, plain({"output": str(n)}) if form == "gemini" else str(n)) for _, n in calls]
+    return [(n, to_json({"output": str(n)}) if form == "gemini" else str(n)) for _, n in calls]
 
 
 @pytest.mark.parametrize("form", [*UNNAMED, *NAMED])

@@ -147,7 +147,7 @@ def test_the_end_of_a_task_is_a_decision_that_is_learned_and_read_back(
     (rendered,) = rows_of = renderer.render(record, chosen, smollm2)
     renderer.check_reading(record, rows_of, chosen, smollm2)
     assert rendered.text.count('"name": "task_complete"') == 2  # on offer, and called
-    assert record.expected(record.turns[-1]).calls[0].name == "task_complete"
+    assert record.gold_at(record.turns[-1]).calls[0].name == "task_complete"
 
 
 # --- sage_sft ---

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from support.samples import PROMPT_TEMPLATES, TIME, WEATHER
 
 from agentlite.core.errors import UserError
-from agentlite.core.records import Call, Message, Record, Tool, plain
+from agentlite.core.records import Call, Message, Record, Tool, to_json
 from agentlite.rendering import choose, mixture_of, render, renderer
 from agentlite.rendering.protocols import prompt_template
 
@@ -56,7 +56,7 @@ def test_a_step_is_a_whole_turn_whose_prompt_holds_the_profile_and_every_call(pa
         assert f"Be brief.\n{profile}" in exchange.prompt
         calls = [call for message in record.messages[:turn] for call in message.calls]
         for call in calls:
-            written = plain({"name": call.name, "arguments": call.arguments})
+            written = to_json({"name": call.name, "arguments": call.arguments})
             assert f'"calls": [{written}]' in exchange.prompt
         listed = "\n".join(map(prompt_template.LISTINGS[found.tools], (1, 2), record.tools))
         assert listed in exchange.prompt and exchange.prompt.count("Ends it.") == 1

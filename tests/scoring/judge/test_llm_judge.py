@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.scripted_server import ranking
 
 from agentlite.core import openai_client
-from agentlite.core.kept_replies import ask_kept
+from agentlite.core.kept_replies import ask_once
 from agentlite.core.openai_client import PROBE, Endpoint, Reply
 from agentlite.core.records import GOLD, Candidate, Gold, Parsed, Prediction
 from agentlite.scoring.judge.llm_judge import (
@@ -54,7 +54,7 @@ class Judge:
 
 
 def score_items(asked, endpoint, cache, **how):
-    replies = ask_kept([endpoint], [question_of(item) for item in asked], cache, **how)
+    replies = ask_once([endpoint], [question_of(item) for item in asked], cache, **how)
     return read_scores(asked, replies, endpoint)
 
 

@@ -20,7 +20,7 @@ from agentlite.core.records import (
     Parsed,
     Record,
     Tool,
-    plain,
+    to_json,
 )
 from agentlite.data.formats import to_record
 from agentlite.data.formats.raw_rows import read_raw
@@ -77,7 +77,7 @@ def written(name, calls=(), content=""):
         one = Record(messages=(QUESTION, message), tools=TOOLS)
         return next(e.answer for e in protocol.exchanges(one, 1) if e.prompted)
     if name == "chat-json" and calls:
-        return "; ".join(plain({"name": c.name, "parameters": c.arguments}) for c in calls)
+        return "; ".join(to_json({"name": c.name, "parameters": c.arguments}) for c in calls)
     return protocol.write(message, TOOLS)
 
 
@@ -423,7 +423,7 @@ def test_what_people_recorded_is_sound_though_nothing_is_recorded_here():
                     message = record.messages[turn]
                     said, before = Parsed(message.content, message.calls), record.messages[:turn]
                     attempt = Attempt(
-                        said, record.expected(turn), record.tools, messages=before, reference="x"
+                        said, record.gold_at(turn), record.tools, messages=before, reference="x"
                     )
                     if message.content and (attempt.fault or attempt.excess_words):
                         faults.append((attempt.fault, message.content))
@@ -438,13 +438,13 @@ def test_harmless_writings_of_arguments_cost_nothing(name):
     turn = Message("assistant", calls=(bare,))
     asked = Record(messages=(QUESTION, turn), tools=(*TOOLS, no_parameters))
     for call, record, forms in (
-        (RIGHT, CALLING, [plain(plain(RIGHT.arguments))]),
+        (RIGHT, CALLING, [to_json(to_json(RIGHT.arguments))]),
         (bare, asked, ["null", '""', "[]", '"{}"']),
     ):
         for form in forms:
             text = written(name, [call])
-            assert text.count(plain(call.arguments)) == 1
-            score, prediction = judged(name, text.replace(plain(call.arguments), form), record)
+            assert text.count(to_json(call.arguments)) == 1
+            score, prediction = judged(name, text.replace(to_json(call.arguments), form), record)
             assert (earned(score), prediction.metrics["exact_call"]) == (1.0, 1.0), form
 
 

@@ -12,7 +12,7 @@ from support.samples import DATA, WEATHER
 
 import agentlite
 from agentlite.core.records import Candidate, Gold, Message, Record, from_row
-from agentlite.core.row_files import encode, read_rows
+from agentlite.core.row_files import json_line, read_rows
 from agentlite.rendering import PROTOCOLS
 from agentlite.stages.prep.candidates import REWARD, _record
 
@@ -58,7 +58,7 @@ def test_at_each_step_the_first_of_the_best_right_candidates_is_learned(run):
         assert one.messages[-1].calls == tuple(
             replace(call, id="") for call in record.messages[origin["turn"]].calls
         )
-        assert one.expected(one.turns[-1]) == record.expected(origin["turn"])
+        assert one.gold_at(one.turns[-1]) == record.gold_at(origin["turn"])
         assert one.parent == record.id  # so that it never faces its own question in a test
     [figures] = result.figures["candidates"].values()
     assert figures == {
@@ -78,7 +78,7 @@ def test_at_each_step_the_first_of_the_best_right_candidates_is_learned(run):
 
 def test_dev_questions_that_were_sampled_are_learned_and_measure_nothing_any_more(run):
     dev = [{**row, "split": "dev"} for row in read_rows(run / "prep" / "train.jsonl")]
-    (run / "prep" / "train.jsonl").write_bytes(b"".join(map(encode, dev)))
+    (run / "prep" / "train.jsonl").write_bytes(b"".join(map(json_line, dev)))
     sampled(run, split="dev")
     result = agentlite.prep(
         str(DATA / "weather.jsonl"),
