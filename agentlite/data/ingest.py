@@ -111,7 +111,8 @@ def _check_sample(
     validate(record)
     record = replace(record, source=record.source or source_name(source))
     if len(context.mixture.protocols) > 1:
-        record = replace(record, meta={**record.meta, "protocol": context.mixture.of(record).name})
+        name = context.mixture.protocol_of(record).name
+        record = replace(record, meta={**record.meta, "protocol": name})
     keep = parse_keep(settings.keep)
     if keep.conditions and "rollout" in record.meta:
         done["scores"] = record.meta["rollout"]["scores"]
@@ -208,7 +209,7 @@ def _lengths(record: Record, context: IngestContext) -> tuple[list[int], list[in
     many turns that is too long, the last row alone is rendered: all of them take the square of its
     turns.
     """
-    protocol, template = context.mixture.of(record), context.template
+    protocol, template = context.mixture.protocol_of(record), context.template
     turns = record.turns
     if len(turns) > MANY_TURNS and record.messages[turns[-1]].loss:
         last = len(template.encode(renderer.render_last(record, protocol, template).text))

@@ -187,7 +187,7 @@ class Completion:
 
     def apart(self, text: str) -> tuple[str, str]:
         """The thought and the words of an answer, as far as it has come."""
-        return self.chat_model.protocol.apart(text, opens_thought(self.prompt.text))
+        return self.chat_model.protocol.split_thought(text, opens_thought(self.prompt.text))
 
     def body(self, turn: Turn) -> dict[str, Any]:
         """A thought stands apart, each call has an id, and what cannot be read as a call stays as

@@ -2,10 +2,10 @@
 
 from agentlite.rendering.encoding import Encoded as Encoded
 from agentlite.rendering.encoding import Prompt as Prompt
-from agentlite.rendering.encoding import encode as encode
 from agentlite.rendering.encoding import encode_answer as encode_answer
+from agentlite.rendering.encoding import encode_row as encode_row
 from agentlite.rendering.encoding import prompt_at as prompt_at
-from agentlite.rendering.encoding import prompts as prompts
+from agentlite.rendering.encoding import prompts_of as prompts_of
 from agentlite.rendering.encoding import show as show
 from agentlite.rendering.encoding import training_rows as training_rows
 from agentlite.rendering.protocol import Protocol as Protocol
@@ -14,9 +14,9 @@ from agentlite.rendering.protocol_mix import Mixture as Mixture
 from agentlite.rendering.protocol_mix import choose as choose
 from agentlite.rendering.protocol_mix import mixture_of as mixture_of
 from agentlite.rendering.protocol_mix import native_problem as native_problem
-from agentlite.rendering.protocol_mix import protocols_of as protocols_of
+from agentlite.rendering.protocol_mix import parse_mixture as parse_mixture
 from agentlite.rendering.renderer import Rendered as Rendered
-from agentlite.rendering.renderer import check as check
+from agentlite.rendering.renderer import check_protocol as check_protocol
 from agentlite.rendering.renderer import check_reading as check_reading
 from agentlite.rendering.renderer import first_messages as first_messages
 from agentlite.rendering.renderer import reading_problem as reading_problem

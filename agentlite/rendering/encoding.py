@@ -44,7 +44,7 @@ def training_rows(
     render() gives, where that is there already.
     """
     rows = render(record, protocol, template) if rows is None else rows
-    encoded = [encode(row, template) for row in rows]
+    encoded = [encode_row(row, template) for row in rows]
     trained = [row for row in encoded if any(label != IGNORED for label in row.labels)]
     if not trained:
         raise RowError(
@@ -55,11 +55,11 @@ def training_rows(
     return trained
 
 
-def encode(row: Rendered, template: Template) -> Encoded:
+def encode_row(row: Rendered, template: Template) -> Encoded:
     """Pieces are cut into tokens one by one, so that no token crosses the edge of a span."""
     ids: list[int] = []
     labels: list[int] = []
-    for text, span in _cut(row):
+    for text, span in _split_at_spans(row):
         before = ids[-1:]
         new = template.encode(text, before)
         ids += new
@@ -85,10 +85,10 @@ def encode_prompt(row: Rendered, turn: int, template: Template) -> list[int]:
     # The same spans up to there, and so the same cuts: encoded as one text, the tokens at an edge
     # could differ from those of the training row.
     spans = tuple(span._replace(trained=False) for span in row.spans if span.end <= end)
-    return encode(Rendered(row.text[:end], spans), template).input_ids
+    return encode_row(Rendered(row.text[:end], spans), template).input_ids
 
 
-def prompts(
+def prompts_of(
     records: Iterable[Record],
     protocol_of: Callable[[Record], Protocol],
     template: Template,
@@ -132,7 +132,7 @@ def encode_answer(text: str, ended: Ending, template: Template, prompt: Sequence
 def show(row: Rendered, mark: Callable[[str], str]) -> str:
     """The text with `mark(piece)` in place of every trained piece."""
     cut: list[tuple[str, bool]] = []
-    for text, span in _cut(row):
+    for text, span in _split_at_spans(row):
         first, trained = (span.start, span.trained) if span else (0, False)
         position = 0  # in this piece; the edges are offsets in the row
         for edges in sorted(span.left_out if span else ()):
@@ -143,7 +143,7 @@ def show(row: Rendered, mark: Callable[[str], str]) -> str:
     return "".join(mark(piece) if trained and piece else piece for piece, trained in cut)
 
 
-def _cut(row: Rendered) -> list[tuple[str, Span | None]]:
+def _split_at_spans(row: Rendered) -> list[tuple[str, Span | None]]:
     """The text cut at every span, and the span it is."""
     cut: list[tuple[str, Span | None]] = []
     position = 0

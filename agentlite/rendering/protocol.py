@@ -40,9 +40,10 @@ class Protocol:
     unless the record has one of that name. `prompt_opens_thought`: the model's template ends a
     prompt with `<think>`, so that a completion begins inside a thought. `thought_marks`: what the
     template writes before a thought and behind it, if not `<think>`. `answer_head`: what the
-    template has the model write before its words. `in_template`: lines before the source of a chat
-    template, by which it writes this protocol. `written`: the prompt template that it is, as JSON,
-    by which a setting names it; "" for one that is built in.
+    template has the model write before its words. `template_prefix`: lines before the source of a
+    chat template, by which it writes this protocol. `parallel`: a turn may hold several calls.
+    `template_json`: the prompt template that it is, by which a setting names it; "" for one that is
+    built in.
     """
 
     name: str
@@ -53,9 +54,9 @@ class Protocol:
         m.content for m in messages
     )
     result_role: str = "tool"
-    in_template: str = ""
+    template_prefix: str = ""
     stops: tuple[str, ...] = ()
-    several: bool = True
+    parallel: bool = True
     inline: bool = False
     native: bool = False
     exchanges: Callable[[Record, int], Sequence[PromptExchange]] | None = None
@@ -64,7 +65,7 @@ class Protocol:
     prompt_opens_thought: bool = False
     thought_marks: tuple[str, str] = ("", "")
     answer_head: str = ""
-    written: str = ""
+    template_json: str = ""
 
     def write(self, message: Message, tools: Sequence[Tool]) -> str:
         """What the assistant writes at a turn: its thought, then its words or calls."""
@@ -81,7 +82,7 @@ class Protocol:
         tools there is nothing but words. Nothing is called in the thoughts that it begins with:
         they stay words. Calls beyond MOST_CALLS are left out, and are a problem.
         """
-        thought, words = thought_and_words(self.in_tags(text))
+        thought, words = thought_and_words(self.tag_thought(text))
         if self.native:  # its stop is the end of a turn with calls
             words = words.removesuffix("".join(self.stops))
         parsed = self._read(words.lstrip(), tools)
@@ -93,7 +94,7 @@ class Protocol:
         content = with_thought(thought, parsed.content).rstrip()
         return msgspec.structs.replace(parsed, content=content)
 
-    def in_tags(self, text: str) -> str:
+    def tag_thought(self, text: str) -> str:
         """A completion with its thought in tags, without the head of its words. The first `<think>`
         may be the end of its prompt.
 
@@ -109,7 +110,7 @@ class Protocol:
         opening = "" if THINK in thought else THINK
         return opening + thought + end + words.removeprefix(self.answer_head)
 
-    def apart(self, text: str, opened: bool) -> tuple[str, str]:
+    def split_thought(self, text: str, opened: bool) -> tuple[str, str]:
         """The thought and the words of a completion that may still go on; neither as long as it may
         be either. `opened`: whether its prompt ends inside a thought.
         """
@@ -117,7 +118,7 @@ class Protocol:
         if not opened and any(mark.startswith(text.strip()) for mark in marks):
             return "", ""
         is_open = opened and THINK_END not in text
-        thought, words = thought_and_words(self.in_tags(THINK + text if is_open else text))
+        thought, words = thought_and_words(self.tag_thought(THINK + text if is_open else text))
         if is_unclosed(words):
             return words.lstrip().removeprefix(THINK).strip(), ""
         return thought, words

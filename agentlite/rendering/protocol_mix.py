@@ -21,7 +21,7 @@ from agentlite.rendering.protocols import (
     toolllama,
 )
 from agentlite.rendering.protocols.native_calls import native_calls
-from agentlite.rendering.renderer import VALUES_PROBE, check, reading_problem
+from agentlite.rendering.renderer import VALUES_PROBE, check_protocol, reading_problem
 from agentlite.rendering.template import Template
 
 PROTOCOLS: dict[str, Protocol] = {
@@ -51,12 +51,12 @@ class Mixture(NamedTuple):
     @property
     def name(self) -> str:
         """As a setting: `hermes=2,react=1`. Prompt templates are in it, so no file is needed."""
-        parts = {self.protocols[name].written or name: w for name, w in self.weights.items()}
+        parts = {self.protocols[name].template_json or name: w for name, w in self.weights.items()}
         if len(parts) == 1:
             return next(iter(parts))
         return ",".join(f"{part}={str(w).removesuffix('.0')}" for part, w in parts.items())
 
-    def of(self, record: Record) -> Protocol:
+    def protocol_of(self, record: Record) -> Protocol:
         """The protocol a record is rendered in: the one that prep chose for it, if it is here."""
         if (chosen := str(record.meta.get("protocol"))) in self.protocols:
             return self.protocols[chosen]
@@ -64,7 +64,7 @@ class Mixture(NamedTuple):
             return next(iter(self.protocols.values()))
         # those that hold as many calls in a turn as the record has; all, if none does
         several = any(len(message.calls) > 1 for message in record.messages)
-        names = [name for name in self.weights if self.protocols[name].several or not several]
+        names = [name for name in self.weights if self.protocols[name].parallel or not several]
         names = names or list(self.weights)
         # a hash of its own: records that --limit draws by theirs would all get the first protocol
         place = hashlib.sha256(f"{self.seed} protocol {record.id}".encode()).digest()
@@ -77,10 +77,10 @@ class Mixture(NamedTuple):
         """Of a model that was trained in several, the one that it has seen most of."""
         return self.protocols[max(self.weights, key=self.weights.__getitem__)]
 
-    def read_from(self, template: Template) -> "Mixture":
+    def for_template(self, template: Template) -> "Mixture":
         """The same protocols, as the template has them."""
         return self._replace(
-            protocols={name: reader_for(one, template) for name, one in self.protocols.items()}
+            protocols={name: adapt_protocol(one, template) for name, one in self.protocols.items()}
         )
 
 
@@ -90,7 +90,7 @@ def native_problem(template: Template) -> str:
         return "takes no tools"
     if not template.prints_calls:
         return "prints tools, but no call with its name"
-    reader = reader_for(PROTOCOLS["chat"], template)
+    reader = adapt_protocol(PROTOCOLS["chat"], template)
     if problem := reading_problem(reader, template):
         return f"writes calls that cannot be read back: {problem}"
     if reading_problem(reader, template, VALUES_PROBE):
@@ -105,9 +105,9 @@ def choose(setting: str, template: Template, seed: int = 0) -> Mixture:
     read and no part of a turn is lost, else hermes.
     """
     native = "hermes" if native_problem(template) else "chat"
-    mixture = protocols_of(setting, seed, auto=native).read_from(template)
+    mixture = parse_mixture(setting, seed, auto=native).for_template(template)
     for protocol in mixture.protocols.values():
-        check(protocol, template, PROTOCOLS.values())
+        check_protocol(protocol, template, PROTOCOLS.values())
     return mixture
 
 
@@ -115,10 +115,10 @@ def mixture_of(setting: str, template: Template, seed: int = 0) -> Mixture:
     """The protocols of a setting that a stage has recorded, or else those of `auto`."""
     if not setting:
         return choose("auto", template, seed)
-    return protocols_of(setting, seed).read_from(template)
+    return parse_mixture(setting, seed).for_template(template)
 
 
-def protocols_of(setting: str, seed: int = 0, auto: str = "") -> Mixture:
+def parse_mixture(setting: str, seed: int = 0, auto: str = "") -> Mixture:
     """The protocols of a setting, not yet as a template has them: built in, or prompt templates of
     a file or folder. `auto`: the name that stands for that word. Raises UserError for one that does
     not exist, is named twice, or has an invalid weight.
@@ -188,7 +188,7 @@ def _find_protocols(name: str) -> list[Protocol]:
     return [template.protocol for template in templates]
 
 
-def reader_for(protocol: Protocol, template: Template) -> Protocol:
+def adapt_protocol(protocol: Protocol, template: Template) -> Protocol:
     """A protocol as the template has it. A native one gets the first reader that understands
     the template's syntax: Hermes', Llama 3's, or the one that the template's own writing gives;
     and it holds as many calls in a turn as the template prints.
@@ -202,7 +202,7 @@ def reader_for(protocol: Protocol, template: Template) -> Protocol:
     if not protocol.native or not template.prints_calls:
         return protocol
     stops = (template.call_end,) if template.call_end else ()
-    protocol = dataclasses.replace(protocol, several=template.takes_several_calls, stops=stops)
+    protocol = dataclasses.replace(protocol, parallel=template.takes_several_calls, stops=stops)
     for parse in (hermes.parse, hermes.parse_json):
         reader = dataclasses.replace(protocol, parse=parse)
         if not reading_problem(reader, template):

@@ -196,7 +196,7 @@ def _texts(record: Record) -> Iterator[tuple[str, str]]:
 
 
 def _refuse_several(record: Record, protocol: Protocol) -> None:
-    for index in record.turns if not protocol.several else ():
+    for index in record.turns if not protocol.parallel else ():
         if (count := len(record.messages[index].calls)) > 1:
             raise RowError(
                 "E204",
@@ -430,7 +430,7 @@ def check_reading(
             raise RowError("E215", f"messages[{span.turn}] {problem}")
 
 
-def check(protocol: Protocol, template: Template, others: Iterable[Protocol] = ()) -> None:
+def check_protocol(protocol: Protocol, template: Template, others: Iterable[Protocol] = ()) -> None:
     """Raises UserError 5 for a protocol that does not read back; `others` may be the fix."""
     if not (problem := reading_problem(protocol, template)):
         return
@@ -474,7 +474,7 @@ def reading_problem(protocol: Protocol, template: Template, probe: Record = PROB
         return "it takes no tools"
     if protocol.native and not template.prints_calls:
         return "it prints tools, but no call with its name"
-    if mark := template.control_token_in(protocol.written):
+    if mark := template.control_token_in(protocol.template_json):
         return f"it holds the model's own mark {mark}"
     try:
         check_reading(probe, render(probe, protocol, template), protocol, template)

@@ -21,7 +21,7 @@ def read_turn(text: str, protocol: Protocol, record: Record, turn: int) -> Parse
     """
     if not record.tools:
         return _read_without_tools(text, protocol, record.messages[turn].content)
-    text = protocol.in_tags(text)
+    text = protocol.tag_thought(text)
     # inline, a step behind a result goes on in the same turn: no prompt opened a thought for it
     follows_prompt = not protocol.inline or record.messages[turn - 1].role != "tool"
     opened = protocol.prompt_opens_thought and follows_prompt

@@ -14,7 +14,7 @@ from agentlite.core.row_files import read_rows, read_structs
 from agentlite.engine import dpo, trainer
 from agentlite.engine.dpo import Preference
 from agentlite.engine.refusals import of_loss, refuse
-from agentlite.rendering import encode_answer, mixture_of, prompts
+from agentlite.rendering import encode_answer, mixture_of, prompts_of
 from agentlite.rendering.template import Template
 from agentlite.stages.training import Training, inherit_settings, refuse_longer, train_stage
 from agentlite.workspace import lookup
@@ -120,5 +120,5 @@ def _prompt_ids(
         turns[step.record_id].add(step.turn)
     records = [from_row(row) for row in read_rows(data.folder / "records.jsonl")]
     paired = [record for record in records if record.id in turns]
-    found = prompts(paired, mixture.of, template, lambda record: turns[record.id])
+    found = prompts_of(paired, mixture.protocol_of, template, lambda record: turns[record.id])
     return {prompt.step: prompt.ids for prompt in found}

@@ -88,7 +88,7 @@ def read_encoded(
         location = f"{path}:{number}"
         try:
             record = from_row(row)
-            new = training_rows(record, mixture.of(record), template)
+            new = training_rows(record, mixture.protocol_of(record), template)
         except RowError as error:
             raise UserError(
                 error.reason,

@@ -25,7 +25,7 @@ from agentlite.core.row_files import read_rows, replacing, row_file, write_rows
 from agentlite.data.curation.mix import sample
 from agentlite.data.curation.validate import end_with
 from agentlite.engine.remote import behind
-from agentlite.rendering import Protocol, first_messages, protocols_of, reading_problem
+from agentlite.rendering import Protocol, first_messages, parse_mixture, reading_problem
 from agentlite.rendering.protocols import prompt_template
 from agentlite.rendering.template import Template
 from agentlite.retrieval.rankers import words
@@ -98,7 +98,7 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
     """What was answered is kept, whatever ends it."""
     endpoints = teacher.endpoints_of(settings, "make templates")
     judge = _judge_of(settings)
-    benchmark = protocols_of(settings.benchmark).protocols
+    benchmark = parse_mixture(settings.benchmark).protocols
     if native := next((name for name, protocol in benchmark.items() if protocol.native), ""):
         raise UserError(
             f"'{native}' is written by the server's own chat template.",

@@ -21,7 +21,7 @@ from agentlite.engine import check_libraries, processes, trainer
 from agentlite.engine.load import loading_of, refuse_unusable
 from agentlite.engine.planning.choose import dry_run_memory
 from agentlite.engine.refusals import of_training, refuse
-from agentlite.rendering import Mixture, Prompt, mixture_of, prompts
+from agentlite.rendering import Mixture, Prompt, mixture_of, prompts_of
 from agentlite.rendering.template import Template
 from agentlite.stages.frame import Figures, Work, go_on, plan_of, run_stage
 from agentlite.workspace import lookup
@@ -144,7 +144,7 @@ def fitting_prompts(
     records = [asked[index] for index in sample(asked, settings.limit, settings.seed)]
     mixture = mixture_of(prepared.protocol, template)
     with console.waiting(f"{command}: writing the prompts of {len(records)} records"):
-        every = list(prompts(records, mixture.of, template))
+        every = list(prompts_of(records, mixture.protocol_of, template))
     fitting = [prompt for prompt in every if len(prompt.ids) <= room]
     too_long = len(every) - len(fitting)
     if too_long:

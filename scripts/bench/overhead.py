@@ -108,7 +108,7 @@ def questions() -> list[Any]:
 
 def pairs_of_ids() -> list[tuple[list[int], list[int], list[int]]]:
     """Of every question the prompt, the right call and a wrong one, the end of turn included."""
-    from agentlite.rendering import choose, encode_answer, prompts
+    from agentlite.rendering import choose, encode_answer, prompts_of
     from agentlite.workspace.input_files import load_template
 
     template = load_template(ALIAS)
@@ -118,7 +118,7 @@ def pairs_of_ids() -> list[tuple[list[int], list[int], list[int]]]:
             encode_answer(one.answer, one.ended, template, one.ids),
             encode_answer(one.answer.replace("add_numbers", "sum"), one.ended, template, one.ids),
         )
-        for one in prompts(questions(), choose("hermes", template).of, template)
+        for one in prompts_of(questions(), choose("hermes", template).protocol_of, template)
     ]
 
 

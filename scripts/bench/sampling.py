@@ -51,11 +51,11 @@ def main() -> None:
 def make_prompts(count: int, fewest: int) -> list[list[int]]:
     """Steps with as many tools as it takes to reach the length."""
     from agentlite.core.records import Call, Message, Record, Tool
-    from agentlite.rendering import choose, prompts
+    from agentlite.rendering import choose, prompts_of
     from agentlite.workspace.input_files import load_template
 
     template = load_template(ALIAS)
-    protocol_of = choose("hermes", template).of
+    protocol_of = choose("hermes", template).protocol_of
     found: list[list[int]] = []
     for number in range(count):
         tools = [
@@ -76,7 +76,7 @@ def make_prompts(count: int, fewest: int) -> list[list[int]]:
             messages=(Message("user", question), Message("assistant", calls=(call,))),
             tools=tuple(tools),
         )
-        found += [one.ids for one in prompts([record], protocol_of, template)]
+        found += [one.ids for one in prompts_of([record], protocol_of, template)]
     assert min(map(len, found)) >= SHORTEST, min(map(len, found))
     return found
 

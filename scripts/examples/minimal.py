@@ -20,7 +20,7 @@ from agentlite.engine import sft
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import load_for_inference, loading_of
 from agentlite.engine.local_sampler import generate
-from agentlite.rendering import PROTOCOLS, check, prompts, render, show, training_rows
+from agentlite.rendering import PROTOCOLS, check_protocol, prompts_of, render, show, training_rows
 from agentlite.scoring.rewards import WEIGHTS, Attempt, score_attempt, total
 from agentlite.workspace.input_files import load_template
 from agentlite.workspace.lookup import find_model
@@ -50,7 +50,7 @@ print(f"{len(records)} records to train on, 1 held out\n")
 source = find_model(model, folder)  # an alias, a folder or a hub id -> where its files are
 template = load_template(source.base)
 protocol = PROTOCOLS["hermes"]
-check(protocol, template)
+check_protocol(protocol, template)
 print(*[show(row, "⟦{}⟧".format) for row in render(records[0], protocol, template)], "\n")
 
 # The same text as token ids and labels. The label is -100 where nothing is learned.
@@ -66,7 +66,7 @@ print(f"loss {figures['first_loss']:.3f} -> {figures['last_loss']:.3f}, in {fold
 # 4. SAMPLING. The prompt of a step is the rendered dialog up to where the assistant begins: its ids
 # are the first ids of the training row, so training and use cannot differ. This is the dialog's
 # first step. Decoding is greedy here.
-prompt, *_ = prompts([held_out], lambda record: protocol, template)
+prompt, *_ = prompts_of([held_out], lambda record: protocol, template)
 decoding = Decoding(max_new_tokens=64).under(template)
 tuned = load_for_inference(source._replace(adapter=folder / "adapter"), loading_of(settings))
 ((completion,),) = generate(tuned, [prompt.ids], decoding, batch_size=1)

@@ -10,7 +10,7 @@ from support.trainers import TOOL, records, rows, sft, source
 from agentlite.config.resolve import Given, resolve
 from agentlite.core.errors import UserError
 from agentlite.engine.refusals import of_embeddings, refuse
-from agentlite.rendering import choose, prompts
+from agentlite.rendering import choose, prompts_of
 from agentlite.workspace.input_files import load_template
 
 
@@ -98,7 +98,7 @@ def test_a_mark_is_written_where_its_row_is_trained(tmp_path, peft, read):
     template, calls = load_template(str(base)), 0
     mixture = choose("hermes", template)
     asked = records(["Riga", "Turin", "Quito", "Seoul", "Basel"] * 2)
-    for prompt in prompts(asked, mixture.of, template):
+    for prompt in prompts_of(asked, mixture.protocol_of, template):
         ids = model.generate(torch.tensor([prompt.ids]), max_new_tokens=30, do_sample=False)
         answer = template.decode(ids[0, len(prompt.ids) :].tolist())
         calls += bool(mixture.protocols["hermes"].read(answer, [TOOL]).calls)

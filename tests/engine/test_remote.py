@@ -15,8 +15,8 @@ from agentlite.core.records import Record
 from agentlite.core.row_files import read_rows
 from agentlite.deploy.chat_model import ChatModel
 from agentlite.engine.remote import RemoteRequest, written
-from agentlite.rendering import PROTOCOLS, Prompt, prompts
-from agentlite.rendering.protocol_mix import reader_for
+from agentlite.rendering import PROTOCOLS, Prompt, prompts_of
+from agentlite.rendering.protocol_mix import adapt_protocol
 
 CALL = {
     "id": "a",
@@ -66,14 +66,14 @@ def test_eval_by_our_server_predicts_what_eval_predicts(caller, ours):
 
 
 def request_of(prompt: Prompt, template: Any) -> RemoteRequest:
-    return RemoteRequest(prompt, reader_for(PROTOCOLS[prompt.protocol], template))
+    return RemoteRequest(prompt, adapt_protocol(PROTOCOLS[prompt.protocol], template))
 
 
 @pytest.mark.parametrize("protocol", ["hermes", "react", "modelscope", "chat", "toolllama"])
 def test_calls_of_a_server_read_back_in_every_protocol(dialog: Record, templates, protocol):
     template = templates["tools"]
-    known = reader_for(PROTOCOLS[protocol], template)
-    prompt = next(iter(prompts([dialog], lambda record: known, template)))
+    known = adapt_protocol(PROTOCOLS[protocol], template)
+    prompt = next(iter(prompts_of([dialog], lambda record: known, template)))
     text, ended = written(
         Reply("I look.", calls=[CALL], finish="tool_calls"), request_of(prompt, template), template
     )

@@ -20,7 +20,7 @@ from agentlite.engine.remote import RemoteReply, RemoteRequest
 from agentlite.engine.sampler import make_sampler, remote_samples, rollout_answers
 from agentlite.environments.rollout import RolloutPrompt
 from agentlite.environments.trajectories import RolloutKey
-from agentlite.rendering import PROTOCOLS, Prompt, choose, prompts
+from agentlite.rendering import PROTOCOLS, Prompt, choose, prompts_of
 from agentlite.workspace.lookup import Source
 
 
@@ -61,7 +61,7 @@ def sampled_seeds(request: Any, monkeypatch: pytest.MonkeyPatch, templates: Any)
 
 @pytest.fixture
 def batch(dialog: Record, templates: Any) -> list[Prompt]:
-    return list(prompts([dialog], lambda _: PROTOCOLS["hermes"], templates["smollm2"]))
+    return list(prompts_of([dialog], lambda _: PROTOCOLS["hermes"], templates["smollm2"]))
 
 
 def test_every_sample_of_every_step_has_a_seed_of_its_own(sampled_seeds: Any, batch: Any) -> None:

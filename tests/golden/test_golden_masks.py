@@ -12,7 +12,7 @@ import agentlite
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Record, from_row
 from agentlite.core.row_files import read_rows
-from agentlite.rendering import PROTOCOLS, choose, encode, render
+from agentlite.rendering import PROTOCOLS, choose, encode_row, render
 from agentlite.rendering.template import Template
 
 FORMATS = ("openai", "sharegpt", "anthropic", "hermes_fc", "ms_agent", "responses")
@@ -44,7 +44,7 @@ def rendered(name: str, dialogs: Sequence[Record], template: Template) -> Iterat
         return
     for record in dialogs:
         try:
-            rows = [encode(row, template) for row in render(record, protocol, template)]
+            rows = [encode_row(row, template) for row in render(record, protocol, template)]
         except RowError as error:
             yield ["rejected", error.code]
         except UserError as error:

@@ -13,7 +13,7 @@ from support.golden import Golden, digest
 import agentlite
 from agentlite.core.records import Candidate, Record, from_row
 from agentlite.core.row_files import read_rows
-from agentlite.rendering import PROTOCOLS, prompts
+from agentlite.rendering import PROTOCOLS, prompts_of
 from agentlite.scoring.preference_pairs import gold_candidates
 from agentlite.scoring.rewards.scorer import Scorer
 from agentlite.workspace.input_files import load_template
@@ -60,7 +60,7 @@ def candidates(questions: Path) -> list[Candidate]:
     """The gold of 200 steps, each followed by ten answers."""
     records = records_of(questions)
     template, generator = load_template("smollm2-135m"), random.Random(1)
-    steps = list(prompts([*records.values()], lambda _: PROTOCOLS["hermes"], template))
+    steps = list(prompts_of([*records.values()], lambda _: PROTOCOLS["hermes"], template))
     return [
         candidate
         for gold in gold_candidates(steps)

@@ -6,7 +6,7 @@ from support.samples import WEATHER
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Message, Record
-from agentlite.rendering import choose, encoding, protocols_of, render, training_rows
+from agentlite.rendering import choose, encoding, parse_mixture, render, training_rows
 from agentlite.rendering.renderer import Rendered, Span
 from agentlite.rendering.template import Template
 
@@ -16,7 +16,7 @@ def chosen(name, template):
 
 
 def written(record, name, template):
-    return list(encoding.prompts([record], lambda _: chosen(name, template), template))
+    return list(encoding.prompts_of([record], lambda _: chosen(name, template), template))
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_a_prompt_knows_what_was_said_to_it_and_how_that_ended(name, ended, smol
     assert [one.step for one in found] == [(dialog.id, turn) for turn in (2, 4, 6)]
     assert [one.ended for one in found] == ended
     (row,) = render(dialog, chosen(name, smollm2), smollm2)
-    whole = encoding.encode(row, smollm2).input_ids
+    whole = encoding.encode_row(row, smollm2).input_ids
     for one in found:
         assert "<|im_end|>" not in one.answer
         assert smollm2.decode(one.ids).endswith(("<|im_start|>assistant\n", ' {"rain_mm": 4}\n'))
@@ -69,7 +69,7 @@ def test_a_token_is_left_out_exactly_where_it_has_part_of_what_is_left_out(writt
         for last in range(first + 1, len(written_text) + 1):
             out = (len(before) + first, len(before) + last)
             span = Span(1, len(before), len(whole), True, left_out=(out,))
-            labels = encoding.encode(Rendered(whole, (span,)), smollm2).labels[-len(tokens) :]
+            labels = encoding.encode_row(Rendered(whole, (span,)), smollm2).labels[-len(tokens) :]
             assert [label == encoding.IGNORED for label in labels] == [
                 bool({*range(start, end)} & {*range(first, last)}) for start, end in tokens
             ]
@@ -143,5 +143,5 @@ def test_a_native_protocol_reads_the_syntax_that_its_template_writes(smollm2, te
 )
 def test_a_weight_is_a_finite_number_above_0(setting, problem):
     with pytest.raises(UserError, match=problem) as refused:
-        protocols_of(setting)
+        parse_mixture(setting)
     assert (refused.value.exit_code, refused.value.location) == (2, "--protocol")

@@ -98,7 +98,7 @@ RECORD = Record(
 def test_a_row_has_the_ids_of_its_whole_text_and_prompts_are_its_beginning(name, template):
     protocol = choose(name, template).protocols[name]
     for row in render(RECORD, protocol, template):
-        encoded = encoding.encode(row, template)
+        encoded = encoding.encode_row(row, template)
         tokens = template.tokenizer.encode(row.text, add_special_tokens=False)
         edges = {edge for span in row.spans for edge in (span.start, span.end)}
         crossed = [(a, b) for a, b in tokens.offsets if any(a < edge < b for edge in edges)]
@@ -113,8 +113,8 @@ def test_a_row_has_the_ids_of_its_whole_text_and_prompts_are_its_beginning(name,
 def test_an_answer_behind_its_prompt_has_the_ids_that_were_trained(template):
     protocol = choose("react", template).protocols["react"]
     (row,) = render(RECORD, protocol, template)
-    ids = encoding.encode(row, template).input_ids
-    for prompt in encoding.prompts([RECORD], lambda _: protocol, template):
+    ids = encoding.encode_row(row, template).input_ids
+    for prompt in encoding.prompts_of([RECORD], lambda _: protocol, template):
         both = prompt.ids + encode_answer(prompt.answer, prompt.ended, template, prompt.ids)
         assert ids[: len(both)] == both
 
@@ -128,7 +128,7 @@ def test_unknown_arguments_are_left_out_and_nothing_else_is(template):
     learned = {}
     for name, one in (("unknown", record), ("known", replace(record, gold={}))):
         (row,) = render(one, protocol, template)
-        labels = encoding.encode(row, template).labels
+        labels = encoding.encode_row(row, template).labels
         learned[name] = template.decode([label for label in labels if label >= 0])
     assert learned["known"].count("{}") == 1 and CALL.name in learned["unknown"]
     blanks = str.maketrans("", "", " \n")

@@ -31,7 +31,7 @@ def dialog(number: int, *calls: int) -> Record:
 )
 def test_react_gets_its_share_of_dialogs_whose_turns_hold_one_call_each(smollm2, calls, both):
     mixture = choose("hermes=1,react=1", smollm2)
-    names = {mixture.of(dialog(number, *calls)).name for number in range(60)}
+    names = {mixture.protocol_of(dialog(number, *calls)).name for number in range(60)}
     assert names == ({"hermes", "react"} if both else {"hermes"})
 
 
@@ -41,8 +41,9 @@ def test_a_record_keeps_the_protocol_that_prep_chose_for_it_if_that_is_here(smol
     for number in range(20):
         record = dialog(number)
         chosen = replace(record, meta={"protocol": name})
-        assert mixture.of(chosen).name == name
-        assert mixture.of(replace(record, meta={"protocol": "chat"})) == mixture.of(record)
+        assert mixture.protocol_of(chosen).name == name
+        other = replace(record, meta={"protocol": "chat"})
+        assert mixture.protocol_of(other) == mixture.protocol_of(record)
 
 
 @pytest.mark.parametrize(

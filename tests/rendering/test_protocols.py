@@ -183,7 +183,7 @@ def test_over_all_rows_no_result_is_trained_and_every_turn_end_is(
         except RowError:
             continue
         for row in rows:
-            ids = encoding.encode(row, template).input_ids
+            ids = encoding.encode_row(row, template).input_ids
             for span in filter(lambda span: span.prompted, row.spans):
                 prompt = encoding.encode_prompt(row, span.turn, template)
                 assert ids[: len(prompt)] == prompt
@@ -333,8 +333,9 @@ def test_a_mixture_takes_each_protocol_as_often_as_its_weight_says_and_always_th
 ):
     mixture, other = (choose("hermes=3, react", smollm2, seed) for seed in (0, 1))
     records = numbered(2000)
-    taken = Counter(mixture.of(record).name for record in records)
+    names = [mixture.protocol_of(record).name for record in records]
+    counts = Counter(names)
     assert mixture.name == "hermes=3,react=1"
-    assert 1400 < taken["hermes"] < 1600 and taken["hermes"] + taken["react"] == 2000
-    assert [mixture.of(r) for r in reversed(records)] == [mixture.of(r) for r in records][::-1]
-    assert any(mixture.of(record).name != other.of(record).name for record in records)
+    assert 1400 < counts["hermes"] < 1600 and counts["hermes"] + counts["react"] == 2000
+    assert [mixture.protocol_of(record).name for record in reversed(records)] == names[::-1]
+    assert [other.protocol_of(record).name for record in records] != names

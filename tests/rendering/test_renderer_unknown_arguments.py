@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from support.unknown_arguments import RECORD
 
 from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Message, Record
-from agentlite.rendering import PROTOCOLS, encode, encoding, render, show
+from agentlite.rendering import PROTOCOLS, encode_row, encoding, render, show
 from agentlite.rendering.template import Template
 
 PARALLEL = Record(
@@ -67,7 +67,7 @@ def trained(record: Record, name: str, template: Template) -> list[str]:
 
 
 def encode_all(record: Record, name: str, template: Template) -> list[encoding.Encoded]:
-    return [encode(row, template) for row in render(record, PROTOCOLS[name], template)]
+    return [encode_row(row, template) for row in render(record, PROTOCOLS[name], template)]
 
 
 WRITTEN = [name for name, protocol in PROTOCOLS.items() if not protocol.native]
@@ -75,7 +75,7 @@ WRITTEN = [name for name, protocol in PROTOCOLS.items() if not protocol.native]
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_unknown_arguments_are_not_trained_in_any_protocol(name: str, smollm2: Template) -> None:
-    record = PARALLEL if PROTOCOLS[name].several else RECORD
+    record = PARALLEL if PROTOCOLS[name].parallel else RECORD
     known = replace(record, gold={})
     ids = [row.input_ids for row in encode_all(record, name, smollm2)]
     assert ids == [row.input_ids for row in encode_all(known, name, smollm2)]

@@ -105,7 +105,7 @@ def rejected_or_proved(record, protocol, template):
         return error.code
     foreign = [m.content for m in record.messages if m.role != "assistant"]
     for row in rows:
-        ids, labels = encoding.encode(row, template)
+        ids, labels = encoding.encode_row(row, template)
         trained = template.decode([label for label in labels if label != encoding.IGNORED])
         for span in row.spans:
             said = row.text[span.start : span.end]
@@ -152,7 +152,7 @@ WIDE = {ord(char): ord(char) + 0xFEE0 for char in "<>|[]_"}  # what NFKC makes t
 def control_ids(record, protocol, template):
     """The ids of control tokens in the rows of a record, by all ways to render it."""
     rows = [*render(record, protocol, template), render_last(record, protocol, template)]
-    ids = [encoding.encode(row, template).input_ids for row in rows]
+    ids = [encoding.encode_row(row, template).input_ids for row in rows]
     messages = [wire_message(message) for message in record.messages[:-1]]
     ids.append(open_dialog(messages, [t.schema for t in record.tools], protocol, template).ids)
     marks = set(map(template.token_id, template.control_tokens))
@@ -338,7 +338,7 @@ def test_the_trained_tokens_are_those_of_transformers_masks(name, smollm2):
         ]
         rows = render(record, protocol, template)
         ours = [
-            template.decode([one for one in encoding.encode(row, template).labels if one >= 0])
+            template.decode([one for one in encoding.encode_row(row, template).labels if one >= 0])
             for row in rows
         ]
         expected = template.decode(masked)
@@ -520,7 +520,7 @@ def test_a_completion_behind_an_opened_thought_is_read_and_scored_behind_it(sett
 def test_what_a_server_answers_is_put_behind_the_thought_that_the_prompt_opens(smollm2):
     template = with_marks("opened", OPENED, smollm2.tokenizer)
     protocol = choose("hermes", template).protocols["hermes"]
-    prompt = next(encoding.prompts([RECORDS["a call"]], lambda _: protocol, template))
+    prompt = next(encoding.prompts_of([RECORDS["a call"]], lambda _: protocol, template))
     request = RemoteRequest(prompt, protocol)
     for thought in ("", "It is hot."):  # that a server tells apart
         reply = Reply("Quite dry.", thought=thought)

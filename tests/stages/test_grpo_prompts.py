@@ -13,7 +13,7 @@ from agentlite.core.records import GOLD, Record, Score
 from agentlite.core.row_files import read_rows
 from agentlite.engine import checkpoints, grpo, local_sampler
 from agentlite.engine.decoding import Decoding
-from agentlite.rendering import PROTOCOLS, Prompt, prompts
+from agentlite.rendering import PROTOCOLS, Prompt, prompts_of
 from agentlite.scoring.rewards import WEIGHTS
 from agentlite.scoring.rewards.scorer import Tally
 from agentlite.stages.grpo_prompts import NEVER, PromptSampling, PromptSchedule, Visit
@@ -40,7 +40,7 @@ class FakeScorer:
 @pytest.fixture
 def asked(dialog: Record, templates: Any) -> list[Prompt]:
     template = templates["smollm2"]
-    return list(prompts([dialog], lambda record: PROTOCOLS["hermes"], template))
+    return list(prompts_of([dialog], lambda record: PROTOCOLS["hermes"], template))
 
 
 def log_of(folder: Path, asked: list[Prompt], **changed: Any) -> PromptSampling:

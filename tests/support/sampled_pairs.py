@@ -8,7 +8,7 @@ from support.generated_run import stage
 
 from agentlite.core.records import GOLD, Candidate, Record, from_row
 from agentlite.core.row_files import read_rows
-from agentlite.rendering import PROTOCOLS, prompts
+from agentlite.rendering import PROTOCOLS, prompts_of
 from agentlite.scoring.preference_pairs import gold_candidates
 from agentlite.scoring.rewards.scorer import Scorer
 from agentlite.workspace.input_files import load_template
@@ -28,7 +28,7 @@ def sampled(
     """
     records = records_of(run)
     template = load_template("smollm2-135m")
-    steps = list(prompts(records, lambda _: PROTOCOLS["hermes"], template))
+    steps = list(prompts_of(records, lambda _: PROTOCOLS["hermes"], template))
     candidates = []
     for gold in gold_candidates(steps):
         right = replace(gold, model="sft", trained=0)

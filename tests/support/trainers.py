@@ -14,7 +14,7 @@ from agentlite.engine.distill import DistillPrompt, DistillTask
 from agentlite.engine.dpo import Preference
 from agentlite.engine.grpo import Draw, GrpoTask, LearnedRow, Reward, answer_row
 from agentlite.engine.local_sampler import Sample, SampleRequest
-from agentlite.rendering import Encoded, choose, encode, render
+from agentlite.rendering import Encoded, choose, encode_row, render
 from agentlite.workspace.input_files import load_template
 from agentlite.workspace.lookup import Source
 
@@ -45,7 +45,8 @@ def rows(model: str = "smollm2-135m") -> list[Encoded]:
     """Seven rows of different lengths, so that seven is no multiple of any batch."""
     template = load_template(model)
     protocol = choose("hermes", template).protocols["hermes"]
-    return [encode(row, template) for one in records() for row in render(one, protocol, template)]
+    rendered = (row for record in records() for row in render(record, protocol, template))
+    return [encode_row(row, template) for row in rendered]
 
 
 def short_rows(count: int = 4) -> list[Encoded]:

@@ -48,7 +48,7 @@ class ExportedModel(NamedTuple):
         template that takes tools, calls and results from a server, as in training.
         """
         plain, protocols = self.template, [*self.mixture.protocols.values()]
-        lines = protocols[0].in_template if len(protocols) == 1 else ""
+        lines = protocols[0].template_prefix if len(protocols) == 1 else ""
         served = Template(plain.name, plain.tokenizer, lines + plain.chat_template, plain.special)
         is_own = plain.prints_tools or any(plain.thought_keys)
         rows = [] if is_own else trained_rows(plain, goldens(self.mixture))

@@ -122,5 +122,5 @@ def _words(value: dict[str, Any]) -> str:
 
 parse = partial(kuaiagent.parse, thought=_words)
 PROTOCOL = Protocol(
-    "autogpt", parse, several=False, exchanges=exchanges, answer_tool=kuaiagent.DONE
+    "autogpt", parse, parallel=False, exchanges=exchanges, answer_tool=kuaiagent.DONE
 )

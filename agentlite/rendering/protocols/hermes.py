@@ -29,7 +29,7 @@ For each function call, return a json object with function name and arguments wi
 
 # Put before the source of a chat template of an exported model, which then writes in this protocol
 # the tools, calls and results that a server gives it as such.
-IN_TEMPLATE = """\
+TEMPLATE_PREFIX = """\
 {%- if tools -%}
 {%- macro as_text(content) -%}
 {%- if content is string -%}{{- content -}}
@@ -70,7 +70,7 @@ IN_TEMPLATE = """\
 {%- endif %}
 """  # noqa: E501
 for name, text in {"ASSISTANT": "You are a helpful assistant.", "HEAD": HEAD, "TAIL": TAIL}.items():
-    IN_TEMPLATE = IN_TEMPLATE.replace(name, "'" + text.replace("\n", "\\n") + "'")
+    TEMPLATE_PREFIX = TEMPLATE_PREFIX.replace(name, "'" + text.replace("\n", "\\n") + "'")
 
 
 def system(tools: Sequence[Tool]) -> str:
@@ -134,6 +134,6 @@ def parse_json(text: str, tools: Sequence[Tool] = ()) -> Parsed:
 
 
 PROTOCOL = Protocol(
-    "hermes", parse, system, assistant, results, result_role="user", in_template=IN_TEMPLATE
+    "hermes", parse, system, assistant, results, result_role="user", template_prefix=TEMPLATE_PREFIX
 )
 CHAT = Protocol("chat", parse, native=True)

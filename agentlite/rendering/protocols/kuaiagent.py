@@ -272,7 +272,7 @@ PROTOCOL, PROTOCOL_ZH = (
     Protocol(
         name,
         parse,
-        several=False,
+        parallel=False,
         exchanges=partial(exchanges, language=language),
         answer_tool=DONE,
     )

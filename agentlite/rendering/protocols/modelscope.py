@@ -61,5 +61,5 @@ def parse(text: str, tools: Sequence[Tool] = ()) -> Parsed:
 
 
 PROTOCOL = Protocol(
-    "modelscope", parse, system, assistant, results, stops=(CLOSE,), several=False, inline=True
+    "modelscope", parse, system, assistant, results, stops=(CLOSE,), parallel=False, inline=True
 )

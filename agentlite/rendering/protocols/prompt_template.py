@@ -134,7 +134,7 @@ class PromptTemplate(Struct, frozen=True, forbid_unknown_fields=True):
         return replace(
             FORMATS[self.calls].protocol,
             name=self.name,
-            written=msgspec.json.encode(self).decode(),
+            template_json=msgspec.json.encode(self).decode(),
             exchanges=partial(_exchanges, self),
             system=lambda tools: "",
             stops=(),

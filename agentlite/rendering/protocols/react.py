@@ -264,7 +264,7 @@ PROTOCOL = Protocol(
     partial(assistant, language=ENGLISH),
     results,
     stops=(STOP,),
-    several=False,
+    parallel=False,
     inline=True,
 )
 PROTOCOL_ZH = replace(

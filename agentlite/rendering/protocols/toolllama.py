@@ -62,7 +62,7 @@ PROTOCOL = Protocol(
     parse,
     system,
     assistant,
-    several=False,
+    parallel=False,
     answer_tool=FINISH.name,
     answer=answer,
 )

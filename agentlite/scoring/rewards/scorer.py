@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from agentlite.core.errors import REJECTS, UserError, exceeds_share
 from agentlite.core.records import Candidate, Parsed, Record, Score, Step
 from agentlite.core.user_code import MEMORY, UserCode, UserFunction, await_result, one_line
-from agentlite.rendering import Protocol, protocols_of
+from agentlite.rendering import Protocol, parse_mixture
 from agentlite.rendering.protocol import thought_and_words
 from agentlite.scoring.read_turn import read_turn, reference_of
 from agentlite.scoring.rewards import (
@@ -75,7 +75,7 @@ class Scorer(NamedTuple):
                 finished=candidate.ended != "cut",
                 text=candidate.text,
                 candidate=candidate.key,
-                thought=thought_and_words(protocol.in_tags(candidate.text))[0],
+                thought=thought_and_words(protocol.tag_thought(candidate.text))[0],
                 recorded_thought=thought_and_words(record.messages[candidate.turn].content)[0],
             )
             components, feedback, error = score_attempt(attempt, self.user_functions)
@@ -86,9 +86,9 @@ class Scorer(NamedTuple):
 
 def protocols_by_name(setting: str, base: str) -> Mapping[str, Protocol]:
     """The protocols of a setting, by name; the native one needs the base model's template."""
-    mixture = protocols_of(setting)
+    mixture = parse_mixture(setting)
     if any(protocol.native for protocol in mixture.protocols.values()):
-        mixture = mixture.read_from(load_template(base))
+        mixture = mixture.for_template(load_template(base))
     return mixture.protocols
 
 

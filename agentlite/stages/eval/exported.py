@@ -12,7 +12,7 @@ from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.records import GreedyAnswer, Prediction, Step
 from agentlite.engine.llama_server import ask_llama_cpp
-from agentlite.rendering import mixture_of, prompts
+from agentlite.rendering import mixture_of, prompts_of
 from agentlite.report.read_run import ReportedEvaluation, ReportedStage
 from agentlite.report.tables import in_words
 from agentlite.scoring.metrics.figures import HEADLINE
@@ -85,7 +85,7 @@ def _read(
     data = load_data(replace(settings, data=prepared.name), prepared.parent)
     template = load_template(source.base)
     mixture = mixture_of(data.protocol, template)
-    every = list(prompts(data.records, mixture.of, template))
+    every = list(prompts_of(data.records, mixture.protocol_of, template))
     questions = Questions(settings, source, every, mixture.protocols)
     asked = questions.fitting
     keys = {step: prompt_key(prompt) for step, prompt in asked.items()}

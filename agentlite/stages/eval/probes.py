@@ -184,7 +184,7 @@ def _losses(
     rows: dict[str, list[encoding.Encoded]] = {}
     for record in records:
         try:
-            encoded = encoding.training_rows(record, mixture.of(record), template)
+            encoded = encoding.training_rows(record, mixture.protocol_of(record), template)
         except RowError:  # it cannot be written in this protocol
             continue
         if encoded and max(len(row.input_ids) for row in encoded) <= loading.max_length:
@@ -256,7 +256,7 @@ def identity_metrics(
     for record in identity_records(identity):
         (turn,), about = record.prompted_turns, record.meta["about"]
         answer = answers[Step(record.id, turn)]
-        text = read_turn(answer.text, mixture.of(record), record, turn).content
+        text = read_turn(answer.text, mixture.protocol_of(record), record, turn).content
         said.append((about, record.meta["language"], is_right(text, getattr(identity, about))))
     return {"self_cognition": self_cognition(said, seed), "self_cognition_is": identity}
 

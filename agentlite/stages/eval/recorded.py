@@ -16,7 +16,7 @@ from agentlite.engine.planning.choose import dry_run_memory
 from agentlite.engine.planning.estimate import data_of
 from agentlite.engine.remote import RemoteRequest, judge_endpoint, replies
 from agentlite.rendering import mixture_of
-from agentlite.rendering import prompts as prompts_of
+from agentlite.rendering import prompts_of as prompts_of
 from agentlite.scoring.judge.human_ratings import write_sheet
 from agentlite.scoring.judge.llm_judge import items
 from agentlite.scoring.metrics.dialogs import dialogs
@@ -97,9 +97,9 @@ class RecordedEvaluation:
         mixture = mixture_of(data.protocol, template)
         protocols = mixture.protocols
         with console.waiting(f"eval: writing the prompts of {len(data.records)} records"):
-            prompts = list(prompts_of(data.records, mixture.of, template))
+            prompts = list(prompts_of(data.records, mixture.protocol_of, template))
         if source:
-            about = prompts_of(self.about_itself, mixture.of, template)
+            about = prompts_of(self.about_itself, mixture.protocol_of, template)
             answers = ask(Questions(settings, source, [*prompts, *about], protocols), stage)
             predictions = [
                 to_prediction(prompt, answers[prompt.step], protocols[prompt.protocol])

@@ -148,7 +148,7 @@ def _pair(
 ) -> PreferencePair:
     """Both answers as a model of this protocol writes them."""
     record, turn = preference.record, preference.turn
-    protocol = mixture.of(record)
+    protocol = mixture.protocol_of(record)
     rows = render(record, protocol, template)
     check_reading(record, rows, protocol, template)
     chosen = prompt_at(record, turn, rows, protocol, template)

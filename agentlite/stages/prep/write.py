@@ -250,7 +250,7 @@ def render_first(folder: Path, count: int) -> Iterator[str]:
     mixture = mixture_of(plan.settings["protocol"], template)
     for _, row in zip(range(count), read_splits(folder), strict=False):
         record = from_row(row)
-        protocol = mixture.of(record)
+        protocol = mixture.protocol_of(record)
         yield f"── {record.id}  {record.source}  {record.task}  {record.split}  {protocol.name}"
         for text in renderer.render(record, protocol, template):
             yield encoding.show(text, lambda piece: f"⟦{piece}⟧")

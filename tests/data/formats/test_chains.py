@@ -51,7 +51,7 @@ def trained_text(record: Record, name: str, template: Template) -> str:
     """What the loss covers under a protocol, which may hold fewer calls than the record has."""
     template = with_template(template, "tools") if name == "chat" else template
     try:
-        protocol = choose(name, template).of(record)
+        protocol = choose(name, template).protocol_of(record)
         rows = training_rows(record, protocol, template)
     except RowError:
         return ""

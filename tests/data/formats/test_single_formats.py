@@ -143,7 +143,7 @@ def test_the_end_of_a_task_is_a_decision_that_is_learned_and_read_back(
     ends = task("task_complete")
     record = to_record(asked(json.dumps([ends] if listed else ends)))
     assert [tool.name for tool in record.tools] == ["f", "g", "task_complete"]
-    chosen = choose(protocol, smollm2).of(record)
+    chosen = choose(protocol, smollm2).protocol_of(record)
     (rendered,) = rows_of = renderer.render(record, chosen, smollm2)
     renderer.check_reading(record, rows_of, chosen, smollm2)
     assert rendered.text.count('"name": "task_complete"') == 2  # on offer, and called

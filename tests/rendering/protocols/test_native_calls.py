@@ -10,7 +10,7 @@ from support.shipped_templates import shipped, with_marks
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.rendering import PROTOCOLS, check_reading, choose, reading_problem, render
-from agentlite.rendering.protocol_mix import reader_for
+from agentlite.rendering.protocol_mix import adapt_protocol
 from agentlite.rendering.renderer import PROBE, span_text
 
 DIALOG = (
@@ -143,7 +143,7 @@ def read_back(template, protocol, *calls):
 def test_every_call_reads_back_or_its_row_is_rejected(family, smollm2):
     template = with_marks(family, SOURCES[family], smollm2.tokenizer)
     assert choose("auto", template).name == "chat"
-    protocol = reader_for(PROTOCOLS["chat"], template)
+    protocol = adapt_protocol(PROTOCOLS["chat"], template)
 
     @given(st.lists(st.dictionaries(st.sampled_from("abc"), VALUES), min_size=1, max_size=3))
     @hypothesis_settings(max_examples=examples(60))
@@ -167,7 +167,7 @@ def test_every_call_reads_back_or_its_row_is_rejected(family, smollm2):
 @pytest.mark.parametrize("name", [name for name in SOURCES if name not in FORMS])
 def test_the_form_of_a_template_is_read_back_or_auto_takes_another_protocol(name, smollm2):
     template = with_marks(name, SOURCES[name], smollm2.tokenizer)
-    protocol = reader_for(PROTOCOLS["chat"], template)
+    protocol = adapt_protocol(PROTOCOLS["chat"], template)
     if choose("auto", template).name == "chat":
         given = {"a": "2", "b": 'say "x"\n or:\n  y', "c": [1, {"d": "e"}], "f": True}
         assert read_back(template, protocol, given, given)[0].calls[1].arguments == given
@@ -176,7 +176,7 @@ def test_the_form_of_a_template_is_read_back_or_auto_takes_another_protocol(name
 @pytest.mark.parametrize("name", [name for name in SOURCES if name not in FORMS])
 def test_a_call_without_words_has_none(name, smollm2):
     template = with_marks(name, SOURCES[name], smollm2.tokenizer)
-    protocol = reader_for(PROTOCOLS["chat"], template)
+    protocol = adapt_protocol(PROTOCOLS["chat"], template)
     if template.prints_calls and not reading_problem(protocol, template):
         spans = [(row, span) for row in render(PROBE, protocol, template) for span in row.spans]
         texts = [span_text(row, span, template) for row, span in spans if span.turn == 1]

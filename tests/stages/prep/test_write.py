@@ -93,7 +93,7 @@ def test_every_written_record_has_one_row_of_measures(rows, tmp_path):
             (record.id, record.split) for record in records
         ]
         for row, record in zip(measures, records, strict=True):
-            encoded = training_rows(record, mixture.of(record), template)
+            encoded = training_rows(record, mixture.protocol_of(record), template)
             assert row["tokens"] == sum(len(one.input_ids) for one in encoded)
             assert row["longest_row"] == max(len(one.input_ids) for one in encoded)
             assert row["trained_tokens"] == sum(
