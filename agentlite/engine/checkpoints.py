@@ -29,7 +29,7 @@ from agentlite.workspace import hub, input_files, lookup
 
 MANIFEST, LOGS = "manifest.json", "logs"
 # a checkpoint has a copy of them
-LOGGED = ("metrics.jsonl", "rollouts.jsonl", "trajectories.jsonl", "experience.jsonl")
+LOG_FILES = ("metrics.jsonl", "rollouts.jsonl", "trajectories.jsonl", "experience.jsonl")
 SAVING, DROPPED = ".saving", ".dropped"  # what a kill may leave, and the next start takes away
 KEPT = 2
 REFERENCE = "ref"  # TRL's name for the frozen copy of the adapter that dpo and grpo start from
@@ -44,6 +44,8 @@ SIGNS = (  # of a full disk, in messages of safetensors, and of torch that canno
     "inline_container",
     "iostream error",
 )
+# of the step that is to be saved: whether its loss and gradients are numbers, and its dev loss
+Judge = Callable[[int], tuple[bool, float | None]]
 
 
 class CheckpointManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,10 +58,8 @@ class CheckpointManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     threads: int = 0  # of the CPU, which decide the last bits of a sum
 
 
-def keep(trainer: Any, folder: Path, judge: Callable[[int], tuple[bool, float | None]]) -> None:
-    """From now on the trainer's checkpoints are made in the order above. `judge` gets the step that
-    is to be saved: whether its loss and gradients are numbers, and its dev loss.
-    """
+def take_over_saving(trainer: Any, folder: Path, judge: Judge) -> None:
+    """From now on the trainer's checkpoints are made in the order above."""
     write = trainer._save_checkpoint
     trainer._save_checkpoint = partial(_save, trainer, write, folder, judge)
     # TRL and PEFT would write a model card into each checkpoint, TRL's tags in any order
@@ -71,7 +71,7 @@ def _save(
     trainer: Any,
     write: Callable[[Any, Any], None],
     folder: Path,
-    judge: Callable[[int], tuple[bool, float | None]],
+    judge: Judge,
     model: Any,
     trial: Any,
 ) -> None:
@@ -105,7 +105,7 @@ def _save(
     shutil.rmtree(made / REFERENCE, ignore_errors=True)
     _normalize_config(made / "adapter_config.json")
     (made / LOGS).mkdir()
-    for name in LOGGED:
+    for name in LOG_FILES:
         if (folder / name).exists():
             shutil.copyfile(folder / name, made / LOGS / name)
     paths = sorted(path for path in made.rglob("*") if path.is_file())
@@ -151,7 +151,7 @@ def restore_log(name: str, folder: Path) -> int:
     """As it was when the newest checkpoint was made: what is missing or was harmed comes back, what
     came later goes. Returns the step of that checkpoint; 0 without one, and the log stays as it is.
     """
-    checkpoint = newest(folder)
+    checkpoint = newest_whole(folder)
     if checkpoint is None:
         return 0
     with replacing(folder / name) as file:
@@ -159,7 +159,7 @@ def restore_log(name: str, folder: Path) -> int:
     return step_of(checkpoint)
 
 
-def newest(folder: Path) -> Path | None:
+def newest_whole(folder: Path) -> Path | None:
     """The newest whole checkpoint; those that are not are set aside by name. None where none was
     ever made.
 
@@ -187,7 +187,7 @@ def best_whole(folder: Path) -> Path:
     while manifests(folder):
         if _is_whole(path := best(folder), folder):
             return path
-    newest(folder)
+    newest_whole(folder)
     raise AssertionError("a run that was trained has checkpoints")
 
 
@@ -276,7 +276,7 @@ def _clear(folder: Path) -> None:
         shutil.rmtree(folder / "checkpoints" / name, ignore_errors=True)
 
 
-def disk_full(error: BaseException, folder: Path, then: str = CARRIES_ON) -> UserError | None:
+def disk_full_error(error: BaseException, folder: Path, then: str = CARRIES_ON) -> UserError | None:
     """Where the system says so, or a library above it. `then`: what the same command does next."""
     is_full = isinstance(error, OSError) and error.errno in FULL
     if not is_full and not any(sign in str(error) for sign in SIGNS):

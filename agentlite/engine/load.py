@@ -181,7 +181,7 @@ def load(source: Source, loading: Loading, *, trainable: bool) -> Loaded:
             _refuse_not_finite(model, folder)
             model = _adapted(model, source, folder, loading, trainable)
         except Exception as error:
-            raise explained(error, source.name, loading.quantized) from error
+            raise loading_error(error, source.name, loading.quantized) from error
     tokenizer.padding_side = "left"
     rows = model.config.get_text_config().vocab_size
     if tokenizer.pad_token_id is None or tokenizer.pad_token_id >= rows:
@@ -252,7 +252,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def does_not_fit(one: str, fix: str, location: str = "") -> UserError:
+def too_large_error(one: str, fix: str, location: str = "") -> UserError:
     """The error where a row, a prompt or a model alone is too large. `fix`: what helps on a GPU."""
     memory = "the GPU's memory"
     if not on_gpu():
@@ -370,14 +370,14 @@ def unsloth_checkpointing() -> str | bool:
     return "unsloth" if on_gpu() else False
 
 
-def explained(error: Exception, name: str, quantized: bool = False) -> UserError:
+def loading_error(error: Exception, name: str, quantized: bool = False) -> UserError:
     """A library's exception as an error that names the model."""
     if isinstance(error, UserError):
         return error
     if is_out_of_memory(error):
         smaller = "Choose" if quantized else "Add --load-in-4bit true, choose"
         others = "or end other programs on the GPU: nvidia-smi lists them."
-        return does_not_fit("the model", f"{smaller} a smaller model, {others}", name)
+        return too_large_error("the model", f"{smaller} a smaller model, {others}", name)
     problem = f"the model cannot be loaded: {' '.join(str(error).split())[:300]}"
     fix = "Fetch it again if its files are damaged; --debug shows where it failed."
     if "trust_remote_code" in str(error):

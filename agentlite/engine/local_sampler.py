@@ -20,7 +20,7 @@ from agentlite.core.records import Ending
 from agentlite.engine import load_dtype, on_gpu, torch
 from agentlite.engine.caches import RowCache, SharedCache, by_unsloth, decode_graphs
 from agentlite.engine.decoding import Decoding, decode, ends_of, until_stop
-from agentlite.engine.load import Loaded, does_not_fit, free_memory, is_out_of_memory
+from agentlite.engine.load import Loaded, free_memory, is_out_of_memory, too_large_error
 from agentlite.engine.planning.estimate import kept_in_training
 from agentlite.engine.planning.memory import ROW_TOKENS, SMALL_CARD, rows_at_once
 from agentlite.engine.planning.model_shape import shape_of
@@ -114,7 +114,7 @@ def sample(
             if not is_out_of_memory(error):
                 raise
             if len(answers) == 1:
-                raise does_not_fit(
+                raise too_large_error(
                     f"an answer to a prompt of {len(answers[0].request.prompt)} tokens",
                     "Lower --max-length, or add --load-in-4bit true.",
                 ) from error

@@ -6,8 +6,8 @@ from typing import Any
 
 from agentlite.config.settings import Engine
 from agentlite.engine import load_libraries, peft, torch, transformers
-from agentlite.engine.checkpoints import disk_full
-from agentlite.engine.load import explained, quantization, weights_folder
+from agentlite.engine.checkpoints import disk_full_error
+from agentlite.engine.load import loading_error, quantization, weights_folder
 from agentlite.rendering.template import Messages, today
 from agentlite.workspace.lookup import Source
 
@@ -42,11 +42,11 @@ def merge(source: Source, folder: Path, rounded_by: Engine | None = None) -> str
         if source.adapter:
             model = _merged(model, source.adapter)
     except Exception as error:
-        raise explained(error, source.name) from error
+        raise loading_error(error, source.name) from error
     try:
         model.save_pretrained(folder)
     except Exception as error:  # safetensors has its own for a full disk
-        if full := disk_full(error, folder, then=""):
+        if full := disk_full_error(error, folder, then=""):
             raise full from error
         raise
     return str(model.dtype).removeprefix("torch.")

@@ -23,7 +23,7 @@ from agentlite.core.errors import UserError
 from agentlite.engine import on_gpu, torch
 from agentlite.workspace.lookup import Result
 
-TOGETHER = tuple(name for name, stage in STAGES.items() if stage.torchrun)
+TORCHRUN_STAGES = tuple(name for name, stage in STAGES.items() if stage.torchrun)
 SECONDS = 20.0  # for the others to see how the first one ended
 CONNECT = timedelta(minutes=10)  # for the first process to open the store
 WORD, END, SEEN = "word", "end", "seen"
@@ -56,7 +56,7 @@ def join_deepspeed(name: str) -> dict[str, object]:
     return read_deepspeed(name)
 
 
-def in_step(run: Callable[[], Result]) -> Result:
+def run_together(run: Callable[[], Result]) -> Result:
     """`run` in the first process; in each other one when the first has work for all, and not at all
     where it ends before. The others leave with its exit code, and say what went wrong only if it
     does not. If a process is lost, the launcher ends the others of its machine; those of another
@@ -67,7 +67,7 @@ def in_step(run: Callable[[], Result]) -> Result:
     return (_lead if distributed.is_first() else _follow)(run, _store())
 
 
-def go() -> None:
+def start_others() -> None:
     """The others may begin: what the first process checks alone is done."""
     if distributed.world_size() > 1 and distributed.is_first():
         _store().set(WORD, "go")

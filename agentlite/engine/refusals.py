@@ -48,14 +48,14 @@ def refuse(command: str, *tables: Iterable[Case]) -> None:
             raise UserError(problem, fix, location=f"{command}.{key}")
 
 
-def of_training(command: str, settings: TrainerSettings, source: Source) -> list[Case]:
+def training_cases(command: str, settings: TrainerSettings, source: Source) -> list[Case]:
     """What no trainer can do."""
     served = source.adapter if getattr(settings, "vllm", False) else None
     config = json.loads((served / "adapter_config.json").read_bytes()) if served else {}
     return [
-        *_of_full(settings, source),
-        *_of_deepspeed(command, settings),
-        *of_embeddings(settings),
+        *_full_cases(settings, source),
+        *_deepspeed_cases(command, settings),
+        *embedding_cases(settings),
         (
             config.get("trainable_token_indices"),
             "vllm",
@@ -66,7 +66,7 @@ def of_training(command: str, settings: TrainerSettings, source: Source) -> list
     ]
 
 
-def _of_full(settings: TrainerSettings, source: Source) -> list[Case]:
+def _full_cases(settings: TrainerSettings, source: Source) -> list[Case]:
     full = settings.full
     return [
         (
@@ -91,7 +91,7 @@ def _of_full(settings: TrainerSettings, source: Source) -> list[Case]:
     ]
 
 
-def _of_deepspeed(command: str, settings: TrainerSettings) -> list[Case]:
+def _deepspeed_cases(command: str, settings: TrainerSettings) -> list[Case]:
     if not settings.deepspeed:
         return [
             (
@@ -105,10 +105,10 @@ def _of_deepspeed(command: str, settings: TrainerSettings) -> list[Case]:
     processes.read_deepspeed(settings.deepspeed)
     return [
         (
-            command not in processes.TOGETHER,
+            command not in processes.TORCHRUN_STAGES,
             "deepspeed",
             f"{command} runs in one process.",
-            f"Leave it out: {' and '.join(processes.TOGETHER)} take it.",
+            f"Leave it out: {' and '.join(processes.TORCHRUN_STAGES)} take it.",
         ),
         (
             settings.engine != "hf",
@@ -137,7 +137,7 @@ def _of_deepspeed(command: str, settings: TrainerSettings) -> list[Case]:
     ]
 
 
-def of_embeddings(settings: TrainerSettings) -> list[Case]:
+def embedding_cases(settings: TrainerSettings) -> list[Case]:
     """Of an adapter on the embeddings with Unsloth, which would train them whole, on a CPU too:
     another model than the engine hf makes, and on a GPU gigabytes more.
     """
@@ -153,7 +153,7 @@ def of_embeddings(settings: TrainerSettings) -> list[Case]:
     ]
 
 
-def of_loss(settings: DpoSettings) -> list[Case]:
+def loss_cases(settings: DpoSettings) -> list[Case]:
     return [
         (
             settings.label_smoothing and settings.loss_type not in SMOOTHED,
@@ -164,7 +164,7 @@ def of_loss(settings: DpoSettings) -> list[Case]:
     ]
 
 
-def of_sampling(settings: GrpoSettings | DistillSettings) -> list[Case]:
+def sampling_cases(settings: GrpoSettings | DistillSettings) -> list[Case]:
     """A step is whole groups, an answer leaves room for its prompt, a judge has recorded ones."""
     if isinstance(settings, DistillSettings) and not settings.samples:
         return []
@@ -193,7 +193,7 @@ def of_sampling(settings: GrpoSettings | DistillSettings) -> list[Case]:
     ]
 
 
-def of_ppo(settings: GrpoSettings) -> list[Case]:
+def ppo_cases(settings: GrpoSettings) -> list[Case]:
     """A round is whole steps, and nothing compares the answers of a group."""
     if settings.advantage != "value":
         return []
@@ -213,7 +213,7 @@ def of_ppo(settings: GrpoSettings) -> list[Case]:
     ]
 
 
-def of_vllm(settings: GrpoSettings) -> list[Case]:
+def vllm_cases(settings: GrpoSettings) -> list[Case]:
     with_unsloth = settings.engine == "unsloth"
     of_levers = (
         settings.vllm_levers and not (settings.vllm and with_unsloth),

@@ -53,7 +53,7 @@ class RemoteReply(NamedTuple):
     problem: str = ""
 
 
-def behind(
+def make_endpoints(
     urls: Sequence[str], model: str, key: str, option: str, requests: Requests
 ) -> tuple[Endpoint, ...]:
     """A model behind the servers that an option names; in a plan the address of the first stands
@@ -81,7 +81,7 @@ def judge_endpoint(settings: EvalSettings | PairsSettings | GrpoSettings) -> End
     if not settings.judge:
         return None
     model, key = settings.judge_model, settings.judge_key
-    return behind((settings.judge,), model, key, "--judge", settings.requests)[0]
+    return make_endpoints((settings.judge,), model, key, "--judge", settings.requests)[0]
 
 
 def judge_component(settings: PairsSettings | GrpoSettings, folder: Path) -> dict[str, GroupJudge]:
@@ -90,10 +90,10 @@ def judge_component(settings: PairsSettings | GrpoSettings, folder: Path) -> dic
     return {JUDGE: GroupJudge(endpoint, folder, settings.judge_limit)} if endpoint else {}
 
 
-def served(name: str, settings: SamplerSettings, base: Source) -> Source:
+def remote_source(name: str, settings: SamplerSettings, base: Source) -> Source:
     """A model behind the servers of `--endpoint`, under the template of `base`; see `behind`."""
     urls, key = settings.endpoint, settings.endpoint_key
-    endpoints = behind(urls, name, key, "--endpoint", settings.requests)
+    endpoints = make_endpoints(urls, name, key, "--endpoint", settings.requests)
     place = f"{name}@{urlsplit(urls[0]).netloc}"
     return Source(place, base.base, None, urls[0], endpoints)
 
@@ -123,11 +123,11 @@ def replies(
         if reply.problem:
             yield RemoteReply(number, "", "cut", 0, reply.reason)
         else:
-            text, ended = written(reply, requests[number], template)
+            text, ended = write_reply(reply, requests[number], template)
             yield RemoteReply(number, text, ended, reply.completion_tokens)
 
 
-def written(reply: Reply, request: RemoteRequest, template: Template) -> tuple[str, Ending]:
+def write_reply(reply: Reply, request: RemoteRequest, template: Template) -> tuple[str, Ending]:
     """A reply's thought and calls in the request's protocol, so that they read back as they are;
     words as they came, behind the end of a thought that the prompt opens. What the protocol cannot
     hold stays JSON, which reads as no call."""

@@ -8,7 +8,7 @@ from typing import Any
 from agentlite.core import console
 from agentlite.core.errors import require
 from agentlite.engine import be_quiet, on_gpu, sentence_transformers, transformers
-from agentlite.engine.load import explained
+from agentlite.engine.load import loading_error
 from agentlite.workspace import hub
 from agentlite.workspace.lookup import Source
 
@@ -41,7 +41,7 @@ def load(source: Source, max_length: int) -> Any:
                 model_kwargs={"use_safetensors": True},
             )
         except Exception as error:
-            raise explained(error, source.name) from error
+            raise loading_error(error, source.name) from error
     if model.max_seq_length != math.inf:  # a static model reads all, and has no setting for it
         model.max_seq_length = min(max_length, model.max_seq_length or max_length)
     return model

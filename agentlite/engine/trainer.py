@@ -374,7 +374,7 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
     ):
         follower = Follower(folder, plan.steps, watch, trainer.model, caught, advance, metrics)
         follow(trainer, follower)
-        checkpoints.keep(trainer, folder, follower.judge_save)
+        checkpoints.take_over_saving(trainer, folder, follower.judge_save)
         try:
             if checkpoint:
                 checkpoints.restore_threads(checkpoint)
@@ -440,7 +440,7 @@ def _restore_metrics(folder: Path) -> None:
 
 def _explain(error: Exception, folder: Path) -> Exception:
     if load.is_out_of_memory(error):
-        return load.does_not_fit(
+        return load.too_large_error(
             "one row alone",
             "Add --load-in-4bit true, lower --max-length, or take a smaller model; with --force.",
             str(folder),
@@ -452,4 +452,4 @@ def _explain(error: Exception, folder: Path) -> Exception:
             location=str(folder),
             exit_code=MODEL,
         )
-    return checkpoints.disk_full(error, folder) or error
+    return checkpoints.disk_full_error(error, folder) or error

@@ -17,7 +17,7 @@ from agentlite.core import distributed
 from agentlite.core.console import notice
 from agentlite.core.errors import UserError
 from agentlite.engine import processes
-from agentlite.engine.planning.choose import CHOSEN, auto_settings, set_already
+from agentlite.engine.planning.choose import CHOSEN_KEYS, auto_settings, keys_set
 from agentlite.engine.planning.estimate import data_of
 from agentlite.engine.planning.gpus import Machine, machine_of
 from agentlite.engine.planning.memory import GIB
@@ -105,13 +105,13 @@ def execute(command: str, settings: object, target: RunTarget) -> Result:
     run: Callable[[], Result] = partial(stage.run, settings, target)
     if distributed.world_size() == 1:
         return run()
-    if command not in processes.TOGETHER:
+    if command not in processes.TORCHRUN_STAGES:
         raise UserError(
             f"{command} runs in one process, and this is one of {distributed.world_size()}.",
             f"Start it without torchrun: agentlite {command}",
             location="WORLD_SIZE",
         )
-    return processes.in_step(run)
+    return processes.run_together(run)
 
 
 # with one of these no model is loaded here: answers come from a server, or are there already
@@ -131,7 +131,7 @@ def by_memory(command: str, resolved: Resolved, target: RunTarget, machine: Mach
     begun = _plan_origins(target)
     if "batch_size" in begun:  # as in the plan of a trainer, which has all of it
         return begun
-    fixed = set_already(resolved)
+    fixed = keys_set(resolved)
     stored = {key: value for key, (value, _) in begun.items() if key not in fixed}
     settings, profile = replace(settings, **stored), AUTO
     try:
@@ -160,7 +160,7 @@ def _plan_origins(target: RunTarget) -> Origins:
     for folder in (target.folder, *lookup.stages_in(target.folder, "*/*")):
         stored = lookup.read(folder)
         if not stored.given_up and "load_in_4bit" in (chosen := stored.settings):
-            return {key: (chosen[key], origin) for key in CHOSEN if key in chosen}
+            return {key: (chosen[key], origin) for key in CHOSEN_KEYS if key in chosen}
     return {}
 
 

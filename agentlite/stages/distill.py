@@ -11,7 +11,7 @@ from agentlite.data.prompt_records import Prompts, find_prompts
 from agentlite.engine import distill, trainer
 from agentlite.engine.decoding import decoding_of
 from agentlite.engine.distill import DistillPrompt
-from agentlite.engine.refusals import of_sampling, refuse
+from agentlite.engine.refusals import refuse, sampling_cases
 from agentlite.rendering import encode_answer
 from agentlite.rendering.template import Template
 from agentlite.stages.training import (
@@ -36,7 +36,7 @@ inherit = partial(inherit_settings, "distill")
 
 def run(settings: DistillSettings, target: RunTarget) -> Result:
     """Trains, or carries on."""
-    refuse("distill", of_sampling(settings))
+    refuse("distill", sampling_cases(settings))
     source = find_learner("distill", settings, target)
     teacher = find_model(settings.teacher, target.run, target.begun)
     refuse_circle(teacher, target)

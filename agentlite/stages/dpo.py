@@ -13,7 +13,7 @@ from agentlite.core.records import PreferencePair, Step, from_row
 from agentlite.core.row_files import read_rows, read_structs
 from agentlite.engine import dpo, trainer
 from agentlite.engine.dpo import Preference
-from agentlite.engine.refusals import of_loss, refuse
+from agentlite.engine.refusals import loss_cases, refuse
 from agentlite.rendering import encode_answer, mixture_of, prompts_of
 from agentlite.rendering.template import Template
 from agentlite.stages.training import Training, inherit_settings, refuse_longer, train_stage
@@ -28,15 +28,15 @@ LOSS_DEFAULTS: dict[str, dict[str, object]] = {"simpo": {"beta": 2.0}, "orpo": {
 
 def inherit(settings: DpoSettings, run: Path) -> Origins:
     """Also what the loss wants in place of the defaults."""
-    of_loss = LOSS_DEFAULTS.get(settings.loss_type, {})
+    loss_defaults = LOSS_DEFAULTS.get(settings.loss_type, {})
     origin = f"--loss-type {settings.loss_type}"
-    own = {key: (value, origin) for key, value in of_loss.items()}
+    own = {key: (value, origin) for key, value in loss_defaults.items()}
     return {**inherit_settings("dpo", settings, run), **own}
 
 
 def run(settings: DpoSettings, target: RunTarget) -> Result:
     """Trains, or carries on."""
-    refuse("dpo", of_loss(settings))
+    refuse("dpo", loss_cases(settings))
     data = lookup.find_finished(settings.data, target.run, "pairs")
     if data.settings.get("split") == "test":
         raise UserError(

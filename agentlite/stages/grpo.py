@@ -7,7 +7,7 @@ from functools import partial
 from agentlite.config.settings import GrpoSettings
 from agentlite.core import console
 from agentlite.engine import grpo, ppo
-from agentlite.engine.refusals import of_ppo, of_sampling, of_vllm, refuse
+from agentlite.engine.refusals import ppo_cases, refuse, sampling_cases, vllm_cases
 from agentlite.scoring.rewards.scorer import UserFunctions, function_files
 from agentlite.stages.grpo_prompts import PromptSampling
 from agentlite.stages.grpo_tasks import TaskSampling
@@ -22,7 +22,7 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
     """Answers to recorded prompts, or rollouts of the tasks of an environment, are sampled, scored
     and learned from; what each is compared with is the engine's.
     """
-    refuse("grpo", of_sampling(settings), of_ppo(settings), of_vllm(settings))
+    refuse("grpo", sampling_cases(settings), ppo_cases(settings), vllm_cases(settings))
     os.environ.update({grpo.LEVERS[name]: "1" for name in settings.vllm_levers})
     functions = UserFunctions(settings.rewards, settings.reward_seconds, settings.reward_memory)
     names = [named.function for named in functions.code.named]

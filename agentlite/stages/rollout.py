@@ -24,7 +24,7 @@ from agentlite.engine import check_libraries
 from agentlite.engine.decoding import decoding_of
 from agentlite.engine.load import load_for_inference, loading_of
 from agentlite.engine.local_sampler import sample
-from agentlite.engine.remote import served
+from agentlite.engine.remote import remote_source
 from agentlite.engine.sampler import remote_rollout_answers, rollout_answers
 from agentlite.environments.registry import Environment, environment
 from agentlite.environments.rollout import (
@@ -143,7 +143,7 @@ def find_actor(settings: RolloutSettings, run: Path, begun: Plan | None) -> Sour
     name = protocol_model(settings.model, behind_servers=bool(settings.endpoint))
     if settings.endpoint:
         of_server = "" if settings.model in (GOLD, TRAINED) else settings.model  # "": not named
-        return served(of_server, settings, find_model(name, run))
+        return remote_source(of_server, settings, find_model(name, run))
     return find_model(name, run, begun)
 
 

@@ -9,7 +9,7 @@ from agentlite.core.errors import REJECTS, UserError, exceeds_share
 from agentlite.core.kept_replies import KeptReply, ask_once
 from agentlite.core.openai_client import Endpoint, Question, refuse_unanswered
 from agentlite.core.row_files import write_json
-from agentlite.engine.remote import behind
+from agentlite.engine.remote import make_endpoints
 from agentlite.rendering.protocol import THINK_END
 from agentlite.stages.frame import Figures
 
@@ -28,7 +28,7 @@ def endpoints_of(
             "Add --endpoint URL --model NAME.",
             location=f"agentlite {command}",
         )
-    return behind(
+    return make_endpoints(
         settings.endpoint, settings.model, settings.endpoint_key, "--endpoint", settings.requests
     )
 

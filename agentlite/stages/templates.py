@@ -24,7 +24,7 @@ from agentlite.core.records import Record, from_row, to_row
 from agentlite.core.row_files import read_rows, replacing, row_file, write_rows
 from agentlite.data.curation.mix import sample
 from agentlite.data.curation.validate import end_with
-from agentlite.engine.remote import behind
+from agentlite.engine.remote import make_endpoints
 from agentlite.rendering import Protocol, first_messages, parse_mixture, reading_problem
 from agentlite.rendering.protocols import prompt_template
 from agentlite.rendering.template import Template
@@ -200,7 +200,7 @@ def _judge_of(settings: TemplatesSettings) -> Endpoint:
     model = settings.judge_model or ("" if own else settings.model)
     key = settings.judge_key if own else settings.endpoint_key
     urls = (own or settings.endpoint[0],)
-    return behind(urls, model, key, "--judge-endpoint", settings.requests)[0]
+    return make_endpoints(urls, model, key, "--judge-endpoint", settings.requests)[0]
 
 
 def _is_usable(record: Record, benchmark: Mapping[str, Protocol]) -> bool:

@@ -20,7 +20,7 @@ from agentlite.data.prompt_records import Prompts
 from agentlite.engine import check_libraries, processes, trainer
 from agentlite.engine.load import loading_of, refuse_unusable
 from agentlite.engine.planning.choose import dry_run_memory
-from agentlite.engine.refusals import of_training, refuse
+from agentlite.engine.refusals import refuse, training_cases
 from agentlite.rendering import Mixture, Prompt, mixture_of, prompts_of
 from agentlite.rendering.template import Template
 from agentlite.stages.frame import Figures, Work, go_on, plan_of, run_stage
@@ -52,7 +52,7 @@ def train_stage(
     writes next to the weights and metrics.jsonl.
     `keep`: see `frame.run_stage`. `evaluate`: options of the command that is suggested next.
     """
-    refuse(command, of_training(command, settings, source))
+    refuse(command, training_cases(command, settings, source))
     refuse_unusable(loading_of(settings))
     trainer.check_trackers(settings.report_to)
     digests = {**inputs, "model": source.digest}
@@ -65,7 +65,7 @@ def train_stage(
 
     def work() -> Work:
         if not target.dry_run:
-            processes.go()  # the checks above were the first process's alone; the others may begin
+            processes.start_others()  # the checks above were the first process's alone
         if passes_on:
             trainer.check(command, settings)
         with closing(training):  # a dry run ends at its yield, with functions of the user's open

@@ -9,7 +9,7 @@ from support.trainers import TOOL, records, rows, sft, source
 
 from agentlite.config.resolve import Given, resolve
 from agentlite.core.errors import UserError
-from agentlite.engine.refusals import of_embeddings, refuse
+from agentlite.engine.refusals import embedding_cases, refuse
 from agentlite.rendering import choose, prompts_of
 from agentlite.workspace.input_files import load_template
 
@@ -27,18 +27,18 @@ def test_an_adapter_on_the_embeddings_is_refused_where_they_would_be_trained_who
 ):
     asked = settings(command, lora_target_modules=targets)
     with pytest.raises(UserError, match="would train them whole") as error:
-        refuse(command, of_embeddings(asked))
+        refuse(command, embedding_cases(asked))
     assert error.value.location == f"{command}.lora_target_modules"
     assert "--engine hf" in error.value.fix
     by_hf = settings(command, lora_target_modules=targets, engine="hf")
-    refuse(command, of_embeddings(by_hf))
+    refuse(command, embedding_cases(by_hf))
 
 
 def test_the_recipe_that_asks_for_it_names_the_engine_that_has_it():
     given = Given(files=("recipes/seed-004.yaml",), profile="gpu")
     recipe = resolve("sft", given).settings
     assert recipe.lora_target_modules == ("all",)
-    refuse("sft", of_embeddings(recipe))
+    refuse("sft", embedding_cases(recipe))
 
 
 @pytest.mark.torch

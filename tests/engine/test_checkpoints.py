@@ -74,7 +74,7 @@ HARM: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_what_is_not_whole_is_set_aside_by_name_and_the_one_before_taken(folder, harm, capsys):
     harmed = folder / "checkpoints" / "checkpoint-4"
     HARM[harm][0](harmed)
-    assert checkpoints.newest(folder) == folder / "checkpoints" / "checkpoint-2"
+    assert checkpoints.newest_whole(folder) == folder / "checkpoints" / "checkpoint-2"
     told = capsys.readouterr().err
     assert HARM[harm][1] in told and "checkpoint-4.broken" in told
     assert not harmed.exists() and harmed.with_name("checkpoint-4.broken").is_dir()
@@ -96,7 +96,7 @@ def test_without_a_whole_one_nothing_is_lost_by_itself(folder):
         with pytest.raises(
             UserError, match=r"checkpoint-2\.broken, checkpoint-4\.broken"
         ) as caught:
-            checkpoints.newest(folder)
+            checkpoints.newest_whole(folder)
         assert caught.value.exit_code == MODEL and "--force" in caught.value.fix
 
 
@@ -128,7 +128,7 @@ def test_weights_that_a_step_has_ruined_are_no_result(
         )
     assert caught.value.exit_code == DIVERGED
     assert [checkpoints.step_of(path) for path in checkpoints.manifests(tmp_path)] == left
-    assert checkpoints.newest(tmp_path) is not None and not (tmp_path / "adapter").exists()
+    assert checkpoints.newest_whole(tmp_path) is not None and not (tmp_path / "adapter").exists()
 
 
 def test_a_checkpoint_holds_what_is_needed_and_says_it_in_one_order(trained):

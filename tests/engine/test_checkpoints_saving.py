@@ -19,7 +19,7 @@ class Trainer:
         self.folder, self.model = folder, SimpleNamespace()
         self.state = SimpleNamespace(global_step=0)
         self.processing_class: str | None = "tokenizer"
-        checkpoints.keep(self, folder, lambda step: (True, dev_loss(step)))
+        checkpoints.take_over_saving(self, folder, lambda step: (True, dev_loss(step)))
 
     def _get_output_dir(self, trial: Any) -> str:
         return str(self.folder / "checkpoints")
@@ -42,7 +42,7 @@ def steps_of(folder: Path) -> list[int]:
 
 
 def test_a_manifest_says_what_was_saved(tmp_path: Path) -> None:
-    for name in checkpoints.LOGGED:
+    for name in checkpoints.LOG_FILES:
         (tmp_path / name).write_text(name, encoding="utf-8")
     Trainer(tmp_path, lambda step: step / 8).save(3)
     ((path, manifest),) = checkpoints.manifests(tmp_path).items()
@@ -56,7 +56,7 @@ def test_a_manifest_says_what_was_saved(tmp_path: Path) -> None:
         "logs/trajectories.jsonl": 18,
     }
     assert manifest.files["weights"][1] != manifest.files["optimizer"][1]
-    assert checkpoints.newest(tmp_path) == path
+    assert checkpoints.newest_whole(tmp_path) == path
 
 
 def test_files_are_synced_before_the_list_and_the_list_before_the_name(

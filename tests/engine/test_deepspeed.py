@@ -87,7 +87,7 @@ def test_two_processes_killed_and_carried_on_give_what_one_gives(stage, run):
     killed = launched(["--", str(ROOT / "tests/support/kill_at.py"), "log 4"], asked)
     assert killed.returncode == -9, killed.stderr
     assert len(figures(folder)) == 3 and not (folder / "model").exists()
-    assert checkpoints.newest(folder) == folder / "checkpoints" / "checkpoint-2"
+    assert checkpoints.newest_whole(folder) == folder / "checkpoints" / "checkpoint-2"
 
     resumed = launched(["-m", "--", "agentlite"], asked)
     assert resumed.returncode == 0, resumed.stderr

@@ -29,9 +29,9 @@ def test_settings_that_do_not_go_together(given, source, location, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2" if "deepspeed" in given else "1")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: name)
     settings = SftSettings(**given)
-    of_training = refusals.of_training("sft", settings, source)
+    cases = refusals.training_cases("sft", settings, source)
     with pytest.raises(UserError) as told:
-        refusals.refuse("sft", of_training)
+        refusals.refuse("sft", cases)
     assert told.value.location == location and told.value.exit_code == 2
 
 
@@ -52,7 +52,7 @@ def test_what_vllm_cannot_sample(given, gpu, packages, location, monkeypatch):
     monkeypatch.setattr(refusals, "card", lambda: card)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in packages or None)
     with pytest.raises(UserError) as told:
-        refusals.refuse("grpo", refusals.of_vllm(GrpoSettings(vllm=True, **given)))
+        refusals.refuse("grpo", refusals.vllm_cases(GrpoSettings(vllm=True, **given)))
     assert told.value.location == location and told.value.exit_code == 2
 
 
@@ -60,7 +60,7 @@ def test_what_vllm_cannot_sample(given, gpu, packages, location, monkeypatch):
 def test_a_step_without_whole_groups_names_what_would_be(answers: int, fix: str) -> None:
     settings = GrpoSettings(batch_size=answers, gradient_accumulation=1, group_size=4)
     with pytest.raises(UserError, match="no whole groups") as told:
-        refusals.refuse("grpo", refusals.of_sampling(settings))
+        refusals.refuse("grpo", refusals.sampling_cases(settings))
     assert fix in str(told.value)
 
 
@@ -68,7 +68,7 @@ def test_rows_of_an_adapter_that_vllm_cannot_sample(tmp_path):
     (tmp_path / "adapter_config.json").write_text('{"trainable_token_indices": {"lm_head": [1]}}')
     start = Source("sft", "smollm2-135m", tmp_path, "")
     with pytest.raises(UserError, match="export sft --merged") as told:
-        refusals.refuse("grpo", refusals.of_training("grpo", GrpoSettings(vllm=True), start))
+        refusals.refuse("grpo", refusals.training_cases("grpo", GrpoSettings(vllm=True), start))
     assert told.value.location == "grpo.vllm"
 
 
@@ -89,5 +89,5 @@ def test_what_a_machine_without_a_card_cannot_load(given: dict[str, Any], monkey
     ],
 )
 def test_errors_of_loading_have_an_exit_code(error: Exception, code: int) -> None:
-    found = load.explained(error, "m")
+    found = load.loading_error(error, "m")
     assert isinstance(found, UserError) and found.exit_code == code

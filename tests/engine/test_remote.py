@@ -14,7 +14,7 @@ from agentlite.core.openai_client import Reply
 from agentlite.core.records import Record
 from agentlite.core.row_files import read_rows
 from agentlite.deploy.chat_model import ChatModel
-from agentlite.engine.remote import RemoteRequest, written
+from agentlite.engine.remote import RemoteRequest, write_reply
 from agentlite.rendering import PROTOCOLS, Prompt, prompts_of
 from agentlite.rendering.protocol_mix import adapt_protocol
 
@@ -74,12 +74,10 @@ def test_calls_of_a_server_read_back_in_every_protocol(dialog: Record, templates
     template = templates["tools"]
     known = adapt_protocol(PROTOCOLS[protocol], template)
     prompt = next(iter(prompts_of([dialog], lambda record: known, template)))
-    text, ended = written(
+    text, ended = write_reply(
         Reply("I look.", calls=[CALL], finish="tool_calls"), request_of(prompt, template), template
     )
     [call] = known.read(text, dialog.tools).calls
     assert (call.name, call.arguments, ended) == ("get_weather", {"city": "Oslo"}, prompt.ended)
-    assert written(Reply("half a wo", finish="length"), request_of(prompt, template), template) == (
-        "half a wo",
-        "cut",
-    )
+    cut = Reply("half a wo", finish="length")
+    assert write_reply(cut, request_of(prompt, template), template) == ("half a wo", "cut")

@@ -17,7 +17,7 @@ from agentlite.core.records import Call, Message, Record, Tool, wire_message
 from agentlite.data.openai_messages import open_dialog
 from agentlite.deploy.export.proof import Golden, prove
 from agentlite.deploy.export.proof import dialogs as proving_dialogs
-from agentlite.engine.remote import RemoteRequest, written
+from agentlite.engine.remote import RemoteRequest, write_reply
 from agentlite.rendering import choose, encoding, mixture_of, render, render_last, renderer
 from agentlite.rendering.protocol import THINK_END, THINK_TAG, thought_and_words
 from agentlite.rendering.renderer import check_reading, reading_problem, span_text
@@ -524,7 +524,7 @@ def test_what_a_server_answers_is_put_behind_the_thought_that_the_prompt_opens(s
     request = RemoteRequest(prompt, protocol)
     for thought in ("", "It is hot."):  # that a server tells apart
         reply = Reply("Quite dry.", thought=thought)
-        assert written(reply, request, template)[0] == f"{thought}\n</think>\n\nQuite dry."
+        assert write_reply(reply, request, template)[0] == f"{thought}\n</think>\n\nQuite dry."
 
 
 def test_an_answer_that_begins_by_closing_the_thought_of_its_prompt_is_trained(smollm2):

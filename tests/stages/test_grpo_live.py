@@ -124,7 +124,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_bytes(talk, tiny_model, monke
         patched.setattr(grpo_tasks, "roll", stops)
         with pytest.raises(KeyboardInterrupt):
             train(talk, tiny_model, "cut")
-    newest = checkpoints.newest(talk / "run/cut")
+    newest = checkpoints.newest_whole(talk / "run/cut")
     assert newest is not None and newest.name == "checkpoint-2"
     assert train(talk, tiny_model, "cut").figures["steps"] == 4
     for file in ("trajectories.jsonl", "adapter/adapter_model.safetensors"):

@@ -25,7 +25,7 @@ from agentlite.config.pipeline import TRAINERS
 from agentlite.config.torch_builds import best_for
 from agentlite.core.console import print_table, redact
 from agentlite.core.errors import adapt_pip_command
-from agentlite.engine.planning.choose import auto_settings, set_already
+from agentlite.engine.planning.choose import auto_settings, keys_set
 from agentlite.engine.planning.estimate import estimate
 from agentlite.engine.planning.gpus import machine_of
 from agentlite.engine.planning.model_shape import PUBLISHED, shape_of
@@ -197,7 +197,7 @@ def trains(facts: Facts) -> Iterator[Finding]:
     for name in sorted(shapes, key=lambda name: -shapes[name].parameters):
         chosen = resolved.settings
         if machine.gpu:
-            by_memory = auto_settings(chosen, set_already(resolved), shapes[name], machine)
+            by_memory = auto_settings(chosen, keys_set(resolved), shapes[name], machine)
             chosen = replace(chosen, **by_memory.values)
         planned = estimate(chosen, shapes[name], machine)
         if planned.fits:

@@ -13,11 +13,11 @@ from agentlite.config.pipeline import TRAINERS
 from agentlite.config.settings import COMMANDS, default
 from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.engine.planning.choose import FittingRows, fitting
+from agentlite.engine.planning.choose import FittingRows, find_fitting_rows
 from agentlite.engine.planning.estimate import Planned, data_of, plan
 from agentlite.engine.planning.gpus import machine_of
 from agentlite.engine.planning.model_shape import shape_under
-from agentlite.engine.refusals import of_embeddings, refuse
+from agentlite.engine.refusals import embedding_cases, refuse
 from agentlite.workspace.lookup import RunTarget
 
 
@@ -74,7 +74,7 @@ def _plan(options: PlanOptions) -> None:
         )
     shape = shape_under(settings, name, target.run)
     if command in TRAINERS:
-        refuse(command, of_embeddings(settings))
+        refuse(command, embedding_cases(settings))
     rows = data_of(settings, target.run)
     planned = plan(settings, shape, machine, rows)
     asks_more = options.fit or not planned.gib.fits
@@ -83,7 +83,7 @@ def _plan(options: PlanOptions) -> None:
         name,
         settings.engine,
         planned,
-        fitting(command, settings, shape, machine, rows.longest) if asks_more else [],
+        find_fitting_rows(command, settings, shape, machine, rows.longest) if asks_more else [],
         resolved.origin["load_in_4bit"],
     )
     if options.as_json:

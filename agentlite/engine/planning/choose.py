@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from agentlite.config.resolve import Resolved
 from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.engine.planning.estimate import estimate, needed
+from agentlite.engine.planning.estimate import estimate, memory_need
 from agentlite.engine.planning.gpus import Machine, machine_of
 from agentlite.engine.planning.memory import GIB, MARGIN, Memory
 from agentlite.engine.planning.model_shape import Shape, shape_under
 
-CHOSEN = ("load_in_4bit", "batch_size", "gradient_accumulation", "batch_tokens")
+CHOSEN_KEYS = ("load_in_4bit", "batch_size", "gradient_accumulation", "batch_tokens")
 
 
 class AutoSettings(NamedTuple):
@@ -37,9 +37,9 @@ class FittingRows(Struct, frozen=True):
     paste: str
 
 
-def set_already(resolved: Resolved) -> set[str]:
+def keys_set(resolved: Resolved) -> set[str]:
     """Those of `CHOSEN` that the user or an earlier stage has set."""
-    return {key for key in CHOSEN if key in resolved.origin and resolved.was_set(key)}
+    return {key for key in CHOSEN_KEYS if key in resolved.origin and resolved.was_set(key)}
 
 
 def auto_settings(
@@ -130,9 +130,9 @@ def dry_run_memory(
     except UserError as error:
         return {"unknown": error.problem}
     machine = machine_of("auto")
-    need = needed(estimate(settings, shape, machine, longest))
+    need = memory_need(estimate(settings, shape, machine, longest))
     if not need.fits:
-        rows = fitting(command, settings, shape, machine, longest)
+        rows = find_fitting_rows(command, settings, shape, machine, longest)
         paste = next((row.paste for row in rows if row.paste), "")
         console.notice(
             f"{command}: {need.total} GiB are more than is safe in {need.of}; "
@@ -141,7 +141,7 @@ def dry_run_memory(
     return {**need.terms, "total": need.total, "of": need.of, "fits": need.fits}
 
 
-def fitting(
+def find_fitting_rows(
     command: str, settings: Any, shape: Shape, machine: Machine, longest: int = 0
 ) -> list[FittingRows]:
     """For weights of 4 and of 16 bit on a GPU, of 32 on a CPU: the largest micro-batch and the

@@ -45,7 +45,7 @@ class RowLengths(NamedTuple):
     mean: float = 0.0
 
 
-class Needed(Struct, frozen=True):
+class MemoryNeed(Struct, frozen=True):
     """GiB by term at the moment of the largest need, their total, the GiB there are (`of`), and
     whether the total fits with 8 % to spare.
     """
@@ -65,7 +65,7 @@ class Planned(Struct, frozen=True):
     batch_size: int
     length: int
     length_from: str
-    gib: Needed
+    gib: MemoryNeed
     time: dict[str, float]
     disk_gb: dict[str, float]
     vllm: dict[str, float]  # of an engine that shares the weights: its share of the card, its cache
@@ -82,11 +82,11 @@ def estimate(settings: Any, shape: Shape, machine: Machine, longest: int = 0) ->
     return memory(load, max(0.0, machine.capacity - share * machine.whole))
 
 
-def needed(planned: Memory) -> Needed:
+def memory_need(planned: Memory) -> MemoryNeed:
     def in_gib(terms: Mapping[str, float]) -> dict[str, float]:
         return {name: round(value / GIB, 2) for name, value in terms.items()}
 
-    return Needed(
+    return MemoryNeed(
         in_gib(planned.terms),
         round(planned.total / GIB, 2),
         planned.moment,
@@ -106,7 +106,7 @@ def plan(settings: Any, shape: Shape, machine: Machine, data: RowLengths) -> Pla
         load.rows if settings.in_memory(machine.gpu).packed else settings.batch_size,
         load.length,
         settings.data if of_data else "max_length",
-        needed(estimated),
+        memory_need(estimated),
         _time(settings, load, machine, data),
         _disk(load) if load.rows else {},
         vllm if load.vllm and not load.standby else {},  # with standby Unsloth chooses the share

@@ -18,7 +18,7 @@ from agentlite.data.curation.mix import sample
 from agentlite.data.formats.raw_rows import read_raw
 from agentlite.data.formats.tool_calls import read_call
 from agentlite.engine import load_libraries
-from agentlite.engine.remote import served
+from agentlite.engine.remote import remote_source
 from agentlite.rendering import Prompt, Protocol, choose
 from agentlite.scoring.predictions import ExternalAnswer
 from agentlite.stages.frame import plan_of
@@ -174,7 +174,7 @@ def find_subjects(settings: EvalSettings, data: EvalData, target: RunTarget) -> 
         )
     for name in dict.fromkeys(names):
         if settings.endpoint:
-            source = served(name, settings, data.model)
+            source = remote_source(name, settings, data.model)
             name = source.name  # model@host:port
         else:
             begun = place(name).begun

@@ -14,7 +14,7 @@ from agentlite.data.prompt_records import find_prompts
 from agentlite.engine.decoding import decoding_of
 from agentlite.engine.load import loading_of
 from agentlite.engine.planning.choose import dry_run_memory
-from agentlite.engine.remote import served
+from agentlite.engine.remote import remote_source
 from agentlite.engine.sampler import make_sampler, remote_samples
 from agentlite.rendering import Prompt, Protocol
 from agentlite.scoring.preference_pairs import gold_candidates
@@ -36,7 +36,7 @@ def from_model(
     """
     weights = settle_weights(settings.weights, user_functions)
     if settings.endpoint:  # the template is that of the model that prep was run for
-        source = served(settings.model, settings, model_of_prep(settings.data, target.run))
+        source = remote_source(settings.model, settings, model_of_prep(settings.data, target.run))
     else:
         source = find_model(settings.model, target.run, target.begun)
     prompts = find_prompts(settings.data, settings.split, source, target.run)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from agentlite.config import gpu_profiles, resolve
 from agentlite.config.settings import COMMANDS as SETTINGS
-from agentlite.engine.planning.choose import fitting
+from agentlite.engine.planning.choose import find_fitting_rows
 from agentlite.engine.planning.estimate import RowLengths, data_of, load_of, plan
 from agentlite.engine.planning.gpus import machine_of, with_memory
 from agentlite.engine.planning.memory import GIB, REGIMES, Load, Regime, fits, fixed_bytes, memory
@@ -131,7 +131,7 @@ def test_more_rows_and_longer_ones_never_take_less(command, engine, rows, length
 @pytest.mark.parametrize("gib", [12, 24, 80])
 def test_what_fits_fits_and_one_more_does_not(command, gib):
     settings, machine = settings_of(command), with_memory(gib)
-    for one in fitting(command, settings, SEVEN, machine):
+    for one in find_fitting_rows(command, settings, SEVEN, machine):
         bits = {"load_in_4bit": one.bits == 4}
 
         def holds(bits=bits, **changed):
@@ -150,7 +150,7 @@ def test_what_fits_fits_and_one_more_does_not(command, gib):
 @pytest.mark.parametrize("command", ["sft", "dpo", "grpo"])
 def test_the_settings_to_paste_fit_and_keep_the_rows_of_a_step(command):
     settings, machine = settings_of(command), with_memory(24)
-    for one in fitting(command, settings, SEVEN, machine):
+    for one in find_fitting_rows(command, settings, SEVEN, machine):
         sets = tuple(one.paste.split("--set ")[1:])
         pasted = resolve.resolve(
             command, resolve.Given(sets=tuple(text.strip() for text in sets), profile="rtx4090")
