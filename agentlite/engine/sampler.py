@@ -86,7 +86,7 @@ def rollout_answers(
     for ids, indices in alike.items():
         # a seed for each of the rollouts, so sample n is that of the n-th in its group
         seeds = tuple(_turn_seed(decoding, prompts[index]) for index in indices)
-        stops = protocol.stops if prompts[indices[0]].opened.record.tools else ()
+        stops = protocol.stops if prompts[indices[0]].dialog.record.tools else ()
         requests.append(SampleRequest(ids, seeds, stops))
     for one in sample(requests, decoding):
         index, ids = groups[one.prompt][one.sample], tuple(one.ids)
@@ -101,7 +101,7 @@ def remote_rollout_answers(
     """
     requests = []
     for one in prompts:
-        record = one.opened.record
+        record = one.dialog.record
         prompt = Prompt(record, record.turns[-1], protocol.name, one.ids, "", "turn")
         seed = _turn_seed(decoding, one) if decoding.temperature else ""
         requests.append(RemoteRequest(prompt, protocol, seed))

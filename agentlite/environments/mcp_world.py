@@ -71,13 +71,13 @@ class McpWorld:
         return next(self.user, None)
 
     def get_scores(self) -> dict[str, float]:
-        return {} if self.gold is None else {"gold_calls": share_made(self.gold, self.made)}
+        return {} if self.gold is None else {"gold_calls": gold_share(self.gold, self.made)}
 
     def close(self) -> None:
         self.client.transport.close()
 
 
-def share_made(gold: Iterable[Mapping[str, Any]], made: Iterable[Mapping[str, Any]]) -> float:
+def gold_share(gold: Iterable[Mapping[str, Any]], made: Iterable[Mapping[str, Any]]) -> float:
     """The share of the right calls that were made, in any order; none is made twice by one call.
     Where no call is right: whether none was made.
     """

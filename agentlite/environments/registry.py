@@ -24,11 +24,11 @@ NO_TASK = EnvironmentTask("")  # nothing is asked
 
 
 class Environment(NamedTuple):
-    """`named`: the class of its worlds. `tasks`: in their own order; raises UserError with the
+    """`world_class`: makes its worlds. `tasks`: in their own order; raises UserError with the
     place of one that cannot be read. `files`: what a run in it depends on, by what it is.
     """
 
-    named: UserFunction
+    world_class: UserFunction
     tasks: Callable[[], Iterator[EnvironmentTask]]
     files: Mapping[str, Path]
 
@@ -72,10 +72,10 @@ def environment(
                 "Leave them out: --env mcp:http://localhost:8000/mcp.",
                 location="--env",
             )
-        named = UserFunction(mcp_world.__file__, mcp_world.McpWorld.__name__)
+        world_class = UserFunction(mcp_world.__file__, mcp_world.McpWorld.__name__)
         complete = partial(_mcp, rest, env_keep)
     elif Path(file).is_file():
-        named, complete = UserFunction(file, class_name), lambda task: task
+        world_class, complete = UserFunction(file, class_name), lambda task: task
         files = {"env": Path(file), **files}
     else:
         raise UserError("there is no such file.", f"--env {name}", location=file)
@@ -87,8 +87,8 @@ def environment(
             location="--env",
         )
     if tasks_file:
-        return Environment(named, partial(read_tasks, tasks_file, complete), files)
-    return Environment(named, lambda: iter([complete(NO_TASK)]), files)
+        return Environment(world_class, partial(read_tasks, tasks_file, complete), files)
+    return Environment(world_class, lambda: iter([complete(NO_TASK)]), files)
 
 
 def _mcp(server: str, env_keep: Sequence[str], task: EnvironmentTask) -> EnvironmentTask:

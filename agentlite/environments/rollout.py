@@ -45,7 +45,7 @@ class RolloutPrompt(NamedTuple):
 
     key: RolloutKey
     turn: int
-    opened: Opened
+    dialog: Opened
     ids: list[int]
 
 
@@ -105,7 +105,7 @@ class _Rollout:
 
     def __init__(self, setup: RolloutSetup, task: EnvironmentTask, sample: int):
         self.setup, self.task, self.key = setup, task, RolloutKey(task.id, sample)
-        self.world = World(setup.environment.named, setup.limits)
+        self.world = World(setup.environment.world_class, setup.limits)
         self.messages: list[dict[str, Any]] = []
         self.turns: list[ModelTurn] = []
         self.tools: dict[str, dict[str, Any]] = {}  # by name: all that were ever on offer
@@ -280,7 +280,7 @@ def gold_answers(
         for index, prompt in enumerate(prompts):
             said = turns[prompt.key.task]
             message = said[prompt.turn] if prompt.turn < len(said) else DONE
-            text = protocol.write(message, prompt.opened.record.tools)
+            text = protocol.write(message, prompt.dialog.record.tools)
             # a call of ReAct ends with "Observation:", which stops a model
             ended: Ending = "stop" if text.endswith(protocol.stops) else "turn"
             ids = tuple(encode_answer(text, ended, template, prompt.ids))

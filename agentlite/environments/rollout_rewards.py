@@ -30,9 +30,9 @@ from agentlite.scoring.rewards.attempt import trace_step
 from agentlite.scoring.rewards.call_matching import uses
 
 # their weights are 0 or less
-COUNTED = ("turns", "calls", "failed_calls", "tool_errors", "repeated_calls")
+COUNTS = ("turns", "calls", "failed_calls", "tool_errors", "repeated_calls")
 EXTRA_CALLS, PROGRESS = "extra_calls", "progress"
-ALL = (*WEIGHTS, PROGRESS, *COUNTED, EXTRA_CALLS)  # beside the scores of a world
+COMPONENT_NAMES = (*WEIGHTS, PROGRESS, *COUNTS, EXTRA_CALLS)  # beside the scores of a world
 
 
 class RolloutScorer:
@@ -88,8 +88,8 @@ class RolloutScorer:
         """Each of the environment's `scores` and of the user's functions weighs 1, components and
         penalties as they do for single answers, and what is counted 0, unless `changed`.
         """
-        taken = [name for name in scores if name in ALL and name != PROGRESS]
-        taken += [name for name in self.user_functions if name in {*ALL, *scores}]
+        taken = [name for name in scores if name in COMPONENT_NAMES and name != PROGRESS]
+        taken += [name for name in self.user_functions if name in {*COMPONENT_NAMES, *scores}]
         if taken:
             raise UserError(
                 f"another component is called {taken[0]}.",
@@ -97,13 +97,13 @@ class RolloutScorer:
                 location="rewards" if taken[0] in self.user_functions else taken[0],
             )
         known = {*COMPONENTS, *PENALTIES, PROGRESS} if self.has_gold else {*WITHOUT_GOLD}
-        known |= {*COUNTED, EXTRA_CALLS} if self.has_fewest else {*COUNTED}
-        defaults = {name: WEIGHTS.get(name, 0.0) for name in ALL if name in known}
+        known |= {*COUNTS, EXTRA_CALLS} if self.has_fewest else {*COUNTS}
+        defaults = {name: WEIGHTS.get(name, 0.0) for name in COMPONENT_NAMES if name in known}
         return settle_weights(
             changed,
             self.user_functions,
             defaults=defaults | dict.fromkeys(scores, 1.0),
-            penalties={*PENALTIES, *COUNTED, EXTRA_CALLS},
+            penalties={*PENALTIES, *COUNTS, EXTRA_CALLS},
         )
 
 

@@ -22,8 +22,8 @@ class EnvironmentTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`id`: the task's own, or a digest of its row. `messages`: the first; none where the world's
     reset says what the user asks. `gold`: the right calls, by turn of the user; None where nobody
     knows them. `group`: tasks of one group are in the same split. `optimal_steps`: the fewest calls
-    with which it can be done, where the task says so. `place`: its file and line; "" where no file
-    of tasks has it.
+    with which it can be done, where the task says so. `location`: its file and line; "" where no
+    file of tasks has it.
     """
 
     id: str
@@ -33,12 +33,12 @@ class EnvironmentTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     group: str = ""
     split: str = ""
     optimal_steps: int | None = None
-    place: str = ""
+    location: str = ""
 
     @property
     def name(self) -> str:
         """As errors name it: its id may be a digest, which stands nowhere."""
-        return f"{self.id} ({self.place})" if self.place else self.id
+        return f"{self.id} ({self.location})" if self.location else self.id
 
     @property
     def fewest_calls(self) -> int | None:
@@ -77,7 +77,7 @@ def read_tasks(
                 location=raw.location,
             )
         try:
-            yield complete(msgspec.structs.replace(task_of(raw.value), place=raw.location))
+            yield complete(msgspec.structs.replace(task_of(raw.value), location=raw.location))
         except RowError as error:
             raise UserError(
                 f"{error.reason}.",

@@ -17,7 +17,7 @@ EndedBy = Literal["user", "done", "turns", "length", "unwritten", "hung", "world
 LOST: tuple[EndedBy, ...] = ("world", "unanswered")  # no score: it says nothing about the model
 
 TRAJECTORIES = "trajectories.jsonl"
-READ = -1  # in place of a turn's number: an id that was not sampled
+NOT_SAMPLED = -1  # in place of a turn's number: the model only read this id
 
 
 class RolloutKey(NamedTuple):
@@ -55,7 +55,7 @@ class ModelTurn(Struct, frozen=True, forbid_unknown_fields=True):
 
 class TokenRow(NamedTuple):
     """Turns of a rollout that the model read as one text: its first prompt, and the ids behind it.
-    `turns`: of each of these the number of the turn it was sampled at, or READ.
+    `turns`: of each of these the number of the turn it was sampled at, or NOT_SAMPLED.
     """
 
     prompt: tuple[int, ...]
@@ -65,7 +65,7 @@ class TokenRow(NamedTuple):
     @property
     def mask(self) -> list[int]:
         """1 where an id was sampled."""
-        return [int(turn != READ) for turn in self.turns]
+        return [int(turn != NOT_SAMPLED) for turn in self.turns]
 
 
 class Trajectory(Struct, frozen=True):
@@ -114,7 +114,7 @@ class Trajectory(Struct, frozen=True):
                 rows.append(TokenRow(turn.prompt_ids, turn.ids, (turn.turn,) * len(turn.ids)))
             else:
                 prompt, ids, turns = rows[-1]
-                turns += (READ,) * len(turn.prompt_ids) + (turn.turn,) * len(turn.ids)
+                turns += (NOT_SAMPLED,) * len(turn.prompt_ids) + (turn.turn,) * len(turn.ids)
                 rows[-1] = TokenRow(prompt, ids + turn.prompt_ids + turn.ids, turns)
         return rows
 
@@ -134,7 +134,7 @@ def is_rollout(folder: Path) -> bool:
     )
 
 
-def finished_rollout(folder: Path) -> Path:
+def finished_trajectories(folder: Path) -> Path:
     """The trajectories of a stage, which must be whole and unchanged."""
     lookup.finished(folder, "" if is_rollout(folder) else "rollout")
     return folder / TRAJECTORIES

@@ -47,9 +47,9 @@ class World:
     `tools` are those on offer now; a reset or a user's turn may change them.
     """
 
-    def __init__(self, named: UserFunction, limits: WorldLimits = LIMITS):
-        self.named = named
-        self.code = UserCode([named], world_process.answer, *limits)
+    def __init__(self, world_class: UserFunction, limits: WorldLimits = LIMITS):
+        self.world_class = world_class
+        self.code = UserCode([world_class], world_process.answer, *limits)
         self.tools: tuple[Tool, ...] = ()
 
     def __enter__(self) -> "World":
@@ -61,7 +61,7 @@ class World:
         """
         try:
             if kind is None and self.code.child is not None:
-                self.code.ask(self.named.function, ["close"])
+                self.code.ask(self.world_class.function, ["close"])
         finally:
             self.code.stop()
 
@@ -109,7 +109,7 @@ class World:
     def _ask(self, what: str, *arguments: object) -> Any:
         if self.code.child is None:
             raise WorldError("the world has ended")
-        value, problem = self.code.ask(self.named.function, [what, *arguments])
+        value, problem = self.code.ask(self.world_class.function, [what, *arguments])
         if problem:
             raise WorldError(f"{what} {problem}")
         return value

@@ -19,7 +19,7 @@ from agentlite.environments.rollout_rewards import RolloutScorer
 from agentlite.environments.tasks import TASKS, write_tasks
 from agentlite.environments.trajectories import (
     LOST,
-    READ,
+    NOT_SAMPLED,
     TRAJECTORIES,
     RolloutKey,
     Trajectory,
@@ -168,12 +168,12 @@ class TaskSampling:
         chance = random.Random(f"{self.settings.seed} {rollout.task} {rollout.sample}")
         row = chance.choice(rollout.token_rows())
         # those of a turn stand in the order of its ids; ids that were only read have none
-        of_ids = {turn: iter(logprobs[rollout.key, turn]) for turn in {*row.turns} - {READ}}
+        of_ids = {turn: iter(logprobs[rollout.key, turn]) for turn in {*row.turns} - {NOT_SAMPLED}}
         return grpo.LearnedRow(
             row.prompt,
             row.ids,
             row.mask,
-            [0.0 if turn == READ else next(of_ids[turn]) for turn in row.turns],
+            [0.0 if turn == NOT_SAMPLED else next(of_ids[turn]) for turn in row.turns],
             reward,
         )
 
@@ -201,7 +201,7 @@ def _score_names(settings: GrpoSettings, agent: Agent, has_gold: bool) -> list[s
     problems: list[str] = []
     for task in agent.tasks[:TRIED]:
         try:
-            with World(agent.setup.environment.named, agent.setup.limits) as world:
+            with World(agent.setup.environment.world_class, agent.setup.limits) as world:
                 world.reset(task.row)
                 names = [*world.scores()]
             break

@@ -23,7 +23,7 @@ from agentlite.environments.synthesis.blueprint import (
     blueprint,
     carry_out,
 )
-from agentlite.environments.synthesis.dialog import DIALOGS, gives_away, in_plain_words, row_of
+from agentlite.environments.synthesis.dialog import DIALOGS, gives_away, plain_dialog, row_of
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import World, WorldError, WorldLimits
 from agentlite.stages.frame import Work, plan_of, run_stage
@@ -62,7 +62,9 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
             location=settings.tasks or f"--env {settings.env}",
         )
     wanted = counts(settings.shares, settings.num_dialogs)
-    new_world = partial(World, env.named, WorldLimits(settings.call_seconds, settings.world_memory))
+    new_world = partial(
+        World, env.world_class, WorldLimits(settings.call_seconds, settings.world_memory)
+    )
 
     def work() -> Work:
         stage = yield {"tasks": len(tasks), "wanted": wanted}
@@ -73,9 +75,9 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
         not_found = Counter(kind for kind, plan in found if plan is None)
         _refuse_nothing(settings, not_found)
         plans = {plan.id: plan for _, plan in found if plan}.values()
-        rows = [row_of(plan, in_plain_words(plan, settings.seed)) for plan in plans]
+        rows = [row_of(plan, plain_dialog(plan, settings.seed)) for plan in plans]
         write_rows(stage.folder / DIALOGS, rows)
-        calls = [call.call for plan in plans for call in plan.made]
+        calls = [call.call for plan in plans for call in plan.calls]
         figures = {
             "wanted": len(found),
             "kept": len(rows),
@@ -167,7 +169,7 @@ def _walk(
                 continue
             # a class that keeps something from one world to the next is seen in another process
             with new_world() as fresh:
-                again = carry_out(fresh, task, [call.call for call in plan.made])
+                again = carry_out(fresh, task, [call.call for call in plan.calls])
         except WorldError as error:
             lost += 1
             if lost == MOST_LOST:
@@ -178,8 +180,8 @@ def _walk(
                     exit_code=REJECTS,
                 ) from error
             continue
-        is_confirmed = again == ([call.result for call in plan.made], plan.state)
-        if is_confirmed and not gives_away(plan, in_plain_words(plan, settings.seed)):
+        is_confirmed = again == ([call.result for call in plan.calls], plan.state)
+        if is_confirmed and not gives_away(plan, plain_dialog(plan, settings.seed)):
             return plan
     return None
 

@@ -191,11 +191,11 @@ def _choose_tasks(settings: RolloutSettings, world: Environment) -> list[Environ
     first: dict[str, EnvironmentTask] = {}
     for task in every:
         if (known := first.setdefault(task.id, task)) is not task:
-            at = f" at {known.place}" if known.place else ""
+            at = f" at {known.location}" if known.location else ""
             raise UserError(
                 f"task {task.id} appears twice, first{at}.",
                 'Leave one of them out, or give each its own "id".',
-                location=task.place or location,
+                location=task.location or location,
             )
     split = "" if settings.split == "all" else settings.split
     tasks = [
@@ -215,7 +215,7 @@ def _choose_tasks(settings: RolloutSettings, world: Environment) -> list[Environ
             f"the right calls of task {unknown.id} are not known.",
             'Write them under "gold", a list of calls for each turn of the user: '
             '[[{"name": ..., "arguments": {...}}]].',
-            location=unknown.place or location,
+            location=unknown.location or location,
         )
     return sorted(tasks, key=lambda task: digest(f"{settings.seed} {task.id}"))[: settings.limit]
 

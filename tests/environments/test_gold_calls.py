@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentlite.core.records import Call, call_key
-from agentlite.environments.mcp_world import share_made
+from agentlite.environments.mcp_world import gold_share
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3),
@@ -35,7 +35,7 @@ def shuffled(value):
 def test_the_right_calls_are_found_among_others(gold, others, order: random.Random):
     made = [{"name": one["name"], "arguments": shuffled(one["arguments"])} for one in gold] + others
     order.shuffle(made)
-    assert share_made(gold, made) == 1.0
+    assert gold_share(gold, made) == 1.0
     # without one of them, the share is less, unless another call was the same
     first, *less = made
     needed, left = (
@@ -43,7 +43,7 @@ def test_the_right_calls_are_found_among_others(gold, others, order: random.Rand
         for calls in (gold, less)
     )
     missing = int(left < needed)
-    assert share_made(gold, less) == pytest.approx(1 - missing / len(gold))
+    assert gold_share(gold, less) == pytest.approx(1 - missing / len(gold))
 
 
 @pytest.mark.parametrize(
@@ -52,4 +52,4 @@ def test_the_right_calls_are_found_among_others(gold, others, order: random.Rand
 )
 def test_other_values_are_other_calls(one, other):
     first, second = ({"name": "buy", "arguments": {"item": value}} for value in (one, other))
-    assert share_made([first], [second]) == 0.0
+    assert gold_share([first], [second]) == 0.0

@@ -27,7 +27,7 @@ def acting(folder: Path, server: str, *rows):
 def world_of(made, **limits):
     """The world of the first task, before its reset."""
     task = next(made.tasks())
-    return task, World(made.named, WorldLimits(**{"seconds": 60.0, **limits}))
+    return task, World(made.world_class, WorldLimits(**{"seconds": 60.0, **limits}))
 
 
 @pytest.mark.parametrize("over", ["stdio", "http"])

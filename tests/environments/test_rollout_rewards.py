@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentlite.core.records import Call, Message, Tool
-from agentlite.environments.rollout_rewards import ALL, RolloutScorer, attempt_of
+from agentlite.environments.rollout_rewards import COMPONENT_NAMES, RolloutScorer, attempt_of
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import LOST, ModelTurn, Trajectory
 from agentlite.scoring.rewards import COMPONENTS, WEIGHTS, WITHOUT_GOLD, ComponentError, TraceStep
@@ -246,7 +246,7 @@ def test_scores_and_own_functions_weigh_1_components_as_for_an_answer_and_counts
         "turns": -0.1,
         "efficiency": 2.0,
     }
-    assert {*weights} == {*ALL, "env", "state", "own"}
+    assert {*weights} == {*COMPONENT_NAMES, "env", "state", "own"}
     assert scorer.weights(["progress"], {})["progress"] == 1.0
     # without a score of the world's, a reward is left; without gold, what needs none
     assert sum(max(0, weight) for weight in scorer.weights([], {}).values()) == 2.0

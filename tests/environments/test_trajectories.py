@@ -1,6 +1,6 @@
 """The ids of a rollout as rows: what was read, and what was sampled at which turn."""
 
-from agentlite.environments.trajectories import READ, ModelTurn, Trajectory
+from agentlite.environments.trajectories import NOT_SAMPLED, ModelTurn, Trajectory
 
 
 def sampled(number, opens, prompt, ids):
@@ -17,7 +17,7 @@ def test_a_row_has_what_was_read_and_sampled_in_order_and_whose_turn_each_id_is(
     ]
     one = Trajectory("a", 0, "", [], [], turns, "user", {})
     first, second = one.token_rows()
-    assert (first.prompt, first.ids, first.turns) == ((1, 2), (3, 4, 5, 6), (0, 0, READ, 1))
+    assert (first.prompt, first.ids, first.turns) == ((1, 2), (3, 4, 5, 6), (0, 0, NOT_SAMPLED, 1))
     assert (second.prompt, second.ids, second.turns) == ((1, 2, 7), (8, 9, 10), (2, 3, 3))
     assert (first.mask, second.mask) == ([1, 1, 0, 1], [1, 1, 1])
     # the first begins a row, whatever it says

@@ -55,7 +55,7 @@ def as_trained(messages, tools, protocol, template):
 
 
 def tools_of(made):
-    with World(made.named) as world:
+    with World(made.world_class) as world:
         world.reset(next(made.tasks()).row)
         return [tool.schema for tool in world.tools]
 

@@ -68,7 +68,7 @@ def test_a_fresh_world_returns_what_the_dialogs_say_and_ends_in_their_state(made
     assert [*plans] == [""]
     by_id = {row["kind"] + json.dumps(row["blueprint"]["turns"]): row for row in blueprints(folder)}
     assert len(by_id) == 40
-    with World(world.named, LIMITS) as fresh:
+    with World(world.world_class, LIMITS) as fresh:
         for row, plan in zip(dialogs(folder), blueprints(folder), strict=True):
             results, state = carry_out(fresh, task, made_calls(row["messages"]))
             said = [one["content"] for one in row["messages"] if one["role"] == "tool"]

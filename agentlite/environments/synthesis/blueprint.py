@@ -94,7 +94,7 @@ class Blueprint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return digest(canonical(msgspec.to_builtins(self)))
 
     @property
-    def made(self) -> list[PlannedCall]:
+    def calls(self) -> list[PlannedCall]:
         return calls_made(self.turns)
 
     @property

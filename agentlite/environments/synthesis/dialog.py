@@ -79,7 +79,7 @@ def gives_away(blueprint: Blueprint, messages: Sequence[Mapping[str, Any]]) -> b
     )
 
 
-def in_plain_words(blueprint: Blueprint, seed: int) -> list[dict[str, Any]]:
+def plain_dialog(blueprint: Blueprint, seed: int) -> list[dict[str, Any]]:
     """The dialog of a blueprint that nobody plays, as OpenAI writes messages."""
     rng = Random(f"{seed} {blueprint.id}")
     purposes = {tool.name: purpose(tool) for tool in blueprint.tools}

@@ -32,7 +32,7 @@ from agentlite.environments.trajectories import (
     LOST,
     TRAJECTORIES,
     Trajectory,
-    finished_rollout,
+    finished_trajectories,
     read_trajectories,
 )
 from agentlite.rendering import Protocol, mixture_of, prompt_at, render
@@ -179,7 +179,7 @@ def from_rollouts(
             "Leave it out; --rewards file.py:function can score them.",
             location="--judge",
         )
-    files = [finished_rollout(folder), folder / TASKS]
+    files = [finished_trajectories(folder), folder / TASKS]
     stored = lookup.read(folder)
     model, protocol = str(stored.settings["model"]), str(stored.settings["protocol"])
     usable = usable_rollouts(folder, user_functions)

@@ -21,7 +21,7 @@ from agentlite.data.formats.raw_rows import files_of
 from agentlite.data.ingest import Ingested
 from agentlite.data.rejects import places, report
 from agentlite.environments.synthesis.dialog import DIALOGS
-from agentlite.environments.trajectories import finished_rollout, is_rollout
+from agentlite.environments.trajectories import finished_trajectories, is_rollout
 from agentlite.stages.pairs.stored import SAMPLED_BY, candidates_file
 from agentlite.stages.prep.select import Selection
 from agentlite.stages.tool_retrieval import check_packages
@@ -43,7 +43,7 @@ def earlier_file(folder: Path) -> tuple[str, bool]:
         return str(folder / DIALOGS), False
     if command in SAMPLED_BY and not is_rollout(folder):
         return str(candidates_file(folder)), True
-    return str(finished_rollout(folder)), False
+    return str(finished_trajectories(folder)), False
 
 
 def check_settings(settings: PrepSettings, begun: Plan | None = None) -> PrepSettings:

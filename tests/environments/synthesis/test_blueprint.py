@@ -111,7 +111,7 @@ def made(kind, search=None, seed=0, extra=1):
 def test_a_plan_is_kept_if_a_fresh_world_returns_what_the_walk_has_seen():
     found = made("single", Scripted(state=lambda calls: f"behind {len(calls)}"))
     assert (found.kind, found.task, found.state) == ("single", "t", "behind 1")
-    assert found.turns == (PlannedTurn((FIND,)),) and found.made == [FIND]
+    assert found.turns == (PlannedTurn((FIND,)),) and found.calls == [FIND]
     assert made("single", Scripted(returned=lambda calls: ["other"] * len(calls))) is None
     assert made("single", Scripted([])) is None
 
