@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from agentlite.core.tool_results import no_tool_result
 
-REFUSED = {"kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run"}
-FAILED = "Error during execution: "
+REFUSED_FUNCTIONS = {"kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run"}
+FAILURE = "Error during execution: "
 # the question of a turn that has none of its own: functions that were held back are on offer now
 MORE_FUNCTIONS = "I have updated some more functions you can choose from. What about now?"
 
@@ -40,31 +40,31 @@ class Instances:
             STATELESS_CLASSES,
         )
 
-        long = "long_context" in row["id"]
+        long_context = "long_context" in row["id"]
         self.objects: dict[str, Any] = {}
         # of two methods of one name the last class's is called
         self.methods: dict[str, Callable[..., object]] = {}
         for name in row["involved_classes"]:
-            made = getattr(importlib.import_module(CLASS_FILE_PATH_MAPPING[name]), name)()
+            instance = getattr(importlib.import_module(CLASS_FILE_PATH_MAPPING[name]), name)()
             if name not in STATELESS_CLASSES:
                 # a copy: what a world changes must not reach the next one of the same dialog
-                made._load_scenario(
-                    copy.deepcopy(row["initial_config"].get(name, {})), long_context=long
+                instance._load_scenario(
+                    copy.deepcopy(row["initial_config"].get(name, {})), long_context=long_context
                 )
-            self.objects[name] = made
-            methods = inspect.getmembers(made, inspect.ismethod)
+            self.objects[name] = instance
+            methods = inspect.getmembers(instance, inspect.ismethod)
             self.methods |= {method: bound for method, bound in methods if method[0] != "_"}
 
     def call(self, call: PythonCall) -> str:
         """The result as BFCL writes it. Raises nothing: an exception is a result."""
         try:
-            if call.name in REFUSED:
+            if call.name in REFUSED_FUNCTIONS:
                 raise Exception(f"Function call {call.name} is not allowed.")
             if call.name not in self.methods:
                 raise NameError(f"name '{call.name}' is not defined")
             result = self.methods[call.name](*call.positional, **call.arguments)
         except Exception as error:
-            return f"{FAILED}{error}"
+            return f"{FAILURE}{error}"
         if isinstance(result, dict):
             try:
                 return json.dumps(result)
@@ -82,15 +82,15 @@ class BfclWorld:
         """
         self.row = row
         self.gold_turns: list[list[str]] = row["ground_truth"]
-        self.mine, self.gold = Instances(row), Instances(row)
-        self.offered = list(row["tools"])
+        self.instances, self.gold_instances = Instances(row), Instances(row)
+        self.offered_tools = list(row["tools"])
         self.results: list[str] = []
         self.turn, self.calls = 0, 0  # of the user's; calls in this turn
         self.problem = ""  # BFCL's word for what was wrong first
-        self.satisfied = 0  # turns of the user's before that
+        self.right_turns = 0  # turns of the user's before that
 
     def tools(self) -> list[dict[str, Any]]:
-        return self.offered
+        return self.offered_tools
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         return self.carry_out(PythonCall(name, (), arguments))
@@ -98,9 +98,9 @@ class BfclWorld:
     def carry_out(self, call: PythonCall) -> str:
         """BFCL carries out every method of its classes, also one that is not on offer (yet)."""
         self.calls += 1
-        names = [one["function"]["name"] for one in self.offered]
-        is_there = call.name in names or not self.row.get("only_offered")
-        result = self.mine.call(call) if is_there else no_tool_result(call.name, names)
+        names = [tool["function"]["name"] for tool in self.offered_tools]
+        is_callable = call.name in names or not self.row.get("only_offered")
+        result = self.instances.call(call) if is_callable else no_tool_result(call.name, names)
         self.results.append(result)
         return result
 
@@ -109,7 +109,7 @@ class BfclWorld:
         self._judge_turn()
         if self.turn == len(self.gold_turns):
             return None
-        self.offered += self.row["held_back"].get(str(self.turn), [])
+        self.offered_tools += self.row["held_back"].get(str(self.turn), [])
         texts = [message["content"] for message in self.row["question"][self.turn]]
         return "\n\n".join(texts) or MORE_FUNCTIONS
 
@@ -117,10 +117,10 @@ class BfclWorld:
         """State and responses after a turn of the user's, as `multi_turn_checker` has them. A turn
         without gold is not judged, and its calls stay done.
         """
-        gold = self.gold_turns[self.turn]
+        gold_calls = self.gold_turns[self.turn]
         # also where nothing is judged any more: the gold's world has to go on
-        responses = [self.gold.call(read_call(text)) for text in gold]
-        if gold and not self.problem:
+        responses = [self.gold_instances.call(read_call(text)) for text in gold_calls]
+        if gold_calls and not self.problem:
             if not self.calls:
                 self.problem = "empty_turn_model_response"
             elif not self._is_as_gold():
@@ -128,7 +128,7 @@ class BfclWorld:
             # the results of all turns until now: a call may have been made before it was expected
             elif Counter(responses) - Counter(self.results):
                 self.problem = "execution_response_mismatch"
-        self.satisfied += not self.problem
+        self.right_turns += not self.problem
         self.turn, self.calls = self.turn + 1, 0
 
     @property
@@ -150,25 +150,25 @@ class BfclWorld:
         verdict = self.verdict  # first of all: it may judge the last turn
         return {
             "bfcl": float(not verdict),
-            "progress": self.satisfied / len(self.gold_turns),
+            "progress": self.right_turns / len(self.gold_turns),
             "state": float(self.turn == len(self.gold_turns) and self._is_as_gold()),
         }
 
     def get_turn_scores(self) -> list[dict[str, float]]:
         """`turn_right`: whether a turn and all before it are right, as they are judged so far."""
-        return [{"turn_right": float(at < self.satisfied)} for at in range(len(self.gold_turns))]
+        return [{"turn_right": float(n < self.right_turns)} for n in range(len(self.gold_turns))]
 
     def state(self) -> dict[str, Any]:
         """Class -> public attribute -> its value as Python writes it."""
         return {
-            name: {key: repr(value) for key, value in vars(one).items() if not key.startswith("_")}
-            for name, one in self.mine.objects.items()
+            name: {key: repr(value) for key, value in vars(instance).items() if key[0] != "_"}
+            for name, instance in self.instances.objects.items()
         }
 
     def _is_as_gold(self) -> bool:
         from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import state_checker
 
-        return bool(state_checker(self.mine.objects, self.gold.objects)["valid"])
+        return bool(state_checker(self.instances.objects, self.gold_instances.objects)["valid"])
 
 
 def read_call(text: str) -> PythonCall:
@@ -177,7 +177,7 @@ def read_call(text: str) -> PythonCall:
     """
     node = ast.parse(text.strip(), mode="eval").body
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        arguments = {one.arg: ast.literal_eval(one.value) for one in node.keywords if one.arg}
+        arguments = {k.arg: ast.literal_eval(k.value) for k in node.keywords if k.arg}
         if len(arguments) == len(node.keywords):  # `**{...}` is one without a name
             return PythonCall(node.func.id, list(map(ast.literal_eval, node.args)), arguments)
     raise ValueError(f"{text}: not a call of a function by its name")

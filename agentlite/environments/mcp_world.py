@@ -20,15 +20,15 @@ from agentlite.core.tool_results import no_tool_result, says_error
 from agentlite.core.user_code import one_line
 from agentlite.environments.world_process import LostWorldError
 
-VERSION = "2025-06-18"  # of the protocol; the server names the one that both use
-ENDING = 2.0  # seconds that a server may take to end once its input is closed
-LAST_WORDS = 1 << 16  # bytes at the end of a server's stderr in which its last line is looked for
+PROTOCOL_VERSION = "2025-06-18"  # the server names the one that both use
+END_SECONDS = 2.0  # seconds that a server may take to end once its input is closed
+LOG_TAIL = 1 << 16  # bytes at the end of a server's stderr in which its last line is looked for
 # all that a server over stdio sees of the environment: keys are none of its business
-PASSED = (
+ENV_KEEP = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "TZ", "LANG", "LC_ALL"),
     *("PYTHONPATH", "VIRTUAL_ENV"),
 )
-UNSEEN = {"image": "image", "audio": "sound"}  # content that a text cannot hold
+MEDIA = {"image": "image", "audio": "sound"}  # content that a text cannot hold
 JsonRpc = dict[str, Any]
 
 
@@ -47,8 +47,8 @@ class McpWorld:
         before the task begins; their tools are not on offer. `gold`: the right calls, if known.
         `env_keep`: further variables of the environment for a command.
         """
-        self.user, self.gold = iter(user_turns), gold
-        self.made: list[Mapping[str, Any]] = []
+        self.user_turns, self.gold = iter(user_turns), gold
+        self.calls: list[Mapping[str, Any]] = []
         self.client = McpClient(server, env_keep)
         self.hidden = {call["name"] for call in reset_calls}
         for call in reset_calls:
@@ -62,27 +62,27 @@ class McpWorld:
         return offered
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        self.made.append({"name": name, "arguments": arguments})
+        self.calls.append({"name": name, "arguments": arguments})
         if name not in self.names:
             return no_tool_result(name, self.names)
         return self.client.call(name, arguments)
 
-    def next_user(self, words: str) -> str | None:
-        return next(self.user, None)
+    def next_user(self, answer: str) -> str | None:
+        return next(self.user_turns, None)
 
     def get_scores(self) -> dict[str, float]:
-        return {} if self.gold is None else {"gold_calls": gold_share(self.gold, self.made)}
+        return {} if self.gold is None else {"gold_calls": gold_share(self.gold, self.calls)}
 
     def close(self) -> None:
         self.client.transport.close()
 
 
-def gold_share(gold: Iterable[Mapping[str, Any]], made: Iterable[Mapping[str, Any]]) -> float:
+def gold_share(gold: Iterable[Mapping[str, Any]], calls: Iterable[Mapping[str, Any]]) -> float:
     """The share of the right calls that were made, in any order; none is made twice by one call.
     Where no call is right: whether none was made.
     """
-    due, done = (Counter(call_key(Call(**call)) for call in calls) for calls in (gold, made))
-    return (due & done).total() / due.total() if due else float(not done)
+    expected, made = (Counter(call_key(Call(**row)) for row in rows) for rows in (gold, calls))
+    return (expected & made).total() / expected.total() if expected else float(not made)
 
 
 class McpClient:
@@ -91,27 +91,27 @@ class McpClient:
     def __init__(self, server: str, env_keep: Sequence[str] = ()):
         # The handshake: we name a version, the server names the one that both use, and it takes
         # requests once it is told that we are ready. Over HTTP each of them carries the version.
-        self.numbers = count(1)  # the ids of our requests
+        self.ids = count(1)  # the ids of our requests
         self.transport = Http(server) if is_url(server) else Stdio(server, env_keep)
-        about = {"name": "agentlite", "version": "0"}
-        ours = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": about}
-        theirs = self._ask("initialize", ours)
+        client = {"name": "agentlite", "version": "0"}
+        parameters = {"protocolVersion": PROTOCOL_VERSION, "capabilities": {}, "clientInfo": client}
+        result = self._ask("initialize", parameters)
         if isinstance(self.transport, Http):
-            self.transport.headers["mcp-protocol-version"] = str(theirs.get("protocolVersion"))
+            self.transport.headers["mcp-protocol-version"] = str(result.get("protocolVersion"))
         self.transport.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     def tools(self) -> list[dict[str, Any]]:
         """Those of all pages. Raises LostWorldError for two of one name."""
-        listed: list[dict[str, Any]] = []
-        place: dict[str, Any] | None = {}
-        while place is not None:
-            page = self._ask("tools/list", place)
-            listed += page.get("tools") or ()
-            place = {"cursor": page["nextCursor"]} if page.get("nextCursor") else None
-        for name, number in Counter(str(tool.get("name")) for tool in listed).most_common(1):
-            if number > 1:
-                raise LostWorldError(f"the server has {number} tools of the name {name}")
-        return listed
+        tools: list[dict[str, Any]] = []
+        parameters: dict[str, Any] | None = {}
+        while parameters is not None:
+            page = self._ask("tools/list", parameters)
+            tools += page.get("tools") or ()
+            parameters = {"cursor": page["nextCursor"]} if page.get("nextCursor") else None
+        for name, times in Counter(str(tool.get("name")) for tool in tools).most_common(1):
+            if times > 1:
+                raise LostWorldError(f"the server has {times} tools of the name {name}")
+        return tools
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """The text of the result; it begins with `Error` if the call failed."""
@@ -124,25 +124,25 @@ class McpClient:
         """The result. Of a call that the server refuses, that is the reason. Raises LostWorldError
         where there is none.
         """
-        number = next(self.numbers)
-        question = {"jsonrpc": "2.0", "id": number, "method": method, "params": parameters}
-        for message in self.transport.ask(question):
+        request_id = next(self.ids)
+        request = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": parameters}
+        for message in self.transport.ask(request):
             match message:
-                case {"method": "ping", "id": theirs}:
-                    self.transport.send({"jsonrpc": "2.0", "id": theirs, "result": {}})
-                case {"method": _, "id": theirs}:  # it asks for what only other clients have
+                case {"method": "ping", "id": id}:
+                    self.transport.send({"jsonrpc": "2.0", "id": id, "result": {}})
+                case {"method": _, "id": id}:  # it asks for what only other clients have
                     # -32601: no such method
                     refusal = {"code": -32601, "message": "agentlite only uses tools"}
-                    self.transport.send({"jsonrpc": "2.0", "id": theirs, "error": refusal})
+                    self.transport.send({"jsonrpc": "2.0", "id": id, "error": refusal})
                 case {"method": _}:
                     pass  # a notification: it waits for no answer
-                case {"id": ours, "result": dict(result)} if ours == number:
+                case {"id": id, "result": dict(result)} if id == request_id:
                     return result
-                case {"id": ours, "error": {"message": why}} if ours == number and why:
+                case {"id": id, "error": {"message": reason}} if id == request_id and reason:
                     if method == "tools/call":
-                        return {"content": [{"type": "text", "text": f"Error: {why}"}]}
-                    raise LostWorldError(f"the server refused {method}: {one_line(str(why))}")
-                case {"id": ours} if ours == number:
+                        return {"content": [{"type": "text", "text": f"Error: {reason}"}]}
+                    raise LostWorldError(f"the server refused {method}: {one_line(str(reason))}")
+                case {"id": id} if id == request_id:
                     raise LostWorldError(f"the server answered {method} without a result")
         raise LostWorldError(f"the server did not answer {method}")
 
@@ -163,13 +163,13 @@ def _block_text(block: Any) -> str:
     match block:
         case {"type": "text"}:
             return str(block.get("text", ""))
-        case {"type": str(kind)} if kind in UNSEEN:
-            return f"[{UNSEEN[kind]}: {block.get('mimeType')}]"
+        case {"type": str(kind)} if kind in MEDIA:
+            return f"[{MEDIA[kind]}: {block.get('mimeType')}]"
         case {"type": "resource", "resource": {"text": str(text)}}:
             return text
-        case {"type": "resource", "resource": dict(linked)} | ({"type": "resource_link"} as linked):
-            return f"[resource: {linked.get('uri')}]"
-    return to_json(block)
+        case {"type": "resource", "resource": dict(link)} | ({"type": "resource_link"} as link):
+            return f"[resource: {link.get('uri')}]"
+    return plain(block)
 
 
 def _messages(text: str | bytes) -> list[JsonRpc]:
@@ -194,7 +194,7 @@ class Stdio:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self.log,
-                env={k: value for k, value in os.environ.items() if k in {*PASSED, *env_keep}},
+                env={k: value for k, value in os.environ.items() if k in {*ENV_KEEP, *env_keep}},
             )
         except (OSError, ValueError) as error:
             raise LostWorldError(f"the server cannot be started: {error}") from error
@@ -217,7 +217,7 @@ class Stdio:
         with contextlib.suppress(OSError):
             self.process.stdin.close()
         try:
-            self.process.wait(ENDING)
+            self.process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -225,12 +225,14 @@ class Stdio:
 
     def _lost_error(self) -> LostWorldError:
         try:
-            ended = f"ended with exit code {self.process.wait(ENDING)}"
+            cause = f"ended with exit code {self.process.wait(END_SECONDS)}"
         except subprocess.TimeoutExpired:
-            ended = "closed its output"
-        self.log.seek(max(0, self.log.seek(0, 2) - LAST_WORDS))
-        last = one_line(self.log.read().decode("utf-8", "replace").rstrip().rpartition("\n")[2])
-        return LostWorldError(f"the server {ended}{f': {last}' if last else ''}")
+            cause = "closed its output"
+        self.log.seek(max(0, self.log.seek(0, 2) - LOG_TAIL))
+        last_line = one_line(
+            self.log.read().decode("utf-8", "replace").rstrip().rpartition("\n")[2]
+        )
+        return LostWorldError(f"the server {cause}{f': {last_line}' if last_line else ''}")
 
 
 class Http:
@@ -254,15 +256,15 @@ class Http:
             ) as response:
                 if session := response.headers.get("mcp-session-id"):
                     self.headers["mcp-session-id"] = session
-                kind = response.headers.get("content-type", "").partition(";")[0].strip()
-                if response.is_success and kind == "text/event-stream":
+                content_type = response.headers.get("content-type", "").partition(";")[0].strip()
+                if response.is_success and content_type == "text/event-stream":
                     for event in _events(response.iter_bytes()):
                         yield from _messages(event)
                     return
                 content = response.read()
         except self.errors as error:
-            why = one_line(str(error)) or type(error).__name__
-            raise LostWorldError(f"the server cannot be reached: {why}") from error
+            reason = one_line(str(error)) or type(error).__name__
+            raise LostWorldError(f"the server cannot be reached: {reason}") from error
         # an error of JSON-RPC may come with a status of HTTP's
         messages = _messages(content)
         if not messages and not response.is_success:
@@ -276,13 +278,13 @@ class Http:
         self.client.close()
 
 
-def _events(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def _events(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """The data of each event, as `{"id": 1}` of `data: {"id": 1}`; a blank line ends one. Lines are
     cut here: JSON may hold line ends of Unicode, by which httpx would cut.
     """
-    waiting, data = b"", list[bytes]()
-    for piece in pieces:
-        *lines, waiting = (waiting + piece).split(b"\n")
+    unfinished, data = b"", list[bytes]()
+    for chunk in chunks:
+        *lines, unfinished = (unfinished + chunk).split(b"\n")
         for line in lines:
             field, _, value = line.rstrip(b"\r").partition(b":")
             if field == b"data":

@@ -1,4 +1,4 @@
-"""An environment by its name, `KIND:REST` or `file.py:Class`: the class of its worlds; tasks."""
+"""An environment by its name, `KIND:TARGET` or `file.py:Class`: the class of its worlds; tasks."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
@@ -44,10 +44,10 @@ def environment(
     `needs_tasks`: if not, a world without a file of tasks has one, which is empty.
     `env_keep`: variables that an MCP server gets.
     """
-    kind, _, rest = name.partition(":")  # mcp:http://localhost:8000/mcp -> mcp
+    kind, _, target = name.partition(":")  # mcp:http://localhost:8000/mcp -> mcp
     file, _, class_name = name.rpartition(":")  # worlds/shop.py:Shop -> worlds/shop.py, Shop
     is_class = file.endswith(".py") and class_name.isidentifier()
-    if not rest.strip() or (kind not in KINDS and not is_class):
+    if not target.strip() or (kind not in KINDS and not is_class):
         raise UserError(
             f"'{name}' names no environment.",
             "Name `bfcl:multi_turn_base`, a class in a file, as `shop.py:Shop`, or an MCP server, "
@@ -55,7 +55,7 @@ def environment(
             location="--env",
         )
     if kind == "bfcl":
-        return _bfcl(name, rest, tasks_file, extra_tools)
+        return _bfcl_environment(name, target, tasks_file, extra_tools)
     if extra_tools is not None:
         raise UserError(
             f"{name} offers the tools that it has.",
@@ -66,14 +66,14 @@ def environment(
     files = {"tasks": tasks_file} if tasks_file else {}
     complete: Callable[[EnvironmentTask], EnvironmentTask]
     if kind == "mcp":
-        if is_url(rest) and "@" in rest.split("/")[2]:
+        if is_url(target) and "@" in target.split("/")[2]:
             raise UserError(
                 "the address holds a name or a password, and it is written to the plan.",
                 "Leave them out: --env mcp:http://localhost:8000/mcp.",
                 location="--env",
             )
         world_class = UserFunction(mcp_world.__file__, mcp_world.McpWorld.__name__)
-        complete = partial(_mcp, rest, env_keep)
+        complete = partial(_mcp_task, target, env_keep)
     elif Path(file).is_file():
         world_class, complete = UserFunction(file, class_name), lambda task: task
         files = {"env": Path(file), **files}
@@ -91,30 +91,30 @@ def environment(
     return Environment(world_class, lambda: iter([complete(NO_TASK)]), files)
 
 
-def _mcp(server: str, env_keep: Sequence[str], task: EnvironmentTask) -> EnvironmentTask:
+def _mcp_task(server: str, env_keep: Sequence[str], task: EnvironmentTask) -> EnvironmentTask:
     """With the row that `McpWorld.reset` takes. Raises RowError."""
-    first = task.row.get("reset_calls", [])
-    if not isinstance(first, list):
+    reset_calls = task.row.get("reset_calls", [])
+    if not isinstance(reset_calls, list):
         raise RowError("E201", "reset_calls is not a list of calls")
     turns = task.row.get("user_turns", [])
     if not isinstance(turns, list) or not all(isinstance(turn, str) for turn in turns):
         raise RowError("E201", "user_turns is not a list of texts")
     row = {
         "server": server,
-        "reset_calls": _wire(map(read_call, first)),
+        "reset_calls": _plain_calls(map(read_call, reset_calls)),
         "env_keep": list(env_keep),
         "user_turns": turns,
-        "gold": None if task.gold is None else _wire(chain.from_iterable(task.gold)),
+        "gold": None if task.gold is None else _plain_calls(chain.from_iterable(task.gold)),
     }
     return replace(task, row=row)
 
 
-def _wire(calls: Iterable[Call]) -> list[dict[str, Any]]:
+def _plain_calls(calls: Iterable[Call]) -> list[dict[str, Any]]:
     """As a world gets them."""
     return [{"name": call.name, "arguments": call.arguments} for call in calls]
 
 
-def _bfcl(
+def _bfcl_environment(
     name: str, category: str, tasks_file: Path | None, extra_tools: int | None
 ) -> Environment:
     if tasks_file is not None:
@@ -145,24 +145,24 @@ def bfcl_tasks(category: str, extra_tools: int | None = None) -> Iterator[Enviro
             tuple(_bfcl_call(bfcl_world.read_call(text), functions) for text in calls)
             for calls in row["ground_truth"]
         )
-        missed = row.get("missed_function", {})
-        held_back = {turn: [functions[name] for name in names] for turn, names in missed.items()}
-        hidden = {name for names in missed.values() for name in names}
-        names = [name for name in functions if name not in hidden]
+        names_by_turn = row.get("missed_function", {})
+        held_back = {turn: [functions[n] for n in names] for turn, names in names_by_turn.items()}
+        missed_names = {name for names in names_by_turn.values() for name in names}
+        names = [name for name in functions if name not in missed_names]
         if extra_tools is not None:
             called = {call.name for calls in gold for call in calls}
             # in an order that looks like chance, and is the same in each run
-            others = sorted({*names} - called, key=lambda name: digest(f"{row['id']} {name}"))
-            names = [name for name in names if name in called.union(others[:extra_tools])]
-        more = {
-            "tools": [functions[name] for name in names],
-            "held_back": held_back,
-            "only_offered": extra_tools is not None,
-        }
+            other_names = sorted({*names} - called, key=lambda name: digest(f"{row['id']} {name}"))
+            names = [name for name in names if name in called.union(other_names[:extra_tools])]
         yield EnvironmentTask(
             row["id"],
             tuple(Message("user", message["content"]) for message in row["question"][0]),
-            {**row, **more},
+            {
+                **row,
+                "tools": [functions[name] for name in names],
+                "held_back": held_back,
+                "only_offered": extra_tools is not None,
+            },
             gold,
             # the categories are made from the same 200 dialogs: "multi_turn_base_7" is in group "7"
             group=row["id"].rpartition("_")[2],

@@ -68,40 +68,40 @@ Answers = Callable[[Sequence[RolloutPrompt]], Iterable[RolloutAnswer]]
 
 def roll(
     setup: RolloutSetup,
-    waiting: Iterable[tuple[EnvironmentTask, int]],
+    task_samples: Iterable[tuple[EnvironmentTask, int]],
     answers: Answers,
     batch_size: int,
 ) -> Iterator[Trajectory]:
-    """Every trajectory as it ends; `batch_size` rollouts go on together. `waiting`: tasks with the
-    numbers of their rollouts. A prompt that gets no answer is asked again with the next ones.
+    """Every trajectory as it ends; `batch_size` rollouts go on together. `task_samples`: tasks with
+    the numbers of their rollouts. A prompt that gets no answer is asked again with the next ones.
     """
     # A rollout is a generator that stops where it asks the model, so that one thread plays many of
-    # them: `at` is what it asks, and `steps.send(answer)` takes it to its next question or its end.
-    left = iter(waiting)
-    live: list[_Rollout] = []
+    # them: `steps.send(answer)` takes it to its next `output`, a prompt or its trajectory.
+    queue = iter(task_samples)
+    rollouts: list[_Rollout] = []
     try:
         while True:
-            while len(live) < batch_size and (following := next(left, None)):
-                live.append(_Rollout(setup, *following))
-            if not live:
+            while len(rollouts) < batch_size and (next_sample := next(queue, None)):
+                rollouts.append(_Rollout(setup, *next_sample))
+            if not rollouts:
                 return
-            prompts = [one.at for one in live if isinstance(one.at, RolloutPrompt)]
-            by_key = {one.key: one for one in live}
+            prompts = [r.output for r in rollouts if isinstance(r.output, RolloutPrompt)]
+            by_key = {rollout.key: rollout for rollout in rollouts}
             for answer in answers(prompts) if prompts else ():
                 rollout = by_key[prompts[answer.prompt].key]
-                rollout.at = rollout.steps.send(answer)
-            for rollout in [*live]:
-                if isinstance(rollout.at, Trajectory):
-                    live.remove(rollout)
-                    yield rollout.at
+                rollout.output = rollout.steps.send(answer)
+            for rollout in [*rollouts]:
+                if isinstance(rollout.output, Trajectory):
+                    rollouts.remove(rollout)
+                    yield rollout.output
     finally:
-        for rollout in live:
+        for rollout in rollouts:
             # GeneratorExit leaves its `with self.world`: the process is stopped, not asked to close
             rollout.steps.close()
 
 
 class _Rollout:
-    """One that is under way. `at`: what it asks the model, or at its end its trajectory."""
+    """One that is under way. `output`: what it asks the model, or at its end its trajectory."""
 
     def __init__(self, setup: RolloutSetup, task: EnvironmentTask, sample: int):
         self.setup, self.task, self.key = setup, task, RolloutKey(task.id, sample)
@@ -110,9 +110,9 @@ class _Rollout:
         self.turns: list[ModelTurn] = []
         self.tools: dict[str, dict[str, Any]] = {}  # by name: all that were ever on offer
         # what the model has read and written up to the end of its last answer, as text and as ids
-        self.seen: tuple[str, list[int]] | None = None
+        self.history: tuple[str, list[int]] | None = None
         self.steps = self._roll()
-        self.at = next(self.steps)
+        self.output = next(self.steps)
 
     def _roll(self) -> Generator[RolloutPrompt | Trajectory, RolloutAnswer, None]:
         """Requests to the model, and last the dialog with its scores. Those of a rollout that was
@@ -153,17 +153,17 @@ class _Rollout:
         """Turn after turn, until something ends it: what, and its problem. Raises WorldError."""
         setup = self.setup
         self._begin()
-        in_a_row = 0  # turns with calls since the user spoke
+        turns_since_user = 0  # turns with calls since the user spoke
         while True:
-            on_offer = self.world.tools
-            offered = {tool.name: tool.schema for tool in on_offer}
+            tools = self.world.tools
+            schemas = {tool.name: tool.schema for tool in tools}
             try:
                 dialog = open_dialog(
-                    self.messages, [*offered.values()], setup.protocol, setup.template
+                    self.messages, [*schemas.values()], setup.protocol, setup.template
                 )
             except RowError as error:
                 return "unwritten", f"{error.code} {error.reason}"
-            ids, new = self._prompt_ids(dialog)
+            ids, new_ids = self._prompt_ids(dialog)
             if len(ids) > setup.room:
                 return "length", ""
             answer = yield RolloutPrompt(self.key, len(self.turns), dialog, ids)
@@ -175,52 +175,51 @@ class _Rollout:
                 answer.text,
                 answer.ended,
                 answer.new_tokens,
-                offered=tuple(offered),
-                opens=new is ids,  # the very same list: see _prompt_ids
-                prompt_ids=tuple(new) if answer.ids else (),
+                offered=tuple(schemas),
+                opens=new_ids is ids,  # the very same list: see _prompt_ids
+                prompt_ids=tuple(new_ids) if answer.ids else (),
                 ids=answer.ids,
             )
             self.turns.append(turn)
-            self.tools |= offered
+            self.tools |= schemas
             end = setup.template.turn_end if answer.ended == "turn" else ""
             # A model may end a turn by another id than the template writes, as by <|endoftext|> for
             # <|im_end|>. The next prompt has the id of the template, so it begins a row.
             is_whole = not end or answer.ids[-1:] == (setup.template.token_id(end),)
-            is_seen = answer.ids and is_whole
-            self.seen = (dialog.text + answer.text + end, [*ids, *answer.ids]) if is_seen else None
-            parsed = setup.protocol.read(answer.text, on_offer)
+            history = dialog.text + answer.text + end, [*ids, *answer.ids]
+            self.history = history if answer.ids and is_whole else None
+            parsed = setup.protocol.read(answer.text, tools)
             # text that cannot be read as a call, or was cut, counts as words to the user
             is_readable = not parsed.problem and answer.ended != "cut"
             if parsed.calls and is_readable:
                 results = self._carry_out(parsed.content, parsed.calls)
-                given = tuple((result.text, result.failed) for result in results)
-                self.turns[-1] = replace(turn, results=given)
-                in_a_row += 1
+                self.turns[-1] = replace(turn, results=tuple((r.text, r.failed) for r in results))
+                turns_since_user += 1
                 if results[-1].hung:
                     return "hung", results[-1].text
                 if any(result.done for result in results):
                     return "done", ""
-                if in_a_row > setup.max_turns:  # one more than the limit, as BFCL counts
+                if turns_since_user > setup.max_turns:  # one more than the limit, as BFCL counts
                     return "turns", ""
             else:
-                said = self._tell(parsed.content if is_readable else answer.text)
-                self.turns[-1] = replace(turn, problem=parsed.problem, user=said)
-                in_a_row = 0
-                if said is None:
+                reply = self._tell(parsed.content if is_readable else answer.text)
+                self.turns[-1] = replace(turn, problem=parsed.problem, user=reply)
+                turns_since_user = 0
+                if reply is None:
                     return "user", ""
 
     def _begin(self) -> None:
         """A fresh world, and what the user says first. Raises WorldError."""
-        first = self.world.reset(self.task.row)
+        first_text = self.world.reset(self.task.row)
         self.messages += map(wire_message, self.task.messages)
         if self.setup.system and not any(message["role"] == "system" for message in self.messages):
             self.messages.insert(0, {"role": "system", "content": self.setup.system})
-        if first and self.messages and self.messages[-1]["role"] == "user":  # as TRL does it
-            first = self.messages.pop()["content"] + first
-        if first:
-            self.messages.append({"role": "user", "content": first})
-        users = [message["content"] for message in self.messages if message["role"] == "user"]
-        if not any(map(str.strip, users)):
+        if first_text and self.messages and self.messages[-1]["role"] == "user":  # as TRL does it
+            first_text = self.messages.pop()["content"] + first_text
+        if first_text:
+            self.messages.append({"role": "user", "content": first_text})
+        user_texts = [message["content"] for message in self.messages if message["role"] == "user"]
+        if not any(map(str.strip, user_texts)):
             raise WorldError("the task has no prompt, and reset returned no text")
 
     def _prompt_ids(self, dialog: Opened) -> tuple[list[int], list[int]]:
@@ -232,17 +231,17 @@ class _Rollout:
         model reads what a server would show it. Of "...Fig.<|im_end|>" and a next prompt of
         "...Fig.<|im_end|>\\n<|im_start|>user\\n...", only the part from "\\n" on is encoded.
         """
-        if self.seen is None or not dialog.text.startswith(self.seen[0]):
+        if self.history is None or not dialog.text.startswith(self.history[0]):
             return dialog.ids, dialog.ids
-        text, ids = self.seen
-        new = self.setup.template.encode(dialog.text[len(text) :], ids)
-        return [*ids, *new], new
+        text, ids = self.history
+        new_ids = self.setup.template.encode(dialog.text[len(text) :], ids)
+        return [*ids, *new_ids], new_ids
 
-    def _carry_out(self, words: str, calls: Sequence[Call]) -> list[CallResult]:
-        made = sum(len(turn.results) for turn in self.turns)
-        calls = [replace(call, id=f"call{made + at:05}") for at, call in enumerate(calls)]
+    def _carry_out(self, content: str, calls: Sequence[Call]) -> list[CallResult]:
+        count = sum(len(turn.results) for turn in self.turns)
+        calls = [replace(call, id=f"call{n:05}") for n, call in enumerate(calls, count)]
         self.messages.append(
-            {"role": "assistant", "content": words or None, "tool_calls": wire_calls(calls)}
+            {"role": "assistant", "content": content or None, "tool_calls": wire_calls(calls)}
         )
         results = []
         for call in calls:
@@ -253,14 +252,14 @@ class _Rollout:
                 break  # the world is gone: the calls behind it are not made
         return results
 
-    def _tell(self, words: str) -> str | None:
+    def _tell(self, text: str) -> str | None:
         """What the user says to words; None ends the dialog."""
-        self.messages.append({"role": "assistant", "content": words})
+        self.messages.append({"role": "assistant", "content": text})
         # the world hears of it in any case: its tools may change. A user hears no thought
-        said = self.world.next_user(thought_and_words(words)[1])
-        if said is not None:
-            self.messages.append({"role": "user", "content": said})
-        return said
+        reply = self.world.next_user(thought_and_words(text)[1])
+        if reply is not None:
+            self.messages.append({"role": "user", "content": reply})
+        return reply
 
 
 def gold_answers(
@@ -269,17 +268,17 @@ def gold_answers(
     """A model that makes the right calls of some tasks. Each call is a turn of its own, so that the
     next one is made with its result in sight; behind those of a turn of the user's come words.
     """
-    turns: dict[str, list[Message]] = {}
+    messages_by_task: dict[str, list[Message]] = {}
     for task in tasks:
-        said = turns[task.id] = []
+        messages = messages_by_task[task.id] = []
         for calls in task.gold or ():
-            said += [Message("assistant", "", (call,)) for call in calls]
-            said.append(DONE if calls else CANNOT)
+            messages += [Message("assistant", "", (call,)) for call in calls]
+            messages.append(DONE if calls else CANNOT)
 
     def answers(prompts: Sequence[RolloutPrompt]) -> Iterator[RolloutAnswer]:
         for index, prompt in enumerate(prompts):
-            said = turns[prompt.key.task]
-            message = said[prompt.turn] if prompt.turn < len(said) else DONE
+            messages = messages_by_task[prompt.key.task]
+            message = messages[prompt.turn] if prompt.turn < len(messages) else DONE
             text = protocol.write(message, prompt.dialog.record.tools)
             # a call of ReAct ends with "Observation:", which stops a model
             ended: Ending = "stop" if text.endswith(protocol.stops) else "turn"

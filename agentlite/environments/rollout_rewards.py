@@ -65,14 +65,14 @@ class RolloutScorer:
         if self.has_fewest:
             components[EXTRA_CALLS] = float(max(0, rollout.calls - (task.fewest_calls or 0)))
         # within a turn of the user's: another one may well ask for the same again
-        by_user = [[call_key(step.call) for step in steps] for steps in trace_by_user(rollout)]
-        repeated = sum(len(keys) - len({*keys}) for keys in by_user)
+        keys_by_turn = [[call_key(step.call) for step in steps] for steps in trace_by_user(rollout)]
+        repeats = sum(len(keys) - len({*keys}) for keys in keys_by_turn)
         components |= {
             "turns": float(len(rollout.turns)),
             "calls": float(rollout.calls),
             "failed_calls": float(rollout.failed_calls),
             "tool_errors": rollout.failed_calls / max(1, rollout.calls),
-            "repeated_calls": repeated / max(1, rollout.calls),
+            "repeated_calls": repeats / max(1, rollout.calls),
             **rollout.rewards,
             **rollout.scores,
         }
@@ -88,17 +88,17 @@ class RolloutScorer:
         """Each of the environment's `scores` and of the user's functions weighs 1, components and
         penalties as they do for single answers, and what is counted 0, unless `changed`.
         """
-        taken = [name for name in scores if name in COMPONENT_NAMES and name != PROGRESS]
-        taken += [name for name in self.user_functions if name in {*COMPONENT_NAMES, *scores}]
-        if taken:
+        clashes = [name for name in scores if name in COMPONENT_NAMES and name != PROGRESS]
+        clashes += [name for name in self.user_functions if name in {*COMPONENT_NAMES, *scores}]
+        if clashes:
             raise UserError(
-                f"another component is called {taken[0]}.",
+                f"another component is called {clashes[0]}.",
                 "Rename the function, or the score in get_scores().",
-                location="rewards" if taken[0] in self.user_functions else taken[0],
+                location="rewards" if clashes[0] in self.user_functions else clashes[0],
             )
-        known = {*COMPONENTS, *PENALTIES, PROGRESS} if self.has_gold else {*WITHOUT_GOLD}
-        known |= {*COUNTS, EXTRA_CALLS} if self.has_fewest else {*COUNTS}
-        defaults = {name: WEIGHTS.get(name, 0.0) for name in COMPONENT_NAMES if name in known}
+        names = {*COMPONENTS, *PENALTIES, PROGRESS} if self.has_gold else {*WITHOUT_GOLD}
+        names |= {*COUNTS, EXTRA_CALLS} if self.has_fewest else {*COUNTS}
+        defaults = {name: WEIGHTS.get(name, 0.0) for name in COMPONENT_NAMES if name in names}
         return settle_weights(
             changed,
             self.user_functions,
@@ -109,16 +109,16 @@ class RolloutScorer:
 
 def attempt_of(rollout: Trajectory, task: EnvironmentTask) -> Attempt:
     """All that rewards may look at: the whole dialog with its trace, beside the right calls."""
-    last = rollout.turns[-1] if rollout.turns else None
+    last_turn = rollout.turns[-1] if rollout.turns else None
     answers = [message for message in rollout.messages if message["role"] == "assistant"]
-    words = answers[-1].get("content") or "" if answers else ""
-    due = tuple(map(gold_call, chain.from_iterable(task.gold or ())))
+    content = answers[-1].get("content") or "" if answers else ""
+    gold_calls = tuple(map(gold_call, chain.from_iterable(task.gold or ())))
     return Attempt(
-        Parsed(words, (), last.problem if last else ""),
-        Gold(due, task.fewest_calls, task.gold is not None),
+        Parsed(content, (), last_turn.problem if last_turn else ""),
+        Gold(gold_calls, task.fewest_calls, task.gold is not None),
         read_tools(rollout.tools),
-        finished=last is None or last.ended != "cut",
-        text=last.text if last else "",
+        finished=last_turn is None or last_turn.ended != "cut",
+        text=last_turn.text if last_turn else "",
         trace=tuple(chain.from_iterable(trace_by_user(rollout))),
         messages=tuple(map(read_message, rollout.messages)),
         ended=rollout.ended,
@@ -133,13 +133,13 @@ def trace_by_user(rollout: Trajectory) -> list[list[TraceStep]]:
     """
     answers = [message for message in rollout.messages if message["role"] == "assistant"]
     groups: list[list[TraceStep]] = []
-    begins = True
+    starts_group = True
     for message, turn in zip(answers, rollout.turns, strict=True):
-        if begins:
+        if starts_group:
             groups.append([])
-        done = zip(read_message(message).calls, turn.results, strict=False)  # none behind a hang
-        groups[-1] += [trace_step(call, text, failed) for call, (text, failed) in done]
-        begins = not turn.results  # words end a turn of the user's, and so does half a call
+        results = zip(read_message(message).calls, turn.results, strict=False)  # none behind a hang
+        groups[-1] += [trace_step(call, text, failed) for call, (text, failed) in results]
+        starts_group = not turn.results  # words end a turn of the user's, and so does half a call
     return groups
 
 
@@ -147,14 +147,14 @@ def _progress(rollout: Trajectory, task: EnvironmentTask, attempt: Attempt) -> f
     """The share of the user's turns before the first at whose end a right call was still not
     carried out. A call may be made before the user asks for it.
     """
-    done: list[Call] = []
-    due: list[GoldCall] = []
-    satisfied, gold = 0, task.gold or ()
+    made_calls: list[Call] = []
+    gold_calls: list[GoldCall] = []
+    finished_turns, gold = 0, task.gold or ()
     for steps, calls in zip(trace_by_user(rollout), gold, strict=False):
-        done += [step.call for step in steps if step.ok]
-        due += map(gold_call, calls)
-        matched = uses(due, done, attempt.tools).values()
-        if sum(use.hits() for use in matched) < len(due):
+        made_calls += [step.call for step in steps if step.ok]
+        gold_calls += map(gold_call, calls)
+        matches = uses(gold_calls, made_calls, attempt.tools).values()
+        if sum(use.hits() for use in matches) < len(gold_calls):
             break
-        satisfied += 1
-    return satisfied / len(gold) if gold else 1.0
+        finished_turns += 1
+    return finished_turns / len(gold) if gold else 1.0

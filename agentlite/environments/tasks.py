@@ -50,9 +50,9 @@ class EnvironmentTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def write_tasks(folder: Path, tasks: Iterable[EnvironmentTask]) -> None:
     """What the rewards of a rollout need to know of its task."""
-    stored = ("id", "row", "gold", "optimal_steps")
+    keys = ("id", "row", "gold", "optimal_steps")
     rows = map(msgspec.to_builtins, tasks)
-    write_rows(folder / TASKS, ({key: row[key] for key in stored} for row in rows))
+    write_rows(folder / TASKS, ({key: row[key] for key in keys} for row in rows))
 
 
 def stored_tasks(folder: Path) -> dict[str, EnvironmentTask]:
@@ -89,11 +89,11 @@ def read_tasks(
 
 def task_of(row: dict[str, Any]) -> EnvironmentTask:
     """Raises RowError E201."""
-    given = row.get("prompt", [])
-    messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
-    if not isinstance(messages, list):
+    prompt = row.get("prompt", [])
+    prompt_rows = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    if not isinstance(prompt_rows, list):
         raise RowError("E201", "prompt is not a text or a list of messages")
-    first = tuple(map(_message, messages))
+    messages = tuple(map(_prompt_message, prompt_rows))
     gold = None
     if "gold" in row:
         # [[{"name": ..., "arguments": {...}}, ...], ...]: the calls of each turn of the user's
@@ -106,19 +106,19 @@ def task_of(row: dict[str, Any]) -> EnvironmentTask:
     steps = row.get("optimal_steps")
     if steps is not None and (type(steps) is not int or steps < 1):
         raise RowError("E201", "optimal_steps is not a whole number above 0")
-    name = row.get("id")
+    task_id = row.get("id")
     return EnvironmentTask(
-        name if isinstance(name, str) and name else digest(canonical(row)),
-        first,
+        task_id if isinstance(task_id, str) and task_id else digest(canonical(row)),
+        messages,
         row,
         gold,
         # one question has one split, also where case, blanks or punctuation differ
-        group=normal(" ".join(message.content for message in first if message.role == "user")),
+        group=normal(" ".join(message.content for message in messages if message.role == "user")),
         optimal_steps=steps,
     )
 
 
-def _message(message: Any) -> Message:
+def _prompt_message(message: Any) -> Message:
     if not isinstance(message, dict) or not isinstance(message.get("content"), str):
         raise RowError("E201", "a message of prompt has no role and text")
     role = ROLES.get(message.get("role", ""))

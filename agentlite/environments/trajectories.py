@@ -99,7 +99,7 @@ class Trajectory(Struct, frozen=True):
     def tools_at(self, turn: ModelTurn) -> list[dict[str, Any]]:
         """The tools on offer at a turn."""
         names = turn.offered
-        return [one for one in self.tools if names is None or one["function"]["name"] in names]
+        return [tool for tool in self.tools if names is None or tool["function"]["name"] in names]
 
     def token_rows(self) -> list[TokenRow]:
         """All ids that the model read and sampled. A rollout is one row, or several where the

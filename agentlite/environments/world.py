@@ -106,19 +106,19 @@ class World:
         """Equal states are the same place; None where the world has no `state`."""
         return self._ask("state")
 
-    def _ask(self, what: str, *arguments: object) -> Any:
+    def _ask(self, method: str, *arguments: object) -> Any:
         if self.code.child is None:
             raise WorldError("the world has ended")
-        value, problem = self.code.ask(self.world_class.function, [what, *arguments])
+        value, problem = self.code.ask(self.world_class.function, [method, *arguments])
         if problem:
-            raise WorldError(f"{what} {problem}")
+            raise WorldError(f"{method} {problem}")
         return value
 
-    def _hear(self, what: str, argument: object) -> str | None:
+    def _hear(self, method: str, argument: object) -> str | None:
         """What the world says; the tools on offer may be others from then on."""
-        words, tools = self._ask(what, argument)
+        text, tools = self._ask(method, argument)
         try:
             self.tools = read_tools(tools)
         except RowError as error:
             raise WorldError(f"a tool cannot be read: {error.reason}") from error
-        return None if words is None else str(words)
+        return None if text is None else str(text)

@@ -34,13 +34,13 @@ class LostWorldError(Exception):
 
 
 def answer(make: Callable[[], Any], request: Sequence[Any]) -> tuple[Any, str]:
-    """Does what a request says, `[what, *arguments]`, and returns the answer, which JSON can hold,
-    and a problem, or "". An exception in `call` is a result; any other goes up.
+    """Does what a request says, `[method, *arguments]`. Returns an answer that JSON can hold, and a
+    problem, or "". An exception in `call` is a result; any other goes up.
     """
     global world
-    what, *arguments = request
+    method, *arguments = request
     try:
-        if what == "__init__":
+        if method == "__init__":
             os.environ["TZ"] = "UTC"  # the same times of day on every machine
             time.tzset()
             # a world whose reset failed may have nothing to close yet
@@ -48,19 +48,19 @@ def answer(make: Callable[[], Any], request: Sequence[Any]) -> tuple[Any, str]:
                 _hook("close")
             world = make()
             return None, ""
-        return ANSWERS[what](*arguments), ""
+        return ANSWERS[method](*arguments), ""
     except LostWorldError as lost:
         return None, f"failed: {lost}"
 
 
 def _reset(row: Mapping[str, Any]) -> list[Any]:
-    first = await_result(world.reset(**row))
-    return [first if isinstance(first, str) else None, _tools()]
+    prompt = await_result(world.reset(**row))
+    return [prompt if isinstance(prompt, str) else None, _tools()]
 
 
-def _next_user(words: str) -> list[Any]:
-    said = _hook("next_user", words)
-    return [None if said is None else str(said), _tools()]
+def _next_user(text: str) -> list[Any]:
+    reply = _hook("next_user", text)
+    return [None if reply is None else str(reply), _tools()]
 
 
 def _scores() -> dict[str, float]:
@@ -71,11 +71,11 @@ def _scores() -> dict[str, float]:
     return _numbers(scores)
 
 
-def _hook(name: str, /, *arguments: Any, **named: Any) -> Any:
+def _hook(name: str, /, *arguments: Any, **keywords: Any) -> Any:
     """What a method returns; None where the world does not have it."""
     if not hasattr(world, name):
         return None
-    return await_result(getattr(world, name)(*arguments, **named))
+    return await_result(getattr(world, name)(*arguments, **keywords))
 
 
 def _tools() -> list[dict[str, Any]]:
@@ -99,10 +99,10 @@ def _call(name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
     try:
         if hasattr(world, "call"):
             result = _hook("call", name, arguments)
-        elif name in (known := _methods()):
+        elif name in (methods := _methods()):
             result = _hook(name, **arguments)
         else:
-            return no_tool_result(name, known), True
+            return no_tool_result(name, methods), True
     except (MemoryError, LostWorldError):  # nothing that another call could set right
         raise
     except Exception as error:
@@ -138,9 +138,9 @@ def tool_schema(method: Callable[..., object]) -> dict[str, Any]:
     parameter.
     """
     name = method.__name__
-    if not (documented := inspect.getdoc(method)):
+    if not (docstring := inspect.getdoc(method)):
         raise LostWorldError(f"{name} has no docstring")
-    description, described, returned = _sections(documented)
+    description, descriptions, returns = _sections(docstring)
     hints = get_type_hints(method)
     parameters = [
         parameter
@@ -156,23 +156,23 @@ def tool_schema(method: Callable[..., object]) -> dict[str, Any]:
         except LostWorldError as error:
             problem = f"{name}: no tool can take the parameter {parameter.name}: {error}"
             raise LostWorldError(problem) from error
-        if parameter.name not in described:
+        if parameter.name not in descriptions:
             problem = f"the docstring says nothing about {parameter.name} under `Args:`"
             raise LostWorldError(f"{name}: {problem}")
-        text = described[parameter.name]
-        if choices := CHOICES.search(text):
-            listed = json.loads(choices.group(1))
-            schema["enum"] = [one.strip() if isinstance(one, str) else one for one in listed]
-            text = text[: choices.start()].strip()
+        text = descriptions[parameter.name]
+        if match := CHOICES.search(text):
+            choices = json.loads(match.group(1))
+            schema["enum"] = [c.strip() if isinstance(c, str) else c for c in choices]
+            text = text[: match.start()].strip()
         properties[parameter.name] = schema | {"description": text}
-    required = [one.name for one in parameters if one.default is one.empty]
-    needed = {"required": required} if required else {}
-    schema = {"type": "object", "properties": properties, **needed}
+    required = [p.name for p in parameters if p.default is p.empty]
+    schema = {"type": "object", "properties": properties}
+    schema |= {"required": required} if required else {}
     function: dict[str, Any] = {"name": name, "description": description, "parameters": schema}
     if "return" in hints:
         function["return"] = _schema(hints["return"])
-        if returned:
-            function["return"]["description"] = returned
+        if returns:
+            function["return"]["description"] = returns
     return {"type": "function", "function": function}
 
 
@@ -181,18 +181,18 @@ def _sections(docstring: str) -> tuple[str, dict[str, str], str]:
     parameter's goes on until a line that begins with `name:`.
     """
     # "Finds.\n\nArgs:\n    query: A word\n" -> "Finds.\n", "Args", "    query: A word"
-    first, *pieces = SECTION.split(docstring.strip())
-    sections = dict(zip(pieces[::2], pieces[1::2], strict=True))
+    description, *parts = SECTION.split(docstring.strip())
+    sections = dict(zip(parts[::2], parts[1::2], strict=True))
     # "    query: A word,\n    and more\n    limit: 5" -> "", "query", " A word,...", "limit", " 5"
-    _, *named = PARAMETER.split(sections.get("Args", ""))
-    texts = [re.sub(r"\s*\n\s*", " ", text.strip()) for text in named[1::2]]
-    described = dict(zip(named[::2], texts, strict=True))
-    return first.strip(), described, sections.get("Returns", "").strip()
+    _, *parameter_parts = PARAMETER.split(sections.get("Args", ""))
+    texts = [re.sub(r"\s*\n\s*", " ", text.strip()) for text in parameter_parts[1::2]]
+    descriptions = dict(zip(parameter_parts[::2], texts, strict=True))
+    return description.strip(), descriptions, sections.get("Returns", "").strip()
 
 
 def _schema(hint: Any) -> dict[str, Any]:
     """Raises LostWorldError for a type that JSON Schema has no words for."""
-    origin, inner = get_origin(hint), get_args(hint)
+    origin, arguments = get_origin(hint), get_args(hint)
     if hint is Any:
         return {}
     if origin is None:
@@ -203,8 +203,8 @@ def _schema(hint: Any) -> dict[str, Any]:
             )
         return {"type": TYPES.get(hint, "object")}
     if origin is Union or origin is types.UnionType:
-        schemas = [_schema(one) for one in inner if one is not type(None)]
-        nullable = {"nullable": True} if type(None) in inner else {}
+        schemas = [_schema(argument) for argument in arguments if argument is not type(None)]
+        nullable = {"nullable": True} if type(None) in arguments else {}
         if len(schemas) == 1:
             return schemas[0] | nullable
         # int | str is {"type": ["integer", "string"]}, in the order that transformers gives it
@@ -212,14 +212,14 @@ def _schema(hint: Any) -> dict[str, Any]:
             return {"type": sorted(schema["type"] for schema in schemas), **nullable}
         return {"anyOf": schemas, **nullable}
     if origin is Literal:
-        if not {*map(type, inner)} <= TYPES.keys():
-            raise LostWorldError(f"no JSON Schema for the values {inner}")
-        kinds = list(dict.fromkeys(TYPES[type(value)] for value in inner))
-        return {"type": kinds[0] if len(kinds) == 1 else kinds, "enum": list(inner)}
+        if not {*map(type, arguments)} <= TYPES.keys():
+            raise LostWorldError(f"no JSON Schema for the values {arguments}")
+        kinds = list(dict.fromkeys(TYPES[type(value)] for value in arguments))
+        return {"type": kinds[0] if len(kinds) == 1 else kinds, "enum": list(arguments)}
     if origin is list:
-        return {"type": "array", "items": _schema(inner[0])}
-    if origin is tuple and len(inner) > 1 and ... not in inner:
-        return {"type": "array", "prefixItems": [_schema(hint) for hint in inner]}
+        return {"type": "array", "items": _schema(arguments[0])}
+    if origin is tuple and len(arguments) > 1 and ... not in arguments:
+        return {"type": "array", "prefixItems": [_schema(hint) for hint in arguments]}
     if origin is dict:
-        return {"type": "object", "additionalProperties": _schema(inner[1])}
+        return {"type": "object", "additionalProperties": _schema(arguments[1])}
     raise LostWorldError(f"no JSON Schema for the type hint {hint}")

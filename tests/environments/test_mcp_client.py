@@ -5,7 +5,7 @@ import contextlib
 import pytest
 from support.mcp_servers import command, served
 
-from agentlite.environments.mcp_world import PASSED, McpClient, _events
+from agentlite.environments.mcp_world import ENV_KEEP, McpClient, _events
 from agentlite.environments.world_process import LostWorldError
 
 pytestmark = pytest.mark.long  # a process for each server
@@ -43,7 +43,7 @@ def test_a_server_sees_no_key_that_it_is_not_given(monkeypatch):
         client = McpClient(command("environment"), keep)
         seen = client.call("buy", {}).split()
         client.transport.close()
-        assert {"PATH", "HOME", *keep} <= {*seen} <= {*PASSED, *keep, "LC_CTYPE"}
+        assert {"PATH", "HOME", *keep} <= {*seen} <= {*ENV_KEEP, *keep, "LC_CTYPE"}
 
 
 def test_two_tools_of_one_name_are_said():

@@ -20,12 +20,12 @@ from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.world import CallResult, World
 
 TRIES = 12  # calls that may fail for each that succeeds
-TWICE = 2  # times that a walk may call one tool
-LED_TO = 8  # how much likelier a tool is for each parameter that an output can fill
-ODD = "qzx-31"  # a text that means nothing in any world
-MOST_TOLD = 800  # characters of a result: longer ones make rows that are long
+MOST_USES = 2  # times that a walk may call one tool
+OUTPUT_WEIGHT = 8  # how much likelier a tool is for each parameter that an output can fill
+NONSENSE = "qzx-31"  # a text that means nothing in any world
+MOST_RESULT = 800  # characters of a result: longer ones make rows that are long
 MOST_READ = 200  # characters of a text that may say that a call failed
-FAILED = re.compile(
+FAILURE = re.compile(
     r"\b(?:nothing|not found|not available|no such|not exist|cannot|could not|unable|invalid"
     r"|unknown|failed|fails|failure|not allowed|denied|must be|should be"
     r"|not (?:logged|authenticated))\b",
@@ -33,13 +33,13 @@ FAILED = re.compile(
 )
 SUCCESS = re.compile("status|success|ok$|valid", re.IGNORECASE)
 # what a tool returns that has nothing to say
-EMPTY = ("", "null", "None", "{}", "[]", '""')
+NO_RESULT = ("", "null", "None", "{}", "[]", '""')
 SAME_PURPOSE = 0.5  # share of their words from which one tool could do the work of another
 # what stands before the description itself, as BFCL has it
 INTRODUCTION = re.compile(r"^.*\bTool description:\s*", re.DOTALL | re.IGNORECASE)
 # "a city, e.g. Oslo" is not two sentences
 SENTENCE = re.compile(r"(?<=[.!?])(?<!\be\.g\.)(?<!\bi\.e\.)\s+(?=[A-Z])|\n")
-SMALL = {
+SMALL_WORDS = {
     *("a", "an", "and", "as", "at", "based", "by", "for", "from", "in", "into", "it", "its", "of"),
     *("on", "or", "the", "to", "with", "given", "specific", "specified", "all", "get", "current"),
 }
@@ -121,48 +121,49 @@ class Search:
         returned.
         """
         self.world.reset(self.task.row)
-        tools, made, outputs = self.world.tools, list[PlannedCall](), list[KnownValue]()
+        tools, planned_calls, outputs = self.world.tools, list[PlannedCall](), list[KnownValue]()
         # what a task says about its world; of BFCL's rows, that part
-        about = self.task.row.get("initial_config", self.task.row)
+        facts = self.task.row.get("initial_config", self.task.row)
         state = self.world.state()
-        place, known = _digest(state), values.known_values(about, state)
+        state_digest, known_values = _digest(state), values.known_values(facts, state)
         for _ in range(TRIES * length):
-            pool, names = [*outputs, *known], [planned.call.name for planned in made]
-            left = [tool for tool in tools if names.count(tool.name) < TWICE]
-            if not left:
+            earlier_calls = [planned.call for planned in planned_calls]
+            pool, names = [*outputs, *known_values], [call.name for call in earlier_calls]
+            candidates = [tool for tool in tools if names.count(tool.name) < MOST_USES]
+            if not candidates:
                 break
             # rather one that takes what an earlier call returned
-            weights = [1 + LED_TO * values.from_outputs(tool, pool) for tool in left]
-            [tool] = self.rng.choices(left, weights)
-            chosen = values.arguments(tool, pool, self.rng)
-            if chosen is None:
+            weights = [1 + OUTPUT_WEIGHT * values.from_outputs(tool, pool) for tool in candidates]
+            [tool] = self.rng.choices(candidates, weights)
+            arguments = values.arguments(tool, pool, self.rng)
+            if arguments is None:
                 continue
-            sources = {name: value.call for name, value in chosen.items() if value.call is not None}
-            call = Call(tool.name, {name: value.value for name, value in chosen.items()})
-            earlier = [planned.call for planned in made]
-            if (apart and sources) or call_key(call) in map(call_key, earlier):
+            sources = {name: v.call for name, v in arguments.items() if v.call is not None}
+            call = Call(tool.name, {name: value.value for name, value in arguments.items()})
+            if (apart and sources) or call_key(call) in map(call_key, earlier_calls):
                 continue
             # A text that fits by its type alone is tried with nonsense in its place first
-            odd = {name: ODD for name, value in chosen.items() if value.guessed}
-            if odd and not is_error(self.world.call(Call(tool.name, {**call.arguments, **odd}))):
+            nonsense = {name: NONSENSE for name, value in arguments.items() if value.guessed}
+            trial = Call(tool.name, call.arguments | nonsense)
+            if nonsense and not is_error(self.world.call(trial)):
                 # it takes anything: that it takes this says nothing
                 tools = tuple(other for other in tools if other != tool)
-                self.results(earlier)  # back to where the walk was
+                self.results(earlier_calls)  # back to where the walk was
                 continue
             result = self.world.call(call)
             state = self.world.state()
-            is_changed = _digest(state) != place
+            is_changed = _digest(state) != state_digest
             if is_error(result):
                 if is_changed:
                     return []  # half done: no call of a dialog should lead here
                 continue
-            if len(result.text) <= MOST_TOLD and (is_changed or not _is_empty(result.text)):
-                made.append(PlannedCall(call, result.text, sources))
-                outputs += values.outputs(result.text, len(made) - 1)
-                if len(made) == length:
-                    return made
+            if len(result.text) <= MOST_RESULT and (is_changed or not _is_empty(result.text)):
+                planned_calls.append(PlannedCall(call, result.text, sources))
+                outputs += values.outputs(result.text, len(planned_calls) - 1)
+                if len(planned_calls) == length:
+                    return planned_calls
             if is_changed:
-                place, known = _digest(state), values.known_values(about, state)
+                state_digest, known_values = _digest(state), values.known_values(facts, state)
         return []
 
     def results(self, calls: Sequence[Call]) -> tuple[list[str], str]:
@@ -185,21 +186,21 @@ def is_error(result: CallResult) -> bool:
     """
     if result.failed or result.text.startswith("Error"):
         return True
-    read = value_of_result(result.text)
-    if read is None:
-        return FAILED.search(result.text) is not None
-    return isinstance(read, dict) and any(
+    fields = value_of_result(result.text)
+    if fields is None:
+        return FAILURE.search(result.text) is not None
+    return isinstance(fields, dict) and any(
         (value is False and SUCCESS.search(name))
         or ("error" in name.lower() and value not in (None, "", [], {}, False, 0))
-        or (isinstance(value, str) and FAILED.search(value[:MOST_READ]))
-        for name, value in read.items()
+        or (isinstance(value, str) and FAILURE.search(value[:MOST_READ]))
+        for name, value in fields.items()
     )
 
 
 def _is_empty(result: str) -> bool:
     """Whether a result says nothing: `{"tweets": []}`."""
     value = value_of_result(result)  # None for a text
-    return result.strip() in EMPTY or (value is not None and _holds_nothing(value))
+    return result.strip() in NO_RESULT or (value is not None and _holds_nothing(value))
 
 
 def _holds_nothing(value: Any) -> bool:
@@ -213,41 +214,41 @@ Turns = tuple[PlannedTurn, ...]  # none where a walk leads to no blueprint
 
 def parallel(search: Search) -> Turns:
     """Calls that return the same in the other order, and leave the same behind."""
-    walked = search.walk(search.rng.choice((2, 2, 3)), apart=True)
-    calls = [planned.call for planned in walked]
-    if not walked:
+    walk = search.walk(search.rng.choice((2, 2, 3)), apart=True)
+    calls = [planned.call for planned in walk]
+    if not walk:
         return ()
     # (["a", "b"], state) forwards has to be (["b", "a"], the same state) backwards
     forwards, backwards = search.results(calls), search.results(calls[::-1])
     if (forwards[0][::-1], forwards[1]) != backwards:
         return ()
-    return (PlannedTurn(tuple(walked), together=True),)
+    return (PlannedTurn(tuple(walk), together=True),)
 
 
 def several_turns(search: Search) -> Turns:
     lengths = [search.rng.choice((1, 1, 2)) for _ in range(search.rng.choice((2, 3)))]
-    walked = iter(search.walk(sum(lengths)))
-    groups = [tuple(islice(walked, length)) for length in lengths]
+    walk = iter(search.walk(sum(lengths)))
+    groups = [tuple(islice(walk, length)) for length in lengths]
     return tuple(PlannedTurn(group) for group in groups if group)
 
 
 def missing_function(search: Search) -> Turns:
     """The last of a few turns asks for what no tool on offer does."""
-    walked = search.walk(search.rng.choice((2, 3)))
-    return (*_each_in_a_turn(walked[:-1]), *_refused_turns(walked[-1:]))
+    walk = search.walk(search.rng.choice((2, 3)))
+    return (*_each_in_a_turn(walk[:-1]), *_refused_turns(walk[-1:]))
 
 
 def missing_parameter(search: Search) -> Turns:
-    walked = search.walk(search.rng.choice((1, 1, 2)))
-    if not walked:
+    walk = search.walk(search.rng.choice((1, 1, 2)))
+    if not walk:
         return ()
-    parameters = {tool.name: tool.parameters for tool in search.world.tools}[walked[0].call.name]
-    names = [name for name in walked[0].facts if name in parameters.get("required", ())]
+    parameters = {tool.name: tool.parameters for tool in search.world.tools}[walk[0].call.name]
+    names = [name for name in walk[0].facts if name in parameters.get("required", ())]
     if not names:
         return ()
     return (
-        PlannedTurn((walked[0],), missing=search.rng.choice(names)),
-        *_each_in_a_turn(walked[1:]),
+        PlannedTurn((walk[0],), missing=search.rng.choice(names)),
+        *_each_in_a_turn(walk[1:]),
     )
 
 
@@ -267,13 +268,13 @@ def blueprint(kind: str, search: Search, extra_tools: int) -> Blueprint | None:
     """
     turns = KINDS[kind](search)
     offered = _choose_tools(search, turns, extra_tools) if turns else ()
-    made = calls_made(turns)
-    results, state = search.results([planned.call for planned in made]) if offered else ([], "")
+    planned_calls = calls_made(turns)
+    results, state = search.results([p.call for p in planned_calls]) if offered else ([], "")
     # a world that draws by chance says something else each time
-    if not offered or results != [planned.result for planned in made]:
+    if not offered or results != [planned.result for planned in planned_calls]:
         return None
-    named = {*offered} | {call.call.name for turn in turns for call in turn.calls}
-    tools = tuple(tool for tool in search.world.tools if tool.name in named)
+    names = {*offered} | {call.call.name for turn in turns for call in turn.calls}
+    tools = tuple(tool for tool in search.world.tools if tool.name in names)
     return Blueprint(kind, search.task.id, turns, tools, offered, state)
 
 
@@ -289,29 +290,31 @@ def _refused_turns(calls: Sequence[PlannedCall]) -> Turns:
     )
 
 
-def _choose_tools(search: Search, turns: Turns, extra: int) -> tuple[str, ...]:
+def _choose_tools(search: Search, turns: Turns, extra_tools: int) -> tuple[str, ...]:
     """The tools that are called, and some that could do nothing of what is wanted, in an order that
     says nothing. None where a tool that is called could do what is to be refused.
     """
-    wanted = {call.call.name for turn in turns for call in turn.calls}
-    refused = {call.call.name for turn in turns if turn.refused for call in turn.calls}
-    called = {call.call.name for call in calls_made(turns)}
-    if called & _alike(refused, search.world.tools):
+    tools = search.world.tools
+    planned_names = {call.call.name for turn in turns for call in turn.calls}
+    refused_names = {call.call.name for turn in turns if turn.refused for call in turn.calls}
+    called_names = {call.call.name for call in calls_made(turns)}
+    if called_names & _similar_names(refused_names, tools):
         return ()
-    others = sorted({tool.name for tool in search.world.tools} - _alike(wanted, search.world.tools))
-    kept = [*called, *search.rng.sample(others, min(extra, len(others)))]
+    other_names = sorted({tool.name for tool in tools} - _similar_names(planned_names, tools))
+    names = [*called_names, *search.rng.sample(other_names, min(extra_tools, len(other_names)))]
     # gold without a tool on offer would teach nothing
-    return tuple(search.rng.sample(sorted(kept), len(kept)))
+    return tuple(search.rng.sample(sorted(names), len(names)))
 
 
-def _alike(names: Collection[str], tools: Sequence[Tool]) -> set[str]:
+def _similar_names(names: Collection[str], tools: Sequence[Tool]) -> set[str]:
     """These tools, and all that do nearly the same: their purposes share most words."""
-    by_name = {tool.name: {*values.words_of(purpose(tool))} - SMALL for tool in tools}
-    wanted = [by_name[name] for name in names if by_name[name]]
+    words_by_name = {tool.name: {*values.words_of(purpose(tool))} - SMALL_WORDS for tool in tools}
+    word_sets = [words_by_name[name] for name in names if words_by_name[name]]
     return {*names} | {
         name
-        for name, own in by_name.items()
-        if own and any(len(own & of) / min(len(own), len(of)) >= SAME_PURPOSE for of in wanted)
+        for name, words in words_by_name.items()
+        for other_words in word_sets
+        if words and len(words & other_words) / min(len(words), len(other_words)) >= SAME_PURPOSE
     }
 
 

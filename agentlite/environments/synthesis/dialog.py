@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from agentlite.core.records import to_json, wire_calls
 from agentlite.core.tool_results import value_of_result
-from agentlite.environments.synthesis.blueprint import EMPTY, Blueprint, PlannedTurn, purpose
+from agentlite.environments.synthesis.blueprint import NO_RESULT, Blueprint, PlannedTurn, purpose
 from agentlite.rendering.foreign_text import result_mark
 
 DIALOGS = "dialogs.jsonl"
 MOST_NAMED = 4  # values of a result that an answer names
 MOST_TEXT = 300  # characters of a result that is a text
-ASK = (
+FIRST_ASK = (
     "Please {}.",
     "Can you {}?",
     "Could you {}, please?",
@@ -24,23 +24,23 @@ ASK = (
     "I would like you to {}.",
     "Would you {}?",
 )
-NEXT = ("Now {}, please.", "Next, please {}.", "After that, {}.", "Thanks. Now {}.", "Also {}.")
-THEN = ("Then {}.", "After that, {}.", "Then also {}.")
-ALONGSIDE = ("Also {}.", "At the same time, {}.", "And {}.")
-MISSING = (
+NEXT_ASK = ("Now {}, please.", "Next, please {}.", "After that, {}.", "Thanks. Now {}.", "Also {}.")
+LATER_CALLS = ("Then {}.", "After that, {}.", "Then also {}.")
+PARALLEL_CALLS = ("Also {}.", "At the same time, {}.", "And {}.")
+QUESTIONS = (
     "Which {} should I use?",
     "What is the {}?",
     "Please tell me the {}.",
     "I need one more thing: the {}.",
 )
-TOLD = ("The {0} is {1}.", "It is {1}.", "{1}.", "Use {1} as the {0}.")
-CANNOT = (
+REPLIES = ("The {0} is {1}.", "It is {1}.", "{1}.", "Use {1} as the {0}.")
+REFUSALS = (
     "I cannot do that: none of my tools can {}.",
     "I am sorry, I have no tool to {}.",
     "That is not possible here. I have no tool with which I could {}.",
 )
 DONE = ("Done.", "That is done.", "It worked.")
-FOUND = ("Here is the result: {}.", "The result: {}.", "I got this: {}.")
+RESULTS = ("Here is the result: {}.", "The result: {}.", "I got this: {}.")
 LABEL = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 
@@ -70,12 +70,12 @@ def gives_away(blueprint: Blueprint, messages: Sequence[Mapping[str, Any]]) -> b
         if not tool.name.isalpha() or any(letter.isupper() for letter in tool.name[1:])
     ]
     # `(?!)` matches nothing: an empty choice would match everywhere
-    named = re.compile(rf"(?<!\w)(?:{'|'.join(names) or '(?!)'})(?!\w)")
-    said = [(message["role"], str(message["content"] or "")) for message in messages]
+    tool_name = re.compile(rf"(?<!\w)(?:{'|'.join(names) or '(?!)'})(?!\w)")
+    texts = [(message["role"], str(message["content"] or "")) for message in messages]
     return any(
-        (role == "user" and named.search(words))
+        (role == "user" and tool_name.search(words))
         or (role == "assistant" and result_mark(words, {*blueprint.offered}))
-        for role, words in said
+        for role, words in texts
     )
 
 
@@ -95,21 +95,21 @@ def plain_dialog(blueprint: Blueprint, seed: int) -> list[dict[str, Any]]:
         )
         call, missing = turn.calls[0].call, label(turn.missing)
         if turn.refused:
-            say("assistant", CANNOT, purposes[call.name])
+            say("assistant", REFUSALS, purposes[call.name])
             continue
         groups = [turn.calls] if turn.together else [(planned,) for planned in turn.calls]
         if turn.missing:
-            say("assistant", MISSING, missing)
-            say("user", TOLD, missing, value_text(call.arguments[turn.missing]))
+            say("assistant", QUESTIONS, missing)
+            say("user", REPLIES, missing, value_text(call.arguments[turn.missing]))
         for group in groups:
             calls = [replace(planned.call, id=f"call{next(numbers):05}") for planned in group]
             messages.append({"role": "assistant", "content": None, "tool_calls": wire_calls(calls)})
             messages += [
-                {"role": "tool", "tool_call_id": made.id, "content": planned.result}
-                for made, planned in zip(calls, group, strict=True)
+                {"role": "tool", "tool_call_id": tool_call.id, "content": planned.result}
+                for tool_call, planned in zip(calls, group, strict=True)
             ]
-        results = [text for planned in turn.calls if (text := _in_words(planned.result))]
-        say("assistant", FOUND if results else DONE, "; ".join(results).removesuffix("."))
+        results = [text for planned in turn.calls if (text := _result_text(planned.result))]
+        say("assistant", RESULTS if results else DONE, "; ".join(results).removesuffix("."))
     return messages
 
 
@@ -117,22 +117,22 @@ def _question(turn: PlannedTurn, purposes: Mapping[str, str], rng: Random, is_fi
     """What the user wants in a turn, with all facts that it tells by itself."""
     sentences = []
     for number, planned in enumerate(turn.calls):
-        asks = ASK if is_first else NEXT  # of the first call; what follows goes on from it
-        follows = ALONGSIDE if turn.together else THEN
-        forms = follows if number else asks
+        forms = FIRST_ASK if is_first else NEXT_ASK
+        if number:  # it goes on from the first call
+            forms = PARALLEL_CALLS if turn.together else LATER_CALLS
         sentences.append(rng.choice(forms).format(purposes[planned.call.name]))
-        told = [
+        facts = [
             (label(name), value_text(value), "are" if isinstance(value, list) else "is")
             for name, value in planned.facts.items()
             if number or name != turn.missing  # for that one the agent has to ask
         ]
-        form = rng.randrange(3) if told else None
+        form = rng.randrange(3) if facts else None
         if form == 0:
-            sentences += [f"The {name} {verb} {value}." for name, value, verb in told]
+            sentences += [f"The {name} {verb} {value}." for name, value, verb in facts]
         elif form == 1:
-            sentences.append(f"Use {', '.join(f'{name} {value}' for name, value, _ in told)}.")
+            sentences.append(f"Use {', '.join(f'{name} {value}' for name, value, _ in facts)}.")
         else:
-            sentences += [f"{name[0].upper()}{name[1:]}: {value}." for name, value, _ in told]
+            sentences += [f"{name[0].upper()}{name[1:]}: {value}." for name, value, _ in facts]
         sentences += [f"Take the {label(name)} from the result before." for name in planned.sources]
     return " ".join(sentences)
 
@@ -146,33 +146,33 @@ def value_text(value: Any) -> str:
     """A value as it stands in a sentence: with quotes only where it would not be seen as one."""
     if isinstance(value, str):
         return f"'{value}'" if " " in value or not value[-1:].isalnum() else value
-    if isinstance(value, list) and value and not any(isinstance(one, dict | list) for one in value):
+    if isinstance(value, list) and value and not any(isinstance(v, dict | list) for v in value):
         *first, last = map(value_text, value)
         return f"{', '.join(first)} and {last}" if first else last
     return to_json(value)
 
 
-def _in_words(result: str) -> str:
+def _result_text(result: str) -> str:
     """`{"order_id": 7, "status": "Open"}` -> order id: 7, status: Open."""
-    if result.strip() in EMPTY:
+    if result.strip() in NO_RESULT:
         return ""
-    if (read := value_of_result(result)) is None:
+    if (value := value_of_result(result)) is None:
         return _truncate(" ".join(result.split()))
-    pairs = [*_pairs(read)]
-    listed = [f"{label(name)}: {value}" if name else value for name, value in pairs[:MOST_NAMED]]
-    more = f" and {len(pairs) - MOST_NAMED} more" if len(pairs) > MOST_NAMED else ""
-    return ", ".join(listed) + more
+    pairs = [*_pairs(value)]
+    texts = [f"{label(name)}: {text}" if name else text for name, text in pairs[:MOST_NAMED]]
+    ending = f" and {len(pairs) - MOST_NAMED} more" if len(pairs) > MOST_NAMED else ""
+    return ", ".join(texts) + ending
 
 
-def _pairs(read: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(read, dict):
-        for key, inner in read.items():
-            yield from _pairs(inner, str(key))
-    elif isinstance(read, list) and any(isinstance(one, dict | list) for one in read):
-        for inner in read:
-            yield from _pairs(inner, name)
-    elif read not in (None, "", []):
-        yield name, _truncate(value_text(read))
+def _pairs(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _pairs(item, str(key))
+    elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
+        for item in value:
+            yield from _pairs(item, name)
+    elif value not in (None, "", []):
+        yield name, _truncate(value_text(value))
 
 
 def _truncate(text: str) -> str:

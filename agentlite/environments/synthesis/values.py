@@ -16,11 +16,11 @@ WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 SHORTEST = 3  # letters of an abbreviation: dir stands for directory
 LONGEST = 60  # characters of a value that a user would say
 MOST_LEAVES = 2000  # of a state
-MOSTLY = 0.75  # how often the best source of a value is taken
-ALIKE = 0.5  # share of a parameter's words that the name of a value has
+SOURCE_SHARE = 0.75  # how often the best source of a value is taken
+LIKE_ENOUGH = 0.5  # share of a parameter's words that the name of a value has
 LITERAL = re.compile(r"[\[{('\"]|(?:None|True|False)$")
 # of a parameter that takes any text
-FREE = {
+FREE_TEXT = {
     *("body", "caption", "comment", "content", "description", "details", "message", "note"),
     *("reason", "resolution", "subject", "text", "title"),
 }
@@ -59,15 +59,15 @@ def likeness(parameter: str, name: str) -> float:
     """The share of the parameter's words that the name of a value has too, or abbreviates: 1 for
     order_id and orderIds, .5 for source_dir and directory, 0 for city and destination.
     """
-    wanted, named = words_of(parameter), words_of(name)
+    parameter_words, name_words = words_of(parameter), words_of(name)
     shared = 0
-    for word in wanted:
-        pairs = [sorted((word, other), key=len) for other in named]
+    for word in parameter_words:
+        pairs = [sorted((word, other), key=len) for other in name_words]
         shared += any(
             short == long or (len(short) >= SHORTEST and long.startswith(short))
             for short, long in pairs
         )
-    return shared / len(wanted) if wanted else 0.0
+    return shared / len(parameter_words) if parameter_words else 0.0
 
 
 def leaves(state: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -98,8 +98,8 @@ def leaves(state: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 def outputs(result: str, call: int) -> list[KnownValue]:
     """The values in a result. A result that is a text has none that could be named."""
     values = known_values(value_of_result(result))
-    times = Counter(value.name for value in values)
-    return [value._replace(call=call if times[value.name] == 1 else None) for value in values]
+    counts = Counter(value.name for value in values)
+    return [value._replace(call=call if counts[value.name] == 1 else None) for value in values]
 
 
 def known_values(*states: Any) -> list[KnownValue]:
@@ -117,47 +117,47 @@ def arguments(tool: Tool, pool: Sequence[KnownValue], rng: Random) -> dict[str, 
     nothing can fill. A parameter that may be left out is filled from an output, and sometimes from
     elsewhere.
     """
-    chosen: dict[str, KnownValue] = {}
+    chosen_values: dict[str, KnownValue] = {}
     required = tool.parameters.get("required", ())
     for name, schema in (tool.parameters.get("properties") or {}).items():
         value = _argument(name, schema, pool, rng)
         if value is None and name in required:
             return None
         if value is not None and (name in required or value.call is not None or rng.random() < 0.2):
-            chosen[name] = value
+            chosen_values[name] = value
     # two parameters with one value: a way from Oslo to Oslo, a message of Ann to Ann
-    texts = [str(value.value) for value in chosen.values() if isinstance(value.value, str)]
-    return chosen if len(texts) == len({*texts}) else None
+    texts = [str(value.value) for value in chosen_values.values() if isinstance(value.value, str)]
+    return chosen_values if len(texts) == len({*texts}) else None
 
 
 def from_outputs(tool: Tool, pool: Iterable[KnownValue]) -> int:
     """How many required parameters of a tool an output can fill: the calls that lead to it."""
-    given = [value for value in pool if value.call is not None]
+    output_values = [value for value in pool if value.call is not None]
     properties = tool.parameters.get("properties") or {}
     return sum(
-        any(_fits(value, name, properties.get(name, {})) for value in given)
+        any(_fits(value, name, properties.get(name, {})) for value in output_values)
         for name in tool.parameters.get("required", ())
     )
 
 
 def _fits(value: KnownValue, parameter: str, schema: Schema) -> bool:
-    return likeness(parameter, value.name) >= ALIKE and not value_problem(value.value, schema)
+    return likeness(parameter, value.name) >= LIKE_ENOUGH and not value_problem(value.value, schema)
 
 
 def _argument(
     name: str, schema: Schema, pool: Sequence[KnownValue], rng: Random
 ) -> KnownValue | None:
     """One value, mostly of the best source that has any."""
-    listed = [schema[key] for key in ("enum", "examples") if isinstance(schema.get(key), list)]
-    listed += [[schema["const"]]] if "const" in schema else []
-    if stated := [values for values in listed if values]:
-        groups = [[KnownValue(value, name) for value in stated[0]]]
+    groups = [schema[key] for key in ("enum", "examples") if isinstance(schema.get(key), list)]
+    groups += [[schema["const"]]] if "const" in schema else []
+    if groups := [values for values in groups if values]:
+        groups = [[KnownValue(value, name) for value in groups[0]]]
     else:
         groups = [group for group in _sources(name, schema, pool, rng) if group]
     if not groups:
         return None
     # each group, in its order, is taken in 3 of 4 draws; the best one where no draw takes any
-    group = next((group for group in groups if rng.random() < MOSTLY), groups[0])
+    group = next((group for group in groups if rng.random() < SOURCE_SHARE), groups[0])
     return rng.choice(group)
 
 
@@ -165,36 +165,38 @@ def _sources(
     name: str, schema: Schema, pool: Sequence[KnownValue], rng: Random
 ) -> Iterator[list[KnownValue]]:
     """Groups of values, the best source first."""
-    fitting = [value for value in pool if _fits(value, name, schema)]
-    best = max((likeness(name, value.name) for value in fitting), default=0.0)
-    fitting = [value for value in fitting if likeness(name, value.name) == best]
-    yield [value for value in fitting if value.call is not None]
-    yield [value for value in fitting if value.call is None]
+    matches = [value for value in pool if _fits(value, name, schema)]
+    best_likeness = max((likeness(name, value.name) for value in matches), default=0.0)
+    matches = [value for value in matches if likeness(name, value.name) == best_likeness]
+    yield [value for value in matches if value.call is not None]
+    yield [value for value in matches if value.call is None]
     kind, words = schema.get("type"), {*words_of(name)}
     if kind == "array":
         inner = schema.get("items") or {"type": "string"}
-        drawn = [_argument(name, inner, pool, rng) for _ in range(rng.randint(1, 3))]
-        several = {str(value.value): value for value in drawn if value is not None}.values()
-        items = [value.value for value in several]
+        values = [_argument(name, inner, pool, rng) for _ in range(rng.randint(1, 3))]
+        distinct_values = {
+            str(value.value): value for value in values if value is not None
+        }.values()
+        items = [value.value for value in distinct_values]
         if items and not value_problem(items, schema):
-            yield [KnownValue(items, name, guessed=any(value.guessed for value in several))]
+            yield [KnownValue(items, name, guessed=any(value.guessed for value in distinct_values))]
         return
     if kind == "object":
         return
     # values that fit a type and mean nothing in particular
-    plain: Sequence[Any] = ()
+    type_values: Sequence[Any] = ()
     if kind == "boolean":
-        plain = (True, False)
+        type_values = (True, False)
     elif kind in ("integer", "number"):
         low, high = schema.get("minimum"), schema.get("maximum")
         between = [low, high] if low is not None and high is not None else []
-        plain = [*NUMBERS, *between, *([0.5, 2.5, 19.9] if kind == "number" else [])]
-    elif words & FREE:
-        plain = SENTENCES
+        type_values = [*NUMBERS, *between, *([0.5, 2.5, 19.9] if kind == "number" else [])]
+    elif words & FREE_TEXT:
+        type_values = SENTENCES
     elif "name" in words:
-        plain = [f"{file}.txt" for file in NAMES] if "file" in words else NAMES
-    yield [KnownValue(value, name) for value in plain if not value_problem(value, schema)]
-    if kind == "string" and not words & FREE:
+        type_values = [f"{file}.txt" for file in NAMES] if "file" in words else NAMES
+    yield [KnownValue(value, name) for value in type_values if not value_problem(value, schema)]
+    if kind == "string" and not words & FREE_TEXT:
         # last, any text that is known, whatever its name
         texts = [value for value in pool if isinstance(value.value, str)]
         yield [value._replace(call=None, guessed=True) for value in texts]
