@@ -49,10 +49,10 @@ class ChatModel:
         self.name, self.source = name, find_model(name, run)
         self.template = load_template(self.source.base)
         self.system = system_of(name, run) if system is None else system
-        trained = self.source.settings.get("protocol")
-        named = protocol or trained or "auto"
-        read = mixture_of if named == trained else choose
-        self.protocol = read(named, self.template).heaviest
+        trained_protocol = self.source.settings.get("protocol")
+        protocol_name = protocol or trained_protocol or "auto"
+        find_mixture = mixture_of if protocol_name == trained_protocol else choose
+        self.protocol = find_mixture(protocol_name, self.template).heaviest
 
     def load(self) -> None:
         """Raises UserError 5, 7 or 8."""
@@ -68,8 +68,8 @@ class ChatModel:
     def with_system(self, messages: Sequence[object]) -> Sequence[object]:
         """The messages with the model's system text, where they have no system turn."""
         first = messages[0] if messages else None
-        has_one = isinstance(first, Mapping) and first.get("role") in ("system", "developer")
-        if has_one or not self.system or not messages:
+        has_system = isinstance(first, Mapping) and first.get("role") in ("system", "developer")
+        if has_system or not self.system or not messages:
             return messages
         return [{"role": "system", "content": self.system}, *messages]
 
@@ -80,9 +80,9 @@ class ChatModel:
         ends the answer by returning False. Raises UserError 7.
         """
         # as "Observation:" of ReAct, behind which the model would go on to write the result
-        of_calls = self.protocol.stops if dialog.record.tools else ()
+        call_stops = self.protocol.stops if dialog.record.tools else ()
         decoding = decoding.under(self.template)._replace(
-            stops=(*of_calls, *decoding.stops),
+            stops=(*call_stops, *decoding.stops),
             max_new_tokens=min(decoding.max_new_tokens, self.max_length - len(dialog.ids)),
         )
         answer = stream(self.loaded, dialog.ids, decoding, listener)

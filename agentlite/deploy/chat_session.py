@@ -60,16 +60,16 @@ class ChatSession:
             for _ in range(MOST_STEPS):
                 if not self._step(decoding):
                     return
-            why = f"{MOST_STEPS} steps without an answer"
+            reason = f"{MOST_STEPS} steps without an answer"
         except RowError as error:
-            why = error.reason
+            reason = error.reason
         except KeyboardInterrupt:
-            why = "stopped"
+            reason = "stopped"
         except UserError:
             del self.messages[before:]
             raise
         del self.messages[before:]
-        self.note(f"{why}; this turn is taken back")
+        self.note(f"{reason}; this turn is taken back")
 
     def _step(self, decoding: Decoding) -> bool:
         """One turn of the model's, and the results of its calls. Whether it is to go on."""
@@ -88,21 +88,21 @@ class ChatSession:
             self.note(f"cut after {turn.new_tokens} tokens: --max-new-tokens")
         if turn.parsed.problem:
             self.note(f"no call that can be read: {turn.parsed.problem}")
-        is_whole = turn.ended != "cut" and not turn.parsed.problem
-        made = sum(message["role"] == "tool" for message in self.messages)  # ids are counted on
+        is_readable = turn.ended != "cut" and not turn.parsed.problem
+        count = sum(message["role"] == "tool" for message in self.messages)  # ids are counted on
         calls = tuple(
             replace(call, id=f"call{number:05}")
-            for number, call in enumerate(turn.parsed.calls if is_whole else (), made)
+            for number, call in enumerate(turn.parsed.calls if is_readable else (), count)
         )
         # what cannot be read as a call stays as it was said
-        message = Message("assistant", turn.parsed.content if is_whole else turn.text, calls)
+        message = Message("assistant", turn.parsed.content if is_readable else turn.text, calls)
         if not (calls or message.content.strip()):
             raise RowError("E216", "the model says nothing")
         row = wire_message(message)
         self.messages.append(row)
         results = [Message("tool", self.observe(call), call_id=call.id) for call in calls]
         self.messages += map(wire_message, results)
-        has_failed = not is_whole or any(says_error(result.content) for result in results)
+        has_failed = not is_readable or any(says_error(result.content) for result in results)
         if has_failed or not is_to_learn(message, self.by_name):
             row["loss"] = False
         return bool(calls)

@@ -23,9 +23,9 @@ MOST_STOPS = 16
 # characters at the end of a thought that may be half of the mark that ends it
 LONGEST_MARK = 64
 # about the client, not the answer
-PASSED_OVER = ("user", "metadata", "safety_identifier", "prompt_cache_key")
+IGNORED = ("user", "metadata", "safety_identifier", "prompt_cache_key")
 # values of unsupported parameters that ask for nothing, as do null, 0, false and an empty object
-OFF: Mapping[str, tuple[object, ...]] = {
+OFF_VALUES: Mapping[str, tuple[object, ...]] = {
     "n": (1,),
     "response_format": ({"type": "text"},),
     "service_tier": ("auto", "default"),
@@ -36,7 +36,7 @@ OFF: Mapping[str, tuple[object, ...]] = {
 }
 
 
-class Refused(Exception):
+class ApiError(Exception):
     """A request that is answered with an error, in OpenAI's words."""
 
     def __init__(
@@ -54,9 +54,9 @@ class Refused(Exception):
         self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def unsupported_error(param: str, why: str) -> Refused:
-    message = f"`{param}` is not supported as given: {why}."
-    return Refused(400, message, param=param, code="unsupported_value")
+def unsupported_error(param: str, reason: str) -> ApiError:
+    message = f"`{param}` is not supported as given: {reason}."
+    return ApiError(400, message, param=param, code="unsupported_value")
 
 
 class StreamOptions(Struct, forbid_unknown_fields=True):
@@ -83,11 +83,11 @@ class Request(Struct, frozen=True, kw_only=True):
 
     @property
     def stops(self) -> tuple[str, ...]:
-        given = [self.stop] if isinstance(self.stop, str) else self.stop or []
-        return tuple(filter(None, given))
+        stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        return tuple(filter(None, stops))
 
     @property
-    def offered(self) -> list[dict[str, Any]]:
+    def offered_tools(self) -> list[dict[str, Any]]:
         """The tools, unless none may be called."""
         return [] if self.tool_choice == "none" else self.tools or []
 
@@ -95,22 +95,22 @@ class Request(Struct, frozen=True, kw_only=True):
 def read_request(body: bytes, model: str) -> Request:
     """Raises Refused 400 or 404 for what is no request, or asks for what cannot be done."""
     try:
-        given = msgspec.json.decode(body, type=dict[str, Any])
-        known = {name for name in given if name in Request.__struct_fields__}
-        for name in sorted(given.keys() - known - {*PASSED_OVER}):
-            if given[name] and given[name] not in OFF.get(name, ()):
+        parameters = msgspec.json.decode(body, type=dict[str, Any])
+        known_names = {name for name in parameters if name in Request.__struct_fields__}
+        for name in sorted(parameters.keys() - known_names - {*IGNORED}):
+            if parameters[name] and parameters[name] not in OFF_VALUES.get(name, ()):
                 raise unsupported_error(name, "this server does not know it, or cannot do it")
-        request = msgspec.convert({name: given[name] for name in known}, Request)
+        request = msgspec.convert({name: parameters[name] for name in known_names}, Request)
     except msgspec.ValidationError as error:
         # "Expected `int`, got `str` - at `$.max_tokens`", or without a place
         problem, _, path = str(error).partition(" - at `$")
         path = path.strip(".`")
-        named = f"`{path}`" if path else "The body of the request"
-        raise Refused(400, f"{named}: {problem}.", param=path or None) from error
+        subject = f"`{path}`" if path else "The body of the request"
+        raise ApiError(400, f"{subject}: {problem}.", param=path or None) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refused(400, "The body of the request is not JSON.") from error
+        raise ApiError(400, "The body of the request is not JSON.") from error
     if request.model not in ("", model):
-        raise Refused(
+        raise ApiError(
             404,
             f"The model `{request.model}` does not exist: this server only has `{model}`.",
             param="model",
@@ -160,20 +160,20 @@ class Completion:
         """
         if is_gone():  # while it waited
             raise ClientGone
-        text, sent = "", dict[str, str]()
+        text, sent_text = "", dict[str, str]()
 
         def listener(piece: str) -> bool:
             nonlocal text
             text += piece
-            thought, words = self.apart(text)
-            # "It rains. </thi": is this the thought, or the beginning of its end? Words tell
-            known = thought if words else thought[:-LONGEST_MARK]
-            whole = until_stops(words, self.request.stops)
-            for key, all_of_it in (("reasoning_content", known), ("content", whole)):
-                new = all_of_it[len(sent.get(key, "")) :]
-                if new and not self.request.offered:
-                    send(self.chunk({key: new}))
-                    sent[key] = all_of_it
+            thought, content = self.split_thought(text)
+            # "It rains. </thi": is this the thought, or the beginning of its end? Content tells
+            thought = thought if content else thought[:-LONGEST_MARK]
+            content = until_stops(content, self.request.stops)
+            for key, text_so_far in (("reasoning_content", thought), ("content", content)):
+                delta = text_so_far[len(sent_text.get(key, "")) :]
+                if delta and not self.request.offered_tools:
+                    send(self.chunk({key: delta}))
+                    sent_text[key] = text_so_far
             return not is_gone()
 
         send(self.chunk({"role": "assistant", "content": ""}))
@@ -181,11 +181,11 @@ class Completion:
         if is_gone():  # in the middle of the answer
             raise ClientGone
         body = self.body(turn)
-        for chunk in self.last_events(body, sent):
+        for chunk in self.last_events(body, sent_text):
             send(chunk)
         return body
 
-    def apart(self, text: str) -> tuple[str, str]:
+    def split_thought(self, text: str) -> tuple[str, str]:
         """The thought and the words of an answer, as far as it has come."""
         return self.chat_model.protocol.split_thought(text, opens_thought(self.prompt.text))
 
@@ -193,16 +193,16 @@ class Completion:
         """A thought stands apart, each call has an id, and what cannot be read as a call stays as
         the model wrote it.
         """
-        is_whole = turn.ended != "cut" and not turn.parsed.problem
-        thought, words = self.apart(turn.text)
-        if is_whole and self.request.offered:
+        is_readable = turn.ended != "cut" and not turn.parsed.problem
+        thought, words = self.split_thought(turn.text)
+        if is_readable and self.request.offered_tools:
             words = thought_and_words(turn.parsed.content)[1]
         elif not thought:
             words = words or turn.text
         content = until_stops(words, self.request.stops)
-        most = 1 if self.request.parallel_tool_calls is False else None
-        made = turn.parsed.calls[:most] if is_whole else ()
-        calls = wire_calls([replace(call, id=new_call_id()) for call in made])
+        limit = 1 if self.request.parallel_tool_calls is False else None
+        parsed_calls = turn.parsed.calls[:limit] if is_readable else ()
+        calls = wire_calls([replace(call, id=new_call_id()) for call in parsed_calls])
         message: dict[str, Any] = {
             "role": "assistant",
             "content": content or (None if calls else ""),
@@ -221,15 +221,15 @@ class Completion:
             }
         }
 
-    def last_events(self, body: Mapping[str, Any], sent: Mapping[str, str]) -> Iterator[bytes]:
-        """What is left to send of an answer once it is whole. `sent`: the texts that were streamed
-        already, by their keys.
+    def last_events(self, body: Mapping[str, Any], sent_text: Mapping[str, str]) -> Iterator[bytes]:
+        """What is left to send of an answer once it is whole. `sent_text`: what was streamed
+        already, by its key.
         """
         [choice] = body["choices"]
         message = choice["message"]
         for key in ("reasoning_content", "content"):
-            if rest := (message.get(key) or "").removeprefix(sent.get(key, "")):
-                yield self.chunk({key: rest})
+            if delta := (message.get(key) or "").removeprefix(sent_text.get(key, "")):
+                yield self.chunk({key: delta})
         for number, call in enumerate(message.get("tool_calls", ())):
             yield self.chunk({"tool_calls": [{"index": number, **call}]})
         yield self.chunk({}, choice["finish_reason"])
@@ -255,9 +255,9 @@ class Completion:
 def chat_job(body: bytes, chat_model: ChatModel) -> Completion:
     """Raises Refused 400 or 404, or RowError for messages that are not a dialog."""
     request = read_request(body, chat_model.name)
-    dialog = chat_model.open_dialog(request.messages, request.offered)
+    dialog = chat_model.open_dialog(request.messages, request.offered_tools)
     if len(dialog.ids) >= chat_model.max_length:
-        raise Refused(
+        raise ApiError(
             400,
             f"This model's maximum context length is {chat_model.max_length} tokens. However, your "
             f"messages resulted in {len(dialog.ids)} tokens. Please reduce the length of the "
@@ -265,9 +265,9 @@ def chat_job(body: bytes, chat_model: ChatModel) -> Completion:
             param="messages",
             code="context_length_exceeded",
         )
-    most = chat_model.max_new_tokens
+    longest = chat_model.max_new_tokens
     decoding = Decoding(
-        min(most, request.max_completion_tokens or request.max_tokens or most),
+        min(longest, request.max_completion_tokens or request.max_tokens or longest),
         temperature=request.temperature or 0.0,
         top_p=request.top_p or 1.0,
         seed=random.getrandbits(31) if request.seed is None else request.seed % 2**31,

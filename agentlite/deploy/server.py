@@ -21,12 +21,12 @@ from starlette.types import Receive, Scope, Send
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
 from agentlite.deploy.chat_model import ChatModel
-from agentlite.deploy.openai_api import ClientGone, Completion, Refused, as_json, chat_job, event
+from agentlite.deploy.openai_api import ApiError, ClientGone, Completion, as_json, chat_job, event
 
 HOST = "127.0.0.1"
 COMPLETIONS = "/v1/chat/completions"
-LOOK = 0.2  # seconds between two looks at whether a waiting client is still there
-CLOSING = 2  # seconds that answers have to end in when the server is stopped
+LOOK_SECONDS = 0.2  # seconds between two looks at whether a waiting client is still there
+CLOSING_SECONDS = 2  # seconds that answers have to end in when the server is stopped
 
 
 class Server:
@@ -35,7 +35,7 @@ class Server:
 
     How it ends: `stop`, or a signal, sets `should_exit`. The answer under way sees that at its next
     token and raises ClientGone, as those that wait do when they are begun: a client gets 503, or an
-    error as the last event of a stream. uvicorn waits CLOSING seconds for them. Then `run` returns,
+    error as the last event of a stream. uvicorn waits CLOSING_SECONDS for them. Then `run` returns,
     and `__exit__` does not wait for the thread of the model.
     """
 
@@ -51,10 +51,10 @@ class Server:
             ) from error
         self.address = self.socket.getsockname()
         self.url = f"http://{HOST}:{self.address[1]}/v1"
-        self.asked = 0  # requests: the one that is answered and those that wait
+        self.open_requests = 0  # requests: the one that is answered and those that wait
         # The model answers one request at a time, in the order in which they came, and always in
         # one thread: torch and the allocator keep memory for each that ever ran it.
-        self.answering = ThreadPoolExecutor(1)
+        self.model_thread = ThreadPoolExecutor(1)
         self.pages = Starlette(
             routes=[
                 Route("/health", self._health),
@@ -62,7 +62,7 @@ class Server:
                 Route("/v1/models/{name:path}", self._models),
                 Route(COMPLETIONS, self._complete, methods=["POST"]),
             ],
-            exception_handlers={HTTPException: _refused, Exception: _refused},
+            exception_handlers={HTTPException: _answer_error, Exception: _answer_error},
         )
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         self.uvicorn = uvicorn.Server(
@@ -75,7 +75,7 @@ class Server:
                 log_config=None,
                 server_header=False,
                 proxy_headers=False,  # the log names who has sent the request
-                timeout_graceful_shutdown=CLOSING,
+                timeout_graceful_shutdown=CLOSING_SECONDS,
             )
         )
 
@@ -85,7 +85,7 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.stop()
         self.socket.close()
-        self.answering.shutdown(wait=False, cancel_futures=True)
+        self.model_thread.shutdown(wait=False, cancel_futures=True)
 
     def run(self) -> None:
         """Until `stop`, or a signal, which is raised again once the server has ended."""
@@ -98,19 +98,19 @@ class Server:
         """Answers one request, whatever happens."""
         scope["path"] = scope["path"].rstrip("/") or "/"  # /v1/models/ is /v1/models
         with suppress(Exception):  # starlette raises it again, behind the answer
-            await (_forbidden(Request(scope)) or self.pages)(scope, receive, send)
+            await (_web_page_error(Request(scope)) or self.pages)(scope, receive, send)
 
     async def _health(self, _: Request) -> Response:
-        return _json({"status": "ok", "waiting": max(0, self.asked - 1)})
+        return _json({"status": "ok", "waiting": max(0, self.open_requests - 1)})
 
     async def _models(self, request: Request) -> Response:
         """The one model, in a list, or alone where its name is asked for."""
-        name = self.chat_model.name
-        about = {"id": name, "object": "model", "created": 0, "owned_by": "agentlite"}
-        asked = request.path_params.get("name")
-        if asked not in (None, name):
+        model_name = self.chat_model.name
+        model = {"id": model_name, "object": "model", "created": 0, "owned_by": "agentlite"}
+        name = request.path_params.get("name")
+        if name not in (None, model_name):
             raise HTTPException(404)
-        return _json(about if asked else {"object": "list", "data": [about]})
+        return _json(model if name else {"object": "list", "data": [model]})
 
     async def _complete(self, request: Request) -> Response:
         job = await asyncio.to_thread(chat_job, await request.body(), self.chat_model)
@@ -119,7 +119,7 @@ class Server:
             return StreamingResponse(self._events(job), 200, headers, "text/event-stream")
         with self._answers(job) as (answer, _):
             while not answer.done():  # nobody says that a client is gone: it has to be asked
-                await asyncio.wait([answer], timeout=LOOK)
+                await asyncio.wait([answer], timeout=LOOK_SECONDS)
                 if await request.is_disconnected():
                     raise ClientDisconnect
             return _json(answer.result())
@@ -130,7 +130,7 @@ class Server:
             while data := await events.get():
                 yield data
             if error := answer.exception():
-                yield event(_refusal(error).body)
+                yield event(_as_api_error(error).body)
 
     @contextmanager
     def _answers(
@@ -155,17 +155,17 @@ class Server:
         def is_gone() -> bool:
             return is_left.is_set() or self.uvicorn.should_exit
 
-        self.asked += 1
-        answer = loop.run_in_executor(self.answering, job.run, send, is_gone)
+        self.open_requests += 1
+        answer = loop.run_in_executor(self.model_thread, job.run, send, is_gone)
         answer.add_done_callback(end)
         try:
             yield answer, events
         finally:
             is_left.set()
-            self.asked -= 1
+            self.open_requests -= 1
 
 
-def _forbidden(request: Request) -> Response | None:
+def _web_page_error(request: Request) -> Response | None:
     """A web page that is open here may send requests too, that of another program on this machine
     as well: a browser names its origin, or a host that is not this one.
     """
@@ -175,35 +175,35 @@ def _forbidden(request: Request) -> Response | None:
         host = None
     if host in ("localhost", HOST, "::1") and "Origin" not in request.headers:
         return None
-    why = "This server only answers programs on its own machine, and no web page."
-    return _json(Refused(403, why, code="forbidden").body, 403)
+    reason = "This server only answers programs on its own machine, and no web page."
+    return _json(ApiError(403, reason, code="forbidden").body, 403)
 
 
-async def _refused(_: Request, error: Exception) -> Response:
-    refused = _refusal(error)
-    return _json(refused.body, refused.status, refused.headers)
+async def _answer_error(_: Request, error: Exception) -> Response:
+    answer = _as_api_error(error)
+    return _json(answer.body, answer.status, answer.headers)
 
 
-def _refusal(error: BaseException) -> Refused:
+def _as_api_error(error: BaseException) -> ApiError:
     """An error as an answer; one that nobody has foreseen goes to the log."""
     match error:
-        case Refused():
+        case ApiError():
             return error
         case RowError():
             # these codes are of tools, all others of messages
             param = "tools" if error.code in ("E124", "E211", "E212") else "messages"
-            return Refused(400, f"{error.reason} ({error.code}).", param=param, code=error.code)
+            return ApiError(400, f"{error.reason} ({error.code}).", param=param, code=error.code)
         case UserError():
-            return Refused(500, str(error).replace("\n", " "), kind="server_error")
+            return ApiError(500, str(error).replace("\n", " "), kind="server_error")
         case ClientDisconnect() | ClientGone():  # where the client is there all the same
-            return Refused(503, "The server is stopped.", kind="server_error", code="stopped")
+            return ApiError(503, "The server is stopped.", kind="server_error", code="stopped")
         case HTTPException(status_code=404):
             pages = f"{COMPLETIONS}, /v1/models, /v1/models/NAME, /health"
-            return Refused(404, f"There is no such page: {pages}.", kind="not_found_error")
+            return ApiError(404, f"There is no such page: {pages}.", kind="not_found_error")
         case HTTPException():
-            return Refused(error.status_code, f"{error.detail}.", headers=error.headers)
+            return ApiError(error.status_code, f"{error.detail}.", headers=error.headers)
     console.notice(f"serve: {type(error).__name__}: {error}")
-    return Refused(500, "The server failed; its log says why.", kind="server_error")
+    return ApiError(500, "The server failed; its log says why.", kind="server_error")
 
 
 def _json(

@@ -10,7 +10,7 @@ import pytest
 
 from agentlite.core.records import Call, Parsed, Record
 from agentlite.data.openai_messages import Opened, Turn
-from agentlite.deploy.openai_api import Completion, Refused, Request, read_request
+from agentlite.deploy.openai_api import ApiError, Completion, Request, read_request
 from agentlite.engine.decoding import Decoding
 from agentlite.rendering import PROTOCOLS
 
@@ -89,7 +89,7 @@ def test_a_field_takes_what_openai_says_and_this_server_can_do():
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_field_that_cannot_be_done_is_named(name):
     for value in REFUSED[name]:
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(ApiError) as refused:
             request(**{name: value})
         error = refused.value.body["error"]
         assert (refused.value.status, error["type"]) == (400, "invalid_request_error")

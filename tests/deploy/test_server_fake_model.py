@@ -101,7 +101,7 @@ def status_of(client: socket.socket) -> int:
 
 
 def wait_for(server: Server, asked: int) -> None:
-    assert waits_until(lambda: server.asked == asked, 60)
+    assert waits_until(lambda: server.open_requests == asked, 60)
 
 
 @pytest.mark.long
@@ -137,7 +137,7 @@ def test_one_is_answered_and_the_others_wait_in_order(server, model):
     model.free.set()
     assert [status_of(client) for client in clients] == [200] * 3
     assert [one.max_new_tokens for one in model.decodings] == [1, 2, 3]
-    assert model.most == 1 and server.asked == 0
+    assert model.most == 1 and server.open_requests == 0
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -14,7 +14,7 @@ from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.core.row_files import disk_errors, sync_files, sync_folder, write_json
 from agentlite.deploy.export.exported_model import find_subject
 from agentlite.deploy.export.model_card import card, digests
-from agentlite.deploy.export.targets import SERVER, ExportRequest, converted, program, refuse, write
+from agentlite.deploy.export.targets import SERVER, ExportRequest, program, refuse, scratch, write
 from agentlite.workspace.input_files import file_digest
 from agentlite.workspace.lookup import EXPORTED, system_of
 from agentlite.workspace.stage_folder import versions
@@ -27,40 +27,42 @@ def export(request: ExportRequest, measure: Callable[..., dict[str, Any]]) -> di
     5, 7, 8 or 74: then nothing is left at the target.
     """
     started, target, is_file = time.monotonic(), request.target, request.kind == "gguf"
-    mark, card_name = (f"{target.name}.json", f"{target.name}.md") if is_file else (EXPORTED, CARD)
-    _refuse_taken(target, request.force)
+    mark, readme = (f"{target.name}.json", f"{target.name}.md") if is_file else (EXPORTED, CARD)
+    _refuse_existing(target, request.force)
     subject = find_subject(request.model, request.run)
     refuse(request, subject)
-    with console.stdout_to_stderr(), partial_folder(target) as aside:
-        made, measured = write(request, subject, aside), dict[str, Any]()
-        if request.check and made.forms:
-            server, of = program(request.llama_cpp, SERVER), (subject.stages, subject.evaluations)
-            measured = measure(subject.source, *of, made.forms, server, request.check)
-            made = made._replace(proof=made.proof._replace(answers=measured.pop("sentences", ())))
-        shutil.rmtree(converted(aside, target), ignore_errors=True)
-        (aside / card_name).write_text(
-            card(target.name, request.kind, made.weights, subject, made.proof), encoding="utf-8"
+    with console.stdout_to_stderr(), partial_folder(target) as folder:
+        result, comparison = write(request, subject, folder), dict[str, Any]()
+        if request.check and result.forms:
+            server = program(request.llama_cpp, SERVER)
+            history = subject.stages, subject.evaluations
+            comparison = measure(subject.source, *history, result.forms, server, request.check)
+            answers = comparison.pop("sentences", ())
+            result = result._replace(proof=result.proof._replace(answers=answers))
+        shutil.rmtree(scratch(folder, target), ignore_errors=True)
+        (folder / readme).write_text(
+            card(target.name, request.kind, result.weights, subject, result.proof), encoding="utf-8"
         )
         facts = {
             "model": subject.name,
             "kind": request.kind,
             "lineage": subject.lineage,
-            "weights": made.weights,
+            "weights": result.weights,
             "settings": {
                 "protocol": subject.mixture.name,
                 "max_length": subject.max_length,
                 "system": system_of(request.model, request.run),
             },
             "stops": subject.stops,
-            "proof": made.proof._asdict(),
-            "measured": measured,
-            **made.facts,
+            "proof": result.proof._asdict(),
+            "measured": comparison,
+            **result.facts,
             "data": digests(subject.stages),
             "versions": versions(),
         }
-        written = put(aside, target, aside / mark, facts)
+        written = move_into_place(folder, target, folder / mark, facts)
     path = shlex.quote(str(target))
-    following = {
+    next_commands = {
         "merged": f"agentlite serve {path}",
         "adapter": f"less {path}/{CARD}",
         "gguf": f"llama-server -m {path} --jinja",
@@ -72,25 +74,25 @@ def export(request: ExportRequest, measure: Callable[..., dict[str, Any]]) -> di
         **facts,
         "bytes": {path.name: path.stat().st_size for path in written},
         "seconds": round(time.monotonic() - started, 1),
-        "next": following[request.kind],
+        "next": next_commands[request.kind],
     }
 
 
-def _refuse_taken(target: Path, force: bool) -> None:
+def _refuse_existing(target: Path, force: bool) -> None:
     """Only what export made itself is replaced, and only with --force. Raises UserError 3."""
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
     mark = target / EXPORTED if target.is_dir() else target.with_name(f"{target.name}.json")
     names = sorted(path.name for path in target.iterdir()) if target.is_dir() else [target.name]
     try:
-        known = {mark.name, *json.loads(mark.read_bytes())["outputs"]}
+        own_names = {mark.name, *json.loads(mark.read_bytes())["outputs"]}
     except (OSError, ValueError, KeyError, TypeError):
-        known = set()
+        own_names = set()
     problem, fix = "exists already, from an earlier export.", "Name another place, or add --force."
-    if strangers := [name for name in names if name not in known]:
-        problem = f"exists already, and {strangers[0]} in it was not written by export."
+    if foreign_names := [name for name in names if name not in own_names]:
+        problem = f"exists already, and {foreign_names[0]} in it was not written by export."
         fix = "Name another place."
-    if strangers or not force:
+    if foreign_names or not force:
         raise UserError(problem, fix, location=str(target), exit_code=OTHER_PLAN)
 
 
@@ -99,33 +101,33 @@ def partial_folder(target: Path) -> Iterator[Path]:
     """A folder beside the target, gone when it is left. Raises UserError 74 if it cannot be
     made.
     """
-    aside = target.with_name(f".{target.name}.partial")
+    folder = target.with_name(f".{target.name}.partial")
     try:
         with disk_errors(target):
-            shutil.rmtree(aside, ignore_errors=True)  # of a run that was killed
-            aside.mkdir(parents=True)
-            yield aside
+            shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
+            folder.mkdir(parents=True)
+            yield folder
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def put(aside: Path, target: Path, mark: Path, facts: dict[str, Any]) -> list[Path]:
-    """What is in the folder `aside`, with its mark, in the place of whatever export was there: a
-    folder, or a file and those beside it. Returns all files.
+def move_into_place(folder: Path, target: Path, mark: Path, facts: dict[str, Any]) -> list[Path]:
+    """What is in a folder, with its mark, in the place of whatever export was there: a folder, or a
+    file and those beside it. Returns all files.
     """
-    files = sorted(aside.iterdir())
+    files = sorted(folder.iterdir())
     sync_files(files)  # what is renamed must not be empty after a power cut
     write_json(mark, {**facts, "outputs": {path.name: file_digest(path) for path in files}})
     for path in files:  # safetensors lets nobody else read its files
         path.chmod(mark.stat().st_mode)
     if facts["kind"] == "gguf":
         return [path.replace(target.with_name(path.name)) for path in (*files, mark)]
-    earlier = aside.with_name(f"{aside.name}.earlier")
-    shutil.rmtree(earlier, ignore_errors=True)  # of a run that was killed
+    old_folder = folder.with_name(f"{folder.name}.earlier")
+    shutil.rmtree(old_folder, ignore_errors=True)  # of a run that was killed
     # a folder that holds files cannot be replaced by a rename, so the earlier one steps aside
     if target.exists():
-        target.replace(earlier)
-    aside.replace(target)
+        target.replace(old_folder)
+    folder.replace(target)
     sync_folder(target.parent)  # both renames last before the earlier one goes
-    shutil.rmtree(earlier, ignore_errors=True)
+    shutil.rmtree(old_folder, ignore_errors=True)
     return sorted(target.iterdir())

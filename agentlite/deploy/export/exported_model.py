@@ -33,7 +33,7 @@ class ExportedModel(NamedTuple):
     mention: str = ""
 
     @property
-    def trained(self) -> dict[str, Any]:
+    def training_settings(self) -> dict[str, Any]:
         """The settings of its training; {} for a model as it was found."""
         return self.stages[-1].plan.settings if self.stages else {}
 
@@ -43,41 +43,40 @@ class ExportedModel(NamedTuple):
         return ORIGINS.get(self.source.base, hub.hub_id(self.source.base))
 
     @property
-    def with_tools(self) -> Template | None:
+    def tools_template(self) -> Template | None:
         """Where the model's own template prints no tools and its protocol has lines for this: the
         template that takes tools, calls and results from a server, as in training.
         """
-        plain, protocols = self.template, [*self.mixture.protocols.values()]
-        lines = protocols[0].template_prefix if len(protocols) == 1 else ""
-        served = Template(plain.name, plain.tokenizer, lines + plain.chat_template, plain.special)
-        is_own = plain.prints_tools or any(plain.thought_keys)
-        rows = [] if is_own else trained_rows(plain, goldens(self.mixture))
+        template, protocols = self.template, [*self.mixture.protocols.values()]
+        lines = protocols[0].in_template if len(protocols) == 1 else ""
+        served = _with_text(template, lines + template.chat_template)
+        is_own = template.prints_tools or any(template.thought_keys)
+        rows = [] if is_own else trained_rows(template, goldens(self.mixture))
         return None if is_own or first_difference(rows, served, as_tools=True) else served
 
     @property
-    def written(self) -> Template:
+    def exported_template(self) -> Template:
         """The template that is exported."""
-        chosen = self.with_tools or self.template
+        template = self.tools_template or self.template
         if not self.mention:
-            return chosen
-        return Template(
-            chosen.name,
-            chosen.tokenizer,
-            self.mention + chosen.chat_template,
-            chosen.special,
-        )
+            return template
+        return _with_text(template, self.mention + template.chat_template)
 
     @property
     def takes_tools(self) -> bool:
         """Whether a server may give the exported template tools and calls."""
         protocols = self.mixture.protocols.values()
-        return all(protocol.native for protocol in protocols) or self.with_tools is not None
+        return all(protocol.native for protocol in protocols) or self.tools_template is not None
 
     @property
     def stops(self) -> list[str]:
         """Where an answer ends: with its turn, or at what a protocol ends it with."""
         own = [stop for protocol in self.mixture.protocols.values() for stop in protocol.stops]
         return list(dict.fromkeys([self.template.turn_end, *own]))
+
+
+def _with_text(template: Template, chat_template: str) -> Template:
+    return Template(template.name, template.tokenizer, chat_template, template.special)
 
 
 def find_subject(name: str, run: Path) -> ExportedModel:
@@ -92,24 +91,22 @@ def find_subject(name: str, run: Path) -> ExportedModel:
     workspace, models = read_run(folder.parent), [*source.made_from, folder.name]
 
     # the stages that it was made from, and itself, in the order they were run in
-    made_of, waiting = set[str](), [folder.name]
-    while waiting:
-        earlier = waiting.pop()
-        stage = workspace.stage(earlier)
+    made_of, queue = set[str](), [folder.name]
+    while queue:
+        stage_name = queue.pop()
+        stage = workspace.stage(stage_name)
         if stage is None:
-            read(workspace.folder / earlier).trusted()
+            read(workspace.folder / stage_name).trusted()
         elif stage.name not in made_of:
             made_of.add(stage.name)
-            waiting += [
-                str(stage.plan.settings.get(key)) for key in ("model", "data", "candidates")
-            ]
+            queue += [str(stage.plan.settings.get(key)) for key in ("model", "data", "candidates")]
     stages = [stage for stage in workspace.stages if stage.name in made_of]
     stages.sort(key=lambda stage: stage.name == folder.name)
 
     evaluations = [
-        one
-        for one in workspace.evaluations
-        if source.digest in [model.plan.inputs.get("model") for model in one.models.values()]
+        evaluation
+        for evaluation in workspace.evaluations
+        if source.digest in [model.plan.inputs.get("model") for model in evaluation.models.values()]
     ]
     return ExportedModel(
         folder.name, source, template, mixture, models, length, stages, evaluations
@@ -120,8 +117,8 @@ def refuse_quantized(source: Source) -> None:
     """Raises UserError 5: what is rounded to 4 bits has no place for an adapter."""
     if source.base in EMBEDDED:  # it is converted to plain weights
         return
-    own = Path(source.base) / hub.CONFIG
-    file = own if own.parent.is_dir() else hub.hub_file(source.base, hub.CONFIG)
+    local_file = Path(source.base) / hub.CONFIG
+    file = local_file if local_file.parent.is_dir() else hub.hub_file(source.base, hub.CONFIG)
     if json.loads(file.read_bytes()).get("quantization_config"):
         raise UserError(
             "its weights are quantized: an adapter cannot be merged into them.",

@@ -78,12 +78,12 @@ def _figures(evaluation: ReportedEvaluation) -> dict[str, Any]:
         _bare(evaluation.models[name].plan.settings.get("model", name)): figures
         for name, figures in evaluation.metrics.items()
     }
-    shown = tables.models(metrics), tables.groups(metrics).get("dialogs")
+    metric_tables = tables.models(metrics), tables.groups(metrics).get("dialogs")
     out = evaluation.folder.parent.name
     return {
         "name": evaluation.name,
         "out": f" ({out})" if out != "eval" else "",
-        "tables": [_as_table(table.cells) for table in shown if table],
+        "tables": [_as_table(table.cells) for table in metric_tables if table],
     }
 
 
@@ -93,14 +93,14 @@ def _provenance(stage: ReportedStage) -> Iterator[str]:
     """
     values: dict[str, dict[str, Any]] = {
         "settings": {
-            key: [_bare(one) for one in value] if isinstance(value, list) else _bare(value)
+            key: [_bare(item) for item in value] if isinstance(value, list) else _bare(value)
             for key, value in stage.plan.settings.items()
         },
         "inputs": {_bare(key): value for key, value in stage.plan.inputs.items()},
         "versions": stage.plan.versions,
         "figures": {k: v for k, v in stage.figures.items() if not isinstance(v, dict | list)},
     }
-    lines = [f"- {key}: {_escape(tables.list_values(one))}" for key, one in values.items() if one]
+    lines = [f"- {key}: {_escape(tables.list_values(v))}" for key, v in values.items() if v]
     if stage.done:
         lines.append(f"- seconds: {stage.done.seconds:.0f}")
     yield "\n".join([f"**{_escape(stage.name)}**", "", *lines])

@@ -67,15 +67,15 @@ def prove(
             location=template.name,
             exit_code=MODEL,
         )
-    for by, write in writers.items():
+    for renderer, write in writers.items():
         difference = first_difference(expected, Rewritten(template, write))
         if served and not difference:
             tools = first_difference(expected, Rewritten(served, write), as_tools=True)
             difference = tools and f"tools of the {tools}"
         if difference:
-            raise _proof_error(template, f"{by} writes the {difference}")
-    written = [golden.name for golden, _ in expected]
-    left_out = [golden.name for golden in goldens if golden.name not in written]
+            raise _proof_error(template, f"{renderer} writes the {difference}")
+    names = [golden.name for golden, _ in expected]
+    left_out = [golden.name for golden in goldens if golden.name not in names]
     return Proof(len(expected), list(writers), left_out)
 
 
@@ -91,7 +91,7 @@ def trained_rows(
 
 
 def first_difference(
-    expected: Sequence[tuple[Golden, list[Rendered]]], other: Template, as_tools: bool = False
+    expected: Sequence[tuple[Golden, list[Rendered]]], template: Template, as_tools: bool = False
 ) -> str:
     """The first dialog that another template writes otherwise than training; "" if there is none.
     `as_tools`: it is given tools, calls and results as such.
@@ -99,11 +99,11 @@ def first_difference(
     for golden, rows in expected:
         try:
             protocol = CHAT if as_tools else golden.protocol
-            failure = "" if render(golden.record, protocol, other) == rows else "."
+            fault = "" if render(golden.record, protocol, template) == rows else "."
         except Exception as error:  # whatever another renderer raises, it wrote no dialog
-            failure = f": it fails ({' '.join(str(error).split())[:200]})."
-        if failure:
-            return f"dialog '{golden.name}' differently{failure}"
+            fault = f": it fails ({' '.join(str(error).split())[:200]})."
+        if fault:
+            return f"dialog '{golden.name}' differently{fault}"
     return ""
 
 
@@ -186,13 +186,13 @@ TIME = Tool("get_time")
 UNICODE = "Grüße aus Kraków: 你好,世界!مرحبا 👩‍🔬 e\u0301 ½"
 QUOTED = """She said: "it's <b>5</b> & \\n {{ not }} {% code %}" — `C:\\temp`, ''' and <tag/>."""
 LAID_OUT = "def f(x):\n\tif x:\n        return {\n\n  'a': 1}\n\n- one\n- two"
-Called = tuple[str, dict[str, Any], str]  # a tool, its arguments and its result
+CallAndResult = tuple[str, dict[str, Any], str]  # a tool, its arguments and its result
 
 
 def goldens(mixture: Mixture) -> list[Golden]:
-    named = len(mixture.protocols) > 1
+    are_several = len(mixture.protocols) > 1
     return [
-        Golden(f"{name} ({protocol.name})" if named else name, record, protocol)
+        Golden(f"{name} ({protocol.name})" if are_several else name, record, protocol)
         for protocol in mixture.protocols.values()
         for name, record in dialogs().items()
     ]
@@ -206,17 +206,17 @@ def dialogs() -> dict[str, Record]:
     brief = Message("system", "Be brief.")
     wet, yes = _talk("Is it wet in Oslo?", "Yes, about 4 mm.")
     wet_in_lima, no = _talk("And Lima?", "No.")
-    oslo: Called = ("get_weather", {"city": "Oslo"}, '{"rain_mm": 4}')
-    lima: Called = ("get_weather", {"city": "Lima", "days": 2}, "dry")
-    odd: Called = (
+    oslo: CallAndResult = ("get_weather", {"city": "Oslo"}, '{"rain_mm": 4}')
+    lima: CallAndResult = ("get_weather", {"city": "Lima", "days": 2}, "dry")
+    odd: CallAndResult = (
         "book_table",
         {"place": QUOTED, "guests": [{"name": "Zoë"}, {}], "smoking": None},
         '{"ok": "\\"no\\""}',
     )
-    far: Called = ("get_weather", {"city": UNICODE}, UNICODE)
-    noon: Called = ("get_time", {}, "12:00")
+    far: CallAndResult = ("get_weather", {"city": UNICODE}, UNICODE)
+    noon: CallAndResult = ("get_time", {}, "12:00")
     both, three = (WEATHER, BOOK), (WEATHER, BOOK, TIME)
-    first = called("", oslo)
+    oslo_call = _calls("", oslo)
     return {
         "a question": record(wet, yes),
         "a question under a system turn": record(brief, wet, yes),
@@ -226,34 +226,34 @@ def dialogs() -> dict[str, Record]:
         "quotes and marks": record(Message("system", QUOTED), _talk(QUOTED, QUOTED)),
         "lines, and blanks around them": record(_talk(f" \t{LAID_OUT}\n\n", LAID_OUT)),
         "tools, and an answer": record(_talk("Hello!", "Good day."), tools=(WEATHER,)),
-        "a call": record(wet, first[0], tools=(WEATHER,)),
-        "a call under a system turn": record(brief, wet, first[0], tools=three),
-        "a call after a thought": record(wet, called("I must look.", oslo), yes, tools=(WEATHER,)),
-        "a call, its result, an answer": record(wet, first, yes, tools=(WEATHER, TIME)),
-        "the same under a system turn": record(brief, wet, first, yes, tools=(WEATHER,)),
-        "two calls side by side": record(wet, called("", oslo, lima), yes, tools=(WEATHER,)),
+        "a call": record(wet, oslo_call[0], tools=(WEATHER,)),
+        "a call under a system turn": record(brief, wet, oslo_call[0], tools=three),
+        "a call after a thought": record(wet, _calls("I must look.", oslo), yes, tools=(WEATHER,)),
+        "a call, its result, an answer": record(wet, oslo_call, yes, tools=(WEATHER, TIME)),
+        "the same under a system turn": record(brief, wet, oslo_call, yes, tools=(WEATHER,)),
+        "two calls side by side": record(wet, _calls("", oslo, lima), yes, tools=(WEATHER,)),
         "two calls, one after the other": record(
-            wet, first, called("And Lima?", lima), yes, tools=(WEATHER,)
+            wet, oslo_call, _calls("And Lima?", lima), yes, tools=(WEATHER,)
         ),
         "two questions, each with a call": record(
-            wet, first, yes, wet_in_lima, called("", lima), no, tools=both
+            wet, oslo_call, yes, wet_in_lima, _calls("", lima), no, tools=both
         ),
         "Unicode in a call and its result": record(
-            Message("user", UNICODE), called("", far), yes, tools=(BOOK, WEATHER)
+            Message("user", UNICODE), _calls("", far), yes, tools=(BOOK, WEATHER)
         ),
         "quotes in a call and its result": record(
-            Message("user", QUOTED), called("", odd), yes, tools=(BOOK,)
+            Message("user", QUOTED), _calls("", odd), yes, tools=(BOOK,)
         ),
-        "a call without arguments": record(wet, called("", noon), yes, tools=(TIME,)),
+        "a call without arguments": record(wet, _calls("", noon), yes, tools=(TIME,)),
         "all of it": record(
             Message("system", LAID_OUT),
             Message("user", QUOTED),
-            called(UNICODE, oslo),
-            called("", odd),
-            called("", lima),
+            _calls(UNICODE, oslo),
+            _calls("", odd),
+            _calls("", lima),
             Message("assistant", LAID_OUT),
             _talk(UNICODE, "No call is needed.", "Go on."),
-            first,
+            oslo_call,
             yes,
             tools=three,
         ),
@@ -267,13 +267,13 @@ def _talk(*texts: str) -> list[Message]:
     ]
 
 
-def called(thought: str, *called: Called) -> list[Message]:
+def _calls(thought: str, *exchanges: CallAndResult) -> list[Message]:
     """A thought, calls side by side and their results. An id has the nine letters that some
     templates ask for.
     """
-    calls = [Call(name, given, digest(to_json([name, given]))[:9]) for name, given, _ in called]
+    calls = [Call(name, values, digest(plain([name, values]))[:9]) for name, values, _ in exchanges]
     results = [
         Message("tool", result, call_id=call.id)
-        for call, (_, _, result) in zip(calls, called, strict=True)
+        for call, (_, _, result) in zip(calls, exchanges, strict=True)
     ]
     return [Message("assistant", thought, calls=tuple(calls)), *results]

@@ -19,12 +19,12 @@ from agentlite.workspace.input_files import copy_tokenizer, load_template
 
 KINDS = ("merged", "adapter", "gguf", "ollama")
 # beside the tokenizer's own files, those that a converter may look for
-ALSO = [f"{name}.json" for name in ("special_tokens_map", "added_tokens", "vocab")]
-ALSO += ["tokenizer.model", "merges.txt"]
+TOKENIZER_FILES = [f"{name}.json" for name in ("special_tokens_map", "added_tokens", "vocab")]
+TOKENIZER_FILES += ["tokenizer.model", "merges.txt"]
 GGUF, MODELFILE = "model.gguf", "Modelfile"
-SCRIPT, QUANTIZE, SERVER = "convert_hf_to_gguf.py", "llama-quantize", "llama-server"
-GET = "git clone --depth 1 https://github.com/ggml-org/llama.cpp"
-BUILD = "cmake -B {0}/build {0} && cmake --build {0}/build --target llama-quantize"
+CONVERTER, QUANTIZE, SERVER = "convert_hf_to_gguf.py", "llama-quantize", "llama-server"
+CLONE_COMMAND = "git clone --depth 1 https://github.com/ggml-org/llama.cpp"
+BUILD_COMMAND = "cmake -B {0}/build {0} && cmake --build {0}/build --target llama-quantize"
 
 
 class ExportRequest(NamedTuple):
@@ -42,7 +42,7 @@ class ExportRequest(NamedTuple):
     merge_base: str = "trained"
 
 
-class Exported(NamedTuple):
+class ExportResult(NamedTuple):
     """`weights`: what they are, in words; `facts`: what only this kind has to tell; `forms`: what
     can be asked, by name.
     """
@@ -64,8 +64,8 @@ def refuse(request: ExportRequest, subject: ExportedModel) -> None:
             )
         return
     refuse_quantized(subject.source)
-    if request.merge_base == "trained" and subject.trained.get("load_in_4bit"):
-        require(
+    if request.merge_base == "trained" and subject.training_settings.get("load_in_4bit"):
+        need(
             "merging into weights of 4 bits (or else --merge-base plain)",
             ["bitsandbytes"],
             "pip install bitsandbytes",
@@ -77,7 +77,7 @@ def refuse(request: ExportRequest, subject: ExportedModel) -> None:
         console.notice("export: Ollama does not read this model's calls: they come as text")
 
 
-def write(request: ExportRequest, subject: ExportedModel, folder: Path) -> Exported:
+def write(request: ExportRequest, subject: ExportedModel, folder: Path) -> ExportResult:
     """Fills an empty folder."""
     if request.kind == "adapter":
         return _write_adapter(subject, folder)
@@ -85,9 +85,9 @@ def write(request: ExportRequest, subject: ExportedModel, folder: Path) -> Expor
         return _write_merged(request, subject, folder)
     if request.kind == "gguf":
         return _write_gguf(request, subject, folder / request.target.name)
-    subject = subject._replace(mention=mention(subject.written.chat_template))
-    made = _write_gguf(request, subject, folder / GGUF)
-    if (architecture := made.facts["architecture"]) in OWN_CODE:
+    subject = subject._replace(mention=mention(subject.exported_template.chat_template))
+    result = _write_gguf(request, subject, folder / GGUF)
+    if (architecture := result.facts["architecture"]) in OWN_CODE:
         raise UserError(
             f"Ollama writes the dialogs of {architecture} models by code of its own.",
             "Export --gguf instead, for `llama-server --jinja`.",
@@ -97,23 +97,23 @@ def write(request: ExportRequest, subject: ExportedModel, folder: Path) -> Expor
     (folder / MODELFILE).write_text(
         modelfile(GGUF, subject.stops, subject.max_length or CONTEXT), encoding="utf-8"
     )
-    return made
+    return result
 
 
-def _write_merged(request: ExportRequest, subject: ExportedModel, folder: Path) -> Exported:
-    source, whole, trained = subject.source, Path(subject.source.base), subject.trained
-    rounded = trained.get("load_in_4bit") and request.merge_base == "trained"
-    if source.adapter is None and any(whole.glob("*.safetensors")):
-        for path in weight_files(whole)[1]:
+def _write_merged(request: ExportRequest, subject: ExportedModel, folder: Path) -> ExportResult:
+    source, base, settings = subject.source, Path(subject.source.base), subject.training_settings
+    is_rounded = settings.get("load_in_4bit") and request.merge_base == "trained"
+    if source.adapter is None and any(base.glob("*.safetensors")):
+        for path in weight_files(base)[1]:
             shutil.copyfile(path, folder / path.name)
         weights = "all its weights, as they are."
     else:
-        precision = merge(source, folder, trained["engine"] if rounded else None)
+        precision = merge(source, folder, settings["engine"] if is_rounded else None)
         merged = "the adapter merged into " if source.adapter else ""
         weights = f"{merged}the base's weights, in their own {precision}."
-    if rounded:
+    if is_rounded:
         weights += " They were rounded to 4 bits and back before, as training had them."
-    elif trained.get("load_in_4bit") or trained.get("load_in_8bit"):
+    elif settings.get("load_in_4bit") or settings.get("load_in_8bit"):
         weights += " Training had them rounded to fewer bits."
     # an answer ends with the end of a turn, and with what else the model says ends one
     end = subject.template.token_id(subject.template.turn_end)
@@ -124,10 +124,10 @@ def _write_merged(request: ExportRequest, subject: ExportedModel, folder: Path) 
         ends = [token for token in dict.fromkeys(ends) if token is not None]
         content["eos_token_id"] = ends if len(ends) > 1 else end
         _write_json(path, content)
-    return Exported(weights, _put_tokenizer(subject, folder), {}, {"merged": folder})
+    return ExportResult(weights, _put_tokenizer(subject, folder), {}, {"merged": folder})
 
 
-def _write_adapter(subject: ExportedModel, folder: Path) -> Exported:
+def _write_adapter(subject: ExportedModel, folder: Path) -> ExportResult:
     """With its base named as others know it: in the stage's folder it may be a path of this
     machine's cache.
     """
@@ -139,7 +139,7 @@ def _write_adapter(subject: ExportedModel, folder: Path) -> Exported:
     if commit := hub.commit_of(subject.source.base):
         config["revision"] = commit
     _write_json(folder / "adapter_config.json", config)
-    return Exported(
+    return ExportResult(
         f"an adapter (LoRA) on `{subject.origin}`.",
         _put_tokenizer(subject, folder),
         {"base": subject.origin},
@@ -147,15 +147,15 @@ def _write_adapter(subject: ExportedModel, folder: Path) -> Exported:
     )
 
 
-def _write_gguf(request: ExportRequest, subject: ExportedModel, file: Path) -> Exported:
+def _write_gguf(request: ExportRequest, subject: ExportedModel, file: Path) -> ExportResult:
     """The file must hold the very template that was proved: by it llama.cpp writes the dialogs."""
     # llama.cpp takes the folder's name as the model's
-    aside = converted(file.parent, request.target) / request.target.stem
-    aside.mkdir(parents=True)
-    made = _write_merged(request, subject, aside)
-    _convert(request, aside, file)
+    model_folder = scratch(file.parent, request.target) / request.target.stem
+    model_folder.mkdir(parents=True)
+    result = _write_merged(request, subject, model_folder)
+    _convert(request, model_folder, file)
     architecture, chat_template = read_facts(file)
-    if chat_template != subject.written.chat_template:
+    if chat_template != subject.exported_template.chat_template:
         raise UserError(
             "its chat template is not the one of training.",
             "Nothing was exported. Another llama.cpp may do better.",
@@ -163,11 +163,11 @@ def _write_gguf(request: ExportRequest, subject: ExportedModel, file: Path) -> E
             exit_code=MODEL,
         )
     kind = request.quantize or request.outtype
-    return Exported(
-        f"{made.weights.removesuffix('.')}; then written as {kind} by llama.cpp.",
-        made.proof,
+    return ExportResult(
+        f"{result.weights.removesuffix('.')}; then written as {kind} by llama.cpp.",
+        result.proof,
         {"type": kind, "architecture": architecture},
-        {**made.forms, kind: file},
+        {**result.forms, kind: file},
     )
 
 
@@ -176,21 +176,21 @@ def _put_tokenizer(subject: ExportedModel, folder: Path) -> Proof:
     stands there.
     """
     template, config = subject.template, folder / "tokenizer_config.json"
-    written = subject.written
-    copy_tokenizer(subject.source.base, folder, ALSO)
-    (folder / "chat_template.jinja").write_text(written.chat_template, encoding="utf-8", newline="")
+    served = subject.exported_template
+    copy_tokenizer(subject.source.base, folder, TOKENIZER_FILES)
+    (folder / "chat_template.jinja").write_text(served.chat_template, encoding="utf-8", newline="")
     settings = json.loads(config.read_bytes())
     if "chat_template" in settings:  # it may hold several: training takes one
-        _write_json(config, {**settings, "chat_template": written.chat_template})
+        _write_json(config, {**settings, "chat_template": served.chat_template})
     transformers = TransformersWriter(folder)
     writers: dict[str, Any] = {"transformers": transformers}
-    if second := minijinja_writer(load_template(str(folder))):
-        writers["minijinja"] = second
+    if minijinja := minijinja_writer(load_template(str(folder))):
+        writers["minijinja"] = minijinja
     else:
         console.notice("export: only one renderer was tried: pip install minijinja")
     dialogs = goldens(subject.mixture)
     prove_tokens(template, dialogs, transformers.ids)
-    return prove(template, dialogs, writers, written if subject.with_tools else None)
+    return prove(template, dialogs, writers, served if subject.tools_template else None)
 
 
 def _write_json(path: Path, content: object) -> None:
@@ -201,43 +201,43 @@ def _write_json(path: Path, content: object) -> None:
 # --- llama.cpp: the user's own writes the GGUF file
 
 
-def converted(folder: Path, target: Path) -> Path:
+def scratch(folder: Path, target: Path) -> Path:
     """Where what is converted stands for a while."""
     return folder / f"{target.name}.merged"
 
 
-def _refuse_llama_cpp(named: str, quantize: str) -> None:
+def _refuse_llama_cpp(llama_cpp: str, quantize: str) -> None:
     """Raises UserError 2 where the folder of --llama-cpp, or of the variable LLAMA_CPP, lacks what
     is needed.
     """
-    require("looking into a GGUF file", ["gguf"], "pip install gguf")
-    if not named or not (Path(named).expanduser() / SCRIPT).is_file():
+    need("looking into a GGUF file", ["gguf"], "pip install gguf")
+    if not llama_cpp or not (Path(llama_cpp).expanduser() / CONVERTER).is_file():
         raise UserError(
-            f"there is no {SCRIPT}: a GGUF file is made by llama.cpp.",
-            f"Get it, and name its folder; agentlite installs nothing:\n  {GET}\n"
+            f"there is no {CONVERTER}: a GGUF file is made by llama.cpp.",
+            f"Get it, and name its folder; agentlite installs nothing:\n  {CLONE_COMMAND}\n"
             "  agentlite export ... --llama-cpp llama.cpp        # or LLAMA_CPP=llama.cpp",
-            location=named or "--llama-cpp",
+            location=llama_cpp or "--llama-cpp",
         )
-    if quantize and not program(named, QUANTIZE):
+    if quantize and not program(llama_cpp, QUANTIZE):
         raise UserError(
             f"holds no {QUANTIZE}, and none is on the PATH.",
-            f"Build it, or leave --quantize out:\n  {BUILD.format(named)}",
-            location=named,
+            f"Build it, or leave --quantize out:\n  {BUILD_COMMAND.format(llama_cpp)}",
+            location=llama_cpp,
         )
 
 
-def program(named: str, name: str) -> Path | None:
+def program(llama_cpp: str, name: str) -> Path | None:
     """One of llama.cpp's, as it was built in its folder, or as it is installed."""
-    folder = Path(named).expanduser().resolve()
-    places = (folder / "build" / "bin", folder / "build" / "bin" / "Release", folder)
-    paths = (place / f"{name}{end}" for place in places for end in ("", ".exe"))
+    root = Path(llama_cpp).expanduser().resolve()
+    folders = (root / "build" / "bin", root / "build" / "bin" / "Release", root)
+    paths = (folder / f"{name}{end}" for folder in folders for end in ("", ".exe"))
     installed = shutil.which(name)
     return next(filter(Path.is_file, paths), Path(installed) if installed else None)
 
 
 def _convert(request: ExportRequest, model: Path, target: Path) -> None:
     """Writes `target`. Raises UserError 5 with the last words of the program that failed."""
-    script = Path(request.llama_cpp).expanduser().resolve() / SCRIPT
+    script = Path(request.llama_cpp).expanduser().resolve() / CONVERTER
     plain = model.with_name(f"{request.outtype}.gguf") if request.quantize else target
     options = ["--outfile", str(plain), "--outtype", request.outtype]
     _run(script, [sys.executable, str(script), str(model), *options], plain)
@@ -246,14 +246,14 @@ def _convert(request: ExportRequest, model: Path, target: Path) -> None:
         plain.unlink()
 
 
-def _run(program: Path, command: list[str], written: Path) -> None:
-    console.notice(f"export: {program.name} writes {written.name}")
+def _run(program: Path, command: list[str], target: Path) -> None:
+    console.notice(f"export: {program.name} writes {target.name}")
     process = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace")
-    if process.returncode or not written.exists():
-        last = (process.stdout + process.stderr).strip().split("\n")[-20:]
-        console.notice("\n".join(last))
+    if process.returncode or not target.exists():
+        last_lines = (process.stdout + process.stderr).strip().split("\n")[-20:]
+        console.notice("\n".join(last_lines))
         raise UserError(
-            f"ended with code {process.returncode}: {last[-1]}",
+            f"ended with code {process.returncode}: {last_lines[-1]}",
             "Its last words stand above. A model that it does not know may need a newer llama.cpp.",
             location=program.name,
             exit_code=MODEL,
