@@ -10,13 +10,13 @@ from typing import Any, NoReturn
 
 import click
 
-from agentlite.cli.commands import OTHERS, OtherCommand
+from agentlite.cli.commands import OTHER_COMMANDS, OtherCommand
 from agentlite.config.pipeline import MADE, STAGES, USUAL, Stage, full_command
 from agentlite.core.console import printable, redact
 from agentlite.core.errors import DISK, GATE, NAMES, OTHER_NAMES, UserError, suggest
 from agentlite.core.version import VERSION
 
-COMMANDS: dict[str, Stage | OtherCommand] = {**STAGES, **OTHERS}
+COMMANDS: dict[str, Stage | OtherCommand] = {**STAGES, **OTHER_COMMANDS}
 
 
 class Commands(click.Group):
@@ -30,7 +30,8 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         advanced = [name for name in STAGES if name not in USUAL]
-        for title, names in (("Stages", USUAL), ("Advanced", advanced), ("Other commands", OTHERS)):
+        sections = (("Stages", USUAL), ("Advanced", advanced), ("Other commands", OTHER_COMMANDS))
+        for title, names in sections:
             with formatter.section(title):
                 formatter.write_dl([(full_command(name), COMMANDS[name].help) for name in names])
         with formatter.section("More help"):
@@ -102,34 +103,35 @@ def main() -> None:
     except click.ClickException as error:
         error = _with_nearest(error)
         error.show()
-        where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else ""
-        _exit(UserError(error.format_message(), location=where, exit_code=error.exit_code))
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        location = context.command_path if context else ""
+        _exit(UserError(error.format_message(), location=location, exit_code=error.exit_code))
     except (Exception, KeyboardInterrupt) as error:
-        told = _told(error)
-        has_stopped = told.exit_code > 128
+        user_error = _as_user_error(error)
+        has_stopped = user_error.exit_code > 128
         if "--debug" in sys.argv and not has_stopped:
             raise
-        text = f"Stopped. {told.fix}" if has_stopped else f"Error: {told}"
+        text = f"Stopped. {user_error.fix}" if has_stopped else f"Error: {user_error}"
         click.echo(printable(text), err=True)
-        _exit(told)
+        _exit(user_error)
 
 
-def _told(error: BaseException) -> UserError:
+def _as_user_error(error: BaseException) -> UserError:
     """An error as one that is told in a few lines."""
     if isinstance(error, UserError):
         from agentlite.cli.next_step import with_next_command
 
         return with_next_command(error)
-    interrupted = isinstance(error, KeyboardInterrupt | click.Abort)
+    is_interrupted = isinstance(error, KeyboardInterrupt | click.Abort)
     # engine.watch.Stopped has a code, and is not imported
-    if code := 130 if interrupted else getattr(error, "exit_code", 0):
+    if code := 130 if is_interrupted else getattr(error, "exit_code", 0):
         fix = "The same command again carries on; prep begins anew."
         return UserError("stopped.", fix, exit_code=code)
     if isinstance(error, OSError) and (error.filename or error.errno == errno.ENOSPC):
         from agentlite.core.row_files import disk_fix
 
-        problem, where = f"the system says: {error.strerror}.", str(error.filename or "")
-        return UserError(problem, disk_fix(error), location=where, exit_code=DISK)
+        problem, location = f"the system says: {error.strerror}.", str(error.filename or "")
+        return UserError(problem, disk_fix(error), location=location, exit_code=DISK)
     fix = "This is a fault of agentlite or of a library. --debug shows where; please report it."
     return UserError(f"{type(error).__name__}: {error}", fix, exit_code=1)
 
@@ -156,8 +158,8 @@ def _refuse_unknown(words: list[str]) -> None:
         fix = suggest(words[1], ["dialogs", *MADE])
         raise click.UsageError(f"'{words[1]}' cannot be made. {fix}")
     if words[0] not in COMMANDS:
-        others = {name: command.other_names for name, command in COMMANDS.items()}
-        fix = suggest(words[0], COMMANDS, other_names=others)
+        other_names = {name: command.other_names for name, command in COMMANDS.items()}
+        fix = suggest(words[0], COMMANDS, other_names=other_names)
         raise click.UsageError(f"no command '{words[0]}'. {fix}")
 
 
@@ -170,14 +172,14 @@ def _with_nearest(error: click.ClickException) -> click.ClickException:
         return error
     command, name = error.ctx.command.name or "", error.option_name.lstrip("-").replace("-", "_")
     for key, field in fields(command).items() if command in STAGES else ():
-        others = OTHER_NAMES.get(key, "").replace("-", "_").split()
-        if NO_FLAG in field.marks and name in (key, *others):
+        other_names = OTHER_NAMES.get(key, "").replace("-", "_").split()
+        if NO_FLAG in field.marks and name in (key, *other_names):
             example = as_text(field.default) or "VALUE"
             return click.UsageError(f"Write it as --set {command}.{key}={example}", error.ctx)
-    options = [name for one in error.ctx.command.get_params(error.ctx) for name in one.opts]
+    options = [name for p in error.ctx.command.get_params(error.ctx) for name in p.opts]
     names = [name for name in options if name.startswith("--")]
-    every = f"`{error.ctx.command_path} --help-all` lists them all."
-    fix = suggest(error.option_name, names, fallback=every)
+    help_hint = f"`{error.ctx.command_path} --help-all` lists them all."
+    fix = suggest(error.option_name, names, other=help_hint)
     return click.UsageError(f"No such option '{error.option_name}'. {fix}", error.ctx)
 
 

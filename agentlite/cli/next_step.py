@@ -13,8 +13,8 @@ from agentlite.core.errors import LOCKED, UserError
 from agentlite.workspace import lookup
 from agentlite.workspace.lookup import DEFAULT_RUN, RunTarget
 
-MOST = 3  # stages that are not done, and are named
-ROWS = ("*.jsonl", "*.jsonl.gz", "*.parquet")  # what a user's data is mostly called
+MOST_STAGES = 3  # stages that are not done, and are named
+DATA_PATTERNS = ("*.jsonl", "*.jsonl.gz", "*.parquet")  # what a user's data is mostly called
 
 
 class NextStep(NamedTuple):
@@ -32,7 +32,7 @@ def show() -> None:
         print_table([["", "", ""], *rows], text_columns=3)
         if others := [str(path) for path in _workspaces() if path != run]:
             print(f"Other workspaces: {', '.join(others)}.")
-    elif files := _own_rows():
+    elif files := _data_files():
         print(f"Nothing has been done in this folder yet. It holds {', '.join(files[:4])}.")
     else:
         print("This folder holds no data and no workspace.")
@@ -42,9 +42,9 @@ def show() -> None:
 
 def workspace() -> Path | None:
     """The one that was worked in last, if the usual one holds nothing."""
-    usual = Path(os.environ.get("AGENTLITE_RUN") or DEFAULT_RUN)
-    if stored_stages(usual):
-        return usual
+    default = Path(os.environ.get("AGENTLITE_RUN") or DEFAULT_RUN)
+    if stored_stages(default):
+        return default
     return max(_workspaces(), key=lambda path: stored_stages(path)[-1].begun, default=None)
 
 
@@ -52,28 +52,29 @@ def _workspaces() -> list[Path]:
     return [path for path in sorted(Path("runs").glob("*")) if stored_stages(path)]
 
 
-def _own_rows() -> list[str]:
-    return sorted({path.name for pattern in ROWS for path in Path().glob(pattern)})
+def _data_files() -> list[str]:
+    return sorted({path.name for pattern in DATA_PATTERNS for path in Path().glob(pattern)})
 
 
 def with_next_command(error: UserError) -> UserError:
     """An error whose place is a stage that is half done, with the command line that carries it on:
     the one that `agentlite` alone prints."""
     folder = Path(error.location)
-    stored = lookup.read(folder) if lookup.is_stage(folder) else None
-    if not stored or not stored.plan or stored.done or error.exit_code == LOCKED:
+    stored_stage = lookup.read(folder) if lookup.is_stage(folder) else None
+    if not stored_stage or not stored_stage.plan or stored_stage.done or error.exit_code == LOCKED:
         return error
     # runs/x/sft -> runs/x, and of eval runs/x/eval/<data>/<model> -> runs/x
-    run = folder.parents[2 if stored.plan.command == "eval" else 0]
-    stages = [one for one in inventory(run) if run / one.stage == folder and one.state == "half"]
-    for stage in stages:
-        error.fix += f"\nTo {_again(run, stage).meaning}: {_again(run, stage).command}"
+    run = folder.parents[2 if stored_stage.plan.command == "eval" else 0]
+    for stage in inventory(run):
+        if run / stage.stage == folder and stage.state == "half":
+            step = _same_step(run, stage)
+            error.fix += f"\nTo {step.meaning}: {step.command}"
     return error
 
 
 def next_steps(run: Path | None, stages: Sequence[ListedStage]) -> list[NextStep]:
     """The ways to go on in a workspace with these stages, or in a folder without one."""
-    if run is None and (files := _own_rows()):
+    if run is None and (files := _data_files()):
         line = f"agentlite prep {shlex.quote(files[0])}"
         return [NextStep(line, "check the dialogs and split them")]
     if run is None:
@@ -83,16 +84,16 @@ def next_steps(run: Path | None, stages: Sequence[ListedStage]) -> list[NextStep
             NextStep("agentlite doctor", "see what this machine can train"),
         ]
     target = RunTarget(run, "")
-    if running := [one.stage for one in stages if one.state == "running"]:
-        is_at_work = f"see how far {', '.join(running)} has got"
-        return [NextStep(target.next("agentlite runs"), is_at_work)]
-    done = [one for one in stages if one.state == "done"]
-    following = [step._replace(command=target.next(step.command)) for step in _after(done)]
-    again = [_again(run, one) for one in stages[::-1] if one.state != "done"][:MOST]
-    return [*following, *again] if stages[-1].state == "done" else again
+    if running := [stage.stage for stage in stages if stage.state == "running"]:
+        meaning = f"see how far {', '.join(running)} has got"
+        return [NextStep(target.next("agentlite runs"), meaning)]
+    done_stages = [stage for stage in stages if stage.state == "done"]
+    steps = [step._replace(command=target.next(step.command)) for step in _steps_after(done_stages)]
+    repeats = [_same_step(run, s) for s in stages[::-1] if s.state != "done"][:MOST_STAGES]
+    return [*steps, *repeats] if stages[-1].state == "done" else repeats
 
 
-def _again(run: Path, stage: ListedStage) -> NextStep:
+def _same_step(run: Path, stage: ListedStage) -> NextStep:
     """The same command once more, for a stage that is not done."""
     meaning = {
         "half": f"carry {stage.stage} on ({stage.detail})",
@@ -107,33 +108,33 @@ def _again(run: Path, stage: ListedStage) -> NextStep:
     return NextStep(f"{command} --force" if stage.state == "broken" else command, meaning)
 
 
-def _after(stages: Sequence[ListedStage]) -> list[NextStep]:
+def _steps_after(stages: Sequence[ListedStage]) -> list[NextStep]:
     """The ways on from stages that are all done."""
     last = stages[-1] if stages else None
-    preps = [one.stage for one in stages if one.command == "prep"]
-    trained = [one.stage for one in stages if one.command in STAGES and STAGES[one.command].trains]
+    preps = [stage.stage for stage in stages if stage.command == "prep"]
+    trained_stages = [s.stage for s in stages if s.command in STAGES and STAGES[s.command].trains]
     if last and last.command == "make":
         line = f"agentlite prep --from {shlex.quote(last.stage)}"
         return [NextStep(line, "check and split these dialogs")]
-    if not preps and not trained:
+    if not preps and not trained_stages:
         return [NextStep("agentlite prep dialogs.jsonl", "check dialogs and split them")]
     if last and last.command == "pairs" and not last.figure.startswith("0 pairs"):
-        return [NextStep(f"agentlite dpo{_data(last.stage, 'pairs')}", "train on these pairs")]
-    if not trained:
-        data = _data(preps[-1], "prep")
+        return [NextStep(f"agentlite dpo{_data_flag(last.stage, 'pairs')}", "train on these pairs")]
+    if not trained_stages:
+        data = _data_flag(preps[-1], "prep")
         return [
             NextStep(f"agentlite sft{data}", "train a model on these dialogs"),
             NextStep(f"agentlite plan{data}", "first see what memory and time that takes"),
         ]
-    model = trained[-1]
+    model = trained_stages[-1]
     # eval/prep/sft -> sft
-    if model not in [one.stage.rpartition("/")[2] for one in stages if one.command == "eval"]:
+    if model not in [stage.stage.rpartition("/")[2] for stage in stages if stage.command == "eval"]:
         models = "" if model == TRAINED else f" --model {TRAINED} --model {shlex.quote(model)}"
         return [NextStep(f"agentlite eval{models}", f"measure {model} on the test dialogs")]
     name, merged = shlex.quote(model), shlex.quote(f"{model}-model")
     # the tools that `agentlite init` has put here
-    named = {"--tools": "tools.json", "--exec": "tools.py"}
-    tools = "".join(f" {flag} {file}" for flag, file in named.items() if Path(file).is_file())
+    files = {"--tools": "tools.json", "--exec": "tools.py"}
+    tools = "".join(f" {flag} {file}" for flag, file in files.items() if Path(file).is_file())
     return [
         NextStep("agentlite report", "the result, in words and as a page"),
         NextStep(f"agentlite chat {name}{tools}", "talk to the model"),
@@ -142,5 +143,5 @@ def _after(stages: Sequence[ListedStage]) -> list[NextStep]:
     ]
 
 
-def _data(stage: str, usual: str) -> str:
-    return "" if stage == usual else f" --data {shlex.quote(stage)}"
+def _data_flag(stage: str, default: str) -> str:
+    return "" if stage == default else f" --data {shlex.quote(stage)}"

@@ -36,19 +36,19 @@ class Option(click.Option):
     """The option of a field, with its section on the full page of help. Its value stays a text:
     `read` makes it what the field is, and agentlite.config.resolve does that for all settings."""
 
-    def __init__(self, key: str, field: Field, **rest: Any):
-        if not rest.get("is_flag"):
-            rest |= {"type": str, "metavar": metavar(field.kind, repeat=field.flag.repeat)}
+    def __init__(self, key: str, field: Field, **keywords: Any):
+        if not keywords.get("is_flag"):
+            keywords |= {"type": str, "metavar": metavar(field.kind, repeat=field.flag.repeat)}
         super().__init__(
             [*field.names(key), key],
             multiple=field.flag.repeat or holds_numbers(field.kind),
             envvar=field.flag.variable or None,
             help=field.help,
-            **rest,
+            **keywords,
         )
         self.field = field
         # in words, or as it is typed; "" for none
-        self.default_shown = "" if rest.get("is_flag") else field.words or as_text(field.default)
+        self.default_shown = "" if self.is_flag else field.words or as_text(field.default)
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         names, _ = join_options(self.opts)
@@ -87,9 +87,9 @@ class RunOptions(CommandOptions, frozen=True, kw_only=True):
 def parameters(options: type[Struct]) -> Iterator[click.Parameter]:
     """The arguments and options of a struct; what is peculiar to a command comes first."""
     fields = fields_of(options)
-    # PrepOptions, StageOptions, GivenOptions, RunOptions, ...: the nearest class stands first
-    own_first = [key for struct in options.__mro__ for key in inspect.get_annotations(struct)]
-    for key in dict.fromkeys(own_first):
+    # PrepOptions, StageOptions, SettingsOptions, RunOptions, ...: the nearest class stands first
+    keys = [key for struct in options.__mro__ for key in inspect.get_annotations(struct)]
+    for key in dict.fromkeys(keys):
         field = fields[key]
         if ARGUMENT not in field.marks:
             yield Option(key, field, is_flag=field.default is False, default=field.default)
@@ -106,7 +106,7 @@ def parameters(options: type[Struct]) -> Iterator[click.Parameter]:
             )
 
 
-def read(key: str, field: Field, value: Any) -> Any:
+def read_option(key: str, field: Field, value: Any) -> Any:
     """The value of a field as it was typed. Raises UserError 2."""
     if value is None or isinstance(value, bool):
         return value
@@ -116,15 +116,15 @@ def read(key: str, field: Field, value: Any) -> Any:
     return read_value(value, field.kind, Place(name, f"{name} ", field.default, field.help))
 
 
-MOST = 14  # options of a command that needs no second page, --help not counted
-NAMES = 30  # columns for the names of options, on a page of 80 or more
+MOST_OPTIONS = 14  # options of a command that needs no second page, --help not counted
+NAME_COLUMNS = 30  # columns for the names of options, on a page of 80 or more
 IS_FULL = "agentlite.help_all"  # in the context: whether the full page is asked for
 
 
 class Command(click.Command):
     """`--help` shows the common options, `--help-all` every one. `run` gets the options."""
 
-    def __init__(self, name: str, options: type[Struct], run: Callable[..., None], **rest: Any):
+    def __init__(self, name: str, options: type[Struct], run: Callable[..., None], **keywords: Any):
         help_all = click.Option(
             ["--help-all"],
             is_flag=True,
@@ -133,16 +133,16 @@ class Command(click.Command):
             callback=_show_all,
             help="show every option",
         )
-        params = [*rest.pop("params", ()), *parameters(options), help_all]
+        params = [*keywords.pop("params", ()), *parameters(options), help_all]
 
         def callback(**values: Any) -> None:
-            own = {k: read(k, field, values.pop(k)) for k, field in fields_of(options).items()}
-            run(options(**own), **values)
+            fields = {k: read_option(k, f, values.pop(k)) for k, f in fields_of(options).items()}
+            run(options(**fields), **values)
 
-        super().__init__(name, params=params, callback=callback, **rest)
+        super().__init__(name, params=params, callback=callback, **keywords)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        options = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
         sections: dict[str, list[click.Option]] = {}
         if ctx.meta.get(IS_FULL):
             for option in options:
@@ -150,32 +150,32 @@ class Command(click.Command):
                 sections.setdefault(title, []).append(option)
         else:
             sections["Options"] = _common(options)
-        for title, listed in sections.items():
+        for title, group in sections.items():
             with formatter.section(title):
-                _write(formatter, [one.get_help_record(ctx) or ("", "") for one in listed])
+                _write_options(formatter, [o.get_help_record(ctx) or ("", "") for o in group])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_epilog(ctx, formatter)
-        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
-        more = len(options) - len(_common(options)) - 1  # --help-all
-        if more and not ctx.meta.get(IS_FULL):
+        options = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
+        count = len(options) - len(_common(options)) - 1  # --help-all
+        if count and not ctx.meta.get(IS_FULL):
             formatter.write_paragraph()
-            formatter.write_text(f"{more} more options: {ctx.command_path} --help-all")
+            formatter.write_text(f"{count} more options: {ctx.command_path} --help-all")
 
 
 def _common(options: Sequence[click.Option]) -> list[click.Option]:
     """Those of the short page: all, where they are few."""
-    listed = [one for one in options if "--help-all" not in one.opts]
-    if len(listed) - 1 <= MOST:
-        return listed
-    return [one for one in listed if not isinstance(one, Option) or COMMON in one.field.marks]
+    shown = [option for option in options if "--help-all" not in option.opts]
+    if len(shown) - 1 <= MOST_OPTIONS:
+        return shown
+    return [o for o in shown if not isinstance(o, Option) or COMMON in o.field.marks]
 
 
-def _write(formatter: click.HelpFormatter, rows: list[tuple[str, str]]) -> None:
+def _write_options(formatter: click.HelpFormatter, rows: list[tuple[str, str]]) -> None:
     """Names that are wider than the page go on below; Click would leave them to the terminal."""
     width = formatter.width - formatter.current_indent
     names = [_wrap_names(name, width, " " * (formatter.current_indent + 4)) for name, _ in rows]
-    column = NAMES if formatter.width >= 60 else max(8, formatter.width // 3)
+    column = NAME_COLUMNS if formatter.width >= 60 else max(8, formatter.width // 3)
     helps = [text for _, text in rows]
     formatter.write_dl(list(zip(names, helps, strict=True)), col_max=column)
 
@@ -228,5 +228,5 @@ class DecodingOptions(RunOptions, frozen=True, kw_only=True):
         from agentlite.deploy.chat_model import ChatModel
 
         keys = [key for key in inspect.get_annotations(DecodingOptions) if key != "model"]
-        given = {key: getattr(self, key) for key in keys}
-        return ChatModel(self.model, Path(self.run), **given)
+        settings = {key: getattr(self, key) for key in keys}
+        return ChatModel(self.model, Path(self.run), **settings)

@@ -19,14 +19,14 @@ from agentlite.scoring.metrics.figures import ENDINGS, TITLES
 from agentlite.workspace import lookup
 from agentlite.workspace.lookup import Result
 
-OWN = "agentlite"  # the shape of rows as they are on disk
+OWN_SHAPE = "agentlite"  # the shape of rows as they are on disk
 
 
-def present(result: Result, *, as_json: bool, show: int, shape: str, every: bool = False) -> None:
+def present(result: Result, *, as_json: bool, show: int, shape: str, in_full: bool = False) -> None:
     """With --json, --as or --rows -, the table and the shown records go to stderr, so that stdout
     holds one thing.
 
-    `shape`: how records are written to stdout; "" if they are not. `every`: all figures of eval.
+    `shape`: how records are written to stdout; "" if they are not. `in_full`: all figures of eval.
     """
     stream = sys.stderr if as_json or shape else sys.stdout
     folder = Path(result.folder)
@@ -37,29 +37,29 @@ def present(result: Result, *, as_json: bool, show: int, shape: str, every: bool
             print(text, file=stream)
         if shape:
             rows = read_splits(folder)
-            rows = rows if shape == OWN else map(openai_row, map(from_row, rows))
+            rows = rows if shape == OWN_SHAPE else map(openai_row, map(from_row, rows))
             sys.stdout.buffer.writelines(map(json_line, rows))
     if as_json and not shape:
         print(msgspec.json.encode(result).decode())
     elif not as_json:
         with redirect_stdout(stream):
-            _table(result, every)
+            _print_result(result, in_full)
 
 
-def _table(result: Result, every: bool) -> None:
+def _print_result(result: Result, in_full: bool) -> None:
     figures, is_planned = result.figures, result.status == "dry run"
     took = f" in {result.seconds:.0f} s" if result.status == "done" else ""
     print(f"{result.command}: {result.status}{took}, {result.folder}")
     if result.command == "eval" and not is_planned:
-        compared = result.status == "compared"
-        _models(figures["models"] if compared else figures, every)
-        if not compared and (retrieval := tables.groups(figures).get("retrieval")):
+        is_comparison = result.status == "compared"
+        _print_models(figures["models"] if is_comparison else figures, in_full)
+        if not is_comparison and (retrieval := tables.groups(figures).get("retrieval")):
             print("\nwhat retrieval cost")
             console.print_table(retrieval.cells)
         if agreement := figures.get("agreement"):
-            told = (f"agreement, {key}: {tables.share(one)}" for key, one in agreement.items())
-            print("", *told, sep="\n")
-        for row in figures["differences"] if compared else ():
+            lines = (f"agreement, {key}: {tables.share(share)}" for key, share in agreement.items())
+            print("", *lines, sep="\n")
+        for row in figures["differences"] if is_comparison else ():
             print(tables.in_words(row))
     elif result.command == "ablate" and is_planned:
         rows = [[name, differs or "the first"] for name, differs in figures["cells"].items()]
@@ -69,61 +69,59 @@ def _table(result: Result, every: bool) -> None:
         for sentence in tables.failed_cells(figures):
             print(sentence)
     elif "ranking" in figures:
-        _figures({name: value for name, value in figures.items() if name not in tables.TABLED})
+        _print_figures({k: v for k, v in figures.items() if k not in tables.TABLED})
         for view in tables.rankings(figures):
             print(f"\n{view.title} ({view.rows[0][1]['count']})")
-            means = [
-                [name, *(f"{one['mean']:.1%}" for one in methods)] for name, *methods in view.rows
-            ]
+            means = [[name, *(f"{m['mean']:.1%}" for m in methods)] for name, *methods in view.rows]
             console.print_table([view.head, *means])
         print("", *map(tables.in_words, figures["differences"]), sep="\n")
     elif result.command == "prep":
-        _prep(result)
+        _print_prep(result)
     elif result.command == "rollout" and not is_planned:
-        _lines(of_rollout(figures))
+        _print_lines(rollout_lines(figures))
     else:
-        _figures(figures)
+        _print_figures(figures)
     if result.sentences:
         print("", *result.sentences, sep="\n")
     if result.next:
         print(f"next: {result.next}")
 
 
-def _models(figures: dict[str, Any], every: bool) -> None:
+def _print_models(figures: dict[str, Any], in_full: bool) -> None:
     """The main figures, or `every` one, also of whole dialogs, and the wrong answers. Models are
     the columns: a terminal is higher than wide.
     """
     steps = tables.models(figures)
-    main = [[TITLES[row[0]], *row[1:]] for row in steps.rows if row[0] in TITLES]
-    if main and not every:
-        console.print_table(steps._replace(rows=main).cells)
-        if len(main) < len(steps.rows):
+    main_rows = [[TITLES[row[0]], *row[1:]] for row in steps.rows if row[0] in TITLES]
+    if main_rows and not in_full:
+        console.print_table(steps._replace(rows=main_rows).cells)
+        if len(main_rows) < len(steps.rows):
             print("The same command with --all prints every figure.")
         return
     console.print_table(steps.cells)
-    whole = {
-        name: {"metrics": one["dialogs"]} for name, one in figures.items() if one.get("dialogs")
+    dialog_figures = {
+        name: {"metrics": m["dialogs"]} for name, m in figures.items() if m.get("dialogs")
     }
-    if whole:
+    if dialog_figures:
         print(f"\nwhole dialogs, {HOW}")
-        console.print_table(tables.models(whole).cells)
-    if wrong := tables.wrong_answers(figures):
-        print(f"\n{wrong.title.lower()}")
-        console.print_table(wrong.cells)
+        console.print_table(tables.models(dialog_figures).cells)
+    if wrong_table := tables.wrong_answers(figures):
+        print(f"\n{wrong_table.title.lower()}")
+        console.print_table(wrong_table.cells)
 
 
-def _prep(result: Result) -> None:
+def _print_prep(result: Result) -> None:
     """A short table; stats.json has every figure. Several sources have a table of their own."""
     folder, limit = Path(result.folder), None
     if result.status != "dry run":
         settings = lookup.read_plan(folder).settings
-        joined = settings["join_tokens"] if settings["join"] > 1 else None
-        limit = max(settings["max_length"], joined or 0)
-    _lines([*of_prep(result.figures, limit)])
+        join_tokens = settings["join_tokens"] if settings["join"] > 1 else None
+        limit = max(settings["max_length"], join_tokens or 0)
+    _print_lines([*prep_lines(result.figures, limit)])
     if len(files := result.figures.get("by_file", {})) > 1:
         heads = [name for name in next(iter(files.values())) if name != "formats"]
         rows = [
-            [source, number(counts["formats"]), *(str(counts[name]) for name in heads)]
+            [source, text_of(counts["formats"]), *(str(counts[name]) for name in heads)]
             for source, counts in files.items()
         ]
         print()
@@ -132,20 +130,20 @@ def _prep(result: Result) -> None:
         print(f"All figures: {folder / 'stats.json'}")
 
 
-def _lines(lines: "Sequence[Line]") -> None:
+def _print_lines(lines: "Sequence[Line]") -> None:
     width = max(len(line.figure) for line in lines)
     rows = [[line.name, line.figure.rjust(width), line.words] for line in lines]
     console.print_table([["", "", ""], *rows], text_columns=3)
 
 
-def _figures(figures: dict[str, Any]) -> None:
+def _print_figures(figures: dict[str, Any]) -> None:
     """Numbers as a table, and what consists of several as a line each."""
-    single = [[name, number(one)] for name, one in figures.items() if not isinstance(one, dict)]
-    if single:
-        console.print_table([["", ""], *single])
+    rows = [[name, text_of(v)] for name, v in figures.items() if not isinstance(v, dict)]
+    if rows:
+        console.print_table([["", ""], *rows])
     for name, value in figures.items():
         if isinstance(value, dict):
-            print(f"{name}: {number(value)}")
+            print(f"{name}: {text_of(value)}")
 
 
 SPLITS = ("train", "dev", "test")
@@ -166,20 +164,20 @@ class Line(NamedTuple):
     words: str
 
 
-def of_prep(figures: Mapping[str, Any], limit: int | None) -> Iterator[Line]:
+def prep_lines(figures: Mapping[str, Any], limit: int | None) -> Iterator[Line]:
     """What was kept, what was left out and why, and the size of the rest. A dry run has fewer
     figures, and so fewer lines. `limit`: the maximum tokens of a row.
     """
-    yield from _of_rows(figures)
+    yield from _row_lines(figures)
     if length := figures.get("length"):
-        of = f" of at most {limit:,}" if limit else ""
-        words = f"tokens in a typical row; the longest has {length['100%']:,}{of}"
+        limit_text = f" of at most {limit:,}" if limit else ""
+        words = f"tokens in a typical row; the longest has {length['100%']:,}{limit_text}"
         yield Line("length", f"{length['50%']:,}", words)
         share = f"{figures['tokens']['trained_share']:.0%} of all tokens are the assistant's"
         yield Line("learned", f"{figures['trained_tokens']:,}", f"tokens in train; {share}")
     if tools := figures.get("tools"):
-        called = [f"{name} {count:,}" for name, count in tools["most_called"].items()]
-        words = f"on offer; {tools['calls']:,} calls: {', '.join(called[:MOST_TOOLS])}"
+        most_called = [f"{name} {count:,}" for name, count in tools["most_called"].items()]
+        words = f"on offer; {tools['calls']:,} calls: {', '.join(most_called[:MOST_TOOLS])}"
         yield Line("tools", f"{tools['offered']:,}", words)
     # how many there are of each kind, and why the other rows chosen for it have none
     for kind, counts in figures.get("made", {}).items():
@@ -189,21 +187,22 @@ def of_prep(figures: Mapping[str, Any], limit: int | None) -> Iterator[Line]:
     if any((train := figures.get("balance", {}).get("train", {})).values()):
         words = f"of {sum(train.values()):,} train rows with tools call none"
         yield Line("no call", f"{train['no_call']:,}", words)
-    if found := figures.get("personal"):
-        words = f"values that may be personal: {number(found)}; people's names are not looked for"
-        yield Line("personal", f"{sum(found.values()):,}", words)
+    if kinds := figures.get("personal"):
+        words = f"values that may be personal: {text_of(kinds)}; people's names are not looked for"
+        yield Line("personal", f"{sum(kinds.values()):,}", words)
     for name, value in figures.items():
         if name not in SHOWN:
-            count, words = ("", number(value)) if isinstance(value, dict) else (number(value), "")
+            count, words = ("", text_of(value)) if isinstance(value, dict) else (text_of(value), "")
             yield Line(name.replace("_", " "), count, words)
 
 
-def _of_rows(figures: Mapping[str, Any]) -> Iterator[Line]:
+def _row_lines(figures: Mapping[str, Any]) -> Iterator[Line]:
     """How many were read and kept, a line for each reason with what its code means, and splits."""
     files = figures.get("by_file", {})
-    of = f"from {len(files)} sources" if len(files) > 1 else f"from {', '.join(files)}"
+    source = f"from {len(files)} sources" if len(files) > 1 else f"from {', '.join(files)}"
     formats = sorted({name for file in files.values() for name in file["formats"]})
-    yield Line("rows", f"{figures['read']:,}", f"{of} ({', '.join(formats)})" if formats else of)
+    words = f"{source} ({', '.join(formats)})" if formats else source
+    yield Line("rows", f"{figures['read']:,}", words)
     share = f"{figures['kept'] / figures['read']:.0%} of the rows" if figures["read"] else ""
     yield Line("kept", f"{figures['kept']:,}", share)
     for name, title in (("rejects", "rejected"), ("left_out", "left out")):
@@ -221,24 +220,24 @@ def _of_rows(figures: Mapping[str, Any]) -> Iterator[Line]:
         yield Line(split, f"{figures[split]:,}", words)
 
 
-def of_rollout(figures: Mapping[str, Any]) -> list[Line]:
+def rollout_lines(figures: Mapping[str, Any]) -> list[Line]:
     """The mean of each score, how the rollouts ended, and the calls."""
     tasks, rollouts = figures["tasks"], figures["rollouts"]
-    shown = [Line("rollouts", f"{rollouts:,}", f"of {tasks:,} tasks, {figures['turns']:,} turns")]
+    lines = [Line("rollouts", f"{rollouts:,}", f"of {tasks:,} tasks, {figures['turns']:,} turns")]
     lost = sum(count for name, count in figures["ended"].items() if name in LOST)
     for name, mean in figures["scores"].items():
-        shown.append(Line(f"score {name}", f"{mean:.2f}", f"mean of {rollouts - lost:,} rollouts"))
+        lines.append(Line(f"score {name}", f"{mean:.2f}", f"mean of {rollouts - lost:,} rollouts"))
     for ended, count in figures["ended"].items():
-        shown.append(Line("", f"{count:,}", ENDINGS[ended]))
+        lines.append(Line("", f"{count:,}", ENDINGS[ended]))
     calls, failed = figures["calls"], figures["failed_calls"]
     words = f"of them failed: {failed:,}" + (f" ({failed / calls:.0%})" if calls else "")
-    return [*shown, Line("calls", f"{calls:,}", words)]
+    return [*lines, Line("calls", f"{calls:,}", words)]
 
 
-def number(value: object) -> str:
+def text_of(value: object) -> str:
     """A figure, or several with their names."""
     if isinstance(value, dict):
-        return ", ".join(f"{name} {number(inner)}" for name, inner in value.items()) or "-"
+        return ", ".join(f"{name} {text_of(inner)}" for name, inner in value.items()) or "-"
     if isinstance(value, list):
         return " -> ".join(map(str, value))
     return f"{value:.4g}" if isinstance(value, float) else str(value)

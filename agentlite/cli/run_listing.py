@@ -54,12 +54,12 @@ def _progress(stage: StoredStage, *, running: bool) -> str:
     done = f"{rows} of {expected.rows} {file.stem}"
     if file.name == METRICS:
         done = f"step {rows} of {expected.rows}"
-    made = rows - expected.begun  # in this session, which alone says the pace
-    if not running or made < 1:
+    new_rows = rows - expected.begun  # in this session, which alone says the pace
+    if not running or new_rows < 1:
         return done
-    begun = (stage.folder / stage_folder.EXPECTED).stat().st_mtime
+    begun_at = (stage.folder / stage_folder.EXPECTED).stat().st_mtime
     # negative where the clock was set back meanwhile
-    seconds = (file.stat().st_mtime - begun) / made * (expected.rows - rows)
+    seconds = (file.stat().st_mtime - begun_at) / new_rows * (expected.rows - rows)
     return f"{done}, {in_time(max(0.0, seconds))} left"
 
 
@@ -115,7 +115,7 @@ def size(folder: Path) -> int:
 
 def _listed_stage(run: Path, stage: StoredStage) -> ListedStage:
     folder = stage.folder
-    written = max((path.stat().st_mtime for path in folder.glob("*.json*")), default=0.0)
+    written_at = max((path.stat().st_mtime for path in folder.glob("*.json*")), default=0.0)
     return ListedStage(
         str(run),
         folder.relative_to(run).as_posix(),
@@ -124,7 +124,7 @@ def _listed_stage(run: Path, stage: StoredStage) -> ListedStage:
         key_figure(stage),
         size(folder),
         size(folder / CHECKPOINTS),
-        round(max(0.0, time.time() - written), 1),
+        round(max(0.0, time.time() - written_at), 1),
     )
 
 

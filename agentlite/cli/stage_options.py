@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from agentlite.config.resolve import Given
 
 
-class GivenOptions(RunOptions, frozen=True, kw_only=True):
+class SettingsOptions(RunOptions, frozen=True, kw_only=True):
     """What every command can be told that has settings.
 
     Settings:
@@ -40,7 +40,7 @@ class GivenOptions(RunOptions, frozen=True, kw_only=True):
         return Given(flags, self.sets, self.config, self.profile)
 
 
-class StageOptions(GivenOptions, frozen=True, kw_only=True):
+class StageOptions(SettingsOptions, frozen=True, kw_only=True):
     """What every stage can be told beside its settings.
 
     Workspace:
@@ -89,11 +89,11 @@ class StageCommand(Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """On the full page the settings that no option sets."""
-        rest = [key for key, field in fields(self.name or "").items() if NO_FLAG in field.marks]
-        if rest and ctx.meta.get(IS_FULL):
+        keys = [key for key, field in fields(self.name or "").items() if NO_FLAG in field.marks]
+        if keys and ctx.meta.get(IS_FULL):
             formatter.write_paragraph()
-            example = f"--set {self.name}.{rest[0]}=VALUE"
-            formatter.write_text(f"Set in a settings file, or as {example}: {', '.join(rest)}.")
+            example = f"--set {self.name}.{keys[0]}=VALUE"
+            formatter.write_text(f"Set in a settings file, or as {example}: {', '.join(keys)}.")
         formatter.write_paragraph()
         formatter.write_text(
             f"{ctx.command_path} --print-config shows every setting as a run here would have it."
@@ -108,14 +108,14 @@ def stage_command(name: str, text: str) -> StageCommand:
         if key == "sources":
             settings.append(click.Argument([key], nargs=-1, metavar="SOURCE...", type=str))
         elif key == "what":
-            every = "|".join(("dialogs", *MADE))
-            settings.append(click.Argument([key], metavar=every, type=str))
+            kinds = "|".join(("dialogs", *MADE))
+            settings.append(click.Argument([key], metavar=kinds, type=str))
         elif NO_FLAG not in field.marks:
             # --packing is "true", and --packing false undoes what a file sets; each value stays a
             # text, which is read with all settings
             is_switch = field.default is False
-            rest = {"is_flag": False, "flag_value": "true"} if is_switch else {}
-            settings.append(Option(key, field, **rest))
+            attributes = {"is_flag": False, "flag_value": "true"} if is_switch else {}
+            settings.append(Option(key, field, **attributes))
 
     options = PrepOptions if name == "prep" else StageOptions
     return StageCommand(name, options, partial(_run, name), params=settings, help=text)
@@ -141,24 +141,24 @@ def _run(name: str, options: StageOptions, **flags: Any) -> None:
     """
     if isinstance(options, PrepOptions) and _explain(options):
         return
-    from agentlite.cli.output import OWN, present
+    from agentlite.cli.output import OWN_SHAPE, present
     from agentlite.config.resolve import as_yaml, plain_settings
     from agentlite.stages.api import execute, settle, target_of
 
-    given = options.given({key: one for key, one in flags.items() if one not in (None, ())})
+    given = options.given({key: value for key, value in flags.items() if value not in (None, ())})
     run, out = Path(options.run), options.out or name
     target = target_of(name, run, out, options.force, options.dry_run, given)
     resolved = settle(name, given, target)
     if options.print_config:
-        every = {"settings": plain_settings(resolved.settings), "origin": resolved.origin}
-        as_json = json.dumps({"command": name, **every}, ensure_ascii=False)
-        click.echo(as_json if options.as_json else as_yaml(name, resolved))
+        report = {"settings": plain_settings(resolved.settings), "origin": resolved.origin}
+        json_text = json.dumps({"command": name, **report}, ensure_ascii=False)
+        click.echo(json_text if options.as_json else as_yaml(name, resolved))
         return
     result = execute(name, resolved.settings, target)
-    own = OWN if getattr(resolved.settings, "rows", "") == "-" else ""
-    shape, show = getattr(options, "shape", "") or own, getattr(options, "show", 0)
-    full = any(getattr(resolved.settings, key, False) for key in ("every", "metrics"))
-    present(result, as_json=options.as_json, show=show, shape=shape, every=full)
+    default_shape = OWN_SHAPE if getattr(resolved.settings, "rows", "") == "-" else ""
+    shape, show = getattr(options, "shape", "") or default_shape, getattr(options, "show", 0)
+    in_full = any(getattr(resolved.settings, key, False) for key in ("every", "metrics"))
+    present(result, as_json=options.as_json, show=show, shape=shape, in_full=in_full)
     if result.failed:
-        failed = "; ".join(result.failed)
-        raise UserError(f"the gate is not passed: {failed}.", location="--gate", exit_code=GATE)
+        metrics = "; ".join(result.failed)
+        raise UserError(f"the gate is not passed: {metrics}.", location="--gate", exit_code=GATE)

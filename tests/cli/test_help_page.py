@@ -11,8 +11,7 @@ from click.testing import CliRunner
 from support.examples import sample
 
 from agentlite.cli.main import COMMANDS, group
-from agentlite.cli.options import MOST, Command, CommandOptions, Option
-from agentlite.cli.options import read as read_option
+from agentlite.cli.options import MOST_OPTIONS, Command, CommandOptions, Option, read_option
 from agentlite.config import resolve, settings
 from agentlite.config.fields import COMMON, choices, fields_of, is_struct
 from agentlite.config.resolve import Given
@@ -93,7 +92,7 @@ def test_the_short_page_has_about_a_dozen_options_and_names_the_full_one():
         own = (one.get_help_record(context(name))[0] for one in options(name))
         every = [*own, "--help-all", "-h, --help"]
         shown = [one for one in every if f"\n  {one}" in short]
-        assert len(shown) - 1 <= MOST
+        assert len(shown) - 1 <= MOST_OPTIONS
         assert [one for one in every if f"\n  {one}" in full] == every
         missing = len(every) - len(shown) - 1  # --help-all itself
         line = f"\n{missing} more options: agentlite {name} --help-all\n"

@@ -75,6 +75,6 @@ def test_eval_shows_its_main_figures_in_plain_words_and_all_on_request(capsys):
     assert [row.partition("  ")[0] for row in rows] == titles
     assert rows[0].split()[2:] == ["50.0", "%", "[20.0,", "80.0]", "n=4"] * 2
     assert more == "The same command with --all prints every figure."
-    full, _ = shown(result, capsys, every=True)
+    full, _ = shown(result, capsys, in_full=True)
     every = [*names, "end_to_end_success", "no call where one is wanted"]
     assert [name for name in every if name not in full] == [] and "--all" not in full

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from agentlite.cli.output import Line, of_prep
+from agentlite.cli.output import Line, prep_lines
 
 FIGURES: dict[str, Any] = {
     "read": 81,
@@ -36,7 +36,7 @@ FIGURES: dict[str, Any] = {
 def named(figures: dict[str, Any], limit: int | None = 2048) -> dict[str, list[Line]]:
     """The lines by their names; a line without one belongs to the name above."""
     found: dict[str, list[Line]] = {}
-    for line in of_prep(figures, limit):
+    for line in prep_lines(figures, limit):
         found.setdefault(line.name or [*found][-1], []).append(line)
     return found
 
@@ -49,7 +49,7 @@ def test_a_person_sees_what_was_kept_and_why_the_rest_was_not():
     assert rejected == [("5", "E217:"), ("1", "E121:")]
     (left_out,) = found["left out"]
     assert left_out.words == "D401: The same dialog, tools and gold as another record"
-    names = [line.name for line in of_prep(FIGURES, 2048)]
+    names = [line.name for line in prep_lines(FIGURES, 2048)]
     assert names.count("rejected") == names.count("left out") == 1  # the title of several lines
 
 

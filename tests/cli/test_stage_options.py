@@ -21,7 +21,7 @@ ROWS, AS = ["--rows", "-"], ["--as", "openai"]
     [
         ([], ""),
         (["--rows", "parquet"], ""),
-        (ROWS, output.OWN),
+        (ROWS, output.OWN_SHAPE),
         (AS, "openai"),
         ([*ROWS, *AS], "openai"),
     ],
@@ -36,12 +36,12 @@ def test_stdout_holds_the_records_or_the_object_or_the_table(
     monkeypatch.setattr(write, "read_splits", lambda _: ["row"])
     monkeypatch.setattr(output, "from_row", str)
     monkeypatch.setattr(write, "openai_row", lambda row: f"{row}, openai")
-    monkeypatch.setattr(output, "_table", lambda _, every: print(AS_TABLE, end=""))
+    monkeypatch.setattr(output, "_print_result", lambda _, in_full: print(AS_TABLE, end=""))
     words = ["prep", "rows.jsonl", *words, *(["--json"] if as_json else [])]
     done = CliRunner().invoke(group, words, standalone_mode=False)
     assert done.exception is None
     if shape:
-        assert done.stdout == ('"row"\n' if shape == output.OWN else '"row, openai"\n')
+        assert done.stdout == ('"row"\n' if shape == output.OWN_SHAPE else '"row, openai"\n')
     elif as_json:
         assert json.loads(done.stdout)["status"] == "up to date"
     else:

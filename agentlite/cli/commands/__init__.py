@@ -9,7 +9,7 @@ class OtherCommand(NamedTuple):
     other_names: str = ""  # what others call it, apart by blanks
 
 
-OTHERS = {
+OTHER_COMMANDS = {
     "init": OtherCommand(
         "Make a folder to start from: sample dialogs, settings, a README.",
         """

@@ -45,41 +45,41 @@ def chat(options: ChatOptions) -> None:
     from agentlite.deploy.chat_session import ChatSession, executor, read_toolbox
     from agentlite.engine.decoding import Decoding
 
-    offered = read_toolbox(options.tools) if options.tools else ()
-    if options.execute and not offered:
+    tools = read_toolbox(options.tools) if options.tools else ()
+    if options.execute and not tools:
         raise UserError(
             "needs the tools that the model may call.", "Add --tools FILE.", location="--exec"
         )
     model = options.chat_model()
-    with executor(options.execute, offered) if options.execute else nullcontext() as run:
+    with executor(options.execute, tools) if options.execute else nullcontext() as execute:
         model.load()
         stream = sys.stderr if options.as_json else sys.stdout
         tell = partial(print, end="", file=stream, flush=True)
-        talk = ChatSession(model, offered, partial(_result, run), tell, _note)
+        session = ChatSession(model, tools, partial(_result, execute), tell, _note)
         decoding = Decoding(options.max_new_tokens, options.temperature, seed=options.seed)
         try:
             while (line := _read("you> ")) is not None:
                 if line.strip():
-                    talk.say(line, decoding)
+                    session.say(line, decoding)
         finally:
-            if options.save and talk.messages:
+            if options.save and session.messages:
                 with Appender(Path(options.save)) as file:
-                    file.append(talk.row)
+                    file.append(session.row)
                 _note(
                     f"saved: {options.save}; `agentlite prep {shlex.quote(options.save)}` reads it"
                 )
             if options.as_json:
-                dialog = {"model": options.model, "protocol": model.protocol.name, **talk.row}
+                dialog = {"model": options.model, "protocol": model.protocol.name, **session.row}
                 click.echo(json.dumps(dialog, ensure_ascii=False))
 
 
-def _result(run: Callable[["Call"], str] | None, call: "Call") -> str:
+def _result(execute: Callable[["Call"], str] | None, call: "Call") -> str:
     """What `run` gives for a call, or the person types. Raises UserError 2 where the input ends."""
     from agentlite.core.errors import UserError
     from agentlite.core.records import to_json
 
-    if run:
-        result = run(call)
+    if execute:
+        result = execute(call)
         _note(f"result: {result}")
         return result
     name = f"{call.name}({to_json(call.arguments)})"

@@ -55,15 +55,15 @@ class Facts(NamedTuple):
 
 def findings(run: Path) -> list[Finding]:
     """`run`: the workspace, whose disk counts. A check that fails is a finding itself."""
-    facts, found = Facts(run, gpu_profiles.card(), gpu_profiles.driver()), list[Finding]()
+    facts, results = Facts(run, gpu_profiles.card(), gpu_profiles.driver()), list[Finding]()
     for check in CHECKS:
         try:
-            found += check(facts)
+            results += check(facts)
         except Exception as error:
             name = check.__name__.replace("_", " ")
             detail = f"this check failed: {error}"
-            found.append(Finding(name, "warning", detail, "Please report it."))
-    return [replace(one, detail=redact(one.detail), fix=redact(one.fix)) for one in found]
+            results.append(Finding(name, "warning", detail, "Please report it."))
+    return [replace(f, detail=redact(f.detail), fix=redact(f.fix)) for f in results]
 
 
 # --- packages; none is imported
@@ -71,21 +71,21 @@ def findings(run: Path) -> list[Finding]:
 
 def packages(facts: Facts) -> Iterator[Finding]:
     """Without the extra `train` much works; with half of it, training does not."""
-    found = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
-    yield Finding("python", "ok", found)
-    needed = [name for name in requirements("agentlite") if facts.card or name not in WITH_CUDA]
-    missing = [name for name in needed if not version(name)]
-    ours = f"agentlite {version('agentlite') or 'in a checkout, not installed'}"
+    system = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
+    yield Finding("python", "ok", system)
+    names = [name for name in requirements("agentlite") if facts.card or name not in WITH_CUDA]
+    missing = [name for name in names if not version(name)]
+    agentlite = f"agentlite {version('agentlite') or 'in a checkout, not installed'}"
     # beside the package in a checkout, inside it in a wheel
-    inside = Path(__file__).parents[2] / "constraints.txt"
-    tested = inside if inside.exists() else inside.parent.parent / inside.name
-    extra = adapt_pip_command(f"pip install -c {tested} 'agentlite[train]'")
+    package = Path(__file__).parents[2]
+    folder = package if (package / "constraints.txt").exists() else package.parent
+    extra = adapt_pip_command(f"pip install -c {folder / 'constraints.txt'} 'agentlite[train]'")
     fix = f"bash scripts/setup.sh (in a checkout), or {extra}"
     if not missing:
-        yield Finding("packages", "ok", f"{ours}, and all {len(needed)} packages that it needs")
+        yield Finding("packages", "ok", f"{agentlite}, and all {len(names)} packages that it needs")
     elif "torch" in missing:
         works = "prep, eval --predictions, pairs --from and reports work"
-        detail = f"{ours} without the extra `train`: {works}; what needs a model does not"
+        detail = f"{agentlite} without the extra `train`: {works}; what needs a model does not"
         yield Finding("packages", "warning", detail, fix)
     else:
         yield Finding("packages", "problem", f"not installed: {', '.join(missing)}", fix)
@@ -93,17 +93,17 @@ def packages(facts: Facts) -> Iterator[Finding]:
 
 def torch(facts: Facts) -> Iterator[Finding]:
     """Whether it is built for the GPU that is there, and the driver is new enough for it."""
-    found = version("torch")
-    if not found:
+    installed = version("torch")
+    if not installed:
         return
     cuda = int(cuda_of_torch().partition(".")[0] or 0)
-    text = f"{found}, built for {f'CUDA {cuda}' if cuda else 'the CPU'}"
-    again = best_for(facts.card, facts.driver) if facts.card and facts.driver else ""
+    text = f"{installed}, built for {f'CUDA {cuda}' if cuda else 'the CPU'}"
+    install_command = best_for(facts.card, facts.driver) if facts.card and facts.driver else ""
     if facts.card and not cuda:
-        yield Finding("torch", "problem", f"{text}: the GPU is not used", again)
+        yield Finding("torch", "problem", f"{text}: the GPU is not used", install_command)
     elif facts.card and facts.driver and is_too_old(facts.driver, cuda):
         detail = f"{text}, which needs driver {DRIVERS[cuda]}; this is {facts.driver}"
-        yield Finding("torch", "problem", detail, f"Update the driver, or: {again}")
+        yield Finding("torch", "problem", detail, f"Update the driver, or: {install_command}")
     else:
         yield Finding("torch", "ok", text)
 
@@ -123,16 +123,16 @@ def cuda_of_torch() -> str:
         return ""
     # a line of it: `cuda: Optional[str] = '12.8'`, and None without CUDA
     text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
-    found = re.search(r"^cuda\b.*?'([\d.]+)'", text, re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(r"^cuda\b.*?'([\d.]+)'", text, re.MULTILINE)
+    return match[1] if match else ""
 
 
 def requirements(package: str) -> list[str]:
     """The packages that one asks for, with its extra `train`."""
     from packaging.requirements import Requirement
 
-    needed = map(Requirement, importlib.metadata.requires(package) or ())
-    return [one.name for one in needed if not one.marker or one.marker.evaluate({"extra": "train"})]
+    parsed = map(Requirement, importlib.metadata.requires(package) or ())
+    return [r.name for r in parsed if not r.marker or r.marker.evaluate({"extra": "train"})]
 
 
 # --- the machine
@@ -158,17 +158,17 @@ def disk(facts: Facts) -> Iterator[Finding]:
     """What is free for the workspace, for what is kept of models and data, and for the hub's."""
     hub = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
     free = {}
-    for name, place in {"workspace": facts.run, "cache": cache_folder(), "hub": hub}.items():
+    for name, path in {"workspace": facts.run, "cache": cache_folder(), "hub": hub}.items():
         # a folder that is not there yet will be made on the disk of the nearest one that is
-        above = (place.absolute(), *place.absolute().parents)
-        folder = next(path for path in above if path.exists())
+        parents = (path.absolute(), *path.absolute().parents)
+        folder = next(parent for parent in parents if parent.exists())
         free[name] = shutil.disk_usage(folder).free / 1e9
-    found = ", ".join(f"{left:.0f} GB free for {name}" for name, left in free.items())
+    detail = ", ".join(f"{gigabytes:.0f} GB free for {name}" for name, gigabytes in free.items())
     if min(free.values()) >= LITTLE_DISK:
-        yield Finding("disk", "ok", found)
+        yield Finding("disk", "ok", detail)
     else:
         fix = "Free some: agentlite runs says how much finished stages can do without."
-        yield Finding("disk", "warning", found, fix)
+        yield Finding("disk", "warning", detail, fix)
 
 
 def compiler(facts: Facts) -> Iterator[Finding]:
@@ -191,25 +191,25 @@ def trains(facts: Facts) -> Iterator[Finding]:
     machine, trainer = machine_of(AUTO), TRAINERS[0]
     resolved = resolve.resolve(trainer, resolve.Given(profile=GPU if machine.gpu else CPU))
     published = json.loads(PUBLISHED.read_bytes())
-    shapes = {name: shape_of(known, name) for name, known in published.items()}
+    shapes = {name: shape_of(config, name) for name, config in published.items()}
     largest: dict[int, str] = {}
     # the largest first, so that the first of each precision that fits is the one to tell
     for name in sorted(shapes, key=lambda name: -shapes[name].parameters):
-        chosen = resolved.settings
+        settings = resolved.settings
         if machine.gpu:
-            by_memory = auto_settings(chosen, keys_set(resolved), shapes[name], machine)
-            chosen = replace(chosen, **by_memory.values)
-        planned = estimate(chosen, shapes[name], machine)
+            by_memory = auto_settings(settings, keys_set(resolved), shapes[name], machine)
+            settings = replace(settings, **by_memory.values)
+        planned = estimate(settings, shapes[name], machine)
         if planned.fits:
-            batch = f"{chosen.batch_size} x {chosen.max_length} tokens at once"
+            batch = f"{settings.batch_size} x {settings.max_length} tokens at once"
             largest.setdefault(planned.load.bits, f"{name} ({batch})")
-    found = f"{machine.capacity / 2**30:.1f} GiB{f' on {machine.name}' if machine.name else ''}"
+    memory = f"{machine.capacity / 2**30:.1f} GiB{f' on {machine.name}' if machine.name else ''}"
     if largest:
         models = "; ".join(f"in {bits} bit up to {model}" for bits, model in largest.items())
-        yield Finding("can train", "ok", f"{trainer} {models}, calculated for {found}")
+        yield Finding("can train", "ok", f"{trainer} {models}, calculated for {memory}")
     else:
         fix = "What would fit: agentlite plan --model smollm2-135m"
-        yield Finding("can train", "warning", f"{found}: {trainer} of no model fits", fix)
+        yield Finding("can train", "warning", f"{memory}: {trainer} of no model fits", fix)
 
 
 CHECKS: list[Callable[[Facts], Iterator[Finding]]] = [packages, torch, gpu, disk, compiler, trains]

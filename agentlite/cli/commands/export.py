@@ -21,7 +21,7 @@ from agentlite.config.fields import (
 from agentlite.core.console import notice
 from agentlite.core.errors import GATE, UserError
 
-SAME = ("model", "llama_cpp", "force")
+SHARED_KEYS = ("model", "llama_cpp", "force")
 # an option -> the only targets that it changes; LLAMA_CPP may stay set
 ONLY_FOR = {
     "merge_base": ("merged", "gguf", "ollama"),
@@ -69,25 +69,25 @@ def _run(options: ExportOptions) -> None:
     from agentlite.stages.eval.exported import measure
 
     targets = {kind: getattr(options, kind) for kind in KINDS}
-    named = [kind for kind, target in targets.items() if target]
-    if not named:
-        named = ["merged"]
+    kinds = [kind for kind, target in targets.items() if target]
+    if not kinds:
+        kinds = ["merged"]
         targets["merged"] = f"{Path(options.model).name}-merged"
         notice(f"export: --merged {targets['merged']}, since no target is named")
-    if len(named) > 1:
-        both = " and ".join(f"--{kind}" for kind in named)
+    if len(kinds) > 1:
+        flags = " and ".join(f"--{kind}" for kind in kinds)
         raise UserError(
-            f"{both} at once.",
+            f"{flags} at once.",
             "Give one of --merged FOLDER, --adapter FOLDER, --gguf FILE, --ollama FOLDER.",
             location="export",
         )
-    _refuse_unused(options, named[0])
+    _refuse_unused(options, kinds[0])
     request = ExportRequest(
-        kind=named[0],
-        target=Path(targets[named[0]]),
+        kind=kinds[0],
+        target=Path(targets[kinds[0]]),
         run=Path(options.run),
         check=options.check,
-        **{key: getattr(options, key) for key in (*SAME, *ONLY_FOR)},
+        **{key: getattr(options, key) for key in (*SHARED_KEYS, *ONLY_FOR)},
     )
     summary = export(request, measure)
     if options.as_json:
@@ -108,9 +108,9 @@ def _refuse_unused(options: ExportOptions, kind: str) -> None:
     for key, kinds in ONLY_FOR.items():
         if kind not in kinds and getattr(options, key) != fields_of(ExportOptions)[key].default:
             flag = f"--{key.replace('_', '-')}"
-            needed = " or ".join(f"--{one}" for one in kinds)
+            targets = " or ".join(f"--{kind}" for kind in kinds)
             raise UserError(
-                f"changes nothing in what --{kind} writes: it needs {needed}.",
+                f"changes nothing in what --{kind} writes: it needs {targets}.",
                 f"Leave {flag} out, or choose another target.",
                 location=flag,
             )

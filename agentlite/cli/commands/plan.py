@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from agentlite.cli.options import Command
-from agentlite.cli.stage_options import GivenOptions
+from agentlite.cli.stage_options import SettingsOptions
 from agentlite.config.fields import COMMON, Metavar, Model, StageName
 from agentlite.config.pipeline import TRAINERS
 from agentlite.config.settings import COMMANDS, default
@@ -38,7 +38,7 @@ else:
     Plannable = Literal[tuple(name for name in COMMANDS if hasattr(COMMANDS[name], "in_memory"))]
 
 
-class PlanOptions(GivenOptions, frozen=True, kw_only=True):
+class PlanOptions(SettingsOptions, frozen=True, kw_only=True):
     """The settings are those of the planned command, so that plan and run cannot differ.
 
     What to plan:
@@ -110,10 +110,10 @@ def _present(report: PlanReport) -> None:
         print(f"answers sampled together: {together}, with room on the card for {room}")
     if planned.host_gib:
         print(f"{planned.host_gib:g} GiB of activations wait in the host's memory")
-    for title, parts in (("time, calculated", planned.time), ("disk, GB", planned.disk_gb)):
-        if parts:
-            figures = [f"{key.replace('_', ' ')} {value:g}" for key, value in parts.items()]
-            print(f"{title}: {', '.join(figures)}")
+    for title, figures in (("time, calculated", planned.time), ("disk, GB", planned.disk_gb)):
+        if figures:
+            texts = [f"{key.replace('_', ' ')} {value:g}" for key, value in figures.items()]
+            print(f"{title}: {', '.join(texts)}")
     for fit in report.fit:
         rows = f"{fit.batch_size} x {fit.length} tokens"
         if not fit.batch_size:

@@ -19,16 +19,14 @@ def report(options: RunOptions) -> None:
     evaluations = read_run(folder).evaluations
     with stage_folder.in_turn(folder):
         page = write_report(folder)
-    sentences = {
-        one.name: headline(one.metrics, differences(one)) for one in evaluations if one.models
-    }
+    sentences = {e.name: headline(e.metrics, differences(e)) for e in evaluations if e.models}
     if options.as_json:
         result = {"command": "report", "page": str(page), "sentences": sentences}
         print(json.dumps(result, ensure_ascii=False))
         return
-    for name, of_one in sentences.items():
+    for name, lines in sentences.items():
         title = [f"{name}:"] if len(sentences) > 1 else []
-        print(*title, *of_one, sep="\n")
+        print(*title, *lines, sep="\n")
     if not sentences:
         print(NO_EVALUATION)
     print(f"report: {page} (one file: open it in any browser)")
