@@ -179,7 +179,7 @@ def _with_nearest(error: click.ClickException) -> click.ClickException:
     options = [name for p in error.ctx.command.get_params(error.ctx) for name in p.opts]
     names = [name for name in options if name.startswith("--")]
     help_hint = f"`{error.ctx.command_path} --help-all` lists them all."
-    fix = suggest(error.option_name, names, other=help_hint)
+    fix = suggest(error.option_name, names, fallback=help_hint)
     return click.UsageError(f"No such option '{error.option_name}'. {fix}", error.ctx)
 
 

@@ -169,7 +169,7 @@ def _block_text(block: Any) -> str:
             return text
         case {"type": "resource", "resource": dict(link)} | ({"type": "resource_link"} as link):
             return f"[resource: {link.get('uri')}]"
-    return plain(block)
+    return to_json(block)
 
 
 def _messages(text: str | bytes) -> list[JsonRpc]:

@@ -48,7 +48,7 @@ class ExportedModel(NamedTuple):
         template that takes tools, calls and results from a server, as in training.
         """
         template, protocols = self.template, [*self.mixture.protocols.values()]
-        lines = protocols[0].in_template if len(protocols) == 1 else ""
+        lines = protocols[0].template_prefix if len(protocols) == 1 else ""
         served = _with_text(template, lines + template.chat_template)
         is_own = template.prints_tools or any(template.thought_keys)
         rows = [] if is_own else trained_rows(template, goldens(self.mixture))

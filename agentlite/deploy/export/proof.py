@@ -267,13 +267,13 @@ def _talk(*texts: str) -> list[Message]:
     ]
 
 
-def _calls(thought: str, *exchanges: CallAndResult) -> list[Message]:
+def _calls(thought: str, *uses: CallAndResult) -> list[Message]:
     """A thought, calls side by side and their results. An id has the nine letters that some
     templates ask for.
     """
-    calls = [Call(name, values, digest(plain([name, values]))[:9]) for name, values, _ in exchanges]
+    calls = [Call(name, values, digest(to_json([name, values]))[:9]) for name, values, _ in uses]
     results = [
         Message("tool", result, call_id=call.id)
-        for call, (_, _, result) in zip(calls, exchanges, strict=True)
+        for call, (_, _, result) in zip(calls, uses, strict=True)
     ]
     return [Message("assistant", thought, calls=tuple(calls)), *results]

@@ -65,7 +65,7 @@ def refuse(request: ExportRequest, subject: ExportedModel) -> None:
         return
     refuse_quantized(subject.source)
     if request.merge_base == "trained" and subject.training_settings.get("load_in_4bit"):
-        need(
+        require(
             "merging into weights of 4 bits (or else --merge-base plain)",
             ["bitsandbytes"],
             "pip install bitsandbytes",
@@ -210,7 +210,7 @@ def _refuse_llama_cpp(llama_cpp: str, quantize: str) -> None:
     """Raises UserError 2 where the folder of --llama-cpp, or of the variable LLAMA_CPP, lacks what
     is needed.
     """
-    need("looking into a GGUF file", ["gguf"], "pip install gguf")
+    require("looking into a GGUF file", ["gguf"], "pip install gguf")
     if not llama_cpp or not (Path(llama_cpp).expanduser() / CONVERTER).is_file():
         raise UserError(
             f"there is no {CONVERTER}: a GGUF file is made by llama.cpp.",

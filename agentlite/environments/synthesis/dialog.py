@@ -117,7 +117,7 @@ def _question(turn: PlannedTurn, purposes: Mapping[str, str], rng: Random, is_fi
     """What the user wants in a turn, with all facts that it tells by itself."""
     sentences = []
     for number, planned in enumerate(turn.calls):
-        forms = FIRST_ASK if is_first else NEXT_ASK
+        forms: Sequence[str] = FIRST_ASK if is_first else NEXT_ASK
         if number:  # it goes on from the first call
             forms = PARALLEL_CALLS if turn.together else LATER_CALLS
         sentences.append(rng.choice(forms).format(purposes[planned.call.name]))

@@ -148,10 +148,10 @@ def _argument(
     name: str, schema: Schema, pool: Sequence[KnownValue], rng: Random
 ) -> KnownValue | None:
     """One value, mostly of the best source that has any."""
-    groups = [schema[key] for key in ("enum", "examples") if isinstance(schema.get(key), list)]
-    groups += [[schema["const"]]] if "const" in schema else []
-    if groups := [values for values in groups if values]:
-        groups = [[KnownValue(value, name) for value in groups[0]]]
+    value_lists = [schema[key] for key in ("enum", "examples") if isinstance(schema.get(key), list)]
+    value_lists += [[schema["const"]]] if "const" in schema else []
+    if value_lists := [values for values in value_lists if values]:
+        groups = [[KnownValue(value, name) for value in value_lists[0]]]
     else:
         groups = [group for group in _sources(name, schema, pool, rng) if group]
     if not groups:
