@@ -50,30 +50,30 @@ def outputs(lines: list[str], folder: Path, source: Path = ROOT) -> list[str]:
     script = "\n".join(
         ["set -euo pipefail", "exec 2>&1", *(f"{line}\necho '{MARK}'" for line in lines)]
     )
-    done = subprocess.run(
+    process = subprocess.run(
         ["bash", "-c", script], cwd=folder, env=environment, stdout=subprocess.PIPE, text=True
     )
-    shown = done.stdout.split(f"{MARK}\n")
-    if done.returncode:
-        raise subprocess.CalledProcessError(done.returncode, lines[len(shown) - 1], shown[-1])
-    return shown[:-1]
+    texts = process.stdout.split(f"{MARK}\n")
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, lines[len(texts) - 1], texts[-1])
+    return texts[:-1]
 
 
-def shortened(output: str) -> str:
+def shorten(output: str) -> str:
     """Without what Unsloth says of itself, and with a few of the lines of progress."""
     lines = [line for line in output.splitlines() if not line.startswith("Unsloth")]
-    progress = [at for at, line in enumerate(lines) if re.match(r"\w+( \S+)? \d+/\d+", line)]
-    kept = {*progress[:2], *progress[-2:]}
-    left_out = {*progress} - kept
-    return "".join(f"{line.rstrip()}\n" for at, line in enumerate(lines) if at not in left_out)
+    progress = [n for n, line in enumerate(lines) if re.match(r"\w+( \S+)? \d+/\d+", line)]
+    shown = {*progress[:2], *progress[-2:]}
+    left_out = {*progress} - shown
+    return "".join(f"{line.rstrip()}\n" for n, line in enumerate(lines) if n not in left_out)
 
 
-def renewed(page: str, shown: dict[str, str]) -> str:
+def renew(page: str, outputs: dict[str, str]) -> str:
     """The page with the output of each command that has a block there."""
 
-    def block(found: re.Match[str]) -> str:
-        line = found[1]
-        return f"```text\n$ {line}\n{shown[line]}```\n" if line in shown else found[0]
+    def block(match: re.Match[str]) -> str:
+        line = match[1]
+        return f"```text\n$ {line}\n{outputs[line]}```\n" if line in outputs else match[0]
 
     return BLOCK.sub(block, page)
 
@@ -82,15 +82,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("--count", type=int)
     parser.add_argument("--folder", type=Path)
-    asked = parser.parse_args()
-    lines = commands()[: asked.count]
+    options = parser.parse_args()
+    lines = commands()[: options.count]
     with contextlib.ExitStack() as stack:
-        if asked.folder:
-            asked.folder.mkdir()
-        folder = asked.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        shown = [shortened(output) for output in outputs(lines, folder.resolve())]
+        if options.folder:
+            options.folder.mkdir()
+        folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        texts = [shorten(output) for output in outputs(lines, folder.resolve())]
     PAGE.write_text(
-        renewed(PAGE.read_text(encoding="utf-8"), dict(zip(lines, shown, strict=True))),
+        renew(PAGE.read_text(encoding="utf-8"), dict(zip(lines, texts, strict=True))),
         encoding="utf-8",
     )
 

@@ -19,7 +19,7 @@ short=(--max-steps 4 --save-steps 2) answers=(--max-new-tokens 64) rows=(--rows 
 model() {
   if [[ ${TOY:-} ]]; then "$python" -c 'import sys, pathlib, tiny; tiny.make_model(pathlib.Path(sys.argv[1]))' "$model"; else
     "$python" -c 'import json, sys, gpu, gpu_parts
-gpu_parts.main({"part": "build", "folder": sys.argv[1], "facts": gpu.published("smollm2-135m"), "result": sys.argv[1] + ".json"})' "$model"
+gpu_parts.main({"part": "build", "folder": sys.argv[1], "facts": gpu.published_config("smollm2-135m"), "result": sys.argv[1] + ".json"})' "$model"
   fi
 }
 prep() { stage prep tests/support/rows/weather.jsonl --model "$model" --dev .2 --test .3; }

@@ -23,7 +23,7 @@ def page(name: str) -> str:
     """A heading, and what `agentlite NAME --help-all` prints."""
     with tempfile.TemporaryDirectory() as empty, contextlib.chdir(empty):  # no agentlite.yaml
         gpu_profiles.card.cache_clear()
-        shown = CliRunner(env={"CUDA_VISIBLE_DEVICES": "-1", "AGENTLITE_RUN": None}).invoke(
+        result = CliRunner(env={"CUDA_VISIBLE_DEVICES": "-1", "AGENTLITE_RUN": None}).invoke(
             group,
             [*full_command(name).split(), "--help-all"],
             prog_name="agentlite",
@@ -32,7 +32,7 @@ def page(name: str) -> str:
         )
     gpu_profiles.card.cache_clear()
     command = f"agentlite {full_command(name)}"
-    return f"# {command}\n\n```text\n$ {command} --help-all\n{shown.output}```\n"
+    return f"# {command}\n\n```text\n$ {command} --help-all\n{result.output}```\n"
 
 
 def main() -> None:

@@ -67,12 +67,12 @@ def result(id: str, content: str = "sent") -> Row:
     return {"role": "tool", "tool_call_id": id, "content": content}
 
 
-def dialog(*messages: Row, **rest: Any) -> bytes:
+def dialog(*messages: Row, **fields: Any) -> bytes:
     """A row of a support dialog, whose messages are these or the usual four."""
-    return line({"messages": [*(messages or asked(GET, result("a")))], "tools": TOOLS, **rest})
+    return line({"messages": [*(messages or turns(GET, result("a")))], "tools": TOOLS, **fields})
 
 
-def asked(calls: Row | list[Row], *results: Row, answer: str = "It is on its way.") -> list[Row]:
+def turns(calls: Row | list[Row], *results: Row, answer: str = "It is on its way.") -> list[Row]:
     """A question, calls with their results, and an answer."""
     return [
         {"role": "user", "content": "Where is my order A9?"},
@@ -99,13 +99,13 @@ GET, TRACK = (
     call("get_order", '{"order_id": "A9"}'),
     call("track_parcel", '{"parcel_id": "P"}', "b"),
 )
-WRONG_ROLE = asked(GET, result("a"))
+WRONG_ROLE = turns(GET, result("a"))
 WRONG_ROLE[-1] = {**WRONG_ROLE[-1], "role": "asistant"}
 
 
-def refund(amount: str, more: str = "") -> list[Row]:
-    arguments = f'{{"order_id": "A9", "amount_cents": {amount}{more}}}'
-    return asked(call("refund_order", arguments), result("a"))
+def refund(amount: str, extra: str = "") -> list[Row]:
+    arguments = f'{{"order_id": "A9", "amount_cents": {amount}{extra}}}'
+    return turns(call("refund_order", arguments), result("a"))
 
 
 def without(row: bytes, key: str) -> bytes:
@@ -113,27 +113,27 @@ def without(row: bytes, key: str) -> bytes:
 
 
 GOOD = dialog()
-ORLEANS = asked(GET, result("a"), answer="Il est arrivé à Orléans.")
+ORLEANS = turns(GET, result("a"), answer="Il est arrivé à Orléans.")
 ROWS = [
     BrokenRow("`message` for `messages`", GOOD.replace(b'"messages"', b'"message"'), GOOD),
     BrokenRow("a role that is misspelt", dialog(*WRONG_ROLE), GOOD),
     BrokenRow(
         "arguments that are not JSON",
-        dialog(*asked(call("refund_order", "order_id=A9, amount=502"), result("a"))),
+        dialog(*turns(call("refund_order", "order_id=A9, amount=502"), result("a"))),
         dialog(*refund("502")),
     ),
     BrokenRow(
         "a tool that the row does not offer",
-        dialog(*asked(call("getOrder", '{"order_id": "A9"}'), result("a"))),
+        dialog(*turns(call("getOrder", '{"order_id": "A9"}'), result("a"))),
         GOOD,
     ),
     BrokenRow("no `tools`", without(GOOD, "tools"), GOOD),
     BrokenRow(
         "one of two results is missing",
-        dialog(*asked([GET, TRACK], result("a"))),
-        dialog(*asked([GET, TRACK], result("a"), result("b"))),
+        dialog(*turns([GET, TRACK], result("a"))),
+        dialog(*turns([GET, TRACK], result("a"), result("b"))),
     ),
-    BrokenRow("a result of nobody's call", dialog(*asked(GET, result("call_xyz"))), GOOD),
+    BrokenRow("a result of nobody's call", dialog(*turns(GET, result("call_xyz"))), GOOD),
     BrokenRow("a number written as a word", dialog(*refund('"five"')), dialog(*refund("5"))),
     BrokenRow(
         "a value that the enum lacks",
@@ -150,7 +150,7 @@ ROWS = [
         dialog(*talk("Where is it?", "")),
         dialog(*talk("Where is it?", "On its way.")),
     ),
-    BrokenRow("a very long result", dialog(*asked(GET, result("a", "sent " * 2000)))),
+    BrokenRow("a very long result", dialog(*turns(GET, result("a", "sent " * 2000)))),
     BrokenRow("a trailing comma", GOOD[:-2] + b",}\n"),
     BrokenRow("a Python dictionary", repr(json.loads(GOOD)).encode() + b"\n"),
     BrokenRow("a line that was cut", GOOD[:200] + b"\n", GOOD),
@@ -225,7 +225,7 @@ def run(words: Sequence[str], folder: Path) -> tuple[int, str]:
     """The exit code and what the screen shows, in a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "HF_HUB_OFFLINE": "1"}
     environment |= {"COLUMNS": "100", "CUDA_VISIBLE_DEVICES": "-1"}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "agentlite", *words],
         capture_output=True,
         text=True,
@@ -233,7 +233,7 @@ def run(words: Sequence[str], folder: Path) -> tuple[int, str]:
         env=environment,
         check=False,
     )
-    return done.returncode, done.stdout + done.stderr
+    return process.returncode, process.stdout + process.stderr
 
 
 def screen(mistake: Mistake, runner: Runner) -> tuple[int, str]:
@@ -242,10 +242,10 @@ def screen(mistake: Mistake, runner: Runner) -> tuple[int, str]:
         folder = Path(name).resolve()
         for file, content in mistake.files.items():
             (folder / file).write_bytes(content)
-        for typed in mistake.before:
-            runner(typed.split(), folder)
-        code, shown = runner(mistake.typed.split(), folder)
-        return code, f"$ agentlite {mistake.typed}\n{shown}".replace(str(folder), HOME)
+        for command in mistake.before:
+            runner(command.split(), folder)
+        code, text = runner(mistake.typed.split(), folder)
+        return code, f"$ agentlite {mistake.typed}\n{text}".replace(str(folder), HOME)
 
 
 def page(runner: Runner) -> str:
@@ -254,12 +254,12 @@ def page(runner: Runner) -> str:
     for section, mistakes in MISTAKES.items():
         parts.append(f"## {section}\n")
         if section == "Rows":
-            kinds = "; ".join(f"{n}: {one.title}" for n, one in enumerate(ROWS, 5))
+            kinds = "; ".join(f"{n}: {row.title}" for n, row in enumerate(ROWS, 5))
             parts.append(f"The rows of this file have these mistakes, by line. {kinds}.\n")
         for mistake in mistakes:
-            code, shown = screen(mistake, runner)
-            assert code == mistake.code, f"{mistake.typed}: exit {code}\n{shown}"
-            parts.append(f"### {mistake.title}\n\n```text\n{shown}```\n\nExit code {code}.\n")
+            code, text = screen(mistake, runner)
+            assert code == mistake.code, f"{mistake.typed}: exit {code}\n{text}"
+            parts.append(f"### {mistake.title}\n\n```text\n{text}```\n\nExit code {code}.\n")
     return "\n".join(parts)
 
 

@@ -78,13 +78,13 @@ def block() -> str:
     return "\n".join([BEGIN.rstrip(), *lines, END])
 
 
-def renewed(text: str) -> str:
+def renew(text: str) -> str:
     return BLOCK.sub(lambda _: block(), text, count=1)
 
 
 def main() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    if (new := renewed(text)) != text:
+    if (new := renew(text)) != text:
         PAGE.write_text(new, encoding="utf-8")
         print("planning.md: renewed")
 

@@ -21,8 +21,8 @@ SHOWN = ("prep", "sft", "pairs", "dpo", "grpo", "eval", "ablate", "make", "rollo
 def files(root: Path, *patterns: str) -> list[Path]:
     """What git tracks, and is there."""
     command = ["git", "ls-files", "-z", "--", *patterns]
-    listed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
-    return [root / name for name in listed.split("\0") if name and (root / name).is_file()]
+    names = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
+    return [root / name for name in names.split("\0") if name and (root / name).is_file()]
 
 
 def count_lines(paths: list[Path]) -> int:
@@ -59,8 +59,8 @@ def run(root: Path, folder: str, *words: str) -> str:
 def count_options(root: Path, stage: str, flag: str) -> int:
     """Lines of help that begin with an option."""
     with tempfile.TemporaryDirectory() as empty:
-        shown = run(root, empty, "-m", "agentlite", stage, flag)
-    return len(re.findall(r"^  -", shown, re.MULTILINE))
+        page = run(root, empty, "-m", "agentlite", stage, flag)
+    return len(re.findall(r"^  -", page, re.MULTILINE))
 
 
 def rows(root: Path, fast: bool) -> Iterator[tuple[str, object]]:
@@ -75,14 +75,14 @@ def rows(root: Path, fast: bool) -> Iterator[tuple[str, object]]:
     yield "settings, distinct", len({*settings})
     if not fast:
         for stage in SHOWN:
-            few, every = (count_options(root, stage, flag) for flag in ("--help", "--help-all"))
-            yield f"options of {stage}: --help, --help-all", f"{few}, {every}"
+            short, full = (count_options(root, stage, flag) for flag in ("--help", "--help-all"))
+            yield f"options of {stage}: --help, --help-all", f"{short}, {full}"
     yield "tests: lines", count_lines(tests)
     yield "tests: files", len(tests)
     if not fast:
         words = ("-m", "pytest", "--collect-only", "-q", "-n", "0", "-p", "no:cacheprovider")
-        found = re.findall(r"^(\d+)(?:/\d+)? tests? collected", run(root, str(root), *words), re.M)
-        yield "tests: collected cases", found[-1] if found else "not collected"
+        counts = re.findall(r"^(\d+)(?:/\d+)? tests? collected", run(root, str(root), *words), re.M)
+        yield "tests: collected cases", counts[-1] if counts else "not collected"
     yield "scripts: lines", count_lines(files(root, "scripts"))
     pages = files(root, "*.md")
     yield "Markdown: files", len(pages)
@@ -93,18 +93,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("revision", nargs="?")
     parser.add_argument("--fast", action="store_true")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root, git = ROOT, ["git", "-C", str(ROOT), "worktree"]
-        if asked.revision:
+        if options.revision:
             root = Path(folder) / "tree"
-            words = ["add", "--quiet", "--detach", str(root), asked.revision]
+            words = ["add", "--quiet", "--detach", str(root), options.revision]
             subprocess.run([*git, *words], check=True)
         try:
-            for name, value in rows(root, asked.fast):
+            for name, value in rows(root, options.fast):
                 print(f"{name:42} {value:>10}")
         finally:
-            if asked.revision:
+            if options.revision:
                 subprocess.run([*git, "remove", "--force", str(root)], check=True)
 
 

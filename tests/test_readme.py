@@ -67,7 +67,7 @@ def test_the_first_page_runs_as_it_stands(clone: Path, tmp_path: Path) -> None:
     page = VARIES.sub("", first_page.PAGE.read_text(encoding="utf-8"))
     for line, output in shown.items():
         if line.startswith(("agentlite init", "agentlite prep")):
-            assert VARIES.sub("", first_page.shortened(output)) in page, line
+            assert VARIES.sub("", first_page.shorten(output)) in page, line
 
 
 @pytest.mark.slow

@@ -5,11 +5,11 @@
     .venv/bin/python scripts/bench/bfcl.py BFCL/bin/python [--cases 25000] [--seed 0]
 
 Every accepted value of every row's gold is tried (gold), then calls with one to three mutations of
-them. Both sides read the
-questions from the package's data, the other one in a process of its own. There the table of models,
-which imports the client of every vendor, is replaced by one entry: it only says whether a model has
-underscores for the dots of names. `raises`: the package's checker ends with an exception; for ours
-the calls are wrong. What differs is in docs/eval.md. Seconds are of the processor, on one core.
+them. Both sides read the questions from the package's data, the other one in a process of its own.
+There the table of models, which imports the client of every vendor, is replaced by one entry: it
+only says whether a model has underscores for the dots of names. `raises`: the package's checker
+ends with an exception; for ours the calls are wrong. What differs is in docs/eval.md. Seconds are
+of the processor, on one core.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from common import parser
+from common import make_parser
 
 Arguments = dict[str, Any]
 Calls = list[tuple[str, Arguments]]
@@ -43,7 +43,7 @@ def choices(accepted: dict[str, list[Any]]) -> Iterator[Arguments]:
     first = {
         name: value(next((v for v in values if v != ""), "")) for name, values in accepted.items()
     }
-    least = {name: one for name, one in first.items() if "" not in accepted[name]}
+    least = {name: v for name, v in first.items() if "" not in accepted[name]}
     yield least
     yield first
     for name, values in accepted.items():
@@ -64,15 +64,15 @@ def value(accepted: Any) -> Any:
     return [value(inner) for inner in accepted] if isinstance(accepted, list) else accepted
 
 
-def mutate(thing: Any, draw: random.Random) -> Any:
+def mutate(value: Any, draw: random.Random) -> Any:
     """Another value: of another type, spelled otherwise, or changed somewhere inside."""
-    if isinstance(thing, list | dict) and thing and draw.random() < 0.5:
-        keys = list(thing) if isinstance(thing, dict) else range(len(thing))
+    if isinstance(value, list | dict) and value and draw.random() < 0.5:
+        keys = list(value) if isinstance(value, dict) else range(len(value))
         key = draw.choice(list(keys))
-        changed = thing.copy()
-        changed[key] = mutate(thing[key], draw)
+        changed = value.copy()
+        changed[key] = mutate(value[key], draw)
         return changed
-    return draw.choice(MUTATIONS[type(thing)] + MUTATIONS[object])(thing, draw)
+    return draw.choice(MUTATIONS[type(value)] + MUTATIONS[object])(value, draw)
 
 
 def _cut(text: str, draw: random.Random) -> str:
@@ -87,7 +87,7 @@ def _put(text: str, draw: random.Random) -> str:
 
 def _without(pairs: dict[str, Any], draw: random.Random) -> dict[str, Any]:
     lost = draw.choice([*pairs, ""])
-    return {key: one for key, one in pairs.items() if key != lost}
+    return {key: value for key, value in pairs.items() if key != lost}
 
 
 MUTATIONS: dict[type, list[Any]] = {
@@ -157,7 +157,7 @@ def literal(text: str) -> Any:
         return text
 
 
-def mutated(calls: Calls, tools: list[dict[str, Any]], draw: random.Random) -> tuple[str, Calls]:
+def vary_calls(calls: Calls, tools: list[dict[str, Any]], draw: random.Random) -> tuple[str, Calls]:
     """The kind of change, and the calls with it."""
     kind = draw.choice(
         [
@@ -206,7 +206,7 @@ def mutated(calls: Calls, tools: list[dict[str, Any]], draw: random.Random) -> t
     return kind, calls
 
 
-def cases(wanted: int, seed: int) -> Iterator[dict[str, Any]]:
+def cases(count: int, seed: int) -> Iterator[dict[str, Any]]:
     from agentlite.data.formats import bfcl
 
     draw = random.Random(seed)
@@ -215,17 +215,17 @@ def cases(wanted: int, seed: int) -> Iterator[dict[str, Any]]:
         if category in bfcl.LANGUAGES:  # literals of these are compared as texts
             continue
         for number, row in enumerate(bfcl.rows(bfcl.files(category))):
-            for chosen in gold_calls(row):
-                yield {"category": category, "row": number, "kind": "gold", "calls": chosen}
-                pool.append((category, number, row["function"], chosen))
+            for gold in gold_calls(row):
+                yield {"category": category, "row": number, "kind": "gold", "calls": gold}
+                pool.append((category, number, row["function"], gold))
     by_category: dict[str, list[Any]] = {}
-    for one in pool:
-        by_category.setdefault(one[0], []).append(one)
-    for _ in range(wanted):
-        category, number, tools, chosen = draw.choice(by_category[draw.choice(list(by_category))])
-        kinds, calls = [], chosen
+    for case in pool:
+        by_category.setdefault(case[0], []).append(case)
+    for _ in range(count):
+        category, number, tools, gold = draw.choice(by_category[draw.choice(list(by_category))])
+        kinds, calls = [], gold
         for _ in range(draw.choice((1, 1, 1, 2, 3))):
-            kind, calls = mutated(calls, tools, draw)
+            kind, calls = vary_calls(calls, tools, draw)
             kinds.append(kind)
         where = {"category": category, "row": number}
         yield {**where, "kind": kinds[0] if len(kinds) == 1 else "several", "calls": calls}
@@ -240,36 +240,36 @@ def gold_calls(row: dict[str, Any]) -> Iterator[Calls]:
     expected = [next(iter(answer.items())) for answer in row["ground_truth"]]
     options = [list(choices(accepted)) for _, accepted in expected]
     for index in range(max(map(len, options))):
-        picked = [
+        calls = [
             (name, option[min(index, len(option) - 1)])
             for (name, _), option in zip(expected, options, strict=True)
         ]
-        yield picked
+        yield calls
 
 
 # --- the two sides: "" right, or what is wrong ---
 
 
-def ours(wanted: list[dict[str, Any]]) -> tuple[list[str], float]:
+def ours(cases: list[dict[str, Any]]) -> tuple[list[str], float]:
     """The verdicts, and how many of them a second of the processor."""
     from agentlite.core.records import Call, Gold, GoldCall
     from agentlite.data.formats import bfcl
     from agentlite.scoring.metrics.bfcl import is_right
 
-    known = {}
+    gold_and_tools = {}
     for category in bfcl.CATEGORIES:
         for number, row in enumerate(bfcl.rows(bfcl.files(category))):
             expected = (next(iter(answer.items())) for answer in row.get("ground_truth", ()))
-            known[category, number] = (
-                Gold(tuple(GoldCall(*one) for one in expected)),
+            gold_and_tools[category, number] = (
+                Gold(tuple(GoldCall(*call) for call in expected)),
                 bfcl.tools_of(row),
             )
-    made = [tuple(Call(*call) for call in case["calls"]) for case in wanted]
+    calls_by_case = [tuple(Call(*call) for call in case["calls"]) for case in cases]
     began = time.process_time()
     verdicts = []
-    for case, calls in zip(wanted, made, strict=True):
+    for case, calls in zip(cases, calls_by_case, strict=True):
         category = case["category"]
-        right = is_right(category, calls, *known[category, case["row"]])
+        right = is_right(category, calls, *gold_and_tools[category, case["row"]])
         verdicts.append("" if right else "wrong")
     return verdicts, len(verdicts) / (time.process_time() - began)
 
@@ -291,7 +291,7 @@ def theirs(path: Path) -> Iterator[str]:
         category = case["category"]
         if category not in rows:
             name = f"BFCL_v4_{category}.json"
-            found = [
+            questions = [
                 json.loads(line) for line in (data / name).read_text(encoding="utf-8").splitlines()
             ]
             answers = data / "possible_answer" / name
@@ -301,56 +301,59 @@ def theirs(path: Path) -> Iterator[str]:
                 else []
             )
             rows[category] = [
-                (row, gold[i]["ground_truth"] if gold else None) for i, row in enumerate(found)
+                (row, gold[i]["ground_truth"] if gold else None) for i, row in enumerate(questions)
             ]
         row, gold = rows[category][case["row"]]
-        made = [{name: arguments} for name, arguments in case["calls"]]
+        calls = [{name: arguments} for name, arguments in case["calls"]]
         if gold is None:
-            empty = is_empty_output(made)
+            empty = is_empty_output(calls)
             yield "" if empty == ("irrelevance" in category) else "calls or not"
-        elif not is_function_calling_format_output(made):
+        elif not is_function_calling_format_output(calls):
             yield "wrong format"
         else:
             try:
-                verdict = ast_checker(row["function"], made, gold, Language.PYTHON, category, "any")
-                yield "" if verdict["valid"] else str(verdict["error_type"])
+                result = ast_checker(row["function"], calls, gold, Language.PYTHON, category, "any")
+                yield "" if result["valid"] else str(result["error_type"])
             except Exception as error:
                 yield f"raises {type(error).__name__}"
 
 
 def main() -> None:
-    asked = parser(__doc__)
-    asked.add_argument(
+    parser = make_parser(__doc__)
+    parser.add_argument(
         "python", help="of the environment that has bfcl-eval and what its checker needs"
     )
-    asked.add_argument("--cases", type=int, default=25_000, help="mutated ones, beside all gold")
-    asked.add_argument("--seed", type=int, default=0)
-    asked.add_argument("--judge", action="store_true", help=argparse.SUPPRESS)
-    options = asked.parse_args()
+    parser.add_argument("--cases", type=int, default=25_000, help="mutated ones, beside all gold")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--judge", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
     if options.judge:
         for verdict in theirs(Path(options.python)):
             print("\0" + json.dumps(verdict))
         return
-    wanted = list(cases(options.cases, options.seed))
-    mine, speed = ours(wanted)
+    tried_cases = list(cases(options.cases, options.seed))
+    our_verdicts, speed = ours(tried_cases)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cases.txt"
-        path.write_text("".join(f"{case!r}\n" for case in wanted), encoding="utf-8")
-        run = subprocess.run(
+        path.write_text("".join(f"{case!r}\n" for case in tried_cases), encoding="utf-8")
+        process = subprocess.run(
             [options.python, __file__, str(path), "--judge"],
             stdout=subprocess.PIPE,
             cwd=folder,
             check=True,
         )
-    lines = run.stdout.decode("utf-8").split("\0")[1:]
-    judged = [json.loads(line.splitlines()[0]) for line in lines]
-    print(json.dumps({**compared(wanted, mine, judged), "checks_a_second": round(speed)}, indent=1))
+    lines = process.stdout.decode("utf-8").split("\0")[1:]
+    their_verdicts = [json.loads(line.splitlines()[0]) for line in lines]
+    figures = compare(tried_cases, our_verdicts, their_verdicts)
+    print(json.dumps({**figures, "checks_a_second": round(speed)}, indent=1))
 
 
-def compared(wanted: list[dict[str, Any]], mine: list[str], other: list[str]) -> dict[str, Any]:
+def compare(
+    cases: list[dict[str, Any]], our_verdicts: list[str], their_verdicts: list[str]
+) -> dict[str, Any]:
     table: dict[str, Counter[str]] = {}
     shown = 0
-    for case, our, their in zip(wanted, mine, other, strict=True):
+    for case, our, their in zip(cases, our_verdicts, their_verdicts, strict=True):
         equal = (our == "") == (their == "")
         for name in (case["category"], case["kind"], "all"):
             counts = table.setdefault(name, Counter())

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
-def parser(doc: str | None) -> argparse.ArgumentParser:
+def make_parser(doc: str | None) -> argparse.ArgumentParser:
     """Shows the text of a bench as it is written."""
-    raw = argparse.RawDescriptionHelpFormatter
-    return argparse.ArgumentParser(description=doc, formatter_class=raw)
+    formatter = argparse.RawDescriptionHelpFormatter
+    return argparse.ArgumentParser(description=doc, formatter_class=formatter)
 
 
 def show(figures: object) -> None:
@@ -29,14 +29,14 @@ def make_words(chance: random.Random) -> list[str]:
 
 def python(*arguments: object) -> Any:
     """The JSON in the last line that a process of Python prints."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, *map(str, arguments)],
         stdout=subprocess.PIPE,
         text=True,
         check=True,
         env={**os.environ, "HF_HUB_OFFLINE": "1", "NO_COLOR": "1"},
     )
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(process.stdout.splitlines()[-1])
 
 
 def in_turns(

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from common import make_words, parser, show
+from common import make_parser, make_words, show
 
 from agentlite.data.curation.minhash import (
     NEAR,
@@ -27,10 +27,10 @@ from agentlite.data.curation.minhash import (
 
 
 def main() -> None:
-    asked = parser(__doc__)
-    asked.add_argument("--texts", type=int, default=1000)
-    asked.add_argument("--seed", type=int, default=0)
-    options = asked.parse_args()
+    parser = make_parser(__doc__)
+    parser.add_argument("--texts", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
     show(speed(options.texts, random.Random(options.seed)))
 
 
@@ -39,34 +39,34 @@ def speed(count: int, chance: random.Random) -> dict[str, Any]:
         import datasketch
     except ImportError:
         sys.exit("datasketch is not installed: pip install datasketch")
-    texts, true = copied(count, make_words(chance), chance)
-    ours, our_seconds = timed(lambda: our_copies(texts))
-    theirs, their_seconds = timed(lambda: their_copies(texts, datasketch))
+    texts, near = make_copies(count, make_words(chance), chance)
+    ours, our_seconds = time_search(lambda: our_copies(texts))
+    theirs, their_seconds = time_search(lambda: their_copies(texts, datasketch))
     return {
         "texts": len(texts),
         "characters": sum(map(len, texts)) // len(texts),
-        "near_copies": len(true),
+        "near_copies": len(near),
         "seconds": {"agentlite": round(our_seconds, 2), "datasketch": round(their_seconds, 2)},
         "ratio": round(their_seconds / our_seconds, 1),
-        "recall": {"agentlite": share(true, ours), "datasketch": share(true, theirs)},
-        "wrong": {"agentlite": len(ours - true), "datasketch": len(theirs - true)},
+        "recall": {"agentlite": share(near, ours), "datasketch": share(near, theirs)},
+        "wrong": {"agentlite": len(ours - near), "datasketch": len(theirs - near)},
     }
 
 
-def copied(
+def make_copies(
     count: int, words: list[str], chance: random.Random
 ) -> tuple[list[str], set[tuple[int, int]]]:
     """Texts, the second half copies of the first with up to a tenth of their words changed; the
     pairs that are near.
     """
     originals = [chance.choices(words, k=1000) for _ in range(count // 2)]
-    changed = []
+    copies = []
     for original in originals:
-        most = chance.uniform(0, 0.1)
-        changed.append(
-            [chance.choice(words) if chance.random() < most else word for word in original]
+        share = chance.uniform(0, 0.1)
+        copies.append(
+            [chance.choice(words) if chance.random() < share else word for word in original]
         )
-    texts = ["".join(text) for text in [*originals, *changed]]
+    texts = ["".join(text) for text in [*originals, *copies]]
     pairs = zip(range(count // 2), range(count // 2, 2 * (count // 2)), strict=True)
     return texts, {
         (a, b) for a, b in pairs if jaccard(shingles(texts[a]), shingles(texts[b])) >= NEAR
@@ -81,24 +81,24 @@ def our_copies(texts: Sequence[str]) -> set[tuple[int, int]]:
 def their_copies(texts: Sequence[str], datasketch: Any) -> set[tuple[int, int]]:
     size = band_size(NEAR)
     lsh = datasketch.MinHashLSH(num_perm=SLOTS, params=(SLOTS // size, size))
-    found = set()
+    pairs = set()
     for number, text in enumerate(texts):
         hashes = datasketch.MinHash(num_perm=SLOTS)
         hashes.update_batch(
             {text[start : start + SHINGLE].encode() for start in range(len(text) - SHINGLE + 1)}
         )
-        found |= {(other, number) for other in lsh.query(hashes)}
+        pairs |= {(other, number) for other in lsh.query(hashes)}
         lsh.insert(number, hashes)
-    return found
+    return pairs
 
 
-def timed(find: Callable[[], set[tuple[int, int]]]) -> tuple[set[tuple[int, int]], float]:
+def time_search(find: Callable[[], set[tuple[int, int]]]) -> tuple[set[tuple[int, int]], float]:
     started = time.process_time()
     return find(), time.process_time() - started
 
 
-def share(true: set[Any], found: set[Any]) -> float:
-    return round(len(true & found) / len(true), 4) if true else 1.0
+def share(near: set[Any], pairs: set[Any]) -> float:
+    return round(len(near & pairs) / len(near), 4) if near else 1.0
 
 
 if __name__ == "__main__":

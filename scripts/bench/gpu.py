@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 ROOT, PARTS = Path(__file__).resolve().parents[2], Path(__file__).with_name("gpu_parts.py")
 sys.path.insert(0, str(ROOT))  # a plain checkout, where nothing has been installed but the packages
 
-from common import parser  # noqa: E402
+from common import make_parser  # noqa: E402
 
 from agentlite.config.gpu_profiles import has_gpu  # noqa: E402
 from agentlite.config.settings import COMMANDS  # noqa: E402
@@ -129,14 +129,14 @@ TOY_MODEL = {
 }
 
 
-class Here(NamedTuple):
+class Card(NamedTuple):
     """The card that is measured, as its driver names it and with its memory in GiB, and as its data
     sheet has it.
     """
 
     name: str
     gib: float
-    card: GpuSpeed
+    speed: GpuSpeed
 
 
 def main() -> int:
@@ -144,87 +144,89 @@ def main() -> int:
     if options.list:
         print("\n".join(f"{name:16} {cell.shows}" for name, cell in CELLS.items()))
         return 0
-    here = look(options.toy)
-    if not here:
+    card = look(options.toy)
+    if not card:
         console.notice("gpu.py: torch finds no CUDA device here: nothing is measured")
         return 2
     results = json.loads(options.json.read_bytes()) if options.json.exists() else {}
-    with tempfile.TemporaryDirectory(prefix="agentlite-models-") as aside:
-        models = options.models or Path(aside)
+    with tempfile.TemporaryDirectory(prefix="agentlite-models-") as folder:
+        models = options.models or Path(folder)
         for name in options.cell or CELLS:
             # drivers report a little less than is sold
-            if not options.toy and here.gib + 0.5 < CELLS[name].cap:
+            if not options.toy and card.gib + 0.5 < CELLS[name].cap:
                 console.notice(f"{name}: needs a card of {CELLS[name].cap} GiB; left out")
-            elif options.again or not settled(results.get(name, {}).get(here.name)):
-                results.setdefault(name, {})[here.name] = measured(name, here, models, options)
+            elif options.again or not is_settled(results.get(name, {}).get(card.name)):
+                results.setdefault(name, {})[card.name] = measure(name, card, models, options)
                 options.json.parent.mkdir(parents=True, exist_ok=True)
                 write_json(options.json, results)
             else:
                 console.notice(f"{name}: is there already; --again measures it again")
     show(results)
-    wanted = [results.get(name, {}).get(here.name) for name in options.cell or CELLS]
-    return 0 if all(settled(result) for result in wanted if result) else 1
+    wanted = [results.get(name, {}).get(card.name) for name in options.cell or CELLS]
+    return 0 if all(is_settled(result) for result in wanted if result) else 1
 
 
 def _options() -> argparse.Namespace:
-    asked = parser(__doc__)
-    asked.add_argument("--cell", action="append", choices=CELLS, help="repeatable [all, in order]")
-    asked.add_argument("--list", action="store_true", help="the cells, and nothing else")
-    asked.add_argument("--again", action="store_true", help="also what is there already")
-    asked.add_argument("--json", type=Path, default=ROOT / "runs/bench/gpu.json")
-    kept = "where models are built and kept, 16 GB for 7B [a temporary one]"
-    asked.add_argument("--models", type=Path, help=kept)
-    asked.add_argument("--minutes", type=float, default=4, help="until a cell is given up [4]")
-    planned = f"of steps in a cell, as planned [{SECONDS}]"
-    asked.add_argument("--seconds", type=float, default=SECONDS, help=planned)
-    asked.add_argument("--toy", action="store_true", help=argparse.SUPPRESS)
-    return asked.parse_args()
+    parser = make_parser(__doc__)
+    parser.add_argument("--cell", action="append", choices=CELLS, help="repeatable [all, in order]")
+    parser.add_argument("--list", action="store_true", help="the cells, and nothing else")
+    parser.add_argument("--again", action="store_true", help="also what is there already")
+    parser.add_argument("--json", type=Path, default=ROOT / "runs/bench/gpu.json")
+    models_help = "where models are built and kept, 16 GB for 7B [a temporary one]"
+    parser.add_argument("--models", type=Path, help=models_help)
+    parser.add_argument("--minutes", type=float, default=4, help="until a cell is given up [4]")
+    seconds_help = f"of steps in a cell, as planned [{SECONDS}]"
+    parser.add_argument("--seconds", type=float, default=SECONDS, help=seconds_help)
+    parser.add_argument("--toy", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
 
 
-def settled(result: Mapping[str, Any] | None) -> bool:
+def is_settled(result: Mapping[str, Any] | None) -> bool:
     """Out of memory is a result; another error is worth another try."""
     return bool(result) and all(
         "error" not in side or side["out_of_memory"] for side in result["sides"].values()
     )
 
 
-def look(toy: bool = False) -> Here | None:
+def look(toy: bool = False) -> Card | None:
     """The card, if torch sees one; toys run without one too."""
     if toy and not has_gpu():
-        return Here("toy", 0.0, CARDS["cpu"])
-    found = child("look", time.monotonic() + 120)
-    if "name" not in found:
+        return Card("toy", 0.0, CARDS["cpu"])
+    facts = run_part("look", time.monotonic() + 120)
+    if "name" not in facts:
         return None
-    return Here(found["name"], found["gib"], speed_of(found["name"], found["gib"]))
+    return Card(facts["name"], facts["gib"], speed_of(facts["name"], facts["gib"]))
 
 
-def measured(name: str, here: Here, models: Path, options: argparse.Namespace) -> dict[str, Any]:
+def measure(name: str, card: Card, models: Path, options: argparse.Namespace) -> dict[str, Any]:
     """All sides of a cell, with the figures that two of them give."""
-    cell, began = CELLS[name], time.monotonic()
-    until, cap = began + 60 * options.minutes, cell.cap if has_gpu() else 0
+    cell, started = CELLS[name], time.monotonic()
+    deadline, cap = started + 60 * options.minutes, cell.cap if has_gpu() else 0
     folder = models / ("toy" if options.toy else cell.model.replace("/", "--"))
     console.notice(f"{name}: {cell.shows}")
-    broken = {}
+    error = {}
     if not folder.exists():
-        broken = child("build", until, folder=str(folder), facts=facts(cell, options.toy))
+        error = run_part("build", deadline, folder=str(folder), facts=facts(cell, options.toy))
     sides: dict[str, Any] = {}
-    steps = 3 if options.toy else steps_of(cell, here, options.seconds)
+    steps = 3 if options.toy else steps_of(cell, card, options.seconds)
     for side in ("ours", "plain") if cell.beside else ("ours",):
         job = {"name": name, "toy": options.toy, "steps": steps, "folder": str(folder), "cap": cap}
-        found = broken or child(side, until, **job)
-        sides[side] = found if "error" in found else figures(cell, options.toy, here, side, found)
-        console.notice(f"{name}, {side}: {told(sides[side])}")
+        result = error or run_part(side, deadline, **job)
+        if "error" not in result:
+            result = figures(cell, options.toy, card, side, result)
+        sides[side] = result
+        console.notice(f"{name}, {side}: {summary(sides[side])}")
     return {
         "date": time.strftime("%Y-%m-%d"),
-        "seconds": round(time.monotonic() - began),
+        "seconds": round(time.monotonic() - started),
         "cap_gib": cap,
         "sides": sides,
-        "against": against(sides),
+        "against": ratios(sides),
         "versions": {name: version(name) for name in PACKAGES if importlib.util.find_spec(name)},
     }
 
 
-def child(part: str, until: float, **job: Any) -> dict[str, Any]:
+def run_part(part: str, deadline: float, **job: Any) -> dict[str, Any]:
     """What a process of its own found, or the error that ended it. Its output goes to stderr."""
     environment = {
         "CUDA_VISIBLE_DEVICES": "0",
@@ -234,11 +236,11 @@ def child(part: str, until: float, **job: Any) -> dict[str, Any]:
     }
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
-        asked = json.dumps({"part": part, "result": str(result), **job})
-        command = [sys.executable, str(PARTS), asked]
-        left = max(1, until - time.monotonic())
+        job_json = json.dumps({"part": part, "result": str(result), **job})
+        command = [sys.executable, str(PARTS), job_json]
+        timeout = max(1, deadline - time.monotonic())
         try:
-            code = subprocess.run(command, timeout=left, stdout=2, env=environment).returncode
+            code = subprocess.run(command, timeout=timeout, stdout=2, env=environment).returncode
         except subprocess.TimeoutExpired:
             problem = "not done in the minutes that a cell has (--minutes)"
             return {"error": problem, "out_of_memory": False}
@@ -251,66 +253,66 @@ def child(part: str, until: float, **job: Any) -> dict[str, Any]:
 
 
 def facts(cell: Cell, toy: bool) -> dict[str, Any]:
-    return TOY_MODEL if toy else published(cell.model)
+    return TOY_MODEL if toy else published_config(cell.model)
 
 
-def published(model: str) -> dict[str, Any]:
+def published_config(model: str) -> dict[str, Any]:
     """The config of a model."""
     return dict(json.loads(PUBLISHED.read_bytes())[model])
 
 
 def settings_of(cell: Cell, toy: bool, steps: int) -> Any:
     """What the command is told, as if it stood in its configuration."""
-    given = dict(cell.settings)
+    settings = dict(cell.settings)
     if toy:
-        given |= {key: value for key, value in TOY.items() if key in given}
-        given["load_in_4bit"] = given.get("load_in_4bit", False) and has_gpu()
+        settings |= {key: value for key, value in TOY.items() if key in settings}
+        settings["load_in_4bit"] = settings.get("load_in_4bit", False) and has_gpu()
     if cell.command != "grpo":
-        given["trl"] = {"include_num_input_tokens_seen": "non_padding"}
-    always = {"gradient_accumulation": 1, "save_steps": 10_000, "learning_rate": 1e-5}
-    return COMMANDS[cell.command](max_steps=steps, **always, **given)
+        settings["trl"] = {"include_num_input_tokens_seen": "non_padding"}
+    fixed = {"gradient_accumulation": 1, "save_steps": 10_000, "learning_rate": 1e-5}
+    return COMMANDS[cell.command](max_steps=steps, **fixed, **settings)
 
 
 def lengths_of(cell: Cell, settings: Any) -> list[int]:
     return [settings.max_length * part // 8 for part in cell.rows]
 
 
-def steps_of(cell: Cell, here: Here, seconds: float) -> int:
+def steps_of(cell: Cell, card: Card, seconds: float) -> int:
     """As many as the planner thinks will fill the seconds of a cell, which its sides share."""
-    machine = Machine(True, here.card, here.gib * GIB)
+    machine = Machine(True, card.speed, card.gib * GIB)
     shape = shape_of(facts(cell, False), cell.model)
     a_step = plan(settings_of(cell, False, 1), shape, machine, RowLengths())
     a_side = seconds / (2 if cell.beside else 1)
     return max(FEWEST, min(MOST, int(a_side / a_step.time["seconds_a_step"])))
 
 
-def figures(cell: Cell, toy: bool, here: Here, side: str, found: dict[str, Any]) -> dict[str, Any]:
-    """What was measured, as figures to compare. `found`: tokens, seconds, losses, GiB, as
+def figures(cell: Cell, toy: bool, card: Card, side: str, output: dict[str, Any]) -> dict[str, Any]:
+    """What was measured, as figures to compare. `output`: tokens, seconds, losses, GiB, as
     gpu_parts.py tells them.
     """
-    first, last = found["losses"][0], found["losses"][-1]
-    if not (math.isfinite(first) and math.isfinite(last) and found["tokens"]):
-        problem = f"losses from {first} to {last}, {found['tokens']} tokens: nothing to measure"
+    first, last = output["losses"][0], output["losses"][-1]
+    if not (math.isfinite(first) and math.isfinite(last) and output["tokens"]):
+        problem = f"losses from {first} to {last}, {output['tokens']} tokens: nothing to measure"
         return {"error": problem, "out_of_memory": False}
     load, real = loads(cell, toy)
     once = real._replace(regime=real.regime._replace(checkpoints="none"))
-    rate = found["tokens"] / sum(found["seconds"])
+    rate = output["tokens"] / sum(output["seconds"])
     result = {
         "tokens_a_second": round(rate, 1),
-        "seconds_a_step": round(statistics.mean(found["seconds"]), 4),
-        "steps": found["steps"],
-        "mfu": round(share_of_peak(rate, operations(once), here.card), 4),
-        "hfu": round(share_of_peak(rate, operations(real), here.card), 4),
-        **found["gib"],
+        "seconds_a_step": round(statistics.mean(output["seconds"]), 4),
+        "steps": output["steps"],
+        "mfu": round(share_of_peak(rate, operations(once), card.speed), 4),
+        "hfu": round(share_of_peak(rate, operations(real), card.speed), 4),
+        **output["gib"],
         "first_loss": first,
         "last_loss": last,
-        **found["besides"],
+        **output["besides"],
     }
     if side == "plain":
         return result
     # torch knows nothing of the CUDA context
     planned = (memory(load).total - load.regime.overhead) / GIB
-    error = planner_error(planned, found["gib"]["allocated_gib"])
+    error = planner_error(planned, output["gib"]["allocated_gib"])
     return {**result, "planned_gib": round(planned, 3), "planner_error": round(error, 4)}
 
 
@@ -322,10 +324,10 @@ def loads(cell: Cell, toy: bool) -> tuple[Load, Load]:
     lengths = lengths_of(cell, settings)
     shape = shape_of(facts(cell, toy), cell.model)
     load = load_of(settings, shape, not toy or has_gpu(), max(lengths))
-    return load, load._replace(length=round(attended(lengths)))
+    return load, load._replace(length=round(equal_length(lengths)))
 
 
-def attended(lengths: Sequence[int]) -> float:
+def equal_length(lengths: Sequence[int]) -> float:
     """The length of rows that are all alike and cost as much attention a token as these do."""
     return sum(length**2 for length in lengths) / sum(lengths)
 
@@ -340,7 +342,7 @@ def planner_error(planned: float, seen: float) -> float:
     return planned / seen - 1
 
 
-def against(sides: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+def ratios(sides: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     """Ours over plain; nothing where one of them has no figures."""
     if len(sides) < 2 or any("error" in side for side in sides.values()):
         return {}
@@ -365,7 +367,7 @@ COLUMNS = {
 HEADING = ("", "side", *COLUMNS, "")
 
 
-def told(side: Mapping[str, Any]) -> str:
+def summary(side: Mapping[str, Any]) -> str:
     if "error" in side:
         return f"error: {side['error']}"
     return f"{side['tokens_a_second']:,.0f} tokens/s, {side['allocated_gib']:.2f} GiB"
@@ -374,35 +376,35 @@ def told(side: Mapping[str, Any]) -> str:
 def show(results: Mapping[str, Mapping[str, Any]]) -> None:
     """A table a card."""
     for card in dict.fromkeys(card for cell in results.values() for card in cell):
-        here = {name: results[name][card] for name in CELLS if card in results.get(name, {})}
-        print(f"{card}, {max(cell['date'] for cell in here.values())}")
-        rows = (row for name, result in here.items() for row in table_rows(name, result))
+        cells = {name: results[name][card] for name in CELLS if card in results.get(name, {})}
+        print(f"{card}, {max(cell['date'] for cell in cells.values())}")
+        rows = (row for name, result in cells.items() for row in table_rows(name, result))
         console.print_table([HEADING, *rows])
 
 
 def table_rows(name: str, result: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """A row for each side of a cell, under HEADING."""
     lines = []
-    for side, found in result["sides"].items():
-        if "error" in found:
-            note = "out of memory" if found["out_of_memory"] else found["error"][:60]
+    for side, figures in result["sides"].items():
+        if "error" in figures:
+            note = "out of memory" if figures["out_of_memory"] else figures["error"][:60]
             lines.append((name, side, *("-" * len(COLUMNS)), note))
             continue
-        shown = (form.format(found[key]) if key in found else "-" for key, form in COLUMNS.values())
-        lines.append((name, side, *shown, _note(side, found, result)))
+        shown = (f.format(figures[k]) if k in figures else "-" for k, f in COLUMNS.values())
+        lines.append((name, side, *shown, _note(side, figures, result)))
     return lines
 
 
-def _note(side: str, found: Mapping[str, Any], result: Mapping[str, Any]) -> str:
+def _note(side: str, figures: Mapping[str, Any], result: Mapping[str, Any]) -> str:
     notes = []
     if result["cap_gib"]:
-        notes.append(f"{found['used_gib']:.1f} of {result['cap_gib']} GiB used")
-    if "batch_size" in found:
-        notes.append(f"halved to {found['batch_size']} rows")
+        notes.append(f"{figures['used_gib']:.1f} of {result['cap_gib']} GiB used")
+    if "batch_size" in figures:
+        notes.append(f"halved to {figures['batch_size']} rows")
     if result["against"] and side == "ours":
         ratio = "speed x {tokens_a_second:.2f}, GiB x {allocated:.2f}"
         notes.append(ratio.format(**result["against"]))
-    return "; ".join([*notes, *found.get("with", [])])
+    return "; ".join([*notes, *figures.get("with", [])])
 
 
 if __name__ == "__main__":

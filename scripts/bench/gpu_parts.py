@@ -34,10 +34,10 @@ def main(job: dict[str, Any]) -> None:
         result = PARTS[job["part"]](job)
     except Exception as error:
         traceback.print_exc()
-        short = getattr(error, "exit_code", 0) == OUT_OF_MEMORY or is_out_of_memory(error)
+        out_of_memory = getattr(error, "exit_code", 0) == OUT_OF_MEMORY or is_out_of_memory(error)
         result = {
             "error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
-            "out_of_memory": short,
+            "out_of_memory": out_of_memory,
         }
     write_json(Path(job["result"]), result)
 
@@ -61,7 +61,7 @@ def _build(job: dict[str, Any]) -> dict[str, Any]:
     from agentlite.workspace.input_files import embedded_folder, load_template
 
     folder, device = Path(job["folder"]), "cuda" if torch.cuda.is_available() else "cpu"
-    part = folder.with_name(folder.name + ".part")
+    partial_folder = folder.with_name(folder.name + ".part")
     with torch.device("meta"):
         marks = {"bos_token_id": None, "eos_token_id": 2, "pad_token_id": 0}
         shape = AutoConfig.for_model(**job["facts"], **marks)
@@ -70,16 +70,16 @@ def _build(job: dict[str, Any]) -> dict[str, Any]:
     model.tie_weights()
     torch.manual_seed(0)
     for name, parameter in model.named_parameters():
-        drawn = torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
+        values = torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
         if parameter.dim() > 1:
-            parameter.data.copy_(drawn.normal_(std=0.02))
+            parameter.data.copy_(values.normal_(std=0.02))
         else:
             parameter.data.fill_(float(not name.endswith("bias")))
-    model.save_pretrained(part, max_shard_size="4GB")
+    model.save_pretrained(partial_folder, max_shard_size="4GB")
     load_template(ALIAS)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-        shutil.copyfile(embedded_folder(ALIAS) / name, part / name)
-    part.rename(folder)  # last: its presence means it is whole
+        shutil.copyfile(embedded_folder(ALIAS) / name, partial_folder / name)
+    partial_folder.rename(folder)  # last: its presence means it is whole
     return {}
 
 
@@ -97,9 +97,9 @@ def _ours(job: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         source, run = Source(job["name"], job["folder"], None, ""), Path(folder) / job["name"]
         run.mkdir()
-        trained = TRAIN[cell.command](cell, settings, source, run, clock)
-    halved = {key: trained[key] for key in ("batch_size",) if key in trained}
-    return {**clock.found(), "besides": halved}
+        figures = TRAIN[cell.command](cell, settings, source, run, clock)
+    besides = {key: figures[key] for key in ("batch_size",) if key in figures}
+    return {**clock.figures(), "besides": besides}
 
 
 def _sft(cell: Cell, settings: Any, source: Any, folder: Path, clock: Any) -> dict[str, Any]:
@@ -114,8 +114,8 @@ def _dpo(cell: Cell, settings: Any, source: Any, folder: Path, clock: Any) -> di
     """A quarter of a row is the answer."""
     from agentlite.engine import dpo
 
-    whole, cut = _rows(cell, settings, source.base), settings.max_length * 3 // 4
-    rows = [dpo.Preference(ids[:cut], ids[cut:], ids[cut:][::-1]) for ids in whole]
+    rows_of_ids, cut = _rows(cell, settings, source.base), settings.max_length * 3 // 4
+    rows = [dpo.Preference(ids[:cut], ids[cut:], ids[cut:][::-1]) for ids in rows_of_ids]
     return dpo.train(source, settings, folder, rows)
 
 
@@ -137,13 +137,13 @@ def _grpo(cell: Cell, settings: Any, source: Any, folder: Path, clock: Any) -> d
             requests = [
                 SampleRequest(
                     prompts[index],
-                    tuple(f"{step} {place} {number}" for number in range(settings.group_size)),
+                    tuple(f"{step} {position} {number}" for number in range(settings.group_size)),
                 )
-                for place, index in enumerate(groups)
+                for position, index in enumerate(groups)
             ]
             rows = [
-                grpo.answer_row(requests[one.prompt].prompt, one, {"chance": chance.random()})
-                for one in sorted(draw(requests, decoding))
+                grpo.answer_row(requests[answer.prompt].prompt, answer, {"chance": chance.random()})
+                for answer in sorted(draw(requests, decoding))
             ]
             clock.drawn += sum(len(row.prompt) + len(row.ids) for row in rows)
             return rows
@@ -167,31 +167,31 @@ def _plain(job: dict[str, Any]) -> dict[str, Any]:
     cell = CELLS[job["name"]]
     settings = settings_of(cell, job["toy"], job["steps"])
     dtype = str(load_dtype()).removeprefix("torch.")
-    model, best, used, attention = {}, {}, [], "sdpa"
+    model_settings, best_settings, extras, attention = {}, {}, [], "sdpa"
     if cell.beside == "best":
         attention = "flash_attention_2" if is_flash_attn_2_available() else "sdpa"
-        model = {"dtype": dtype, "lora_dropout": 0.0, "use_bnb_nested_quant": True}
-        best = {
+        model_settings = {"dtype": dtype, "lora_dropout": 0.0, "use_bnb_nested_quant": True}
+        best_settings = {
             "packing": True,
             "per_device_train_batch_size": settings.packed_rows,
             "optim": "adamw_8bit" if on_gpu() else "adamw_torch",
             "use_liger_kernel": on_gpu() and importlib.util.find_spec("liger_kernel") is not None,
         }
-        used = [attention, *(["liger"] if best["use_liger_kernel"] else [])]
+        extras = [attention, *(["liger"] if best_settings["use_liger_kernel"] else [])]
     in_4_bit = settings.load_in_4bit
-    how = ModelConfig(
-        use_peft=True, load_in_4bit=in_4_bit, lora_target_modules=["all-linear"], **model
+    config = ModelConfig(
+        use_peft=True, load_in_4bit=in_4_bit, lora_target_modules=["all-linear"], **model_settings
     )
     clock = _clock()
     with tempfile.TemporaryDirectory() as folder:
-        told = SFTConfig(
+        arguments = SFTConfig(
             **{
                 "output_dir": folder,
                 "max_steps": job["steps"],
                 "max_length": settings.max_length,
                 "per_device_train_batch_size": settings.batch_size,
                 "train_sampling_strategy": "sequential",
-                "model_init_kwargs": {"dtype": how.dtype, "attn_implementation": attention},
+                "model_init_kwargs": {"dtype": config.dtype, "attn_implementation": attention},
                 "bf16": dtype == "bfloat16",
                 "fp16": dtype == "float16",
                 "use_cpu": not on_gpu(),
@@ -201,18 +201,18 @@ def _plain(job: dict[str, Any]) -> dict[str, Any]:
                 "disable_tqdm": True,
                 "report_to": "none",
                 "seed": 0,
-                **best,
+                **best_settings,
             }
         )
         rows = Dataset.from_dict({"input_ids": _rows(cell, settings, job["folder"])})
         SFTTrainer(
             model=job["folder"],
-            args=told,
+            args=arguments,
             train_dataset=rows,
-            peft_config=get_peft_config(how),
-            quantization_config=get_quantization_config(how),
+            peft_config=get_peft_config(config),
+            quantization_config=get_quantization_config(config),
         ).train()
-    return {**clock.found(), "besides": {"with": used}}
+    return {**clock.figures(), "besides": {"with": extras}}
 
 
 def _rows(cell: Cell, settings: Any, folder: str) -> list[list[int]]:
@@ -236,8 +236,8 @@ def _cap_memory(gib: float) -> None:
     def free_and_total(device: Any = None) -> tuple[int, int]:
         """By what this process holds alone: what others hold would be on another card."""
         free = torch.cuda.memory.mem_get_info(device)[0]  # the same, where nothing replaces it
-        held = int(CONTEXT * GIB) + torch.cuda.memory_reserved(device)
-        return max(0, min(free, int(gib * GIB) - held)), int(gib * GIB)
+        held_bytes = int(CONTEXT * GIB) + torch.cuda.memory_reserved(device)
+        return max(0, min(free, int(gib * GIB) - held_bytes)), int(gib * GIB)
 
     total = torch.cuda.memory.mem_get_info()[1]
     torch.cuda.set_per_process_memory_fraction(min(1.0, (gib - CONTEXT) * GIB / total))
@@ -278,9 +278,9 @@ def _clock() -> Any:
         def on_train_end(self, *_: Any, **__: Any) -> None:
             self.peaks = _peaks()
 
-        def found(self) -> dict[str, Any]:
+        def figures(self) -> dict[str, Any]:
             return {
-                **kept(self.began, self.tokens),
+                **steady_steps(self.began, self.tokens),
                 "losses": self.losses,
                 "steps": len(self.began),
                 "gib": {**self.peaks, "loading_gib": self.loading},
@@ -291,7 +291,7 @@ def _clock() -> Any:
     return clock
 
 
-def kept(began: Sequence[float], tokens: Sequence[int]) -> dict[str, Any]:
+def steady_steps(began: Sequence[float], tokens: Sequence[int]) -> dict[str, Any]:
     """The seconds of each step of the second half but the last, and the tokens of these steps
     together.
 
@@ -311,11 +311,11 @@ def _peaks() -> dict[str, float]:
 
     if torch.cuda.is_available():
         free, total = torch.cuda.memory.mem_get_info()
-        found = (torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved(), total - free)
+        sizes = (torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved(), total - free)
     else:
-        found = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,) * 3
+        sizes = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,) * 3
     names = ("allocated_gib", "reserved_gib", "used_gib")
-    return {name: round(value / GIB, 3) for name, value in zip(names, found, strict=True)}
+    return {name: round(value / GIB, 3) for name, value in zip(names, sizes, strict=True)}
 
 
 TRAIN: dict[str, Callable[..., dict[str, Any]]] = {"sft": _sft, "dpo": _dpo, "grpo": _grpo}

@@ -18,21 +18,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from common import parser
+from common import make_parser
 
 PARTS = ("sampling", "reference", "loss")
 WARM = 2  # steps that compile and compare
 
 
 def main() -> None:
-    asked = parser(__doc__)
-    asked.add_argument("--model", default="smollm2-135m", help="an alias or a folder")
-    asked.add_argument("--engine", choices=("unsloth", "hf"), default="unsloth")
-    for name, usual in {"rows": 64, "group": 8, "prompt": 300, "new-tokens": 64}.items():
-        asked.add_argument(f"--{name}", type=int, default=usual)
-    asked.add_argument("--steps", type=int, default=6)
-    options = asked.parse_args()
-    steps = measured(options)
+    parser = make_parser(__doc__)
+    parser.add_argument("--model", default="smollm2-135m", help="an alias or a folder")
+    parser.add_argument("--engine", choices=("unsloth", "hf"), default="unsloth")
+    for name, default in {"rows": 64, "group": 8, "prompt": 300, "new-tokens": 64}.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--steps", type=int, default=6)
+    options = parser.parse_args()
+    steps = measure_steps(options)
     for step in steps:
         print(json.dumps({key: round(value, 3) for key, value in step.items()}))
     steady = {key: statistics.median(step[key] for step in steps[WARM:]) for key in steps[0]}
@@ -53,19 +53,19 @@ class Clock:
 
         on_gpu = torch.cuda.is_available()
 
-        def inner(*arguments: Any, **named: Any) -> Any:
+        def inner(*arguments: Any, **keywords: Any) -> Any:
             if part == "reference" and torch.is_grad_enabled():  # the loss asks for nothing here
-                return function(*arguments, **named)
+                return function(*arguments, **keywords)
             if on_gpu:
                 torch.cuda.synchronize()
                 torch.cuda.reset_peak_memory_stats()
-            began = time.perf_counter()
-            result = function(*arguments, **named)
+            started = time.perf_counter()
+            result = function(*arguments, **keywords)
             if on_gpu:
                 torch.cuda.synchronize()
                 peak = torch.cuda.max_memory_allocated() / 2**30
                 self.spent[f"{part} GiB"] = max(peak, self.spent[f"{part} GiB"])
-            self.spent[part] += time.perf_counter() - began
+            self.spent[part] += time.perf_counter() - started
             return result
 
         return inner
@@ -76,7 +76,7 @@ class Clock:
         self.began = time.perf_counter()
         self.spent.clear()
 
-    def watched(self, make: Callable[..., Any]) -> Callable[..., Any]:
+    def watch(self, make: Callable[..., Any]) -> Callable[..., Any]:
         """Makes trainers whose parts are timed."""
 
         def make_trainer(*arguments: Any) -> Any:
@@ -85,14 +85,14 @@ class Clock:
             setattr(trainer, read, self.timed("reference", getattr(trainer, read)))
             trainer.compute_loss = self.timed("loss", trainer.compute_loss)
             trainer.accelerator.backward = self.timed("loss", trainer.accelerator.backward)
-            trainer.log = lambda *given, log=trainer.log: self.end_step(log(*given))
+            trainer.log = lambda *arguments, log=trainer.log: self.end_step(log(*arguments))
             self.began = time.perf_counter()
             return trainer
 
         return make_trainer
 
 
-def measured(options: argparse.Namespace) -> list[dict[str, float]]:
+def measure_steps(options: argparse.Namespace) -> list[dict[str, float]]:
     """The figures of each step."""
     from agentlite.config.settings import GrpoSettings
     from agentlite.engine import grpo, load_libraries, local_sampler
@@ -125,12 +125,12 @@ def measured(options: argparse.Namespace) -> list[dict[str, float]]:
         ]
         answers = clock.timed("sampling", draw)(requests, decoding)
         return [
-            grpo.answer_row(requests[one.prompt].prompt, one, {"even": one.sample % 2.0})
-            for one in answers
+            grpo.answer_row(requests[answer.prompt].prompt, answer, {"even": answer.sample % 2.0})
+            for answer in answers
         ]
 
     task = grpo.GrpoTask(len(prompts), sample, {"even": 1.0}, [])
-    make = clock.watched(grpo.make_trainer)
+    make = clock.watch(grpo.make_trainer)
     with tempfile.TemporaryDirectory() as folder:
         source = find_model(options.model, Path(folder))
         grpo.train(source, settings, Path(folder), lambda: task, make)

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from common import parser, python, show
+from common import make_parser, python, show
 
 ALIAS = "smollm2-135m"
 WARM_UP = 1
@@ -34,23 +34,23 @@ Maker = Callable[[Any, Any, dict[str, Any]], Any]
 
 
 def main() -> None:
-    asked = parser(__doc__)
-    asked.add_argument("command", choices=OURS)
-    asked.add_argument("--steps", type=int, default=6)
-    asked.add_argument("--pairs", type=int, default=3)
-    asked.add_argument("--side", help=argparse.SUPPRESS)
-    options = asked.parse_args()
+    parser = make_parser(__doc__)
+    parser.add_argument("command", choices=OURS)
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--side", help=argparse.SUPPRESS)
+    options = parser.parse_args()
     if options.side:
         print(json.dumps(one_run(options)))
         return
-    measured: dict[str, list[dict[str, Any]]] = {"ours": [], "bare": []}
+    runs: dict[str, list[dict[str, Any]]] = {"ours": [], "bare": []}
     for pair in range(options.pairs):
-        for side in list(measured) if pair % 2 == 0 else reversed(list(measured)):
+        for side in list(runs) if pair % 2 == 0 else reversed(list(runs)):
             words = (options.command, "--side", side, "--steps", options.steps)
-            measured[side].append(python(__file__, *words))
-            seconds = statistics.median(measured[side][-1]["seconds"])
+            runs[side].append(python(__file__, *words))
+            seconds = statistics.median(runs[side][-1]["seconds"])
             print(f"{side}: {seconds:.2f} s a step", file=sys.stderr)
-    show(compared(measured))
+    show(compare(runs))
 
 
 def one_run(options: argparse.Namespace) -> dict[str, Any]:
@@ -67,12 +67,12 @@ def one_run(options: argparse.Namespace) -> dict[str, Any]:
         return {"losses": clock.losses, "seconds": clock.seconds()}
 
 
-def compared(measured: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+def compare(runs_by_side: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     medians = {
         side: statistics.median(s for run in runs for s in run["seconds"])
-        for side, runs in measured.items()
+        for side, runs in runs_by_side.items()
     }
-    losses = [run["losses"] for runs in measured.values() for run in runs]
+    losses = [run["losses"] for runs in runs_by_side.values() for run in runs]
     return {
         "step_time_ratio": round(medians["ours"] / medians["bare"], 4),
         "losses_equal": all(other == losses[0] for other in losses),
@@ -81,7 +81,7 @@ def compared(measured: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
         ),
         "losses": losses[0],
         "seconds": {side: round(seconds, 3) for side, seconds in medians.items()},
-        "runs": {side: len(runs) for side, runs in measured.items()},
+        "runs": {side: len(runs) for side, runs in runs_by_side.items()},
     }
 
 
@@ -114,11 +114,11 @@ def pairs_of_ids() -> list[tuple[list[int], list[int], list[int]]]:
     template = load_template(ALIAS)
     return [
         (
-            one.ids,
-            encode_answer(one.answer, one.ended, template, one.ids),
-            encode_answer(one.answer.replace("add_numbers", "sum"), one.ended, template, one.ids),
+            p.ids,
+            encode_answer(p.answer, p.ended, template, p.ids),
+            encode_answer(p.answer.replace("add_numbers", "sum"), p.ended, template, p.ids),
         )
-        for one in prompts_of(questions(), choose("hermes", template).protocol_of, template)
+        for p in prompts_of(questions(), choose("hermes", template).protocol_of, template)
     ]
 
 
@@ -173,15 +173,15 @@ def ours_grpo(steps: int, folder: Path) -> None:
 
     rows = [
         {
-            "messages": [*map(wire_message, one.messages)],
-            "tools": [tool.schema for tool in one.tools],
+            "messages": [*map(wire_message, record.messages)],
+            "tools": [tool.schema for tool in record.tools],
         }
-        for one in questions()
+        for record in questions()
     ]
     write_rows(folder / "rows.jsonl", rows)
-    whole = {"dev": 0.0, "test": 0.0, "duplicates": ("none",), "no_call_share": 0.0}
-    prepared = {"sources": (str(folder / "rows.jsonl"),), "protocol": "hermes", "model": ALIAS}
-    agentlite.prep(run=str(folder), **prepared, **whole)
+    no_filters = {"dev": 0.0, "test": 0.0, "duplicates": ("none",), "no_call_share": 0.0}
+    prep_settings = {"sources": (str(folder / "rows.jsonl"),), "protocol": "hermes", "model": ALIAS}
+    agentlite.prep(run=str(folder), **prep_settings, **no_filters)
     agentlite.grpo(
         run=str(folder),
         **settings("grpo", steps),
@@ -253,10 +253,10 @@ def bare_grpo(model: Any, tokenizer: Any, arguments: dict[str, Any]) -> Any:
     def reward(completions: list[str], completion_ids: list[list[int]], **_: Any) -> list[float]:
         return [digits(tokenizer.decode(ids)) for ids in completion_ids]
 
-    asked = [tokenizer.decode(ids) for ids, _, _ in pairs_of_ids()]
+    prompts = [tokenizer.decode(ids) for ids, _, _ in pairs_of_ids()]
     rows, accumulation = STEP["grpo"]
     groups = arguments["max_steps"] * rows * accumulation // GROUP
-    order = grpo.prompt_order(len(asked), groups, 0)
+    order = grpo.prompt_order(len(prompts), groups, 0)
     config = GRPOConfig(
         **arguments,
         num_generations=GROUP,
@@ -270,7 +270,7 @@ def bare_grpo(model: Any, tokenizer: Any, arguments: dict[str, Any]) -> Any:
         model=model,
         reward_funcs=reward,
         args=config,
-        train_dataset=Dataset.from_dict({"prompt": [asked[index] for index in order]}),
+        train_dataset=Dataset.from_dict({"prompt": [prompts[index] for index in order]}),
         processing_class=tokenizer,
     )
 

@@ -21,22 +21,22 @@ import time
 from pathlib import Path
 from typing import Any
 
-from common import make_words, parser, python, show
+from common import make_parser, make_words, python, show
 
 ROWS_A_MEGABYTE = 133
 PART = 400  # rows
 
 
 def main() -> None:
-    asked = parser(__doc__)
-    asked.add_argument("--megabytes", type=int, default=100)
-    asked.add_argument("--whole", action="store_true")
-    options = asked.parse_args()
+    parser = make_parser(__doc__)
+    parser.add_argument("--megabytes", type=int, default=100)
+    parser.add_argument("--whole", action="store_true")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.jsonl"
         write_rows(path, options.megabytes * ROWS_A_MEGABYTE)
-        measured = whole if options.whole else reading
-        show(measured(path))
+        measure = measure_prep if options.whole else measure_reading
+        show(measure(path))
 
 
 def write_rows(path: Path, count: int) -> None:
@@ -81,7 +81,7 @@ def text(count: int, words: list[str], chance: random.Random) -> str:
     return " ".join(chance.choices(words, k=count))
 
 
-def reading(path: Path) -> dict[str, Any]:
+def measure_reading(path: Path) -> dict[str, Any]:
     """In turns, some rows each: a machine is not always equally fast."""
     from agentlite.data.curation.validate import validate
     from agentlite.data.formats import to_record
@@ -105,7 +105,7 @@ def reading(path: Path) -> dict[str, Any]:
                 started = time.process_time()
                 read(part)
                 rates[name].append(part.stat().st_size / 1e6 / (time.process_time() - started))
-    medians = {name: round(statistics.median(found), 1) for name, found in rates.items()}
+    medians = {name: round(statistics.median(values), 1) for name, values in rates.items()}
     return {
         "megabytes": round(path.stat().st_size / 1e6),
         "megabytes_a_second": medians["ours"],
@@ -115,7 +115,7 @@ def reading(path: Path) -> dict[str, Any]:
     }
 
 
-def whole(path: Path) -> dict[str, Any]:
+def measure_prep(path: Path) -> dict[str, Any]:
     words = ("prep", path, "--run", path.parent, "--model", "smollm2-135m", "--max-length", 4096)
     started = time.perf_counter()
     figures = python("-m", "agentlite", *words, "--json")["figures"]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import reading
-from common import in_turns, parser, show
+from common import in_turns, make_parser, show
 
 ALIAS = "smollm2-135m"
 Rows = list[tuple[list[int], list[int]]]
@@ -41,17 +41,17 @@ MARKED = """{%- elif message.role == "assistant" %}
 
 
 def main() -> None:
-    asked = parser(__doc__)
-    asked.add_argument("--rows", type=int, default=1000)
-    asked.add_argument("--repeats", type=int, default=3)
-    options = asked.parse_args()
+    parser = make_parser(__doc__)
+    parser.add_argument("--rows", type=int, default=1000)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         reading.write_rows(folder / "rows.jsonl", options.rows)
         write_model(folder)
         rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
-        show(compared(folder, rows, options.repeats))
+        show(compare(folder, rows, options.repeats))
 
 
 def write_model(folder: Path) -> None:
@@ -74,12 +74,12 @@ def ours(folder: Path, rows: list[dict[str, Any]]) -> Callable[[], Rows]:
     protocol = choose("chat", loaded).protocols["chat"]
     records = [to_record(row, "openai") for row in rows]
 
-    def prepared() -> Rows:
+    def prepare() -> Rows:
         template = Template(loaded.name, loaded.tokenizer, loaded.chat_template, loaded.special)
-        made = [row for record in records for row in training_rows(record, protocol, template)]
-        return [(row.input_ids, row.labels) for row in made]
+        encoded = [row for record in records for row in training_rows(record, protocol, template)]
+        return [(row.input_ids, row.labels) for row in encoded]
 
-    return prepared
+    return prepare
 
 
 def trl(folder: Path, rows: list[dict[str, Any]]) -> Callable[[], Any]:
@@ -92,11 +92,11 @@ def trl(folder: Path, rows: list[dict[str, Any]]) -> Callable[[], Any]:
     datasets.disable_caching()
     datasets.disable_progress_bars()
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    before, rest = qwen2_5_training_chat_template.split('{%- elif message.role == "assistant" %}')
-    after = rest[rest.index('{%- elif message.role == "tool" %}') :]
+    before, tail = qwen2_5_training_chat_template.split('{%- elif message.role == "assistant" %}')
+    after = tail[tail.index('{%- elif message.role == "tool" %}') :]
     tokenizer.chat_template = before + MARKED + after
     for row in rows:
-        for call in (one for turn in row["messages"] for one in turn.get("tool_calls", ())):
+        for call in (call for turn in row["messages"] for call in turn.get("tool_calls", ())):
             call["function"]["arguments"] = json.loads(call["function"]["arguments"])
     dataset = datasets.Dataset.from_list(
         [{**row, "tools": json.dumps(row["tools"])} for row in rows]
@@ -117,13 +117,13 @@ def trl(folder: Path, rows: list[dict[str, Any]]) -> Callable[[], Any]:
         processing_class=tokenizer,
     )
 
-    def prepared() -> Any:
+    def prepare() -> Any:
         return trainer._prepare_dataset(dataset, tokenizer, arguments, False, None, "train")
 
-    return prepared
+    return prepare
 
 
-def compared(folder: Path, rows: list[dict[str, Any]], repeats: int) -> dict[str, Any]:
+def compare(folder: Path, rows: list[dict[str, Any]], repeats: int) -> dict[str, Any]:
     sides = {"ours": ours(folder, rows), "trl": trl(folder, rows)}
     own, theirs = (make() for make in sides.values())
     seconds = in_turns(sides, repeats)
@@ -133,7 +133,7 @@ def compared(folder: Path, rows: list[dict[str, Any]], repeats: int) -> dict[str
         "rows": len(rows),
         "tokens_a_row": round(statistics.mean(len(ids) for ids, _ in own)),
         "times_trl": round(statistics.median(trl / ours for trl, ours in pairs), 2),
-        "equal": sum([*map(list, one)] == [*map(list, other)] for one, other in equal),
+        "equal": sum([*map(list, left)] == [*map(list, right)] for left, right in equal),
     }
 
 

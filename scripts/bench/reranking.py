@@ -18,16 +18,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from common import parser, python, show
+from common import make_parser, python, show
 
 STEPS, SAMPLES = 2500, 4
 
 
 def main() -> None:
-    asked = parser(__doc__)
-    asked.add_argument("--runs", type=int, default=5)
-    asked.add_argument("--rank", type=Path, help=argparse.SUPPRESS)
-    options = asked.parse_args()
+    parser = make_parser(__doc__)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--rank", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
     if options.rank:
         print(seconds_to_rank(options.rank))
         return
@@ -38,29 +38,29 @@ def main() -> None:
 
 
 def ranking(run: Path, runs: int) -> dict[str, Any]:
-    taken = [python(__file__, "--rank", run / "pairs") for _ in range(runs)]
+    seconds = [python(__file__, "--rank", run / "pairs") for _ in range(runs)]
     return {
         "candidates": STEPS * SAMPLES,
-        "candidates_a_second": round(STEPS * SAMPLES / statistics.median(taken)),
+        "candidates_a_second": round(STEPS * SAMPLES / statistics.median(seconds)),
     }
 
 
 def commanding(run: Path, runs: int) -> dict[str, Any]:
     command = f"-m agentlite pairs --run {run} --from pairs --out again --force --json".split()
-    taken = []
+    seconds = []
     for _ in range(runs):
         started = time.perf_counter()
         python(*command)
-        taken.append(time.perf_counter() - started)
-    watched = [sys.executable, "-X", "importtime", *command]
-    imports = subprocess.run(watched, capture_output=True, text=True, check=True).stderr
+        seconds.append(time.perf_counter() - started)
+    traced_command = [sys.executable, "-X", "importtime", *command]
+    imports = subprocess.run(traced_command, capture_output=True, text=True, check=True).stderr
     loaded = {
         line.rpartition("|")[2].strip()
         for line in imports.splitlines()
         if line.startswith("import time:")
     }
     return {
-        "command_seconds": round(statistics.median(taken), 2),
+        "command_seconds": round(statistics.median(seconds), 2),
         "torch_loaded": "torch" in loaded,
     }
 
@@ -114,8 +114,8 @@ def make_stage(folder: Path) -> None:
         "pairs", {**resolve.plain_settings(PairsSettings()), "protocol": "hermes"}, {}
     )
     with stage_folder.open_stage(folder, plan, force=False) as stage:
-        for name, written in rows.items():
-            write_rows(folder / f"{name}.jsonl", written)
+        for name, stage_rows in rows.items():
+            write_rows(folder / f"{name}.jsonl", stage_rows)
         stage.finish([f"{name}.jsonl" for name in rows], {})
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from common import parser, python
+from common import make_parser, python
 
 CATEGORIES = (
     "simple_python,simple_java,simple_javascript,multiple,parallel,parallel_multiple,live_simple,"
@@ -28,35 +28,35 @@ TOOLS, QUESTIONS, ENCODED = 10_000, 200, 500
 
 
 def main() -> None:
-    asked = parser(__doc__)
-    asked.add_argument(
+    parser = make_parser(__doc__)
+    parser.add_argument(
         "parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} [all of them]"
     )
-    asked.add_argument("--work", type=Path, default=Path("runs/bench/retrieval"))
-    asked.add_argument(
+    parser.add_argument("--work", type=Path, default=Path("runs/bench/retrieval"))
+    parser.add_argument(
         "--set", action="append", default=[], help="settings of the retriever, as there"
     )
-    asked.add_argument("--json", type=Path, help="file that the figures are added to")
-    options = asked.parse_args()
-    found = {part: PARTS[part](options) for part in options.parts or PARTS}
+    parser.add_argument("--json", type=Path, help="file that the figures are added to")
+    options = parser.parse_args()
+    figures = {part: PARTS[part](options) for part in options.parts or PARTS}
     if options.json:
-        before = json.loads(options.json.read_bytes()) if options.json.exists() else {}
+        old_figures = json.loads(options.json.read_bytes()) if options.json.exists() else {}
         options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps({**before, **found}, indent=1), encoding="utf-8")
+        options.json.write_text(json.dumps({**old_figures, **figures}, indent=1), encoding="utf-8")
 
 
-def trained(part: str, options: argparse.Namespace) -> dict[str, Any]:
+def train_retriever(part: str, options: argparse.Namespace) -> dict[str, Any]:
     """prep and retriever, as a user runs them."""
     run = ("--run", options.work / part, "--json")
-    how = "--model smollm2-135m --protocol hermes --test .3 --dev .05 --max-length 32768"
-    how += f" --max-rejects 1 --set prep.split_by=[{BY[part]}]"
-    python("-m", "agentlite", "prep", f"bfcl:{CATEGORIES}", *how.split(), *run)
+    prep_options = "--model smollm2-135m --protocol hermes --test .3 --dev .05 --max-length 32768"
+    prep_options += f" --max-rejects 1 --set prep.split_by=[{BY[part]}]"
+    python("-m", "agentlite", "prep", f"bfcl:{CATEGORIES}", *prep_options.split(), *run)
     started = time.monotonic()
-    sets = [word for one in options.set for word in ("--set", one)]
+    sets = [word for setting in options.set for word in ("--set", setting)]
     python("-m", "agentlite", "retriever", *sets, *run)
     done = json.loads((options.work / part / "retriever" / "done.json").read_bytes())
-    here = round(time.monotonic() - started, 1)
-    return {**done["figures"], "seconds": done["seconds"], "here": here}
+    seconds_here = round(time.monotonic() - started, 1)
+    return {**done["figures"], "seconds": done["seconds"], "here": seconds_here}
 
 
 def speed(options: argparse.Namespace) -> dict[str, Any]:
@@ -80,22 +80,22 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
     model = sentence_encoder.load(source, 96)
     sentence_encoder.embed(model, texts[:8])
     tools_a_second = rate(lambda: sentence_encoder.embed(model, pool.texts[:ENCODED]), ENCODED)
-    vectors = normal(len(pool.tools), model.get_embedding_dimension())
-    asked = normal(QUESTIONS, vectors.shape[1])
+    vectors = random_vectors(len(pool.tools), model.get_embedding_dimension())
+    questions = random_vectors(QUESTIONS, vectors.shape[1])
     started = time.perf_counter()
-    words = bm25(pool.texts)
+    keyword_ranker = bm25(pool.texts)
     bm25_seconds = time.perf_counter() - started
-    found = {
+    figures = {
         "tools": len(pool.tools),
         "names": len(pool.names),
         "encode_tools_a_second": tools_a_second,
         "bm25_tools_a_second": len(pool.tools) / bm25_seconds,
-        "encode_question_ms": timed(lambda n: sentence_encoder.embed(model, texts[n : n + 1])),
-        "search_ms": timed(lambda n: likeliest(asked[n : n + 1] @ vectors.T, pool, 5)),
-        "bm25_ms": timed(lambda n: likeliest(words(texts[n : n + 1]), pool, 5)),
+        "encode_question_ms": median_ms(lambda n: sentence_encoder.embed(model, texts[n : n + 1])),
+        "search_ms": median_ms(lambda n: likeliest(questions[n : n + 1] @ vectors.T, pool, 5)),
+        "bm25_ms": median_ms(lambda n: likeliest(keyword_ranker(texts[n : n + 1]), pool, 5)),
     }
-    print(*(f"{name:24} {value:.4g}" for name, value in found.items()), sep="\n")
-    return found
+    print(*(f"{name:24} {value:.4g}" for name, value in figures.items()), sep="\n")
+    return figures
 
 
 def many_tools(work: Path) -> tuple[Any, list[str]]:
@@ -128,11 +128,11 @@ def many_tools(work: Path) -> tuple[Any, list[str]]:
     return pool, [questions(record)[0] for record in records[:QUESTIONS]]
 
 
-def normal(count: int, size: int) -> Any:
+def random_vectors(count: int, size: int) -> Any:
     import numpy
 
-    found = numpy.random.default_rng(0).standard_normal((count, size)).astype("float32")
-    return found / numpy.linalg.norm(found, axis=1, keepdims=True)
+    vectors = numpy.random.default_rng(0).standard_normal((count, size)).astype("float32")
+    return vectors / numpy.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 def rate(job: Any, count: int) -> float:
@@ -141,19 +141,19 @@ def rate(job: Any, count: int) -> float:
     return count / (time.perf_counter() - started)
 
 
-def timed(job: Any) -> float:
+def median_ms(job: Any) -> float:
     """Median milliseconds."""
-    taken = []
+    milliseconds = []
     for number in range(QUESTIONS):
         started = time.perf_counter()
         job(number)
-        taken.append(1000 * (time.perf_counter() - started))
-    return median(taken)
+        milliseconds.append(1000 * (time.perf_counter() - started))
+    return median(milliseconds)
 
 
 PARTS = {
-    "query": lambda options: trained("query", options),
-    "tool": lambda options: trained("tool", options),
+    "query": lambda options: train_retriever("query", options),
+    "tool": lambda options: train_retriever("tool", options),
     "speed": speed,
 }
 

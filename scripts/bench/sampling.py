@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from common import parser, show
+from common import make_parser, show
 
 ALIAS = "smollm2-135m"
 SHORTEST, MOST = 500, 8192  # tokens of a prompt, and of a prompt with its answer
@@ -28,17 +28,17 @@ Side = Callable[[Sequence[list[int]]], int]
 
 
 def main() -> None:
-    asked = parser(__doc__)
-    asked.add_argument("--engine", choices=("unsloth", "hf"), default="unsloth")
-    asked.add_argument("--model", default=ALIAS, help="an alias or a folder [smollm2-135m]")
-    asked.add_argument("--prompts", type=int, default=32)
-    asked.add_argument("--tools", type=int, default=5, help="tools of the shortest prompts [5]")
-    asked.add_argument("--samples", type=int, default=8)
-    asked.add_argument("--new-tokens", type=int, default=32)
-    asked.add_argument(
+    parser = make_parser(__doc__)
+    parser.add_argument("--engine", choices=("unsloth", "hf"), default="unsloth")
+    parser.add_argument("--model", default=ALIAS, help="an alias or a folder [smollm2-135m]")
+    parser.add_argument("--prompts", type=int, default=32)
+    parser.add_argument("--tools", type=int, default=5, help="tools of the shortest prompts [5]")
+    parser.add_argument("--samples", type=int, default=8)
+    parser.add_argument("--new-tokens", type=int, default=32)
+    parser.add_argument(
         "--batch", type=int, default=4, help="prompts that the sampler draws at once"
     )
-    options = asked.parse_args()
+    options = parser.parse_args()
     from agentlite.core.console import stdout_to_stderr
 
     with stdout_to_stderr():
@@ -56,7 +56,7 @@ def make_prompts(count: int, fewest: int) -> list[list[int]]:
 
     template = load_template(ALIAS)
     protocol_of = choose("hermes", template).protocol_of
-    found: list[list[int]] = []
+    ids: list[list[int]] = []
     for number in range(count):
         tools = [
             Tool(
@@ -76,9 +76,9 @@ def make_prompts(count: int, fewest: int) -> list[list[int]]:
             messages=(Message("user", question), Message("assistant", calls=(call,))),
             tools=tuple(tools),
         )
-        found += [one.ids for one in prompts_of([record], protocol_of, template)]
-    assert min(map(len, found)) >= SHORTEST, min(map(len, found))
-    return found
+        ids += [prompt.ids for prompt in prompts_of([record], protocol_of, template)]
+    assert min(map(len, ids)) >= SHORTEST, min(map(len, ids))
+    return ids
 
 
 def make_sides(options: argparse.Namespace) -> dict[str, Side]:
@@ -139,12 +139,12 @@ def measure(sides: dict[str, Side], prompts: list[list[int]], size: int) -> dict
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     batches = [prompts[start : start + size] for start in range(0, len(prompts), size)]
     for number, batch in enumerate(batches):
-        made = {}
+        counts = {}
         for name in sides if number % 2 == 0 else reversed(sides):
             started = time.perf_counter()
-            made[name] = sides[name](batch)
+            counts[name] = sides[name](batch)
             seconds[name].append(time.perf_counter() - started)
-        assert len(set(made.values())) == 1, made
+        assert len(set(counts.values())) == 1, counts
         print({name: round(values[-1], 1) for name, values in seconds.items()}, file=sys.stderr)
     return seconds
 
@@ -157,8 +157,8 @@ def report(
     return {
         "engine": options.engine,
         **{
-            what: {name: round(of(seconds[name]) / of(seconds[ours]), 3) for name in others}
-            for what, of in (("ratio", sum), ("ratio_of_medians", statistics.median))
+            title: {name: round(of(seconds[name]) / of(seconds[ours]), 3) for name in others}
+            for title, of in (("ratio", sum), ("ratio_of_medians", statistics.median))
         },
         "tokens_a_second": {
             name: round(tokens / sum(values), 1) for name, values in seconds.items()

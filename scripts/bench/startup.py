@@ -18,36 +18,36 @@ import sysconfig
 import time
 from pathlib import Path
 
-from common import parser, show
+from common import make_parser, show
 
 OURS = "agentlite --help"
 DRAWS = 2000
 
 
 def main() -> None:
-    asked = parser(__doc__)
-    asked.add_argument("--runs", type=int, default=20)
-    programs = found()
-    taken = measured(programs, asked.parse_args().runs)
-    show({name: told(times, taken[OURS]) for name, times in taken.items()})
+    parser = make_parser(__doc__)
+    parser.add_argument("--runs", type=int, default=20)
+    programs = installed_programs()
+    milliseconds = measure(programs, parser.parse_args().runs)
+    show({name: summarize(times, milliseconds[OURS]) for name, times in milliseconds.items()})
 
 
-def found() -> dict[str, list[str]]:
+def installed_programs() -> dict[str, list[str]]:
     """What is installed here, compiled."""
-    own = Path(sysconfig.get_path("scripts"))
-    for site in own.parent.glob("lib/python*/site-packages"):
+    folder = Path(sysconfig.get_path("scripts"))
+    for site in folder.parent.glob("lib/python*/site-packages"):
         compileall.compile_dir(site, quiet=2, workers=0)
     lines = (OURS, "agentlite sft --help", "trl --help", "unsloth --help", "trl sft --help")
-    programs = {line: [str(own / line.split()[0]), *line.split()[1:]] for line in lines}
-    here = {line: words for line, words in programs.items() if Path(words[0]).exists()}
-    return {**here, "control": here[OURS], "python -c pass": [sys.executable, "-c", "pass"]}
+    programs = {line: [str(folder / line.split()[0]), *line.split()[1:]] for line in lines}
+    programs = {line: words for line, words in programs.items() if Path(words[0]).exists()}
+    return {**programs, "control": programs[OURS], "python -c pass": [sys.executable, "-c", "pass"]}
 
 
-def measured(programs: dict[str, list[str]], runs: int) -> dict[str, list[float]]:
+def measure(programs: dict[str, list[str]], runs: int) -> dict[str, list[float]]:
     """Milliseconds of every turn. Each turn runs all of them, in an order of its own; the first one
     is not counted.
     """
-    taken: dict[str, list[float]] = {name: [] for name in programs}
+    milliseconds: dict[str, list[float]] = {name: [] for name in programs}
     for turn in range(runs + 1):
         for name in random.sample([*programs], len(programs)):
             started = time.perf_counter()
@@ -59,18 +59,18 @@ def measured(programs: dict[str, list[str]], runs: int) -> dict[str, list[float]
                 env={**os.environ, "HF_HUB_OFFLINE": "1"},
             )
             if turn:
-                taken[name].append(1000 * (time.perf_counter() - started))
-    return taken
+                milliseconds[name].append(1000 * (time.perf_counter() - started))
+    return milliseconds
 
 
-def told(times: list[float], ours: list[float]) -> dict[str, float | list[float]]:
+def summarize(times: list[float], ours: list[float]) -> dict[str, float | list[float]]:
     generator = random.Random(0)
-    drawn = sorted(
+    ratios = sorted(
         statistics.median(times[turn] for turn in turns)
         / statistics.median(ours[turn] for turn in turns)
         for turns in (generator.choices(range(len(ours)), k=len(ours)) for _ in range(DRAWS))
     )
-    interval = [round(drawn[int(share * DRAWS)], 2) for share in (0.025, 0.975)]
+    interval = [round(ratios[int(share * DRAWS)], 2) for share in (0.025, 0.975)]
     return {
         "ms": round(statistics.median(times), 1),
         "times_ours": round(statistics.median(times) / statistics.median(ours), 2),

@@ -26,15 +26,15 @@ class OpenEnvWorld:
         return f"\n\n{json.dumps(first.observation)}" if first.observation else ""
 
     def tools(self) -> list[dict[str, Any]]:
-        listed = self.client.step({"type": "list_tools"}).observation["tools"]
-        return [{**one, "parameters": one["input_schema"]} for one in listed]
+        tools = self.client.step({"type": "list_tools"}).observation["tools"]
+        return [{**tool, "parameters": tool["input_schema"]} for tool in tools]
 
     def call(self, name: str, arguments: dict[str, Any]) -> str:
         action = {"type": "call_tool", "tool_name": name, "arguments": arguments}
         result = self.client.step(action)
         self.reward, self.done = self.reward + float(result.reward or 0), bool(result.done)
-        error, seen = result.observation.get("error"), result.observation.get("result")
-        return f"Error: {error['message']}" if error else json.dumps(seen)
+        error, value = result.observation.get("error"), result.observation.get("result")
+        return f"Error: {error['message']}" if error else json.dumps(value)
 
     def is_done(self) -> bool:
         return self.done

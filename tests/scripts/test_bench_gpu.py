@@ -16,7 +16,7 @@ from agentlite.engine.planning.estimate import operations  # noqa: E402
 from agentlite.engine.planning.gpus import CARDS  # noqa: E402
 from agentlite.engine.planning.memory import GIB, fits, memory  # noqa: E402
 
-HERE = gpu.Here("NVIDIA H100 80GB HBM3", 79.6, CARDS["h100"])
+CARD = gpu.Card("NVIDIA H100 80GB HBM3", 79.6, CARDS["h100"])
 
 
 pytestmark = pytest.mark.torch
@@ -27,7 +27,7 @@ def test_a_cell_is_planned_to_fit_its_cap_and_on_a_fast_card_to_have_time_for_st
     cell = gpu.CELLS[name]
     load, _ = gpu.loads(cell, toy=False)
     assert not cell.cap or fits(memory(load).total, cell.cap * GIB)
-    assert gpu.FEWEST < gpu.steps_of(cell, HERE, gpu.SECONDS) <= gpu.MOST
+    assert gpu.FEWEST < gpu.steps_of(cell, CARD, gpu.SECONDS) <= gpu.MOST
 
 
 def test_operations_are_those_counted_by_hand():
@@ -45,7 +45,7 @@ def test_operations_are_those_counted_by_hand():
         "besides": {},
         "gib": {"allocated_gib": 7.0, "reserved_gib": 8.0, "used_gib": 9.0, "loading_gib": 6.0},
     }
-    result = gpu.figures(gpu.CELLS["sft-7b-12gb"], False, HERE, "ours", found)
+    result = gpu.figures(gpu.CELLS["sft-7b-12gb"], False, CARD, "ours", found)
     assert (result["tokens_a_second"], result["seconds_a_step"]) == (10_000, 1.5)
     assert result["hfu"] == pytest.approx(10_000 * (6 * weights + 8 * attention) / 989e12, abs=1e-4)
     assert result["mfu"] == pytest.approx(10_000 * (4 * weights + 6 * attention) / 989e12, abs=1e-4)

@@ -40,8 +40,8 @@ class Home:
     def call(self, name: str, arguments: dict[str, Any]) -> str:
         match name, arguments:
             case "look", {"place": str(place)}:
-                seen = [" ".join(of) for of in self.home.items() if of[0].startswith(f"{place} ")]
-                return ", ".join(seen).replace(f"{place} ", "") or "nothing"
+                values = [" ".join(p) for p in self.home.items() if p[0].startswith(f"{place} ")]
+                return ", ".join(values).replace(f"{place} ", "") or "nothing"
             case "set", {"device": str(key), "value": str(value)} if key in self.home:
                 pass
             case "add", {"item": str(item), "amount": int(amount)}:
@@ -78,7 +78,7 @@ def draw(rng: random.Random, words: dict[str, Any]) -> dict[str, Any]:
         start[f"{room} light"] = rng.choice(("on", "off"))
         start[f"{room} door"] = rng.choice(("locked", "open"))
         start[f"{room} heating"] = rng.choice(("9", "11", "26", "28"))
-    said, calls, answer = [], [], ""
+    sentences, calls, answer = [], [], ""
     (forms,) = rng.choices([*FORMS], [*FORMS.values()])
     kinds = rng.sample(KINDS[:3] if forms == "ask" else KINDS, 3)
     for form, kind, room, item in zip(forms.split(), kinds, rooms, items, strict=False):
@@ -102,10 +102,10 @@ def draw(rng: random.Random, words: dict[str, Any]) -> dict[str, Any]:
         calls += [change] if is_due else []
         answer = f"{slots[kind]}." if form == "ask" else ""
         text = text.format(**slots, room=room, item=item, lock="lock" if is_open else "unlock")
-        said.append(f"{text[0].upper()}{text[1:]}.")
+        sentences.append(f"{text[0].upper()}{text[1:]}.")
     # by turn of the user: without its number nothing can be called before the second one
     gold = [[], calls] if answer else [calls]
-    return {"prompt": " ".join(said), "start": start, "answer": answer, "gold": gold}
+    return {"prompt": " ".join(sentences), "start": start, "answer": answer, "gold": gold}
 
 
 if __name__ == "__main__":
