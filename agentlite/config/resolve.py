@@ -22,7 +22,7 @@ from agentlite.config.fields import (
 )
 from agentlite.config.gpu_profiles import AUTO, CPU, GPU, has_gpu
 from agentlite.config.settings import COMMANDS, default, fields
-from agentlite.core.console import HIDDEN
+from agentlite.core.console import SECRET_TEXT
 from agentlite.core.errors import UserError, suggest
 from agentlite.core.plain_words import utf8_text
 
@@ -241,7 +241,7 @@ def _build(command: str, values: dict[str, object], origin: Mapping[str, str]) -
     built = {}
     for key, value in values.items():
         inner = value.items() if isinstance(value, dict) else ()
-        secrets = [name for name, one in inner if name in SECRETS or HIDDEN.search(str(one))]
+        secrets = [name for name, one in inner if name in SECRETS or SECRET_TEXT.search(str(one))]
         if secrets:
             raise UserError(
                 "a secret is not a setting: plan.json would hold it.",

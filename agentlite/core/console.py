@@ -13,14 +13,15 @@ from typing import Any, Protocol
 
 from agentlite.core import distributed
 
-SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD")  # how the names of such variables end
+SECRET_ENDINGS = ("TOKEN", "KEY", "SECRET", "PASSWORD")  # how the names of such variables end
 # passwords in addresses; what looks like a key of the hub, of OpenAI's kind, or in a request
-HIDDEN = re.compile(
+SECRET_TEXT = re.compile(
     r"(?<=://)[^\s/@]+(?=@)|\bhf_[A-Za-z0-9]{20,}|\bsk-[A-Za-z0-9_-]{16,}|(?<=Bearer )[^\s'\"]{8,}"
 )
 EVERY_SECONDS = 30.0
 FIRST_SECONDS = 2.0  # a longer wait is reported
-ROOM, BEFORE = 84, 40  # characters of a line that are shown, and how many stand before the place
+# characters of a line that are shown, and how many of them stand before the place
+CARET_WIDTH, CARET_LEAD = 84, 40
 # of a line about a row, by what is matched: its place, its code, what is wrong in it, what helps
 ROW_COLOURS = {
     r"^\S.*?:\d+(?=: )": "bold",
@@ -63,10 +64,10 @@ def row_notice(line: str) -> None:
 
 def redact(text: str) -> str:
     """Without the keys of the environment, what looks like one, and the password in an address."""
-    named = {value.strip() for name, value in os.environ.items() if name.endswith(SECRET)}
-    for value in sorted(named, key=len, reverse=True):  # one may hold another
-        text = text.replace(value, "(hidden)") if len(value) >= 8 else text
-    return HIDDEN.sub("(hidden)", text)
+    secrets = {value.strip() for key, value in os.environ.items() if key.endswith(SECRET_ENDINGS)}
+    for secret in sorted(secrets, key=len, reverse=True):  # one may hold another
+        text = text.replace(secret, "(hidden)") if len(secret) >= 8 else text
+    return SECRET_TEXT.sub("(hidden)", text)
 
 
 class SafeStderr:
@@ -94,7 +95,7 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
     """A bar when stderr is a terminal, else a line after two seconds, every 30 seconds, and at the
     end. `total`: None where it is not known."""
     if not (distributed.is_first() and sys.stderr.isatty()) or os.environ.get("TERM") == "dumb":
-        yield _lines(title, total)
+        yield _report_in_lines(title, total)
         return
     from rich import progress as bars
     from rich.console import Console
@@ -107,27 +108,27 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
         bars.TextColumn("{task.fields[note]}"),
         console=Console(stderr=True),
         transient=True,
-    ) as shown:
-        task = shown.add_task(title, total=total, note="")
-        yield lambda done, note="": shown.update(task, completed=done, note=note)
+    ) as bar:
+        task = bar.add_task(title, total=total, note="")
+        yield lambda done, note="": bar.update(task, completed=done, note=note)
 
 
-def _lines(title: str, total: int | None) -> Advance:
+def _report_in_lines(title: str, total: int | None) -> Advance:
     # as if a line had been told 28 s ago: the first one is due FIRST_SECONDS from now
-    last = time.monotonic() + FIRST_SECONDS - EVERY_SECONDS
+    last_time = time.monotonic() + FIRST_SECONDS - EVERY_SECONDS
     # done, and when, as first told: what was before (loading, an earlier run) does not count
-    first = begun = 0.0
+    first_done = first_time = 0.0
 
     def advance(done: int, note: str = "") -> None:
-        nonlocal last, first, begun
+        nonlocal last_time, first_done, first_time
         now = time.monotonic()
-        if not begun:
-            first, begun = done, now
-        if now - last < EVERY_SECONDS and done != total:
+        if not first_time:
+            first_done, first_time = done, now
+        if now - last_time < EVERY_SECONDS and done != total:
             return
-        last, left = now, ""
-        if total and first < done < total:
-            left = f", {(now - begun) / (done - first) * (total - done):.0f} s left"
+        last_time, left = now, ""
+        if total and first_done < done < total:
+            left = f", {(now - first_time) / (done - first_done) * (total - done):.0f} s left"
         notice(f"{title} {done}{f'/{total}' if total else ''}{left}{'  ' + note if note else ''}")
 
     return advance
@@ -136,13 +137,13 @@ def _lines(title: str, total: int | None) -> Advance:
 @contextmanager
 def waiting(title: str) -> Iterator[None]:
     """Says what is waited for, where that takes more than two seconds."""
-    teller = threading.Timer(FIRST_SECONDS, notice, [title])
-    teller.daemon = True
-    teller.start()
+    timer = threading.Timer(FIRST_SECONDS, notice, [title])
+    timer.daemon = True
+    timer.start()
     try:
         yield
     finally:
-        teller.cancel()
+        timer.cancel()
 
 
 def print_table(rows: Sequence[Sequence[str]], text_columns: int = 1) -> None:
@@ -184,7 +185,7 @@ def stdout_to_stderr() -> Iterator[None]:
     """Whatever a library prints on stdout, from Python or below, ends on stderr."""
     sys.stdout.flush()
     try:
-        kept = os.dup(1)
+        stdout_copy = os.dup(1)
     except OSError:  # stdout was closed
         yield
         return
@@ -194,26 +195,26 @@ def stdout_to_stderr() -> Iterator[None]:
         yield
     finally:
         sys.stdout = python_stdout
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(stdout_copy, 1)
+        os.close(stdout_copy)
 
 
 def caret_lines(text: str, start: int, end: int) -> list[str]:
     """Two lines for a screen: what stands around text[start:end], and carets under that."""
-    first = text.rfind("\n", 0, start) + 1
-    last = len(text) if (line_end := text.find("\n", start)) < 0 else line_end
-    begin = max(first, start - BEFORE)
-    stop = min(last, begin + ROOM)
+    line_start = text.rfind("\n", 0, start) + 1
+    line_end = len(text) if (newline := text.find("\n", start)) < 0 else newline
+    shown_start = max(line_start, start - CARET_LEAD)
+    shown_end = min(line_end, shown_start + CARET_WIDTH)
     from rich.cells import cell_len  # a Chinese character takes two columns of a terminal
 
-    before = ("…" if begin > first else "") + printable(text[begin:start])
-    piece = printable(text[start : min(end, stop)])
-    after = printable(text[min(end, stop) : stop]) + ("…" if stop < last else "")
-    return [f"{before}{piece}{after}", " " * cell_len(before) + "^" * max(1, cell_len(piece))]
+    before = ("…" if shown_start > line_start else "") + printable(text[shown_start:start])
+    marked = printable(text[start : min(end, shown_end)])
+    after = printable(text[min(end, shown_end) : shown_end]) + ("…" if shown_end < line_end else "")
+    return [f"{before}{marked}{after}", " " * cell_len(before) + "^" * max(1, cell_len(marked))]
 
 
 def printable(text: str) -> str:
     """Text that a terminal shows and does not obey: each character that is not printable becomes a
     dot, apart from the ends of lines.
     """
-    return "".join(sign if sign.isprintable() or sign == "\n" else "·" for sign in text)
+    return "".join(char if char.isprintable() or char == "\n" else "·" for char in text)

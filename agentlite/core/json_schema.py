@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Schema = dict[str, Any]
 DEEPEST = 64
-MOST_KNOWN = 4096  # compiled schemas that are kept
+MOST_COMPILED = 4096  # compiled schemas that are kept
 LONGEST_QUOTE = 60  # characters of a value in a message
 QUOTE = "\0"  # stands for the value in the messages of jsonschema-rs
 TYPES: dict[str, type] = {
@@ -151,59 +151,60 @@ def is_of_types(value: object, types: set[type]) -> bool:
     return type(value) in types or (type(value) is int and float in types)
 
 
-@lru_cache(maxsize=MOST_KNOWN)
+@lru_cache(maxsize=MOST_COMPILED)
 def _compile(text: str) -> CompiledSchema:
     """The schema whose JSON this is. Nothing is fetched for it."""
     import jsonschema_rs as rs
 
     schema, problem = json.loads(text), ""
-    for kept in (KEYWORDS, STRUCTURE):
-        meant = normalize(schema, kept)
+    for keywords in (KEYWORDS, STRUCTURE):
+        normalized = normalize(schema, keywords)
         # draft 7 takes a list of schemas as `items`, draft 4 also `"exclusiveMinimum": true`
         for draft in (rs.Draft202012Validator, rs.Draft7Validator, rs.Draft4Validator):
             try:
-                check = draft(
-                    meant, formats=CHECKS, validate_formats=True, mask=QUOTE, offline=True
+                validator = draft(
+                    normalized, formats=CHECKS, validate_formats=True, mask=QUOTE, offline=True
                 )
             except rs.ValidationError as error:
                 problem = problem or _describe_error(error)
             except (rs.ReferencingError, ValueError) as error:
                 problem = problem or str(error).partition("\n")[0]
             else:
-                return CompiledSchema(check, problem if kept is STRUCTURE else "")
-    raise AssertionError(f"the structure of a schema is not a schema: {meant}")
+                return CompiledSchema(validator, problem if keywords is STRUCTURE else "")
+    raise AssertionError(f"the structure of a schema is not a schema: {normalized}")
 
 
-def normalize(schema: object, kept: frozenset[str] = KEYWORDS, is_closed: bool = True) -> Any:
-    """The keywords `kept`, as they are meant. `is_closed`: an object takes no other properties."""
+def normalize(schema: object, keywords: frozenset[str] = KEYWORDS, is_closed: bool = True) -> Any:
+    """The `keywords` of a schema, as meant. `is_closed`: an object takes no other properties."""
     if not isinstance(schema, dict):
         return schema if isinstance(schema, bool) else {}
-    meant = {key: schema[key] for key in schema if key in kept and schema[key] is not None}
-    meant.pop("type", None)
-    if str(meant.get("format")) not in FORMATS:
-        meant.pop("format", None)
-    if types := sorted({*_type_names(schema)}):
-        meant["type"] = types
-    required = meant.pop("required", None)
+    normalized = {key: schema[key] for key in schema if key in keywords and schema[key] is not None}
+    normalized.pop("type", None)
+    if str(normalized.get("format")) not in FORMATS:
+        normalized.pop("format", None)
+    if names := sorted({*_type_names(schema)}):
+        normalized["type"] = names
+    required = normalized.pop("required", None)
     if isinstance(required, list):
-        meant["required"] = sorted({name for name in required if isinstance(name, str)})
-    for key in meant.keys() & BY_NAME:
-        inner = meant[key] if isinstance(meant[key], dict) else {}
-        meant[key] = {
-            name: normalize(one, kept, key == "properties") for name, one in inner.items()
+        normalized["required"] = sorted({name for name in required if isinstance(name, str)})
+    for key in normalized.keys() & BY_NAME:
+        inner = normalized[key] if isinstance(normalized[key], dict) else {}
+        normalized[key] = {
+            name: normalize(value, keywords, key == "properties") for name, value in inner.items()
         }
-    for key in meant.keys() & NESTED:
-        inner, closed = meant[key], key in ("items", "prefixItems", "additionalProperties")
-        meant[key] = (
-            [normalize(one, kept, closed) for one in inner]
+    for key in normalized.keys() & NESTED:
+        inner, closed = normalized[key], key in ("items", "prefixItems", "additionalProperties")
+        normalized[key] = (
+            [normalize(schema_in, keywords, closed) for schema_in in inner]
             if isinstance(inner, list) and key in LISTS and (inner or key in COMBINING)
-            else normalize(inner, kept, closed)
+            else normalize(inner, keywords, closed)
         )
     # data sets write empty enumerations, and numbers in them as texts
-    allowed, enum = types_of(meant), meant.get("enum")
-    if isinstance(enum, list) and not any(not allowed or is_of_types(one, allowed) for one in enum):
-        del meant["enum"]
+    types, enum = types_of(normalized), normalized.get("enum")
+    if isinstance(enum, list) and not any(not types or is_of_types(v, types) for v in enum):
+        del normalized["enum"]
     # {"allOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}}]} takes both: none is closed
-    if is_closed and "properties" in meant and not OPENING & schema.keys():
-        meant.setdefault("additionalProperties", False)
-    return {"anyOf": [meant, {"type": "null"}]} if schema.get("nullable") is True else meant
+    if is_closed and "properties" in normalized and not OPENING & schema.keys():
+        normalized.setdefault("additionalProperties", False)
+    is_nullable = schema.get("nullable") is True
+    return {"anyOf": [normalized, {"type": "null"}]} if is_nullable else normalized

@@ -40,21 +40,21 @@ def ask_once(
     """
     address, model = endpoints[0].address, endpoints[0].model
     keys = [digest(canonical([address, model, *question])) for question in questions]
-    with Appender(file) as kept:
+    with Appender(file) as appender:
         stored = read_structs(file, KeptReply)
         replies = {reply.key: reply for reply in stored if keep_all or reply.text}
-        every = dict(zip(keys, questions, strict=True))
-        missing = [key for key in every if key not in replies]
+        question_of = dict(zip(keys, questions, strict=True))
+        missing = [key for key in question_of if key not in replies]
         if missing:
             begin(len(replies) + len(missing))
-        outcomes = ask_all(endpoints, [every[key] for key in missing])
-        for done, (number, reply) in enumerate(outcomes, len(every) - len(missing) + 1):
+        outcomes = ask_all(endpoints, [question_of[key] for key in missing])
+        for done, (number, reply) in enumerate(outcomes, len(question_of) - len(missing) + 1):
             # half a character becomes U+FFFD, as any file has it
             text = reply.text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
             tokens = reply.prompt_tokens, reply.completion_tokens
-            one = KeptReply(missing[number], text, reply.finish == "length", reply.reason, *tokens)
-            replies[one.key] = one
-            if keep_all or one.text:
-                kept.append(msgspec.to_builtins(one))
+            kept = KeptReply(missing[number], text, reply.finish == "length", reply.reason, *tokens)
+            replies[kept.key] = kept
+            if keep_all or kept.text:
+                appender.append(msgspec.to_builtins(kept))
             advance(done)
     return [replies[key] for key in keys]

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     import httpx
 
-RETRIED = {408, 409, 425, 429, 500, 502, 503, 504, 529}  # a later try may succeed
+RETRY_STATUSES = {408, 409, 425, 429, 500, 502, 503, 504, 529}  # a later try may succeed
 # every other prompt would fail as well
-REFUSED = {
+REFUSAL_FIXES = {
     401: "Put a valid key into the environment variable {key}.",
     402: "The account behind the key has no credit left.",
     403: "The key in {key} may not use {model}.",
@@ -37,7 +37,7 @@ LONGEST_REPLY = 4 << 20  # bytes
 LONGEST_DETAIL = 200  # characters of a server's explanation that are shown
 LONGEST_WAIT = 120.0  # seconds between two tries
 SECONDS = re.compile(r"-?\d+(\.\d+)?")
-TIMEOUTS = 2  # tries of one question that may time out: each can take minutes
+MOST_TIMEOUTS = 2  # tries of one question that may time out: each can take minutes
 Message = Mapping[str, Any]
 
 
@@ -107,10 +107,10 @@ def check_endpoint(endpoint: Endpoint, location: str) -> None:
     """Raises UserError for an unusable address, one with a password, and an unusable key."""
     try:
         address = urlsplit(endpoint.url)
-        usable = address.scheme in ("http", "https") and address.hostname and address.port != 0
+        is_usable = address.scheme in ("http", "https") and address.hostname and address.port != 0
     except ValueError:
-        usable = False
-    if not usable or address.username or address.password or address.query:
+        is_usable = False
+    if not is_usable or address.username or address.password or address.query:
         raise UserError(
             "not the address of an endpoint, or one with a name, a password or a query.",
             "Write it like http://localhost:8000/v1, and put the key in the environment variable "
@@ -145,9 +145,9 @@ def ask(
     for trial in range(endpoint.tries):
         if stop.is_set():
             break
-        reply, wait = _try(endpoint, body)
+        reply, wait = _send(endpoint, body)
         timeouts += reply.problem == "timed out"
-        if not reply.silent or timeouts == TIMEOUTS:
+        if not reply.silent or timeouts == MOST_TIMEOUTS:
             break
         if wait is None:
             # 1, 2, 4 s by default, each a little off: those refused together do not return together
@@ -157,7 +157,7 @@ def ask(
     return reply
 
 
-def _try(endpoint: Endpoint, body: bytes) -> tuple[Reply, float | None]:
+def _send(endpoint: Endpoint, body: bytes) -> tuple[Reply, float | None]:
     """A reply, and the seconds that the endpoint asks to wait before the next try."""
     import httpx
 
@@ -186,18 +186,18 @@ def _try(endpoint: Endpoint, body: bytes) -> tuple[Reply, float | None]:
         return Reply("", "no connection", silent=True, detail=detail), None
     status, detail = response.status_code, _explanation(endpoint, content)
     if response.is_success:
-        reply = _read(content)
+        reply = _read_completion(content)
         return (reply._replace(detail=detail) if reply.silent else reply), None
-    if status in REFUSED or 300 <= status < 400:
+    if status in REFUSAL_FIXES or 300 <= status < 400:
         raise UserError(
             f"answered {status}{': ' + detail if detail else ''}.",
-            REFUSED.get(status, "Give the address that it redirects to.").format(
+            REFUSAL_FIXES.get(status, "Give the address that it redirects to.").format(
                 key=endpoint.key, model=endpoint.model
             ),
             location=endpoint.address,
             exit_code=NETWORK,
         )
-    reply = Reply("", f"answered {status}", silent=status in RETRIED, detail=detail)
+    reply = Reply("", f"answered {status}", silent=status in RETRY_STATUSES, detail=detail)
     seconds = response.headers.get("Retry-After", "")  # or a date
     return reply, max(0.0, float(seconds)) if SECONDS.fullmatch(seconds) else None
 
@@ -223,14 +223,14 @@ def _certificates() -> "ssl.SSLContext":
     return ssl.create_default_context()
 
 
-def _read(content: bytearray) -> Reply:
+def _read_completion(content: bytearray) -> Reply:
     """`silent`: what came is not a completion, such as a proxy's page, and a later try may bring
     one. Bytes that are not UTF-8 become U+FFFD, as cut characters do in any decoder.
     """
     try:
         # not by msgspec, which refuses the half of a character that some servers send
-        given = json.loads(content.decode("utf-8-sig", "replace"))
-        completion = msgspec.convert(given, _Completion)
+        body = json.loads(content.decode("utf-8-sig", "replace"))
+        completion = msgspec.convert(body, _Completion)
     except (ValueError, msgspec.ValidationError, RecursionError):
         return Reply("", "sent no chat completion", silent=True)
     choice = min(completion.choices, key=lambda choice: choice.index)
@@ -241,12 +241,13 @@ def _read(content: bytearray) -> Reply:
     is_empty = answer.content is None and not answer.tool_calls and finish != "length"
     usage = completion.usage if isinstance(completion.usage, dict) else {}
     thought = answer.reasoning_content or answer.reasoning
-    read, written = (usage.get(f"{kind}_tokens") for kind in ("prompt", "completion"))
+    counts = (usage.get(key) for key in ("prompt_tokens", "completion_tokens"))
+    tokens = [count if isinstance(count, int) and count >= 0 else 0 for count in counts]
     return Reply(
         answer.content or "",
         "sent no text" if is_empty else "",
-        read if isinstance(read, int) and read >= 0 else 0,
-        written if isinstance(written, int) and written >= 0 else 0,
+        tokens[0],
+        tokens[1],
         calls=answer.tool_calls or (),
         finish=finish,
         thought=thought if isinstance(thought, str) else "",
@@ -257,11 +258,11 @@ def _explanation(endpoint: Endpoint, content: bytearray) -> str:
     """What a server says about a failure: the message in OpenAI's shape, or the text itself."""
     text = content.decode("utf-8", "replace")
     with contextlib.suppress(ValueError, RecursionError):
-        found: object = json.loads(text)
+        value: object = json.loads(text)
         for key in ("error", "message"):
-            if isinstance(found, dict):
-                found = found.get(key, found)
-        text = found if isinstance(found, str) else text
+            if isinstance(value, dict):
+                value = value.get(key, value)
+        text = value if isinstance(value, str) else text
     return _printable(endpoint, text)
 
 
@@ -297,36 +298,36 @@ def ask_all(
     """
     stop = threading.Event()
     outcomes = SimpleQueue[tuple[Endpoint, int, Reply | BaseException]]()
-    free = deque(endpoint for endpoint in endpoints for _ in range(endpoint.concurrency))
-    waiting = deque(range(len(questions)))
+    free_endpoints = deque(endpoint for endpoint in endpoints for _ in range(endpoint.concurrency))
+    waiting_numbers = deque(range(len(questions)))
 
     def ask_one(endpoint: Endpoint, number: int) -> None:
         try:
-            outcomes.put((endpoint, number, _ask(endpoint, questions[number], stop)))
+            outcomes.put((endpoint, number, _ask_and_probe(endpoint, questions[number], stop)))
         except BaseException as error:  # the caller would wait for this thread for ever
             outcomes.put((endpoint, number, error))
 
     try:
         for _ in questions:
-            while free and waiting:
+            while free_endpoints and waiting_numbers:
                 # a daemon: a try that is under way must not hold up the end of a stopped process
-                asked = (free.popleft(), waiting.popleft())
-                threading.Thread(target=ask_one, args=asked, name="endpoint", daemon=True).start()
+                pair = (free_endpoints.popleft(), waiting_numbers.popleft())
+                threading.Thread(target=ask_one, args=pair, name="endpoint", daemon=True).start()
             endpoint, number, outcome = outcomes.get()
             if isinstance(outcome, BaseException):
                 raise outcome
             yield number, outcome
-            free.append(endpoint)  # not before: the caller has stored the answer by now
+            free_endpoints.append(endpoint)  # not before: the caller has stored the answer by now
     finally:
         stop.set()
 
 
-def _ask(endpoint: Endpoint, question: Question, stop: threading.Event) -> Reply:
+def _ask_and_probe(endpoint: Endpoint, question: Question, stop: threading.Event) -> Reply:
     """Is the question at fault, or the endpoint? After each failure a probe decides."""
     reply = ask(endpoint, *question, stop)
     if reply.problem and not stop.is_set():
-        shorter = endpoint._replace(timeout=min(endpoint.timeout, PROBE_SECONDS))
-        if ask(shorter, *PROBE, stop).problem:
+        probe_endpoint = endpoint._replace(timeout=min(endpoint.timeout, PROBE_SECONDS))
+        if ask(probe_endpoint, *PROBE, stop).problem:
             raise UserError(
                 f"no answer: {reply.reason}.",
                 "Look at the server; the same command again asks for what is missing.",
@@ -346,12 +347,12 @@ def refuse_unanswered(problems: Sequence[str], count: int, location: str, effect
         by_cause: dict[str, list[str]] = {}
         for problem in problems:
             by_cause.setdefault(problem.partition(": ")[0], []).append(problem)
-        most = sorted(by_cause.values(), key=len, reverse=True)[:3]
-        reasons = "; ".join(f"{len(found)} x {found[0]}" for found in most)
-        out = f" If they never get one: --unanswered wrong {effect}." if effect else ""
+        groups = sorted(by_cause.values(), key=len, reverse=True)[:3]
+        reasons = "; ".join(f"{len(group)} x {group[0]}" for group in groups)
+        way_out = f" If they never get one: --unanswered wrong {effect}." if effect else ""
         raise UserError(
             f"{len(problems)} of {count} questions have no answer: {reasons}.",
-            f"The same command asks these again, and no others.{out}",
+            f"The same command asks these again, and no others.{way_out}",
             location=location,
             exit_code=NETWORK,
         )

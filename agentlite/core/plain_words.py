@@ -38,18 +38,18 @@ def wide_encoding(head: bytes) -> str:
 
 def iconv_command(encoding: str, name: str) -> str:
     """The command that makes UTF-8 of a file."""
-    new = f"{Path(name).stem}.utf8{Path(name).suffix}"
-    return f"iconv -f {encoding} -t UTF-8 {shlex.quote(name)} > {shlex.quote(new)}"
+    converted = f"{Path(name).stem}.utf8{Path(name).suffix}"
+    return f"iconv -f {encoding} -t UTF-8 {shlex.quote(name)} > {shlex.quote(converted)}"
 
 
 def utf8_text(content: bytes, name: str) -> str:
     """The text of a user's file, without its mark of UTF-8. Raises UserError 2 for another
     encoding.
     """
-    if wide := wide_encoding(content):
+    if encoding := wide_encoding(content):
         raise UserError(
-            f"this is text in {wide}, not in UTF-8.",
-            f"Convert it: {iconv_command(wide, name)}",
+            f"this is text in {encoding}, not in UTF-8.",
+            f"Convert it: {iconv_command(encoding, name)}",
             location=name,
         )
     content = content.removeprefix(BOM)

@@ -45,10 +45,10 @@ class Tool(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     @property
     def function(self) -> dict[str, object]:
         """The inner part of the OpenAI shape, with `returns` only where the data says it."""
-        written = msgspec.structs.asdict(self)
+        function = msgspec.structs.asdict(self)
         if not self.returns:
-            del written["returns"]
-        return written
+            del function["returns"]
+        return function
 
 
 class Call(Struct, frozen=True, forbid_unknown_fields=True, gc=False):

@@ -22,18 +22,18 @@ BATCH_ROWS = 256
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file that appears whole or not at all: written aside, synced, renamed."""
-    aside = path.with_name(f".{path.name}.partial")
+    partial = path.with_name(f".{path.name}.partial")
     try:
-        with disk_errors(path), open(aside, "wb") as file:
+        with disk_errors(path), open(partial, "wb") as file:
             yield file
             file.flush()
             # before the rename: a power cut could else leave an empty file under the new name
             os.fsync(file.fileno())
         with disk_errors(path):
-            os.replace(aside, path)  # in one folder, so a reader sees the old file or the new one
+            os.replace(partial, path)  # in one folder, so a reader sees the old file or the new one
             sync_folder(path.parent)
     except BaseException:
-        aside.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
         raise
 
 
@@ -72,11 +72,11 @@ def refuse_unwritable(folder: Path) -> None:
 def sync_folder(folder: Path) -> None:
     """Makes a rename in `folder` survive a power cut. Not every system lets a folder be synced."""
     if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(handle)
+            os.fsync(descriptor)
         finally:
-            os.close(handle)
+            os.close(descriptor)
 
 
 def sync_files(paths: Iterable[Path]) -> None:
@@ -142,7 +142,7 @@ def count_rows(path: Path) -> int:
     """The whole lines of a file; 0 for one that is missing."""
     try:
         with open(path, "rb") as file:
-            return sum(piece.count(b"\n") for piece in iter(lambda: file.read(1 << 20), b""))
+            return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))
     except OSError:
         return 0
 

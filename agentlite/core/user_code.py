@@ -21,10 +21,10 @@ import msgspec
 from agentlite.core.console import printable
 from agentlite.core.errors import UserError
 
-LOADING = 60.0  # seconds to start the child and import the user's files
-CLOSED = 5.0  # seconds within which a child whose connection is closed should have ended
+LOADING_SECONDS = 60.0  # seconds to start the child and import the user's files
+CLOSING_SECONDS = 5.0  # seconds within which a child whose connection is closed should have ended
 LONGEST_WAIT = 1e6  # seconds; a poll takes no infinity
-LONGEST = 200  # characters of what an exception says
+LONGEST_REASON = 200  # characters of what an exception says
 TOOK_LONGER = "took longer than"  # so begins the problem of an answer that did not come in time
 MEMORY = 16.0  # GiB
 FORKSERVER = sys.platform == "linux"  # macOS has libraries that do not survive a fork
@@ -35,7 +35,7 @@ class UserFunction(NamedTuple):
     """A function of the user's, or a class: where it stands, as the user wrote it, and its name."""
 
     file: str
-    function: str
+    name: str
 
 
 class UserCode:
@@ -48,12 +48,12 @@ class UserCode:
 
     def __init__(
         self,
-        named: Sequence[UserFunction],
+        functions: Sequence[UserFunction],
         use: Callable[[Callable[..., Any], Any], tuple[Any, str]],
         seconds: float,
         memory: float = MEMORY,
     ):
-        self.named, self.use, self.seconds, self.memory = named, use, seconds, memory
+        self.functions, self.use, self.seconds, self.memory = functions, use, seconds, memory
         self.child: BaseProcess | None = None
 
     def start(self) -> None:
@@ -61,17 +61,17 @@ class UserCode:
         context: Any = multiprocessing.get_context("forkserver" if FORKSERVER else "spawn")
         if FORKSERVER:  # each child is forked from a process that has imported these already
             context.set_forkserver_preload([__name__, self.use.__module__])
-        self.connection, theirs = context.Pipe()
+        self.connection, child_connection = context.Pipe()
         self.child = context.Process(
             target=_serve,
-            args=(theirs, self.named, self.use, self.memory, {**os.environ}),
+            args=(child_connection, self.functions, self.use, self.memory, {**os.environ}),
             daemon=True,
         )
         try:
             self.child.start()
             # our copy of the child's end: while it is open, no EOF would say that the child ended
-            theirs.close()
-            refusal, problem = self._answer(LOADING)
+            child_connection.close()
+            refusal, problem = self._receive(LOADING_SECONDS)
         except BaseException:
             self.stop()
             raise
@@ -80,7 +80,7 @@ class UserCode:
                 f"the process that imports it {problem}.",
                 "Do less at import. A script that calls agentlite does so under `if __name__ == "
                 "'__main__':`.",
-                self.named[0].file,
+                self.functions[0].file,
             )
         if refusal:
             self.stop()
@@ -94,7 +94,7 @@ class UserCode:
         try:
             with contextlib.suppress(ConnectionError):  # it has ended: the answer says how
                 self.connection.send((function, payload))
-            return self._answer(self.seconds)
+            return self._receive(self.seconds)
         except BaseException:  # an interrupt: what is under way is of no use to the next question
             self.stop()
             raise
@@ -110,7 +110,7 @@ class UserCode:
             self.connection.close()
         self.child = None
 
-    def _answer(self, seconds: float) -> tuple[Any, str]:
+    def _receive(self, seconds: float) -> tuple[Any, str]:
         """Where there will be none, the child is stopped, and the problem says what it did."""
         try:
             if self.connection.poll(min(seconds, LONGEST_WAIT)):
@@ -118,15 +118,15 @@ class UserCode:
             problem = f"{TOOK_LONGER} {seconds:g} s"
         except (EOFError, ConnectionError):
             assert self.child
-            self.child.join(CLOSED)
+            self.child.join(CLOSING_SECONDS)
             problem = f"ended with exit code {self.child.exitcode}"
         self.stop()
         return None, problem
 
 
 def _serve(
-    theirs: Connection,
-    named: Sequence[UserFunction],
+    connection: Connection,
+    user_functions: Sequence[UserFunction],
     use: Callable[..., tuple[Any, str]],
     memory: float,
     environment: Mapping[str, str],
@@ -145,15 +145,15 @@ def _serve(
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     try:
-        functions = _load(named)
+        functions = _load(user_functions)
     except UserError as error:
-        theirs.send_bytes(_encode([error.problem, error.fix, error.location], ""))
+        connection.send_bytes(_encode([error.problem, error.fix, error.location], ""))
         return
-    theirs.send_bytes(_encode(None, ""))
-    files = {name.function: name.file for name in named}
+    connection.send_bytes(_encode(None, ""))
+    files = {function.name: function.file for function in user_functions}
     while True:
         try:
-            function, payload = theirs.recv()
+            function, payload = connection.recv()
         except EOFError:
             return
         try:
@@ -161,7 +161,7 @@ def _serve(
         except BaseException as error:
             file = files[function]
             reply = _encode(None, f"raised {_describe(error)} ({file}{_last_line(error, file)})")
-        theirs.send_bytes(reply)
+        connection.send_bytes(reply)
 
 
 def _encode(value: object, problem: str) -> bytes:
@@ -179,8 +179,9 @@ def _limit_memory(gibibytes: float) -> None:
     if sys.platform == "linux":
         import resource
 
-        size, hard = int(min(gibibytes * 2**30, 2**62)), resource.getrlimit(resource.RLIMIT_DATA)[1]
-        if hard == resource.RLIM_INFINITY or size < hard:
+        size = int(min(gibibytes * 2**30, 2**62))
+        _, hard_limit = resource.getrlimit(resource.RLIMIT_DATA)
+        if hard_limit == resource.RLIM_INFINITY or size < hard_limit:
             resource.setrlimit(resource.RLIMIT_DATA, (size, size))
 
 
@@ -210,11 +211,11 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _load(named: Iterable[UserFunction]) -> dict[str, Callable[..., Any]]:
+def _load(user_functions: Iterable[UserFunction]) -> dict[str, Callable[..., Any]]:
     """The functions by name."""
     functions: dict[str, Callable[..., Any]] = {}
     modules: dict[str, Any] = {}
-    for file, function in named:
+    for file, function in user_functions:
         if file not in modules:
             try:
                 modules[file] = _import_file(Path(file).resolve())
@@ -224,14 +225,14 @@ def _load(named: Iterable[UserFunction]) -> dict[str, Callable[..., Any]]:
                     "Fix the file.",
                     location=f"{file}{_last_line(error, file)}",
                 ) from error
-        candidate = getattr(modules[file], function, None)
-        if not callable(candidate):
+        value = getattr(modules[file], function, None)
+        if not callable(value):
             raise UserError(
                 f"has no function or class {function}.",
                 "Define it there, or name another.",
                 location=file,
             )
-        functions[function] = candidate
+        functions[function] = value
     return functions
 
 
@@ -254,7 +255,7 @@ def _describe(error: BaseException) -> str:
 
 
 def one_line(text: str) -> str:
-    return printable(" ".join(text.split()))[:LONGEST]
+    return printable(" ".join(text.split()))[:LONGEST_REASON]
 
 
 def _last_line(error: BaseException, file: str) -> str:

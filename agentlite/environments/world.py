@@ -61,7 +61,7 @@ class World:
         """
         try:
             if kind is None and self.code.child is not None:
-                self.code.ask(self.world_class.function, ["close"])
+                self.code.ask(self.world_class.name, ["close"])
         finally:
             self.code.stop()
 
@@ -109,7 +109,7 @@ class World:
     def _ask(self, method: str, *arguments: object) -> Any:
         if self.code.child is None:
             raise WorldError("the world has ended")
-        value, problem = self.code.ask(self.world_class.function, [method, *arguments])
+        value, problem = self.code.ask(self.world_class.name, [method, *arguments])
         if problem:
             raise WorldError(f"{method} {problem}")
         return value

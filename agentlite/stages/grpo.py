@@ -25,7 +25,7 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
     refuse("grpo", sampling_cases(settings), ppo_cases(settings), vllm_cases(settings))
     os.environ.update({grpo.LEVERS[name]: "1" for name in settings.vllm_levers})
     functions = UserFunctions(settings.rewards, settings.reward_seconds, settings.reward_memory)
-    names = [named.function for named in functions.code.named]
+    names = [function.name for function in functions.code.functions]
     sampling: Sampling = (
         TaskSampling(settings, target) if settings.env else PromptSampling(settings, names, target)
     )

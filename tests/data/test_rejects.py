@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from agentlite.core.console import ROOM
+from agentlite.core.console import CARET_WIDTH
 from agentlite.core.reject_codes import CODES
 from agentlite.data.rejects import MOST_SHOWN, Reject, excerpt, reject_row, report
 
@@ -101,5 +101,5 @@ def test_a_position_is_pointed_at_whatever_stands_around_it(
     if at < 0:
         return
     line, carets = excerpt(content, at)
-    assert line.isprintable() and len(line) <= ROOM + 2
+    assert line.isprintable() and len(line) <= CARET_WIDTH + 2
     assert "^" in carets

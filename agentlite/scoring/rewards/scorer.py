@@ -137,9 +137,9 @@ class UserFunctions:
 
     def __enter__(self) -> dict[str, Component]:
         """Raises UserError 2 where a file cannot be imported or has no such function."""
-        if self.code.named:
+        if self.code.functions:
             self.code.start()
-        return {named.function: partial(self._ask, named.function) for named in self.code.named}
+        return {f.name: partial(self._ask, f.name) for f in self.code.functions}
 
     def __exit__(self, *error: object) -> None:
         self.code.stop()

@@ -474,7 +474,7 @@ def own(tmp_path_factory):
     ],
 )
 def test_a_function_that_gives_no_number_costs_its_candidate_alone(own, name, told):
-    place = own[name].func.__self__.code.named[0].file
+    place = own[name].func.__self__.code.functions[0].file
     others = {"short": own["short"], "awaited": own["awaited"]}
     found = score_attempt(ATTEMPT, {name: own[name], **others})
     assert found.error == f"{name} {told.replace('PLACE', place)}"
