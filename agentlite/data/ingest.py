@@ -27,7 +27,7 @@ from agentlite.data.curation.task_labels import classify
 from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import samples, to_record
-from agentlite.data.formats.format import format_of, rest
+from agentlite.data.formats.format import format_of, omit
 from agentlite.data.formats.json_decode import REPAIRABLE, repair
 from agentlite.data.formats.raw_rows import Raw, decode, source_name
 from agentlite.data.formats.sage import NO_CATALOGUE, is_id_alone
@@ -375,7 +375,7 @@ class Ingested:
             for what in COUNTED & done.keys():
                 found = done[what]
                 self.done[what].update([found] if isinstance(found, str) else found)
-            self.origins.add(json_line(origin if done else rest(origin, "done")))
+            self.origins.add(json_line(origin if done else omit(origin, "done")))
 
     def record(self, index: int) -> Record:
         """Reads a record from disk."""

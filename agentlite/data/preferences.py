@@ -11,10 +11,10 @@ from agentlite.core.records import Message, Record
 from agentlite.core.row_files import Row
 from agentlite.data.curation.validate import check_dialog, validate
 from agentlite.data.formats import reshape, samples, to_record
-from agentlite.data.formats.format import rest
+from agentlite.data.formats.format import omit
 
 # how OpenAI's rows and When2Call's name what TRL's have
-PLACES = {
+LAYOUTS = {
     ("preferred_output", "non_preferred_output", "input.messages"): {
         **{"chosen": "preferred_output", "rejected": "non_preferred_output"},
         **{"messages": "input.messages", "tools": "input.tools"},
@@ -114,8 +114,8 @@ def _record(row: Row, side: str, *, split: bool = True) -> Record:
 
 def _answer_rows(row: Row) -> tuple[Row, list[Row]]:
     """The row with the chosen answer, and with each rejected one, as rows of other formats."""
-    row = reshape(row, PLACES)
-    common = rest(row, *ANSWERS)
+    row = reshape(row, LAYOUTS)
+    common = omit(row, *ANSWERS)
     if (answers := row.get("rejected_messages")) is not None:
         return common, [{**common, "messages": answers}]
     if (answers := row.get("rejected_response")) is not None:
@@ -161,7 +161,7 @@ def _with_prompt(common: Row, answer: Any) -> Row:
     has_system = any(isinstance(turn, Mapping) and turn.get("role") == "system" for turn in turns)
     if isinstance(system, str) and system and not has_system:
         turns = [{"role": "system", "content": system}, *turns]
-    return {**rest(common, "prompt", "question", "system", "messages"), "messages": turns}
+    return {**omit(common, "prompt", "question", "system", "messages"), "messages": turns}
 
 
 def _turns(answer: Any) -> list[Any]:

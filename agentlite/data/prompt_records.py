@@ -14,7 +14,7 @@ from agentlite.core.records import Gold, Message, Record, from_row
 from agentlite.core.row_files import Row, read_rows, row_file
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import FORMATS, reshape, samples, to_record
-from agentlite.data.formats.format import rest
+from agentlite.data.formats.format import omit
 from agentlite.data.formats.raw_rows import raw_files, read_raw, source_name
 from agentlite.rendering import choose
 from agentlite.workspace import lookup
@@ -69,7 +69,7 @@ def _read(source: str, content: bytes) -> Iterator[Record]:
     for raw in read_raw(source, io.BytesIO(content)):
         try:
             # nulls go first: Arrow fills them into absent keys, and they would look like answers
-            name, parts = samples(_as_messages(reshape(rest(raw.row))))
+            name, parts = samples(_as_messages(reshape(omit(raw.row))))
             records = [_add_stand_in(to_record(part, name)) for part in parts]
             for record in records:
                 validate(record, answered=False)
@@ -93,7 +93,7 @@ def _as_messages(row: Row) -> Row:
     ):
         return row
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    return {**rest(row, "prompt"), "messages": messages}
+    return {**omit(row, "prompt"), "messages": messages}
 
 
 def _add_stand_in(record: Record) -> Record:

@@ -27,7 +27,7 @@ from agentlite.data.augment import (
 )
 from agentlite.data.curation.traits import expected_tools, first_query
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats.sage import OPEN
+from agentlite.data.formats.sage import ANY_PARAMETERS
 from agentlite.data.ingest import IngestContext, measure
 from agentlite.rendering import choose
 from agentlite.rendering.template import Template
@@ -228,7 +228,7 @@ def test_names_stay_where_one_of_the_tools_is_known_by_them(reason: str) -> None
         "a schema names": replace(
             WEATHER, parameters={**schema, "anyOf": [{"required": ["city"]}]}
         ),
-        "has a name only": Tool(WEATHER.name, "", OPEN),
+        "has a name only": Tool(WEATHER.name, "", ANY_PARAMETERS),
     }[reason]
     query = "Use get_weather for Oslo" if reason == "a text names" else "Wet?"
     record = asking(query, (tool,), city="Oslo")

@@ -7,7 +7,7 @@ import numpy
 import pytest
 
 from agentlite.core.records import Call, Message, Record, Tool
-from agentlite.data.formats.sage import OPEN
+from agentlite.data.formats.sage import ANY_PARAMETERS
 from agentlite.retrieval import rankers
 from agentlite.retrieval.tool_pool import read_pool, text_of
 from agentlite.scoring.metrics.summarize import RETRIEVED
@@ -141,7 +141,7 @@ def test_a_tool_without_a_description_and_a_broken_example_are_problems_with_the
 
 @pytest.mark.parametrize("missing", ["added", "left out"])
 def test_an_expected_tool_is_not_the_only_one_without_a_description(missing):
-    own = Tool("t1", "", OPEN)
+    own = Tool("t1", "", ANY_PARAMETERS)
     asked = asking("a question of some length", calls=("t1",), tools=(own,))
     found = offers(3, missing).offer(asked)
     assert {one.name: one.description for one in found.tools} == {

@@ -10,7 +10,7 @@ from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import UserError, suggest
 from agentlite.core.records import Record, Task, digest
 from agentlite.data.curation.traits import Traits
-from agentlite.data.formats.format import is_of, name_it
+from agentlite.data.formats.format import is_of, unread_source_fix
 
 TASKS: tuple[str, ...] = get_args(Task)
 REST = "the rest"  # the group of the sources that are in no group
@@ -68,7 +68,7 @@ def parse_mix(
             of_group = [source for source in sources if is_of(source, given)]
             if not of_group:
                 problem = f"the group '{name}' names {given}, which is not read."
-                raise UserError(problem, name_it(given, sources), location="--mix")
+                raise UserError(problem, unread_source_fix(given, sources), location="--mix")
             for source in of_group:
                 if homes.setdefault(source, name) != name:
                     problem = f"{source} is in the groups '{homes[source]}' and '{name}'."

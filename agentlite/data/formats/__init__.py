@@ -26,15 +26,15 @@ from agentlite.data.formats import (
     task_prompts,
 )
 from agentlite.data.formats.format import PREFERENCE, Format, Row, stated_value
-from agentlite.data.formats.json_decode import at, json_or_literal, quote
-from agentlite.data.formats.tool_calls import read_tools, tools_elsewhere
+from agentlite.data.formats.json_decode import json_or_literal, quote, value_at
+from agentlite.data.formats.tool_calls import find_tool_lists, read_tools
 from agentlite.rendering.foreign_text import check_trained
 
 # The most particular first: an ms_agent row is also a ShareGPT row; a stored one and a prompt are
 # also OpenAI rows.
 FORMATS: dict[str, Format] = {
-    known.name: known
-    for known in (
+    f.name: f
+    for f in (
         own_rows.AGENTLITE,
         own_rows.TRAJECTORY,
         bfcl.FORMAT,
@@ -78,12 +78,12 @@ SPLIT_NAMES = {name: name for name in SPLITS} | dict.fromkeys(("validation", "va
 # where a dialog may be written as its JSON, as columns of Parquet often are
 TEXT_KEYS = ("prompt", "completion")  # these may also be a text that begins so
 DIALOG_KEYS = ("messages", "conversations", "conversation", *TEXT_KEYS)
-LISTED = re.compile(r"\s*\[\s*\{")
+JSON_LIST = re.compile(r"\s*\[\s*\{")
 GYM = "responses_create_params"  # of NeMo Gym
-ASKED = {"tools": f"{GYM}.tools"}
+TOOLS = {"tools": f"{GYM}.tools"}
 # the paths that a row has, `a.b` for b in a, text of JSON or not -> by the keys of our formats, the
 # paths of what is read
-PLACES: dict[tuple[str, ...], Mapping[str, str]] = {
+LAYOUTS: dict[tuple[str, ...], Mapping[str, str]] = {
     ("messages_and_choices",): {"messages": "messages_and_choices"},  # ART
     ("trajectory.0.content",): {"messages": "trajectory"},  # OpenHands
     ("values.messages",): {"messages": "values.messages"},  # LangGraph
@@ -95,15 +95,15 @@ PLACES: dict[tuple[str, ...], Mapping[str, str]] = {
     # of these nothing can be read
     **{(path,): {} for path in ("completion", "extra_info.tools_kwargs", "ground_truth.1")},
     ("answer", "info", "prompt"): {"completion": "answer"},  # verifiers
-    (GYM, "response.output"): {"input": f"{GYM}.input", "output": "response.output", **ASKED},
-    (GYM, "expected_answer"): {"prompt": f"{GYM}.input", "completion": "expected_answer", **ASKED},
-    (GYM, "ground_truth"): {"messages": f"{GYM}.input", "gold": "ground_truth", **ASKED},
+    (GYM, "response.output"): {"input": f"{GYM}.input", "output": "response.output", **TOOLS},
+    (GYM, "expected_answer"): {"prompt": f"{GYM}.input", "completion": "expected_answer", **TOOLS},
+    (GYM, "ground_truth"): {"messages": f"{GYM}.input", "gold": "ground_truth", **TOOLS},
     ("reward_model.ground_truth", "prompt"): {"completion": "reward_model.ground_truth"},  # verl
 }
 
 
 def to_record(
-    value: Row,
+    row: Row,
     format: str | None = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     *,
@@ -115,19 +115,19 @@ def to_record(
     that is only to be continued stays as it is. Raises RowError with the code of what is wrong,
     E201 where the row is not as its format has it.
     """
-    name = format or detect_format(value)
+    name = format or detect_format(row)
     if name not in FORMATS:
         raise UserError(f"unknown format {name!r}.", suggest(name, FORMATS), location="--format")
     read = partial(FORMATS[name].read, **(options or {}).get(name, {}))
     try:  # the readers copy what they do not look into
-        record = read(value)
+        record = read(row)
         # a list that is empty says that nothing is on offer
-        is_open = value.get("tools") is None or any(message.calls for message in record.messages)
-        offers_none = is_open and not record.tools and not record.is_text
-        if offers_none and (listed := _tools_elsewhere(record)):
+        may_offer = row.get("tools") is None or any(message.calls for message in record.messages)
+        offers_none = may_offer and not record.tools and not record.is_text
+        if offers_none and (tools := _unread_tools(record)):
             # {"messages": [...], "metadata": {"tools": [...]}}: read again, with "tools" of the row
-            record = read({**value, "tools": listed})
-            record = replace(record, tools=record.tools or read_tools(listed))
+            record = read({**row, "tools": tools})
+            record = replace(record, tools=record.tools or read_tools(tools))
         if options and "names" in options:
             record = questions.with_names(record, **options["names"])
         record = msgspec.convert(msgspec.to_builtins(record), Record)
@@ -135,12 +135,12 @@ def to_record(
         raise RowError("E201", f"not as {name} has it: {error}") from error
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise RowError("E201", f"not as {name} has it: {misread_reason(error)}") from error
-    stated = "" if record.split else stated_value(record.meta, "split")
-    if isinstance(stated, str) and (known := SPLIT_NAMES.get(stated.strip().lower())):
-        record = replace(record, split=known)
+    value = "" if record.split else stated_value(record.meta, "split")
+    if isinstance(value, str) and (split_name := SPLIT_NAMES.get(value.strip().lower())):
+        record = replace(record, split=split_name)
     if split and "rollout" not in record.meta:  # its turns are known
         if not record.is_text:
-            record = task_prompts.split(inline_calls.retagged(record))
+            record = task_prompts.split(inline_calls.retag(record))
             record = chains.untag_results(chains.split(record, SYNTAXES))
         check_trained(record)
     if len({tool.name for tool in record.tools}) < len(record.tools):  # equal tools are one
@@ -148,51 +148,51 @@ def to_record(
         record = replace(record, tools=tuple(tools))
     if all(len(message.calls) < 2 for message in record.messages):
         return record
-    return replace(record, messages=tuple(_in_order(record.messages)))
+    return replace(record, messages=tuple(_order_results(record.messages)))
 
 
-def _tools_elsewhere(record: Record) -> list[Any]:
+def _unread_tools(record: Record) -> list[Any]:
     """The tools of a row under a key that is not read. Raises RowError E211 for several lists."""
     unread: dict[str, Any] = {key: record.meta.get(key, {}) for key in ("extra", "turns")}
-    lists = [*tools_elsewhere(unread, 4)]
-    where, offered = max(lists, key=lambda one: len(one[1]), default=("", []))
-    if other := next((key for key, listed in lists if any(t not in offered for t in listed)), ""):
-        reason = f"no tools, and different lists of tools under {where!r} and {other!r}"
-        raise RowError("E211", reason, 'Write those on offer under "tools".', other)
-    return offered
+    lists = [*find_tool_lists(unread, 4)]
+    key, tools = max(lists, key=lambda pair: len(pair[1]), default=("", []))
+    if other_key := next((k for k, items in lists if any(t not in tools for t in items)), ""):
+        reason = f"no tools, and different lists of tools under {key!r} and {other_key!r}"
+        raise RowError("E211", reason, 'Write those on offer under "tools".', other_key)
+    return tools
 
 
-def _in_order(messages: Sequence[Message]) -> Iterator[Message]:
+def _order_results(messages: Sequence[Message]) -> Iterator[Message]:
     """The results of a turn in the order of its calls, by which most protocols know them."""
-    places: dict[str, int] = {}
+    indices: dict[str, int] = {}
     for is_result, group in groupby(messages, key=lambda message: message.role == "tool"):
         turn = list(group)
-        if is_result and {message.call_id for message in turn} <= places.keys():
+        if is_result and {message.call_id for message in turn} <= indices.keys():
             # calls a, b and results b, a -> results a, b
-            turn.sort(key=lambda message: places[message.call_id])
+            turn.sort(key=lambda message: indices[message.call_id])
         # the first call of an id, where several share one
-        places = {call.id: place for place, call in reversed([*enumerate(turn[-1].calls)])}
+        indices = {call.id: index for index, call in reversed([*enumerate(turn[-1].calls)])}
         yield from turn
 
 
-def samples(value: Row, format: str | None = None) -> tuple[str, list[Row]]:
+def samples(row: Row, format: str | None = None) -> tuple[str, list[Row]]:
     """A row's format, and the rows that it stands for."""
-    given, value = value, _unpack(value)
-    name = format or _first_that_fits(value)
+    unpacked = _unpack(row)
+    name = format or _fitting_format(unpacked)
     if not name:
-        raise _unknown_row(given)
-    parts = FORMATS[name].parts(value)
+        raise _unknown_row(row)
+    parts = FORMATS[name].parts(unpacked)
     if not parts:
         raise RowError("E201", f"a row of {name} that holds no sample")
     return name, parts
 
 
-def _unpack(value: Row) -> Row:
+def _unpack(row: Row) -> Row:
     """The row as a format has it, with a dialog that is the JSON of a list as that list."""
-    value = reshape(value)
+    row = reshape(row)
     for key in DIALOG_KEYS:
-        text = value.get(key)
-        if not isinstance(text, str) or not LISTED.match(text):
+        text = row.get(key)
+        if not isinstance(text, str) or not JSON_LIST.match(text):
             continue
         try:
             turns = json_or_literal(text)
@@ -202,20 +202,20 @@ def _unpack(value: Row) -> Row:
             reason = f"{key} are a text, and not JSON: {quote(text)}"
             raise RowError("E201", reason, "Write them as a list.", key) from error
         if key not in TEXT_KEYS or openai.fits({"messages": turns}):
-            value = {**value, key: turns}
-    return value
+            row = {**row, key: turns}
+    return row
 
 
-def reshape(row: Row, known: Mapping[tuple[str, ...], Mapping[str, str]] = PLACES) -> Row:
+def reshape(row: Row, layouts: Mapping[tuple[str, ...], Mapping[str, str]] = LAYOUTS) -> Row:
     """The row, with what it keeps elsewhere under the keys of our formats."""
-    for paths, places in known.items():
+    for paths, sources in layouts.items():
         if row.get("messages") and "messages" not in paths:
             continue  # it has a dialog where our formats have it
-        if all(at(row, path) is not None for path in paths):
-            moved = {path.partition(".")[0] for path in places.values()}
-            reshaped = {key: value for key, value in row.items() if key not in moved}
-            for key, path in places.items():
-                value = at(row, path)
+        if all(value_at(row, path) is not None for path in paths):
+            moved_keys = {path.partition(".")[0] for path in sources.values()}
+            reshaped = {key: value for key, value in row.items() if key not in moved_keys}
+            for key, path in sources.items():
+                value = value_at(row, path)
                 if isinstance(value, dict) and "role" in value:  # a lone turn
                     value = [value]
                 if isinstance(value, list):  # the choice of a server's answer wraps its message
@@ -228,15 +228,15 @@ def reshape(row: Row, known: Mapping[tuple[str, ...], Mapping[str, str]] = PLACE
     return row
 
 
-def detect_format(value: Row) -> str:
+def detect_format(row: Row) -> str:
     """The first format that fits. Raises RowError E202 if none does."""
-    if name := _first_that_fits(value):
+    if name := _fitting_format(row):
         return name
-    raise _unknown_row(value)
+    raise _unknown_row(row)
 
 
-def _first_that_fits(row: Row) -> str:
-    return next((name for name, known in FORMATS.items() if known.fits(row)), "")
+def _fitting_format(row: Row) -> str:
+    return next((name for name, f in FORMATS.items() if f.fits(row)), "")
 
 
 # what holds the dialog in a row of some format
@@ -249,13 +249,12 @@ def _unknown_row(row: Row) -> RowError:
         reason = f"no known format fits: a text, and {', '.join(questions.foreign_keys(row))}"
         return RowError("E202", reason, "--format text learns the text alone.")
     reason = f"no known format fits: keys {', '.join(map(str, row)) or 'none'}"
-    for wrong in row:
-        right = closest(str(wrong), MAIN_KEYS)
-        if right and right not in row:
-            renamed = {right if key == wrong else key: value for key, value in row.items()}
-            if _first_that_fits(renamed):
-                return RowError(
-                    "E202", reason, f"Did you mean '{right}' in place of '{wrong}'?", wrong
-                )
-    better = next((key for key in ("chosen", "preferred_output") if key in row), "")
-    return RowError("E202", reason, PREFERENCE.format(better) if better else "", better)
+    for key in row:
+        near_key = closest(str(key), MAIN_KEYS)
+        if near_key and near_key not in row:
+            renamed = {near_key if k == key else k: value for k, value in row.items()}
+            if _fitting_format(renamed):
+                hint = f"Did you mean '{near_key}' in place of '{key}'?"
+                return RowError("E202", reason, hint, key)
+    answer_key = next((key for key in ("chosen", "preferred_output") if key in row), "")
+    return RowError("E202", reason, PREFERENCE.format(answer_key) if answer_key else "", answer_key)

@@ -33,7 +33,7 @@ ANY_CALL_ANSWER = "(any call of these tools)"
 TUPLE = "Python tuple"
 LANGUAGES = {"simple_java": "Java", "simple_javascript": "JavaScript"}
 # of a Java array; any other type by its own name
-ELEMENT = {"integer": "int", "boolean": "boolean", "any": "Object"}
+ELEMENT_TYPES = {"integer": "int", "boolean": "boolean", "any": "Object"}
 # no multi-turn (it needs its tools to be run)
 CATEGORIES = (
     "simple_python",
@@ -90,32 +90,32 @@ def read(row: Row, no_call_answer: str = NO_CALL_ANSWER) -> Record:
     category, tools, question = _category(row["id"]), tools_of(row), _question(row)
     expected: tuple[GoldCall, ...] = ()
     calls: list[Call] = []
-    answer, fit = no_call_answer, True
+    answer, fits_schema = no_call_answer, True
     if category in ANY_CALL:
-        expected, answer, fit = (GoldCall(ANY_TOOL),), ANY_CALL_ANSWER, False
+        expected, answer, fits_schema = (GoldCall(ANY_TOOL),), ANY_CALL_ANSWER, False
     elif category not in NO_CALL:
         for accepted in row["ground_truth"]:
             # {"geo.area": {"w": [3], "unit": ["", "cm"]}}
             ((name, arguments),) = accepted.items()
             schema = parameters_of(name, tools)
-            _refuse_impossible(name, arguments, schema)
+            _refuse_impossible_gold(name, arguments, schema)
             if category in LANGUAGES:
                 arguments = {
-                    key: [literal_of(one, schema_at(schema, "properties", key)) for one in values]
+                    key: [literal_of(v, schema_at(schema, "properties", key)) for v in values]
                     for key, values in arguments.items()
                 }
             call = GoldCall(name, arguments)
             values = gold_arguments(call, tools)
             calls.append(Call(name, values, f"call_{len(calls)}"))
             expected = (*expected, call)
-            fit = fit and fits(values, schema)
+            fits_schema = fits_schema and fits(values, schema)
     return Record(
         messages=(*question, Message("assistant", "" if calls else answer, tuple(calls))),
         tools=tools,
         gold={len(question): Gold(expected)},
         task="tool_selection" if calls else "timing_decision",
         # what breaks its own tool's schema is judged, and never learned
-        split="" if fit else "test",
+        split="" if fits_schema else "test",
         meta={"bfcl_id": row["id"], "category": category},
     )
 
@@ -164,12 +164,12 @@ def tools_of(row: Row) -> tuple[Tool, ...]:
 
 def as_text(parameter: Row, language: str) -> Row:
     """A parameter as models see it: a string; what it has to be a literal of stands in `format`."""
-    kept = {key: value for key, value in parameter.items() if key != "items"}
+    fields = {key: value for key, value in parameter.items() if key != "items"}
     # {"type": "ArrayList", "items": {"type": "String"}} -> "Java ArrayList<String>"
     name, inner = parameter["type"], (parameter.get("items") or {}).get("type")
     literal = f"{language} {name}<{inner}>" if inner else f"{language} {name}"
     description = f"{parameter.get('description') or ''} (text: {literal})".lstrip()
-    return {**kept, "type": "string", "format": literal, "description": description}
+    return {**fields, "type": "string", "format": literal, "description": description}
 
 
 def literal_of(accepted: object, schema: Row) -> str:
@@ -180,10 +180,10 @@ def literal_of(accepted: object, schema: Row) -> str:
     # "Java ArrayList<String>" -> "Java", "ArrayList", "String"
     language, _, literal = schema.get("format", "").partition(" ")
     name, _, inner = literal.rstrip(">").partition("<")
-    return _in_java(value, name, inner) if language == "Java" else to_json(value)
+    return _java_literal(value, name, inner) if language == "Java" else to_json(value)
 
 
-def _in_java(value: Any, name: str, inner: str = "") -> str:
+def _java_literal(value: Any, name: str, inner: str = "") -> str:
     """A literal of the type `name`; `inner`: the type of its elements."""
     match name:
         case "long":
@@ -193,27 +193,27 @@ def _in_java(value: Any, name: str, inner: str = "") -> str:
         case "char":
             return f"'{value}'"
         case "ArrayList":
-            elements = ", ".join(_in_java(element, inner) for element in value)
+            elements = ", ".join(_java_literal(element, inner) for element in value)
             return f"new ArrayList<>({f'Arrays.asList({elements})' if value else ''})"
         case "Array":  # texts stand without quotes: BFCL would take those for a part of the text
             elements = ", ".join(
-                element if isinstance(element, str) else _in_java(element, inner)
+                element if isinstance(element, str) else _java_literal(element, inner)
                 for element in value
             )
-            return f"new {ELEMENT.get(inner, inner or 'Object')}[]{{{elements}}}"
+            return f"new {ELEMENT_TYPES.get(inner, inner or 'Object')}[]{{{elements}}}"
         case "HashMap":
-            puts = " ".join(f"put({to_json(key)}, {to_json(held)});" for key, held in value.items())
+            puts = " ".join(f"put({to_json(key)}, {to_json(item)});" for key, item in value.items())
             return f"new HashMap<>() {{{{ {puts} }}}}" if puts else "new HashMap<>()"
     return to_json(value)
 
 
-def _refuse_impossible(function: str, arguments: Row | None, schema: Row) -> None:
+def _refuse_impossible_gold(function: str, arguments: Row | None, schema: Row) -> None:
     """Refuses gold that no call can satisfy."""
     for name, accepted in (arguments or {}).items():
         if name not in schema.get("properties", {}) and "" not in accepted:
             raise RowError("E210", f"the answer wants {name}, which {function} does not take")
-        inner = [value for value in accepted or () if isinstance(value, dict)]
-        if not accepted or any(choices_of(value) is not value for value in inner):
+        objects = [value for value in accepted or () if isinstance(value, dict)]
+        if not accepted or any(choices_of(value) is not value for value in objects):
             raise RowError("E210", f"the answer has no list of values for {name}, or inside it")
 
 

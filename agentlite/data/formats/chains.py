@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Gold, Message, Record, Tool, to_json
-from agentlite.data.formats.format import Row, rest
+from agentlite.data.formats.format import Row, omit
 from agentlite.data.formats.json_decode import json_or_literal, parse_json, quote
 from agentlite.data.formats.tool_calls import read_call, read_tools
 
@@ -21,7 +21,7 @@ TOKEN = re.compile(
 )
 LEVEL = {**dict.fromkeys("([{", 1), **dict.fromkeys(")]}", -1)}
 OPENING = re.compile(r"[\s,]*+([\[{])")
-WRITTEN = re.compile(r"\s*\[?\s*[\w.-]+\(")  # as Python has it
+PYTHON_CALL = re.compile(r"\s*\[?\s*[\w.-]+\(")  # as Python has it
 PARAMETER = re.compile(r"[^][(){}='\",]+")
 RESULT = re.compile(
     r"\s*<tool_(?P<tag>response|result)>((?:(?!<tool_re).)*?)</tool_(?P=tag)>\s*", re.DOTALL
@@ -31,26 +31,26 @@ RESULT = re.compile(
 class PromptParts(NamedTuple):
     """A prompt taken apart: its tools, and the author's own words.
 
-    `listed`: the tools whose parameters are a list of names and no JSON Schema, which such data
-    sets often leave incomplete; `more`: what else it says of them, for `meta`; `chain`: the steps
-    that the answer continues, where the prompt ends with them.
+    `loose_tools`: those whose parameters are a list of names and no JSON Schema, which such data
+    sets often leave incomplete; `meta`: what else it says of the tools; `chain`: the steps that the
+    answer continues, where the prompt ends with them.
     """
 
     tools: Sequence[Tool]
     text: str
-    listed: frozenset[str] = frozenset()
-    more: Mapping[str, object] = {}
+    loose_tools: frozenset[str] = frozenset()
+    meta: Mapping[str, object] = {}
     chain: str = ""
 
 
 Calls = dict[str, Row]  # those made so far by id, with what they say beside name and arguments
 
 
-def numbered(calls: Iterable[Call], made: Calls) -> list[Call]:
-    """The calls with the ids that come next; `made` gets them."""
-    new = [replace(call, id=f"call_{place}") for place, call in enumerate(calls, len(made))]
-    made |= {call.id: {} for call in new}
-    return new
+def number_calls(calls: Iterable[Call], by_id: Calls) -> tuple[Call, ...]:
+    """The calls with the ids that come next; `by_id` gets them."""
+    numbered = tuple(replace(call, id=f"call_{n}") for n, call in enumerate(calls, len(by_id)))
+    by_id |= {call.id: {} for call in numbered}
+    return numbered
 
 
 class Syntax(NamedTuple):
@@ -73,9 +73,9 @@ class Syntax(NamedTuple):
 def split(record: Record, syntaxes: Iterable[Syntax]) -> Record:
     """The record with every chain as turns of their own."""
     for syntax in syntaxes:
-        known = bool(record.tools) or any(message.role == "tool" for message in record.messages)
+        has_tools = bool(record.tools) or any(message.role == "tool" for message in record.messages)
         if any(
-            syntax.is_chain(message.content, known)
+            syntax.is_chain(message.content, has_tools)
             if message.role == "assistant"
             else message.role != "tool" and syntax.is_prompt(message.content)
             for message in record.messages
@@ -93,12 +93,12 @@ def take_apart(record: Record, syntax: Syntax) -> Record:
     """
     declared = {tool.name for tool in record.tools}
     messages, tools, gold = list[Message](), [*record.tools], dict[int, Gold]()
-    listed, more = frozenset[str](), dict[str, object]()
+    loose_tools, meta = frozenset[str](), dict[str, object]()
     calls: Calls = {}  # those of other turns keep the ids of new ones apart
-    waiting: list[Call] = []
+    open_calls: list[Call] = []
     for turn, message in enumerate(record.messages):
         if message.role == "assistant":
-            parts, made = [message], list[Call]()
+            parts, new_calls = [message], list[Call]()
             if message.calls:
                 calls |= {call.id: {} for call in message.calls}
             else:
@@ -107,55 +107,55 @@ def take_apart(record: Record, syntax: Syntax) -> Record:
                 except RowError:  # without loss it stays in the prompt, as it is
                     if message.loss:
                         raise
-                made = [call for part in parts for call in part.calls]
+                new_calls = [call for part in parts for call in part.calls]
             messages += parts
-            answered = {part.call_id for part in parts}
-            waiting = [call for call in made if call.id not in answered]
+            answered_ids = {part.call_id for part in parts}
+            open_calls = [call for call in new_calls if call.id not in answered_ids]
             if turn in record.gold:
                 if len(parts) > 1:
                     raise RowError("E214", f"gold for message {turn}, which holds several steps")
                 gold[len(messages) - 1] = record.gold[turn]
         elif message.role == "tool":
-            messages += results_of(message, waiting)
+            messages += results_of(message, open_calls)
         elif message.role == "system" or syntax.is_prompt(message.content):
             prompt = syntax.prompt(message.content)
             tools += [tool for tool in prompt.tools if tool.name not in declared]
-            listed |= prompt.listed
-            more |= prompt.more
+            loose_tools |= prompt.loose_tools
+            meta |= prompt.meta
             if prompt.text or message.role == "user":
                 messages.append(replace(message, content=prompt.text))
             if prompt.chain:
                 messages += syntax.messages(prompt.chain, False, calls, tools)
-        elif waiting and (result := syntax.result(message.content)) is not None:
-            messages.append(Message("tool", result, call_id=waiting.pop(0).id))
+        elif open_calls and (result := syntax.result(message.content)) is not None:
+            messages.append(Message("tool", result, call_id=open_calls.pop(0).id))
         else:
             messages.append(message)
-    undeclared = _undeclared_parameters(tools, listed, messages)
+    undeclared = _undeclared_parameters([t for t in tools if t.name in loose_tools], messages)
     tools = [  # a call shows that the list of parameters is not whole
         replace(tool, parameters={**tool.parameters, "additionalProperties": True})
         if tool.name in undeclared
         else tool
         for tool in tools
     ]
-    kept = {call_id: fields for call_id, fields in calls.items() if fields}
-    added = {"calls": kept, **more, "undeclared": undeclared}
+    call_fields = {call_id: fields for call_id, fields in calls.items() if fields}
+    meta_fields = {"calls": call_fields, **meta, "undeclared": undeclared}
     # what `meta` says already, of a syntax before this one, stays as it is
-    own_id = {key: record.meta[key] for key in ("source_id",) if key in record.meta}
-    meta = own_id | {key: value for key, value in added.items() if value} | record.meta
+    source_id = {key: record.meta[key] for key in ("source_id",) if key in record.meta}
+    meta = source_id | {key: value for key, value in meta_fields.items() if value} | record.meta
     return replace(record, messages=tuple(messages), tools=tuple(tools), gold=gold, meta=meta)
 
 
 def _undeclared_parameters(
-    tools: Sequence[Tool], listed: frozenset[str], messages: Iterable[Message]
+    tools: Sequence[Tool], messages: Iterable[Message]
 ) -> dict[str, list[str]]:
     """The parameters that calls have and the lists lack, by tool."""
-    lacking: dict[str, list[str]] = {}
+    undeclared: dict[str, list[str]] = {}
     properties = {tool.name: tool.parameters.get("properties", {}) for tool in tools}
-    for call in (call for message in messages for call in message.calls if call.name in listed):
-        known = (*properties.get(call.name, {}), *lacking.get(call.name, ()))
-        if new := [name for name in call.arguments if name not in known]:
-            lacking.setdefault(call.name, []).extend(new)
-    return lacking
+    for call in (call for message in messages for call in message.calls if call.name in properties):
+        declared = (*properties[call.name], *undeclared.get(call.name, ()))
+        if names := [name for name in call.arguments if name not in declared]:
+            undeclared.setdefault(call.name, []).extend(names)
+    return undeclared
 
 
 def untag_results(record: Record) -> Record:
@@ -164,20 +164,20 @@ def untag_results(record: Record) -> Record:
         return record
     messages: list[Message] = []
     gold: dict[int, Gold] = {}
-    waiting: list[Call] = []
+    open_calls: list[Call] = []
     for turn, message in enumerate(record.messages):
         if turn in record.gold:
             gold[len(messages)] = record.gold[turn]
         results: list[str] = []  # of a text that is nothing but blocks <tool_response>
         if message.content.lstrip().startswith("<tool_re") and not RESULT.sub("", message.content):
             results = [block[2].strip() for block in RESULT.finditer(message.content)]
-        if message.role == "user" and waiting and results:
-            messages += [result_of(parse_json(text), text, "content", waiting) for text in results]
+        if message.role == "user" and open_calls and results:
+            messages += [result_of(parse_json(t), t, "content", open_calls) for t in results]
             continue
         if message.role == "assistant":
-            waiting = [*message.calls]
+            open_calls = [*message.calls]
         elif message.role == "tool":
-            waiting = [call for call in waiting if call.id != message.call_id]
+            open_calls = [call for call in open_calls if call.id != message.call_id]
             message = replace(message, content=results[0]) if len(results) == 1 else message
         messages.append(message)
     return replace(record, messages=tuple(messages), gold=gold)
@@ -186,7 +186,7 @@ def untag_results(record: Record) -> Record:
 # --- parts of a text ---
 
 
-def end_of(text: str, start: int, code: str) -> int:
+def bracket_end(text: str, start: int, code: str) -> int:
     """Where the bracket that opens at `start` is closed; those in quotes do not count."""
     depth = 0
     for token in TOKEN.finditer(text, start):
@@ -219,44 +219,44 @@ def with_text_behind(
 
 def objects_at(text: str, start: int, code: str) -> tuple[list[str], int]:
     """A list, or objects one after another, that begin at `start`; and where they end."""
-    written: list[str] = []
+    texts: list[str] = []
     while opening := OPENING.match(text, start):
-        start = end_of(text, opening.start(1), code)
-        written.append(text[opening.start(1) : start])
+        start = bracket_end(text, opening.start(1), code)
+        texts.append(text[opening.start(1) : start])
         if opening[1] == "[":
             break
-    return written, start
+    return texts, start
 
 
 def tools_at(text: str, start: int) -> tuple[tuple[Tool, ...], int]:
     """The tools of a list, or of objects one after another; and where they end."""
-    written, end = objects_at(text, start, "E124")
-    is_list = bool(written) and written[0].startswith("[")
-    return read_tools(written[0] if is_list else written, json_or_literal), end
+    texts, end = objects_at(text, start, "E124")
+    is_list = bool(texts) and texts[0].startswith("[")
+    return read_tools(texts[0] if is_list else texts, json_or_literal), end
 
 
 def calls_in(text: str) -> list[Call]:
     """The call that a text is, or those of a list or of objects in a row, as JSON or as Python."""
     value: object = text
     try:
-        value = [*parse_calls(text)] if WRITTEN.match(text) else json_or_literal(text)
+        value = [*parse_calls(text)] if PYTHON_CALL.match(text) else json_or_literal(text)
     except RowError:
         # {"name": "f", ...}, {"name": "g", ...}: each alone is JSON, and the whole is not
-        written, end = objects_at(text, 0, "E206")
-        value = written if len(written) > 1 and not text[end:].strip() else text
+        texts, end = objects_at(text, 0, "E206")
+        value = texts if len(texts) > 1 and not text[end:].strip() else text
     calls = value if isinstance(value, list) and value else [value]
     return [read_call(call, json_or_literal) for call in calls]
 
 
 def parse_calls(text: str) -> Iterator[Row]:
     """The calls of `[f(x=1), g()]`. Names may hold blanks and slashes, so this is not Python."""
-    for call in split_at(",", text.strip().removeprefix("[").removesuffix("]")):
-        name, opened, _ = call.partition("(")
-        if not opened or not name.strip() or end_of(call, len(name), "E206") != len(call.rstrip()):
+    for call in map(str.rstrip, split_at(",", text.strip().removeprefix("[").removesuffix("]"))):
+        name, bracket, _ = call.partition("(")
+        if not bracket or not name.strip() or bracket_end(call, len(name), "E206") != len(call):
             raise RowError("E206", f"no call: {quote(call)}")
-        given = call.rstrip()[len(name) + 1 : -1]
+        arguments_text = call[len(name) + 1 : -1]
         arguments: dict[str, Any] = {}
-        for argument in split_at(",", given) if given.strip() else []:
+        for argument in split_at(",", arguments_text) if arguments_text.strip() else []:
             key, _, value = argument.partition("=")
             if not PARAMETER.fullmatch(key) or key.strip() in arguments:
                 raise RowError("E206", f"no argument, or one given twice: {quote(argument)}")
@@ -264,34 +264,34 @@ def parse_calls(text: str) -> Iterator[Row]:
         yield {"name": name.strip(), "arguments": arguments}
 
 
-def sentences(*patterns: str) -> re.Pattern[str]:
+def sentences_pattern(*patterns: str) -> re.Pattern[str]:
     """What finds any run of these sentences, which only frame the tools, in any order."""
     return re.compile(rf"(?:(?:{'|'.join(patterns)})\s*)+", re.IGNORECASE | re.DOTALL)
 
 
-def results_of(message: Message, waiting: list[Call]) -> list[Message]:
+def results_of(message: Message, open_calls: list[Call]) -> list[Message]:
     """A list of {"name", "results"}, one a call; any other text is the one result there is."""
-    if not waiting:  # the calls are turns of their own, with ids
+    if not open_calls:  # the calls are turns of their own, with ids
         return [message]
     value = parse_json(message.content)
     results = value if isinstance(value, list) else []
     if results and all(isinstance(result, dict) and "results" in result for result in results):
         # ToolACE: [{"name": "f", "arguments": {...}, "results": {...}}], the arguments as called
-        named = ({key: result[key] for key in result if key != "arguments"} for result in results)
-        return [result_of(result, to_json(result), "results", waiting) for result in named]
-    return [result_of(value, message.content, "results", waiting)]
+        rows = ({key: result[key] for key in result if key != "arguments"} for result in results)
+        return [result_of(row, to_json(row), "results", open_calls) for row in rows]
+    return [result_of(value, message.content, "results", open_calls)]
 
 
-def result_of(value: Any, text: str, key: str, waiting: list[Call]) -> Message:
-    """A result {"name", key} as a tool turn: it answers the first waiting call of its name, else
+def result_of(value: Any, text: str, key: str, open_calls: list[Call]) -> Message:
+    """A result {"name", key} as a tool turn: it answers the first open call of its name, else
     the first of all.
 
-    What is not written so, or names no call that waits, stays whole as `text`.
+    What is not written so, or names no open call, stays whole as `text`.
     """
-    is_named = isinstance(value, dict) and rest(value).keys() == {"name", key}
-    call = next((call for call in waiting if is_named and call.name == value["name"]), None)
+    is_named = isinstance(value, dict) and omit(value).keys() == {"name", key}
+    call = next((call for call in open_calls if is_named and call.name == value["name"]), None)
     content = value[key] if call else text
-    call = call or (waiting[0] if waiting else Call(""))
-    waiting[:] = [other for other in waiting if other is not call]
+    call = call or (open_calls[0] if open_calls else Call(""))
+    open_calls[:] = [other for other in open_calls if other is not call]
     content = content if isinstance(content, str) else to_json(content)
     return Message("tool", content, call_id=call.id)

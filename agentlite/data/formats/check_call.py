@@ -20,10 +20,10 @@ def tool_of(call: Call, tools: Mapping[str, Tool]) -> Tool:
     """Raises RowError E209 if no tool has its name."""
     tool = tools.get(call.name)
     if tool is None:
-        near = closest(call.name, tools)
-        others = f"; the nearest is {near}" if near else f"; it has {', '.join(tools) or 'none'}"
+        match = closest(call.name, tools)
+        hint = f"; the nearest is {match}" if match else f"; it has {', '.join(tools) or 'none'}"
         raise RowError(
-            "E209", f"the row has no tool {call.name}{others}", "" if tools else NO_TOOLS, call.name
+            "E209", f"the row has no tool {call.name}{hint}", "" if tools else NO_TOOLS, call.name
         )
     return tool
 
@@ -35,16 +35,16 @@ def check_arguments(call: Call, tool: Tool, is_typed: bool = True) -> None:
             raise RowError("E210", f"{call.name}: the required {name} is missing", at=call.name)
     for name in call.arguments:
         if not allows_key(tool.parameters, name):
-            near = closest(name, schema_at(tool.parameters, "properties"))
-            others = f"; the nearest is {near}" if near else ""
-            raise RowError("E210", f"{call.name} has no parameter {name}{others}", at=name)
+            match = closest(name, schema_at(tool.parameters, "properties"))
+            hint = f"; the nearest is {match}" if match else ""
+            raise RowError("E210", f"{call.name} has no parameter {name}{hint}", at=name)
     if is_typed and (problem := value_problem(call.arguments, tool.parameters)):
         raise RowError("E210", f"{call.name}: {problem}", at=problem.partition(":")[0])
 
 
 def gold_arguments(call: GoldCall, tools: tuple[Tool, ...]) -> dict[str, Any]:
     """The first accepted values that fit the tool's schema; none where any arguments do."""
-    return _first(call.arguments or {}, parameters_of(call.name, tools))
+    return _first_accepted(call.arguments or {}, parameters_of(call.name, tools))
 
 
 def parameters_of(name: str, tools: tuple[Tool, ...]) -> Schema:
@@ -63,14 +63,14 @@ def gold_problem(call: GoldCall, schema: Schema) -> str:
         if not values or any(fits(value, declared) for value in values):
             continue
         # a list that should be the value itself, and was taken for the list of accepted values
-        meant = f'; for the list itself write "{name}": {to_json([accepted])}'
+        hint = f'; for the list itself write "{name}": {to_json([accepted])}'
         # "sizes": [1, 2] accepts 1 or 2, of which none is an array; [[1, 2]] accepts the array
         is_list = len(values) == len(accepted) and fits(values, declared)
-        return f"no value it accepts of {name} fits the schema{meant * is_list}"
+        return f"no value it accepts of {name} fits the schema{hint * is_list}"
     return ""
 
 
-def _first(accepted: dict[str, list[Any]], schema: Schema) -> dict[str, Any]:
+def _first_accepted(accepted: dict[str, list[Any]], schema: Schema) -> dict[str, Any]:
     """The first accepted value of each key, of those that fit if any do; keys that may be left out
     are, unless the schema requires them.
     """
@@ -90,7 +90,7 @@ def _first(accepted: dict[str, list[Any]], schema: Schema) -> dict[str, Any]:
 def argument_of(value: object, schema: Schema) -> Any:
     """An accepted value as an argument: {"city": ["Oslo", "Bergen"]} as {"city": "Oslo"}."""
     if isinstance(value, dict):
-        return _first(choices_of(value), schema)
+        return _first_accepted(choices_of(value), schema)
     if isinstance(value, list):
         return [argument_of(inner, schema_at(schema, "items")) for inner in value]
     return value

@@ -49,43 +49,42 @@ class Format(NamedTuple):
     def example(self) -> str:
         """A row of it, which `examples.jsonl` has beside the readers."""
         lines = Path(__file__).with_name("examples.jsonl").read_text("utf-8").splitlines()
-        examples = map(json.loads, lines)
-        return next(to_json(e["row"]) for e in examples if e["format"] == self.name)
+        return next(to_json(e["row"]) for e in map(json.loads, lines) if e["format"] == self.name)
 
     def fits(self, row: Row) -> bool:
-        for key, wanted in self.keys.items():
+        for key, types in self.keys.items():
             value = row.get(key)
-            if value is None or not isinstance(value, wanted):
+            if value is None or not isinstance(value, types):
                 return False
         return self.shape(row)
 
 
-def rest(row: Row, *known: str) -> Row:
-    """What stands under any other key. Nulls, as Arrow fills them in, say nothing."""
-    return {key: value for key, value in row.items() if key not in known and value is not None}
+def omit(row: Row, *keys: str) -> Row:
+    """The fields of a row but these. Nulls, as Arrow fills them in, say nothing and go as well."""
+    return {key: value for key, value in row.items() if key not in keys and value is not None}
 
 
-def meta_of(row: Row, *known: str, **named: object) -> dict[str, Any]:
+def meta_of(row: Row, *known_keys: str, **fields: object) -> dict[str, Any]:
     """The row's own id; what is named, unless empty; what its format does not know, as "extra"."""
-    kept = {**named, "extra": rest(row, "id", *known)}
+    meta = {**fields, "extra": omit(row, "id", *known_keys)}
     # an id of 0 is one
-    own_id = {"source_id": str(row["id"])} if row.get("id") not in (None, "") else {}
-    return {**own_id, **{key: value for key, value in kept.items() if value}}
+    source_id = {"source_id": str(row["id"])} if row.get("id") not in (None, "") else {}
+    return {**source_id, **{key: value for key, value in meta.items() if value}}
 
 
-def extra_by_turn(messages: Iterable[Row], known: Set[str]) -> dict[str, Row]:
+def extra_by_turn(messages: Iterable[Row], known_keys: Set[str]) -> dict[str, Row]:
     """The values of messages under unknown keys, by the number of the message."""
     return {
-        str(number): more
+        str(number): extra
         for number, message in enumerate(messages, 1)
-        if not message.keys() <= known and (more := rest(message, *known))
+        if not message.keys() <= known_keys and (extra := omit(message, *known_keys))
     }
 
 
 def stated_value(meta: Mapping[str, Any], key: str) -> object:
     """What a row states under a key of its own, or of its `metadata` or `meta`; None if nothing."""
-    own = meta.get("extra")
-    extra: Mapping[str, Any] = own if isinstance(own, dict) else {}
+    value = meta.get("extra")
+    extra: Mapping[str, Any] = value if isinstance(value, dict) else {}
     for fields in (meta, extra, extra.get("metadata"), extra.get("meta")):
         if isinstance(fields, Mapping) and fields.get(key) is not None:
             return fields[key]
@@ -103,37 +102,37 @@ def text_at(row: Row, key: str) -> str:
 def dialog(system: str, exchanges: Iterable[tuple[str, str]]) -> tuple[Message, ...]:
     """Questions and their answers as turns."""
     messages = [Message("system", system)] if system else []
-    for question, answered in exchanges:
-        messages += [Message("user", question), Message("assistant", answered)]
+    for question, answer in exchanges:
+        messages += [Message("user", question), Message("assistant", answer)]
     return tuple(messages)
 
 
-def refuse_unread(message: Row, read: Set[str], place: str, *, has_calls: bool = False) -> None:
-    """Raises RowError E206 for calls under a key that is not in `read`, E216 for a message without
+def refuse_unread(message: Row, keys: Set[str], position: str, *, has_calls: bool = False) -> None:
+    """Raises RowError E206 for calls under a key that is not in `keys`, E216 for a message without
     content whose words or result stand under another. `has_calls`: the calls of the message were
     read, and others may repeat them.
     """
-    if message.keys() <= read:
+    if message.keys() <= keys:
         return
     is_result = message.get("role", message.get("from")) in ("tool", "function", "observation")
     for key, value in message.items():
-        if key in read or not value:
+        if key in keys or not value:
             continue
-        held = key if isinstance(value, list | dict) and CALLS_KEY.fullmatch(key) else ""
-        if not held and not is_result:
-            held = next(_call_keys(value, DEEPEST), "")
+        calls_key = key if isinstance(value, list | dict) and CALLS_KEY.fullmatch(key) else ""
+        if not calls_key and not is_result:
+            calls_key = next(_call_keys(value, DEEPEST), "")
         # invalid_tool_calls, as LangChain has them, repeat none of those that were read
-        if held and (not has_calls or held.startswith("invalid")):
-            under = repr(key) if held == key else f"{key!r}, as {held!r},"
+        if calls_key and (not has_calls or calls_key.startswith("invalid")):
+            path = repr(key) if calls_key == key else f"{key!r}, as {calls_key!r},"
             hint = "Write them as OpenAI's rows do; take the key out if it only repeats them."
             raise RowError(
-                "E206", f"calls or results under {under} are not read ({place})", hint, key
+                "E206", f"calls or results under {path} are not read ({position})", hint, key
             )
     if message.get("content") or message.get("value"):
         return
     for key in (*WORDS, *(RESULTS if is_result else ())):
-        if message.get(key) and key not in read:
-            reason = f"no content, and something under {key!r}, which is not read ({place})"
+        if message.get(key) and key not in keys:
+            reason = f"no content, and something under {key!r}, which is not read ({position})"
             raise RowError("E216", reason, "Write what is said as `content`.", key)
 
 
@@ -159,31 +158,31 @@ def is_of(source: str, named: str) -> bool:
     return Path(named) in (Path(source), *Path(source).parents)
 
 
-def name_it(given: str, sources: Sequence[str]) -> str:
+def unread_source_fix(name: str, sources: Sequence[str]) -> str:
     """The fix for a name that none of the sources has: what is there is only not named."""
-    if given.startswith("bfcl:") or Path(given).exists():
-        return f"Name {given} as a source too: agentlite prep ... {shlex.quote(given)}"
-    return suggest(given, sources)
+    if name.startswith("bfcl:") or Path(name).exists():
+        return f"Name {name} as a source too: agentlite prep ... {shlex.quote(name)}"
+    return suggest(name, sources)
 
 
 @functools.cache
 def format_of(formats: tuple[str, ...], source: str) -> str | None:
     """The format given for a source, or else for all; None where each row shows its own."""
     # "old.jsonl=alpaca" -> ("old.jsonl", "=", "alpaca"); "alpaca" -> ("", "", "alpaca")
-    named = [text.rpartition("=") for text in formats]
-    own = [name for of, equals, name in named if equals and is_of(source, of)]
-    name = [*own, *(name for _, equals, name in named if not equals), AUTO][0]
+    parts = [text.rpartition("=") for text in formats]
+    names = [name for path, equals, name in parts if equals and is_of(source, path)]
+    name = [*names, *(name for _, equals, name in parts if not equals), AUTO][0]
     return None if name == AUTO else name
 
 
-def check_formats(formats: Sequence[str], sources: Sequence[str], known: Collection[str]) -> None:
+def check_formats(formats: Sequence[str], sources: Sequence[str], names: Collection[str]) -> None:
     """Raises UserError 2 for a name that no format has, and a source that is not read."""
     for text in formats:
-        of, _, name = text.rpartition("=")
-        if name not in (*known, AUTO):
+        path, _, name = text.rpartition("=")
+        if name not in (*names, AUTO):
             raise UserError(
-                f"unknown format {name!r}.", suggest(name, [*known, AUTO]), location="--format"
+                f"unknown format {name!r}.", suggest(name, [*names, AUTO]), location="--format"
             )
-        if of and not any(is_of(source, of) for source in sources):
-            problem = f"{text!r} names {of}, which is not read."
-            raise UserError(problem, name_it(of, sources), location="--format")
+        if path and not any(is_of(source, path) for source in sources):
+            problem = f"{text!r} names {path}, which is not read."
+            raise UserError(problem, unread_source_fix(path, sources), location="--format")

@@ -21,7 +21,7 @@ from agentlite.rendering.foreign_text import OWN_NAME, RESULT_NAME
 # tags that others write in place of these: BUTTON, When2Call and Nemotron, OLMo
 TAGS = {"tool": "tools", **dict.fromkeys(("call", "TOOLCALL", "function_calls"), "tool_call")}
 # <call>[{"name": ...}]</call> and <TOOLCALL>[f(x=1)]</TOOLCALL>; not <tool>a hammer</tool>
-TAGGED = re.compile(
+FOREIGN_BLOCK = re.compile(
     rf"<({'|'.join(TAGS)})>(\s*(?:[\[{{\s]+[\"'](?:name|arguments|type)\b|\[?[\w.-]+\()"
     r"(?:(?!<\1>).)*?)</\1>",
     re.DOTALL,
@@ -32,7 +32,7 @@ TOOLS = re.compile(
     r"(?:(?P<tag><tools>)|^## Tools|<\|im_system\|>tool_declare<\|im_middle\|>)\s*(?=[\[{])",
     re.MULTILINE,
 )
-CLOSED = re.compile(r"\s*(?:</tools>\.?|<\|im_end\|>)")
+TOOLS_END = re.compile(r"\s*(?:</tools>\.?|<\|im_end\|>)")
 CALL = re.compile(r"<tool_call>(?:(?!<tool_call>).)*?</tool_call>", re.DOTALL)
 # A call, <tool_response>...</tool_response>, or a result right behind a call in any other tag:
 # </tool_call> <weather>4 mm</weather> So yes. The steps (?!<tool_call>). stop at the next call: of
@@ -47,7 +47,7 @@ BLOCK = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 THOUGHT = re.compile(r"</?scratch_pad>\n?")
-HERMES_FRAME = chains.sentences(
+HERMES_FRAME = chains.sentences_pattern(
     r"You are a function calling AI model(?: named [^.\n]{1,40})?\.",
     r"You are provided with function signatures within <tools>\s*</tools> XML tags[.:]",
     r"(?:# Tools\s+)?You may call one or more functions to assist with the user query\.",
@@ -64,7 +64,7 @@ HERMES_FRAME = chains.sentences(
 def read_hermes(row: Row) -> Record:
     tools: list[Tool] = []
     messages: list[Message] = []
-    waiting: list[Call] = []
+    open_calls: list[Call] = []
     for message in sharegpt.read({**row, "tools": None}).messages:
         if message.role == "system":
             prompt = _hermes_prompt(message.content)
@@ -72,28 +72,28 @@ def read_hermes(row: Row) -> Record:
             message = replace(message, content=prompt.text)
         elif message.role == "tool":  # it may name the call that it answers
             content = message.content
-            message = chains.result_of(parse_json(content), content, "content", waiting)
+            message = chains.result_of(parse_json(content), content, "content", open_calls)
         elif message.calls:  # which part thoughts from an answer
-            waiting = [*message.calls]
+            open_calls = [*message.calls]
             message = replace(message, content=THOUGHT.sub("", message.content).strip())
         if message.content or message.role != "system":
             messages.append(message)
-    known = ["conversations", "conversation", "system"]
+    known_keys = ["conversations", "conversation", "system"]
     with contextlib.suppress(RowError):  # the row's own tools may be those of its text
         if [*read_tools(row.get("tools"), json_or_literal)] == tools:
-            known.append("tools")
-    return Record(messages=tuple(messages), tools=tuple(tools), meta=meta_of(row, *known))
+            known_keys.append("tools")
+    return Record(messages=tuple(messages), tools=tuple(tools), meta=meta_of(row, *known_keys))
 
 
-def retagged(record: Record) -> Record:
+def retag(record: Record) -> Record:
     """The record, with the tags of others in what it is told and says as those of Hermes."""
 
-    def retag(tag: re.Match[str]) -> str:
+    def replace_tag(tag: re.Match[str]) -> str:
         return f"<{TAGS[tag[1]]}>{tag[2]}</{TAGS[tag[1]]}>"
 
     messages = [
-        replace(message, content=TAGGED.sub(retag, message.content))
-        if message.role in ("system", "assistant") and TAGGED.search(message.content)
+        replace(message, content=FOREIGN_BLOCK.sub(replace_tag, message.content))
+        if message.role in ("system", "assistant") and FOREIGN_BLOCK.search(message.content)
         else message
         for message in record.messages
     ]
@@ -102,41 +102,41 @@ def retagged(record: Record) -> Record:
 
 def _hermes_prompt(system: str) -> PromptParts:
     """The tools and, without them and their frame, the author's own words."""
-    if not (opened := TOOLS.search(system)):
+    if not (opening := TOOLS.search(system)):
         return PromptParts((), system)
-    tools, end = chains.tools_at(system, opened.end())
-    closed = CLOSED.match(system, end)
-    if opened["tag"] and not closed:
+    tools, end = chains.tools_at(system, opening.end())
+    closing = TOOLS_END.match(system, end)
+    if opening["tag"] and not closing:
         raise RowError("E124", "<tools> holds more than JSON, or is not closed")
-    behind = system[closed.end() if closed else end :]
-    return PromptParts(tools, HERMES_FRAME.sub("", system[: opened.start()] + behind).strip())
+    text_after = system[closing.end() if closing else end :]
+    return PromptParts(tools, HERMES_FRAME.sub("", system[: opening.start()] + text_after).strip())
 
 
 def _hermes_chain(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) -> Iterator[Message]:
     """One answer with calls and their results in tags, as the messages it stands for."""
     texts: list[str] = []
-    # `made`: the calls of the turn that is collected; the first result ends it, and from then on
-    # they are `waiting` for theirs
-    made, waiting, end = list[Call](), list[Call](), 0
+    # `new_calls`: those of the turn that is collected; the first result ends it, and from then on
+    # they are the `open_calls`
+    new_calls, open_calls, end = list[Call](), list[Call](), 0
     for block in BLOCK.finditer(text):
-        before = text[end : block.start()].strip()
+        words = text[end : block.start()].strip()
+        texts.append(words)
         end = block.end()
         if block["call"] is None:
-            if made:
-                yield Message("assistant", _join_texts([*texts, before]), tuple(made), loss=loss)
-                texts, waiting, made = [], made, []
-            elif before or not waiting:
+            if new_calls:
+                yield Message("assistant", _join_texts(texts), tuple(new_calls), loss=loss)
+                texts, open_calls, new_calls = [], new_calls, []
+            elif words or not open_calls:
                 raise RowError("E214", f"a result without a call: {quote(block[0])}")
             result = (block["result"] or block["named"] or block["fenced"] or "").strip()
-            yield chains.result_of(parse_json(result), result, "content", waiting)
+            yield chains.result_of(parse_json(result), result, "content", open_calls)
             continue
-        texts.append(before)
-        waiting = []
-        made += chains.numbered(chains.calls_in(block["call"]), calls)
+        open_calls = []
+        new_calls += chains.number_calls(chains.calls_in(block["call"]), calls)
     if not end:
         yield Message("assistant", FINAL.sub(r"\1", text), loss=loss)
-    elif (content := _join_texts([*texts, text[end:]])) or made:
-        yield Message("assistant", content, tuple(made), loss=loss)
+    elif (content := _join_texts([*texts, text[end:]])) or new_calls:
+        yield Message("assistant", content, tuple(new_calls), loss=loss)
 
 
 def _join_texts(texts: list[str]) -> str:
@@ -149,7 +149,7 @@ LIST = re.compile(
     r"(?:(?:Here is a list of )?functions in JSON format that you can invoke[:.]?\s*(?=\[)"
     r"|List of tools[:.]?\s*(?=\[\s*\{))"
 )
-TOOLACE_FRAME = chains.sentences(
+TOOLACE_FRAME = chains.sentences_pattern(
     r"You are an expert in composing functions\.",
     r"You are given a question and a set of possible functions\.",
     r"Based on the question, you will need to make one or more function/tool calls [\w ]*\.",
@@ -176,19 +176,19 @@ def _toolace_prompt(text: str) -> PromptParts:
 
 def _toolace_turns(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) -> Iterator[Message]:
     """A list of calls and a text, or a text. What begins as a declared tool's call must be one."""
-    called: list[Call] = []
-    first, end = FIRST_NAME.match(text), 0
+    new_calls: tuple[Call, ...] = ()
+    first_name, end = FIRST_NAME.match(text), 0
     # [Get Weather(city='Oslo')] Let me see. -> a call and words, if the row declares Get Weather;
     # with any other name it is a text, unless the list is all there is
-    begins_as_call = bool(first and first[1].strip() in {tool.name for tool in tools})
+    begins_as_call = bool(first_name and first_name[1].strip() in {tool.name for tool in tools})
     try:
-        end = chains.end_of(text, text.index("["), "E206") if first else 0
-        if first and (begins_as_call or end == len(text.rstrip())):
-            called = chains.numbered(map(read_call, chains.parse_calls(text[:end])), calls)
+        end = chains.bracket_end(text, text.index("["), "E206") if first_name else 0
+        if first_name and (begins_as_call or end == len(text.rstrip())):
+            new_calls = chains.number_calls(map(read_call, chains.parse_calls(text[:end])), calls)
     except RowError:
         if begins_as_call:
             raise
-    yield Message("assistant", text[end:].strip() if called else text, tuple(called), loss=loss)
+    yield Message("assistant", text[end:].strip() if new_calls else text, new_calls, loss=loss)
 
 
 # --- Glaive: {"system", "chat"}, a dialog written as one text ---
@@ -206,9 +206,9 @@ QUOTED = re.compile(r"""\s*\{\s*"name":\s*"([^"\\]*)",\s*"arguments":\s*'(.*)'\s
 
 
 def read_glaive(row: Row) -> Record:
-    before, *pieces = SPEAKER.split(text_at(row, "chat"))
-    if before.strip() or not pieces:
-        raise RowError("E201", f"the chat does not begin with who speaks: {quote(before)}")
+    preamble, *pieces = SPEAKER.split(text_at(row, "chat"))
+    if preamble.strip() or not pieces:
+        raise RowError("E201", f"the chat does not begin with who speaks: {quote(preamble)}")
     system = text_at(row, "system").strip().removeprefix("SYSTEM:").strip()
     messages = [Message("system", system)] if system else []
     for speaker, text in zip(pieces[::2], map(str.strip, pieces[1::2]), strict=True):
@@ -226,26 +226,26 @@ def _glaive_prompt(system: str) -> PromptParts:
 
 
 def _glaive_answer(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) -> Iterator[Message]:
-    said, *written = text.removesuffix(END).strip().split("<functioncall>")
-    read = [_glaive_call(text) for text in written]
-    called = chains.numbered((call for call, _ in read), calls)
-    words = (said.strip(), *(after for _, after in read))
-    yield Message("assistant", "\n".join(filter(None, words)), tuple(called), loss=loss)
+    text, *blocks = text.removesuffix(END).strip().split("<functioncall>")
+    pairs = [_glaive_call(block) for block in blocks]
+    new_calls = chains.number_calls((call for call, _ in pairs), calls)
+    words = (text.strip(), *(text_after for _, text_after in pairs))
+    yield Message("assistant", "\n".join(filter(None, words)), new_calls, loss=loss)
 
 
 def _glaive_call(text: str) -> tuple[Call, str]:
     """A call and what follows. Its arguments are JSON in single quotes, and may hold some."""
-    if quoted := QUOTED.match(text):
+    if match := QUOTED.match(text):
         # of the escapes in it, only that of a single quote is not JSON's
         # '{"a": "it\'s"}' -> {"a": "it's"}
-        written = ESCAPED.sub(lambda pair: "'" if pair[1] == "'" else pair[0], quoted[2])
-        call = Call(quoted[1], read_arguments(written, json_or_literal))
-        return call, text[quoted.end() :].strip()
-    written = text.lstrip()
-    if not written.startswith("{"):
-        raise RowError("E206", f"a call that is not an object: {quote(written)}")
-    end = chains.end_of(written, 0, "E206")
-    return read_call(written[:end], json_or_literal), written[end:].strip()
+        arguments = ESCAPED.sub(lambda pair: "'" if pair[1] == "'" else pair[0], match[2])
+        call = Call(match[1], read_arguments(arguments, json_or_literal))
+        return call, text[match.end() :].strip()
+    text = text.lstrip()
+    if not text.startswith("{"):
+        raise RowError("E206", f"a call that is not an object: {quote(text)}")
+    end = chains.bracket_end(text, 0, "E206")
+    return read_call(text[:end], json_or_literal), text[end:].strip()
 
 
 SYNTAX = Syntax(TOOLS.search, _hermes_prompt, _hermes_chain, lambda text, tools: CALL.search(text))

@@ -31,8 +31,8 @@ def json_value(text: str) -> Any:
         value = json.loads(
             text,
             parse_constant=_refuse_constant,
-            parse_float=_finite,
-            parse_int=_integer,
+            parse_float=_finite_float,
+            parse_int=_bounded_integer,
             object_pairs_hook=_object,
         )
     except json.JSONDecodeError as error:
@@ -56,14 +56,14 @@ def literal_value(text: str) -> object:
         with warnings.catch_warnings(action="ignore"):  # of escapes that Python does not know
             tree = ast.parse(text.strip(), mode="eval")
             value = ast.literal_eval(tree)
-        plain = json.dumps(value, allow_nan=False, ensure_ascii=False)
+        encoded = json.dumps(value, allow_nan=False, ensure_ascii=False)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
         raise RowError("E206", f"not JSON, and not a Python literal: {quote(text)}") from error
     # a literal keeps the last of two equal keys: they are refused here, as json_value refuses them
     for node in ast.walk(tree):
         if isinstance(node, ast.Dict):
             _object([(str(key.value), None) for key in node.keys if isinstance(key, ast.Constant)])
-    return json_value(plain)
+    return json_value(encoded)
 
 
 def json_or_literal(text: str) -> object:
@@ -76,15 +76,15 @@ def json_or_literal(text: str) -> object:
         return literal_value(text)
 
 
-def parse_json(given: object) -> Any:
+def parse_json(value: object) -> Any:
     """The value that a text of JSON stands for; any other value as it is."""
-    if isinstance(given, str) and given.lstrip().startswith(("{", "[")):
+    if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
         with contextlib.suppress(RowError):
-            return json_or_literal(given)
-    return given
+            return json_or_literal(value)
+    return value
 
 
-def at(row: dict[str, Any], path: str) -> Any:
+def value_at(row: dict[str, Any], path: str) -> Any:
     """What stands at a path; None if nothing."""
     value: Any = row
     for key in path.split("."):
@@ -108,8 +108,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, object]:
     value = dict(pairs)
     if len(value) < len(pairs):
         keys = [key for key, _ in pairs]
-        twice = max(keys, key=keys.count)
-        raise RowError("E118", f"the key {twice!r} appears twice in one object", at=twice)
+        duplicate = max(keys, key=keys.count)
+        raise RowError("E118", f"the key {duplicate!r} appears twice in one object", at=duplicate)
     return value
 
 
@@ -117,14 +117,14 @@ def _refuse_constant(name: str) -> NoReturn:
     raise RowError("E116", f"{name} is not a JSON number", at=name)
 
 
-def _finite(text: str) -> float:
+def _finite_float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise RowError("E116", f"the number {text[:20]} is too large", at=text)
     return value
 
 
-def _integer(text: str) -> int:
+def _bounded_integer(text: str) -> int:
     try:
         return int(text)
     except ValueError as error:
@@ -138,8 +138,9 @@ def _refuse_surrogates(text: str, value: object) -> None:
         except UnicodeEncodeError as error:
             half = f"\\u{ord(error.object[error.start]):04x}"
             # the text may write its escape in capitals: \uD83D
-            at = half if half in text else half.replace(half[2:], half[2:].upper())
-            raise RowError("E113", f"{half} is half a surrogate pair", at=text.find(at)) from error
+            escape = half if half in text else half.replace(half[2:], half[2:].upper())
+            index = text.find(escape)
+            raise RowError("E113", f"{half} is half a surrogate pair", at=index) from error
         except RecursionError as error:
             raise RowError("E119", f"nested deeper than {DEEPEST}") from error
 
@@ -150,13 +151,13 @@ LONGEST_REPAIRED = 1 << 20
 # rows that a repair may read: invalid JSON, or with it in a text inside
 REPAIRABLE = ("E121", "E122", "E124", "E206")
 # keys of texts that should be JSON
-HOLD_JSON = ("tools", "functions", "function", "arguments", "parameters", "answers")
-USERS = ("arguments", "input")  # what stands in them is the user's
+JSON_KEYS = ("tools", "functions", "function", "arguments", "parameters", "answers")
+USER_KEYS = ("arguments", "input")  # what stands in them is the user's
 
 # what a repair may write differently: escapes, Python's words and prefixes, brackets of tuples,
 # numbers such as 1.50, and all blanks, quotes, commas and colons
 ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
-BLANKS = "abfnrtv"  # control characters, as escapes write them
+CONTROL_LETTERS = "abfnrtv"  # control characters, as escapes write them
 WORDS = {"None": "null", "True": "true", "False": "false", "(": "[", ")": "]"}
 WORD = re.compile(r"\b(?:None|True|False)\b|[()]")
 PREFIX = re.compile(r"\b[uUrR](?=['\"])")
@@ -166,19 +167,19 @@ PUNCTUATION = re.compile(r"[\s\x00-\x1f\"'`“”‘’,:，：\\]+")
 
 def repair(content: bytes) -> tuple[dict[str, Any], list[str]] | None:
     """The row, and the readers that changed something in it, in turn; None if none helps."""
-    used: list[str] = []
+    readers: list[str] = []
     try:
-        value = _read(content.decode("utf-8").removeprefix("\ufeff"), used)
+        value = _read_or_repair(content.decode("utf-8").removeprefix("\ufeff"), readers)
     except (UnicodeDecodeError, RowError):
         return None
     if not isinstance(value, dict):
         return None
-    repaired = _decode_texts(value, used)
-    return (repaired, list(dict.fromkeys(used))) if used else None
+    repaired = _decode_texts(value, readers)
+    return (repaired, list(dict.fromkeys(readers))) if readers else None
 
 
-def _read(text: str, used: list[str]) -> Any:
-    """The value of a text, by JSON or the first reader that can, which is added to `used`."""
+def _read_or_repair(text: str, readers: list[str]) -> Any:
+    """The value of a text, by JSON or the first reader that can, which is added to `readers`."""
     try:
         return json_value(text)
     except RowError as error:
@@ -189,29 +190,29 @@ def _read(text: str, used: list[str]) -> Any:
                 value = reader(text)
                 # what was read must hold all that was written, and nothing more
                 if _content(json.dumps(value, ensure_ascii=False)) == _content(text):
-                    used.append(name)
+                    readers.append(name)
                     return value
         raise
 
 
-def _decode_texts(value: Any, used: list[str], key: str = "") -> Any:
+def _decode_texts(value: Any, readers: list[str], key: str = "") -> Any:
     """The same value; texts that should be JSON are. What cannot be read is refused later."""
     if isinstance(value, list):
-        return [_decode_texts(inner, used) for inner in value]
+        return [_decode_texts(inner, readers) for inner in value]
     if isinstance(value, dict):
         return {
             # an object of arguments holds what a user said: no text in it is opened
             name: inner
-            if name in USERS and not isinstance(inner, str)
-            else _decode_texts(inner, used, name)
+            if name in USER_KEYS and not isinstance(inner, str)
+            else _decode_texts(inner, readers, name)
             for name, inner in value.items()
         }
-    if key in HOLD_JSON and isinstance(value, str) and value.lstrip().startswith(("{", "[")):
-        before = len(used)
+    if key in JSON_KEYS and isinstance(value, str) and value.lstrip().startswith(("{", "[")):
+        count = len(readers)
         with contextlib.suppress(RowError):
-            read = _read(value, used)
-            if len(used) > before:
-                return json.dumps(read, ensure_ascii=False)
+            repaired = _read_or_repair(value, readers)
+            if len(readers) > count:
+                return json.dumps(repaired, ensure_ascii=False)
     return value
 
 
@@ -226,12 +227,12 @@ def _content(text: str) -> str:
 
 def _character(escape: re.Match[str]) -> str:
     if escape[4]:
-        return "" if escape[4] in BLANKS else escape[4]
+        return "" if escape[4] in CONTROL_LETTERS else escape[4]
     number = int(escape[1] or escape[2] or escape[3], 16)
     return chr(number) if number <= sys.maxunicode else ""
 
 
-def _repair(text: str) -> object:
+def _repair_json(text: str) -> object:
     """By json-repair; an empty result does not count as a repair."""
     import json_repair
 
@@ -242,4 +243,4 @@ def _repair(text: str) -> object:
     return json_value(json.dumps(repaired, ensure_ascii=False))
 
 
-READERS: dict[str, Callable[[str], Any]] = {"literal": literal_value, "json": _repair}
+READERS: dict[str, Callable[[str], Any]] = {"literal": literal_value, "json": _repair_json}

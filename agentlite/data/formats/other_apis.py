@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from agentlite.core.errors import RowError
 from agentlite.core.records import Record, to_json
 from agentlite.data.formats import openai
-from agentlite.data.formats.format import Format, Row, rest
-from agentlite.data.formats.json_decode import at, quote
+from agentlite.data.formats.format import Format, Row, omit
+from agentlite.data.formats.json_decode import quote, value_at
 from agentlite.data.formats.openai import CALLS, THOUGHTS, unknown_role
 
 # --- turns of parts: of Anthropic, Gemini, Bedrock's Converse, Vercel's AI SDK and pydantic-ai ---
@@ -29,11 +29,11 @@ RESULT = (
 OWN_KINDS = {*CALL, *RESULT, "thinking", "redacted_thinking", "user-prompt"}
 # where a call or a result has the id of the call, the tool, and what it returned
 CALL_IDS = ("tool_use_id", "toolUseId", "toolCallId", "tool_call_id", "id")
-NAMES = ("name", "toolName", "tool_name")
-RETURNED = ("response", "content", "output", "result")
-WORDS = ("text", "content", *openai.PART_TYPES, "summary")
-SYSTEM = ("systemInstruction", "system_instruction", "system")
-DECLARED = ("functionDeclarations", "function_declarations", "toolSpec")
+NAME_KEYS = ("name", "toolName", "tool_name")
+RESULT_KEYS = ("response", "content", "output", "result")
+TEXT_KEYS = ("text", "content", *openai.PART_TYPES, "summary")
+SYSTEM_KEYS = ("systemInstruction", "system_instruction", "system")
+DECLARATION_KEYS = ("functionDeclarations", "function_declarations", "toolSpec")
 
 
 def has_parts(row: Row) -> bool:
@@ -64,105 +64,105 @@ def _kind(part: Row) -> str:
 def read_parts(row: Row) -> Record:
     key = "contents" if row.get("contents") is not None else "messages"
     messages: list[Row] = []
-    for given in filter(None, (row.get(name) for name in SYSTEM)):
-        parts = given.get("parts") if isinstance(given, dict) else given
+    for system in filter(None, (row.get(name) for name in SYSTEM_KEYS)):
+        parts = system.get("parts") if isinstance(system, dict) else system
         messages.append({"role": "system", "content": _join_parts(parts, "\n\n", "system")})
-    failed: list[str] = []
-    messages += _turns(row[key], failed)
-    openai.refuse_another(row, key, messages, "messages" if key == "contents" else "contents")
-    tools = _declared_functions(at(row, "toolConfig.tools") or row.get("tools"))
-    record = openai.read(
-        {**rest(row, key, "tools", "toolConfig", *SYSTEM), "tools": tools, "messages": messages}
-    )
-    return replace(record, meta={**record.meta, "is_error": failed}) if failed else record
+    failed_ids: list[str] = []
+    messages += _turns(row[key], failed_ids)
+    openai.refuse_other_dialog(row, key, messages, "messages" if key == "contents" else "contents")
+    tools = _declared_functions(value_at(row, "toolConfig.tools") or row.get("tools"))
+    fields = omit(row, key, "tools", "toolConfig", *SYSTEM_KEYS)
+    record = openai.read({**fields, "tools": tools, "messages": messages})
+    return replace(record, meta={**record.meta, "is_error": failed_ids}) if failed_ids else record
 
 
 OUTPUTS = ("text", "json", "error-text", "error-json", "content")  # kinds of the AI SDK
 BEDROCK = {"text", "json", "image", "document", "video"}  # a part has one of these keys
 
 
-def _turns(turns: Iterable[Any], failed: list[str]) -> Iterator[Row]:
+def _turns(turns: Iterable[Any], failed_ids: list[str]) -> Iterator[Row]:
     """The messages of OpenAI that the turns stand for. A result answers the call of its id, or the
-    next one of its name. `failed` gets the calls whose results are errors.
+    next one of its name. `failed_ids` gets the calls whose results are errors.
     """
     new_ids = map("call_{}".format, count())
-    waiting: list[Row] = []  # calls of the turn before
+    open_calls: list[Row] = []  # calls of the turn before
     for number, turn in enumerate(turns, 1):
-        place, given = f"message {number}", None
+        position, sender = f"message {number}", None
         if isinstance(turn, dict):
-            given = turn.get("role") or turn.get("kind") or "user"
-        if (role := ROLES.get(str(given))) is None:
-            raise unknown_role(given, ROLES, place)
-        held_by = "parts" if turn.get("content") is None and "parts" in turn else "content"
-        parts = turn.get(held_by)
+            sender = turn.get("role") or turn.get("kind") or "user"
+        if (role := ROLES.get(str(sender))) is None:
+            raise unknown_role(sender, ROLES, position)
+        parts_key = "parts" if turn.get("content") is None and "parts" in turn else "content"
+        parts = turn.get(parts_key)
         if not isinstance(parts, list):
             parts = [{"type": "text", "text": parts}] if parts else []
-        message = {**rest(turn, "kind", held_by), "role": role}
+        message = {**omit(turn, "kind", parts_key), "role": role}
         if number == 1 and isinstance(turn.get("instructions"), str):  # with pydantic-ai
             yield {"role": "system", "content": turn["instructions"]}
-        waiting = [] if role == "assistant" else waiting
-        said, calls, results = list[Row](), list[Row](), list[Row]()
+        open_calls = [] if role == "assistant" else open_calls
+        content, calls, results = list[Row](), list[Row](), list[Row]()
         for part in parts:
             # {"functionCall": {"name", "args"}} or {"type": "tool_use", "name", "input"}
             kind = _kind(part)
-            held = part[kind] if isinstance(part.get(kind), dict) else part
+            fields = part[kind] if isinstance(part.get(kind), dict) else part
             is_call = kind in CALL and role == "assistant"
             if is_call:
                 # Gemini: {"text": "I look.", "functionCall": {...}}
-                if held is not part and isinstance(part.get("text"), str):
-                    said.append(_openai_part(part, "text", said))
-                name = _first(held, NAMES)
-                if not name and "state" in held:
+                if fields is not part and isinstance(part.get("text"), str):
+                    content.append(_openai_part(part, "text", content))
+                name = _first_value(fields, NAME_KEYS)
+                if not name and "state" in fields:
                     # the AI SDK: {"type": "tool-weather", "state", "input", "output"}
                     name = part["type"].removeprefix("tool-")
-                call = {**rest(held, "type", *CALL_IDS, *NAMES, *RETURNED), "name": name}
+                call = {**omit(fields, "type", *CALL_IDS, *NAME_KEYS, *RESULT_KEYS), "name": name}
                 calls.append({**call, "id": next(new_ids)})
-                waiting.append({**calls[-1], "given": _first(held, CALL_IDS)})
-            if (kind in RESULT and role == "user") or (is_call and held.get("output") is not None):
-                # with the AI SDK, a call and its output are one part
-                results.append(_result(held, waiting, failed, place))
+                open_calls.append({**calls[-1], "original_id": _first_value(fields, CALL_IDS)})
+            is_result = kind in RESULT and role == "user"
+            # with the AI SDK, a call and its output are one part
+            if is_result or (is_call and fields.get("output") is not None):
+                results.append(_result(fields, open_calls, failed_ids, position))
             elif kind == "system-prompt":
                 yield {"role": "system", "content": part.get("content")}
             elif not is_call:
                 if results and role == "assistant":  # what comes behind them is another turn
-                    yield from ({**message, "content": said, "tool_calls": calls}, *results)
-                    said, calls, results = [], [], []
+                    yield from ({**message, "content": content, "tool_calls": calls}, *results)
+                    content, calls, results = [], [], []
                 if kind != "step-start":
-                    said.append(_openai_part(part, kind, said and (calls or role == "user")))
+                    content.append(_openai_part(part, kind, content and (calls or role == "user")))
         if role == "assistant":
-            yield from ({**message, "content": said, "tool_calls": calls}, *results)
+            yield from ({**message, "content": content, "tool_calls": calls}, *results)
         else:
             # what a user says beside results comes behind them
             yield from results
-            if not results or any(str(part.get("text")).strip() for part in said):
-                yield {**message, "content": said}
+            if not results or any(str(part.get("text")).strip() for part in content):
+                yield {**message, "content": content}
 
 
 def _openai_part(part: Row, kind: str, is_apart: object) -> Row:
     """A part that says or thinks something, as OpenAI's messages have it."""
-    words = _first(part, WORDS)
+    text = _first_value(part, TEXT_KEYS)
     if kind in openai.PART_TYPES or part.get("thought") is True:
-        return {"type": "thinking", "thinking": words}
-    if kind not in ("text", "user-prompt") or not isinstance(words, str):
+        return {"type": "thinking", "thinking": text}
+    if kind not in ("text", "user-prompt") or not isinstance(text, str):
         return {"type": kind}  # is refused
-    return {"type": "text", "text": f"\n\n{words}" if is_apart else words}
+    return {"type": "text", "text": f"\n\n{text}" if is_apart else text}
 
 
-def _result(held: Row, waiting: list[Row], failed: list[str], place: str) -> Row:
-    given, name = _first(held, CALL_IDS), _first(held, NAMES)
-    key, value = ("given", given) if given else ("name", name)
-    call = next((call for call in waiting if call[key] == value), None)
-    waiting[:] = [other for other in waiting if other is not call]
+def _result(fields: Row, open_calls: list[Row], failed_ids: list[str], position: str) -> Row:
+    original_id, name = _first_value(fields, CALL_IDS), _first_value(fields, NAME_KEYS)
+    key, value = ("original_id", original_id) if original_id else ("name", name)
+    call = next((call for call in open_calls if call[key] == value), None)
+    open_calls[:] = [c for c in open_calls if c is not call]
     call_id = call["id"] if call else str(value)
-    if held.get("is_error"):
-        failed.append(call_id)
-    if held.get("parts"):
-        raise RowError("E216", f"a result with parts, which are not read ({place})")
-    content = _join_parts(_first(held, RETURNED), "\n", place)
+    if fields.get("is_error"):
+        failed_ids.append(call_id)
+    if fields.get("parts"):
+        raise RowError("E216", f"a result with parts, which are not read ({position})")
+    content = _join_parts(_first_value(fields, RESULT_KEYS), "\n", position)
     return {"role": "tool", "tool_call_id": call_id, "content": content}
 
 
-def _join_parts(value: Any, between: str, place: str) -> Any:
+def _join_parts(value: Any, separator: str, position: str) -> Any:
     """A value, or the texts of its parts."""
     if isinstance(value, dict) and value.keys() == {"type", "value"} and value["type"] in OUTPUTS:
         return value["value"]
@@ -174,11 +174,11 @@ def _join_parts(value: Any, between: str, place: str) -> Any:
     texts = [to_json(part["json"]) if "json" in part else part.get("text") for part in value]
     if not all(isinstance(text, str) for text in texts):
         kinds = ", ".join(sorted({_kind(part) for part in value}))
-        raise RowError("E216", f"parts of {kinds}: only text can be learned ({place})")
-    return between.join(filter(None, texts))
+        raise RowError("E216", f"parts of {kinds}: only text can be learned ({position})")
+    return separator.join(filter(None, texts))
 
 
-def _first(fields: Row, keys: Iterable[str]) -> Any:
+def _first_value(fields: Row, keys: Iterable[str]) -> Any:
     return next((fields[key] for key in keys if fields.get(key) is not None), "")
 
 
@@ -186,19 +186,19 @@ def _declared_functions(value: object) -> object:
     """The declared functions; a tool that declares none stays as it is, to be read or refused."""
     tools: list[Any] = []
     for tool in value if isinstance(value, list) else [value]:
-        held = tool if isinstance(tool, dict) else {}
-        given = [held[key] for key in DECLARED if held.get(key) is not None]
-        for functions in given or [tool]:
+        fields = tool if isinstance(tool, dict) else {}
+        declarations = [fields[key] for key in DECLARATION_KEYS if fields.get(key) is not None]
+        for functions in declarations or [tool]:
             tools += functions if isinstance(functions, list) else [functions]
     return value if isinstance(value, str) or value is None else tools
 
 
 # --- OpenAI's Responses API and Agents SDK: messages, calls and results in one list ---
 
-BEFORE = ("input", "messages", "items")
+INPUT_KEYS = ("input", "messages", "items")
 OWN_ITEMS = ("function_call", "function_call_output", "reasoning")
 OWN_PARTS = ("input_text", "output_text")
-TEXTS = (*OWN_PARTS, "text", "summary_text", "reasoning_text")
+TEXT_TYPES = (*OWN_PARTS, "text", "summary_text", "reasoning_text")
 # keys of an item that become part of a message
 ITEM_KEYS = ("type", "role", "content", "call_id", "name", "arguments", "output", "summary")
 
@@ -215,11 +215,11 @@ def is_responses(row: Row) -> bool:
 
 def _items(row: Row) -> list[Any]:
     """The items of a row: what came first, as a list or as the text of a user, and the output."""
-    before = row.get(next((key for key in BEFORE if row.get(key)), "")) or []
-    if isinstance(before, str):
-        before = [{"role": "user", "content": before}]
-    given = (before, row.get("output") or [])
-    return [item for items in given for item in (items if isinstance(items, list) else [items])]
+    first_items = row.get(next((key for key in INPUT_KEYS if row.get(key)), "")) or []
+    if isinstance(first_items, str):
+        first_items = [{"role": "user", "content": first_items}]
+    groups = (first_items, row.get("output") or [])
+    return [item for items in groups for item in (items if isinstance(items, list) else [items])]
 
 
 def read_responses(row: Row) -> Record:
@@ -230,27 +230,27 @@ def read_responses(row: Row) -> Record:
     if (system := row.get("instructions")) is not None:
         messages.append({"role": "system", "content": _item_text(system, "instructions")})
     for number, item in enumerate(_items(row), 1):
-        kind, place = item.get("type") or "message", f"item {number}"
+        kind, position = item.get("type") or "message", f"item {number}"
         message: Row = {"role": "assistant", "content": ""}
         if kind == "message":
-            text = _item_text(item.get("content"), place)
+            text = _item_text(item.get("content"), position)
             message = {"role": str(item.get("role")), "content": text}
         elif kind == "reasoning":
             thoughts = item.get("content") or item.get("summary") or []
-            listed = thoughts if isinstance(thoughts, list) else [thoughts]
-            texts = [_item_text([thought], place) for thought in listed]
+            thoughts = thoughts if isinstance(thoughts, list) else [thoughts]
+            texts = [_item_text([thought], position) for thought in thoughts]
             message["thinking"] = "\n\n".join(filter(None, texts))
         elif kind == "function_call":
-            call = {"id": item.get("call_id"), **rest(item, "id", "type", "call_id", "status")}
+            call = {"id": item.get("call_id"), **omit(item, "id", "type", "call_id", "status")}
             message["tool_calls"] = [call]
         elif kind == "function_call_output":
             output = item.get("output")
-            content = _item_text(output, place) if openai.is_parts(output) else output
+            content = _item_text(output, position) if openai.is_parts(output) else output
             message = {"role": "tool", "tool_call_id": item.get("call_id"), "content": content}
         else:
-            reason = f"an item of type {quote(kind)}: it cannot be learned ({place})"
+            reason = f"an item of type {quote(kind)}: it cannot be learned ({position})"
             raise RowError("E216", reason, at=str(kind))
-        if unread := rest(item, *ITEM_KEYS):
+        if unread := omit(item, *ITEM_KEYS):
             extra.append({"item": number, **unread})
         if message.get("thinking") == "":  # a thought that is not shown is no turn
             continue
@@ -262,21 +262,21 @@ def read_responses(row: Row) -> Record:
                 message[key] = "\n\n".join(turn[key] for turn in turns if turn.get(key))
             message["tool_calls"] = [call for turn in turns for call in turn.get("tool_calls", [])]
         messages.append(message)
-    given = [key for key in BEFORE if row.get(key)]
-    for other in given[1:]:
-        if isinstance(row[other], list):
-            openai.refuse_another(row, given[0], messages, other)
-    kept = {"items": extra} if extra else {}
+    input_keys = [key for key in INPUT_KEYS if row.get(key)]
+    for key in input_keys[1:]:
+        if isinstance(row[key], list):
+            openai.refuse_other_dialog(row, input_keys[0], messages, key)
+    items = {"items": extra} if extra else {}
     return openai.read(
-        {**rest(row, "instructions", "output", *given[:1]), **kept, "messages": messages}
+        {**omit(row, "instructions", "output", *input_keys[:1]), **items, "messages": messages}
     )
 
 
-def _item_text(content: Any, place: str) -> str:
+def _item_text(content: Any, position: str) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     parts = content if isinstance(content, list) else [content]
-    return openai.text_of_parts(parts, TEXTS, place)
+    return openai.text_of_parts(parts, TEXT_TYPES, position)
 
 
 # --- LangChain and LangGraph: messages as dumped, as dicts or as `messages_to_dict` ---
@@ -309,8 +309,8 @@ def _type(message: object) -> str:
     """The type of a message, in lower case; "" if it is none of LangChain's."""
     fields = _fields(message)
     name = str(fields.get("type", "")).lower()
-    known = name in TYPES and (fields.get("role") is None or name.startswith("chat"))
-    return name.removesuffix("messagechunk") if known else ""
+    is_known = name in TYPES and (fields.get("role") is None or name.startswith("chat"))
+    return name.removesuffix("messagechunk") if is_known else ""
 
 
 def _fields(message: object) -> Row:
@@ -328,23 +328,23 @@ def _fields(message: object) -> Row:
 
 def _as_openai(message: object) -> Row:
     fields, kind = _fields(message), _type(message)
-    made = rest(fields, "type", "content")
-    made["role"] = LANGCHAIN_ROLES[kind] or fields.get("role")
-    more = fields.get("additional_kwargs")
-    if kind == "ai" and isinstance(more, dict):
-        if not made.get("tool_calls"):
-            made |= {key: more[key] for key in CALLS if more.get(key)}
-        made |= {key: more[key] for key in THOUGHTS if more.get(key)}
+    row = omit(fields, "type", "content")
+    row["role"] = LANGCHAIN_ROLES[kind] or fields.get("role")
+    kwargs = fields.get("additional_kwargs")
+    if kind == "ai" and isinstance(kwargs, dict):
+        if not row.get("tool_calls"):
+            row |= {key: kwargs[key] for key in CALLS if kwargs.get(key)}
+        row |= {key: kwargs[key] for key in THOUGHTS if kwargs.get(key)}
     content = fields.get("content")
     if not isinstance(content, list):
-        return {**made, "content": content}
-    has_calls = any(made.get(key) for key in CALLS)
-    kept = []
+        return {**row, "content": content}
+    has_calls = any(row.get(key) for key in CALLS)
+    parts = []
     for part in content:
         part_type = part.get("type") if isinstance(part, dict) else None
         if not (has_calls and part_type in CALL_PARTS):  # which were read
-            kept.append({"type": "text", "text": part} if isinstance(part, str) else part)
-    return {**made, "content": kept}
+            parts.append({"type": "text", "text": part} if isinstance(part, str) else part)
+    return {**row, "content": parts}
 
 
 ANTHROPIC = Format("anthropic", read_parts, {"messages": list}, has_parts)

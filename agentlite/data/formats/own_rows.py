@@ -64,27 +64,27 @@ def read_trajectory(row: Row) -> Record:
     if len(record.turns) < len(turns):
         raise RowError("E201", f"{len(record.turns)} assistant messages, but {len(turns)} turns")
     # a client of `serve` may have sent answers of others before the first of the model's
-    others, ours = record.turns[: -len(turns)], record.turns[-len(turns) :]
-    messages = list(record.messages[: ours[-1] + 1])
+    earlier_turns, model_turns = record.turns[: -len(turns)], record.turns[-len(turns) :]
+    messages = list(record.messages[: model_turns[-1] + 1])
     tools = {tool.name: tool for tool in record.tools}
-    for place in others:
-        messages[place] = replace(messages[place], loss=False)
-    for place, turn in zip(ours, turns, strict=True):
+    for index in earlier_turns:
+        messages[index] = replace(messages[index], loss=False)
+    for index, turn in zip(model_turns, turns, strict=True):
         # a call failed, or the protocol could not read the text
         # results: (text, whether the call failed) for each call
-        failed = (
+        has_failed = (
             turn["ended"] == "cut"
             or turn.get("problem")
-            or any(bad for _, bad in turn.get("results") or ())
+            or any(is_failed for _, is_failed in turn.get("results") or ())
         )
-        learned = not failed and is_to_learn(messages[place], tools)
-        messages[place] = replace(messages[place], loss=learned)
-    if not any(messages[place].loss for place in ours):
+        is_learned = not has_failed and is_to_learn(messages[index], tools)
+        messages[index] = replace(messages[index], loss=is_learned)
+    if not any(messages[index].loss for index in model_turns):
         raise RowError("F313", "every turn failed, broke a schema or invented a result")
     rollout = {key: row[key] for key in ("task", "sample", "scores", "ended")}
     # the last two: of older versions
-    known = (*TRAJECTORY.keys, "problem", "simulated_user", "tool_faults")
-    return replace(record, messages=tuple(messages), meta=meta_of(row, *known, rollout=rollout))
+    keys = (*TRAJECTORY.keys, "problem", "simulated_user", "tool_faults")
+    return replace(record, messages=tuple(messages), meta=meta_of(row, *keys, rollout=rollout))
 
 
 def is_to_learn(message: Message, tools: Mapping[str, Tool]) -> bool:

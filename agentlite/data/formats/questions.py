@@ -23,7 +23,7 @@ from agentlite.core.records import (
 from agentlite.data.formats import openai
 from agentlite.data.formats.bfcl import NO_CALL_ANSWER
 from agentlite.data.formats.check_call import gold_arguments
-from agentlite.data.formats.format import Format, Row, dialog, meta_of, rest, text_at
+from agentlite.data.formats.format import Format, Row, dialog, meta_of, omit, text_at
 from agentlite.data.formats.json_decode import json_or_literal
 from agentlite.data.formats.tool_calls import TYPES, read_call, read_tool, text_value
 
@@ -31,7 +31,7 @@ LANGUAGES = ("zh", "en")
 HAN = re.compile(r"[\u4e00-\u9fff]")
 PLACEHOLDER = re.compile(r"\{\{(NAME|AUTHOR|name|author)\}\}")
 # how somebody says who they are, where the names of a letter, or of code, are others
-OWN = re.compile(
+SELF_NAMING = re.compile(
     r"(?:\b(?:I am|I['’]m|name is|call(?:ed)? me|\w+ed by|built by|made by)"
     r"|我是|我叫|名字?[是叫]|由)"
     r"\s*\{\{(?:name|author)\}\}",
@@ -49,7 +49,7 @@ METADATA = re.compile(
 
 def history(row: Row) -> list[tuple[str, str]]:
     """The exchanges before the last: [[question, answer], ...]."""
-    return [(question, answered) for question, answered in row.get("history") or []]
+    return [(question, answer) for question, answer in row.get("history") or []]
 
 
 def read_alpaca(row: Row) -> Record:
@@ -76,25 +76,25 @@ def with_names(record: Record, name: Sequence[str] = (), author: Sequence[str] =
         return record
     names = {"NAME": name, "AUTHOR": author}
     messages = tuple(_with_names(message, names, record) for message in record.messages)
-    is_own = messages != record.messages and record.task == "general"
-    return replace(record, messages=messages, task="self_cognition" if is_own else record.task)
+    is_named = messages != record.messages and record.task == "general"
+    return replace(record, messages=messages, task="self_cognition" if is_named else record.task)
 
 
 def _with_names(message: Message, names: Mapping[str, Sequence[str]], record: Record) -> Message:
     text, tag = message.content, record.meta.get("tag")
     is_learned = message.role == "assistant" and message.loss
     is_chinese = tag == "zh" if tag in LANGUAGES else bool(HAN.search(text))
-    places = {place[0]: place[1] for place in PLACEHOLDER.finditer(text)}
-    says_who = OWN.search(text)
-    for place, key in places.items():
+    keys = {placeholder[0]: placeholder[1] for placeholder in PLACEHOLDER.finditer(text)}
+    names_itself = SELF_NAMING.search(text)
+    for placeholder, key in keys.items():
         # the {{name}} of "Dear {{name}}," is somebody else's; "I am {{name}}" is the model's
-        if key.islower() and not says_who:
+        if key.islower() and not names_itself:
             continue
-        if given := names[key.upper()]:
-            text = text.replace(place, given[0 if is_chinese else -1])
+        if choices := names[key.upper()]:
+            text = text.replace(placeholder, choices[0 if is_chinese else -1])
         elif is_learned or record.task == "self_cognition":
-            reason = f"{place} would be learned as it stands: nothing is set for it"
-            raise RowError("E216", reason, NAMES_HINT, place)
+            reason = f"{placeholder} would be learned as it stands: nothing is set for it"
+            raise RowError("E216", reason, NAMES_HINT, placeholder)
     return replace(message, content=text)
 
 
@@ -122,17 +122,17 @@ TEXT = Format("text", read_text, {"text": str}, lambda row: not foreign_keys(row
 
 # --- answers that call: prompts with `gold`, and rows of xLAM ---
 
-MAY_BE_MISSING = re.compile(r",\s*(?:optional|default)\b.*", re.IGNORECASE | re.DOTALL)
-OF_ONE_TYPE = ("list", "set")
+OPTIONAL_MARK = re.compile(r",\s*(?:optional|default)\b.*", re.IGNORECASE | re.DOTALL)
+COLLECTIONS = ("list", "set")
 
 
 def read_prompt(row: Row) -> Record:
     """An empty `gold` says that no call is expected."""
     if isinstance(row.get("messages"), list):
-        openai.refuse_another(row, "messages", row["messages"], "prompt")
+        openai.refuse_other_dialog(row, "messages", row["messages"], "prompt")
     messages = row.get("messages") or [{"role": "user", "content": row.get("prompt")}]
-    asked = openai.read({**rest(row, "gold"), "messages": messages})
-    question, tools = asked.messages, asked.tools
+    prompt = openai.read({**omit(row, "gold"), "messages": messages})
+    question, tools = prompt.messages, prompt.tools
     if not question or question[-1].role == "assistant":
         raise RowError("E201", "gold is a list of calls, and the last message is no question")
     expected = tuple(_gold_call(call) for call in row["gold"])
@@ -155,12 +155,12 @@ def _gold_call(value: object) -> GoldCall:
     if isinstance(value, dict) and isinstance(value.get("arguments"), str):  # as a call has them
         call = read_call(value)
         return GoldCall(call.name, {key: [gold_value(v)] for key, v in call.arguments.items()})
-    given = msgspec.convert(value, Call)
+    call = msgspec.convert(value, Call)
     choices = {
         key: values if isinstance(values, list) else [gold_value(values)]
-        for key, values in given.arguments.items()
+        for key, values in call.arguments.items()
     }
-    return GoldCall(given.name, choices)
+    return GoldCall(call.name, choices)
 
 
 def read_xlam(row: Row) -> Record:
@@ -196,28 +196,28 @@ def _tool(value: Any) -> Tool:
     for name, parameter in parameters.items():
         if parameter is None:
             continue
-        written = parameter.get("type")
-        described = {key: inner for key, inner in parameter.items() if key != "type"}
-        properties[name] = {**(_schema(written) if isinstance(written, str) else {}), **described}
+        type_name = parameter.get("type")
+        fields = {key: inner for key, inner in parameter.items() if key != "type"}
+        properties[name] = {**(_schema(type_name) if isinstance(type_name, str) else {}), **fields}
         # what has a default need not be given, whether or not its type says so
-        optional = MAY_BE_MISSING.search(str(written)) or str(written).startswith("Optional[")
+        optional = OPTIONAL_MARK.search(str(type_name)) or str(type_name).startswith("Optional[")
         if not optional and "default" not in parameter and "required" not in parameter:
             required.append(name)
     schema = {"type": "object", "properties": properties, "required": required}
     return read_tool({**function, "parameters": schema})
 
 
-def _schema(written: str) -> dict[str, object]:
+def _schema(type_name: str) -> dict[str, object]:
     """`List[int], optional` as JSON Schema; {}, which any value fits, for a type it lacks."""
-    if written.count("[") > DEEPEST:
+    if type_name.count("[") > DEEPEST:
         raise RowError("E119", f"a type nested deeper than {DEEPEST}")
     # "List[int], optional" -> {"type": "array", "items": {"type": "integer"}}
-    outer, _, inner = MAY_BE_MISSING.sub("", written).strip().removesuffix("]").partition("[")
-    head = outer.strip().lower()
-    if head == "optional":
+    outer, _, inner = OPTIONAL_MARK.sub("", type_name).strip().removesuffix("]").partition("[")
+    outer_type = outer.strip().lower()
+    if outer_type == "optional":
         return _schema(inner)
-    schema: dict[str, object] = {"type": TYPES[head]} if head in TYPES else {}
-    if inner and head in OF_ONE_TYPE and (elements := _schema(inner)):
+    schema: dict[str, object] = {"type": TYPES[outer_type]} if outer_type in TYPES else {}
+    if inner and outer_type in COLLECTIONS and (elements := _schema(inner)):
         schema["items"] = elements
     return schema
 

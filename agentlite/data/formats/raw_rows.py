@@ -56,20 +56,20 @@ def files_of(source: str, earlier: Sequence[str] = ()) -> list[str]:
     folder = Path(source)
     if source == "-" or not folder.is_dir():
         return [source]
-    named = [path for path in sorted(folder.rglob("*")) if path.name.endswith(SUFFIXES)]
-    files = [path for path in named if path.is_file() and path.stat().st_size]
+    paths = [path for path in sorted(folder.rglob("*")) if path.name.endswith(SUFFIXES)]
+    files = [path for path in paths if path.is_file() and path.stat().st_size]
     stages = stages_below(folder)
-    found = [path for path in files if not set(path.parents).intersection(stages)]
-    if not found:
+    row_files = [path for path in files if not set(path.parents).intersection(stages)]
+    if not row_files:
         raise UserError(
             "holds no file of rows.",
             f"Their names end in {', '.join(SUFFIXES)}. Empty ones are left out, and those in the "
             "folders of stages: name such a folder to read them.",
             location=source,
         )
-    if len(found) < len(files):
+    if len(row_files) < len(files):
         notice(f"{source}: folders of stages are left out; name such a folder to read its files")
-    return [str(path) for path in found]
+    return [str(path) for path in row_files]
 
 
 def source_name(source: str) -> str:
@@ -100,10 +100,10 @@ def _refuse_unreadable(path: Path) -> None:
             raise OSError("a pipe can be read once: give it as stdin, agentlite prep -")
         path.open("rb").close()
     except (FileNotFoundError, NotADirectoryError) as error:
-        known = [sibling.name for sibling in path.parent.iterdir()] if path.parent.is_dir() else []
-        near, fix = closest(path.name, known), f"Paths are read from {Path.cwd()}."
-        if near:
-            fix = f"Did you mean '{path.with_name(near)}'?"
+        siblings = [s.name for s in path.parent.iterdir()] if path.parent.is_dir() else []
+        match, fix = closest(path.name, siblings), f"Paths are read from {Path.cwd()}."
+        if match:
+            fix = f"Did you mean '{path.with_name(match)}'?"
         elif is_hub_id(str(path)) and not path.suffix:
             fix = f"A data set of the hub is read by `agentlite prep hub:{path}`."
         raise UserError("no such file.", fix, location=str(path)) from error
@@ -126,7 +126,7 @@ def read_lines(source: str, stdin: BinaryIO) -> Iterator[Raw]:
     cannot be read, or that has no row.
     """
     line = None
-    for line in _lines_of(source, raw_files(source), stdin):
+    for line in _source_rows(source, raw_files(source), stdin):
         yield line
     if line is None:
         raise UserError(
@@ -137,26 +137,26 @@ def read_lines(source: str, stdin: BinaryIO) -> Iterator[Raw]:
         )
 
 
-def _lines_of(source: str, paths: list[Path], stdin: BinaryIO) -> Iterator[Raw]:
+def _source_rows(source: str, paths: list[Path], stdin: BinaryIO) -> Iterator[Raw]:
     if source == "-":
-        yield from _file_lines(stdin, "stdin")
+        yield from _file_rows(stdin, "stdin")
         return
     if source.startswith("bfcl:"):
-        yield from _values(source, bfcl.rows(paths))
+        yield from _encode_rows(source, bfcl.rows(paths))
         return
     with open(paths[0], "rb") as file:
         if paths[0].suffix.lower() == ".parquet" or file.peek(4).startswith(b"PAR1"):
-            yield from _parquet(paths[0])
+            yield from _parquet_rows(paths[0])
         else:
-            yield from _file_lines(file, source)
+            yield from _file_rows(file, source)
 
 
-def _parquet(path: Path) -> Iterator[Raw]:
+def _parquet_rows(path: Path) -> Iterator[Raw]:
     check_parquet()
     import pyarrow
 
     try:
-        yield from _values(str(path), read_parquet(path))
+        yield from _encode_rows(str(path), read_parquet(path))
     except (OSError, pyarrow.ArrowException) as error:
         raise UserError(
             f"not a readable Parquet file: {str(error).splitlines()[0]}",
@@ -165,7 +165,7 @@ def _parquet(path: Path) -> Iterator[Raw]:
         ) from error
 
 
-def _values(name: str, values: Iterator[dict[str, object]]) -> Iterator[Raw]:
+def _encode_rows(name: str, values: Iterator[dict[str, object]]) -> Iterator[Raw]:
     """Rows that are already decoded, as lines of JSON."""
     for number, value in enumerate(values, 1):
         line = json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
@@ -188,76 +188,77 @@ PACKED: dict[bytes, Callable[[], Any]] = {
 class Unpacked(io.RawIOBase):
     """What a packed file holds, up to its end or to where it cannot be unpacked (`is_torn`)."""
 
-    def __init__(self, file: BinaryIO, begin: Callable[[], Any]):
-        self.file, self.begin, self.part = file, begin, begin()
-        self.left, self.is_torn = memoryview(b""), False
+    def __init__(self, file: BinaryIO, new_unpacker: Callable[[], Any]):
+        self.file, self.new_unpacker, self.unpacker = file, new_unpacker, new_unpacker()
+        self.unread, self.is_torn = memoryview(b""), False
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        while not self.left and not self.is_torn:
+        while not self.unread and not self.is_torn:
             # several packed files may follow one another, as `cat a.gz b.gz` writes them
-            packed = (self.part.unused_data if self.part.eof else b"") or self.file.read(AT_ONCE)
+            ended = self.unpacker.eof
+            packed = (self.unpacker.unused_data if ended else b"") or self.file.read(AT_ONCE)
             if not packed:
                 # the file ends: the part that is being unpacked has to be whole
-                self.is_torn = not self.part.eof
+                self.is_torn = not ended
                 break
-            self.part = self.begin() if self.part.eof else self.part
+            self.unpacker = self.new_unpacker() if ended else self.unpacker
             try:
-                self.left = memoryview(self.part.decompress(packed))  # a slice copies nothing
+                self.unread = memoryview(self.unpacker.decompress(packed))  # a slice copies nothing
             except Exception:
                 self.is_torn = True
-        taken = self.left[: len(buffer)]
-        self.left = self.left[len(taken) :]
-        buffer[: len(taken)] = taken
-        return len(taken)
+        chunk = self.unread[: len(buffer)]
+        self.unread = self.unread[len(chunk) :]
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
 
 
-def _file_lines(file: BinaryIO, name: str) -> Iterator[Raw]:
+def _file_rows(file: BinaryIO, name: str) -> Iterator[Raw]:
     """The rows of a file; of a packed one that is torn, the last one says so."""
     head = file.read(HEAD)
     file.seek(0)
-    begin = next((begin for magic, begin in PACKED.items() if head.startswith(magic)), None)
-    if begin is None:
-        yield from _content(file, head, name)
+    new_unpacker = next((new for magic, new in PACKED.items() if head.startswith(magic)), None)
+    if new_unpacker is None:
+        yield from _unpacked_rows(file, head, name)
         return
-    unpacked, number = Unpacked(file, begin), 0
-    torn = RowError("E104", "the packed file is cut off or damaged here: the rest cannot be read")
+    unpacked, number = Unpacked(file, new_unpacker), 0
+    error = RowError("E104", "the packed file is cut off or damaged here: the rest cannot be read")
     content = io.BufferedReader(unpacked, 1 << 16)
-    for line in _content(cast(BinaryIO, content), content.peek(HEAD)[:HEAD], name):
+    for line in _unpacked_rows(cast(BinaryIO, content), content.peek(HEAD)[:HEAD], name):
         number = int(line.location.rpartition(":")[2])
         is_last = bool(line.error) or not line.content.endswith(b"\n")
         if unpacked.is_torn and is_last and decode(line).error:
-            yield line._replace(error=torn)
+            yield line._replace(error=error)
             return
         yield line
     if unpacked.is_torn:
-        yield Raw(f"{name}:{number + 1}", b"", error=torn)
+        yield Raw(f"{name}:{number + 1}", b"", error=error)
 
 
 def refuse_foreign(head: bytes, name: str) -> None:
     """Raises UserError 2 for a file that holds no JSON. `head`: its first bytes."""
-    if wide := wide_encoding(head):
-        fix = f"Convert it: {iconv_command(wide, name)}"
-        raise UserError(f"this is text in {wide}, not rows of JSON.", fix, location=name)
+    if encoding := wide_encoding(head):
+        fix = f"Convert it: {iconv_command(encoding, name)}"
+        raise UserError(f"this is text in {encoding}, not rows of JSON.", fix, location=name)
     if name.endswith(".py") or (head.replace(BOM, b"").strip() and not VALUE.search(head)):
-        begins = quote(head.decode("utf-8", "replace"))
-        problem = f"this is not rows of JSON: it begins with {begins}."
+        beginning = quote(head.decode("utf-8", "replace"))
+        problem = f"this is not rows of JSON: it begins with {beginning}."
         fix = "`agentlite prep --formats` shows rows. Unpack an archive, export a table as JSON."
         raise UserError(problem, fix, location=name)
 
 
-def _content(file: BinaryIO, head: bytes, name: str) -> Iterator[Raw]:
+def _unpacked_rows(file: BinaryIO, head: bytes, name: str) -> Iterator[Raw]:
     """The rows of a file: one a line, or the elements of a document."""
     refuse_foreign(head, name)
-    first, number = file.readline(LONGEST_LINE + 1), 1
-    while first and not first.removeprefix(BOM).strip():
-        first, number = file.readline(LONGEST_LINE + 1), number + 1
-    if begins_document(first):
-        yield from _elements(utf8_text(first + file.read(), name), name, number)
+    line, number = file.readline(LONGEST_LINE + 1), 1
+    while line and not line.removeprefix(BOM).strip():
+        line, number = file.readline(LONGEST_LINE + 1), number + 1
+    if begins_document(line):
+        yield from _document_rows(utf8_text(line + file.read(), name), name, number)
         return
-    yield from _lines(file, name, first, number)
+    yield from _line_rows(file, name, line, number)
 
 
 def begins_document(line: bytes) -> bool:
@@ -268,36 +269,36 @@ def begins_document(line: bytes) -> bool:
     return text.lstrip().startswith(b"[") or text == b"{" or opens
 
 
-def _elements(text: str, name: str, line: int) -> Iterator[Raw]:
+def _document_rows(text: str, name: str, line: int) -> Iterator[Raw]:
     """Elements of an array, or objects one by one, from `line` on; what is broken is one row."""
     is_array = text.lstrip().startswith("[")
     gap = re.compile(r"\s*(,?)\s*" if is_array else r"\s*()")  # between two elements
     opening = next(re.finditer(r"\s*\[\s*" if is_array else r"\s*", text))
-    start, problem, place = opening.end(), "", 0
+    start, problem, index = opening.end(), "", 0
     line += text.count("\n", 0, start)
     while not problem and start < len(text) and not (is_array and text[start] == "]"):
         try:
             _, end = json.JSONDecoder().raw_decode(text, start)
-        except (ValueError, RecursionError) as wrong:
-            problem = f"looks cut, or broken: {wrong}"
-            place = max(0, getattr(wrong, "pos", start) - start)
+        except (ValueError, RecursionError) as error:
+            problem = f"looks cut, or broken: {error}"
+            index = max(0, getattr(error, "pos", start) - start)
             break
         yield Raw(f"{name}:{line}", text[start:end].encode("utf-8") + b"\n")
-        behind = next(gap.finditer(text, end))
-        if is_array and not behind[1] and text[behind.end() : behind.end() + 1] not in ("", "]"):
+        comma = next(gap.finditer(text, end))
+        if is_array and not comma[1] and text[comma.end() : comma.end() + 1] not in ("", "]"):
             problem = "no comma after an element of the array"
-        line += text.count("\n", start, behind.end())
-        start = behind.end()
-    left = text[start:]
-    if not problem and is_array and not left:
+        line += text.count("\n", start, comma.end())
+        start = comma.end()
+    tail = text[start:]
+    if not problem and is_array and not tail:
         problem = "looks cut: the array is not closed"
-    elif not problem and (left := left[1:].strip()):
+    elif not problem and (tail := tail[1:].strip()):
         problem = "something follows the end of the array"
     if problem:
-        yield Raw(f"{name}:{line}", left.encode("utf-8"), error=RowError("E105", problem, at=place))
+        yield Raw(f"{name}:{line}", tail.encode("utf-8"), error=RowError("E105", problem, at=index))
 
 
-def _lines(file: BinaryIO, name: str, line: bytes, number: int) -> Iterator[Raw]:
+def _line_rows(file: BinaryIO, name: str, line: bytes, number: int) -> Iterator[Raw]:
     """From `line` on, which was read already and is number `number`."""
     while line:
         if len(line) > LONGEST_LINE:
@@ -319,8 +320,8 @@ def decode(line: Raw) -> Raw:
     if error is None:
         try:
             return Raw(line.location, content, _object(content.removeprefix(BOM)))
-        except RowError as found:
-            error = found
+        except RowError as failure:
+            error = failure
         if error.code == "E121" and not line.content.endswith(b"\n"):
             error = RowError("E122", f"looks cut: {error.reason}", error.hint, error.at)
     return Raw(line.location, content, error=error)

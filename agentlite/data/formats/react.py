@@ -15,7 +15,7 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.formats import chains, sharegpt
 from agentlite.data.formats.chains import Calls, PromptParts, Syntax
-from agentlite.data.formats.format import Format, Row, rest
+from agentlite.data.formats.format import Format, Row, omit
 from agentlite.data.formats.json_decode import json_or_literal, json_value
 from agentlite.data.formats.tool_calls import ARGUMENTS, read_arguments, read_call, read_tool
 from agentlite.rendering.foreign_text import check_input
@@ -36,7 +36,7 @@ FRAMES = (
 )
 # a question and what its answer begins with, where a prompt ends with them
 QUESTION = re.compile(r"\A(?:Question|问题)[:：]\s*")
-BEGUN = re.compile(r"\n\s*(?:Thought|思考)[:：]\s*\Z")
+PREFIX = re.compile(r"\n\s*(?:Thought|思考)[:：]\s*\Z")
 # classic lists: names and descriptions, in brackets or not, and inputs that are plain text
 CLASSIC = re.compile(r"^[ \t\[]*Name:[ \t]*(\S+?)\.?[ \t]+Description:", re.MULTILINE)
 INPUT = {"type": "object", "properties": {"input": {"type": "string"}}}
@@ -60,13 +60,13 @@ LABEL = re.compile(
     re.MULTILINE,
 )
 FINAL = re.compile(r"^(?:Final Answer|最终答案)[ \t]*[:：][ \t]*", re.MULTILINE)
-KNOWN = re.compile(
+LAST_THOUGHT = re.compile(
     r"I now know the final answer\.?|我现在知道(?:了)?最终答案(?:了)?。?", re.IGNORECASE
 )
 REACT = re.compile(
     r"^(?:Action:.*\n+Action Input:|(?:行动|动作)[:：].*\n+(?:行动|动作)输入[:：])", re.MULTILINE
 )
-OBSERVED = re.compile(r"^[ \t]*(?:Observation|观察结果|观察)[ \t]*[:：]", re.MULTILINE)
+OBSERVATION = re.compile(r"^[ \t]*(?:Observation|观察结果|观察)[ \t]*[:：]", re.MULTILINE)
 
 
 def _frame(text: str) -> re.Match[str] | None:
@@ -79,8 +79,8 @@ def _is_chain(text: str, tools: bool) -> bool:
     """A lone call without any tools may be a text about agents; with its result it is a chain."""
     if "Action Input" not in text and "输入" not in text:  # faster than the search
         return False
-    called = REACT.search(text)
-    return bool(called and (tools or OBSERVED.search(text, called.end())))
+    action = REACT.search(text)
+    return bool(action and (tools or OBSERVATION.search(text, action.end())))
 
 
 def _prompt(text: str) -> PromptParts:
@@ -88,8 +88,8 @@ def _prompt(text: str) -> PromptParts:
     if not (frame := _frame(text)):
         return PromptParts((), text)
     apis = list(_apis(frame["apis"]))
-    before, behind = text[: frame.start()].strip(), BEGUN.sub("", text[frame.end() :].strip())
-    question, chain = QUESTION.sub("", behind.strip()), ""
+    before, after = text[: frame.start()].strip(), PREFIX.sub("", text[frame.end() :].strip())
+    question, chain = QUESTION.sub("", after.strip()), ""
     if REACT.search(question) and (label := LABEL.search(question)):
         question, chain = question[: label.start()].strip(), question[label.start() :]
     return PromptParts(
@@ -104,8 +104,8 @@ def _apis(text: str) -> Iterator[tuple[Tool, bool]]:
     """The APIs, and whether their parameters are a list. A number out of order is no API."""
     if classic := list(CLASSIC.finditer(text)):
         # names and descriptions: each has one parameter, which has no name of its own
-        for match, about in chains.with_text_behind(classic, text.removesuffix("]")):
-            description = about.strip().rstrip(",").rstrip()
+        for match, entry in chains.with_text_behind(classic, text.removesuffix("]")):
+            description = entry.strip().rstrip(",").rstrip()
             tool = {"name": match[1], "description": description, "parameters": INPUT}
             yield read_tool(tool), True
         return
@@ -116,15 +116,15 @@ def _apis(text: str) -> Iterator[tuple[Tool, bool]]:
     starts = starts or list(NAMED.finditer(text))
     if not starts:
         raise RowError("E211", "a ReAct prompt without numbered APIs")
-    for match, about in chains.with_text_behind(starts, text):
+    for match, entry in chains.with_text_behind(starts, text):
         name = match[match.lastindex or 0]
-        if not (labels := [*PARAMETERS.finditer(about)]):
+        if not (labels := [*PARAMETERS.finditer(entry)]):
             raise RowError("E211", f"the API {name} has no Parameters")
-        parameters = AS_JSON.sub("", about[labels[-1].end() :]).strip()
+        parameters = AS_JSON.sub("", entry[labels[-1].end() :]).strip()
         # without the words that the protocols put before it; those that name the API otherwise than
         # the tool are the author's own
-        ours = react.ENGLISH.about.format(name=name).strip()
-        description = about[: labels[-1].start()].strip().removeprefix(ours).strip()
+        template_words = react.ENGLISH.about.format(name=name).strip()
+        description = entry[: labels[-1].start()].strip().removeprefix(template_words).strip()
         description = "" if description == "." else IN_CHINESE.sub("", description).strip()
         tool = {"name": name, "description": description, "parameters": parameters}
         yield read_tool(tool, json_or_literal), parameters.startswith("[")
@@ -134,35 +134,35 @@ def _chain(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) -> Iterat
     """A turn of thoughts, actions and observations as messages; `calls` gets those it makes."""
     final = FINAL.search(text)
     head, answer = (text[: final.start()], text[final.end() :].strip()) if final else (text, "")
-    if stray := OBSERVED.search(answer):
-        raise RowError("E214", f"{stray[0].strip()} behind the final answer")
-    labels, before = [*LABEL.finditer(head)], len(calls)
-    texts, action, waiting = [head[: labels[0].start()] if labels else head], "", ""
+    if observation := OBSERVATION.search(answer):
+        raise RowError("E214", f"{observation[0].strip()} behind the final answer")
+    labels, call_count = [*LABEL.finditer(head)], len(calls)
+    texts, action, open_id = [head[: labels[0].start()] if labels else head], "", ""
     for number, (match, piece) in enumerate(chains.with_text_behind(labels, head), 1):
         name, piece = match[1] or match[2], piece.strip()
         label = LABELS.get(name, name)
         if label == "Thought":
             texts.append(piece)
         # an action waits for its input, and then for its result, before another may come
-        elif label == "Action" and not action and not waiting:
+        elif label == "Action" and not action and not open_id:
             action = piece
         elif label == "Action Input" and action:
-            (call,) = chains.numbered([Call(action, _arguments(action, piece, tools))], calls)
+            (call,) = chains.number_calls([Call(action, _arguments(action, piece, tools))], calls)
             for value in call.arguments.values() if loss else ():
                 check_input(value)
             yield Message("assistant", _join_thoughts(texts), (call,), loss=loss)
-            texts, action, waiting = [], "", call.id
-        elif label == "Observation" and waiting:
+            texts, action, open_id = [], "", call.id
+        elif label == "Observation" and open_id:
             if not piece and number == len(labels) and not final:
                 return  # a stop string: the result is a turn of its own, or not known
-            yield Message("tool", piece, call_id=waiting)
-            waiting = ""
+            yield Message("tool", piece, call_id=open_id)
+            open_id = ""
         else:
             raise RowError("E214", f"{label} out of its place in a chain: {piece[:60]!r}")
     if action:
         raise RowError("E214", f"the action {action!r} has no input")
     content = _join_thoughts([*texts, answer])
-    if content or len(calls) == before or final:
+    if content or len(calls) == call_count or final:
         yield Message("assistant", content, loss=loss)
 
 
@@ -170,17 +170,17 @@ def _arguments(action: str, text: str, tools: Sequence[Tool]) -> dict[str, Any]:
     """An object, or the one argument of a tool with a single parameter."""
     tool = next((tool for tool in tools if tool.name == action), None)
     # Action Input: Oslo -> {"city": "Oslo"}, where `city` is all that the tool takes
-    one = react.one_argument(text, tool) if tool else None
-    return one or read_arguments(text, json_or_literal)
+    arguments = react.one_argument(text, tool) if tool else None
+    return arguments or read_arguments(text, json_or_literal)
 
 
 def _join_thoughts(thoughts: list[str]) -> str:
-    return "\n".join(filter(None, (KNOWN.sub("", thought).strip() for thought in thoughts)))
+    return "\n".join(filter(None, (LAST_THOUGHT.sub("", thought).strip() for thought in thoughts)))
 
 
 def _result(text: str) -> str | None:
     """The result that a user's turn is."""
-    label = OBSERVED.match(text)
+    label = OBSERVATION.match(text)
     return text[label.end() :].strip() if label else None
 
 
@@ -193,7 +193,7 @@ APIS = re.compile(
     r"(?:Specifically, )?you have access to the following APIs:\s*(?=\[)", re.IGNORECASE
 )
 ABOUT = re.compile(r"You have access of the following tools:(.*)", re.DOTALL)
-TASK_FRAME = chains.sentences(
+TASK_FRAME = chains.sentences_pattern(
     r"You are AutoGPT, you can use many tools\(functions\) to do the following task\.",
     r"First I will give you the task description, and your task start\..{0,3000}?Let's Begin!",
     r"Task description: You should use functions to help handle the real time user querys\."
@@ -207,21 +207,21 @@ def read_toolllama(row: Row) -> Record:
     record = chains.take_apart(record, TOOLLLAMA_SYNTAX)
     messages = [*record.messages]
     # each step before the last is the last one of another row, unless all are in one text
-    others = () if has_chain else record.turns[:-1]
-    for place, message in enumerate(messages):
+    earlier_turns = () if has_chain else record.turns[:-1]
+    for index, message in enumerate(messages):
         if message.role == "user":
-            messages[place] = replace(
+            messages[index] = replace(
                 message, content=message.content.strip().removesuffix("Begin!").rstrip()
             )
-        elif place in others:
-            messages[place] = replace(message, loss=False)
+        elif index in earlier_turns:
+            messages[index] = replace(message, loss=False)
     roles = [message.role for message in messages]
     if roles[:1] == ["system"] and "user" not in roles:  # Alpha-UMi asks in the system turn alone
         messages[0] = replace(messages[0], role="user")
     # every list of APIs has Finish, and a row may call it without any
+    calls_finish = any(call.name == FINISH.name for message in messages for call in message.calls)
     tools = record.tools
-    called = any(call.name == FINISH.name for message in messages for call in message.calls)
-    if (tools or called) and all(tool.name != FINISH.name for tool in tools):
+    if (tools or calls_finish) and all(tool.name != FINISH.name for tool in tools):
         tools = (*tools, FINISH)
     return replace(record, messages=tuple(messages), tools=tools)
 
@@ -235,13 +235,13 @@ def _task_prompt(text: str) -> PromptParts:
     if not (apis := APIS.search(text)):
         return PromptParts((), text)
     tools, end = chains.tools_at(text, apis.end())
-    before, more = text[: apis.start()], {}
+    before, meta = text[: apis.start()], {}
     if about := ABOUT.search(before):
         before = before[: about.start()]
-        more = {"about_tools": about[1].strip()} if about[1].strip() else {}
+        meta = {"about_tools": about[1].strip()} if about[1].strip() else {}
     if tools and all(tool.name != FINISH.name for tool in tools):
         tools = (*tools, FINISH)
-    return PromptParts(tools, TASK_FRAME.sub("", before + text[end:]).strip(), more=more)
+    return PromptParts(tools, TASK_FRAME.sub("", before + text[end:]).strip(), meta=meta)
 
 
 TOOLLLAMA_SYNTAX = Syntax(_lists_apis, _task_prompt, _chain)
@@ -277,7 +277,7 @@ MOST_BROKEN = 100
 PLUGIN, SCHEMA = '"plugin_name"', "plugin_schema_for_model"
 
 
-def _is_marked(text: str, tools: bool = False) -> bool:
+def _has_marks(text: str, tools: bool = False) -> bool:
     return "<|startofthink|>" in text or "<|startofexec|>" in text
 
 
@@ -285,41 +285,41 @@ def _plugin_prompt(text: str) -> PromptParts:
     """A prompt's plugins and the words around them."""
     plugins, words = _extract_plugins(text)
     tools: list[Tool] = []
-    listed: set[str] = set()  # whose parameters are a list
+    loose_tools: set[str] = set()  # whose parameters are a list
     for api in (api for plugin in plugins for api in _plugin_apis(plugin)):
         tools.append(read_tool(api, json_or_literal))
-        listed |= {tools[-1].name} if isinstance(api.get("parameters"), list) else set()
-    more = [plugin for plugin in plugins if rest(plugin, "name", "description", "parameters")]
-    return PromptParts(tools, words, frozenset(listed), {"plugins": more})
+        loose_tools |= {tools[-1].name} if isinstance(api.get("parameters"), list) else set()
+    unread = [plugin for plugin in plugins if omit(plugin, "name", "description", "parameters")]
+    return PromptParts(tools, words, frozenset(loose_tools), {"plugins": unread})
 
 
 def _extract_plugins(system: str) -> tuple[list[Row], str]:
     """What the text lists as JSON, numbered or one a line; and the text without it."""
     plugins: list[Row] = []
-    kept, end, broken = [], 0, 0
+    texts, end, failures = [], 0, 0
     for start in PLUGIN_STARTS.finditer(system):
-        if start.start() < end or broken == MOST_BROKEN:
+        if start.start() < end or failures == MOST_BROKEN:
             continue
         try:
-            _, stop = json.JSONDecoder().raw_decode(system, start.end())
+            _, value_end = json.JSONDecoder().raw_decode(system, start.end())
         except (ValueError, RecursionError):
-            broken += 1
+            failures += 1
             continue
-        value = json_value(system[start.end() : stop])
-        listed = value if isinstance(value, list) else [value]
-        if listed and all(map(_is_described, listed)):
-            plugins += listed
-            kept.append(system[end : start.start()])
-            end = stop
-    return plugins, "\n".join(filter(None, (text.strip() for text in (*kept, system[end:]))))
+        value = json_value(system[start.end() : value_end])
+        values = value if isinstance(value, list) else [value]
+        if values and all(map(_is_tool_description, values)):
+            plugins += values
+            texts.append(system[end : start.start()])
+            end = value_end
+    return plugins, "\n".join(filter(None, (text.strip() for text in (*texts, system[end:]))))
 
 
-def _is_described(plugin: object) -> bool:
+def _is_tool_description(plugin: object) -> bool:
     """Tells a tool from any other JSON in a prompt, the call that shows how to call among them."""
     if not isinstance(plugin, dict):
         return False
-    described = not {"description", "parameters"}.isdisjoint(plugin)
-    return isinstance(plugin.get(SCHEMA), dict) or ("name" in plugin and described)
+    has_description = not {"description", "parameters"}.isdisjoint(plugin)
+    return isinstance(plugin.get(SCHEMA), dict) or ("name" in plugin and has_description)
 
 
 def _plugin_apis(plugin: Row) -> list[Row]:
@@ -342,15 +342,15 @@ def _marked_chain(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) ->
     end = 0
     for step in STEP.finditer(text):
         value: Any = json_or_literal(_strip_fence(step["call"]))
-        named = {"name": value.get("api_name"), **rest(value, "api_name", "name", "function")}
-        (call,) = chains.numbered([read_call(named, json_or_literal)], calls)
-        calls[call.id] = rest(value, "api_name", *ARGUMENTS)
+        call_row = {"name": value.get("api_name"), **omit(value, "api_name", "name", "function")}
+        (call,) = chains.number_calls([read_call(call_row, json_or_literal)], calls)
+        calls[call.id] = omit(value, "api_name", *ARGUMENTS)
         yield Message("assistant", _without_marks(text[end : step.start()]), (call,), loss=loss)
         if step["result"] is not None:
             yield Message("tool", _strip_fence(step["result"]), call_id=call.id)
         end = step.end()
-    if (kept := _without_marks(text[end:])) or not end:
-        yield Message("assistant", kept, loss=loss)
+    if (words := _without_marks(text[end:])) or not end:
+        yield Message("assistant", words, loss=loss)
 
 
 def _without_marks(text: str) -> str:
@@ -364,9 +364,9 @@ def _strip_fence(text: str) -> str:
     return (fenced[1] if fenced else text).strip()
 
 
-MODELSCOPE_SYNTAX = Syntax(lambda text: PLUGIN in text, _plugin_prompt, _marked_chain, _is_marked)
+MODELSCOPE_SYNTAX = Syntax(lambda text: PLUGIN in text, _plugin_prompt, _marked_chain, _has_marks)
 MS_AGENT_EXEC = Format(
     "ms_agent_exec",
     lambda row: chains.take_apart(sharegpt.read(row), MODELSCOPE_SYNTAX),
-    shape=lambda row: sharegpt.says(row, lambda text: _is_marked(text) or PLUGIN in text),
+    shape=lambda row: sharegpt.says(row, lambda text: _has_marks(text) or PLUGIN in text),
 )

@@ -23,13 +23,13 @@ from agentlite.core.records import (
 )
 from agentlite.data.formats import sharegpt, tool_calls
 from agentlite.data.formats.bfcl import ANY_CALL_ANSWER, NO_CALL_ANSWER
-from agentlite.data.formats.format import Format, Row, extra_by_turn, meta_of, rest, text_at
+from agentlite.data.formats.format import Format, Row, extra_by_turn, meta_of, omit, text_at
 from agentlite.data.formats.json_decode import quote
 from agentlite.data.formats.openai import LOSS, has_loss
-from agentlite.data.formats.tool_calls import from_list, json_schema, read_arguments
+from agentlite.data.formats.tool_calls import json_schema, read_arguments, schema_from_list
 
 NO_CATALOGUE: Mapping[str, Tool] = {}
-OPEN: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": True}
+ANY_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": True}
 CANDIDATES, EXAMPLES = "candidate_tools", "invoke_examples"
 TURN = ("role", "content", "tool_id", "result", "arguments", *LOSS)
 KNOWN = frozenset((*TURN, *sharegpt.TURN))
@@ -41,29 +41,30 @@ def resolve_tool(value: object, catalogue: Mapping[str, Tool] = NO_CATALOGUE) ->
     """A tool by its id, as SAGE's dialogs and tasks name it: the one of the catalogue, unless its
     inputs stand here. Of one that is only an id, any argument is taken.
     """
-    given: Row = value if isinstance(value, dict) else {"tool_id": value}
-    tool_id, name, can = (given.get(key) for key in ("tool_id", "name", "capabilities"))
+    fields: Row = value if isinstance(value, dict) else {"tool_id": value}
+    tool_id, name, capabilities = (fields.get(key) for key in ("tool_id", "name", "capabilities"))
     if not isinstance(tool_id, str) or not tool_id.strip():
         raise RowError("E212", f"a tool without an id: {quote(value)}")
     # the schema has no description: the name and what the tool can do stand in for it
     # {"name": "Weather", "capabilities": ["forecast", "alerts"]} -> "Weather: forecast, alerts"
-    able = ", ".join(text for text in can if isinstance(text, str)) if isinstance(can, list) else ""
-    description = ": ".join(filter(None, (name if isinstance(name, str) else "", able)))
-    if given.get("inputs") is None:
-        return catalogue.get(tool_id) or Tool(tool_id, description, OPEN)
-    inputs = given["inputs"] if isinstance(given["inputs"], list) else [given["inputs"]]
-    fields = [{"required": True, **rest(one)} if isinstance(one, dict) else one for one in inputs]
-    return Tool(tool_id, description, json_schema(from_list(fields, tool_id), tool_id))
+    abilities = capabilities if isinstance(capabilities, list) else []
+    parts = (name, ", ".join(text for text in abilities if isinstance(text, str)))
+    description = ": ".join(part for part in parts if part and isinstance(part, str))
+    if fields.get("inputs") is None:
+        return catalogue.get(tool_id) or Tool(tool_id, description, ANY_PARAMETERS)
+    inputs = fields["inputs"] if isinstance(fields["inputs"], list) else [fields["inputs"]]
+    inputs = [{"required": True, **omit(i)} if isinstance(i, dict) else i for i in inputs]
+    return Tool(tool_id, description, json_schema(schema_from_list(inputs, tool_id), tool_id))
 
 
 def is_id_alone(tool: Tool) -> bool:
     """Whether nothing is known of a tool but its id."""
-    return not tool.description and tool.parameters == OPEN
+    return not tool.description and tool.parameters == ANY_PARAMETERS
 
 
 def _unknown_call(tool_id: str, tools: Iterable[Tool]) -> GoldCall:
     """The gold of a call without arguments: not known, unless its tool takes none."""
-    parameters = next((tool.parameters for tool in tools if tool.name == tool_id), OPEN)
+    parameters = next((tool.parameters for tool in tools if tool.name == tool_id), ANY_PARAMETERS)
     takes_none = not parameters.get("properties") and not parameters.get("additionalProperties")
     return GoldCall(tool_id, {} if takes_none else ANY_ARGUMENTS)
 
@@ -96,11 +97,11 @@ def read_tool_row(row: Row) -> Record:
     example, tool = examples[0], resolve_tool(row)
     if not isinstance(example, dict):
         raise RowError("E201", f"an example is {example!r:.60}, not an object")
-    given = tool_calls.arguments_of(
-        {"name": tool.name, **rest(example, "instruction", "expected_output")}
+    arguments = tool_calls.arguments_of(
+        {"name": tool.name, **omit(example, "instruction", "expected_output")}
     )
-    call = Call(tool.name, tool_calls.drop_nulls(example, given, tool), "call_0")
-    extra = rest(example, "instruction", *tool_calls.ARGUMENTS)
+    call = Call(tool.name, tool_calls.drop_nulls(example, arguments, tool), "call_0")
+    extra = omit(example, "instruction", *tool_calls.ARGUMENTS)
     meta = meta_of({**row, "id": tool.name}, EXAMPLES, "tool_id", "inputs")
     question = Message("user", text_at(example, "instruction"))
     return Record(
@@ -117,37 +118,37 @@ def read_dialog(row: Row, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Recor
     """A result without its call's arguments leaves them unknown. `catalogue`: tools by id."""
     tools = tuple(resolve_tool(tool, catalogue) for tool in _offered_tools(row))
     messages: list[Message] = []
-    speaks = -1  # the last turn that is no result
-    made, unknown = 0, set[str]()  # calls, and the ids of those whose arguments are not known
+    owner = -1  # the index of the last turn that is no result: the calls are its own
+    call_count, unknown_ids = 0, set[str]()  # of calls whose arguments are not known
     for number, turn in enumerate(row["turns"], 1):
         speaker, text = sharegpt.speaker_of(turn, number), sharegpt.text_of(turn, number, KNOWN)
         if speaker == "call":
             raise RowError("E202", f"a call in a format that has no turns of calls (turn {number})")
         if speaker != "tool":
-            speaks = len(messages)
+            owner = len(messages)
             messages.append(Message(speaker, text, loss=has_loss(turn)))
             continue
-        call, is_known = _call(turn, number, f"call_{made}")
-        made += 1
-        unknown |= set() if is_known else {call.id}
+        call, is_known = _call(turn, number, f"call_{call_count}")
+        call_count += 1
+        unknown_ids |= set() if is_known else {call.id}
         # the assistant turn before it made the call, and does not say so
-        if speaks < 0 or messages[speaks].role != "assistant":
+        if owner < 0 or messages[owner].role != "assistant":
             raise RowError("E204", f"a result that follows no assistant turn (turn {number})")
-        messages[speaks] = replace(messages[speaks], calls=(*messages[speaks].calls, call))
-        result = turn.get("result")
-        written = "" if result is None else result if isinstance(result, str) else to_json(result)
-        parts = [text] if written == text else filter(None, (text, written))
+        messages[owner] = replace(messages[owner], calls=(*messages[owner].calls, call))
+        value = turn.get("result")
+        result = "" if value is None else value if isinstance(value, str) else to_json(value)
+        parts = [text] if result == text else filter(None, (text, result))
         messages.append(Message("tool", "\n".join(parts), call_id=call.id))
     gold = {}
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         # where the arguments are not known, gold takes any, or none if the tool takes none
-        if any(call.id in unknown for call in message.calls):
+        if any(call.id in unknown_ids for call in message.calls):
             expected = [
-                _unknown_call(call.name, tools) if call.id in unknown else gold_call(call)
+                _unknown_call(call.name, tools) if call.id in unknown_ids else gold_call(call)
                 for call in message.calls
             ]
-            gold[place] = Gold(tuple(expected))
-    known = ("dialog_id", "turns", "target_tools", "split")
+            gold[index] = Gold(tuple(expected))
+    known_keys = ("dialog_id", "turns", "target_tools", "split")
     extra = extra_by_turn(row["turns"], frozenset(TURN))
     turns = {"turns": extra} if extra else {}
     return Record(
@@ -155,7 +156,7 @@ def read_dialog(row: Row, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Recor
         tools=tools,
         gold=gold,
         split=_split_of(row),
-        meta=meta_of({**row, "id": row.get("dialog_id")}, *known) | turns,
+        meta=meta_of({**row, "id": row.get("dialog_id")}, *known_keys) | turns,
     )
 
 
@@ -175,9 +176,9 @@ def _offered_tools(row: Row) -> list[object]:
 
 def _call(turn: Row, number: int, call_id: str) -> tuple[Call, bool]:
     """The call that a result answers, and whether its arguments are known."""
-    tool_id, places = turn.get("tool_id"), (turn, turn.get("metadata"), turn.get("result"))
-    given = [place.get("arguments") for place in places if isinstance(place, dict)]
-    arguments = next((read_arguments(value) for value in given if value is not None), None)
+    tool_id, sources = turn.get("tool_id"), (turn, turn.get("metadata"), turn.get("result"))
+    values = [source.get("arguments") for source in sources if isinstance(source, dict)]
+    arguments = next((read_arguments(value) for value in values if value is not None), None)
     if not isinstance(tool_id, str) or not tool_id:
         raise RowError("E205", f"a result that does not say of which tool (turn {number})")
     return Call(tool_id, arguments or {}, call_id), arguments is not None
@@ -193,29 +194,29 @@ def read_task(row: Row, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Record:
     tests, whatever its own split, and its turn only marks the place.
     """
     kind, truth = row.get("task_type"), row.get("ground_truth")
-    given = row.get(CANDIDATES) or []
-    if not isinstance(truth, dict) or not isinstance(given, list):
+    candidates = row.get(CANDIDATES) or []
+    if not isinstance(truth, dict) or not isinstance(candidates, list):
         raise RowError("E201", "ground_truth is not an object, or candidate_tools is not a list")
     if not isinstance(kind, str) or kind not in TASKS:
         raise RowError("E202", f"unknown task_type {kind!r}; known: {', '.join(TASKS)}")
     task, answer = TASKS[kind]
-    tools = tuple(resolve_tool(tool, catalogue) for tool in given)
-    content, called = answer(truth, tools)
-    is_any = called is None
-    calls = [Call(name, {}, f"call_{i}") for i, name in enumerate(called or [])]
+    tools = tuple(resolve_tool(tool, catalogue) for tool in candidates)
+    content, names = answer(truth, tools)
+    is_any = names is None
+    calls = [Call(name, {}, f"call_{i}") for i, name in enumerate(names or [])]
     gold = [GoldCall(ANY_TOOL)] if is_any else [_unknown_call(call.name, tools) for call in calls]
     context = row.get("context") or ""
-    before = context if isinstance(context, str) else to_json(context)
-    question = "\n\n".join(filter(None, (before, text_at(row, "instruction"))))
-    known = ["sample_id", "task_type", "instruction", "context", "split"]
-    known += [CANDIDATES] if all(isinstance(tool, str) for tool in given) else []
+    context_text = context if isinstance(context, str) else to_json(context)
+    question = "\n\n".join(filter(None, (context_text, text_at(row, "instruction"))))
+    known_keys = ["sample_id", "task_type", "instruction", "context", "split"]
+    known_keys += [CANDIDATES] if all(isinstance(tool, str) for tool in candidates) else []
     return Record(
         messages=(Message("user", question), Message("assistant", content, tuple(calls))),
         tools=tools,
         gold={1: Gold(tuple(gold))},
         task=task,
         split="test" if is_any else _split_of(row),
-        meta=meta_of({**row, "id": row.get("sample_id")}, *known),
+        meta=meta_of({**row, "id": row.get("sample_id")}, *known_keys),
     )
 
 
@@ -236,15 +237,15 @@ def _plan(truth: Row, tools: tuple[Tool, ...]) -> Answer:
     is_list = isinstance(steps, list) and all(isinstance(step, dict) for step in steps)
     if not steps or not is_list:
         raise RowError("E201", "plan_steps is not a list of steps")
-    called = [step.get("tool_id") for step in steps]
-    are_ids = all(isinstance(tool_id, str) for tool_id in called)
-    if not are_ids or truth.get("tool_sequence", called) != called:
+    tool_ids = [step.get("tool_id") for step in steps]
+    are_ids = all(isinstance(tool_id, str) for tool_id in tool_ids)
+    if not are_ids or truth.get("tool_sequence", tool_ids) != tool_ids:
         raise RowError("E201", "a step without a tool, or other tools in tool_sequence")
     lines = [
         f"{step.get('step_id', number)}. {text_at(step, 'description')}"
         for number, step in enumerate(steps, 1)
     ]
-    return "\n".join(lines), called
+    return "\n".join(lines), tool_ids
 
 
 def _timing(truth: Row, tools: tuple[Tool, ...]) -> Answer:

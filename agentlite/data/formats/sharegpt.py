@@ -24,8 +24,8 @@ from agentlite.data.formats.format import (
     dialog,
     extra_by_turn,
     meta_of,
+    omit,
     refuse_unread,
-    rest,
     text_at,
 )
 from agentlite.data.formats.json_decode import json_or_literal, json_value
@@ -62,22 +62,22 @@ def read(row: Row, is_plain: bool = False) -> Record:
     """`is_plain`: texts stay as they are, calls in them too."""
     system = text_at(row, "system") if row.get("system") else ""
     turns = list(turns_of(row))
-    own_keys = (*CALLS, "tool_call_id")
+    call_keys = (*CALLS, "tool_call_id")
     dicts = [turn for turn in turns if isinstance(turn, dict)]
-    if any("role" in turn and any(turn.get(key) for key in own_keys) for turn in dicts):
+    if any("role" in turn and any(turn.get(key) for key in call_keys) for turn in dicts):
         # messages as OpenAI writes them, under this format's key
         messages = [{"role": "system", "content": system}, *turns] if system else turns
-        openai.refuse_another(row, "conversations", messages, "messages")
+        openai.refuse_other_dialog(row, "conversations", messages, "messages")
         return openai.read(
-            {**rest(row, "conversations", "conversation", "system"), "messages": messages}
+            {**omit(row, "conversations", "conversation", "system"), "messages": messages}
         )
-    collected = DialogBuilder(system, is_plain)
+    builder = DialogBuilder(system, is_plain)
     for number, turn in enumerate(turns, 1):
-        collected.add(turn, number, turns[number:])
+        builder.add(turn, number, turns[number:])
     tools = read_tools(row.get("tools"), json_or_literal)
     extra = extra_by_turn(turns, TURN)
     meta = meta_of(row, "conversations", "conversation", "system", "tools", turns=extra)
-    return Record(messages=merge_turns(collected.messages), tools=tools, meta=meta)
+    return Record(messages=merge_turns(builder.messages), tools=tools, meta=meta)
 
 
 def turns_of(row: Row) -> Any:
@@ -93,10 +93,10 @@ def says(row: Row, search: Callable[[str], object], senders: Sequence[str] = ())
     """Whether anybody, or one of `senders`, says such a text; "system" beside the turns too."""
     if not fits(row):
         return False
-    said = [(sender_of(turn), turn.get("value", turn.get("content"))) for turn in turns_of(row)]
+    turns = [(sender_of(turn), turn.get("value", turn.get("content"))) for turn in turns_of(row)]
     return any(
         isinstance(text, str) and (not senders or sender in senders) and search(text)
-        for sender, text in [("system", row.get("system")), *said]
+        for sender, text in [("system", row.get("system")), *turns]
     )
 
 
@@ -108,15 +108,15 @@ def speaker_of(turn: object, number: int) -> Speaker:
     raise openai.unknown_role(sender, SPEAKERS, f"turn {number}")
 
 
-def text_of(turn: Row, number: int, read: Set[str] = TURN) -> str:
-    """What is said, the assistant's thought first. `read`: the keys that the format reads."""
-    place = f"turn {number}"
-    refuse_unread(turn, read, place)
+def text_of(turn: Row, number: int, keys: Set[str] = TURN) -> str:
+    """What is said, the assistant's thought first. `keys`: the keys that the format reads."""
+    position = f"turn {number}"
+    refuse_unread(turn, keys, position)
     value = turn.get("content") if turn.get("value") is None else turn["value"]
     if isinstance(value, dict | list):
         value = to_json(value)
     if not isinstance(value, str | None):
-        raise RowError("E216", f"{kind_of(value)} where text is said ({place})")
+        raise RowError("E216", f"{kind_of(value)} where text is said ({position})")
     thought = openai.thought_of(turn) if speaker_of(turn, number) in ("assistant", "call") else ""
     return join_texts((with_thought(thought, ""), value or "")) if thought else value or ""
 
@@ -127,7 +127,7 @@ class DialogBuilder:
     def __init__(self, system: str = "", is_plain: bool = False) -> None:
         self.is_plain = is_plain
         self.messages = [Message("system", system)] if system else []
-        self.waiting: list[Call] = []
+        self.open_calls: list[Call] = []
         self.new_ids = map("call_{}".format, count())
 
     def add(self, turn: Any, number: int, following: list[object]) -> None:
@@ -144,56 +144,57 @@ class DialogBuilder:
             text = text.strip().removeprefix(f"<{role}>").removesuffix(f"</{role}>")
         if self.is_plain and speaker in ("tool", "call"):
             raise RowError("E202", f"a {speaker} turn in a format that has none (turn {number})")
-        before = self.messages[-1] if self.messages else Message("system")
+        last_message = self.messages[-1] if self.messages else Message("system")
         if speaker == "call":  # its name and arguments may be keys of the turn
-            thought, text = thought_and_words(text or to_json(rest(turn, *TURN)))  # LLaMA-Factory's
+            thought, text = thought_and_words(text or to_json(omit(turn, *TURN)))  # LLaMA-Factory's
             value = json_or_literal(text)
             values = value if isinstance(value, list) else [value]
             calls = [read_call(call, json_or_literal) for call in values]
-            goes_on = before.role == "assistant"
-            if goes_on and before.loss != has_loss(turn):
+            goes_on = last_message.role == "assistant"
+            if goes_on and last_message.loss != has_loss(turn):
                 reason = "words and the calls after them are one turn, but differ in their loss"
                 raise RowError("E201", reason, "Give all of them the same loss.")
-            self._say(with_thought(thought, ""), calls, has_loss(turn), goes_on)
+            self._add_answer(with_thought(thought, ""), calls, has_loss(turn), goes_on)
         elif speaker == "assistant":
-            written: list[str] = []
+            blocks: list[str] = []
             # a whole chain is split later
             if not self.is_plain and not CHAIN.search(text):
                 # also: no search from every tag to the end
                 if text.rfind("<tool_call>") > text.rfind("</tool_call>"):
                     raise RowError("E206", "a <tool_call> that is not closed")
-                written = CALL.findall(text)
-            calls = [call for block in written for call in calls_in(block)]
-            said = CALL.sub("", text).strip() if calls else text
-            self._say(said, calls, has_loss(turn), openai.only_thinks(before))
+                blocks = CALL.findall(text)
+            calls = [call for block in blocks for call in calls_in(block)]
+            words = CALL.sub("", text).strip() if calls else text
+            self._add_answer(words, calls, has_loss(turn), openai.is_thought(last_message))
         elif speaker == "tool":
             for result in self._results(text, following):
-                answered = self.waiting.pop(0).id if self.waiting else ""
-                self.messages.append(Message("tool", result, call_id=answered))
+                call_id = self.open_calls.pop(0).id if self.open_calls else ""
+                self.messages.append(Message("tool", result, call_id=call_id))
         else:
             self.messages.append(Message(speaker, text))
 
     def _results(self, text: str, following: list[object]) -> list[str]:
         """A turn may answer several calls: in tagged blocks, or as a JSON list of results."""
-        closed = text.rfind("<tool_response>") < text.rfind("</tool_response>")
-        if closed and not RESULT.sub("", text).strip():
+        is_closed = text.rfind("<tool_response>") < text.rfind("</tool_response>")
+        if is_closed and not RESULT.sub("", text).strip():
             return [*map(str.strip, RESULT.findall(text))]
         # ["4 mm", "12:34"] answers two calls; where more results follow, it is what one tool gave
-        goes_on = any(SPEAKERS.get(str(sender_of(turn))) == "tool" for turn in following[:1])
-        if not goes_on and len(self.waiting) > 1 and text.lstrip().startswith("["):
+        has_more = any(SPEAKERS.get(str(sender_of(turn))) == "tool" for turn in following[:1])
+        if not has_more and len(self.open_calls) > 1 and text.lstrip().startswith("["):
             with contextlib.suppress(RowError):
-                listed = json_value(text)
-                if len(listed) == len(self.waiting):
-                    return [part if isinstance(part, str) else to_json(part) for part in listed]
+                results = json_value(text)
+                if len(results) == len(self.open_calls):
+                    return [r if isinstance(r, str) else to_json(r) for r in results]
         return [text]
 
-    def _say(self, said: str, calls: Iterable[Call], loss: bool, goes_on: bool) -> None:
+    def _add_answer(self, words: str, calls: Iterable[Call], loss: bool, goes_on: bool) -> None:
         """Words and calls, of a turn of their own or of the one before them, which goes on."""
-        self.waiting = [replace(call, id=next(self.new_ids)) for call in calls]
+        self.open_calls = [replace(call, id=next(self.new_ids)) for call in calls]
         if goes_on:
-            before = self.messages.pop()
-            said, self.waiting = join_texts((before.content, said)), [*before.calls, *self.waiting]
-        self.messages.append(Message("assistant", said, tuple(self.waiting), loss=loss))
+            last_message = self.messages.pop()
+            words = join_texts((last_message.content, words))
+            self.open_calls = [*last_message.calls, *self.open_calls]
+        self.messages.append(Message("assistant", words, tuple(self.open_calls), loss=loss))
 
 
 # --- AgentInstruct and Agent-FLAN: turns with a loss mark ---
@@ -205,8 +206,8 @@ def is_agentinstruct(row: Row) -> bool:
     if not {*speakers} <= {"system", "user", "assistant"} or any("loss" not in t for t in turns):
         return False
     # their users have a loss of null; some answer has one of true or false
-    learned = [isinstance(turn["loss"], bool) for turn in turns]
-    return ("assistant", True) in zip(speakers, learned, strict=True)
+    has_loss_mark = [isinstance(turn["loss"], bool) for turn in turns]
+    return ("assistant", True) in zip(speakers, has_loss_mark, strict=True)
 
 
 # --- ms_bench: general chat, which only its name tells from other turns ---
@@ -232,9 +233,9 @@ def read_ms_bench(row: Row) -> Record:
 
 # --- ms-swift: messages with weights, query and response, or human and assistant ---
 
-OWN_ROLES = ("tool_call", "tool_response", "reasoning", "answer", "tool_output")
+SWIFT_ROLES = ("tool_call", "tool_response", "reasoning", "answer", "tool_output")
 KNOWN = frozenset(("role", "content", "tool_calls", *LOSS, *THOUGHTS))
-READ = frozenset(("from", "role", "content", *THOUGHTS))  # of a turn, by Dialog
+BUILDER_KEYS = frozenset(("from", "role", "content", *THOUGHTS))  # of a turn, by DialogBuilder
 OTHER_DIALOGS = ("conversations", "conversation", "query", "response", "history")
 DIALOGS = ("messages", *OTHER_DIALOGS, "system", "tools")
 
@@ -242,26 +243,26 @@ DIALOGS = ("messages", *OTHER_DIALOGS, "system", "tools")
 def is_ms_swift(row: Row) -> bool:
     if openai.fits(row):
         # what messages of OpenAI do not have
-        own = any(
-            turn["role"] in OWN_ROLES
+        has_own_keys = any(
+            turn["role"] in SWIFT_ROLES
             or turn.get("loss_scale") is not None
             or turn.get("channel") not in (None, *openai.CHANNELS)
             for turn in row["messages"]
         )
-        if own or _preference(row):
+        if has_own_keys or _preference_key(row):
             return True
     is_exchange = all(isinstance(row.get(key), str) for key in ("query", "response"))
     return is_exchange or _has_exchanges(row)
 
 
 def read_ms_swift(row: Row) -> Record:
-    if refused := _preference(row):
-        reason = f"{refused}: a preference, of which one side is not to be imitated"
-        raise RowError("E201", reason, PREFERENCE.format("the better answer"), refused)
+    if key := _preference_key(row):
+        reason = f"{key}: a preference, of which one side is not to be imitated"
+        raise RowError("E201", reason, PREFERENCE.format("the better answer"), key)
     system, tools = text_at(row, "system"), read_tools(row.get("tools"), json_or_literal)
     if isinstance(row.get("messages"), list):
-        messages, named = _read_turns(row, system)
-        return Record(messages=messages, tools=tools, meta=meta_of(row, *DIALOGS, **named))
+        messages, extra = _read_turns(row, system)
+        return Record(messages=messages, tools=tools, meta=meta_of(row, *DIALOGS, turns=extra))
     if _has_exchanges(row):
         exchanges = [(text_at(turn, "human"), text_at(turn, "assistant")) for turn in turns_of(row)]
     else:
@@ -269,35 +270,35 @@ def read_ms_swift(row: Row) -> Record:
     return Record(messages=dialog(system, exchanges), tools=tools, meta=meta_of(row, *DIALOGS))
 
 
-def _read_turns(row: Row, system: str) -> tuple[tuple[Message, ...], dict[str, Any]]:
+def _read_turns(row: Row, system: str) -> tuple[tuple[Message, ...], dict[str, list[Row]]]:
     """`loss: false` and `loss_scale: 0` take a turn out. Any other scale is kept in meta, as are
     keys that are not known, by the number of the message that a turn is in.
     """
     turns = row["messages"]
-    for other in OTHER_DIALOGS:
-        openai.refuse_another(row, "messages", turns, other)
-    collected = DialogBuilder(system)
+    for key in OTHER_DIALOGS:
+        openai.refuse_other_dialog(row, "messages", turns, key)
+    builder = DialogBuilder(system)
     extra: dict[str, list[Row]] = {}
     for number, turn in enumerate(turns, 1):
-        place, speaker = f"message {number}", speaker_of(turn, number)
+        position, speaker = f"message {number}", speaker_of(turn, number)
         if turn.get("tool_calls"):
-            raise RowError("E206", f"tool_calls, where calls are turns of their own ({place})")
-        refuse_unread(turn, KNOWN, place)
+            raise RowError("E206", f"tool_calls, where calls are turns of their own ({position})")
+        refuse_unread(turn, KNOWN, position)
         content, scale = turn.get("content"), turn.get("loss_scale")
         if speaker not in ("tool", "call") and not isinstance(content, str | None):
-            raise RowError("E216", f"content is {kind_of(content)}, not text ({place})")
+            raise RowError("E216", f"content is {kind_of(content)}, not text ({position})")
         if not isinstance(scale, int | float | None):
-            raise RowError("E201", f"loss_scale is {kind_of(scale)}, not a number ({place})")
-        given = {key: turn[key] for key in turn if key in READ or speaker == "call"}
-        given["loss"] = has_loss(turn) and scale != 0
-        collected.add(given, number, turns[number:])
-        if unknown := rest(turn, *KNOWN):
+            raise RowError("E201", f"loss_scale is {kind_of(scale)}, not a number ({position})")
+        fields = {key: turn[key] for key in turn if key in BUILDER_KEYS or speaker == "call"}
+        fields["loss"] = has_loss(turn) and scale != 0
+        builder.add(fields, number, turns[number:])
+        if unread := omit(turn, *KNOWN):
             # several turns may have become one message: the last of all so far
-            extra.setdefault(str(len(collected.messages) - 1), []).append(unknown)
-    return tuple(collected.messages), {"turns": extra}
+            extra.setdefault(str(len(builder.messages) - 1), []).append(unread)
+    return tuple(builder.messages), extra
 
 
-def _preference(row: Row) -> str:
+def _preference_key(row: Row) -> str:
     """The key that makes the row one for DPO or KTO; "" if there is none."""
     if isinstance(row.get("label"), bool):
         return "label"

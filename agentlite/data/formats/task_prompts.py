@@ -13,7 +13,7 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Role, Tool, to_json
 from agentlite.data.formats import react
 from agentlite.data.formats.chains import with_text_behind
-from agentlite.data.formats.format import Format, Row, dialog, meta_of, rest, text_at
+from agentlite.data.formats.format import Format, Row, dialog, meta_of, omit, text_at
 from agentlite.data.formats.json_decode import json_or_literal, json_value, parse_json, quote
 from agentlite.data.formats.tool_calls import read_tool, read_tools
 from agentlite.rendering.protocol import with_tool
@@ -69,7 +69,7 @@ TEXT = re.compile(r'"(.*?)"(?=\s*(?:[,:\]}]|\Z))', re.DOTALL)
 FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL)
 # AutoGPT sends its prompt as the system message, and this as the user's
 TRIGGER = re.compile(r"\s*Determine (?:exactly one|which next) command to use[^\n]*\s*")
-NONE = ("", "[]", "None", "无")
+EMPTY = ("", "[]", "None", "无")
 HISTORY_ROLES: dict[str, Role] = {
     **dict.fromkeys(("user", "query"), "user"),
     **dict.fromkeys(("assistant", "answer"), "assistant"),
@@ -96,24 +96,24 @@ def split(record: Record, conclusion: str = "") -> Record:
     prompt = _prompt(question.content)
     if not prompt:
         return record
-    tools, before, goal, steps = prompt
+    tools, context, goal, steps = prompt
     tools, goal = [*record.tools] or tools, goal or request
     if all(tool.name == kuaiagent.DONE for tool in tools):
         return record
     if request not in ("", goal) and not TRIGGER.fullmatch(request):
         return record
     words = answer.content.strip()
-    last: Message | None = Message("assistant", words)
+    reply: Message | None = Message("assistant", words)
     if not asks_for_conclusion(question.content):
-        last = _command(words, conclusion, len(steps) // 2)
-    if last is None:
+        reply = _command(words, conclusion, len(steps) // 2)
+    if reply is None:
         return record
-    turns = (Message("user", goal), *steps, replace(last, loss=answer.loss))
-    if any(call.name == kuaiagent.DONE for call in last.calls):  # the end is a decision of its own
+    turns = (Message("user", goal), *steps, replace(reply, loss=answer.loss))
+    if any(call.name == kuaiagent.DONE for call in reply.calls):  # the end is a decision of its own
         tools = with_tool(tools, kuaiagent.ENGLISH.complete)
     else:
         tools = [tool for tool in tools if tool.name != kuaiagent.DONE]
-    return replace(record, messages=(*system, *before, *turns), tools=tuple(tools))
+    return replace(record, messages=(*system, *context, *turns), tools=tuple(tools))
 
 
 def is_prompt(text: str) -> bool:
@@ -149,56 +149,56 @@ def _prompt(text: str) -> tuple[list[Tool], list[Message], str, list[Message]] |
     if any(RULE.sub("", rules).strip() for rules in parts["rules"]):
         return None
     try:
-        described, dates = _tools("".join(parts["commands"]))
+        tools, dates = _tools("".join(parts["commands"]))
         steps, history = _steps("".join(parts["tasks"])), _history("".join(parts["history"]))
     except (ValueError, LookupError, TypeError, msgspec.ValidationError):
         return None
     words = FRAME.sub("", RULE.sub("", body[: labels[0].start()])).strip()
-    time = [f"Current Time: {time.strip()}" for time in parts["time"] if time.strip()]
-    knowledge = [text.strip() for text in parts["knowledge"] if text.strip() not in NONE]
-    system = "\n".join(filter(None, [words, *dates, *time, *knowledge]))
+    times = [f"Current Time: {time.strip()}" for time in parts["time"] if time.strip()]
+    knowledge = [text.strip() for text in parts["knowledge"] if text.strip() not in EMPTY]
+    system = "\n".join(filter(None, [words, *dates, *times, *knowledge]))
     # AutoGPT numbers its goals, a lone one too: "GOALS:\n1. Find tea"
     if "GOALS:" in text and "\n2. " not in goal:
         goal = goal.removeprefix("1. ")
-    return described, [*([Message("system", system)] if system else []), *history], goal, steps
+    return tools, [*([Message("system", system)] if system else []), *history], goal, steps
 
 
 def _tools(text: str) -> tuple[list[Tool], list[str]]:
     """The tools that are listed, and other lines among them, as KwaiAgents' date."""
-    tools, others = [], []
+    tools, other_lines = [], []
     for line in filter(str.strip, text.splitlines()):
         if command := COMMAND.fullmatch(line):
             tools.append(read_tool(command[1], _command_json))
         elif classic := CLASSIC.fullmatch(line):
-            known = ARGUMENT.findall(classic[3] or "")
-            properties = {name: {"description": about} for name, about in known}
+            arguments = ARGUMENT.findall(classic[3] or "")
+            properties = {name: {"description": about} for name, about in arguments}
             parameters = {"type": "object", "properties": properties}
             tools.append(Tool(classic[2], classic[1].strip(), parameters))
         elif line.strip()[0] in '{}[]",' or RULE.fullmatch(line):
             raise ValueError("a command that is not understood")
         else:
-            others.append(line.strip())
-    return tools, others
+            other_lines.append(line.strip())
+    return tools, other_lines
 
 
-def _command_json(written: str) -> object:
+def _command_json(text: str) -> object:
     """The value of a command's JSON, in whose texts quotes may stand as they are."""
     with contextlib.suppress(RowError):
-        return json_or_literal(written)
+        return json_or_literal(text)
     # "about": "the "best" one" -> "about": "the \"best\" one"
-    return json_or_literal(TEXT.sub(lambda text: '"' + text[1].replace('"', '\\"') + '"', written))
+    return json_or_literal(TEXT.sub(lambda match: '"' + match[1].replace('"', '\\"') + '"', text))
 
 
 def _steps(text: str) -> list[Message]:
     """The calls that were made, with their results."""
-    if text.strip() in NONE:
+    if text.strip() in EMPTY:
         return []
     messages: list[Message] = []
     tasks = msgspec.convert(parse_json(text.strip()), list[Row])
     for number, task in enumerate(tasks):
         command, words, result = task["command"], task.get("task_name", ""), task["result"]
-        given = {"name": command["name"], "arguments": command["args"], "id": f"call_{number}"}
-        call = msgspec.convert(given, Call)
+        call_row = {"name": command["name"], "arguments": command["args"], "id": f"call_{number}"}
+        call = msgspec.convert(call_row, Call)
         result = result if isinstance(result, str) else to_json(result)
         messages += [
             Message("assistant", str(words).strip(), (call,), loss=False),
@@ -209,7 +209,7 @@ def _steps(text: str) -> list[Message]:
 
 def _history(text: str) -> list[Message]:
     """What precedes the goal."""
-    if (text := text.strip()) in NONE:
+    if (text := text.strip()) in EMPTY:
         return []
     if SPEAKER.match(text):
         _, *pieces = SPEAKER.split(text)
@@ -217,13 +217,13 @@ def _history(text: str) -> list[Message]:
     else:
         exchanges = msgspec.convert(parse_json(text), list[dict[str, str]])
         turns = [turn for exchange in exchanges for turn in exchange.items()]
-    spoken = ((HISTORY_ROLES[speaker], words) for speaker, words in turns)
-    return [Message(role, words, loss=role == "user") for role, words in spoken]
+    pairs = ((HISTORY_ROLES[speaker], words) for speaker, words in turns)
+    return [Message(role, words, loss=role == "user") for role, words in pairs]
 
 
-def _command(text: str, conclusion: str, made: int) -> Message | None:
-    """The turn that an answer is: the calls of its tasks, behind the `made` ones before it, or the
-    words that end one; else None.
+def _command(text: str, conclusion: str, start: int) -> Message | None:
+    """The turn that an answer is: the calls of its tasks, with ids from `start` on, or the words
+    that end one; else None.
     """
     tasks = _tasks(text)
     if not tasks or any("command" not in task for task in tasks):
@@ -231,19 +231,19 @@ def _command(text: str, conclusion: str, made: int) -> Message | None:
             raise RowError("E206", f"a command is not JSON: {quote(text)}")
         return None
     words, calls = list[str](), list[Call]()
-    for number, task in enumerate(tasks, made):
+    for number, task in enumerate(tasks, start):
         # {"thoughts": {...}, "command": {...}} of AutoGPT, {"task_name": ..., "command": {...}}
-        read = (autogpt if "thoughts" in task else kuaiagent).parse(to_json(task))
-        if read.problem:
-            raise RowError("E206", f"{read.problem}: {quote(text)}")
-        words.append(read.content)
-        calls += [replace(call, id=f"call_{number}") for call in read.calls]
-    ends = [call.arguments.get("response", "") for call in calls if call.name == kuaiagent.DONE]
-    if ends and len(calls) > 1:
+        parsed = (autogpt if "thoughts" in task else kuaiagent).parse(to_json(task))
+        if parsed.problem:
+            raise RowError("E206", f"{parsed.problem}: {quote(text)}")
+        words.append(parsed.content)
+        calls += [replace(call, id=f"call_{number}") for call in parsed.calls]
+    responses = [c.arguments.get("response", "") for c in calls if c.name == kuaiagent.DONE]
+    if responses and len(calls) > 1:
         raise RowError("E206", f"the end of a task beside other tasks: {quote(text)}")
-    closing = conclusion or next((end for end in ends if isinstance(end, str)), "")
-    if ends and closing.strip():
-        return Message("assistant", closing.strip())
+    conclusion = conclusion or next((r for r in responses if isinstance(r, str)), "")
+    if responses and conclusion.strip():
+        return Message("assistant", conclusion.strip())
     return Message("assistant", "\n".join(filter(None, words)), tuple(calls))
 
 
@@ -262,7 +262,7 @@ def _tasks(text: str) -> list[Row]:
 
 SAMPLES = "llm_prompt_response"
 FUNCTIONS = ("functions", "function_names")  # in meta only where they are not tools of the record
-KEPT = ("query", "source", *FUNCTIONS, "extra_infos")
+META_KEYS = ("query", "source", *FUNCTIONS, "extra_infos")
 # of other templates there are thousands: their prompts and answers stay as they are
 PROMPTS = (react.MODELSCOPE_SYNTAX, react.TOOLLLAMA_SYNTAX, react.SYNTAX)
 
@@ -281,16 +281,16 @@ def samples_of(row: Row) -> list[Row]:
     return [{**row, SAMPLES: group} for group in groups]
 
 
-def _concludes(ending: object, sample: object) -> bool:
+def _concludes(sample: object, next_sample: object) -> bool:
     """Whether a sample ends a task, and the next asks for the answer to the user."""
-    if not (isinstance(ending, dict) and isinstance(sample, dict)):
+    if not (isinstance(sample, dict) and isinstance(next_sample, dict)):
         return False
-    output, prompt = ending.get("output"), sample.get("instruction")
-    if not all(isinstance(text, str) for text in (output, prompt, sample.get("output"))):
+    output, prompt = sample.get("output"), next_sample.get("instruction")
+    if not all(isinstance(text, str) for text in (output, prompt, next_sample.get("output"))):
         return False
     commands = [task.get("command") for task in _tasks(str(output))]
-    ends = [isinstance(c, dict) and c.get("name") == kuaiagent.DONE for c in commands]
-    return ends == [True] and asks_for_conclusion(f"{prompt}{sample.get('input') or ''}")
+    are_ends = [isinstance(c, dict) and c.get("name") == kuaiagent.DONE for c in commands]
+    return are_ends == [True] and asks_for_conclusion(f"{prompt}{next_sample.get('input') or ''}")
 
 
 def read_kagentinstruct(row: Row) -> Record:
@@ -305,13 +305,13 @@ def read_kagentinstruct(row: Row) -> Record:
         messages=dialog("", [(question, text_at(sample, "output"))]),
         tools=read_tools(row.get(FUNCTIONS[0]), _command_json) if is_known else (),
     )
-    taken_apart = split(record, conclusion)
-    if is_task and taken_apart is record:  # a prompt that is not understood lists its tools itself
-        taken_apart = replace(record, tools=())
-    kept = {key: row.get(key) for key in KEPT if not (taken_apart.tools and key in FUNCTIONS)}
-    sample_meta = rest(sample, "instruction", "input", "output")
-    meta = meta_of(row, SAMPLES, *KEPT, sample=sample_meta, **kept)
-    return replace(taken_apart, meta=meta)
+    split_record = split(record, conclusion)
+    if is_task and split_record is record:  # a prompt that is not understood lists its tools itself
+        split_record = replace(record, tools=())
+    fields = {k: row.get(k) for k in META_KEYS if not (split_record.tools and k in FUNCTIONS)}
+    sample_meta = omit(sample, "instruction", "input", "output")
+    meta = meta_of(row, SAMPLES, *META_KEYS, sample=sample_meta, **fields)
+    return replace(split_record, meta=meta)
 
 
 KAGENTINSTRUCT = Format("kagentinstruct", read_kagentinstruct, {SAMPLES: list}, parts=samples_of)

@@ -13,7 +13,7 @@ from agentlite.core.errors import RowError
 from agentlite.core.json_schema import COMBINING, KEYWORDS, fits
 from agentlite.core.plain_words import kind_of
 from agentlite.core.records import Call, Tool
-from agentlite.data.formats.format import rest
+from agentlite.data.formats.format import omit
 from agentlite.data.formats.json_decode import json_value, parse_json, quote
 
 TYPES = {
@@ -53,7 +53,7 @@ def read_arguments(value: object, reader: Reader = json_value) -> dict[str, obje
     return value
 
 
-def text_value(text: Any, reader: Reader, code: str, what: str) -> Any:
+def text_value(text: Any, reader: Reader, code: str, subject: str) -> Any:
     """The value of a text, None if it is blank; any other value as it is. `code`: of its error."""
     if not isinstance(text, str):
         return text
@@ -62,8 +62,8 @@ def text_value(text: Any, reader: Reader, code: str, what: str) -> Any:
     except RowError as error:
         if error.code not in ("E121", "E206"):
             raise
-        hint = 'Write an object: {"city": "Oslo"}.' if what.startswith("arguments") else ""
-        raise RowError(code, f"{what} not JSON: {quote(text)}", hint, text) from error
+        hint = 'Write an object: {"city": "Oslo"}.' if subject.startswith("arguments") else ""
+        raise RowError(code, f"{subject} not JSON: {quote(text)}", hint, text) from error
 
 
 def read_call(value: Any, reader: Reader = json_value) -> Call:
@@ -76,15 +76,15 @@ def read_call(value: Any, reader: Reader = json_value) -> Call:
     if not isinstance(name, str) or not name:
         hint = 'Write a call as {"name": "weather", "arguments": {"city": "Oslo"}}.'
         raise RowError("E206", f"a call without a name: {quote(value)}", hint)
-    given = value.get("id")
-    call_id = str(given) if isinstance(given, str | int) else ""
+    raw_id = value.get("id")
+    call_id = str(raw_id) if isinstance(raw_id, str | int) else ""
     return Call(name, arguments_of({**value, **function}, reader), call_id)
 
 
-def call_of(value: Any, offered: Mapping[str, Tool]) -> Call:
+def call_of(value: Any, tools_by_name: Mapping[str, Tool]) -> Call:
     """A call of one of these tools, without Arrow's nulls."""
     call = read_call(value)
-    tool = offered.get(call.name, Tool(call.name))
+    tool = tools_by_name.get(call.name, Tool(call.name))
     return replace(call, arguments=drop_nulls(value, call.arguments, tool))
 
 
@@ -94,26 +94,26 @@ def arguments_of(call: dict[str, Any], reader: Reader = json_value) -> dict[str,
     """
     if call.keys() <= CALL_KEYS:
         return read_arguments(call.get("arguments"), reader)
-    read = {key: read_arguments(call.get(key), reader) for key in ARGUMENTS}
-    given = {key: arguments for key, arguments in read.items() if arguments}
-    if len(given) > 1:  # Arrow fills in the arguments of other rows as null
-        keys = [key for key in given if isinstance(call[key], str) or rest(given[key])]
-        given = {key: given[key] for key in keys or [*given][:1]}
-    first = next(iter(given), "")
-    if other := next((key for key in given if given[key] != given[first]), ""):
+    arguments_by_key = {key: read_arguments(call.get(key), reader) for key in ARGUMENTS}
+    sets = {key: arguments for key, arguments in arguments_by_key.items() if arguments}
+    if len(sets) > 1:  # Arrow fills in the arguments of other rows as null
+        keys = [key for key in sets if isinstance(call[key], str) or omit(sets[key])]
+        sets = {key: sets[key] for key in keys or [*sets][:1]}
+    first_key = next(iter(sets), "")
+    if key := next((k for k in sets if sets[k] != sets[first_key]), ""):
         reason = f"a call of {call.get('name')} has two different sets of arguments"
-        raise RowError("E206", reason, f"Keep one: the other stands under {other!r}.", other)
+        raise RowError("E206", reason, f"Keep one: the other stands under {key!r}.", key)
     # a call that says {} has no arguments; one without the key may keep them under another
     is_silent = all(call.get(key) is None for key in ARGUMENTS)
-    for key, value in () if given else rest(call, *CALL_KEYS, *ARGUMENTS).items():
+    for key, value in () if sets else omit(call, *CALL_KEYS, *ARGUMENTS).items():
         # an object under another key may hold them
         text = value.lstrip(' "') if isinstance(value, str) else ""
         # {"name": "weather", "kwargs": {"city": "Oslo"}}, or the text of that object
-        is_object = bool(rest(value)) if isinstance(value, dict) else text.startswith("{")
+        is_object = bool(omit(value)) if isinstance(value, dict) else text.startswith("{")
         if is_object and (is_silent or ARGUMENTS_KEY.search(key)):
             reason = f"a call of {call.get('name')} has no arguments, and an object under {key!r}"
             raise RowError("E206", reason, 'Write its arguments under "arguments".', key)
-    return given.get(first, {})
+    return sets.get(first_key, {})
 
 
 def drop_nulls(call: dict[str, Any], arguments: dict[str, Any], tool: Tool) -> dict[str, Any]:
@@ -154,17 +154,17 @@ def read_tools(value: object, reader: Reader = json_value) -> tuple[Tool, ...]:
     return tuple(read_tool(tool, reader) for tool in value)
 
 
-def tools_elsewhere(fields: dict[str, Any], depth: int = 3) -> Iterator[tuple[str, list[Any]]]:
+def find_tool_lists(fields: dict[str, Any], depth: int = 3) -> Iterator[tuple[str, list[Any]]]:
     """The lists of tools in fields that are not read, and in their JSON, each with its key."""
-    for key, given in fields.items():
-        value = parse_json(given)
+    for key, field in fields.items():
+        value = parse_json(field)
         values = [parse_json(item) for item in value] if isinstance(value, list) else [value]
         if isinstance(value, list) and value and all(map(_is_tool, values)):
             yield key, values
         elif depth > 1:
             for inner in values:
                 if isinstance(inner, dict):
-                    yield from tools_elsewhere(inner, depth - 1)
+                    yield from find_tool_lists(inner, depth - 1)
 
 
 def _is_tool(value: Any) -> bool:
@@ -190,24 +190,24 @@ def read_tool(value: object, reader: Reader = json_value) -> Tool:
         encoded = msgspec.json.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError):
         return _tool(value, reader)
-    return _known_tool(encoded, reader)
+    return _cached_tool(encoded, reader)
 
 
 @lru_cache(maxsize=10_000)
-def _known_tool(encoded: bytes, reader: Reader) -> Tool:
+def _cached_tool(encoded: bytes, reader: Reader) -> Tool:
     return _tool(json.loads(encoded), reader)
 
 
 def _tool(value: object, reader: Reader) -> Tool:
     value = text_value(value, reader, "E124", "a tool is")
-    given = value if isinstance(value, dict) else {}
-    function = given.get("function") or given
+    fields = value if isinstance(value, dict) else {}
+    function = fields.get("function") or fields
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(name, str) or not name.strip():
         raise RowError("E212", f"a tool without a name: {quote(value)}")
     keys = (*PARAMETERS, "arguments")  # the last is ToolMind's
     parameters: Any = next((function[key] for key in keys if function.get(key)), None)
-    for key, value in {**given, **function}.items():
+    for key, value in {**fields, **function}.items():
         # the tool would be learned without arguments
         is_schema = isinstance(value, dict) and "properties" in value
         if not parameters and is_schema and not RESULT_KEY.search(key):
@@ -217,43 +217,43 @@ def _tool(value: object, reader: Reader) -> Tool:
             )
     parameters = text_value(parameters, reader, "E211", f"parameters of {name} are")
     if isinstance(parameters, list):
-        parameters = from_list(parameters, name)
+        parameters = schema_from_list(parameters, name)
     if isinstance(parameters, dict):
         parameters = _schema(parameters, name)
         if isinstance(required := function.get("required"), list):
             parameters = {"required": required, **parameters}  # KuaiAgent has them side by side
-    described, returns = function.get("description"), function.get("returns")
-    tool = Tool(name, str(described or ""), returns=returns if isinstance(returns, dict) else {})
+    description, returns = function.get("description"), function.get("returns")
+    tool = Tool(name, str(description or ""), returns=returns if isinstance(returns, dict) else {})
     return replace(tool, parameters=json_schema(parameters, name)) if parameters else tool
 
 
-def _schema(given: dict[str, Any], tool: str) -> dict[str, Any]:
+def _schema(schema: dict[str, Any], tool: str) -> dict[str, Any]:
     """The schema of an object. One in an object of its own, such as Bedrock's {"json": ...}, is
     taken out of it; schemas by name alone are those of the properties.
     """
-    if not given or not {"properties", "$ref", *COMBINING}.isdisjoint(given):
-        return given
-    inner = {key: value for key, value in given.items() if isinstance(parse_json(value), dict)}
-    objects = [key for key in inner if key not in KEYWORDS and _is_object(parse_json(inner[key]))]
+    if not schema or not {"properties", "$ref", *COMBINING}.isdisjoint(schema):
+        return schema
+    schemas = {key: value for key, value in schema.items() if isinstance(parse_json(value), dict)}
+    objects = [k for k in schemas if k not in KEYWORDS and _is_object(parse_json(schemas[k]))]
     # {"json": {"type": "object", ...}} -> its inside; {"city": {"type": "string"}} -> a property;
     # a lone {"filter": {"type": "object", ...}} could be either, and is refused below
-    if len(inner) == 1 and objects and WRAPPER.search(objects[0]):
-        return _schema(parse_json(inner[objects[0]]), tool)
-    if not KEYWORDS.isdisjoint(given) or len(inner) < len(given):
-        return given
-    if len(inner) == 1 and objects:
+    if len(schemas) == 1 and objects and WRAPPER.search(objects[0]):
+        return _schema(parse_json(schemas[objects[0]]), tool)
+    if not KEYWORDS.isdisjoint(schema) or len(schemas) < len(schema):
+        return schema
+    if len(schemas) == 1 and objects:
         reason = f"parameters of {tool}: a schema under {objects[0]!r}, a wrapper or a parameter"
         raise RowError(
             "E211", reason, 'Write it as {"type": "object", "properties": {...}}.', objects[0]
         )
-    return {"type": "object", "properties": given}
+    return {"type": "object", "properties": schema}
 
 
 def _is_object(schema: dict[str, Any]) -> bool:
     return schema.get("type") == "object" or "properties" in schema
 
 
-def from_list(parameters: list[Any], tool: str) -> dict[str, Any]:
+def schema_from_list(parameters: list[Any], tool: str) -> dict[str, Any]:
     """[{"name", "description", "required"}] as an object's schema."""
     properties = {}
     for parameter in parameters:
@@ -278,34 +278,34 @@ def json_schema(schema: object, tool: str) -> dict[str, Any]:
     # Arrow gives all structs of a column the same keys. {"type", "default": null} says that null is
     # the default; beside another null, this one was filled in as well.
     padded = any(value is None for key, value in schema.items() if key != "default")
-    kept: dict[str, Any] = {
+    fields: dict[str, Any] = {
         key: value
         for key, value in schema.items()
         if value is not None or (key == "default" and not padded)
     }
-    given = kept.pop("type", None)
-    listed = [str(name).lower() for name in (given if isinstance(given, list) else [given])]
-    if names := [TYPES[name] for name in listed if name in TYPES]:
-        kept = {"type": names if isinstance(given, list) else names[0], **kept}
-    required = kept.pop("required", [])
+    types = fields.pop("type", None)
+    type_names = [str(name).lower() for name in (types if isinstance(types, list) else [types])]
+    if names := [TYPES[name] for name in type_names if name in TYPES]:
+        fields = {"type": names if isinstance(types, list) else names[0], **fields}
+    required = fields.pop("required", [])
     if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
         raise RowError("E211", f"parameters of {tool}: required is not a list of names", at=tool)
     for key in SCHEMAS_BY_KEY:
-        if (inner := kept.get(key)) is None:
+        if (inner := fields.get(key)) is None:
             continue
         if not isinstance(inner, dict):
             raise RowError("E211", f"parameters of {tool}: {key} are not an object", at=tool)
-        schemas = rest(inner)
+        schemas = omit(inner)
         # properties that say themselves that they are required, as older data sets write it
         for name, value in schemas.items() if key == "properties" else ():
             if isinstance(value, dict) and not isinstance(value.get("required", []), list):
                 is_required = str(value["required"]).lower() == "true"
                 required = [*required, name] if is_required else required
                 schemas[name] = {inner: value[inner] for inner in value if inner != "required"}
-        kept[key] = {name: json_schema(value, tool) for name, value in schemas.items()}
+        fields[key] = {name: json_schema(value, tool) for name, value in schemas.items()}
     for key in SCHEMAS:
-        if isinstance(inner := kept.get(key), dict):
-            kept[key] = json_schema(inner, tool)
+        if isinstance(inner := fields.get(key), dict):
+            fields[key] = json_schema(inner, tool)
         elif isinstance(inner, list):
-            kept[key] = [json_schema(one, tool) if isinstance(one, dict) else one for one in inner]
-    return {**kept, "required": list(dict.fromkeys(required))} if required else kept
+            fields[key] = [json_schema(s, tool) if isinstance(s, dict) else s for s in inner]
+    return {**fields, "required": list(dict.fromkeys(required))} if required else fields

@@ -58,7 +58,7 @@ def test_a_row_is_repaired_by_the_first_reader_that_reads_it() -> None:
     assert repaired(f"\ufeff{literal}") == ({"a": True}, ["literal"])
 
 
-@pytest.mark.parametrize("key", json_decode.HOLD_JSON)
+@pytest.mark.parametrize("key", json_decode.JSON_KEYS)
 def test_a_text_that_should_be_json_is_repaired_at_any_depth(key: str) -> None:
     value, used = repaired(json.dumps({"x": [{key: " {'a': True}"}, {key: "['b']"}]}))
     assert value == {"x": [{key: '{"a": true}'}, {key: '["b"]'}]}
@@ -70,7 +70,7 @@ def test_a_text_that_should_be_json_is_repaired_at_any_depth(key: str) -> None:
     assert repaired(json.dumps({key: "'text'", "other": "{'a': 1}"})) is None
 
 
-@pytest.mark.parametrize("key", json_decode.USERS)
+@pytest.mark.parametrize("key", json_decode.USER_KEYS)
 def test_what_stands_in_arguments_is_the_users(key: str) -> None:
     assert repaired(json.dumps({"x": {key: {"tools": "{'a': 1}"}}})) is None
 

@@ -139,12 +139,13 @@ def contents(row: Row, *, ids: bool, snake: bool, together: bool) -> Row:
     call_key, result_key = (other_apis.CALL[snake], other_apis.RESULT[snake])
     names: dict[str, str] = {}
     contents: list[Row] = []
-    made: Row = {"tools": [{other_apis.DECLARED[snake]: [one["function"] for one in row["tools"]]}]}
+    functions = [tool["function"] for tool in row["tools"]]
+    made: Row = {"tools": [{other_apis.DECLARATION_KEYS[snake]: functions}]}
     before = ""
     for message in with_results_reversed(row["messages"]) if ids else row["messages"]:
         role, text = message["role"], message.get("content") or ""
         if role == "system":
-            made[other_apis.SYSTEM[snake]] = {"parts": [{"text": text}]}
+            made[other_apis.SYSTEM_KEYS[snake]] = {"parts": [{"text": text}]}
             continue
         parts: list[Row] = [{"text": text}] if text else []
         for call in message.get("tool_calls") or ():

@@ -10,12 +10,12 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Tool
 from agentlite.data.formats.tool_calls import (
     PARAMETERS,
-    from_list,
     json_schema,
     read_arguments,
     read_call,
     read_tool,
     read_tools,
+    schema_from_list,
 )
 
 
@@ -57,7 +57,7 @@ def test_parameters_in_a_list_are_an_object_by_their_names() -> None:
     }
     assert read_tool({"name": "f", "parameters": given}).parameters == expected
     for bad in ([3], [{"type": "int"}], [{"name": 3}]):
-        assert refused(lambda bad=bad: from_list(bad, "f")) == "E211"
+        assert refused(lambda bad=bad: schema_from_list(bad, "f")) == "E211"
 
 
 CITY = {"city": {"type": "str"}}
