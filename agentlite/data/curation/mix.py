@@ -4,13 +4,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple, get_args
 
 from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import UserError, suggest
 from agentlite.core.records import Record, Task, digest
 from agentlite.data.curation.traits import Traits
-from agentlite.data.formats.format import is_of, unread_source_fix
+from agentlite.data.formats.format import unread_source_fix
 
 TASKS: tuple[str, ...] = get_args(Task)
 REST = "the rest"  # the group of the sources that are in no group
@@ -65,7 +66,7 @@ def parse_mix(
             )
         groups[name] = MixGroup(float(ratio), bool(star))
         for given in filter(None, named.split("+")):
-            of_group = [source for source in sources if is_of(source, given)]
+            of_group = [source for source in sources if Path(source).is_relative_to(given)]
             if not of_group:
                 problem = f"the group '{name}' names {given}, which is not read."
                 raise UserError(problem, unread_source_fix(given, sources), location="--mix")

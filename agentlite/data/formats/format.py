@@ -153,11 +153,6 @@ def _call_keys(value: object, depth: int) -> Iterator[str]:
 AUTO = "auto"
 
 
-def is_of(source: str, named: str) -> bool:
-    """Whether a source is the one that is named, or lies in the folder that is."""
-    return Path(named) in (Path(source), *Path(source).parents)
-
-
 def unread_source_fix(name: str, sources: Sequence[str]) -> str:
     """The fix for a name that none of the sources has: what is there is only not named."""
     if name.startswith("bfcl:") or Path(name).exists():
@@ -170,7 +165,7 @@ def format_of(formats: tuple[str, ...], source: str) -> str | None:
     """The format given for a source, or else for all; None where each row shows its own."""
     # "old.jsonl=alpaca" -> ("old.jsonl", "=", "alpaca"); "alpaca" -> ("", "", "alpaca")
     parts = [text.rpartition("=") for text in formats]
-    names = [name for path, equals, name in parts if equals and is_of(source, path)]
+    names = [name for path, equals, name in parts if equals and Path(source).is_relative_to(path)]
     name = [*names, *(name for _, equals, name in parts if not equals), AUTO][0]
     return None if name == AUTO else name
 
@@ -183,6 +178,6 @@ def check_formats(formats: Sequence[str], sources: Sequence[str], names: Collect
             raise UserError(
                 f"unknown format {name!r}.", suggest(name, [*names, AUTO]), location="--format"
             )
-        if path and not any(is_of(source, path) for source in sources):
+        if path and not any(Path(source).is_relative_to(path) for source in sources):
             problem = f"{text!r} names {path}, which is not read."
             raise UserError(problem, unread_source_fix(path, sources), location="--format")

@@ -19,6 +19,7 @@ from agentlite.data.formats.format import Format, Row, omit
 from agentlite.data.formats.json_decode import json_or_literal, json_value
 from agentlite.data.formats.tool_calls import ARGUMENTS, read_arguments, read_call, read_tool
 from agentlite.rendering.foreign_text import check_input
+from agentlite.rendering.protocol import with_tool
 from agentlite.rendering.protocols import react
 from agentlite.rendering.protocols.toolllama import FINISH
 
@@ -220,10 +221,8 @@ def read_toolllama(row: Row) -> Record:
         messages[0] = replace(messages[0], role="user")
     # every list of APIs has Finish, and a row may call it without any
     calls_finish = any(call.name == FINISH.name for message in messages for call in message.calls)
-    tools = record.tools
-    if (tools or calls_finish) and all(tool.name != FINISH.name for tool in tools):
-        tools = (*tools, FINISH)
-    return replace(record, messages=tuple(messages), tools=tools)
+    tools = with_tool(record.tools, FINISH) if record.tools or calls_finish else ()
+    return replace(record, messages=tuple(messages), tools=tuple(tools))
 
 
 def _lists_apis(text: str) -> bool:
@@ -239,9 +238,8 @@ def _task_prompt(text: str) -> PromptParts:
     if about := ABOUT.search(before):
         before = before[: about.start()]
         meta = {"about_tools": about[1].strip()} if about[1].strip() else {}
-    if tools and all(tool.name != FINISH.name for tool in tools):
-        tools = (*tools, FINISH)
-    return PromptParts(tools, TASK_FRAME.sub("", before + text[end:]).strip(), meta=meta)
+    words = TASK_FRAME.sub("", before + text[end:]).strip()
+    return PromptParts(with_tool(tools, FINISH) if tools else (), words, meta=meta)
 
 
 TOOLLLAMA_SYNTAX = Syntax(_lists_apis, _task_prompt, _chain)
