@@ -14,7 +14,7 @@ from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import json_line
 from agentlite.environments.trajectories import LOST
 from agentlite.report import tables
-from agentlite.scoring.metrics.dialogs import HOW
+from agentlite.scoring.metrics.dialogs import TEACHER_FORCED
 from agentlite.scoring.metrics.figures import ENDINGS, TITLES
 from agentlite.workspace import lookup
 from agentlite.workspace.lookup import Result
@@ -57,24 +57,24 @@ def _print_result(result: Result, in_full: bool) -> None:
             print("\nwhat retrieval cost")
             console.print_table(retrieval.cells)
         if agreement := figures.get("agreement"):
-            lines = (f"agreement, {key}: {tables.share(share)}" for key, share in agreement.items())
+            lines = (f"agreement, {key}: {tables.figure_text(f)}" for key, f in agreement.items())
             print("", *lines, sep="\n")
         for row in figures["differences"] if is_comparison else ():
-            print(tables.in_words(row))
+            print(tables.difference_sentence(row))
     elif result.command == "ablate" and is_planned:
         rows = [[name, differs or "the first"] for name, differs in figures["cells"].items()]
         console.print_table([["cell", "what differs"], *rows], text_columns=2)
     elif result.command == "ablate":
         console.print_table([[name, *rest] for name, _, *rest in tables.cell_rows(figures)])
-        for sentence in tables.failed_cells(figures):
+        for sentence in tables.failure_sentences(figures):
             print(sentence)
     elif "ranking" in figures:
-        _print_figures({k: v for k, v in figures.items() if k not in tables.TABLED})
+        _print_figures({k: v for k, v in figures.items() if k not in tables.TABLE_KEYS})
         for view in tables.rankings(figures):
             print(f"\n{view.title} ({view.rows[0][1]['count']})")
             means = [[name, *(f"{m['mean']:.1%}" for m in methods)] for name, *methods in view.rows]
             console.print_table([view.head, *means])
-        print("", *map(tables.in_words, figures["differences"]), sep="\n")
+        print("", *map(tables.difference_sentence, figures["differences"]), sep="\n")
     elif result.command == "prep":
         _print_prep(result)
     elif result.command == "rollout" and not is_planned:
@@ -103,7 +103,7 @@ def _print_models(figures: dict[str, Any], in_full: bool) -> None:
         name: {"metrics": m["dialogs"]} for name, m in figures.items() if m.get("dialogs")
     }
     if dialog_figures:
-        print(f"\nwhole dialogs, {HOW}")
+        print(f"\nwhole dialogs, {TEACHER_FORCED}")
         console.print_table(tables.models(dialog_figures).cells)
     if wrong_table := tables.wrong_answers(figures):
         print(f"\n{wrong_table.title.lower()}")

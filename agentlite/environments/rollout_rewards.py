@@ -22,12 +22,12 @@ from agentlite.scoring.rewards import (
     Component,
     RewardResult,
     TraceStep,
+    components_without_gold,
     score_attempt,
     settle_weights,
-    without_comparisons,
 )
 from agentlite.scoring.rewards.attempt import trace_step
-from agentlite.scoring.rewards.call_matching import uses
+from agentlite.scoring.rewards.call_matching import uses_by_tool
 
 # their weights are 0 or less
 COUNTS = ("turns", "calls", "failed_calls", "tool_errors", "repeated_calls")
@@ -59,7 +59,7 @@ class RolloutScorer:
         functions = {} if is_scored else self.user_functions
         components, feedback, error = score_attempt(attempt, functions)
         if not self.has_gold:
-            components = without_comparisons(components)
+            components = components_without_gold(components)
         else:
             components[PROGRESS] = _progress(rollout, task, attempt)
         if self.has_fewest:
@@ -153,8 +153,8 @@ def _progress(rollout: Trajectory, task: EnvironmentTask, attempt: Attempt) -> f
     for steps, calls in zip(trace_by_user(rollout), gold, strict=False):
         made_calls += [step.call for step in steps if step.ok]
         gold_calls += map(gold_call, calls)
-        matches = uses(gold_calls, made_calls, attempt.tools).values()
-        if sum(use.hits() for use in matches) < len(gold_calls):
+        uses = uses_by_tool(gold_calls, made_calls, attempt.tools).values()
+        if sum(use.count_satisfied() for use in uses) < len(gold_calls):
             break
         finished_turns += 1
     return finished_turns / len(gold) if gold else 1.0

@@ -11,14 +11,14 @@ from agentlite.report import charts, tables
 from agentlite.report.headline import headline
 from agentlite.report.read_run import Json, ReportedEvaluation, WorkspaceRun, read_run
 from agentlite.report.readers import (
-    FILE,
+    TRAJECTORIES,
     confusion,
     pack_predictions,
     pack_rollouts,
-    read_answers,
+    read_prediction_rows,
     read_rollouts,
 )
-from agentlite.scoring.metrics.figures import EXPLANATIONS, TITLES
+from agentlite.scoring.metrics.figures import EXPLANATIONS, TITLES, learned_before_sentences
 
 FILES = Path(__file__).parent
 READER_BUDGET = 4_500_000  # characters, of all readers together: the page stays below 5 MB
@@ -51,6 +51,7 @@ def page(run: WorkspaceRun) -> str:
         "charts": charts,
         "by_metric": _by_metric,
         "by_pair": _by_pair,
+        "learned_before_sentences": learned_before_sentences,
         "explanations": EXPLANATIONS,
         "titles": TITLES,
     }
@@ -64,13 +65,13 @@ def page(run: WorkspaceRun) -> str:
 
 def _contents(run: WorkspaceRun) -> Json:
     """`sections`: by title, from top to bottom; the page leaves out those without content."""
-    acted = [stage for stage in run.stages if stage.is_unchanged(FILE)]
-    budget = READER_BUDGET // max(1, len(run.evaluations) + len(acted))
-    evaluations = [_evaluation(run, evaluation, budget) for evaluation in run.evaluations]
+    rollout_stages = [stage for stage in run.stages if stage.is_unchanged(TRAJECTORIES)]
+    budget = READER_BUDGET // max(1, len(run.evaluations) + len(rollout_stages))
+    evaluations = [_evaluation_contents(run, evaluation, budget) for evaluation in run.evaluations]
     sections = {
         "Sampled": [
             (stage, pack_rollouts(read_rollouts({stage.settings.get("model", ""): stage}), budget))
-            for stage in acted
+            for stage in rollout_stages
         ],
         "Ablation": [
             (stage.name, table)
@@ -91,33 +92,33 @@ def _contents(run: WorkspaceRun) -> Json:
                 charts.charts(rows),
             )
             for stage in run.stages
-            if (rows := stage.logged)
+            if (rows := stage.logged_rows)
         ],
-        "Data": [(stage, found) for stage in run.stages if (found := stage.json("stats.json"))],
-        "Settings": [*run.stages, *chain(*(one.models.values() for one in run.evaluations))],
+        "Data": [(stage, figures) for stage in run.stages if (figures := stage.json("stats.json"))],
+        "Settings": [*run.stages, *chain(*(e.models.values() for e in run.evaluations))],
     }
     return {"run": run, "evaluations": evaluations, "sections": sections}
 
 
-def _evaluation(run: WorkspaceRun, evaluation: ReportedEvaluation, budget: int) -> Json:
+def _evaluation_contents(run: WorkspaceRun, evaluation: ReportedEvaluation, budget: int) -> Json:
     metrics, differences = evaluation.metrics, tables.differences(evaluation)
     models, names = tables.models(metrics), list(metrics)
-    answers = read_answers(run, evaluation)
+    predictions = read_prediction_rows(run, evaluation)
     rollouts = read_rollouts(evaluation.models)
     # rollouts leave no predictions: their tasks are counted in metrics.json
-    asked = [len(answers.by_step), *(figures.get("prompts", 0) for figures in metrics.values())]
+    counts = [len(predictions.by_step), *(f.get("prompts", 0) for f in metrics.values())]
     return {
-        "evaluation": evaluation,
+        "folder": evaluation,
         "metrics": metrics,
         "on": f" on {evaluation.name}" if len(run.evaluations) > 1 else "",
         "models": models if metrics else None,
         "headline": headline(metrics, differences),
         "differences": differences,
-        "prompts": f"{max(asked)} {'tasks' if evaluation.is_live else 'prompts'}",
-        "tools": confusion(answers, names),
-        "unknown": sum(step.record_id not in answers.records for step in answers.by_step),
-        "predictions": answers.by_step
-        and pack_predictions(answers, names, [row[0] for row in models.rows], budget),
+        "prompts": f"{max(counts)} {'tasks' if evaluation.is_live else 'prompts'}",
+        "tools": confusion(predictions, names),
+        "unknown": sum(step.record_id not in predictions.records for step in predictions.by_step),
+        "predictions": predictions.by_step
+        and pack_predictions(predictions, names, [row[0] for row in models.rows], budget),
         "rollouts": rollouts and pack_rollouts(rollouts, budget),
     }
 
@@ -138,5 +139,5 @@ def _by_pair(differences: Sequence[Json]) -> Iterator[Json]:
     for row in differences:
         pairs.setdefault((row["second"], row["first"]), []).append(row)
     for (second, first), rows in pairs.items():
-        named = [(TITLES.get(row["metric"], "").capitalize() or row["metric"], row) for row in rows]
-        yield {"title": second, "over": f"over {first}", "rows": named, "scale": scale}
+        table = [(TITLES.get(row["metric"], "").capitalize() or row["metric"], row) for row in rows]
+        yield {"title": second, "over": f"over {first}", "rows": table, "scale": scale}

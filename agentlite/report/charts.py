@@ -11,13 +11,13 @@ from agentlite.report.read_run import Json
 
 MOST_POINTS = 240
 # curves that are read against each other share a chart
-TOGETHER = (
+SHARED_CHARTS = (
     ("loss", "dev_loss"),
     ("chosen_reward", "rejected_reward"),
     ("chosen_logp", "rejected_logp"),
 )
-FIRST = ("loss", "dev_loss", "margin", "accuracy", "reward", "kl")
-LAST = ("grad_norm", "learning_rate")
+FIRST_CURVES = ("loss", "dev_loss", "margin", "accuracy", "reward", "kl")
+LAST_CURVES = ("grad_norm", "learning_rate")
 Scale = tuple[float, float]
 
 
@@ -61,11 +61,11 @@ def charts(rows: Sequence[Row]) -> list[Json]:
             # one that diverged further is off every scale, and nan on none
             if name != "step" and isinstance(value, int | float) and abs(value) < 1e300:
                 points.setdefault(name, []).append((float(row["step"]), float(value)))
-    others = [name for name in points if name not in (*FIRST, *LAST)]
+    others = [name for name in points if name not in (*FIRST_CURVES, *LAST_CURVES)]
     groups: dict[str, list[Json]] = {}
-    for name in (name for name in (*FIRST, *others, *LAST) if name in points):
-        together = next((pair for pair in TOGETHER if name in pair), (name,))
-        groups.setdefault(together[0], []).append(_series(name, points[name]))
+    for name in (name for name in (*FIRST_CURVES, *others, *LAST_CURVES) if name in points):
+        chart_names = next((pair for pair in SHARED_CHARTS if name in pair), (name,))
+        groups.setdefault(chart_names[0], []).append(_series(name, points[name]))
     return [_chart(group) for group in groups.values()]
 
 
@@ -73,26 +73,26 @@ def _series(name: str, points: Sequence[tuple[float, float]]) -> Json:
     """What was logged under a name: (step, mean of the rows up to it), and the last value."""
     size = math.ceil(len(points) / MOST_POINTS)
     buckets = (points[start : start + size] for start in range(0, len(points), size))
-    thinned = [(bucket[-1][0], fmean(value for _, value in bucket)) for bucket in buckets]
-    return {"name": name, "points": thinned, "last": points[-1][1]}
+    means = [(bucket[-1][0], fmean(value for _, value in bucket)) for bucket in buckets]
+    return {"name": name, "points": means, "last": points[-1][1]}
 
 
 def _chart(lines: list[Json]) -> Json:
     """Up to three points get dots as well: a single one would not be seen."""
     values = [value for line in lines for _, value in line["points"]]
-    up = (min(values), max(values))
+    low, high = min(values), max(values)
     steps = [step for line in lines for step, _ in line["points"]]
-    across, curves = (min(steps), max(steps)), ""
+    step_scale, curves = (min(steps), max(steps)), ""
     for index, line in enumerate(lines):
         # 1 to 99 from left to right; from 51.52 up to 4.48 in a box 56 high: room for half a stroke
         points = [
-            f"{_position(step, across)} {52 - 0.48 * _position(value, up):.2f}"
+            f"{_position(step, step_scale)} {52 - 0.48 * _position(value, (low, high)):.2f}"
             for step, value in line["points"]
         ]
         dots = "".join(f'<path class="dot" d="M{point}h0"/>' for point in points)
         path = f'<path d="M{"L".join(points)}"/>'
         curves += f'<g class="line{index}">{path}{dots if len(points) <= 3 else ""}</g>'
-    return {"lines": lines, "low": up[0], "high": up[1], "svg": _svg(curves, 56, "curve")}
+    return {"lines": lines, "low": low, "high": high, "svg": _svg(curves, 56, "curve")}
 
 
 def _position(value: float, scale: Scale) -> float:
@@ -103,8 +103,8 @@ def _position(value: float, scale: Scale) -> float:
     return round(1 + 98 * ((value - low) / (high - low)), 2) if high > low else 50.0
 
 
-def _svg(inside: str, height: int, kind: str) -> Markup:
+def _svg(content: str, height: int, kind: str) -> Markup:
     return Markup(
         f'<svg class="{kind}" viewBox="0 0 100 {height}" preserveAspectRatio="none" '
-        f'aria-hidden="true">{inside}</svg>'
+        f'aria-hidden="true">{content}</svg>'
     )

@@ -26,109 +26,107 @@ def headline(metrics: Mapping[str, Json], differences: Iterable[Json]) -> list[s
     if not name:
         return []
     verb, questions = PHRASES[name]
-    measured = _model_figures(metrics, name)
-    paired = [
+    figures = _model_figures(metrics, name)
+    pairs = [
         row
         for row in differences
-        if row["metric"] == name and {row["first"], row["second"]} <= measured.keys()
+        if row["metric"] == name and {row["first"], row["second"]} <= figures.keys()
     ]
-    best, *others = ranked = _rank_models(measured, paired)
-    count = measured[best]["count"]
-    same = all(figure["count"] == count for figure in measured.values())
+    best, *others = ranking = _rank_models(figures, pairs)
+    count = figures[best]["count"]
+    with_total = any(figure["count"] != count for figure in figures.values())
 
     # a reward between 0 and 1: there is nothing to count
-    if any(figure.get("interval", "wilson") != "wilson" for figure in measured.values()):
-        first = f"{best} has a mean {name} of {measured[best]['mean']:.2f} on {count} {questions}"
-        rest = [
-            f"{model} of {measured[model]['mean']:.2f}"
-            + ("" if same else f" on {measured[model]['count']}")
+    if any(figure.get("interval", "wilson") != "wilson" for figure in figures.values()):
+        opening = f"{best} has a mean {name} of {figures[best]['mean']:.2f} on {count} {questions}"
+        clauses = [
+            f"{model} of {figures[model]['mean']:.2f}"
+            + (f" on {figures[model]['count']}" if with_total else "")
             for model in others
         ]
     else:
-        first = f"{best} {verb} {_right(measured[best])} of {count} {questions}"
-        rest = [f"{model} for {_right(measured[model], not same)}" for model in others]
-    sentences = [f"{first}; {', '.join(rest)}." if rest else f"{first}."]
-    if len(ranked) > MANY:
-        paired = [row for row in paired if best in (row["first"], row["second"])]
-    sentences += _noise(measured, ranked, paired, questions.split()[0].rstrip(","))
-    whole = _model_figures(metrics, EXACT)
-    if name == TOOL and whole.keys() == measured.keys():
-        counts = [f"{_right(whole[model], not same)} ({model})" for model in ranked]
+        opening = f"{best} {verb} {_count_text(figures[best])} of {count} {questions}"
+        clauses = [f"{model} for {_count_text(figures[model], with_total)}" for model in others]
+    sentences = [f"{opening}; {', '.join(clauses)}." if clauses else f"{opening}."]
+    if len(ranking) > MANY:
+        pairs = [row for row in pairs if best in (row["first"], row["second"])]
+    sentences += _noise_sentences(figures, ranking, pairs, questions.split()[0].rstrip(","))
+    exact = _model_figures(metrics, EXACT)
+    if name == TOOL and exact.keys() == figures.keys():
+        counts = [f"{_count_text(exact[model], with_total)} ({model})" for model in ranking]
         subject = "The whole call, with its arguments, is right for"
-        sentences.append(f"{subject} {join_names(counts) if others else _right(whole[best])}.")
+        sentences.append(f"{subject} {join_names(counts) if others else _count_text(exact[best])}.")
     # specificity: of the questions that need no tool, the share at which none was called
-    timing = {model: {"metrics": of.get("timing") or {}} for model, of in metrics.items()}
-    needless = [
+    timing = {model: {"metrics": groups.get("timing") or {}} for model, groups in metrics.items()}
+    needless_calls = [
         f"{count:.0f} of {figure['count']} ({model})"
         for model, figure in _model_figures(timing, "specificity").items()
         if (count := figure["count"] * (1 - figure["mean"])) >= 1
     ]
-    if needless:
+    if needless_calls:
         subject = "Where no tool is needed, one is called, or the answer cannot be read, for"
-        sentences.append(f"{subject} {join_names(needless)}.")
+        sentences.append(f"{subject} {join_names(needless_calls)}.")
     return sentences
 
 
-def _rank_models(measured: Mapping[str, Json], paired: Sequence[Json]) -> list[str]:
+def _rank_models(figures: Mapping[str, Json], pairs: Sequence[Json]) -> list[str]:
     """The models, the best first: by their gains over each other on the questions that all of them
     answered, since some may have answered more; by their own means if not all were compared.
     """
-    gains = dict.fromkeys(measured, 0.0)
+    gains = dict.fromkeys(figures, 0.0)
     # n models make n (n - 1) / 2 pairs
-    for row in paired if len(paired) == len(measured) * (len(measured) - 1) // 2 else ():
+    for row in pairs if len(pairs) == len(figures) * (len(figures) - 1) // 2 else ():
         gains[row["first"]] -= row["mean"]
         gains[row["second"]] += row["mean"]
     # equal up to rounding: the order of the means, and then of the models, stays
-    return sorted(measured, key=lambda model: (-round(gains[model], 9), -measured[model]["mean"]))
+    return sorted(figures, key=lambda model: (-round(gains[model], 9), -figures[model]["mean"]))
 
 
 def _model_figures(metrics: Mapping[str, Json], name: str) -> dict[str, Any]:
     """The figure of each model that has it."""
-    figures = {model: of.get("metrics", {}).get(name) for model, of in metrics.items()}
+    figures = {model: groups.get("metrics", {}).get(name) for model, groups in metrics.items()}
     return {model: figure for model, figure in figures.items() if figure and figure.get("count")}
 
 
-def _right(figure: Json, counted: bool = False) -> str:
+def _count_text(figure: Json, with_total: bool = False) -> str:
     """How many are right; of how many, where that is not said yet."""
     right = f"{figure['mean'] * figure['count']:.0f}"
-    return f"{right} of {figure['count']}" if counted else right
+    return f"{right} of {figure['count']}" if with_total else right
 
 
-def _noise(
-    measured: Mapping[str, Json], ranked: Sequence[str], paired: Sequence[Json], questions: str
+def _noise_sentences(
+    figures: Mapping[str, Json], ranking: Sequence[str], pairs: Sequence[Json], questions: str
 ) -> list[str]:
     """What the paired differences of one figure say of the models, the better one first. Where a
     model answered more than the others, they are of fewer questions than its figure.
     """
-    better: dict[str, list[str]] = {}
-    alike: list[str] = []
-    for row in paired:
+    worse_by_better: dict[str, list[str]] = {}
+    ties: list[str] = []
+    for row in pairs:
         # the mean is what the second has over the first
-        worse, winner = (row["first"], row["second"])[:: 1 if row["mean"] > 0 else -1]
+        worse, better = (row["first"], row["second"])[:: 1 if row["mean"] > 0 else -1]
         if row["beyond_noise"]:
-            better.setdefault(winner, []).append(worse)
+            worse_by_better.setdefault(better, []).append(worse)
         else:
-            alike.append(" and ".join(sorted((worse, winner), key=ranked.index)))
-    counts = {row["count"] for row in paired}
-    asked = {measured[model]["count"] for model in ranked}
-    on = (
-        "" if counts == asked else f" on the {min(counts, default=0)} {questions} that all answered"
-    )
-    if len(ranked) == 2 and not on:
-        if better:
+            ties.append(" and ".join(sorted((worse, better), key=ranking.index)))
+    common_counts = {row["count"] for row in pairs}
+    common = f" on the {min(common_counts, default=0)} {questions} that all answered"
+    scope = "" if common_counts == {figures[model]["count"] for model in ranking} else common
+    if len(ranking) == 2 and not scope:
+        if worse_by_better:
             return ["The difference is beyond noise."]
-        return ["The difference is within noise: it may be chance."] if alike else []
+        return ["The difference is within noise: it may be chance."] if ties else []
     sentences = [
-        f"{model} is better than {join_names(better[model])}{on}, beyond noise."
-        for model in ranked
-        if model in better
+        f"{model} is better than {join_names(worse_by_better[model])}{scope}, beyond noise."
+        for model in ranking
+        if model in worse_by_better
     ]
-    if alike:
-        sentences.append(f"Too few questions to tell {join_names(alike, ', or ')} apart{on}.")
+    if ties:
+        sentences.append(f"Too few questions to tell {join_names(ties, ', or ')} apart{scope}.")
     return sentences
 
 
-def join_names(names: Sequence[str], last: str = " and ") -> str:
+def join_names(names: Sequence[str], joint: str = " and ") -> str:
     """`a, b and c`"""
-    *before, end = names
-    return last.join([", ".join(before), end]) if before else end
+    *first, last = names
+    return joint.join([", ".join(first), last]) if first else last

@@ -18,7 +18,7 @@ from agentlite.workspace import lookup
 Json = dict[str, Any]
 
 # the files of a stage that a report shows; of an evaluation it shows all
-SHOWN = ("metrics.jsonl", "stats.json", "metrics.json", "trajectories.jsonl", "table.json")
+SHOWN_FILES = ("metrics.jsonl", "stats.json", "metrics.json", "trajectories.jsonl", "table.json")
 
 
 class ReportedStage(lookup.StoredStage, frozen=True):
@@ -32,8 +32,8 @@ class ReportedStage(lookup.StoredStage, frozen=True):
 
     def is_given(self, key: str) -> bool:
         """Whether a setting is not the default."""
-        usual = plain_defaults(self.plan.command, [key])
-        return key in usual and bool(self.plan.settings[key] != usual[key])
+        defaults = plain_defaults(self.plan.command, [key])
+        return key in defaults and bool(self.plan.settings[key] != defaults[key])
 
     def json(self, name: str) -> Json:
         """One of its files; {} if it is missing or cannot be trusted."""
@@ -43,13 +43,13 @@ class ReportedStage(lookup.StoredStage, frozen=True):
         return list(read_rows(self.folder / name)) if self.is_unchanged(name) else []
 
     @property
-    def logged(self) -> list[Row]:
+    def logged_rows(self) -> list[Row]:
         """The rows of metrics.jsonl; while the stage is not finished, the whole rows so far."""
         path = self.folder / "metrics.jsonl"
         if self.done or not path.exists():
             return self.rows(path.name)
-        written = path.read_bytes()
-        return list(map(json.loads, written[: written.rfind(b"\n") + 1].splitlines()))
+        content = path.read_bytes()
+        return list(map(json.loads, content[: content.rfind(b"\n") + 1].splitlines()))
 
 
 class ReportedEvaluation(Struct, frozen=True, dict=True):  # the dict keeps what is cached
@@ -60,7 +60,7 @@ class ReportedEvaluation(Struct, frozen=True, dict=True):  # the dict keeps what
     folder: Path
     models: dict[str, ReportedStage]
     unread: list[str]
-    compared: Json
+    comparison: Json
 
     @property
     def name(self) -> str:
@@ -82,7 +82,7 @@ class ReportedEvaluation(Struct, frozen=True, dict=True):  # the dict keeps what
         """Whether the models' predictions are still those that were compared."""
         return all(
             name in self.models and digest in self.models[name].outputs.values()
-            for name, digest in self.compared.get("predictions", {}).items()
+            for name, digest in self.comparison.get("predictions", {}).items()
         )
 
 
@@ -102,7 +102,7 @@ class WorkspaceRun(Struct, frozen=True):
 
 def read_run(folder: Path) -> WorkspaceRun:
     """Raises UserError where a finished stage left a file that cannot be read."""
-    stored, members = (
+    stored_stages, members = (
         [
             stage
             for path in lookup.stages_in(folder, pattern, given_up=True)
@@ -112,17 +112,17 @@ def read_run(folder: Path) -> WorkspaceRun:
     )
     stages = [
         ReportedStage(**structs.asdict(stage))
-        for stage in stored
+        for stage in stored_stages
         if stage.command in {*STAGES} - {"eval"}
     ]
     stages.sort(key=lambda stage: (stage.begun, stage.name))
-    unread = [_unread_reason(stage) for stage in stored if stage.plan is None]
-    unread += [_unread_reason(stage, SHOWN) for stage in stages]
-    evaluated = defaultdict(list)
+    unread = [_unread_reason(stage) for stage in stored_stages if stage.plan is None]
+    unread += [_unread_reason(stage, SHOWN_FILES) for stage in stages]
+    by_evaluation = defaultdict(list)
     for member in members:
         if member.command in ("", "eval"):  # others are of workspaces inside
-            evaluated[member.folder.parent].append(member)
-    evaluations = [_evaluation(path, evaluated[path]) for path in sorted(evaluated)]
+            by_evaluation[member.folder.parent].append(member)
+    evaluations = [_evaluation(path, by_evaluation[path]) for path in sorted(by_evaluation)]
     return WorkspaceRun(folder, stages, evaluations, list(filter(None, unread)))
 
 
@@ -131,15 +131,15 @@ def _evaluation(folder: Path, members: list[lookup.StoredStage]) -> ReportedEval
     follow by name.
     """
     path = folder / "compare.json"
-    compared = read_json(path) if path.exists() else {}
-    rank = {model: number for number, model in enumerate(compared.get("models", []))}
+    comparison = read_json(path) if path.exists() else {}
+    rank = {model: number for number, model in enumerate(comparison.get("models", []))}
     models, unread = {}, []
-    for member in sorted(members, key=lambda one: rank.get(one.folder.name, len(rank))):
+    for member in sorted(members, key=lambda member: rank.get(member.folder.name, len(rank))):
         if reason := _unread_reason(member):
             unread.append(reason)
         elif member.plan:
             models[member.folder.name] = ReportedStage(**structs.asdict(member))
-    return ReportedEvaluation(folder, models, unread, compared)
+    return ReportedEvaluation(folder, models, unread, comparison)
 
 
 def read_json(path: Path) -> Json:
@@ -157,6 +157,6 @@ def read_json(path: Path) -> Json:
 
 def _unread_reason(stage: lookup.StoredStage, names: Iterable[str] | None = None) -> str:
     """A sentence, or "" for a finished stage whose files `names` are as it left them."""
-    why = stage.problem(names) or ("" if stage.done else "not finished")
-    name = stage.folder.name
-    return f"Not read: {name} ({why}). `agentlite runs` says how far each stage is." if why else ""
+    reason = stage.problem(names) or ("" if stage.done else "not finished")
+    name = f"{stage.folder.name} ({reason})"
+    return f"Not read: {name}. `agentlite runs` says how far each stage is." if reason else ""

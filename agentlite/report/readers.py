@@ -8,33 +8,33 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
 
 from agentlite.core.records import Record, Step, from_row, to_row
 from agentlite.core.row_files import Row, read_rows
 from agentlite.report.read_run import Json, ReportedEvaluation, ReportedStage, WorkspaceRun
-from agentlite.report.tables import Table, in_order
-from agentlite.scoring.metrics.figures import DONE, ENDINGS, TITLES
+from agentlite.report.tables import Table, order_names
+from agentlite.scoring.metrics.figures import DONE_SCORES, ENDINGS, TITLES
 from agentlite.scoring.metrics.step_metrics import WRONG_KINDS
 
 LONGEST = 8_000  # characters of a text
 NO_CALL, UNREADABLE = "no call", "unreadable"
 MOST_TOOLS = 12  # in the table of those that were confused
 MOST_ROLLOUTS = 500  # in a viewer
-FILE, SAMPLES = "trajectories.jsonl", "samples.jsonl"
+TRAJECTORIES, SAMPLES = "trajectories.jsonl", "samples.jsonl"
 LOST = ("world", "unanswered")  # such a rollout has no score
 compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-Shown = TypeVar("Shown")
+Item = TypeVar("Item")
 
 
 def pack_within(
     budget: int,
-    items: Sequence[Shown],
+    items: Sequence[Item],
     total: int,
     noun: str,
-    contents: Callable[[Sequence[Shown]], Json],
+    contents: Callable[[Sequence[Item]], Json],
 ) -> dict[str, str]:
     """A `text` of at most `budget` characters: the last items are left out if that is needed, and a
     `note` says so. `total`: of all that there are.
@@ -44,8 +44,8 @@ def pack_within(
         # in proportion, and a little less: the first items may be longer than the others
         count = int(0.95 * count * budget / len(text))
         text = _pack(contents(items[:count]))
-    left_out = f"The first {count:,} of {total:,} {noun}: with the others this page would be too "
-    return {"text": text, "note": f"{left_out}large." if count < total else ""}
+    note = f"The first {count:,} of {total:,} {noun}: with the others this page would be too large."
+    return {"text": text, "note": note if count < total else ""}
 
 
 def _pack(contents: Json) -> str:
@@ -60,11 +60,11 @@ def _pack(contents: Json) -> str:
             return value
         return f"{value[:LONGEST]} … [{len(value) - LONGEST:,} more characters]"
 
-    whole = compact(cut(contents)).encode("utf-8", "replace")
-    return base64.b64encode(zlib.compress(whole)).decode("ascii")
+    data = compact(cut(contents)).encode("utf-8", "replace")
+    return base64.b64encode(zlib.compress(data)).decode("ascii")
 
 
-def _numbered(tools: dict[str, int], schemas: Iterable[Mapping[str, Any]]) -> list[int]:
+def _number_tools(tools: dict[str, int], schemas: Iterable[Mapping[str, Any]]) -> list[int]:
     """The numbers of some tools among all, each of which is packed once."""
     return [tools.setdefault(compact(schema), len(tools)) for schema in schemas]
 
@@ -81,64 +81,65 @@ class PredictionRows(NamedTuple):
     by_step: dict[Step, dict[str, Row]]
 
 
-def read_answers(run: WorkspaceRun, evaluation: ReportedEvaluation) -> PredictionRows:
+def read_prediction_rows(run: WorkspaceRun, evaluation: ReportedEvaluation) -> PredictionRows:
     by_step: dict[Step, dict[str, Row]] = {}
     for name, model in evaluation.models.items():
         for row in model.rows("predictions.jsonl"):
             by_step.setdefault(Step(row["record_id"], row["turn"]), {})[name] = row
     # an input is the digest of the file that was asked; after --retrieve it names the tools too, so
     # that no file has it: prep's records have other tools than those that were shown
-    asked = {model.plan.inputs.get("data") for model in evaluation.models.values()}
+    data_digests = {model.plan.inputs.get("data") for model in evaluation.models.values()}
     files = {
         stage.folder / name
         for stage in run.stages
         for name, digest in stage.outputs.items()
-        if digest in asked and stage.is_unchanged(name)
+        if digest in data_digests and stage.is_unchanged(name)
     }
     names = {step.record_id for step in by_step}
     rows = (row for path in sorted(files) for row in read_rows(path))
     return PredictionRows({row["id"]: from_row(row) for row in rows if row["id"] in names}, by_step)
 
 
-def confusion(answers: PredictionRows, models: Sequence[str]) -> Table:
+def confusion(predictions: PredictionRows, models: Sequence[str]) -> Table:
     """A row for every expected tool, and for "no call" where none was expected: how often it was
     called, and what was called in its place, by model. Only those that were confused most.
     """
     tools: dict[str, dict[str, Counter[str]]] = {}
-    for step, by_model in answers.by_step.items():
-        if not (record := answers.records.get(step.record_id)):
+    for step, by_model in predictions.by_step.items():
+        if not (record := predictions.records.get(step.record_id)):
             continue
         gold = record.gold_at(step.turn)
         if gold.calls and not gold.names_tools:
             continue  # any tool will do: there is none to confuse
-        expected = Counter(call.name for call in gold.calls)
+        right_names = Counter(call.name for call in gold.calls)
         for model, row in by_model.items():
-            called = Counter(call["name"] for call in row["calls"] if not row["problem"])
+            names_called = Counter(call["name"] for call in row["calls"] if not row["problem"])
             blank = UNREADABLE if row["problem"] else NO_CALL
             # a, a, b expected and a, c called: a for a, c for a, and nothing for b
-            pairs = [(name, name) for name in (expected & called).elements()]
-            pairs += zip_longest((expected - called).elements(), (called - expected).elements())
-            for wanted, instead in pairs or [("", "")]:
-                by = tools.setdefault(wanted or NO_CALL, {name: Counter() for name in models})
-                by[model][instead or blank] += 1
-    wrong = {
-        name: sum(counts.total() - counts[name] for counts in by.values())
-        for name, by in tools.items()
+            pairs = [(name, name) for name in (right_names & names_called).elements()]
+            missing, extra = right_names - names_called, names_called - right_names
+            pairs += zip_longest(missing.elements(), extra.elements())
+            for expected, called in pairs or [("", "")]:
+                counts = tools.setdefault(expected or NO_CALL, {name: Counter() for name in models})
+                counts[model][called or blank] += 1
+    mistakes = {
+        name: sum(calls.total() - calls[name] for calls in counts.values())
+        for name, counts in tools.items()
     }
-    order = sorted(tools, key=lambda name: (-wrong[name], name))[:MOST_TOOLS]
-    rows = [[name, *(_tool_counts(name, tools[name][model]) for model in models)] for name in order]
+    names = sorted(tools, key=lambda name: (-mistakes[name], name))[:MOST_TOOLS]
+    rows = [[name, *(_tool_counts(name, tools[name][model]) for model in models)] for name in names]
     return Table("", ["right tool", *models], rows)
 
 
 def _tool_counts(name: str, counts: Counter[str]) -> str:
     """With the three tools that were called most often in its place."""
-    others = [(other, count) for other, count in counts.most_common(4) if other != name][:3]
-    instead = [f"{other} × {count}" if count > 1 else other for other, count in others]
-    return ", ".join([f"{counts[name]} of {counts.total()}", *instead])
+    others = [(tool, count) for tool, count in counts.most_common(4) if tool != name][:3]
+    tools = [f"{tool} × {count}" if count > 1 else tool for tool, count in others]
+    return ", ".join([f"{counts[name]} of {counts.total()}", *tools])
 
 
 def pack_predictions(
-    answers: PredictionRows, models: Sequence[str], metrics: Sequence[str], budget: int
+    predictions: PredictionRows, models: Sequence[str], metrics: Sequence[str], budget: int
 ) -> dict[str, str]:
     """The rows as they are stored. Every record is there once, with its messages up to the last
     turn that is shown. The last steps are left out if the budget needs that.
@@ -148,22 +149,22 @@ def pack_predictions(
         tools: dict[str, int] = {}
         records: Json = {}
         for name, turn in sorted(steps):
-            if record := answers.records.get(name):
+            if record := predictions.records.get(name):
                 messages: Any = to_row(record)["messages"]
-                numbers = _numbered(tools, (tool.schema for tool in record.tools))
+                numbers = _number_tools(tools, (tool.schema for tool in record.tools))
                 records[name] = {"messages": messages[: turn + 1], "tools": numbers}
-        packed = []
+        rows = []
         for step in steps:
-            record = answers.records.get(step.record_id)
+            record = predictions.records.get(step.record_id)
             calls = record and record.gold_at(step.turn).calls
-            packed.append(
+            rows.append(
                 {
                     "id": step.record_id,
                     "turn": step.turn,
-                    "expected": calls and [[one.name, compact(one.arguments)] for one in calls],
+                    "expected": calls and [[call.name, compact(call.arguments)] for call in calls],
                     "said": [
                         {**row, "model": models.index(name)}
-                        for name, row in answers.by_step[step].items()
+                        for name, row in predictions.by_step[step].items()
                     ],
                 }
             )
@@ -174,10 +175,10 @@ def pack_predictions(
             "kinds": WRONG_KINDS,
             "records": records,
             "tools": list(map(json.loads, tools)),
-            "steps": packed,
+            "steps": rows,
         }
 
-    steps = list(answers.by_step)
+    steps = list(predictions.by_step)
     return pack_within(budget, steps, len(steps), "prompts", contents)
 
 
@@ -192,18 +193,18 @@ def read_rollouts(stages: Mapping[str, ReportedStage]) -> list[Json]:
     rollouts, ranks = list[Json](), list[tuple[float, ...]]()
     for model, stage in stages.items():
         # greedy ones have no number. Samples beside recorded dialogs are answers
-        several = stage.plan.settings.get("num_samples", 1) != 1
-        drawn = {"eval": False, "rollout": several}.get(stage.plan.command, True)
-        names = [name for name in (FILE, SAMPLES) if stage.is_unchanged(name)]
-        for name in names if FILE in names else ():
+        has_samples = stage.plan.settings.get("num_samples", 1) != 1
+        is_sampled = {"eval": False, "rollout": has_samples}.get(stage.plan.command, True)
+        names = [name for name in (TRAJECTORIES, SAMPLES) if stage.is_unchanged(name)]
+        for name in names if TRAJECTORIES in names else ():
             for row in read_rows(stage.folder / name):
-                scores, *by_turn = map(_finite, (row["scores"], *row.get("by_turn", ())))
-                verdict = next((scores[name] for name in DONE if name in scores), None)
+                scores, *by_turn = map(_finite_scores, (row["scores"], *row.get("by_turn", ())))
+                verdict = next((scores[name] for name in DONE_SCORES if name in scores), None)
                 is_lost, mean = row["ended"] in LOST, fmean(scores.values()) if scores else 0.0
-                shown = {
+                rollout = {
                     **row,
                     "model": model,
-                    "sample": row["sample"] if drawn or name == SAMPLES else None,
+                    "sample": row["sample"] if is_sampled or name == SAMPLES else None,
                     "failed": is_lost or (verdict is not None and verdict < 1),
                     "scores": scores,
                     "by_turn": by_turn,
@@ -212,12 +213,12 @@ def read_rollouts(stages: Mapping[str, ReportedStage]) -> list[Json]:
                         for turn in row["turns"]
                     ],
                 }
-                rollouts.append(shown)
+                rollouts.append(rollout)
                 ranks.append((not is_lost, verdict or 0.0, mean))  # rising: the worst first
-    return [rollouts[at] for at in sorted(range(len(rollouts)), key=ranks.__getitem__)]
+    return [rollouts[index] for index in sorted(range(len(rollouts)), key=ranks.__getitem__)]
 
 
-def _finite(scores: Mapping[str, float]) -> dict[str, float]:
+def _finite_scores(scores: Mapping[str, float]) -> dict[str, float]:
     """Those that are numbers: the others have no rank."""
     return {name: value for name, value in scores.items() if math.isfinite(value)}
 
@@ -225,16 +226,16 @@ def _finite(scores: Mapping[str, float]) -> dict[str, float]:
 def pack_rollouts(rollouts: Sequence[Json], budget: int) -> dict[str, str]:
     """At most MOST_ROLLOUTS, and `budget` characters: the best are left out if that is needed."""
 
-    def contents(shown: Sequence[Json]) -> Json:
+    def contents(rows: Sequence[Json]) -> Json:
         tools: dict[str, int] = {}
-        models = list(dict.fromkeys(row["model"] for row in shown))
-        numbered = [{**row, "tools": _numbered(tools, row.get("tools", ()))} for row in shown]
+        models = list(dict.fromkeys(row["model"] for row in rows))
+        packed = [{**row, "tools": _number_tools(tools, row.get("tools", ()))} for row in rows]
         return {
             "models": models,
-            "metrics": in_order(DONE, (name for row in rollouts for name in row["scores"])),
+            "metrics": order_names(DONE_SCORES, chain(*(row["scores"] for row in rollouts))),
             "endings": ENDINGS,
             "tools": list(map(json.loads, tools)),
-            "rollouts": [{**row, "model": models.index(row["model"])} for row in numbered],
+            "rollouts": [{**row, "model": models.index(row["model"])} for row in packed],
         }
 
     return pack_within(budget, rollouts[:MOST_ROLLOUTS], len(rollouts), "rollouts", contents)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from agentlite.scoring.metrics.confidence import Difference, Summary
 from agentlite.scoring.metrics.figures import HEADLINE
-from agentlite.scoring.metrics.summarize import WHOLE, Scores, differences_of
+from agentlite.scoring.metrics.summarize import WHOLE_DIALOG, Scores, differences_of
 
 
 class CellRow(Struct, frozen=True):
@@ -55,8 +55,8 @@ def ablation_table(
     """`cells` in the order of the grid; `scores`: of those that were evaluated, by name."""
     metrics = list(dict.fromkeys([*HEADLINE, metric]))
     first = cells[0].name
-    compared = [(first, name) for name in scores if name != first] if first in scores else []
-    gains = differences_of(compared, scores, seed, metrics)
+    pairs = [(first, name) for name in scores if name != first] if first in scores else []
+    gains = differences_of(pairs, scores, seed, metrics)
 
     def compare(cell: CellRow) -> CellRow:
         figures = {name: cell.figures[name] for name in metrics if name in cell.figures}
@@ -66,12 +66,12 @@ def ablation_table(
             differences={gain.metric: gain for gain in gains if gain.second == cell.name},
         )
 
-    common = set.intersection(*map(set, scores.values())) if scores else set()
+    common_steps = set.intersection(*map(set, scores.values())) if scores else set()
     rows = list(map(compare, cells))
     return AblationTable(
         by=by,
         split=split,
-        prompts=sum(step.turn != WHOLE for step in common),
+        prompts=sum(step.turn != WHOLE_DIALOG for step in common_steps),
         metric=metric,
         metrics=[name for name in metrics if any(name in row.figures for row in rows)],
         start=compare(start),
@@ -85,30 +85,30 @@ def verdict(cells: Sequence[CellRow], metric: str) -> list[str]:
     first, *others = cells
     gains = [(cell.name, cell.differences[metric]) for cell in others if metric in cell.differences]
     gains.sort(key=lambda gain: -gain[1].mean)
-    beyond = [gain for gain in gains if gain[1].beyond_noise]
-    better = [gain for gain in beyond if gain[1].mean > 0]
-    worse = [gain for gain in beyond[::-1] if gain[1].mean < 0]
+    beyond_noise = [gain for gain in gains if gain[1].beyond_noise]
+    better = [gain for gain in beyond_noise if gain[1].mean > 0]
+    worse = [gain for gain in beyond_noise[::-1] if gain[1].mean < 0]
     sentences = []
     if not gains:
         sentences.append(f"No cell can be compared with the first, {first.name}.")
     elif better:
-        sentences.append(f"Better than {first.name} beyond noise ({metric}): {_gains(better)}.")
+        sentences.append(f"Better than {first.name} beyond noise ({metric}): {_top_gains(better)}.")
     else:
         is_higher = gains[0][1].mean > 0
-        best = f"the highest is {_gains(gains[:1])}" if is_higher else "none is higher at all"
+        best = f"the highest is {_top_gains(gains[:1])}" if is_higher else "none is higher at all"
         sentences.append(f"No cell is better than {first.name} beyond noise ({metric}); {best}.")
     if worse:
-        sentences.append(f"Worse beyond noise: {_gains(worse)}.")
-    if failed := sum(cell.state == "failed" for cell in cells):
-        sentences.append(f"{failed} {'cell' if failed == 1 else 'cells'} failed.")
+        sentences.append(f"Worse beyond noise: {_top_gains(worse)}.")
+    if failures := sum(cell.state == "failed" for cell in cells):
+        sentences.append(f"{failures} {'cell' if failures == 1 else 'cells'} failed.")
     return sentences
 
 
-def _gains(gains: Sequence[tuple[str, Difference]]) -> str:
+def _top_gains(gains: Sequence[tuple[str, Difference]]) -> str:
     """The first three cells, with their gains in points."""
-    named = [
+    cells = [
         f"{name} ({100 * gain.mean:+.1f} points [{100 * gain.low:+.1f}, {100 * gain.high:+.1f}])"
         for name, gain in gains[:3]
     ]
-    more = [f"{len(gains) - 3} more"] if len(gains) > 3 else []
-    return ", ".join([*named, *more])
+    others = [f"{len(gains) - 3} more"] if len(gains) > 3 else []
+    return ", ".join([*cells, *others])

@@ -29,28 +29,28 @@ def _hungarian(worth: Table, rows: int, columns: int) -> dict[int, int]:
     start = columns  # a column that is none: the row that is added stands in it at first
     row_prices, column_prices = [0.0] * rows, [0.0] * (columns + 1)
     row_of: dict[int, int] = {}
-    for added in range(rows):
+    for new_row in range(rows):
         # of each column, the cost of the cheapest chain to it, and the column before it in that
-        least, before = [float("inf")] * columns, [start] * columns
-        reached, free = list[int](), list(range(columns))
-        column, row_of[start] = start, added
+        costs, previous = [float("inf")] * columns, [start] * columns
+        reached_columns, free_columns = list[int](), list(range(columns))
+        column, row_of[start] = start, new_row
         while column in row_of:
             row = row_of[column]
-            reached.append(column)
-            for other in free:
-                cost = -worth[row][other] - row_prices[row] - column_prices[other]
-                if cost < least[other]:
-                    least[other], before[other] = cost, column
-            nearest = min(free, key=least.__getitem__)
-            step = least[nearest]
-            for other in reached:
-                row_prices[row_of[other]] += step
-                column_prices[other] -= step
-            free.remove(nearest)
-            for other in free:
-                least[other] -= step
+            reached_columns.append(column)
+            for free_column in free_columns:
+                cost = -worth[row][free_column] - row_prices[row] - column_prices[free_column]
+                if cost < costs[free_column]:
+                    costs[free_column], previous[free_column] = cost, column
+            nearest = min(free_columns, key=costs.__getitem__)
+            increase = costs[nearest]
+            for reached in reached_columns:
+                row_prices[row_of[reached]] += increase
+                column_prices[reached] -= increase
+            free_columns.remove(nearest)
+            for free_column in free_columns:
+                costs[free_column] -= increase
             column = nearest
         while column != start:  # back along the chain: each column gets the row before it
-            row_of[column], column = row_of[before[column]], before[column]
+            row_of[column], column = row_of[previous[column]], previous[column]
     row_of.pop(start, None)
     return row_of

@@ -33,7 +33,7 @@ TURN_END = (
     r"<[|｜](?![^<>]*(?:call|tool|section|think))[^<>|｜]*(?:end|eo[tms])[^<>|｜]*[|｜]>"
     r"|</s>|<eos>|<end_of_turn>|<turn\|>"
 )
-CUT = "not finished within max_new_tokens"
+CUT_OFF = "not finished within max_new_tokens"
 DIFFICULTY = ("difficulty", "level")  # where the meta of a record says it
 
 
@@ -57,7 +57,7 @@ def to_prediction(prompt: Prompt, answer: GreedyAnswer, protocol: Protocol) -> P
     parsed = read_turn(answer.text, protocol, prompt.record, prompt.turn)
     finished = answer.ended != "cut"
     if not finished and not parsed.problem:
-        parsed = Parsed(parsed.content, parsed.calls, CUT)
+        parsed = Parsed(parsed.content, parsed.calls, CUT_OFF)
     reference = reference_of(protocol, prompt.record, prompt.turn)
     return score_reading(prompt, parsed, answer.text, answer.new_tokens, finished, reference)
 
@@ -70,7 +70,7 @@ def external_prediction(
     what is behind it, in the template of the data.
     """
     if answer is None:
-        return score_reading(prompt, Parsed("", (), step_metrics.NOTHING))
+        return score_reading(prompt, Parsed("", (), step_metrics.NO_PREDICTION))
     any_end = re.compile(rf"(?:{'|'.join([TURN_END, *map(re.escape, ends)])})\Z")
     while end := any_end.search(answer.text.rstrip()):  # decoded with its special tokens
         answer = answer._replace(text=answer.text[: end.start()])
@@ -124,17 +124,17 @@ def score_reading(
 
 def slices(record: Record, protocol: str) -> dict[str, str]:
     """What a report slices by. The difficulty is as the record says, or by its expected calls."""
-    offered = len(record.tools)
-    expected = sum(len(record.gold_at(turn).calls) for turn in record.turns)
-    told = [record.meta[key] for key in DIFFICULTY if isinstance(record.meta.get(key), str)]
-    several = "2-4 calls" if expected < 5 else "5+ calls"
-    by_calls = several if expected > 1 else "1 call" if expected else "no call"
+    tool_count = len(record.tools)
+    call_count = sum(len(record.gold_at(turn).calls) for turn in record.turns)
+    difficulties = [record.meta[key] for key in DIFFICULTY if isinstance(record.meta.get(key), str)]
+    several_calls = "2-4 calls" if call_count < 5 else "5+ calls"
+    by_calls = several_calls if call_count > 1 else "1 call" if call_count else "no call"
     return {
-        "tools": str(offered) if offered < 2 else "2-4" if offered < 5 else "5+",
+        "tools": str(tool_count) if tool_count < 2 else "2-4" if tool_count < 5 else "5+",
         "task": record.task,
         "source": record.source,
         "protocol": protocol,
-        "difficulty": next(iter(told), "") or by_calls,
+        "difficulty": next(iter(difficulties), "") or by_calls,
     }
 
 

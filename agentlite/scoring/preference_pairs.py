@@ -33,6 +33,10 @@ class ScoredCandidate(NamedTuple):
     text: str
     components: Mapping[str, float]
 
+    @property
+    def is_gold(self) -> bool:
+        return self.candidate.model == GOLD
+
 
 def gold_candidates(prompts: Iterable[Prompt]) -> Iterator[Candidate]:
     """The gold answer of every step that has one. A step whose calls have unknown arguments has
@@ -46,7 +50,7 @@ def gold_candidates(prompts: Iterable[Prompt]) -> Iterator[Candidate]:
             yield Candidate(*prompt.step, prompt.protocol, GOLD, 0, answer, ended, 0)
 
 
-def group(
+def group_by_step(
     candidates: Iterable[Candidate], scores: Mapping[CandidateKey, Score]
 ) -> list[list[ScoredCandidate]]:
     """The scored candidates of every step, by sample; a step without one stays. All are scored by
@@ -54,15 +58,13 @@ def group(
     """
     by_step: dict[Step, list[ScoredCandidate]] = {}
     for candidate in candidates:
-        of_step = by_step.setdefault(candidate.step, [])
+        answers = by_step.setdefault(candidate.step, [])
         score = scores.get(candidate.key)
         if score and not score.error:
-            of_step.append(ScoredCandidate(candidate, candidate.text.strip(), score.components))
-    for of_step in by_step.values():
+            answers.append(ScoredCandidate(candidate, candidate.text.strip(), score.components))
+    for answers in by_step.values():
         # ties go to the lowest sample, in whatever order the candidates were read
-        of_step.sort(
-            key=lambda one: (one.candidate.sample, one.candidate.model, one.candidate.protocol)
-        )
+        answers.sort(key=lambda a: (a.candidate.sample, a.candidate.model, a.candidate.protocol))
     return list(by_step.values())
 
 
@@ -70,37 +72,37 @@ def build_pairs(
     steps: Sequence[Sequence[ScoredCandidate]], weights: Mapping[str, float], rule: PairRule
 ) -> tuple[list[PreferencePair], dict[str, int]]:
     """One pair per step, or the reason why there is none: how many steps have each."""
-    counted = {name: weight for name, weight in weights.items() if weight}
+    used_weights = {name: weight for name, weight in weights.items() if weight}
     # answers to prompts without gold have fewer components
-    scored = [{*step[0].components} for step in steps if step]
-    _refuse_unscored(set.intersection(*scored) if scored else {*weights}, counted, rule)
+    components = [{*step[0].components} for step in steps if step]
+    _refuse_missing(set.intersection(*components) if components else {*weights}, used_weights, rule)
     # at least 1: equal totals are never a pair; half a unit less: the margin itself is enough,
     # however it was rounded
-    least = max(1, rule.margin * UNIT - 0.5)
+    margin = max(1, rule.margin * UNIT - 0.5)
     pairs: list[PreferencePair] = []
     reasons: dict[str, int] = dict.fromkeys(get_args(Reason), 0)
     for step in steps:
-        totals = [(round(total(one.components, counted) * UNIT), one) for one in step]
-        sampled = [(high, one) for high, one in totals if one.candidate.model != GOLD]
-        speaking, gold = [(high, one) for high, one in sampled if one.text], []
-        if rule.gold and all(one.components["exact"] < 1 for _, one in sampled):
-            gold = [(high, one) for high, one in totals if one.candidate.model == GOLD and one.text]
-        if pair := _best(gold, sampled, least) or _best(speaking, sampled, least):
+        totals = [(round(total(answer.components, used_weights) * UNIT), answer) for answer in step]
+        sampled = [(units, answer) for units, answer in totals if not answer.is_gold]
+        nonempty, gold = [(units, answer) for units, answer in sampled if answer.text], []
+        if rule.gold and all(answer.components["exact"] < 1 for _, answer in sampled):
+            gold = [(units, answer) for units, answer in totals if answer.is_gold and answer.text]
+        if pair := _best_pair(gold, sampled, margin) or _best_pair(nonempty, sampled, margin):
             pairs.append(pair)
         else:
-            reasons[_reason([(high, one.text) for high, one in sampled], least)] += 1
+            reasons[_no_pair_reason([(units, a.text) for units, a in sampled], margin)] += 1
     return pairs, reasons
 
 
-def _refuse_unscored(scored: Collection[str], weights: Mapping[str, float], rule: PairRule) -> None:
+def _refuse_missing(names: Collection[str], weights: Mapping[str, float], rule: PairRule) -> None:
     """Raises UserError 2 where a weight, or the gold, needs what some candidates have no score for.
-    `scored`: the components that all of them have.
+    `names`: of the components that all of them have.
     """
-    if rule.gold and "exact" not in scored:
+    if rule.gold and "exact" not in names:
         raise UserError(
             "prompts have no gold that could be chosen.", "Leave --gold out.", location="--gold"
         )
-    for name in (name for name in weights if name not in scored):
+    for name in (name for name in weights if name not in names):
         raise UserError(
             f"the candidates have no score for '{name}'.",
             "It compares answers with gold, and their prompts have none: set its weight to 0, as "
@@ -110,36 +112,36 @@ def _refuse_unscored(scored: Collection[str], weights: Mapping[str, float], rule
         )
 
 
-def _best(
+def _best_pair(
     better: Sequence[tuple[int, ScoredCandidate]],
     worse: Sequence[tuple[int, ScoredCandidate]],
-    least: float,
+    margin: float,
 ) -> PreferencePair | None:
-    """The pair with the widest margin, then of the first samples; None without the least margin."""
+    """The pair with the widest margin, then of the first samples; None below the least `margin`."""
     highest = max((high for high, _ in better), default=0)
-    if not worse or highest - min(low for low, _ in worse) < least:
+    if not worse or highest - min(low for low, _ in worse) < margin:
         return None
-    admissible = [
+    pairs = [
         (low - high, i, j)
-        for i, (high, one) in enumerate(better)
-        for j, (low, other) in enumerate(worse)
-        if high - low >= least and one.text != other.text
+        for i, (high, chosen) in enumerate(better)
+        for j, (low, rejected) in enumerate(worse)
+        if high - low >= margin and chosen.text != rejected.text
     ]
-    if not admissible:
+    if not pairs:
         return None
-    _, i, j = min(admissible)  # low - high is lowest where the margin is widest
+    _, i, j = min(pairs)  # low - high is lowest where the margin is widest
     (high, chosen), (low, rejected) = better[i], worse[j]
-    step, other = chosen.candidate, rejected.candidate
+    winner, loser = chosen.candidate, rejected.candidate
     return PreferencePair(
-        step.record_id,
-        step.turn,
-        step.protocol,
-        Side(step.text, step.ended, step.model, step.sample, high / UNIT),
-        Side(other.text, other.ended, other.model, other.sample, low / UNIT),
+        winner.record_id,
+        winner.turn,
+        winner.protocol,
+        Side(winner.text, winner.ended, winner.model, winner.sample, high / UNIT),
+        Side(loser.text, loser.ended, loser.model, loser.sample, low / UNIT),
     )
 
 
-def _reason(sampled: Sequence[tuple[int, str]], least: float) -> Reason:
+def _no_pair_reason(sampled: Sequence[tuple[int, str]], margin: float) -> Reason:
     """Why no pair can be made of these totals and texts."""
     totals, texts = {total for total, _ in sampled}, {text for _, text in sampled}
     if len(sampled) < 2:
@@ -148,21 +150,25 @@ def _reason(sampled: Sequence[tuple[int, str]], least: float) -> Reason:
         return "same text"
     if len(totals) == 1:
         return "same score"
-    wide = any(
-        high - low >= least and one != other for high, one in sampled for low, other in sampled
+    is_wide = any(
+        high - low >= margin and better != worse
+        for high, better in sampled
+        for low, worse in sampled
     )
-    return "empty text" if wide else "small margin"
+    return "empty text" if is_wide else "small margin"
 
 
-def constant(steps: Sequence[Sequence[ScoredCandidate]], weights: Mapping[str, float]) -> list[str]:
+def constant_components(
+    steps: Sequence[Sequence[ScoredCandidate]], weights: Mapping[str, float]
+) -> list[str]:
     """The components with a weight that are the same for all candidates of a step."""
-    sampled = [[one for one in step if one.candidate.model != GOLD] for step in steps]
+    sampled = [[answer for answer in step if not answer.is_gold] for step in steps]
     return [
         name
         for name in weights
         if steps
         and weights[name]
-        and all(len({one.components[name] for one in step}) < 2 for step in sampled)
+        and all(len({answer.components[name] for answer in step}) < 2 for step in sampled)
     ]
 
 

@@ -24,11 +24,11 @@ def read_turn(text: str, protocol: Protocol, record: Record, turn: int) -> Parse
     text = protocol.tag_thought(text)
     # inline, a step behind a result goes on in the same turn: no prompt opened a thought for it
     follows_prompt = not protocol.inline or record.messages[turn - 1].role != "tool"
-    opened = protocol.prompt_opens_thought and follows_prompt
-    _, visible = thought_and_words(text)
-    if is_unclosed(visible) or (opened and THINK_END not in text):
+    thought_is_open = protocol.prompt_opens_thought and follows_prompt
+    _, words = thought_and_words(text)
+    if is_unclosed(words) or (thought_is_open and THINK_END not in text):
         return Parsed("", (), UNCLOSED)
-    if (parsed := protocol.read(visible, record.tools)).problem:
+    if (parsed := protocol.read(words, record.tools)).problem:
         return parsed
     # the protocol has taken `Final Answer:` away, so that a thought behind it shows only now
     _, content = thought_and_words(parsed.content)
@@ -38,13 +38,13 @@ def read_turn(text: str, protocol: Protocol, record: Record, turn: int) -> Parse
     problem = "text after a call" if parsed.trailing else ""
     # a protocol may name a call without words
     if parsed.content != reference_of(protocol, record, turn):
-        written = visible.rstrip()
+        words = words.rstrip()
         for stop in protocol.stops:
-            written = written.removesuffix(stop)
+            words = words.removesuffix(stop)
         names = {tool.name for tool in record.tools}
         # a line such as `Observation:` counts beside a call, or behind the lines of one
-        line = RESULT_LINE.search(written) if parsed.calls else None
-        if mark := line[0] if line else result_mark(written, names):
+        line = RESULT_LINE.search(words) if parsed.calls else None
+        if mark := line[0] if line else result_mark(words, names):
             problem = f"invents a result behind {mark.strip()!r}"
         elif not problem and not parsed.calls and not says_something(parsed.content):
             problem = "says nothing"
@@ -53,14 +53,14 @@ def read_turn(text: str, protocol: Protocol, record: Record, turn: int) -> Parse
     return msgspec.structs.replace(parsed, problem=problem)
 
 
-def _read_without_tools(text: str, protocol: Protocol, recorded: str) -> Parsed:
+def _read_without_tools(text: str, protocol: Protocol, recorded_text: str) -> Parsed:
     """Words, unless it is a call: one is wrong where nothing is on offer, but it is one."""
-    called = protocol.parse(text, ())
-    if called.calls and not called.problem and text.strip() != recorded.strip():
-        return called
-    words = protocol.read(text, ())
-    problem = "" if says_something(words.content) else "says nothing"
-    return msgspec.structs.replace(words, problem=problem)
+    parsed = protocol.parse(text, ())
+    if parsed.calls and not parsed.problem and text.strip() != recorded_text.strip():
+        return parsed
+    parsed = protocol.read(text, ())
+    problem = "" if says_something(parsed.content) else "says nothing"
+    return msgspec.structs.replace(parsed, problem=problem)
 
 
 def reference_of(protocol: Protocol, record: Record, turn: int) -> str:
@@ -84,18 +84,18 @@ def _find_foreign_call(parsed: Parsed, record: Record, turn: int) -> str:
     its name, as no message before has it; "" if they call none.
     """
     text = parsed.content
-    named = [tool for tool in record.tools if tool.name in text]
-    names = sorted((re.escape(tool.name) for tool in named), key=len, reverse=True)
-    for syntax in SYNTAXES if named else ():
-        if found := re.search(syntax.format("|".join(names)), text, re.MULTILINE):
-            return found[1]
+    named_tools = [tool for tool in record.tools if tool.name in text]
+    names = sorted((re.escape(tool.name) for tool in named_tools), key=len, reverse=True)
+    for syntax in SYNTAXES if named_tools else ():
+        if match := re.search(syntax.format("|".join(names)), text, re.MULTILINE):
+            return match[1]
     # beside a call, words may well say which one it is
-    for tool in named if not parsed.calls else ():
+    for tool in named_tools if not parsed.calls else ():
         for argument in map(re.escape, tool.parameters.get("properties", {})):
-            patterns = (form.format(re.escape(tool.name), argument) for form in WITH_ARGUMENT)
-            found = next(filter(None, (re.search(pattern, text) for pattern in patterns)), None)
-            before = record.messages[:turn]
-            if found and not any(found[0] in message.content for message in before):
+            patterns = (pattern.format(re.escape(tool.name), argument) for pattern in WITH_ARGUMENT)
+            match = next(filter(None, (re.search(pattern, text) for pattern in patterns)), None)
+            earlier_messages = record.messages[:turn]
+            if match and not any(match[0] in message.content for message in earlier_messages):
                 return tool.name
     return ""
 

@@ -20,10 +20,10 @@ from agentlite.rendering import Prompt
 from agentlite.scoring.preference_pairs import gold_candidates
 from agentlite.scoring.rewards import (
     Component,
+    components_without_gold,
     refuse_without_gold,
     settle_weights,
     total,
-    without_comparisons,
 )
 from agentlite.scoring.rewards.scorer import Scorer, Tally, protocols_by_name
 from agentlite.stages.frame import Figures
@@ -75,7 +75,7 @@ class PromptSampling:
             {**functions, **self.judge},
         )
         if not self.scorer.has_gold:
-            self.weights = without_comparisons(self.weights)
+            self.weights = components_without_gold(self.weights)
         self.count = len(self.prompts)
         longest = max(len(prompt.ids) for prompt in self.prompts)
         known = {"too_long": self.too_long, "longest_prompt": longest}

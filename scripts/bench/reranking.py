@@ -68,13 +68,13 @@ def commanding(run: Path, runs: int) -> dict[str, Any]:
 def seconds_to_rank(folder: Path) -> float:
     from agentlite.core.records import Candidate, Score
     from agentlite.core.row_files import read_structs
-    from agentlite.scoring.preference_pairs import PairRule, build_pairs, group, write_pairs
+    from agentlite.scoring.preference_pairs import PairRule, build_pairs, group_by_step, write_pairs
     from agentlite.scoring.rewards import settle_weights
 
     started = time.process_time()
     scores = {score.key: score for score in read_structs(folder / "scores.jsonl", Score)}
     rule = PairRule()
-    steps = group(read_structs(folder / "candidates.jsonl", Candidate), scores)
+    steps = group_by_step(read_structs(folder / "candidates.jsonl", Candidate), scores)
     pairs, _ = build_pairs(steps, settle_weights({}), rule)
     write_pairs(folder.parent / "again.jsonl", pairs)
     return time.process_time() - started

@@ -18,7 +18,7 @@ from support.generated_run import stage, write_run
 from agentlite.core.records import Parsed
 from agentlite.report import write_report
 from agentlite.report.charts import charts
-from agentlite.report.tables import gain, interval, mean, reach, verdict
+from agentlite.report.tables import gain, gain_interval, interval, mean, verdict
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 
@@ -64,7 +64,7 @@ def test_every_figure_stands_in_the_page(run):
         assert all(f"{mean(one)} {interval(one)}" in text for one in figures)
     compared = json.loads((run / "eval/prep/compare.json").read_text(encoding="utf-8"))
     assert compared["differences"] and all(
-        f"{gain(row)} {reach(row)} {verdict(row)}" in text for row in compared["differences"]
+        f"{gain(r)} {gain_interval(r)} {verdict(r)}" in text for r in compared["differences"]
     )
 
 

@@ -7,7 +7,7 @@ from support.generated_run import stage
 from agentlite.core.records import Call, Gold, Message, Record, Step, to_row
 from agentlite.report import write_report
 from agentlite.report.read_run import read_run
-from agentlite.report.readers import read_answers
+from agentlite.report.readers import read_prediction_rows
 from agentlite.workspace.input_files import file_digest
 
 
@@ -95,11 +95,11 @@ def test_answers_come_with_the_records_of_the_very_file_they_were_asked_from(tmp
     folder = tmp_path / "eval" / "prep" / "m"
     made(folder, "eval", inputs={"data": digest}, rows={"predictions.jsonl": [row]}, metrics={})
     run = read_run(tmp_path)
-    found = read_answers(run, run.evaluations[0])
+    found = read_prediction_rows(run, run.evaluations[0])
     assert found.records == {asked.id: asked}
     assert found.by_step == {Step(asked.id, 1): {"m": row}}
     (tmp_path / "prep" / "test.jsonl").write_text("")
-    assert read_answers(run, run.evaluations[0]).records == {}
+    assert read_prediction_rows(run, run.evaluations[0]).records == {}
 
 
 def test_the_page_is_written_whole(tmp_path, disk_calls):

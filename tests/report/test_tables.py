@@ -17,7 +17,7 @@ def test_a_count_is_a_number_also_where_it_lies_between_0_and_1():
     cells = tables.models({"m": {"metrics": {"extra_calls": always}}}).cells
     assert cells == [["", "m"], ["extra_calls", "1 n=8"]]
     row = {"metric": "extra_calls", "mean": 0.5, "low": -0.25, "high": 1.25}
-    assert (tables.gain(row), tables.reach(row)) == ("+0.50", "[-0.25, +1.25]")
+    assert (tables.gain(row), tables.gain_interval(row)) == ("+0.50", "[-0.25, +1.25]")
     assert tables.gain({**row, "metric": "tool_errors"}) == "+50.0 points"
 
 

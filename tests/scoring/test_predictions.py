@@ -9,7 +9,7 @@ from support.unknown_arguments import FORECAST
 
 from agentlite.core.records import Call, Gold, GoldCall, GreedyAnswer, Message, Parsed, Record, Step
 from agentlite.rendering import PROTOCOLS, Prompt
-from agentlite.scoring.metrics.call_shares import count
+from agentlite.scoring.metrics.call_shares import count_calls
 from agentlite.scoring.metrics.step_metrics import calls_right
 from agentlite.scoring.predictions import prompt_key, read_answers, score_reading, to_prediction
 from agentlite.scoring.rewards import COMPONENTS, Attempt
@@ -96,5 +96,5 @@ def test_a_call_with_known_arguments_is_matched_before_one_with_unknown_ones():
         for made in (calls, calls[::-1]):
             assert calls_right(made, gold, (FORECAST,))
             assert COMPONENTS["exact"](Attempt(Parsed("", made), gold, (FORECAST,))) == 1
-            counts = count(made, gold, (FORECAST,))
+            counts = count_calls(made, gold, (FORECAST,))
             assert (counts.supplied, counts.needed, counts.agreeing) == (1, 1, 1)

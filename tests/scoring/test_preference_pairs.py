@@ -15,9 +15,9 @@ from agentlite.scoring.preference_pairs import (
     PairRule,
     Reason,
     build_pairs,
-    constant,
+    constant_components,
     gold_candidates,
-    group,
+    group_by_step,
 )
 
 WEIGHTS = {"exact": 0.5, "efficiency": 0.2, "wrong_tool": -0.3}
@@ -52,7 +52,7 @@ def sampled(*steps):
 
 
 def grouped(*steps):
-    return group(*sampled(*steps))
+    return group_by_step(*sampled(*steps))
 
 
 def paired(steps, weights, rule):
@@ -126,9 +126,9 @@ def test_no_pair_is_missed_and_none_is_narrower_than_need_be(steps, weights, rul
 @given(steps_of, weights_of, rules, st.randoms(use_true_random=False))
 def test_the_order_of_candidates_and_steps_is_without_effect(steps, weights, rule, generator):
     candidates, scores = sampled(*steps)
-    pairs, reasons = build_pairs(group(candidates, scores), weights, rule)
+    pairs, reasons = build_pairs(group_by_step(candidates, scores), weights, rule)
     generator.shuffle(candidates)
-    others, other_reasons = build_pairs(group(candidates, scores), weights, rule)
+    others, other_reasons = build_pairs(group_by_step(candidates, scores), weights, rule)
     assert reasons == other_reasons
     assert {pair.step: pair for pair in pairs} == {pair.step: pair for pair in others}
 
@@ -192,7 +192,7 @@ def test_a_component_that_is_the_same_within_every_step_decides_nothing():
         [said("c", exact=0.5)],  # alone: it cannot differ
     ]
     weights = {"exact": 0.5, "wrong_tool": -1.0, "missed_call": 0.0}
-    assert constant(grouped(*steps), weights) == ["wrong_tool"]
+    assert constant_components(grouped(*steps), weights) == ["wrong_tool"]
 
 
 def test_a_pair_names_both_sides_with_their_totals():

@@ -32,18 +32,18 @@ def key_path(sheet: Path) -> Path:
 
 def write_sheet(answers: Mapping[str, Sequence[Item]], sheet: Path, seed: int) -> None:
     """One row for each answer, in an order that tells nothing; a rater gets it, not the key."""
-    shown = {(item.name, model): item for model, given in answers.items() for item in given}
-    order = sorted(shown)
+    items = {(item.name, model): item for model, group in answers.items() for item in group}
+    order = sorted(items)
     random.Random(seed).shuffle(order)
     # another sheet has other rows
-    mark = digest(canonical([seed, [[*name, *shown[name]] for name in order]]))[:4]
+    mark = digest(canonical([seed, [[*key, *items[key]] for key in order]]))[:4]
     width = len(str(len(order)))
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
     rows: dict[str, dict[str, str]] = {}
     for number, (name, model) in enumerate(order, 1):
-        item, row = shown[name, model], f"{mark}-{number:0{width}}"
+        item, row = items[name, model], f"{mark}-{number:0{width}}"
         writer.writerow([row, *map(_cell, (item.question, item.reference, item.answer)), "", ""])
         rows[row] = {"model": model, "item": name}
     write_json(key_path(sheet), {"seed": seed, "rows": rows, "rubric": RUBRIC})
@@ -81,12 +81,12 @@ def read_scores(sheet: Path, rows: Collection[str]) -> dict[str, int]:
     scores: dict[str, int] = {}
     delimiter = max(DELIMITERS, key=text.partition("\n")[0].count)
     for cells in csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter):
-        row, written = ((cells.get(name) or "").strip() for name in ("row", "score"))
-        if row or written:
-            number = written.removesuffix(".0")
+        row, score = ((cells.get(name) or "").strip() for name in ("row", "score"))
+        if row or score:
+            number = score.removesuffix(".0")
             if row not in rows or row in scores or number not in map(str, RUBRIC):
                 raise UserError(
-                    f"row {row!r} with score {written!r}: another row, a second time, or no score.",
+                    f"row {row!r} with score {score!r}: another row, a second time, or no score.",
                     "A rater gives every row of the sheet one whole number from 0 to 5.",
                     location=str(sheet),
                 )
@@ -100,15 +100,15 @@ def read_scores(sheet: Path, rows: Collection[str]) -> dict[str, int]:
     return scores
 
 
-def read_ratings(sheet: Path, filled: Sequence[Path], seed: int) -> dict[str, Any]:
+def read_ratings(sheet: Path, filled_sheets: Sequence[Path], seed: int) -> dict[str, Any]:
     """By model the mean score and the share of usable answers, an answer's score being the mean
     over its raters; and how far the raters agree.
     """
     key = read_key(sheet)
-    raters = [read_scores(path, key) for path in filled]
+    raters = [read_scores(path, key) for path in filled_sheets]
     by_model: dict[str, list[float]] = defaultdict(list)
-    for row, place in sorted(key.items()):
-        by_model[place["model"]].append(fmean(scores[row] for scores in raters))
+    for row, source in sorted(key.items()):
+        by_model[source["model"]].append(fmean(scores[row] for scores in raters))
     models = {}
     for model, values in sorted(by_model.items()):
         usable = [float(value >= USABLE) for value in values]
@@ -125,13 +125,14 @@ def read_ratings(sheet: Path, filled: Sequence[Path], seed: int) -> dict[str, An
 
 def agreement(units: Sequence[Sequence[float]], seed: int) -> dict[str, Summary | None]:
     """Ordinal alpha, by units drawn again. `count`: the units with two values or more."""
-    rated = sorted(sorted(values) for values in units if len(values) > 1)
-    if (value := alpha(rated)) is None:
+    rated_units = sorted(sorted(values) for values in units if len(values) > 1)
+    if (value := alpha(rated_units)) is None:
         return {"ordinal": None}
-    resampled = [alpha(units) for units in draw_resamples(rated, seed)]
-    known = [estimate for estimate in resampled if estimate is not None]
-    estimates = known if len(known) > 1 else [value] * 2  # a percentile needs two values
-    return {"ordinal": bootstrap(value, estimates, len(rated))}
+    alphas = (alpha(resample) for resample in draw_resamples(rated_units, seed))
+    estimates = [estimate for estimate in alphas if estimate is not None]
+    if len(estimates) < 2:  # a percentile needs two values
+        estimates = [value] * 2
+    return {"ordinal": bootstrap(value, estimates, len(rated_units))}
 
 
 def alpha(units: Sequence[Sequence[float]]) -> float | None:
@@ -150,17 +151,17 @@ def alpha(units: Sequence[Sequence[float]]) -> float | None:
     for (first, _), weight in pairs.items():
         totals[first] += weight
 
-    def differs(first: float, second: float) -> float:
+    def difference(first: float, second: float) -> float:
         low, high = sorted((first, second))
-        between = sum(times for value, times in totals.items() if low <= value <= high)
+        between = sum(count for value, count in totals.items() if low <= value <= high)
         return (between - (totals[first] + totals[second]) / 2) ** 2 if first != second else 0.0
 
     expected = sum(
-        totals[first] * totals[second] * differs(first, second)
+        totals[first] * totals[second] * difference(first, second)
         for first in totals
         for second in totals
     )
     if not expected:
         return None
-    observed = sum(weight * differs(*pair) for pair, weight in pairs.items())
+    observed = sum(weight * difference(*pair) for pair, weight in pairs.items())
     return 1 - (sum(totals.values()) - 1) * observed / expected

@@ -1,7 +1,7 @@
 """Answers -> scores from 0 to 5, or ranks, by an LLM judge; every reply is kept."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ RUBRIC = {
 }
 USABLE = 4  # answers with this score or a better one can be used
 LONGEST = 20_000  # characters of any one text that a judge is shown
-READ = 4_000  # characters at the end of a judge's text in which its verdict is looked for
+VERDICT_CHARACTERS = 4_000  # at the end of a judge's text, in which its verdict is looked for
 PARAMETERS: Mapping[str, Any] = {"temperature": 0, "max_tokens": 512}
 SYSTEM = """You grade the answer of an assistant that may use tools. Give one whole number:
 {rubric}
@@ -75,7 +75,7 @@ def read_scores(
         else:
             problems.append(problem)
             unanswered += [problem] * (not reply.text)
-    asked = {reply.key: reply for reply in replies}.values()
+    distinct_replies = {reply.key: reply for reply in replies}.values()
     return JudgeResult(
         scores,
         unanswered,
@@ -83,30 +83,30 @@ def read_scores(
             model=endpoint.model,
             url=endpoint.url,
             problems=dict(Counter(problems).most_common()),
-            prompt_tokens=sum(reply.prompt_tokens for reply in asked),
-            completion_tokens=sum(reply.completion_tokens for reply in asked),
+            prompt_tokens=sum(reply.prompt_tokens for reply in distinct_replies),
+            completion_tokens=sum(reply.completion_tokens for reply in distinct_replies),
         ),
     )
 
 
 def question_of(item: Item) -> Question:
-    shown = {"question": item.question, "reference": item.reference, "answer": item.answer}
+    material = {"question": item.question, "reference": item.reference, "answer": item.answer}
     rubric = "\n".join(f"{score}: {meaning}" for score, meaning in RUBRIC.items())
-    return _ask(SYSTEM.format(rubric=rubric), shown)
+    return _build_question(SYSTEM.format(rubric=rubric), material)
 
 
-def _ask(instruction: str, shown: Mapping[str, str]) -> Question:
-    """`shown`: texts that a judge is to take as material, without a reference where there is none.
+def _build_question(instruction: str, material: Mapping[str, str]) -> Question:
+    """`material`: texts that a judge is to grade or compare, without a reference that is empty.
     The marks depend on what stands between them: no text can forge them.
     """
-    texts = {name: _truncate(text) for name, text in shown.items() if text or name != "reference"}
+    texts = {name: _shorten(text) for name, text in material.items() if text or name != "reference"}
     mark = digest(canonical(texts))
-    parts = (f"<{name} {mark}>\n{text}\n</{name} {mark}>" for name, text in texts.items())
-    system, user = {"role": "system", "content": instruction}, "\n\n".join(parts)
+    sections = (f"<{name} {mark}>\n{text}\n</{name} {mark}>" for name, text in texts.items())
+    system, user = {"role": "system", "content": instruction}, "\n\n".join(sections)
     return Question([system, {"role": "user", "content": user}], PARAMETERS)
 
 
-def _truncate(text: str) -> str:
+def _shorten(text: str) -> str:
     """As much as a judge is shown, in characters that any endpoint takes."""
     text = text.encode("utf-8", "replace").decode()
     if len(text) <= LONGEST:
@@ -117,7 +117,7 @@ def _truncate(text: str) -> str:
 
 def read_score(text: str) -> tuple[int | None, str]:
     """The score of the last JSON object with one, or the problem: words alone say nothing."""
-    scores = [found["score"] for found in _objects_in(text) if "score" in found]
+    scores = [verdict["score"] for verdict in _objects_in(text) if "score" in verdict]
     if not scores:
         return None, "no score in the judge's text"
     if type(scores[-1]) not in (int, float) or scores[-1] not in RUBRIC:
@@ -127,7 +127,7 @@ def read_score(text: str) -> tuple[int | None, str]:
 
 def _objects_in(text: str) -> Iterator[dict[str, Any]]:
     """The JSON objects at the end of a text, in order."""
-    text = text[-READ:]
+    text = text[-VERDICT_CHARACTERS:]
     start = text.find("{")
     while start >= 0:
         try:
@@ -141,11 +141,11 @@ def _objects_in(text: str) -> Iterator[dict[str, Any]]:
 # --- The answers of a model ---
 
 
-def items(predictions: Sequence[Prediction], records: Mapping[str, Record]) -> list[Item]:
+def items_of(predictions: Iterable[Prediction], records: Mapping[str, Record]) -> list[Item]:
     """What is judged of the answers of a model."""
     return [
-        item_at(f"{one.record_id} {one.turn}", records[one.record_id], one.turn, one.text)
-        for one in predictions
+        item_at(f"{p.record_id} {p.turn}", records[p.record_id], p.turn, p.text)
+        for p in predictions
     ]
 
 
@@ -154,8 +154,8 @@ def item_at(name: str, record: Record, turn: int, answer: str) -> Item:
     offer, the answer, and what the record itself says; of a call whose arguments are not known, the
     name.
     """
-    before = record.messages[:turn]
-    question = next((message.content for message in reversed(before) if message.role == "user"), "")
+    messages = record.messages[:turn]
+    question = next((m.content for m in reversed(messages) if m.role == "user"), "")
     tools = ", ".join(tool.name for tool in record.tools)
     message, unknown = record.messages[turn], record.unknown_arguments(turn)
     calls = (
@@ -181,17 +181,17 @@ def judge_metrics(
     Raises UserError 8 where the judge says nothing about some answers, and these are not to be left
     out. `begin`: see ask_kept.
     """
-    answers = items(predictions, records)
-    questions = [question_of(item) for item in answers]
-    with console.progress(f"judging by {endpoint.model}", len(answers)) as advance:
+    items = items_of(predictions, records)
+    questions = [question_of(item) for item in items]
+    with console.progress(f"judging by {endpoint.model}", len(items)) as advance:
         replies = ask_once(
             [endpoint], questions, file, keep_all=leave_out, begin=begin, advance=advance
         )
-    result = read_scores(answers, replies, endpoint)
+    result = read_scores(items, replies, endpoint)
     if not leave_out:
         refuse_unanswered(
             result.unanswered,
-            len(answers),
+            len(items),
             "--judge",
             "leaves them out of the judge's figures",
         )
@@ -236,29 +236,29 @@ class GroupJudge:
     ) -> None:
         """Asks one question a step, of which these are all candidates; see ask_kept."""
         texts = defaultdict[tuple[str, int], set[str]](set)
-        for one in candidates:
-            if one.model != GOLD:
-                texts[one.step].add(one.text.strip())
+        for candidate in candidates:
+            if candidate.model != GOLD:
+                texts[candidate.step].add(candidate.text.strip())
         # Judges favour places. Sorted so, the place of a text says nothing of where it came from,
         # is another at each step, and is the same in every run.
         groups = {
             step: sorted(texts[step], key=lambda text: digest(canonical([*step, text])))
             for step in texts
         }
-        compared = [step for step, group in groups.items() if len(group) > 1]
+        ranked_steps = [step for step, group in groups.items() if len(group) > 1]
         replies = ask_once(
             [self.endpoint],
-            [_ranking_question(records[step[0]], step[1], groups[step]) for step in compared],
+            [_ranking_question(records[step[0]], step[1], groups[step]) for step in ranked_steps],
             self.cache,
-            begin=self._refuse,
+            begin=self._refuse_above_limit,
             advance=advance,
         )
         # nothing is asked of a text without another
         self.shares = {step: dict.fromkeys(group, 0.5) for step, group in groups.items()}
-        for step, reply in zip(compared, replies, strict=True):
-            self.shares[step] = _shares(groups[step], reply)
+        for step, reply in zip(ranked_steps, replies, strict=True):
+            self.shares[step] = _text_shares(groups[step], reply)
 
-    def _refuse(self, questions: int) -> None:
+    def _refuse_above_limit(self, questions: int) -> None:
         """Raises UserError 2 where all questions, with the next ones, are too many."""
         if self.limit is not None and questions > self.limit:
             raise UserError(
@@ -270,24 +270,24 @@ class GroupJudge:
 
 def _ranking_question(record: Record, turn: int, texts: Sequence[str]) -> Question:
     """In which order are the texts, which are numbered from 1?"""
-    before = (
-        to_json({"role": one.role, "content": one.content, "calls": msgspec.to_builtins(one.calls)})
-        for one in record.messages[:turn]
+    dialog = (
+        to_json({"role": m.role, "content": m.content, "calls": msgspec.to_builtins(m.calls)})
+        for m in record.messages[:turn]
     )
-    shown = {
+    material = {
         "tools": "\n".join(to_json(tool.schema) for tool in record.tools),
-        "dialog": "\n".join(before),
+        "dialog": "\n".join(dialog),
         "reference": item_at("", record, turn, "").reference if record.has_gold(turn) else "",
         **{f"answer_{number}": text for number, text in enumerate(texts, 1)},
     }
-    return _ask(RANK, shown)
+    return _build_question(RANK, material)
 
 
-def _shares(texts: Sequence[str], reply: KeptReply) -> dict[str, float | str]:
+def _text_shares(texts: Sequence[str], reply: KeptReply) -> dict[str, float | str]:
     """By text its share, by the last ranking that has each number once; or why it has none."""
-    rankings = [found["ranking"] for found in _objects_in(reply.text) if "ranking" in found]
-    last = rankings[-1] if rankings and isinstance(rankings[-1], list) else []
-    tiers = [tier if isinstance(tier, list) else [tier] for tier in last]
+    rankings = [verdict["ranking"] for verdict in _objects_in(reply.text) if "ranking" in verdict]
+    ranking = rankings[-1] if rankings and isinstance(rankings[-1], list) else []
+    tiers = [tier if isinstance(tier, list) else [tier] for tier in ranking]
     numbers = sorted(repr(number) for tier in tiers for number in tier)
     if numbers != sorted(map(repr, range(1, len(texts) + 1))):
         return dict.fromkeys(texts, reply.problem or "no ranking of all answers in its text")

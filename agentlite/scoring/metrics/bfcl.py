@@ -14,16 +14,16 @@ from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Record, 
 from agentlite.scoring.metrics.confidence import Summary, summary, weighted_share
 from agentlite.scoring.metrics.step_metrics import standard
 
-SUBSET, WHOLE = "BFCL-style subset", "BFCL v4"
+SUBSET, FULL = "BFCL-style subset", "BFCL v4"
 
 
 def category_of(record: Record) -> str:
     """The BFCL category of a record; "" if it is none of BFCL's that has rules here, or made from
     one: a variant, or several joined.
     """
-    changed = record.parent or "joined" in record.meta or "bfcl_id" not in record.meta
+    is_changed = record.parent or "joined" in record.meta or "bfcl_id" not in record.meta
     category = str(record.meta.get("category", ""))
-    return category if category in RULES and not changed else ""
+    return category if category in RULES and not is_changed else ""
 
 
 Rule = Literal["only tool", "named tools", "no call", "any call"]
@@ -47,14 +47,14 @@ def is_right(category: str, calls: Sequence[Call], gold: Gold, tools: Sequence[T
     rule = RULES[category]
     if rule in ("no call", "any call"):
         return bool(calls) == (rule == "any call")
-    left = list(calls)
+    unmatched = list(calls)
     for expected in gold.calls:
-        offered = [tool for tool in tools if rule == "only tool" or tool.name == expected.name]
-        found = [call for call in left if offered and _satisfies(call, expected, offered[0])]
-        if not found:
+        tool = next((t for t in tools if rule == "only tool" or t.name == expected.name), None)
+        match = next((c for c in unmatched if tool and _satisfies(c, expected, tool)), None)
+        if not match:
             return False
-        left.remove(found[0])
-    return not left
+        unmatched.remove(match)
+    return not unmatched
 
 
 def _satisfies(call: Call, expected: GoldCall, tool: Tool) -> bool:
@@ -78,24 +78,24 @@ def _is_accepted(value: object, accepted: Sequence[object], schema: Schema) -> b
     """A schema without a type is one of text."""
     if type(value) is tuple and schema.get("format") == "Python tuple":
         value = list(value)
-    declared, elements = _python_type(schema), _python_type(schema_at(schema, "items"))
-    if declared is float and type(value) is int:
+    declared_type, element_type = _python_type(schema), _python_type(schema_at(schema, "items"))
+    if declared_type is float and type(value) is int:
         try:
             value = float(value)
         except OverflowError:
             value = float("inf") if value > 0 else float("-inf")
-    of_gold = _first_type(accepted)
-    if type(value) not in (declared, of_gold):
+    gold_type = _first_type(accepted)
+    if type(value) not in (declared_type, gold_type):
         return False
     # beside some answer, each element has the declared type or that of the answer's first element
-    if type(value) is declared is list and not any(
-        type(answer) is not list or {*map(type, value)} <= {elements, _first_type(answer)}
+    if type(value) is declared_type is list and not any(
+        type(answer) is not list or {*map(type, value)} <= {element_type, _first_type(answer)}
         for answer in accepted
     ):
         return False
     # gold of another type than the declared one names a variable: no spelling is forgiven in it
-    if of_gold in (declared, None):
-        return any(_same(value, answer, elements) for answer in accepted)
+    if gold_type in (declared_type, None):
+        return any(_matches(value, answer, element_type) for answer in accepted)
     return value in accepted
 
 
@@ -109,14 +109,14 @@ def _first_type(accepted: Sequence[object]) -> type | None:
     return next((type(answer) for answer in accepted if answer != ""), None)
 
 
-def _same(value: object, answer: object, elements: type) -> bool:
-    """An empty list also does where the parameter may be left out. `elements`: of a list."""
+def _matches(value: object, answer: object, element_type: type) -> bool:
+    """An empty list also does where the parameter may be left out. `element_type`: of a list."""
     if isinstance(value, str):
         return type(answer) is str and standard(value) == standard(answer)
     if isinstance(value, list):
         if not isinstance(answer, list | str):
             return False
-        if elements is dict:
+        if element_type is dict:
             return len(value) == len(answer) and all(map(_fills, value, answer))
         return list(map(standard, value)) == list(map(standard, answer))
     return _fills(value, answer) if isinstance(value, dict) else value == answer
@@ -180,7 +180,7 @@ CATEGORIES = [
 ]
 FIGURES = {
     "bfcl_overall": "The mean of the groups that were measured, not the leaderboard's score.",
-    **{f"bfcl_{name}": f"Weight {weight}: {says}." for name, (weight, says, _) in GROUPS.items()},
+    **{f"bfcl_{name}": f"Weight {weight}: {text}." for name, (weight, text, _) in GROUPS.items()},
     **MULTI_TURN,
     **dict.fromkeys(sorted(RULES), ""),
 }
@@ -194,28 +194,28 @@ def group_scores(by_category: Mapping[str, Sequence[float]], seed: int) -> dict[
     the categories without a verdict.
     """
     measured = {category: values for category, values in by_category.items() if values}
-    groups = {name: _weights(parts, measured) for name, (_, _, parts) in GROUPS.items()}
-    of_all = {
+    groups = {name: _category_weights(parts, measured) for name, (_, _, parts) in GROUPS.items()}
+    overall = {
         category: weight * GROUPS[name][0]
-        for name, of_group in groups.items()
-        for category, weight in of_group.items()
+        for name, weights in groups.items()
+        for category, weight in weights.items()
     }
     figures: dict[str, Summary | None] = {
         f"bfcl_{name}": weighted_share([(w, measured[category]) for category, w in weights.items()])
         if weights
         else None
-        for name, weights in {"overall": of_all, **groups}.items()
+        for name, weights in {"overall": overall, **groups}.items()
     }
     figures |= {category: summary(measured[category], seed) for category in sorted(measured)}
     missing = [category for category in CATEGORIES if category not in measured]
     return {
         "bfcl": figures,
-        "bfcl_is": SUBSET if missing else WHOLE,
+        "bfcl_is": SUBSET if missing else FULL,
         "bfcl_not_measured": missing,
     }
 
 
-def _weights(parts: Parts, measured: Mapping[str, Sequence[float]]) -> dict[str, float]:
+def _category_weights(parts: Parts, measured: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """How much the mean of each measured category weighs in its group: none if there is none."""
     if len(parts) == 1:
         counts = {category: len(measured.get(category, ())) for category in parts[0]}
@@ -223,6 +223,6 @@ def _weights(parts: Parts, measured: Mapping[str, Sequence[float]]) -> dict[str,
         return {category: count / total for category, count in counts.items() if count}
     # Each part weighs alike, and so does each of its measured categories: where b of the parts
     # (a, b) and (c,) was not measured, a and c weigh one half each.
-    there = [[category for category in part if category in measured] for part in parts]
-    there = [part for part in there if part]
-    return {category: 1 / len(there) / len(part) for part in there for category in part}
+    measured_parts = [[category for category in part if category in measured] for part in parts]
+    count = sum(map(bool, measured_parts))
+    return {category: 1 / count / len(part) for part in measured_parts for category in part}

@@ -13,7 +13,7 @@ from agentlite.scoring.assignment import assign
 from agentlite.scoring.metrics.confidence import Summary, ratios, summary
 from agentlite.scoring.metrics.step_metrics import identity, is_valid, satisfies
 
-PAIRED = 1e-9  # what the mere pairing of calls of one tool is worth
+PAIRING_WORTH = 1e-9  # what the mere pairing of calls of one tool is worth
 Ratio = tuple[Any, Any]  # the part and the whole: of one sum of counts, or of each of many
 
 
@@ -39,11 +39,11 @@ TIMING = {
 }
 
 
-def decide(calls: Sequence[Call], gold: Gold, problem: str) -> Decisions:
+def count_timing(calls: Sequence[Call], gold: Gold, problem: str) -> Decisions:
     """At one step. Text that cannot be read is never a right "no call"."""
     expected, called = bool(gold.calls), bool(calls)
-    silent = not expected and not called and not problem
-    return Decisions(expected, called, expected and called, silent, True)
+    is_silent = not expected and not called and not problem
+    return Decisions(expected, called, expected and called, is_silent, True)
 
 
 def timing(steps: Sequence[Decisions], seed: int) -> dict[str, Summary | int | None]:
@@ -68,9 +68,9 @@ def timing(steps: Sequence[Decisions], seed: int) -> dict[str, Summary | int | N
         "balanced_accuracy": resampled["balanced_accuracy"],
         "count": len(steps),
         "f1": resampled["f1"],
-        "recall": share([one.called for one in steps if one.expected]),
-        "specificity": share([one.rightly_silent for one in steps if not one.expected]),
-        "timing_precision": share([one.expected for one in steps if one.called]),
+        "recall": share([step.called for step in steps if step.expected]),
+        "specificity": share([step.rightly_silent for step in steps if not step.expected]),
+        "timing_precision": share([step.expected for step in steps if step.called]),
     }
 
 
@@ -126,7 +126,7 @@ TOOLS = {
 }
 
 
-def count(
+def count_calls(
     calls: Sequence[Call], gold: Gold, tools: Sequence[Tool], earlier: Sequence[Call] = ()
 ) -> CallCounts:
     """At one step. `earlier`: the calls before it in the dialog."""
@@ -137,24 +137,24 @@ def count(
         called=len(calls),
         offered=len(offered),
         valid=sum(is_valid(call, gold, by_name[call.name]) for call in offered),
-        repeated=_count_repeated(calls, gold, by_name, earlier),
+        repeated=_count_repetitions(calls, gold, by_name, earlier),
     )
     if expected and not gold.names_tools:
         return counts
     pairs = _pair_calls(calls, expected)
-    of_any = [call for due, call in pairs if call and due.arguments is ANY_ARGUMENTS]
+    free_calls = [call for g, call in pairs if call and g.arguments is ANY_ARGUMENTS]
     return counts._replace(
         compared=len(calls),
         expected=len(expected),
         right=(Counter(c.name for c in calls) & Counter(c.name for c in expected)).total(),
-        supplied=sum(len(c.arguments) for c in calls) - sum(len(c.arguments) for c in of_any),
+        supplied=sum(len(c.arguments) for c in calls) - sum(len(c.arguments) for c in free_calls),
         # one that may be left out is expected only where it is given
         needed=sum(
             "" not in values or (call is not None and name in call.arguments)
-            for due, call in pairs
-            for name, values in (due.arguments or {}).items()
+            for gold_call, call in pairs
+            for name, values in (gold_call.arguments or {}).items()
         ),
-        agreeing=sum(_count_matching(call, due) for due, call in pairs if call),
+        agreeing=sum(_count_matching(call, g) for g, call in pairs if call),
     )
 
 
@@ -167,7 +167,7 @@ def _pair_calls(
     # less than any parameter, so that the pairing alone decides only between equal ones
     worth = [
         [
-            _count_matching(call, gold) + PAIRED / (1 + (gold.arguments is ANY_ARGUMENTS))
+            _count_matching(call, gold) + PAIRING_WORTH / (1 + (gold.arguments is ANY_ARGUMENTS))
             if call.name == gold.name
             else 0.0
             for call in calls
@@ -184,38 +184,38 @@ def _count_matching(call: Call, gold: GoldCall) -> int:
     """How many parameters have a value that is accepted, compared as text (Hammer's rule)."""
     accepted_values = gold.arguments or {}
     return sum(
-        any(_same(value, accepted) for accepted in accepted_values.get(name, ()))
+        any(_matches(value, accepted) for accepted in accepted_values.get(name, ()))
         for name, value in call.arguments.items()
     )
 
 
-def _same(value: object, accepted: object) -> bool:
+def _matches(value: object, accepted: object) -> bool:
     """Inside an object each key has a list of accepted values; "" in it: may be left out."""
     if isinstance(value, dict) and isinstance(accepted, dict):
         if value == accepted:
             return True
         by_key = choices_of(accepted)
         return value.keys() <= by_key.keys() and all(
-            any(_same(value[key], choice) for choice in choices) if key in value else "" in choices
+            any(_matches(value[key], c) for c in choices) if key in value else "" in choices
             for key, choices in by_key.items()
         )
     if isinstance(value, list) and isinstance(accepted, list):
-        return len(value) == len(accepted) and all(map(_same, value, accepted))
+        return len(value) == len(accepted) and all(map(_matches, value, accepted))
     if {type(value), type(accepted)} <= {int, float}:
         return value == accepted  # 60 is 60.0
     texts = [text if isinstance(text, str) else canonical(text) for text in (value, accepted)]
     return texts[0] == texts[1]
 
 
-def _count_repeated(
+def _count_repetitions(
     calls: Sequence[Call], gold: Gold, tools: Mapping[str, Tool], earlier: Sequence[Call]
 ) -> int:
     """Calls made again, in this turn or since an earlier one, beyond as many as are expected."""
     # of f, f, g one repeats a call; both f do where f was made before and none is expected
-    before = {identity(call) for call in earlier}
-    made = {identity(call): call for call in calls}
-    repeated = 0
+    earlier_identities = {identity(call) for call in earlier}
+    by_identity = {identity(call): call for call in calls}
+    repetitions = 0
     for key, times in Counter(map(identity, calls)).items():
-        expected = sum(satisfies(made[key], one, tools.get(one.name)) for one in gold.calls)
-        repeated += max(0, times - max(expected, key not in before))
-    return repeated
+        expected = sum(satisfies(by_identity[key], g, tools.get(g.name)) for g in gold.calls)
+        repetitions += max(0, times - max(expected, key not in earlier_identities))
+    return repetitions

@@ -67,7 +67,7 @@ def bootstrap(
     mean: float, estimates: Iterable[float], count: int, std: float | None = None
 ) -> Summary:
     """With the middle 95 % of the estimates that resamples gave."""
-    low, high = middle(estimates)
+    low, high = percentile_interval(estimates)
     return Summary(mean=mean, std=std, count=count, low=low, high=high, interval="bootstrap")
 
 
@@ -86,17 +86,17 @@ def ratios(
     figures: dict[str, Summary | None] = dict.fromkeys(shares)
     if not rows:
         return figures
-    of_counts = type(rows[0])
-    sums = of_counts(*numpy.array(rows, int).sum(axis=0))
-    resampled = of_counts(*resample_sums(rows, seed).T)
+    counts_type = type(rows[0])
+    sums = counts_type(*numpy.array(rows, int).sum(axis=0))
+    resampled = counts_type(*resample_sums(rows, seed).T)
     for name, share in shares.items():
         with numpy.errstate(all="ignore"):
             (part, whole), (parts, wholes) = share(sums), share(resampled)
         if whole:
-            some = wholes > 0
-            estimates = (parts[some] / wholes[some]).tolist()
-            of = int(whole) if count is None else count
-            figures[name] = bootstrap(float(part / whole), estimates, of)
+            is_positive = wholes > 0
+            estimates = (parts[is_positive] / wholes[is_positive]).tolist()
+            size = int(whole) if count is None else count
+            figures[name] = bootstrap(float(part / whole), estimates, size)
     return figures
 
 
@@ -115,15 +115,15 @@ def weighted_share(parts: Sequence[tuple[float, Sequence[float]]]) -> Summary:
     """A mean of shares by their weights, each the mean of values that are 0 or 1. Its interval is
     put together from Wilson's of each share (MOVER; Zou and Donner, Statist. Med. 27, 2008).
     """
-    whole = fsum(weight for weight, _ in parts)
+    total = fsum(weight for weight, _ in parts)
     shares = [fmean(values) for _, values in parts]
-    mean = fsum(weight * share for (weight, _), share in zip(parts, shares, strict=True)) / whole
+    mean = fsum(weight * share for (weight, _), share in zip(parts, shares, strict=True)) / total
     below = above = 0.0
     for (weight, values), share in zip(parts, shares, strict=True):
         # the ends of independent intervals add up in squares, as standard deviations do
         low, high = wilson(round(sum(values)), len(values))
-        below += (weight / whole * (share - low)) ** 2
-        above += (weight / whole * (high - share)) ** 2
+        below += (weight / total * (share - low)) ** 2
+        above += (weight / total * (high - share)) ** 2
     return Summary(
         mean=mean,
         std=None,
@@ -143,12 +143,12 @@ def paired_differences(
     most 5 of 100 comparisons, however many there are (Holm). Whole records are drawn again for the
     interval, and compared for `p`, as the steps of one dialog rise and fall together.
     """
-    measured = [_by_record(first, second) for first, second in pairs]
-    ps = [sign_flip_p([total for total, _ in sums], seed) for sums in measured]
+    changes = [_changes_by_record(first, second) for first, second in pairs]
+    ps = [sign_flip_p([total for total, _ in sums], seed) for sums in changes]
     differences = []
-    for sums, p, adjusted in zip(measured, ps, holm(ps), strict=True):
+    for sums, p, adjusted in zip(changes, ps, holm(ps), strict=True):
         totals, steps = resample_sums(sums, seed).T
-        low, high = middle((totals / steps).tolist())
+        low, high = percentile_interval((totals / steps).tolist())
         count = sum(steps for _, steps in sums)
         differences.append(
             Difference(
@@ -164,7 +164,7 @@ def paired_differences(
     return differences
 
 
-def _by_record(
+def _changes_by_record(
     first: Mapping[Step, float], second: Mapping[Step, float]
 ) -> list[tuple[float, int]]:
     """The sum of the changes of each record, and at how many steps."""
@@ -187,7 +187,7 @@ def sign_flip_p(changes: Sequence[float], seed: int) -> float:
     import numpy
 
     sizes = Counter(abs(change) for change in changes if change)
-    reached = abs(sum(changes)) * (1 - 1e-9)  # sums of floats that are equal may differ a little
+    observed = abs(sum(changes)) * (1 - 1e-9)  # sums of floats that are equal may differ a little
     if all(float(size).is_integer() for size in sizes):
         chances = numpy.array([1.0])  # of every sum of changes so far, from the lowest one up
         for size, count in sizes.items():
@@ -196,19 +196,19 @@ def sign_flip_p(changes: Sequence[float], seed: int) -> float:
             spread[:: 2 * int(size)] = _heads(count)
             chances = numpy.convolve(chances, spread)
         sums = numpy.arange(len(chances)) - len(chances) // 2  # the chance of 0 is in the middle
-        return float(min(1.0, chances[abs(sums) >= reached].sum()))
+        return float(min(1.0, chances[abs(sums) >= observed].sum()))
     generator = numpy.random.default_rng(seed)
-    flipped = numpy.zeros(FLIPS)
+    flipped_sums = numpy.zeros(FLIPS)
     for size, count in sorted(sizes.items()):
-        flipped += size * (2.0 * generator.binomial(count, 0.5, FLIPS) - count)
-    return float((1 + (abs(flipped) >= reached).sum()) / (1 + FLIPS))
+        flipped_sums += size * (2.0 * generator.binomial(count, 0.5, FLIPS) - count)
+    return float((1 + (abs(flipped_sums) >= observed).sum()) / (1 + FLIPS))
 
 
 def _heads(count: int) -> list[float]:
     """The chance of 0, 1, ... heads of so many coins. In integers: 2**-1100 is not a float."""
-    tosses, every, chances = 1, 2**count, []
+    tosses, outcomes, chances = 1, 2**count, []
     for heads in range(count + 1):
-        chances.append(tosses / every)
+        chances.append(tosses / outcomes)
         tosses = tosses * (count - heads) // (heads + 1)
     return chances
 
@@ -246,12 +246,12 @@ def resample_sums(
     generator = numpy.random.default_rng(seed)
     sums = numpy.empty((resamples, distinct.shape[1]))
     for start in range(0, resamples, AT_ONCE):
-        some = sums[start : start + AT_ONCE]
-        some[:] = generator.multinomial(len(rows), counts / len(rows), len(some)) @ distinct
+        batch = sums[start : start + AT_ONCE]
+        batch[:] = generator.multinomial(len(rows), counts / len(rows), len(batch)) @ distinct
     return sums
 
 
-def middle(estimates: Iterable[float]) -> tuple[float, float]:
+def percentile_interval(estimates: Iterable[float]) -> tuple[float, float]:
     """The 2.5th and the 97.5th percentile."""
     cuts = quantiles(estimates, n=40, method="inclusive")
     return cuts[0], cuts[-1]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from agentlite.core.records import Prediction, Record
 from agentlite.scoring.metrics.step_metrics import is_right
 
-HOW = "teacher-forced"
+TEACHER_FORCED = "teacher-forced"
 
 
 class Dialog(NamedTuple):
@@ -40,48 +40,48 @@ def dialogs(predictions: Sequence[Prediction], records: Mapping[str, Record]) ->
     for prediction in predictions:
         by_record[prediction.record_id].append(prediction)
     return [
-        _dialog(records[record_id], sorted(steps, key=lambda one: one.turn))
+        _dialog(records[record_id], sorted(steps, key=lambda step: step.turn))
         for record_id, steps in by_record.items()
         if len(steps) == len(records[record_id].prompted_turns)
     ]
 
 
-def plan_success_rate(taken: DialogCalls) -> float:
+def plan_success_rate(dialog: DialogCalls) -> float:
     """The dialog calls the right tools in the right order.
 
     Calls of one step are made at once: they have no order.
     """
-    return float(list(map(sorted, taken.called)) == list(map(sorted, taken.expected)))
+    return float(list(map(sorted, dialog.called)) == list(map(sorted, dialog.expected)))
 
 
-def plan_partial(taken: DialogCalls) -> float:
+def plan_partial(dialog: DialogCalls) -> float:
     """The share of the expected calls that are at their place in the dialog.
 
     In order, as SAGE counts: those that stand at their place in the order of those made.
     """
     expected, called = (
-        [*chain.from_iterable(map(sorted, names))] for names in (taken.expected, taken.called)
+        [*chain.from_iterable(map(sorted, names))] for names in (dialog.expected, dialog.called)
     )
-    return sum(one == other for one, other in zip(expected, called, strict=False)) / len(expected)
+    return sum(left == right for left, right in zip(expected, called, strict=False)) / len(expected)
 
 
-def step_efficiency(taken: DialogCalls) -> float:
+def step_efficiency(dialog: DialogCalls) -> float:
     """Expected calls per call made; 0 unless all expected ones were made.
 
     At most 1; by the names of the tools, each as often as expected.
     """
     expected, called = (
-        Counter(chain.from_iterable(names)) for names in (taken.expected, taken.called)
+        Counter(chain.from_iterable(names)) for names in (dialog.expected, dialog.called)
     )
     return expected.total() / called.total() if expected <= called else 0.0
 
 
-def end_to_end_success(taken: DialogCalls) -> float:
+def end_to_end_success(dialog: DialogCalls) -> float:
     """Every step of the dialog is right.
 
     Its calls with their arguments, or no call where none was expected.
     """
-    return float(all(taken.right))
+    return float(all(dialog.right))
 
 
 Metric = Callable[[DialogCalls], float]
@@ -92,15 +92,15 @@ METRICS: dict[str, Metric] = {
 
 
 def _dialog(record: Record, steps: Sequence[Prediction]) -> Dialog:
-    gold = [record.gold_at(one.turn) for one in steps]
-    is_planned = any(one.calls for one in gold) and all(
-        one.names_tools or not one.calls for one in gold
+    golds = [record.gold_at(step.turn) for step in steps]
+    is_planned = any(gold.calls for gold in golds) and all(
+        gold.names_tools or not gold.calls for gold in golds
     )
-    taken = DialogCalls(
-        [[call.name for call in one.calls] for one in gold],
-        [[call.name for call in one.calls] for one in steps],
-        [is_right(one.metrics) for one in steps],
+    calls = DialogCalls(
+        [[call.name for call in gold.calls] for gold in golds],
+        [[call.name for call in step.calls] for step in steps],
+        [is_right(step.metrics) for step in steps],
     )
     metrics = METRICS if is_planned else {"end_to_end_success": end_to_end_success}
-    values = {name: metric(taken) for name, metric in metrics.items()}
+    values = {name: metric(calls) for name, metric in metrics.items()}
     return Dialog(record.id, values, steps[0].slices)

@@ -24,13 +24,13 @@ from agentlite.scoring.metrics.step_metrics import describe
 Json = dict[str, Any]
 BFCL = "bfcl"  # the metric of a step that says whether BFCL's own rules accept it
 # figures of a step beside those of tool_calls
-OF_STEPS = {
+STEP_FIGURES = {
     "toolrl": "Partial credit for tools, parameter names and values (ToolRL's score).",
     "tool_n1": "All or nothing: form, tools and arguments (Tool-N1's score).",
     BFCL: "Right by the rules of the Berkeley Function Calling Leaderboard.",
 }
 # figures of a rollout, beside those that an environment has of its own
-LIVE = {
+ROLLOUT_FIGURES = {
     "env": "The reward that the environment gives (get_reward).",
     "gold_calls": "Of the right calls of a task, the share that was made.",
     "progress": "The share of the user's turns before the first that went wrong.",
@@ -40,7 +40,7 @@ LIVE = {
     "extra_calls": "Calls beyond the fewest with which the task can be done.",
 }
 # the score that says whether a task is done: the first that an environment has
-DONE = (BFCL, "env", "gold_calls")
+DONE_SCORES = (BFCL, "env", "gold_calls")
 # figures that are not shares, also where they lie between 0 and 1
 COUNTS = ("timeout", "extra_calls")
 # what can end a rollout; the figure of how often it did is ended_by_...
@@ -65,7 +65,7 @@ TITLES = {
 
 
 # what the LLM judge thinks of the answers; None where it gave no score at all
-JUDGED = {
+JUDGE_FIGURES = {
     "judge_score": "The judge's points, from 0 to 5.",
     "judge_usable": "The share of answers with 4 or 5 points.",
 }
@@ -81,7 +81,7 @@ class JudgeRun(Struct, frozen=True, kw_only=True):
     completion_tokens: int
 
 
-def learned_sentences(model: str, learned: Mapping[str, Any]) -> list[str]:
+def learned_before_sentences(model: str, learned: Mapping[str, Any]) -> list[str]:
     """One for each stage that was trained on questions, on what that says of the figures."""
     return [
         f"{stage} was trained on rows that are not there any more: whether {model} learned "
@@ -137,10 +137,10 @@ class Metrics(Struct, frozen=True, kw_only=True):
 # the order of a report; "" where a name says it.
 # pass^k has as many figures as there were samples
 GROUPS: dict[str, tuple[str, Mapping[str, str]]] = {
-    "metrics": ("Models", {**describe(step_metrics.METRICS), **OF_STEPS, **LIVE}),
+    "metrics": ("Models", {**describe(step_metrics.METRICS), **STEP_FIGURES, **ROLLOUT_FIGURES}),
     "endings": (
         "What ended the rollouts",
-        {f"ended_by_{name}": says for name, says in ENDINGS.items()},
+        {f"ended_by_{name}": text for name, text in ENDINGS.items()},
     ),
     "timing": ("Call or no call", call_shares.TIMING),
     "tools": ("Names and parameters of calls", call_shares.TOOLS),
@@ -149,20 +149,20 @@ GROUPS: dict[str, tuple[str, Mapping[str, str]]] = {
     "forgetting": ("What was forgotten of general talk", general_talk.FORGETTING),
     "self_cognition": ("Who the model says it is", general_talk.SELF_COGNITION),
     "passes": ("All of k samples right", {}),
-    "judge": ("What the judge thinks", JUDGED),
+    "judge": ("What the judge thinks", JUDGE_FIGURES),
 }
 EXPLANATIONS = {
-    name: says for _, figures in GROUPS.values() for name, says in figures.items() if says
+    name: text for _, figures in GROUPS.values() for name, text in figures.items() if text
 }
 
 
 def figures_by_name(metrics: Metrics) -> dict[str, Any]:
     """Every figure of every group as plain data, None where there was nothing to measure it on."""
-    whole = msgspec.to_builtins(metrics)
+    groups = msgspec.to_builtins(metrics)
     return {
         name: figure
         for group in GROUPS
-        for name, figure in whole.get(group, {}).items()
+        for name, figure in groups.get(group, {}).items()
         if not isinstance(figure, int)  # a count is not a figure
     }
 
@@ -209,8 +209,8 @@ def parse_gate(text: str, *, own_scores: bool = False) -> list[Condition]:
     own. Raises UserError 2 for text that is not a condition, or names no figure.
     """
     conditions = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        condition = parse_condition(part, "--gate", "tool_selection_accuracy>=0.8")
+    for term in filter(None, (term.strip() for term in text.split(","))):
+        condition = parse_condition(term, "--gate", "tool_selection_accuracy>=0.8")
         if not own_scores:
             condition = condition._replace(name=figure_name(condition.name, "--gate"))
         conditions.append(condition)
@@ -227,11 +227,11 @@ def figure_name(name: str, location: str) -> str:
 
 def failures(conditions: Sequence[Condition], means: Mapping[str, float | None]) -> list[str]:
     """In words. `means`: of each figure; one that was not measured, or is not there, fails."""
-    failed = []
+    sentences = []
     for condition in conditions:
         mean = means.get(condition.name)
         if mean is None:
-            failed.append(f"{condition}: not measured")
+            sentences.append(f"{condition}: not measured")
         elif not condition.holds(mean):
-            failed.append(f"{condition}: it is {mean:.4g}")
-    return failed
+            sentences.append(f"{condition}: it is {mean:.4g}")
+    return sentences

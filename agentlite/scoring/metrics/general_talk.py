@@ -18,11 +18,11 @@ def is_right(text: str, accepted: Sequence[str]) -> bool:
     """Whether the text has an accepted answer as words of its own; in Chinese and Japanese, where
     no blank ends a word, each character is one.
     """
-    words = f" {_plain(text)} "
-    return any(f" {_plain(answer)} " in words for answer in accepted)
+    words = f" {_plain_words(text)} "
+    return any(f" {_plain_words(answer)} " in words for answer in accepted)
 
 
-def _plain(text: str) -> str:
+def _plain_words(text: str) -> str:
     return " ".join(WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
 
 
@@ -48,24 +48,24 @@ def forgetting(
     before: GeneralResults, after: GeneralResults, seed: int
 ) -> dict[str, Difference | Summary | dict[str, float]]:
     """`forgetting` is by how much the log of the perplexity rose, row by row."""
-    (losses_before, *knew), (losses, *knows) = before, after
-    pairs = [(losses_before, losses), *zip(knows, knew, strict=True)]
-    risen, fallen, fallen_zh = paired_differences(
-        [(_steps(first), _steps(second)) for first, second in pairs], seed
+    (losses_before, *answers_before), (losses, *answers) = before, after
+    pairs = [(losses_before, losses), *zip(answers, answers_before, strict=True)]
+    loss_rise, share_fall, share_fall_zh = paired_differences(
+        [(_by_step(first), _by_step(second)) for first, second in pairs], seed
     )
-    right, right_zh = ([float(one) for one in language.values()] for language in knows)
+    right, right_zh = ([float(value) for value in language.values()] for language in answers)
     return {
-        "forgetting": risen,
+        "forgetting": loss_rise,
         "perplexity": _perplexity(losses, seed),
         "perplexity_before": _perplexity(losses_before, seed),
         "general_questions": summary(right, seed),
-        "questions_forgotten": fallen,
+        "questions_forgotten": share_fall,
         "general_questions_zh": summary(right_zh, seed),
-        "questions_forgotten_zh": fallen_zh,
+        "questions_forgotten_zh": share_fall_zh,
     }
 
 
-def _steps(values: Mapping[str, float]) -> dict[Step, float]:
+def _by_step(values: Mapping[str, float]) -> dict[Step, float]:
     return {Step(name, 0): float(value) for name, value in values.items()}
 
 
@@ -112,9 +112,9 @@ def self_cognition(
     for figure in SELF_COGNITION:
         about, _, language = figure.removeprefix("own_").partition("_")
         right = [
-            float(is_said)
-            for asked, spoken, is_said in answers
-            if asked == about and language in ("", spoken)
+            float(is_right)
+            for question, answer_language, is_right in answers
+            if question == about and language in ("", answer_language)
         ]
         figures[figure] = summary(right, seed) if right else None
     return figures

@@ -43,50 +43,50 @@ class ParsedText(NamedTuple):
 Reader = Callable[[str, Sequence[Any]], ParsedText]
 
 
-def _react(text: str, funcs: Sequence[object]) -> ParsedText:
+def _read_react(text: str, funcs: Sequence[object]) -> ParsedText:
     """All that is written as input is the first argument of the tool: of the last function of that
     name, as the script has it.
     """
     thought = _between(text, "", ("Final Answer", "Action")) or ""
     tool = _between(text, "Action:", ("Action Input:",), to_the_end=False)
     value = _between(text, "Action Input:", ("Observation",))
-    named = [one for one in funcs if isinstance(one, dict) and one.get("name") == tool]
+    functions = [f for f in funcs if isinstance(f, dict) and f.get("name") == tool]
     try:
-        first = next(iter(named[-1]["parameters"]["properties"].keys()))
+        parameter = next(iter(functions[-1]["parameters"]["properties"].keys()))
     except (IndexError, KeyError, TypeError, AttributeError, StopIteration):
-        first = ""
-    is_known = tool is not None and first not in ("", NONE)
-    arguments = {first: value} if is_known and value is not None else {}
+        parameter = ""
+    is_known = tool is not None and parameter not in ("", NONE)
+    arguments = {parameter: value} if is_known and value is not None else {}
     return ParsedText(thought, tool or NONE, arguments)
 
 
-def _toolllama(text: str, funcs: Sequence[object]) -> ParsedText:
+def _read_toolllama(text: str, funcs: Sequence[object]) -> ParsedText:
     """Without a thought the script compares with the text of an empty list."""
     thought: Any = _between(text, "Thought:", ("Action",))
     tool = _between(text, "Action:", ("Action Input:",))
     written = _between(text, "Action Input:", ("Thought",)) if tool is not None else None
-    return ParsedText([] if thought is None else thought, tool or NONE, _object(written))
+    return ParsedText([] if thought is None else thought, tool or NONE, _json_object(written))
 
 
-def _autogpt(text: str, funcs: Sequence[object]) -> ParsedText:
-    value = _object(text)
+def _read_autogpt(text: str, funcs: Sequence[object]) -> ParsedText:
+    value = _json_object(text)
     thoughts = value.get("thoughts")
     thought = thoughts.get("text", NONE) if isinstance(thoughts, dict) else NONE
-    return _command(thought, value.get("command"))
+    return _to_parsed(thought, value.get("command"))
 
 
-def _kuaiagent(text: str, funcs: Sequence[object]) -> ParsedText:
-    value = _object(text)
-    return _command(value.get("task_name", NONE), value.get("command"))
+def _read_kuaiagent(text: str, funcs: Sequence[object]) -> ParsedText:
+    value = _json_object(text)
+    return _to_parsed(value.get("task_name", NONE), value.get("command"))
 
 
-def _modelscope(text: str, funcs: Sequence[object]) -> ParsedText:
+def _read_modelscope(text: str, funcs: Sequence[object]) -> ParsedText:
     """The script never reads a thought here, so planning scores next to nothing."""
-    value = _object(_between(text, modelscope.OPEN, (modelscope.CLOSE,), to_the_end=False))
-    return _command(NONE, {"name": value.get("api_name", NONE), "args": value.get("parameters")})
+    value = _json_object(_between(text, modelscope.OPEN, (modelscope.CLOSE,), to_the_end=False))
+    return _to_parsed(NONE, {"name": value.get("api_name", NONE), "args": value.get("parameters")})
 
 
-def _command(thought: object, command: object) -> ParsedText:
+def _to_parsed(thought: object, command: object) -> ParsedText:
     command = command if isinstance(command, dict) else {}
     name, arguments = command.get("name", NONE), command.get("args")
     return ParsedText(
@@ -95,24 +95,24 @@ def _command(thought: object, command: object) -> ParsedText:
 
 
 READERS: dict[Template, Reader] = {
-    "ReACT": _react,
-    "AutoGPT": _autogpt,
-    "ToolLlama": _toolllama,
-    "ModelScope": _modelscope,
-    "KuaiAgent": _kuaiagent,
+    "ReACT": _read_react,
+    "AutoGPT": _read_autogpt,
+    "ToolLlama": _read_toolllama,
+    "ModelScope": _read_modelscope,
+    "KuaiAgent": _read_kuaiagent,
 }
 
 
 def _autogpt_answer(text: str) -> str:
     """What follows `response="`; a search is not an answer."""
-    _, *behind = text.split('response="')
-    answer = behind[0].replace('")', "") if behind else text
+    _, *responses = text.split('response="')
+    answer = responses[0].replace('")', "") if responses else text
     return "" if "web_search(" in text else answer
 
 
 def _toolllama_answer(text: str) -> str:
-    _, *behind = text.split('"final_answer": "')
-    answer = behind[0].replace('"', "").replace("}", "") if behind else text
+    _, *answers = text.split('"final_answer": "')
+    answer = answers[0].replace('"', "").replace("}", "") if answers else text
     return "" if answer == "\n" else answer
 
 
@@ -127,11 +127,11 @@ def _between(text: str, start: str, ends: Sequence[str], to_the_end: bool = True
     begin = text.find(start) + len(start)
     if begin < len(start) or begin == len(text):
         return None
-    found = [end for end in (text.find(mark, begin + 1) for mark in ends) if end >= 0]
-    return text[begin : min(found, default=len(text))].strip() if found or to_the_end else None
+    stops = [end for end in (text.find(mark, begin + 1) for mark in ends) if end >= 0]
+    return text[begin : min(stops, default=len(text))].strip() if stops or to_the_end else None
 
 
-def _object(text: str | None) -> dict[str, Any]:
+def _json_object(text: str | None) -> dict[str, Any]:
     """The JSON object of a text after the script's repairs: braces balanced, bare keys quoted, bad
     escapes dropped. Empty where there is none.
     """
@@ -144,12 +144,12 @@ def _object(text: str | None) -> dict[str, Any]:
 
 def _close_braces(text: str) -> str:
     """Open braces are closed; fewer than five: from the first brace to the last pair."""
-    open_ones = text.count("{") - text.count("}")
-    if open_ones > 0:
-        text = text.rstrip("\n") + "\n}" * open_ones
+    open_braces = text.count("{") - text.count("}")
+    if open_braces > 0:
+        text = text.rstrip("\n") + "\n}" * open_braces
     # of 'So:\n{"a": {"b": 1}\n}\nDone.' that leaves '{"a": {"b": 1}\n}'
     first, last = text.find("{"), text.rfind("}\n}")
-    return text if open_ones >= 5 or first < 0 or last < 0 else text[first : last + 3].strip()
+    return text if open_braces >= 5 or first < 0 or last < 0 else text[first : last + 3].strip()
 
 
 def _repair_json(text: str) -> str:
@@ -195,11 +195,11 @@ CUTS = [
 
 def rouge_l(gold: object, text: object) -> float:
     """The F measure of their longest common subsequence of tokens; 0 where one has none."""
-    expected, given = mixed_tokens(str(gold)), mixed_tokens(str(text))
-    if not expected or not given:
+    gold_tokens, tokens = mixed_tokens(str(gold)), mixed_tokens(str(text))
+    if not gold_tokens or not tokens:
         return 0.0
-    common = common_length(expected, given)
-    precision, recall = common / len(given), common / len(expected)
+    common = common_length(gold_tokens, tokens)
+    precision, recall = common / len(tokens), common / len(gold_tokens)
     return 2 * precision * recall / (precision + recall + 1e-8)
 
 
@@ -208,11 +208,11 @@ def mixed_tokens(text: str) -> tuple[str, ...]:
     """A token with a letter that has no case (`Lo`: Chinese, say) is taken apart: "北京 is 3.5" has
     the tokens 北, 京, is and 3.5.
     """
-    parted = (
+    split_tokens = (
         list(token) if any(unicodedata.category(c) == "Lo" for c in token) else [token]
         for token in word_tokenizer()(text)
     )
-    joined = " ".join(piece for token in parted for piece in token)
+    joined = " ".join(piece for pieces in split_tokens for piece in pieces)
     for cut in CUTS:
         joined = cut.sub(r"\1 ", joined)
     return tuple(joined.split())
@@ -235,16 +235,16 @@ def word_tokenizer() -> Callable[[str], list[str]]:
 
 def common_length(first: Sequence[str], second: Sequence[str]) -> int:
     """The longest common subsequence's length, a bit for each token of the first (Hyyro 2004)."""
-    places: dict[str, int] = {}
+    positions: dict[str, int] = {}
     for index, token in enumerate(first):
-        places[token] = places.get(token, 0) | 1 << index
-    unmatched = whole = (1 << len(first)) - 1
+        positions[token] = positions.get(token, 0) | 1 << index
+    unmatched = all_bits = (1 << len(first)) - 1
     for token in second:
-        matched = unmatched & places.get(token, 0)
+        matched = unmatched & positions.get(token, 0)
         # Bit i is 0 where the common subsequence with first[: i + 1] is longer than with first[:i].
         # From one 0 up to the next, the lowest match moves that next one down to itself; above the
         # last 0 it makes a new one.
-        unmatched = (unmatched + matched | unmatched - matched) & whole
+        unmatched = (unmatched + matched | unmatched - matched) & all_bits
     return len(first) - unmatched.bit_count()
 
 
@@ -292,10 +292,10 @@ def read(benchmark: Path, predictions: Path) -> list[Row]:
     """
     require("KAgentBench's ROUGE", ["nltk"], "pip install 'agentlite[kagent]'", "--kagent")
     questions, answers = _by_id(benchmark, Row), _by_id(predictions, Answer)
-    if odd := sorted(questions.keys() ^ answers.keys()):
-        kind, name = odd[0]
+    if unpaired := sorted(questions.keys() ^ answers.keys()):
+        kind, name = unpaired[0]
         raise UserError(
-            f"{name} ({kind}) stands in one of the two files only, and {len(odd) - 1} more.",
+            f"{name} ({kind}) stands in one of the two files only, and {len(unpaired) - 1} more.",
             f"Predict all rows of {benchmark}, and no others.",
             location=str(predictions),
         )
@@ -308,9 +308,9 @@ def read(benchmark: Path, predictions: Path) -> list[Row]:
 def _by_id(path: Path, kind: type[AnyRow]) -> dict[tuple[str, str], AnyRow]:
     """By type and id."""
     rows: dict[tuple[str, str], AnyRow] = {}
-    for number, raw in enumerate(read_rows(path), 1):
+    for number, raw_row in enumerate(read_rows(path), 1):
         try:
-            row = msgspec.convert(raw, kind)
+            row = msgspec.convert(raw_row, kind)
             problem = f"{row.id} ({row.type}) appears twice."
         except msgspec.ValidationError as error:
             row, problem = None, f"{error}."
@@ -335,11 +335,11 @@ def score(rows: Sequence[Row], seed: int) -> dict[str, Summary | None]:
     # same ones
     weighted: dict[Kind, list[float]] = {}
     for name, (kind, weight, _) in PARTS.items():
-        before = weighted.get(kind, [0.0] * len(values[name]))
-        each = zip(before, values[name], strict=True)
-        weighted[kind] = [sofar + weight * value for sofar, value in each]
-    draws = (draw_resamples(sorted(kind), seed + n) for n, kind in enumerate(weighted.values()))
-    estimates = (sum(map(fmean, resample)) for resample in zip(*draws, strict=True))
+        sums = weighted.get(kind, [0.0] * len(values[name]))
+        terms = zip(sums, values[name], strict=True)
+        weighted[kind] = [total + weight * value for total, value in terms]
+    resamples = (draw_resamples(sorted(kind), seed + n) for n, kind in enumerate(weighted.values()))
+    estimates = (sum(map(fmean, resample)) for resample in zip(*resamples, strict=True))
     mean = overall({name: fmean(values[name]) for name in PARTS})
     return {**parts, "overall": bootstrap(mean, estimates, sum(map(len, weighted.values())))}
 
@@ -351,51 +351,51 @@ def overall(parts: Mapping[str, float]) -> float:
 def reflection(row: Row) -> float:
     """Thought and arguments, .3 to .7; nothing for a gold that repeats the last task."""
     task = row.memory_last_task
-    last = (task.get("tool_name"), task.get("tool_args")) if isinstance(task, dict) else None
+    last_call = (task.get("tool_name"), task.get("tool_args")) if isinstance(task, dict) else None
 
     def agreement(parsed: ParsedText, gold: StepTask) -> float:
-        if gold.thought == NONE or last == (gold.tool_name, gold.tool_args):
+        if gold.thought == NONE or last_call == (gold.tool_name, gold.tool_args):
             return 0.0
-        return 0.3 * _thought(parsed, gold) + 0.7 * _arguments(parsed, gold)
+        return 0.3 * _thought_agreement(parsed, gold) + 0.7 * _argument_agreement(parsed, gold)
 
-    return _over_prompts(row, agreement)
+    return _mean_over_prompts(row, agreement)
 
 
 def concluding(row: Row) -> float:
     assert isinstance(row.model_predict, dict)
     answers = [
-        ANSWERS.get(template, str)(_text(said)) for template, said in row.model_predict.items()
+        ANSWERS.get(template, str)(_text(text)) for template, text in row.model_predict.items()
     ]
-    return fmean([_nearest(row, answer) for answer in answers]) if answers else 0.0
+    return fmean([_best_rouge(row, answer) for answer in answers]) if answers else 0.0
 
 
 # with their published weights
 PARTS: dict[str, tuple[Kind, float, Callable[[Row], float]]] = {
-    "planning": ("plantooluse", 0.25, lambda row: _over_prompts(row, _thought)),
-    "tool_use": ("plantooluse", 0.35, lambda row: _over_prompts(row, _arguments)),
+    "planning": ("plantooluse", 0.25, lambda row: _mean_over_prompts(row, _thought_agreement)),
+    "tool_use": ("plantooluse", 0.35, lambda row: _mean_over_prompts(row, _argument_agreement)),
     "reflection": ("reflextion", 0.10, reflection),
     "concluding": ("conclusion", 0.20, concluding),
-    "profile": ("profile", 0.10, lambda row: _nearest(row, row.model_predict)),
+    "profile": ("profile", 0.10, lambda row: _best_rouge(row, row.model_predict)),
 }
 
 
-def _over_prompts(row: Row, agreement: Callable[[ParsedText, StepTask], float]) -> float:
+def _mean_over_prompts(row: Row, agreement: Callable[[ParsedText, StepTask], float]) -> float:
     """The mean over the prompts, each with the nearest gold that calls the same tool."""
     assert isinstance(row.model_predict, dict)
-    best, last = [], ParsedText()
+    agreements, parsed = [], ParsedText()
     for template, text in row.model_predict.items():
         if template != "ReACT" or text:  # an empty text is read as the one before it
-            last = READERS[template](_text(text), row.funcs)
-        golds = [gold for gold in row.golden_result_list if NONE != gold.tool_name == last.tool]
-        best.append(max((agreement(last, gold) for gold in golds), default=0.0))
-    return fmean(best) if best else 0.0
+            parsed = READERS[template](_text(text), row.funcs)
+        golds = [gold for gold in row.golden_result_list if NONE != gold.tool_name == parsed.tool]
+        agreements.append(max((agreement(parsed, gold) for gold in golds), default=0.0))
+    return fmean(agreements) if agreements else 0.0
 
 
-def _thought(parsed: ParsedText, gold: StepTask) -> float:
+def _thought_agreement(parsed: ParsedText, gold: StepTask) -> float:
     return rouge_l(gold.thought, parsed.thought) if gold.thought != NONE else 0.0
 
 
-def _arguments(parsed: ParsedText, gold: StepTask) -> float:
+def _argument_agreement(parsed: ParsedText, gold: StepTask) -> float:
     """The mean over the gold's arguments; others cost nothing, but where the gold has none."""
     expected, given = gold.tool_args, parsed.arguments
     if not expected or not given:
@@ -405,11 +405,11 @@ def _arguments(parsed: ParsedText, gold: StepTask) -> float:
     )
 
 
-def _nearest(row: Row, answer: object) -> float:
+def _best_rouge(row: Row, answer: object) -> float:
     return max(
         (rouge_l(gold.golden_result, answer) for gold in row.golden_result_list), default=0.0
     )
 
 
-def _text(said: object) -> str:
-    return said if isinstance(said, str) else to_json(said)
+def _text(prediction: object) -> str:
+    return prediction if isinstance(prediction, str) else to_json(prediction)

@@ -110,8 +110,8 @@ def identity(call: Call | GoldCall) -> tuple[str, str]:
 
 def describe(metrics: Mapping[str, Callable[..., object]]) -> dict[str, str]:
     """What each of them says, for a report: the first paragraph of its docstring."""
-    documented = {name: inspect.getdoc(metric) or "" for name, metric in metrics.items()}
-    return {name: " ".join(says.split("\n\n")[0].split()) for name, says in documented.items()}
+    docstrings = {name: inspect.getdoc(metric) or "" for name, metric in metrics.items()}
+    return {name: " ".join(text.split("\n\n")[0].split()) for name, text in docstrings.items()}
 
 
 def score_step(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> dict[str, float]:
@@ -162,8 +162,8 @@ def argument_problem(name: str, value: object, gold: GoldCall, schema: Schema) -
     if isinstance(value, list | dict) and json_schema.is_too_deep(value):
         return "is nested too deep"
     if gold.arguments is ANY_ARGUMENTS:
-        alone = {key: rule for key, rule in schema.items() if key != "required"}
-        return "does not fit its schema" if json_schema.value_problem({name: value}, alone) else ""
+        rules = {key: rule for key, rule in schema.items() if key != "required"}
+        return "does not fit its schema" if json_schema.value_problem({name: value}, rules) else ""
     declared = json_schema.schema_at(schema, "properties", name)
     return _value_problem(value, gold.arguments[name], declared)
 
@@ -176,8 +176,8 @@ def is_named(name: str, gold: GoldCall, schema: Schema) -> bool:
 def required_names(gold: GoldCall, schema: Schema) -> list[str]:
     """The parameters that may not be left out: by the gold, or by the schema alone."""
     accepted_values = gold.arguments or {}
-    named = [name for name, accepted in accepted_values.items() if "" not in accepted]
-    return named + [name for name in schema.get("required") or () if name not in named]
+    names = [name for name, accepted in accepted_values.items() if "" not in accepted]
+    return names + [name for name in schema.get("required") or () if name not in names]
 
 
 def _value_problem(value: object, accepted: list[object], schema: Schema) -> str:
@@ -198,23 +198,23 @@ def _value_problem(value: object, accepted: list[object], schema: Schema) -> str
         ):
             return "has elements of a wrong type"
     # gold of another type than the declared one names a variable: no spelling is forgiven in it
-    same = _same if gold_types <= types else _strictly
-    return "" if any(same(value, answer) for answer in accepted) else OTHER_VALUE
+    matches = _matches if gold_types <= types else _matches_strictly
+    return "" if any(matches(value, answer) for answer in accepted) else OTHER_VALUE
 
 
-def _same(value: object, answer: Any) -> bool:
+def _matches(value: object, answer: Any) -> bool:
     """An empty list is also one where the parameter may be left out."""
     if isinstance(value, str):
-        return isinstance(answer, str) and _alike(value, answer)
+        return isinstance(answer, str) and _texts_match(value, answer)
     if isinstance(value, list):
-        listed = isinstance(answer, list) or answer == ""
-        return listed and len(value) == len(answer) and all(map(_loosely, value, answer))
+        is_list = isinstance(answer, list) or answer == ""
+        return is_list and len(value) == len(answer) and all(map(_matches_loosely, value, answer))
     if isinstance(value, dict):
         return isinstance(answer, dict) and _fills(value, answer)
-    return _strictly(value, answer)
+    return _matches_strictly(value, answer)
 
 
-def _alike(value: str, answer: str) -> bool:
+def _texts_match(value: str, answer: str) -> bool:
     """Whether texts are the same but for what BFCL forgives, and what it forgives says nothing."""
     if standard(value) != standard(answer) or len(value) > 2 * len(answer) + PADDING:
         return False
@@ -233,23 +233,23 @@ def _fills(value: dict[str, Any], answer: dict[str, Any]) -> bool:
     """Whether each key has an accepted value, and each that may not be left out is there."""
     accepted = choices_of(answer)
     return all(
-        key in accepted and any(_loosely(v, choice) for choice in accepted[key])
+        key in accepted and any(_matches_loosely(v, choice) for choice in accepted[key])
         for key, v in value.items()
     ) and all(key in value or "" in choices for key, choices in accepted.items())
 
 
-def _loosely(value: object, answer: object) -> bool:
+def _matches_loosely(value: object, answer: object) -> bool:
     if isinstance(value, str) and isinstance(answer, str):
-        return _alike(value, answer)
-    return _strictly(value, answer)
+        return _texts_match(value, answer)
+    return _matches_strictly(value, answer)
 
 
-def _strictly(value: object, answer: object) -> bool:
+def _matches_strictly(value: object, answer: object) -> bool:
     """Equal; or, deeper than BFCL looks, an object that fills its answer, or a list of such."""
     if isinstance(value, dict) and isinstance(answer, dict):
         return value == answer or _fills(value, answer)
     if isinstance(value, list) and isinstance(answer, list):
-        return len(value) == len(answer) and all(map(_strictly, value, answer))
+        return len(value) == len(answer) and all(map(_matches_strictly, value, answer))
     return bool(value == answer)
 
 
@@ -276,7 +276,7 @@ WRONG_KINDS = {
 }
 # the problems of a prompt that has no answer at all
 TOO_LONG = "prompt longer than max_length"
-NOTHING = "no prediction"
+NO_PREDICTION = "no prediction"
 UNANSWERED = "no answer from the server"
 
 
@@ -284,7 +284,7 @@ def wrong_kind(parsed: Parsed, gold: Gold, tools: Sequence[Tool], *, finished: b
     """The kind of a wrong answer; "" for a right one, and where nobody knows what is right."""
     if not gold.known or is_right(score_step(parsed, gold, tools)):
         return ""
-    if parsed.problem in (TOO_LONG, NOTHING, UNANSWERED):
+    if parsed.problem in (TOO_LONG, NO_PREDICTION, UNANSWERED):
         return "no_answer"
     if not finished:
         return "cut_off"
@@ -300,12 +300,12 @@ def wrong_kind(parsed: Parsed, gold: Gold, tools: Sequence[Tool], *, finished: b
         return "wrong_tool" if expected - called and called - expected else "number_of_calls"
     # each call is assigned to an expected one of its tool, so that as little as possible is wrong
     by_name = {tool.name: tool for tool in tools}
-    wrong = [
-        [_argument_kinds(call, each, by_name.get(each.name)) for call in parsed.calls]
-        for each in gold.calls
+    table = [
+        [_argument_kinds(call, gold_call, by_name.get(gold_call.name)) for call in parsed.calls]
+        for gold_call in gold.calls
     ]
-    worth = [[0.0 if kinds is None else 1 / (1 + len(kinds)) for kinds in row] for row in wrong]
-    kinds = {kind for row, column in assign(worth) for kind in wrong[row][column] or ()}
+    worth = [[0.0 if kinds is None else 1 / (1 + len(kinds)) for kinds in row] for row in table]
+    kinds = {kind for row, column in assign(worth) for kind in table[row][column] or ()}
     return next(kind for kind in WRONG_KINDS if kind in kinds)
 
 
@@ -324,10 +324,10 @@ def _argument_kinds(call: Call, gold: GoldCall, tool: Tool | None) -> list[str] 
     ]
     for name, value in call.arguments.items():
         if problem := argument_problem(name, value, gold, schema):
-            named = {
+            kind_by_problem = {
                 UNEXPECTED: "extra_parameter",
                 OTHER_VALUE: "other_text" if isinstance(value, str) else "other_value",
             }
-            kinds.append(named.get(problem, "wrong_type"))
+            kinds.append(kind_by_problem.get(problem, "wrong_type"))
     # where any arguments are right, each may fit the schema and all of them together may not
     return kinds or (["wrong_type"] if gold.arguments is ANY_ARGUMENTS else [])

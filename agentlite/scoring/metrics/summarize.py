@@ -23,13 +23,13 @@ from agentlite.scoring.metrics.dialogs import Dialog
 from agentlite.scoring.metrics.figures import BFCL, Json, Metrics
 
 Scores = Mapping[Step, Mapping[str, float]]  # the metrics of each step; see scores
-WHOLE = -1  # the turn of a step that stands for a whole dialog
+WHOLE_DIALOG = -1  # the turn of a step that stands for a whole dialog
 RETRIEVED = "retrieved"  # in the meta of a record: how its tools were retrieved
 
 
 def figures(
     predictions: Sequence[Prediction],
-    whole: Sequence[Dialog],
+    whole_dialogs: Sequence[Dialog],
     records: Mapping[str, Record],
     seed: int,
 ) -> Metrics:
@@ -42,28 +42,28 @@ def figures(
     """
     decisions, counts = [], []
     verdicts: dict[str, list[float]] = defaultdict(list)
-    for one in predictions:
-        record = records[one.record_id]
-        gold = record.gold_at(one.turn)
-        earlier = [call for message in record.messages[: one.turn] for call in message.calls]
-        decisions.append(call_shares.decide(one.calls, gold, one.problem))
-        counts.append(call_shares.count(one.calls, gold, record.tools, earlier))
-        if BFCL in one.metrics:
-            verdicts[category_of(record)].append(one.metrics[BFCL])
-    problems = Counter(one.problem for one in predictions if one.problem)
-    wrong = Counter(one.wrong for one in predictions)
+    for prediction in predictions:
+        record = records[prediction.record_id]
+        gold = record.gold_at(prediction.turn)
+        earlier = [call for message in record.messages[: prediction.turn] for call in message.calls]
+        decisions.append(call_shares.count_timing(prediction.calls, gold, prediction.problem))
+        counts.append(call_shares.count_calls(prediction.calls, gold, record.tools, earlier))
+        if BFCL in prediction.metrics:
+            verdicts[category_of(record)].append(prediction.metrics[BFCL])
+    problems = Counter(prediction.problem for prediction in predictions if prediction.problem)
+    mistakes = Counter(prediction.wrong for prediction in predictions)
     return Metrics(
         prompts=len(predictions),
         metrics={**dict.fromkeys(step_metrics.METRICS), **summaries(predictions, seed)},
-        dialogs={**dict.fromkeys(dialogs.METRICS), **summaries(whole, seed)},
-        dialogs_are=dialogs.HOW,
+        dialogs={**dict.fromkeys(dialogs.METRICS), **summaries(whole_dialogs, seed)},
+        dialogs_are=dialogs.TEACHER_FORCED,
         timing={**call_shares.timing(decisions, seed), "unreadable": problems.total()},
-        by=by_slice(predictions, whole, seed),
+        by=figures_by_slice(predictions, whole_dialogs, seed),
         problems=dict(sorted(problems.items())),
-        wrong_answers={kind: wrong[kind] for kind in step_metrics.WRONG_KINDS if wrong[kind]},
+        wrong_answers={kind: mistakes[kind] for kind in step_metrics.WRONG_KINDS if mistakes[kind]},
         tools=ratios(counts, call_shares.SHARES, seed),
         parse_problems={
-            problem: summary([float(one.problem == problem) for one in predictions], seed)
+            problem: summary([float(p.problem == problem) for p in predictions], seed)
             for problem, _ in problems.most_common()
         },
         retrieval=retrieval_loss(predictions, records, seed) or UNSET,
@@ -71,16 +71,16 @@ def figures(
     )
 
 
-def by_slice(
-    predictions: Sequence[Prediction | Dialog], whole: Sequence[Dialog], seed: int
+def figures_by_slice(
+    predictions: Sequence[Prediction | Dialog], whole_dialogs: Sequence[Dialog], seed: int
 ) -> dict[str, dict[str, Json]]:
     """By slice and value: the metrics of the steps and the dialogs that have it."""
     slices: dict[str, dict[str, Json]] = {}
-    for name in sorted({name for one in predictions for name in one.slices}):
+    for name in sorted({name for row in predictions for name in row.slices}):
         slices[name] = {}
-        for value in sorted({one.slices[name] for one in predictions if name in one.slices}):
-            steps = [one for one in predictions if one.slices.get(name) == value]
-            dialogs = [one for one in whole if one.slices.get(name) == value]
+        for value in sorted({row.slices[name] for row in predictions if name in row.slices}):
+            steps = [row for row in predictions if row.slices.get(name) == value]
+            dialogs = [row for row in whole_dialogs if row.slices.get(name) == value]
             slices[name][value] = {
                 "prompts": len(steps),
                 "metrics": summaries(steps, seed),
@@ -89,15 +89,15 @@ def by_slice(
     return slices
 
 
-def summaries(scored: Sequence[Prediction | Dialog], seed: int) -> dict[str, Summary]:
+def summaries(rows: Sequence[Prediction | Dialog], seed: int) -> dict[str, Summary]:
     """Each metric over those that have it."""
     return {
-        name: summary([one.metrics[name] for one in scored if name in one.metrics], seed)
-        for name in _names(one.metrics for one in scored)
+        name: summary([row.metrics[name] for row in rows if name in row.metrics], seed)
+        for name in _metric_names(row.metrics for row in rows)
     }
 
 
-def _names(metrics: Iterable[Mapping[str, float]]) -> list[str]:
+def _metric_names(metrics: Iterable[Mapping[str, float]]) -> list[str]:
     return sorted({name for values in metrics for name in values})
 
 
@@ -123,17 +123,17 @@ def retrieval_loss(
         method, expected = record.meta[RETRIEVED], {call.name for call in gold.calls}
         is_offered = expected <= {tool.name for tool in record.tools}
         is_retrieved = expected.isdisjoint(method.get("missing", ()))
-        declared = expected.isdisjoint(method.get("other_schema", ()))
+        is_declared = expected.isdisjoint(method.get("other_schema", ()))
         step: dict[str, float] = {
             "retrieved": is_retrieved,
-            "as_declared": is_retrieved and declared,
+            "as_declared": is_retrieved and is_declared,
         }
         # a step is lost to one of the two: to retrieval, where a tool that it needs is not on offer
         for name in ("tool_selection_accuracy", "exact_call"):
-            right = prediction.metrics[name]
-            step[name] = right
-            step[f"{name}_lost_to_retrieval"] = (1 - right) * (not is_offered)
-            step[f"{name}_lost_to_choosing"] = (1 - right) * is_offered
+            value = prediction.metrics[name]
+            step[name] = value
+            step[f"{name}_lost_to_retrieval"] = (1 - value) * (not is_offered)
+            step[f"{name}_lost_to_choosing"] = (1 - value) * is_offered
         steps.append(step)
     if not steps:
         return {}
@@ -141,16 +141,16 @@ def retrieval_loss(
     return {"k": method["k"], "by": method["by"], "steps": len(steps), **shares}
 
 
-def passes(right: Mapping[Step, Sequence[bool]], seed: int) -> dict[str, Summary]:
+def passes(verdicts: Mapping[Step, Sequence[bool]], seed: int) -> dict[str, Summary]:
     """`pass^1`, `pass^2`, ... over the steps, up to the smallest number of samples at a step: the
-    chance that k of these, drawn again, are all right (tau-bench's estimate). `right`: by step,
+    chance that k of these, drawn again, are all right (tau-bench's estimate). `verdicts`: by step,
     whether each sample is right.
     """
-    counts = [(sum(samples), len(samples)) for samples in right.values()]
-    most = min((drawn for _, drawn in counts), default=0)
+    counts = [(sum(samples), len(samples)) for samples in verdicts.values()]
+    fewest_samples = min((total for _, total in counts), default=0)
     return {
-        f"pass^{k}": summary([comb(done, k) / comb(drawn, k) for done, drawn in counts], seed)
-        for k in range(1, most + 1)
+        f"pass^{k}": summary([comb(right, k) / comb(total, k) for right, total in counts], seed)
+        for k in range(1, fewest_samples + 1)
     }
 
 
@@ -158,20 +158,20 @@ def passes(right: Mapping[Step, Sequence[bool]], seed: int) -> dict[str, Summary
 
 
 def scores(
-    predictions: Sequence[Prediction], whole: Sequence[Dialog]
+    predictions: Sequence[Prediction], whole_dialogs: Sequence[Dialog]
 ) -> dict[Step, Mapping[str, float]]:
     """The metrics of each step, and those of each dialog."""
     return {
-        **{Step(dialog.record_id, WHOLE): dialog.metrics for dialog in whole},
+        **{Step(dialog.record_id, WHOLE_DIALOG): dialog.metrics for dialog in whole_dialogs},
         **{prediction.step: prediction.metrics for prediction in predictions},
     }
 
 
 def compare(by_model: Mapping[str, Scores], seed: int) -> Json:
     """compare.json: what each model has over every earlier one, where all of them answered."""
-    common = set.intersection(*map(set, by_model.values())) if by_model else set()
+    common_steps = set.intersection(*map(set, by_model.values())) if by_model else set()
     return {
-        "prompts": sum(step.turn != WHOLE for step in common),
+        "prompts": sum(step.turn != WHOLE_DIALOG for step in common_steps),
         "models": list(by_model),
         "differences": differences_of(combinations(by_model, 2), by_model, seed),
     }
@@ -186,21 +186,21 @@ def differences_of(
     """What the second model of each pair has over the first, on the steps that all models answered,
     in `metrics`, or in all: one comparison, whose p are corrected together.
     """
-    common = set.intersection(*map(set, by_model.values())) if by_model else set()
-    compared, values = [], []
+    common_steps = set.intersection(*map(set, by_model.values())) if by_model else set()
+    labels, value_pairs = [], []
     for pair in pairs:
-        first, second = ({step: by_model[model][step] for step in common} for model in pair)
-        for name in _names(first.values()):
+        first, second = ({step: by_model[model][step] for step in common_steps} for model in pair)
+        for name in _metric_names(first.values()):
             before, after = (
-                {step: scored[name] for step, scored in of_model.items() if name in scored}
-                for of_model in (first, second)
+                {step: row[name] for step, row in rows.items() if name in row}
+                for rows in (first, second)
             )
             if before.keys() & after.keys() and (not metrics or name in metrics):
-                compared.append((name, *pair))
-                values.append((before, after))
+                labels.append((name, *pair))
+                value_pairs.append((before, after))
     return [
-        replace(one, metric=name, first=first, second=second)
-        for (name, first, second), one in zip(
-            compared, paired_differences(values, seed), strict=True
+        replace(difference, metric=name, first=first, second=second)
+        for (name, first, second), difference in zip(
+            labels, paired_differences(value_pairs, seed), strict=True
         )
     ]

@@ -25,15 +25,15 @@ def task_completion(attempt: Attempt) -> float:
     """At a sound step, the share of calls and arguments that are right; over a whole dialog, the
     share of expected calls that succeeded.
     """
-    expected, made = len(attempt.gold.calls), len(attempt.made)
+    expected, made = len(attempt.gold.calls), len(attempt.calls)
     if attempt.trace is not None:
-        steps = max(expected, attempt.carried_out + attempt.failed_steps)
-        return attempt.carried_out / steps if expected else float(not made)
+        steps = max(expected, attempt.carried_out_calls + attempt.failed_steps)
+        return attempt.carried_out_calls / steps if expected else float(not made)
     if not expected:
         return float(attempt.answers)
     if not attempt.is_sound:
         return 0.0
-    return sum([fit.grade for _, fit in attempt.matches if fit]) / max(expected, made)
+    return sum([match.grade for _, match in attempt.assignments if match]) / max(expected, made)
 
 
 def tool_accuracy(attempt: Attempt) -> float:
@@ -41,20 +41,20 @@ def tool_accuracy(attempt: Attempt) -> float:
     expected, a call leaves a half.
     """
     if not attempt.gold.calls:
-        return 0.5 if attempt.made else 1.0
-    common = sum([min(len(use.expected), len(use.made)) for use in attempt.uses.values()])
-    return 2 * common / (len(attempt.gold.calls) + len(attempt.made))
+        return 0.5 if attempt.calls else 1.0
+    common = sum([min(len(use.expected), len(use.calls)) for use in attempt.uses.values()])
+    return 2 * common / (len(attempt.gold.calls) + len(attempt.calls))
 
 
 def efficiency(attempt: Attempt) -> float:
     """0 unless a sound step makes every expected call; else the share of needed calls or steps."""
-    expected, made = len(attempt.gold.calls), len(attempt.made)
+    expected, made = len(attempt.gold.calls), len(attempt.calls)
     if attempt.trace is not None:
-        succeeded = attempt.carried_out == expected if expected else not made
+        succeeded = attempt.carried_out_calls == expected if expected else not made
         return attempt.optimal_steps / max(attempt.optimal_steps, made) if succeeded else 0.0
     if not expected:
         return float(attempt.answers)
-    done = attempt.is_sound and all(fit and not fit.problem for _, fit in attempt.matches)
+    done = attempt.is_sound and all(match and not match.problem for _, match in attempt.assignments)
     return expected / max(expected, made) if done else 0.0
 
 
@@ -63,7 +63,7 @@ def timing_quality(attempt: Attempt) -> float:
     answer, and a text that shares no word with the dialog is not one either.
     """
     if attempt.gold.calls:
-        return float(bool(attempt.made))
+        return float(bool(attempt.calls))
     return float(attempt.answers and attempt.is_related)
 
 
@@ -71,7 +71,7 @@ def format_compliance(attempt: Attempt) -> float:
     """1 for a finished text that can be read, with calls on offer whose arguments fit."""
     parsed = attempt.parsed
     if attempt.trace is not None:
-        parsed = Parsed(parsed.content, tuple(attempt.made), parsed.problem)
+        parsed = Parsed(parsed.content, tuple(attempt.calls), parsed.problem)
     return (
         step_metrics.format_compliance(parsed, attempt.gold, attempt.tools)
         if attempt.finished
@@ -84,40 +84,41 @@ def arguments(attempt: Attempt) -> float:
     that can be earned.
     """
     if not attempt.gold.calls:
-        return float(not attempt.made)
+        return float(not attempt.calls)
     # At most 1 for the tools, and of each expected call 1 for the names of its parameters and 1 for
     # each value. A call that was not made earns nothing, and counts with what it needs.
-    numbers = [(len(use.expected), len(use.made)) for use in attempt.uses.values()]
-    earned = sum([min(pair) for pair in numbers]) / sum([max(pair) for pair in numbers])
-    most = 1
-    for expected, fit in attempt.matches:
-        most += 1 + (
-            fit.named + fit.missing if fit else len(step_metrics.required_names(expected, {}))
+    counts = [(len(use.expected), len(use.calls)) for use in attempt.uses.values()]
+    points = sum([min(pair) for pair in counts]) / sum([max(pair) for pair in counts])
+    most_points = 1
+    for expected, match in attempt.assignments:
+        most_points += 1 + (
+            match.named + match.missing if match else len(step_metrics.required_names(expected, {}))
         )
-        if fit:
-            every = fit.supplied + fit.missing
-            earned += fit.right + (fit.named / every if every else 1.0)
-    return earned / most
+        if match:
+            parameters = match.supplied + match.missing
+            points += match.right + (match.named / parameters if parameters else 1.0)
+    return points / most_points
 
 
 def exact(attempt: Attempt) -> float:
     """Tool-N1's binary: 1 if the calls are the expected ones, with no cast, and the text is
     finished, sound and not too long; or if it answers.
     """
-    if not attempt.readable or len(attempt.made) != len(attempt.gold.calls):
+    if not attempt.readable or len(attempt.calls) != len(attempt.gold.calls):
         return 0.0
     if not attempt.is_sound or attempt.excess_words:
         return 0.0
     if not attempt.gold.calls and attempt.trace is None:
         return float(attempt.answers and attempt.is_related)
-    return float(sum([use.hits(strict=True) for use in attempt.uses.values()]) == len(attempt.made))
+    satisfied = sum([use.count_satisfied(strict=True) for use in attempt.uses.values()])
+    return float(satisfied == len(attempt.calls))
 
 
 def redundant_call(attempt: Attempt) -> int:
     """Calls beyond their expected number, or exact repetitions: one that is both counts once."""
     return sum(
         [
-            max(len(use.made) - len(use.expected) if use.expected else 0, len(use.repeated))
+            max(len(use.calls) - len(use.expected) if use.expected else 0, len(use.repetitions))
             for use in attempt.uses.values()
         ]
     )
@@ -138,7 +139,7 @@ COMPONENTS: dict[str, Component] = {
 PENALTIES: dict[str, Callable[[Attempt], int]] = {
     # calls of tools of which no call is expected
     "wrong_tool": lambda attempt: sum(
-        [len(use.made) for use in attempt.uses.values() if not use.expected]
+        [len(use.calls) for use in attempt.uses.values() if not use.expected]
     ),
     "redundant_call": redundant_call,
     # 1 if the text could not be read in full
@@ -148,7 +149,7 @@ PENALTIES: dict[str, Callable[[Attempt], int]] = {
         (not attempt.finished) + sum([step.timed_out for step in attempt.trace or ()])
     ),
     # 1 if a call was expected and none was made
-    "missed_call": lambda attempt: int(bool(attempt.gold.calls) and not attempt.made),
+    "missed_call": lambda attempt: int(bool(attempt.gold.calls) and not attempt.calls),
     # 1 if a step has hundreds of words more than it needs
     "excess_text": lambda attempt: int(attempt.excess_words > 0),
 }
@@ -213,12 +214,12 @@ def refuse_without_gold(
 ) -> None:
     """Raises UserError 2 where prompts have no gold, and a component with a weight needs it."""
     known = [have_gold([record]) for record in records]
-    lacking, uncompared = known.count(False), without_comparisons(weights)
-    compared = [name for name in weights if weights[name] and name not in uncompared]
-    if lacking and compared:
+    missing, without_gold = known.count(False), components_without_gold(weights)
+    names = [name for name in weights if weights[name] and name not in without_gold]
+    if missing and names:
         raise UserError(
-            f"{lacking} of {len(known)} prompts have no gold to compare answers with: "
-            f"{', '.join(compared)}.",
+            f"{missing} of {len(known)} prompts have no gold to compare answers with: "
+            f"{', '.join(names)}.",
             "Write the gold (`gold`, the expected calls, or the right answer as last turn), or do "
             "without it: --config recipes/no-gold.yaml sets those weights to 0, and "
             "--judge URL or --rewards file.py:function adds a reward.",
@@ -226,10 +227,10 @@ def refuse_without_gold(
         )
 
 
-def without_comparisons(components: Mapping[str, float]) -> dict[str, float]:
+def components_without_gold(components: Mapping[str, float]) -> dict[str, float]:
     """The components, and user functions, that need no gold."""
-    compared = WEIGHTS.keys() - WITHOUT_GOLD
-    return {name: value for name, value in components.items() if name not in compared}
+    comparisons = WEIGHTS.keys() - WITHOUT_GOLD
+    return {name: value for name, value in components.items() if name not in comparisons}
 
 
 def total(components: Mapping[str, float], weights: Mapping[str, float]) -> float:
@@ -238,25 +239,25 @@ def total(components: Mapping[str, float], weights: Mapping[str, float]) -> floa
 
 
 def settle_weights(
-    changed: Mapping[str, float],
+    changes: Mapping[str, float],
     user_functions: Iterable[str] = (),
     *,
     defaults: Mapping[str, float] = WEIGHTS,
     penalties: Collection[str] = PENALTIES,
 ) -> dict[str, float]:
-    """The weight of every component and penalty: as `changed` has it, or the default, which is 1
+    """The weight of every component and penalty: as `changes` has it, or the default, which is 1
     for a user function. Raises UserError 2, also for a weight that would turn a component into its
     opposite.
     """
     weights = {**defaults, **dict.fromkeys(user_functions, 1.0)}
-    for name, weight in changed.items():
+    for name, weight in changes.items():
         if name not in weights:
             raise UserError(f"no component '{name}'.", suggest(name, weights), location="weights")
-        what, side = ("penalty", -1) if name in penalties else ("component", 1)
-        if not math.isfinite(weight) or weight * side < 0:
+        noun, sign = ("penalty", -1) if name in penalties else ("component", 1)
+        if not math.isfinite(weight) or weight * sign < 0:
             raise UserError(
-                f"{weight:g} is no weight of a {what}.",
-                f"Give a finite number, 0 or {'more' if side > 0 else 'less'}.",
+                f"{weight:g} is no weight of a {noun}.",
+                f"Give a finite number, 0 or {'more' if sign > 0 else 'less'}.",
                 location=f"weights.{name}",
             )
         weights[name] = float(weight)
@@ -274,62 +275,62 @@ def settle_weights(
 
 def feedback(attempt: Attempt) -> str:
     """One plain line: the first thing that is wrong, or `right`."""
-    problems = _of_step(attempt) if attempt.trace is None else _of_trace(attempt)
+    problems = _step_problems(attempt) if attempt.trace is None else _trace_problems(attempt)
     line = next(filter(None, problems), "right")
     return printable(line.replace("\n", " "))[:LONGEST]
 
 
-def _of_step(attempt: Attempt) -> Iterator[str]:
-    tools = attempt.uses
+def _step_problems(attempt: Attempt) -> Iterator[str]:
+    uses = attempt.uses
     if not attempt.readable:
         yield attempt.parsed.problem if attempt.finished else "not finished"
     if not attempt.gold.known:
         yield "not compared: the prompt has no gold"
     if not attempt.gold.calls:
-        yield _describe_unexpected(attempt)
+        yield _describe_unexpected_calls(attempt)
         if not attempt.answers:
             yield attempt.fault or "says nothing"
         if not attempt.is_related:
             yield "has no word of the dialog"
-    elif not attempt.made:
-        yield f"no call where {', '.join(tools)} is expected"
-    yield _of_tools(tools)
-    if repeated := [name for name, use in tools.items() if use.repeated]:
-        yield f"repeats a call of {', '.join(repeated)}"
-    fits = [fit for _, fit in attempt.matches if fit]
-    yield from (fit.problem for fit in fits)
+    elif not attempt.calls:
+        yield f"no call where {', '.join(uses)} is expected"
+    yield _tool_problem(uses)
+    if repeated_tools := [name for name, use in uses.items() if use.repetitions]:
+        yield f"repeats a call of {', '.join(repeated_tools)}"
+    matches = [match for _, match in attempt.assignments if match]
+    yield from (match.problem for match in matches)
     yield attempt.fault
     if words := attempt.excess_words:
         yield f"{words} words, more than the step needs"
-    if any(fit.casts for fit in fits):
+    if any(match.casts for match in matches):
         yield "right once its values are cast"
 
 
-def _describe_unexpected(attempt: Attempt) -> str:
-    return f"calls {', '.join(attempt.uses)} where no call is expected" if attempt.made else ""
+def _describe_unexpected_calls(attempt: Attempt) -> str:
+    return f"calls {', '.join(attempt.uses)} where no call is expected" if attempt.calls else ""
 
 
-def _of_tools(tools: Mapping[str, CallUse]) -> str:
+def _tool_problem(uses: Mapping[str, CallUse]) -> str:
     """Which tools are called too often, or not often enough."""
-    extra = [name for name, use in tools.items() if len(use.made) > len(use.expected)]
-    lacking = [name for name, use in tools.items() if len(use.made) < len(use.expected)]
-    if extra and lacking:
-        return f"calls {', '.join(extra)}, not {', '.join(lacking)}"
-    for name, use in tools.items():
+    extra = [name for name, use in uses.items() if len(use.calls) > len(use.expected)]
+    missing = [name for name, use in uses.items() if len(use.calls) < len(use.expected)]
+    if extra and missing:
+        return f"calls {', '.join(extra)}, not {', '.join(missing)}"
+    for name, use in uses.items():
         if name in extra and not use.expected:
             return f"calls {', '.join(extra)}, not expected"
-        if name in (*extra, *lacking):
-            calls = f"{len(use.made) or 'no'} {'calls' if len(use.made) > 1 else 'call'}"
+        if name in (*extra, *missing):
+            calls = f"{len(use.calls) or 'no'} {'calls' if len(use.calls) > 1 else 'call'}"
             return f"{calls} of {name} where {len(use.expected)} expected"
     return ""
 
 
-def _of_trace(attempt: Attempt) -> Iterator[str]:
-    expected, steps, optimal = len(attempt.gold.calls), len(attempt.made), attempt.optimal_steps
+def _trace_problems(attempt: Attempt) -> Iterator[str]:
+    expected, steps, optimal = len(attempt.gold.calls), len(attempt.calls), attempt.optimal_steps
     if not expected:
-        yield _describe_unexpected(attempt)
-    if attempt.carried_out < expected:
-        yield f"{attempt.carried_out} of {expected} expected calls carried out"
+        yield _describe_unexpected_calls(attempt)
+    if attempt.carried_out_calls < expected:
+        yield f"{attempt.carried_out_calls} of {expected} expected calls carried out"
     if attempt.failed_steps:
         yield f"carried out, but {attempt.failed_steps} of {steps} steps failed"
     if steps > optimal:

@@ -22,18 +22,18 @@ from agentlite.core.tool_results import says_error
 from agentlite.rendering.foreign_text import ANY_RESULT_LINE, END, IS_OWN, IS_RESULT, START
 from agentlite.scoring.metrics.step_metrics import identity
 from agentlite.scoring.read_turn import says_something
-from agentlite.scoring.rewards.call_matching import CallMatch, CallUse, uses
+from agentlite.scoring.rewards.call_matching import CallMatch, CallUse, uses_by_tool
 
 # in the words of a call that failed: TimeoutError, ReadTimeout, timed out
 TIMED_OUT = re.compile(r"time[ -]?out|timed[ -]?out", re.IGNORECASE)
-LOOKED_AT = 300  # characters of a result: what failed says so at once
+RESULT_START = 300  # characters of a result: what failed says so at once
 OPTIMAL_STEPS = 5  # of a whole dialog, where the gold has no number
 # beside the calls of a step, of an answer, and of a thought; or twice as many as the record has
 # there, where those are more
-MOST_WORDS, MOST_OF_ANSWER, MOST_OF_THOUGHT = 150, 400, 2500
-FEW = 25  # words beside calls that may be about anything
-ECHOED = 4  # words of the user's that an answer is not made of alone
-REPEATED = 5  # how often a word may stand in them on average
+MOST_STEP_WORDS, MOST_ANSWER_WORDS, MOST_THOUGHT_WORDS = 150, 400, 2500
+FEW_WORDS = 25  # words beside calls that may be about anything
+ECHO_WORDS = 4  # words of the user's that an answer is not made of alone
+MOST_REPEATS = 5  # how often a word may stand in them on average
 
 
 class TraceStep(NamedTuple):
@@ -47,22 +47,22 @@ class TraceStep(NamedTuple):
 
 def trace_step(call: Call, result: str, failed: bool) -> TraceStep:
     """Only a call that failed can have run out of time: the words of any other are its result."""
-    timed_out = failed and bool(TIMED_OUT.search(result[:LOOKED_AT]))
+    timed_out = failed and bool(TIMED_OUT.search(result[:RESULT_START]))
     return TraceStep(call, not failed, timed_out, result)
 
 
 def recorded_steps(
-    messages: Sequence[Message], failed: Collection[str] = ()
+    messages: Sequence[Message], failed_ids: Collection[str] = ()
 ) -> tuple[TraceStep, ...]:
-    """The calls of a recorded dialog that have a result, in the order of the results. `failed`: ids
-    of calls of which the data says that they failed.
+    """The calls of a recorded dialog that have a result, in the order of the results. `failed_ids`:
+    those of calls of which the data says that they failed.
     """
     calls = {call.id: call for message in messages for call in message.calls}
     return tuple(
         trace_step(
             calls[message.call_id],
             message.content,
-            message.call_id in failed or says_error(message.content),
+            message.call_id in failed_ids or says_error(message.content),
         )
         for message in messages
         if message.role == "tool" and message.call_id in calls
@@ -119,16 +119,16 @@ class Attempt(Struct, frozen=True, dict=True):
         """Whether it says something of its own and makes no call."""
         content = self.parsed.content.strip()
         words = says_something(content) or (bool(content) and self.is_recorded)
-        return not self.made and self.readable and words and not self.fault
+        return not self.calls and self.readable and words and not self.fault
 
     @cached_property
     def is_related(self) -> bool:
         """Whether it has a word of the dialog or the recorded answer: random letters have none."""
-        known = [self.reference, *(message.content for message in self.messages)]
-        if not any(known) or self.is_recorded:
+        texts = [self.reference, *(message.content for message in self.messages)]
+        if not any(texts) or self.is_recorded:
             return True
         words = {*words_of(self.parsed.content)}
-        return any(not words.isdisjoint(words_of(text)) for text in known)
+        return any(not words.isdisjoint(words_of(text)) for text in texts)
 
     @cached_property
     def fault(self) -> str:
@@ -136,19 +136,19 @@ class Attempt(Struct, frozen=True, dict=True):
         if self.trace is not None or self.is_recorded or not self.gold.known:
             return ""
         content = self.parsed.content
-        if self.made:
-            return fault_beside_calls(content, [call.name for call in self.made], self.messages)
+        if self.calls:
+            return fault_beside_calls(content, [call.name for call in self.calls], self.messages)
         if fault := fault_of_answer(content, self.tools):
             return fault
-        words, recorded = words_of(content), words_of(self.reference)
-        asked = [message.content for message in self.messages if message.role == "user"][-1:]
-        if len(words) >= ECHOED and words != recorded and words in map(words_of, asked):
+        words, reference = words_of(content), words_of(self.reference)
+        questions = [message.content for message in self.messages if message.role == "user"][-1:]
+        if len(words) >= ECHO_WORDS and words != reference and words in map(words_of, questions):
             return "repeats the question"
         # "Sorry, I cannot help you with that" behind a result that came: it has no word of its own
         last = self.messages[-1] if self.messages else None
-        is_told = last and last.role == "tool" and not says_error(last.content)
+        is_result = last and last.role == "tool" and not says_error(last.content)
         is_helpless = HELPLESS.search(content) and not HELPLESS.search(self.reference)
-        return "says nothing of the result" if is_told and is_helpless and is_empty(words) else ""
+        return "says nothing of the result" if is_result and is_helpless and is_empty(words) else ""
 
     @cached_property
     def excess_words(self) -> int:
@@ -158,52 +158,52 @@ class Attempt(Struct, frozen=True, dict=True):
         if self.trace is not None:
             return 0
         count = word_count(self.thought)
-        if count > max(MOST_OF_THOUGHT, 2 * word_count(self.recorded_thought)):
+        if count > max(MOST_THOUGHT_WORDS, 2 * word_count(self.recorded_thought)):
             return count
-        if self.is_recorded or not (self.made or self.gold.known):
+        if self.is_recorded or not (self.calls or self.gold.known):
             return 0
         count, words = word_count(self.parsed.content), words_of(self.parsed.content)
-        recorded = 2 * word_count(self.reference)
-        if not self.made:
-            return count if count > max(MOST_OF_ANSWER, recorded) else 0
-        if count > max(MOST_WORDS, recorded):
+        reference_limit = 2 * word_count(self.reference)
+        if not self.calls:
+            return count if count > max(MOST_ANSWER_WORDS, reference_limit) else 0
+        if count > max(MOST_STEP_WORDS, reference_limit):
             return count
-        known = (
+        texts = (
             *(message.content for message in self.messages),
             *(to_json(tool.function) for tool in self.tools),
             self.reference,
         )
         # Words beside a call fill it where they repeat themselves, or where none is one of the
         # dialog's or the tools'. Those in another alphabet than the tools' may be about anything.
-        latin = {word for word in words if word.isascii()}
-        is_related = len(latin) <= FEW or not latin.isdisjoint(
-            chain.from_iterable(map(words_of, known))
+        latin_words = {word for word in words if word.isascii()}
+        is_related = len(latin_words) <= FEW_WORDS or not latin_words.isdisjoint(
+            chain.from_iterable(map(words_of, texts))
         )
-        is_filled = count > REPEATED * len({*words}) or not is_related
-        return count if count > max(FEW, recorded) and is_filled else 0
+        is_filled = count > MOST_REPEATS * len({*words}) or not is_related
+        return count if count > max(FEW_WORDS, reference_limit) and is_filled else 0
 
     @cached_property
-    def made(self) -> Sequence[Call]:
+    def calls(self) -> Sequence[Call]:
         """The calls, sorted: the order in which they were made changes no component."""
-        traced = self.trace is not None
-        calls = [step.call for step in self.trace or ()] if traced else self.parsed.calls
+        calls = self.parsed.calls if self.trace is None else [step.call for step in self.trace]
         return sorted(calls, key=identity)
 
     @cached_property
     def uses(self) -> Mapping[str, CallUse]:
         """The expected calls and those made, by tool."""
-        return uses(self.gold.calls, self.made, self.tools)
+        return uses_by_tool(self.gold.calls, self.calls, self.tools)
 
     @cached_property
-    def matches(self) -> list[tuple[GoldCall, CallMatch | None]]:
+    def assignments(self) -> list[tuple[GoldCall, CallMatch | None]]:
         """Every expected call with the call that is assigned to it, if there is one."""
-        return [match for use in self.uses.values() for match in use.matches]
+        return [assignment for use in self.uses.values() for assignment in use.assignments]
 
     @cached_property
-    def carried_out(self) -> int:
+    def carried_out_calls(self) -> int:
         """How many expected calls of a whole dialog succeeded, each at another step."""
-        succeeded = [step.call for step in self.trace or () if step.ok]
-        return sum(use.hits() for use in uses(self.gold.calls, succeeded, self.tools).values())
+        calls = [step.call for step in self.trace or () if step.ok]
+        uses = uses_by_tool(self.gold.calls, calls, self.tools)
+        return sum(use.count_satisfied() for use in uses.values())
 
     @property
     def failed_steps(self) -> int:
@@ -221,7 +221,7 @@ WORD = re.compile(
     r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+"
 )
 # an answer that has no other words says nothing of a result
-EMPTY = frozenset(
+EMPTY_WORDS = frozenset(
     WORD.findall(
         "a about all also am an and any are as assist at be been but by can cannot could did do "
         "does for from had has have he help here how i if in into is it its just may me might must "
@@ -242,57 +242,57 @@ STRUCTURE = re.compile(
     r"\{\s*[\"'][^\"'\n]*[\"']\s*:|```(?P<fence>\w*)[^`]*```"
     r"|<(?=(?P<tag>[A-Za-z][\w-]*)\b[^<>]*>[\s\S]{0,2000}?</(?P=tag)>)[^<>]*>"
 )
-PROSE = ("code", "strong", "em")  # tags of texts, beside those of one or two letters
+PROSE_TAGS = ("code", "strong", "em")  # tags of texts, beside those of one or two letters
 SENTENCE = re.compile(r"[^.!?。！？\n]+")
 # what makes of a sentence about a call none that announces or reports it
 CONDITION = re.compile(r"\b(?:if|once|when|after|until|unless|before|yet|no|not|never)\b", re.I)
-ANNOUNCED = (
+ANNOUNCEMENT = (
     r"\b(?:let me|i['’]ll|i (?:will|shall|am going to)|i['’]m going to)\s+(?:now\s+)?"
     r"(?:call|use|invoke|run|query|consult)\s+(?:the\s+)?(?:{}|(?:\w+\s+)?(?:tool|API))\b"
 )
-REFUSED = (
+REFUSAL = (
     r"\bi\s+(?:will\s+(?:not|never)|won['’]t|cannot|can['’]t|refuse\s+to)\s+(?:ever\s+)?call\s+"
     r"(?:it|this|that|an?y? tool|{})\b(?!.*\b(?:yet|again|until|before)\b)"
 )
 HELPLESS = re.compile(r"\b(?:sorry|cannot|can['’]t|unable)\b|抱歉|无法", re.IGNORECASE)
 
 
-def fault_beside_calls(words: str, called: Sequence[str], before: Sequence[Message]) -> str:
+def fault_beside_calls(words: str, tool_names: Sequence[str], messages: Sequence[Message]) -> str:
     """A refusal, a result, another call or a turn of the user's; "" if there is none. Structures
     that the dialog has are the speakers' own, and what a tool returned before may be told.
-    `called`: the tools that are called.
+    `tool_names`: the tools that are called.
     """
-    if _sentence_with(REFUSED, called, words):
+    if _sentence_with(REFUSAL, tool_names, words):
         return "refuses the call that it makes"
-    own = [message.content for message in before if message.role != "tool"]
-    told = any(message.role == "tool" for message in before)
-    marks = [mark[0].strip() for mark in USER_LINE.finditer(words)]
-    if not told:
-        marks += [mark[0].strip() for mark in ANY_RESULT_LINE.finditer(words)]
+    dialog_texts = [message.content for message in messages if message.role != "tool"]
+    has_result = any(message.role == "tool" for message in messages)
+    marks = [match[0].strip() for match in USER_LINE.finditer(words)]
+    if not has_result:
+        marks += [match[0].strip() for match in ANY_RESULT_LINE.finditer(words)]
         reports = filter(REPORT.search, SENTENCE.findall(words))
         marks += [report.strip() for report in reports if not CONDITION.search(report)]
-    for mark in STRUCTURE.finditer(words):
-        fence, tag = mark["fence"], mark["tag"]
-        is_shown = fence and not IS_RESULT.fullmatch(fence)  # code
-        is_own = tag and (IS_OWN.fullmatch(tag) or len(tag) < 3 or tag in PROSE)
-        if not (is_shown or is_own or any(mark[0] in text for text in own)):
-            marks.append(mark[0])
+    for match in STRUCTURE.finditer(words):
+        fence, tag = match["fence"], match["tag"]
+        is_code = fence and not IS_RESULT.fullmatch(fence)
+        is_own_tag = tag and (IS_OWN.fullmatch(tag) or len(tag) < 3 or tag in PROSE_TAGS)
+        if not (is_code or is_own_tag or any(match[0] in text for text in dialog_texts)):
+            marks.append(match[0])
     return f"writes {marks[0]!r} beside a call" if marks else ""
 
 
 def fault_of_answer(words: str, tools: Sequence[Tool]) -> str:
     """A call that is only announced, or turns behind the answer; "" if there is none."""
-    announced = _sentence_with(ANNOUNCED, [tool.name for tool in tools], words)
-    if tools and "?" not in words and announced and not CONDITION.search(announced):
+    promise = _sentence_with(ANNOUNCEMENT, [tool.name for tool in tools], words)
+    if tools and "?" not in words and promise and not CONDITION.search(promise):
         return "announces a call and makes none"
-    turns = OTHER_TURNS.search(words)
-    return f"invents a turn behind {turns[0].strip()!r}" if turns else ""
+    invented_turn = OTHER_TURNS.search(words)
+    return f"invents a turn behind {invented_turn[0].strip()!r}" if invented_turn else ""
 
 
 def _sentence_with(pattern: str, names: Sequence[str], text: str) -> str:
     """The first sentence that the pattern finds something in, names filled in; "" for none."""
-    either = "|".join(map(re.escape, names)) or "(?!)"
-    search = re.compile(pattern.format(either), re.IGNORECASE).search
+    alternatives = "|".join(map(re.escape, names)) or "(?!)"
+    search = re.compile(pattern.format(alternatives), re.IGNORECASE).search
     return next(filter(search, SENTENCE.findall(text)), "")
 
 
@@ -302,9 +302,7 @@ def words_of(text: str) -> list[str]:
 
 def is_empty(words: Sequence[str]) -> bool:
     """Whether none of them says anything by itself."""
-    return all(
-        word in EMPTY or (len(word) == 1 and word.isascii() and word.isalpha()) for word in words
-    )
+    return all(w in EMPTY_WORDS or (len(w) == 1 and w.isascii() and w.isalpha()) for w in words)
 
 
 def word_count(text: str) -> int:

@@ -16,7 +16,7 @@ from agentlite.scoring.metrics.step_metrics import (
     required_names,
 )
 
-ASSIGNED = 1e-9  # what the mere assignment of a call is worth
+ASSIGNMENT_WORTH = 1e-9  # what the mere assignment of a call is worth
 
 
 class CallMatch(NamedTuple):
@@ -37,80 +37,77 @@ class CallMatch(NamedTuple):
 
 
 class CallUse(NamedTuple):
-    """The expected calls of one tool, the calls made of it, and how each call made (a column) fits
-    each expected one (a row).
+    """The expected calls of one tool, the calls made of it, and how each call made (a column)
+    matches each expected one (a row).
     """
 
     expected: list[GoldCall]
-    made: list[Call]
-    fits: list[list[CallMatch]]
+    calls: list[Call]
+    matches: list[list[CallMatch]]
 
     @property
-    def matches(self) -> Iterator[tuple[GoldCall, CallMatch | None]]:
+    def assignments(self) -> Iterator[tuple[GoldCall, CallMatch | None]]:
         """Every expected call with the call assigned to it, if there is one: assigned so that the
         sum of the grades is highest. A call that repeats another one is assigned to none.
         """
-        repeated = self.repeated
-        distinct = [i for i in range(len(self.made)) if i not in repeated]
+        repetitions = self.repetitions
+        distinct = [i for i in range(len(self.calls)) if i not in repetitions]
         # a call without one right argument is still assigned where nothing better is left; columns
-        # of the table are places in `distinct`, not in `made`
-        grades = [[row[i].grade + ASSIGNED for i in distinct] for row in self.fits]
+        # of the grades are indices of `distinct`, not of `calls`
+        grades = [[row[i].grade + ASSIGNMENT_WORTH for i in distinct] for row in self.matches]
         columns = dict(assign(grades))
         return (
-            (expected, self.fits[row][distinct[columns[row]]] if row in columns else None)
+            (expected, self.matches[row][distinct[columns[row]]] if row in columns else None)
             for row, expected in enumerate(self.expected)
         )
 
     @property
-    def repeated(self) -> set[int]:
+    def repetitions(self) -> set[int]:
         """The calls that repeat another one, beyond the expected calls that accept them."""
         columns: dict[tuple[str, str], list[int]] = {}
-        for index, call in enumerate(self.made):
+        for index, call in enumerate(self.calls):
             columns.setdefault(identity(call), []).append(index)
-        repeated: set[int] = set()
-        for equal in columns.values():
-            accepting = sum(not row[equal[0]].problem for row in self.fits)
-            repeated.update(equal[max(1, accepting) :])
-        return repeated
+        repetitions: set[int] = set()
+        for indices in columns.values():
+            accepted = sum(not row[indices[0]].problem for row in self.matches)
+            repetitions.update(indices[max(1, accepted) :])
+        return repetitions
 
-    def hits(self, strict: bool = False) -> int:
+    def count_satisfied(self, strict: bool = False) -> int:
         """How many expected calls are satisfied, each by another call; `strict`: with no cast."""
-        satisfied = [
-            [not (fit.problem or (strict and fit.casts)) for fit in row] for row in self.fits
-        ]
+        satisfied = [[not (m.problem or (strict and m.casts)) for m in row] for row in self.matches]
         return len(assign(satisfied))
 
 
-def uses(
-    expected: Iterable[GoldCall], made: Iterable[Call], tools: Iterable[Tool]
+def uses_by_tool(
+    expected: Iterable[GoldCall], calls: Iterable[Call], tools: Iterable[Tool]
 ) -> dict[str, CallUse]:
     """By the name of the tool: the expected ones first, then any other that was called. Where any
     tool will do, that of a call made of a tool on offer is expected, of which none else is. The
     order of the calls changes nothing.
     """
-    expected, made = sorted(expected, key=identity), sorted(made, key=identity)
+    expected, calls = sorted(expected, key=identity), sorted(calls, key=identity)
     schemas = {tool.name: tool.parameters for tool in tools}
     # calls of tools on offer beyond the expected ones of their name: each may be one of "any tool"
-    spare = Counter(call.name for call in made if call.name in schemas)
-    spare -= Counter(gold.name for gold in expected)
-    names = spare.elements()
+    spare_names = Counter(call.name for call in calls if call.name in schemas)
+    spare_names -= Counter(gold.name for gold in expected)
+    names = spare_names.elements()
     by_name: dict[str, CallUse] = defaultdict(lambda: CallUse([], [], []))
     for gold in expected:
         if gold.name == ANY_TOOL and (name := next(names, ANY_TOOL)):
             gold = GoldCall(name, ANY_ARGUMENTS)
         by_name[gold.name].expected.append(gold)
-    for call in made:
-        by_name[call.name].made.append(call)
+    for call in calls:
+        by_name[call.name].calls.append(call)
     for name, use in by_name.items():
-        use.fits.extend(
-            [fit(call, gold, schemas.get(name, {})) for call in use.made] for gold in use.expected
-        )
+        schema = schemas.get(name, {})
+        use.matches.extend([match_call(c, g, schema) for c in use.calls] for g in use.expected)
     return dict(by_name)
 
 
-def fit(call: Call, expected: GoldCall, schema: Schema) -> CallMatch:
+def match_call(call: Call, expected: GoldCall, schema: Schema) -> CallMatch:
     named = casts = 0
-    wrong: list[str] = []
+    problems: list[str] = []
     for name, value in call.arguments.items():
         problem = argument_problem(name, value, expected, schema)
         if is_named(name, expected, schema):
@@ -119,15 +116,15 @@ def fit(call: Call, expected: GoldCall, schema: Schema) -> CallMatch:
                 retyped = cast(value, schema_at(schema, "properties", name))
                 problem = argument_problem(name, retyped, expected, schema)
                 casts += not problem
-        wrong += [f"{name} {problem}"] if problem else []
-    right = len(call.arguments) - len(wrong)
+        problems += [f"{name} {problem}"] if problem else []
+    right = len(call.arguments) - len(problems)
     required = required_names(expected, schema)
     missing = [f"{name} is missing" for name in required if name not in call.arguments]
-    if expected.arguments is ANY_ARGUMENTS and not (wrong or missing or casts):
+    if expected.arguments is ANY_ARGUMENTS and not (problems or missing or casts):
         # each argument fits, but maybe not all of them together
-        whole = value_problem(call.arguments, schema)
-        missing += [whole] if whole else []
-    problem = next(iter(wrong + missing), "")
+        error = value_problem(call.arguments, schema)
+        missing += [error] if error else []
+    problem = next(iter(problems + missing), "")
     return CallMatch(right, len(call.arguments), named, len(missing), casts, problem)
 
 
@@ -147,14 +144,14 @@ def cast(value: object, schema: Schema) -> object:
 
 def _convert(value: object, types: set[type]) -> object:
     """The value itself where no cast leads to one of the types."""
-    read = value
+    converted = value
     try:
         if isinstance(value, str):
-            read = msgspec.json.decode(value.lower() if bool in types else value)
-        if isinstance(read, float) and int in types and read.is_integer():
-            read = int(read)
-        if not is_of_types(read, types) and str in types and isinstance(value, int | float):
+            converted = msgspec.json.decode(value.lower() if bool in types else value)
+        if isinstance(converted, float) and int in types and converted.is_integer():
+            converted = int(converted)
+        if not is_of_types(converted, types) and str in types and isinstance(value, int | float):
             return to_json(value)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return value  # not JSON, a number too long, nested too deep
-    return read if is_of_types(read, types) else value
+    return converted if is_of_types(converted, types) else value

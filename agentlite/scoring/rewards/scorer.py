@@ -21,9 +21,9 @@ from agentlite.scoring.rewards import (
     Attempt,
     Component,
     ComponentError,
+    components_without_gold,
     have_gold,
     score_attempt,
-    without_comparisons,
 )
 from agentlite.scoring.rewards.attempt import recorded_steps
 from agentlite.workspace.input_files import file_digest, load_template
@@ -46,7 +46,7 @@ class Scorer(NamedTuple):
 
     def __call__(self, candidates: Iterable[Candidate]) -> Iterator[Score]:
         has_gold = self.has_gold
-        unanswered: dict[tuple[Step, str], Attempt] = {}
+        shared_attempts: dict[tuple[Step, str], Attempt] = {}
         for candidate in candidates:
             record = self.records.get(candidate.record_id)
             if record is None or candidate.turn not in record.turns:
@@ -58,19 +58,19 @@ class Scorer(NamedTuple):
                 )
             protocol = self.protocols[candidate.protocol]
             # what all candidates of a step share is made once: a GRPO group has many of them
-            if (key := (candidate.step, protocol.name)) not in unanswered:
-                before, failed = record.messages[: candidate.turn], record.meta.get("is_error", ())
-                unanswered[key] = Attempt(
+            if (key := (candidate.step, protocol.name)) not in shared_attempts:
+                messages = record.messages[: candidate.turn]
+                shared_attempts[key] = Attempt(
                     Parsed(""),
                     record.gold_at(candidate.turn),
                     record.tools,
-                    messages=before,
+                    messages=messages,
                     reference=reference_of(protocol, record, candidate.turn),
                     meta=record.meta,
-                    history=recorded_steps(before, failed),
+                    history=recorded_steps(messages, record.meta.get("is_error", ())),
                 )
             attempt = replace(
-                unanswered[key],
+                shared_attempts[key],
                 parsed=read_turn(candidate.text, protocol, record, candidate.turn),
                 finished=candidate.ended != "cut",
                 text=candidate.text,
@@ -80,7 +80,7 @@ class Scorer(NamedTuple):
             )
             components, feedback, error = score_attempt(attempt, self.user_functions)
             if not has_gold:
-                components = without_comparisons(components)
+                components = components_without_gold(components)
             yield Score(*candidate.key, components, feedback, error)
 
 
@@ -95,16 +95,16 @@ def protocols_by_name(setting: str, base: str) -> Mapping[str, Protocol]:
 class Tally:
     """Counts the candidates, or rollouts, that a user function or a judge gave no value for."""
 
-    def __init__(self, limit: float, folder: Path, fix: str, scored: str = "candidates"):
-        self.limit, self.folder, self.fix, self.what = limit, folder, fix, scored
+    def __init__(self, limit: float, folder: Path, fix: str, noun: str = "candidates"):
+        self.limit, self.folder, self.fix, self.noun = limit, folder, fix, noun
         self.scored = self.failed = 0
-        self.first = ""
+        self.first_error = ""
 
     def count(self, error: str) -> None:
         """`error`: of one candidate's score; "" if it has none."""
         self.scored += 1
         self.failed += bool(error)
-        self.first = self.first or error
+        self.first_error = self.first_error or error
 
     def refuse(self, expected: int = 0) -> None:
         """Raises UserError 4 if more failed than the share `limit` of those `expected`, or of those
@@ -113,8 +113,8 @@ class Tally:
         count = expected or self.scored
         if exceeds_share(self.failed, count, self.limit, allowed=1):
             raise UserError(
-                f"a reward failed for {self.failed} {self.what}; {self.limit:.0%} of {count} may: "
-                f"{self.first}.",
+                f"a reward failed for {self.failed} {self.noun}; {self.limit:.0%} of {count} may: "
+                f"{self.first_error}.",
                 self.fix,
                 location=str(self.folder),
                 exit_code=REJECTS,
@@ -133,7 +133,7 @@ class UserFunctions:
     """The user's functions as components, by name, inside a `with`."""
 
     def __init__(self, texts: Sequence[str], seconds: float = 10.0, memory: float = MEMORY):
-        self.code = UserCode(_parse_functions(texts), _value, seconds, memory)
+        self.code = UserCode(_parse_functions(texts), _reward_value, seconds, memory)
 
     def __enter__(self) -> dict[str, Component]:
         """Raises UserError 2 where a file cannot be imported or has no such function."""
@@ -175,7 +175,7 @@ def _parse_functions(texts: Iterable[str]) -> list[UserFunction]:
     return list(by_name.values())
 
 
-def _value(function: Callable[..., object], attempt: Attempt) -> tuple[float, str]:
+def _reward_value(function: Callable[..., object], attempt: Attempt) -> tuple[float, str]:
     """The value that a function returned, and a problem unless it is a number from 0 to 1."""
     value = await_result(function(attempt))
     if isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 1:

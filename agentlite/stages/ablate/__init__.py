@@ -26,7 +26,7 @@ from agentlite.environments.trajectories import TRAJECTORIES, read_trajectories
 from agentlite.report import write_report
 from agentlite.scoring.ablation_table import AblationTable, CellRow, ablation_table
 from agentlite.scoring.metrics import dialogs, step_metrics
-from agentlite.scoring.metrics.figures import DONE, read_metrics
+from agentlite.scoring.metrics.figures import DONE_SCORES, read_metrics
 from agentlite.scoring.metrics.summarize import Scores
 from agentlite.scoring.predictions import read_scores
 from agentlite.stages.ablate.cells import PAIRED, Ablation, Cell, read_ablation
@@ -123,7 +123,7 @@ def _metric(named: str, known: Sequence[str]) -> str:
     task is done.
     """
     if named == default("ablate", "metric"):
-        named = next((name for name in DONE if name in known), named)
+        named = next((name for name in DONE_SCORES if name in known), named)
     if named not in known:
         raise UserError(f"no metric '{named}'.", suggest(named, known), location="--metric")
     return named

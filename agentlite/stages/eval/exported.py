@@ -14,7 +14,7 @@ from agentlite.core.records import GreedyAnswer, Prediction, Step
 from agentlite.engine.llama_server import ask_llama_cpp
 from agentlite.rendering import mixture_of, prompts_of
 from agentlite.report.read_run import ReportedEvaluation, ReportedStage
-from agentlite.report.tables import in_words
+from agentlite.report.tables import difference_sentence
 from agentlite.scoring.metrics.figures import HEADLINE
 from agentlite.scoring.metrics.summarize import differences_of
 from agentlite.scoring.predictions import prompt_key, read_answers, to_prediction
@@ -113,7 +113,7 @@ def _compare(read: Mapping[str, Read], few_bits: bool) -> dict[str, Any]:
     first, (_, *forms) = read[EVALUATED], read
     differences = differences_of([(EVALUATED, form) for form in forms], scores, 0, HEADLINE)
     rows = msgspec.to_builtins(differences)
-    sentences, causes = [in_words(row) for row in rows], dict[str, str]()
+    sentences, causes = [difference_sentence(row) for row in rows], dict[str, str]()
     worse = {row["second"] for row in rows if row["beyond_noise"] and row["mean"] < 0}
     for form in forms:
         pairs = [(answer, read[form][step][0]) for step, (answer, _) in first.items()]

@@ -16,8 +16,8 @@ from agentlite.environments.rollout_rewards import RolloutScorer
 from agentlite.environments.trajectories import TRAJECTORIES, Trajectory
 from agentlite.scoring.metrics.confidence import summary
 from agentlite.scoring.metrics.dialogs import Dialog
-from agentlite.scoring.metrics.figures import DONE, ENDINGS, Metrics
-from agentlite.scoring.metrics.summarize import Scores, by_slice, passes, summaries
+from agentlite.scoring.metrics.figures import DONE_SCORES, ENDINGS, Metrics
+from agentlite.scoring.metrics.summarize import Scores, figures_by_slice, passes, summaries
 from agentlite.scoring.rewards import Component
 from agentlite.scoring.rewards.scorer import Tally
 from agentlite.stages.eval.subjects import ASCII, EvalSubject, slug
@@ -103,7 +103,7 @@ def live_metrics(
     right: dict[Step, list[bool]] = {}
     for one in sampled:
         # a world without a verdict has no pass^k, and a lost rollout no scores
-        if (name := next((name for name in DONE if name in one.scores), None)) is not None:
+        if (name := next((name for name in DONE_SCORES if name in one.scores), None)) is not None:
             right.setdefault(Step(one.task, 0), []).append(one.scores[name] >= 1)
     problems = Counter(turn.problem for one in done for turn in one.turns if turn.problem)
     return Metrics(
@@ -115,7 +115,7 @@ def live_metrics(
             f"ended_by_{name}": summary([float(one.ended == name) for one in done], settings.seed)
             for name in ENDINGS
         },
-        by=by_slice(scored, [], settings.seed),
+        by=figures_by_slice(scored, [], settings.seed),
         problems=dict(sorted(problems.items())),
         passes=passes(right, settings.seed) if right else UNSET,
         passes_are={"temperature": settings.temperature} if right else UNSET,

@@ -18,9 +18,9 @@ from agentlite.engine.remote import RemoteRequest, judge_endpoint, replies
 from agentlite.rendering import mixture_of
 from agentlite.rendering import prompts_of as prompts_of
 from agentlite.scoring.judge.human_ratings import write_sheet
-from agentlite.scoring.judge.llm_judge import items
+from agentlite.scoring.judge.llm_judge import items_of
 from agentlite.scoring.metrics.dialogs import dialogs
-from agentlite.scoring.metrics.figures import Json, learned_sentences, read_metrics
+from agentlite.scoring.metrics.figures import Json, learned_before_sentences, read_metrics
 from agentlite.scoring.metrics.step_metrics import UNANSWERED
 from agentlite.scoring.metrics.summarize import Scores, figures, scores
 from agentlite.scoring.predictions import (
@@ -161,11 +161,11 @@ class RecordedEvaluation:
     def conclude(self) -> None:
         """Says and writes what can only be told when all models are evaluated."""
         for name, learned in self.learned.items():
-            for sentence in learned_sentences(name, learned):
+            for sentence in learned_before_sentences(name, learned):
                 console.notice(f"eval: {sentence.rstrip('.')}")
         if sheet := self.settings.sheet:
             answers = {
-                name: items([*read_predictions(model.target.folder / self.scored)], self.data.every)
+                name: items_of(read_predictions(model.target.folder / self.scored), self.data.every)
                 for name, model in self.models.items()
             }
             write_sheet(answers, Path(sheet), self.settings.seed)

@@ -25,7 +25,13 @@ from agentlite.data.formats import to_record
 from agentlite.rendering import Prompt, encode_answer
 from agentlite.rendering.template import Template
 from agentlite.scoring.judge.llm_judge import GroupJudge
-from agentlite.scoring.preference_pairs import PairRule, build_pairs, constant, group, write_pairs
+from agentlite.scoring.preference_pairs import (
+    PairRule,
+    build_pairs,
+    constant_components,
+    group_by_step,
+    write_pairs,
+)
 from agentlite.scoring.rewards import JUDGE, settle_weights, total
 from agentlite.scoring.rewards.scorer import Scorer, Tally, protocols_by_name
 from agentlite.stages.frame import Figures, Files
@@ -67,7 +73,7 @@ def make_pairs(
         scores = score_candidates(folder, candidates, scorer, tally)
     count = sum(candidate.model != GOLD for candidate in candidates)
     with console.waiting(f"pairs: ranking {count} candidates"):
-        steps = group(candidates, scores)
+        steps = group_by_step(candidates, scores)
         pairs, reasons = build_pairs(steps, weights, PairRule(settings.margin, settings.gold))
     counts = {"steps": len(steps), "candidates": count}
     if part:
@@ -79,7 +85,7 @@ def make_pairs(
         counts = {"tasks": len(steps), "rollouts": count, "steps": len(steps)}
     write_pairs(folder / "pairs.jsonl", pairs)
     write_json(folder / "stats.json", {"weights": weights, "no_pair": reasons})
-    if same := constant(steps, weights):
+    if same := constant_components(steps, weights):
         problem = "the same for all candidates of a step, so that their weights decide nothing"
         console.notice(f"pairs: {problem}: {', '.join(same)}")
     margins = [pair.margin for pair in pairs]

@@ -3,7 +3,7 @@
 import pytest
 
 from agentlite.core.records import Call, Gold, GoldCall, Tool
-from agentlite.scoring.metrics.call_shares import SHARES, TIMING, count, decide, timing
+from agentlite.scoring.metrics.call_shares import SHARES, TIMING, count_calls, count_timing, timing
 from agentlite.scoring.metrics.confidence import ratios
 
 FIELDS = {"city": {"type": "string"}, "days": {"type": "integer"}, "user": {"type": "object"}}
@@ -20,7 +20,7 @@ DUE = Gold(
 
 
 def answer(*calls, gold=DUE, earlier=()):
-    return count(calls, gold, TOOLS, earlier)
+    return count_calls(calls, gold, TOOLS, earlier)
 
 
 def tool_metrics(answers):
@@ -34,7 +34,7 @@ def figures(*answers):
 def decided(expected, called, problem=""):
     """A step at which a call is expected or not, and made or not."""
     calls = [Call("weather", {"city": "Oslo"})] if called else []
-    return decide(calls, DUE if expected else Gold(), problem)
+    return count_timing(calls, DUE if expected else Gold(), problem)
 
 
 def test_timing_counts_unreadable_text_against_specificity():

@@ -5,7 +5,7 @@ import pytest
 from agentlite.core.errors import UserError
 from agentlite.scoring.metrics import bfcl
 from agentlite.scoring.metrics.figures import (
-    DONE,
+    DONE_SCORES,
     EXPLANATIONS,
     GROUPS,
     HEADLINE,
@@ -26,7 +26,7 @@ def test_each_figure_has_a_sentence_or_is_a_category_of_bfcl():
 
 def test_groups_are_keys_of_metrics_json_and_gates_know_their_figures():
     assert {*GROUPS} <= {*Metrics.__struct_fields__}
-    assert {*NAMES} >= FIGURES >= {*DONE, *HEADLINE}
+    assert {*NAMES} >= FIGURES >= {*DONE_SCORES, *HEADLINE}
 
 
 @pytest.mark.parametrize("name", ["exact_cal", "pass^", "pass^1a", "xpass^1", "pass", "Overall"])

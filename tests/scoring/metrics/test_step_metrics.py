@@ -9,7 +9,7 @@ from support.samples import TIME, WEATHER
 
 from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Parsed, Tool
 from agentlite.scoring.metrics.step_metrics import (
-    NOTHING,
+    NO_PREDICTION,
     TOO_LONG,
     UNANSWERED,
     calls_right,
@@ -230,7 +230,7 @@ def test_whether_and_how_often_to_call_comes_before_arguments() -> None:
     assert kind([Call("get_weather", {"city": "Rome"}), without()], two) == "other_text"
 
 
-@pytest.mark.parametrize("problem", [NOTHING, TOO_LONG, UNANSWERED])
+@pytest.mark.parametrize("problem", [NO_PREDICTION, TOO_LONG, UNANSWERED])
 def test_a_text_that_cannot_be_read_is_not_looked_into(problem: str) -> None:
     assert kind([], problem=problem, finished=False) == "no_answer"
     assert kind([without()], problem="call not closed") == "unreadable"

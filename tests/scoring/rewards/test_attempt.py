@@ -11,20 +11,20 @@ from agentlite.core.records import ANY_TOOL, Call, Candidate, Gold, GoldCall, Me
 from agentlite.data.formats import to_record
 from agentlite.rendering import PROTOCOLS
 from agentlite.scoring.rewards import WEIGHTS, Attempt, TraceStep, score_attempt
-from agentlite.scoring.rewards.attempt import MOST_WORDS, trace_step
-from agentlite.scoring.rewards.call_matching import uses
+from agentlite.scoring.rewards.attempt import MOST_STEP_WORDS, trace_step
+from agentlite.scoring.rewards.call_matching import uses_by_tool
 from agentlite.scoring.rewards.scorer import Scorer
 
 
 @pytest.mark.parametrize(
     ("words", "recorded", "excess"),
     [
-        (MOST_WORDS, 0, False),
-        (MOST_WORDS + 1, 0, True),
-        (MOST_WORDS + 1, 75, True),
-        (MOST_WORDS + 10, MOST_WORDS + 5, False),
-        (2 * MOST_WORDS + 10, MOST_WORDS + 5, False),
-        (2 * MOST_WORDS + 11, MOST_WORDS + 5, True),
+        (MOST_STEP_WORDS, 0, False),
+        (MOST_STEP_WORDS + 1, 0, True),
+        (MOST_STEP_WORDS + 1, 75, True),
+        (MOST_STEP_WORDS + 10, MOST_STEP_WORDS + 5, False),
+        (2 * MOST_STEP_WORDS + 10, MOST_STEP_WORDS + 5, False),
+        (2 * MOST_STEP_WORDS + 11, MOST_STEP_WORDS + 5, True),
     ],
 )
 def test_excess_words_are_more_than_a_thought_needs_and_twice_the_recorded(words, recorded, excess):
@@ -201,6 +201,6 @@ def test_any_tool_stands_for_a_tool_on_offer_that_no_other_expected_call_names(
 ):
     tools = [Tool(name, "", {"type": "object"}) for name in ("f", "g")]
     gold = [GoldCall(ANY_TOOL if name == "*" else name, {}) for name in expected]
-    found = uses(gold, [Call(name, {"n": n}) for n, name in enumerate(made)], tools)
+    found = uses_by_tool(gold, [Call(name, {"n": n}) for n, name in enumerate(made)], tools)
     names = [one.name for use in found.values() for one in use.expected]
     assert sorted("*" if name == ANY_TOOL else name for name in names) == taken
