@@ -22,7 +22,7 @@ from agentlite.config.pipeline import full_command  # noqa: E402  (the same)
 def page(name: str) -> str:
     """A heading, and what `agentlite NAME --help-all` prints."""
     with tempfile.TemporaryDirectory() as empty, contextlib.chdir(empty):  # no agentlite.yaml
-        gpu_profiles.card.cache_clear()
+        gpu_profiles.find_gpu.cache_clear()
         result = CliRunner(env={"CUDA_VISIBLE_DEVICES": "-1", "AGENTLITE_RUN": None}).invoke(
             group,
             [*full_command(name).split(), "--help-all"],
@@ -30,7 +30,7 @@ def page(name: str) -> str:
             terminal_width=100,
             catch_exceptions=False,
         )
-    gpu_profiles.card.cache_clear()
+    gpu_profiles.find_gpu.cache_clear()
     command = f"agentlite {full_command(name)}"
     return f"# {command}\n\n```text\n$ {command} --help-all\n{result.output}```\n"
 

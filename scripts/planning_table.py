@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "planning.md"
 sys.path.insert(0, str(ROOT))
 
-from agentlite.config.resolve import Given, resolve  # noqa: E402  (of this checkout)
+from agentlite.config.resolve import UserSettings, resolve  # noqa: E402  (of this checkout)
 from agentlite.engine.planning.choose import auto_settings  # noqa: E402
 from agentlite.engine.planning.estimate import RowLengths, plan  # noqa: E402
 from agentlite.engine.planning.gpus import with_memory  # noqa: E402
@@ -35,7 +35,7 @@ BLOCK = re.compile(f"{BEGIN}.*?{END}", re.DOTALL)
 def cell(model: str, command: str, card: int) -> str:
     """`agentlite plan --fit`: precision, micro-batch x accumulation, GiB; a dash: does not fit."""
     shape, machine = find_shape(MODELS[model]), with_memory(card)
-    settings = resolve(command, Given(profile="gpu")).settings
+    settings = resolve(command, UserSettings(profile="gpu")).settings
     settings = replace(settings, **auto_settings(settings, set(), shape, machine).values)
     planned = plan(settings, shape, machine, RowLengths())
     if not planned.gib.fits:
@@ -46,7 +46,8 @@ def cell(model: str, command: str, card: int) -> str:
 
 def least(model: str, bits: int) -> float:
     """GiB of `sft` with one row of 2,048 tokens."""
-    settings = resolve("sft", Given({"batch_size": 1, "load_in_4bit": bits == 4}, profile="gpu"))
+    flags = {"batch_size": 1, "load_in_4bit": bits == 4}
+    settings = resolve("sft", UserSettings(flags, profile="gpu"))
     planned = plan(settings.settings, find_shape(MODELS[model]), with_memory(80), RowLengths())
     return planned.gib.total
 

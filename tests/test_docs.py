@@ -21,8 +21,8 @@ from support.processes import environment
 from support.samples import ROOT
 
 from agentlite.cli.main import COMMANDS, _command, group
-from agentlite.config.pipeline import MADE
-from agentlite.config.resolve import Given, resolve
+from agentlite.config.pipeline import MAKE_COMMANDS
+from agentlite.config.resolve import UserSettings, resolve
 from agentlite.config.settings import COMMANDS as STAGES
 from agentlite.config.settings import PreferenceLoss, fields
 from agentlite.core.errors import NAMES, UserError
@@ -95,7 +95,7 @@ def misread(words: list[str]) -> str:
     """Why the command line would not take these words; "" if it would."""
     if not words or words[0].startswith("-") or words[0] in ("COMMAND", "X"):
         return ""
-    if words[0] == "make" and words[1:2] and words[1] in MADE:
+    if words[0] == "make" and words[1:2] and words[1] in MAKE_COMMANDS:
         words = words[1:]
     if words[0] not in COMMANDS:
         return f"no command {words[0]}"
@@ -111,7 +111,7 @@ def misread(words: list[str]) -> str:
             known = {key: value for key, value in options.items() if key in fields(words[0])}
             flags = {key: one for key, one in known.items() if isinstance(one, str)}
             flags |= {key: (*one,) for key, one in known.items() if isinstance(one, list)}
-            resolve(words[0], Given(flags, sets=tuple(options.get("sets", ()))))
+            resolve(words[0], UserSettings(flags, sets=tuple(options.get("sets", ()))))
     except (click.UsageError, UserError) as error:
         return str(error)
     return f"{left[0]} is too much" if left else ""

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from agentlite.cli.commands import OTHER_COMMANDS, OtherCommand
-from agentlite.config.pipeline import MADE, STAGES, USUAL, Stage, full_command
+from agentlite.config.pipeline import MAKE_COMMANDS, STAGES, USUAL, Stage, full_command
 from agentlite.core.console import printable, redact
 from agentlite.core.errors import DISK, GATE, NAMES, OTHER_NAMES, UserError, suggest
 from agentlite.core.version import VERSION
@@ -45,7 +45,7 @@ class Commands(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """["make", "queries", "-n", "5"] -> "make queries", its command, ["-n", "5"]."""
-        if args[:1] == ["make"] and len(args) > 1 and args[1] in MADE:
+        if args[:1] == ["make"] and len(args) > 1 and args[1] in MAKE_COMMANDS:
             return full_command(args[1]), self.get_command(ctx, args[1]), args[2:]
         if not ctx.resilient_parsing:  # a shell that completes a line would print the error into it
             _refuse_unknown(args)
@@ -155,7 +155,7 @@ def _exit(error: UserError) -> NoReturn:
 def _refuse_unknown(words: list[str]) -> None:
     """Raises click.UsageError for a command that there is not, or what `make` cannot make."""
     if words[0] == "make" and words[1:] and words[1].isalpha() and words[1] != "dialogs":
-        fix = suggest(words[1], ["dialogs", *MADE])
+        fix = suggest(words[1], ["dialogs", *MAKE_COMMANDS])
         raise click.UsageError(f"'{words[1]}' cannot be made. {fix}")
     if words[0] not in COMMANDS:
         other_names = {name: command.other_names for name, command in COMMANDS.items()}

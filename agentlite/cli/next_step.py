@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentlite.cli.run_listing import ListedStage, in_words, inventory, stored_stages
-from agentlite.config.pipeline import STAGES, TRAINED
+from agentlite.config.pipeline import DEFAULT_MODEL, STAGES
 from agentlite.core.console import print_table
 from agentlite.core.errors import LOCKED, UserError
 from agentlite.workspace import lookup
@@ -45,7 +45,7 @@ def workspace() -> Path | None:
     default = Path(os.environ.get("AGENTLITE_RUN") or DEFAULT_RUN)
     if stored_stages(default):
         return default
-    return max(_workspaces(), key=lambda path: stored_stages(path)[-1].begun, default=None)
+    return max(_workspaces(), key=lambda path: stored_stages(path)[-1].started_at, default=None)
 
 
 def _workspaces() -> list[Path]:
@@ -60,7 +60,7 @@ def with_next_command(error: UserError) -> UserError:
     """An error whose place is a stage that is half done, with the command line that carries it on:
     the one that `agentlite` alone prints."""
     folder = Path(error.location)
-    stored_stage = lookup.read(folder) if lookup.is_stage(folder) else None
+    stored_stage = lookup.read_stage(folder) if lookup.is_stage(folder) else None
     if not stored_stage or not stored_stage.plan or stored_stage.done or error.exit_code == LOCKED:
         return error
     # runs/x/sft -> runs/x, and of eval runs/x/eval/<data>/<model> -> runs/x
@@ -86,9 +86,11 @@ def next_steps(run: Path | None, stages: Sequence[ListedStage]) -> list[NextStep
     target = RunTarget(run, "")
     if running := [stage.stage for stage in stages if stage.state == "running"]:
         meaning = f"see how far {', '.join(running)} has got"
-        return [NextStep(target.next("agentlite runs"), meaning)]
+        return [NextStep(target.with_run("agentlite runs"), meaning)]
     done_stages = [stage for stage in stages if stage.state == "done"]
-    steps = [step._replace(command=target.next(step.command)) for step in _steps_after(done_stages)]
+    steps = [
+        step._replace(command=target.with_run(step.command)) for step in _steps_after(done_stages)
+    ]
     repeats = [_same_step(run, s) for s in stages[::-1] if s.state != "done"][:MOST_STAGES]
     return [*steps, *repeats] if stages[-1].state == "done" else repeats
 
@@ -102,9 +104,11 @@ def _same_step(run: Path, stage: ListedStage) -> NextStep:
     }[stage.state]
     if stage.command == "prep" and stage.state == "half":
         meaning = f"run {stage.stage} again, which was stopped"
-    command = lookup.read(run / stage.stage).typed
+    command = lookup.read_stage(run / stage.stage).command_line
     if not command:
-        return NextStep(RunTarget(run, "").next("agentlite runs"), f"{stage.stage}: {stage.detail}")
+        return NextStep(
+            RunTarget(run, "").with_run("agentlite runs"), f"{stage.stage}: {stage.detail}"
+        )
     return NextStep(f"{command} --force" if stage.state == "broken" else command, meaning)
 
 
@@ -129,8 +133,9 @@ def _steps_after(stages: Sequence[ListedStage]) -> list[NextStep]:
     model = trained_stages[-1]
     # eval/prep/sft -> sft
     if model not in [stage.stage.rpartition("/")[2] for stage in stages if stage.command == "eval"]:
-        models = "" if model == TRAINED else f" --model {TRAINED} --model {shlex.quote(model)}"
-        return [NextStep(f"agentlite eval{models}", f"measure {model} on the test dialogs")]
+        models = f" --model {DEFAULT_MODEL} --model {shlex.quote(model)}"
+        command = "agentlite eval" if model == DEFAULT_MODEL else f"agentlite eval{models}"
+        return [NextStep(command, f"measure {model} on the test dialogs")]
     name, merged = shlex.quote(model), shlex.quote(f"{model}-model")
     # the tools that `agentlite init` has put here
     files = {"--tools": "tools.json", "--exec": "tools.py"}
@@ -139,7 +144,7 @@ def _steps_after(stages: Sequence[ListedStage]) -> list[NextStep]:
         NextStep("agentlite report", "the result, in words and as a page"),
         NextStep(f"agentlite chat {name}{tools}", "talk to the model"),
         NextStep(f"agentlite export {name} --merged {merged}", "a model for other programs"),
-        NextStep("agentlite pairs", f"sample answers of {TRAINED}, as preferences for dpo"),
+        NextStep("agentlite pairs", f"sample answers of {DEFAULT_MODEL}, as preferences for dpo"),
     ]
 
 

@@ -25,7 +25,7 @@ from agentlite.config.fields import (
     holds_numbers,
     metavar,
 )
-from agentlite.config.pipeline import TRAINED
+from agentlite.config.pipeline import DEFAULT_MODEL
 from agentlite.config.settings import Engine
 
 if TYPE_CHECKING:
@@ -110,10 +110,10 @@ def read_option(key: str, field: Field, value: Any) -> Any:
     """The value of a field as it was typed. Raises UserError 2."""
     if value is None or isinstance(value, bool):
         return value
-    from agentlite.config.resolve import Place, read_value
+    from agentlite.config.resolve import ValueContext, read_value
 
     name = key if ARGUMENT in field.marks else field.names(key)[0]
-    return read_value(value, field.kind, Place(name, f"{name} ", field.default, field.help))
+    return read_value(value, field.kind, ValueContext(name, f"{name} ", field.default, field.help))
 
 
 MOST_OPTIONS = 14  # options of a command that needs no second page, --help not counted
@@ -215,7 +215,7 @@ class DecodingOptions(RunOptions, frozen=True, kw_only=True):
         load_in_8bit: load the base model in 8 bit (needs CUDA)
     """
 
-    model: Annotated[Model, ARGUMENT] = TRAINED
+    model: Annotated[Model, ARGUMENT] = DEFAULT_MODEL
     protocol: Annotated[str, Metavar("PROTOCOL|FILE")] = ""
     system: Annotated[str | None, COMMON] = None
     max_length: Annotated[Count, COMMON] = 2048

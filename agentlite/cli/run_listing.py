@@ -25,12 +25,12 @@ def stored_stages(run: Path) -> list[StoredStage]:
     that were begun first come first.
     """
     outer, inner = (
-        [*map(lookup.read, lookup.stages_in(run, pattern, given_up=True))]
+        [*map(lookup.read_stage, lookup.stages_in(run, pattern, given_up=True))]
         for pattern in ("*", "*/*/*")
     )
     # a folder so deep that is no eval belongs to a workspace in this one: w/runs/x/sft
     stages = [*outer, *(stage for stage in inner if stage.command in ("", "eval"))]
-    return sorted(stages, key=lambda stage: (stage.begun, str(stage.folder)))
+    return sorted(stages, key=lambda stage: (stage.started_at, str(stage.folder)))
 
 
 def state_of(stage: StoredStage) -> tuple[State, str]:

@@ -11,12 +11,12 @@ import click
 from agentlite.cli.options import IS_FULL, Command, Option, RunOptions
 from agentlite.config.fields import COMMON, NO_FLAG, REPEAT, File, Flag, Metavar, Name, Whole
 from agentlite.config.gpu_profiles import AUTO, ProfileName
-from agentlite.config.pipeline import MADE
+from agentlite.config.pipeline import MAKE_COMMANDS
 from agentlite.config.settings import fields
 from agentlite.core.errors import GATE, UserError
 
 if TYPE_CHECKING:
-    from agentlite.config.resolve import Given
+    from agentlite.config.resolve import UserSettings
 
 
 class SettingsOptions(RunOptions, frozen=True, kw_only=True):
@@ -34,10 +34,10 @@ class SettingsOptions(RunOptions, frozen=True, kw_only=True):
     ] = ()
     profile: ProfileName = AUTO
 
-    def given(self, flags: Mapping[str, object]) -> "Given":
-        from agentlite.config.resolve import Given
+    def given(self, flags: Mapping[str, object]) -> "UserSettings":
+        from agentlite.config.resolve import UserSettings
 
-        return Given(flags, self.sets, self.config, self.profile)
+        return UserSettings(flags, self.sets, self.config, self.profile)
 
 
 class StageOptions(SettingsOptions, frozen=True, kw_only=True):
@@ -108,7 +108,7 @@ def stage_command(name: str, text: str) -> StageCommand:
         if key == "sources":
             settings.append(click.Argument([key], nargs=-1, metavar="SOURCE...", type=str))
         elif key == "what":
-            kinds = "|".join(("dialogs", *MADE))
+            kinds = "|".join(("dialogs", *MAKE_COMMANDS))
             settings.append(click.Argument([key], metavar=kinds, type=str))
         elif NO_FLAG not in field.marks:
             # --packing is "true", and --packing false undoes what a file sets; each value stays a

@@ -19,13 +19,13 @@ from msgspec import Meta, Struct
 
 # Every number has two bounds. The upper ones stand far above what anyone needs, and below what the
 # libraries can compute with: infinity and 10^20 are refused before anything starts.
-MOST, LARGEST, LAST_SEED = 2**31 - 1, 1e9, 2**32 - 1
-Positive = Annotated[float, Meta(gt=0, le=LARGEST)]
-NonNegative = Annotated[float, Meta(ge=0, le=LARGEST)]
+MAX_INT, MAX_FLOAT, MAX_SEED = 2**31 - 1, 1e9, 2**32 - 1
+Positive = Annotated[float, Meta(gt=0, le=MAX_FLOAT)]
+NonNegative = Annotated[float, Meta(ge=0, le=MAX_FLOAT)]
 Share = Annotated[float, Meta(ge=0, le=1)]
-Count = Annotated[int, Meta(ge=1, le=MOST)]
-Whole = Annotated[int, Meta(ge=0, le=MOST)]
-Seed = Annotated[int, Meta(ge=0, le=LAST_SEED)]
+Count = Annotated[int, Meta(ge=1, le=MAX_INT)]
+Whole = Annotated[int, Meta(ge=0, le=MAX_INT)]
+Seed = Annotated[int, Meta(ge=0, le=MAX_SEED)]
 
 
 class Flag(NamedTuple):

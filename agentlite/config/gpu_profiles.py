@@ -15,11 +15,11 @@ PROFILES = {"a100": 70, "rtx4090": 20, "t4": 12.5, "rtx3060": 0}
 # of Unsloth on CUDA, without loss, and off unless asked for: a decoding step is launched as a whole
 SWITCHES = {"UNSLOTH_DECODE_CUDA_GRAPHS": "1"}
 DRIVERS = {11: 450, 12: 525, 13: 580}  # the oldest that runs a torch which is built for this CUDA
-FILES = ("/dev/nvidiactl", "/dev/dxg")  # there with a driver, also where nvidia-smi is not
+DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg")  # there with a driver, also where nvidia-smi is not
 
 # no library reports what is done here; who wants to be counted says so in the environment
 PRIVATE = {"HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1", "UNSLOTH_DISABLE_STATISTICS": "1"}
-OTHERS = {
+LIBRARY_DEFAULTS = {
     "HF_HUB_VERBOSITY": "error",  # it would print each try of a request
     # CUDA would count the fastest card first, and the driver, which is asked, does not
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -42,7 +42,7 @@ class Gpu(NamedTuple):
 
 def keep_private() -> None:
     """To be called before a library is imported that would tell others, or the screen."""
-    for name, value in {**PRIVATE, **OTHERS}.items():
+    for name, value in {**PRIVATE, **LIBRARY_DEFAULTS}.items():
         os.environ.setdefault(name, value)
 
 
@@ -58,7 +58,7 @@ def _ask_driver(query: str) -> str | None:
     return done.stdout
 
 
-def driver() -> str | None:
+def driver_version() -> str | None:
     """The version; "" where nvidia-smi is there and fails, None without one."""
     answer = _ask_driver("driver_version")
     if answer is None:
@@ -68,7 +68,7 @@ def driver() -> str | None:
 
 
 def has_driver() -> bool:
-    return driver() is not None or any(map(os.path.exists, FILES))
+    return driver_version() is not None or any(map(os.path.exists, DRIVER_FILES))
 
 
 def is_too_old(version: str, cuda: int) -> bool:
@@ -81,7 +81,7 @@ def is_hidden() -> bool:
 
 
 @functools.cache
-def card() -> Gpu | None:
+def find_gpu() -> Gpu | None:
     """The NVIDIA GPU that CUDA_VISIBLE_DEVICES names first, by its number or UUID; the first if it
     names none, or a slice of one (MIG). None without one. Asked of its driver, since torch takes
     seconds to load.
@@ -113,7 +113,7 @@ def _gpu(name: str, total: str, free: str, capability: str) -> Gpu | None:
 
 
 def has_gpu() -> bool:
-    return card() is not None
+    return find_gpu() is not None
 
 
 def profile_for(free: float) -> str:

@@ -13,7 +13,7 @@ class Stage(NamedTuple):
     trains: bool = False  # leaves a language model, from which other stages can start
     torchrun: bool = False  # several processes can share its work
     candidates: str = ""  # the file in which it leaves sampled answers that pairs can rank
-    under: str = ""  # the word before its name: `agentlite make templates`
+    group: str = ""  # the word before its name: `agentlite make templates`
 
 
 STAGES = {
@@ -116,7 +116,7 @@ agentlite make queries --holdout bench.jsonl --endpoint $URL --model NAME
 agentlite pairs --data runs/default/queries/queries.jsonl
 """,
         other_names="questions seed-queries self-instruct",
-        under="make",
+        group="make",
     ),
     "templates": Stage(
         "Let a model write prompt templates, and keep the better ones.",
@@ -126,7 +126,7 @@ agentlite make templates --endpoint $URL --model NAME -n 20 --epsilon 0.2
 agentlite prep dialogs.jsonl --protocol hermes,runs/default/templates
 """,
         other_names="meta-agent prompts prompt-templates",
-        under="make",
+        group="make",
     ),
     "eval": Stage(
         "Ask models at every test step, score and compare them.",
@@ -150,12 +150,12 @@ agentlite ablate --grid betas.yaml --by grpo
     ),
 }
 USUAL = ("prep", "sft", "pairs", "dpo", "grpo", "eval")  # the way from dialogs to a measured model
-MADE = tuple(name for name, stage in STAGES.items() if stage.under)
+MAKE_COMMANDS = tuple(name for name, stage in STAGES.items() if stage.group)
 TRAINERS = tuple(name for name, stage in STAGES.items() if stage.trains)
-TRAINED = "sft"  # the stage whose model is meant where the user names none
+DEFAULT_MODEL = "sft"  # the stage whose model is meant where the user names none
 
 
 def full_command(name: str) -> str:
     """A command as it is typed: `make templates`."""
-    under = STAGES[name].under if name in STAGES else ""
-    return f"{under} {name}" if under else name
+    group = STAGES[name].group if name in STAGES else ""
+    return f"{group} {name}" if group else name

@@ -28,7 +28,7 @@ from agentlite.core.plain_words import utf8_text
 
 TAG = "tag:yaml.org,2002:"
 # as JSON has them; YAML 1.1 reads 010 as 8, 1:30 as 90 and 1e-4 as a text
-WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)$")
+INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)$")
 NUMBER = re.compile(
     r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$"
     r"|[-+]?\.(?:inf|Inf|INF)$|\.(?:nan|NaN|NAN)$"
@@ -86,16 +86,16 @@ class Strict(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-Strict.add_implicit_resolver(f"{TAG}int", WHOLE, [*"-+0123456789"])
+Strict.add_implicit_resolver(f"{TAG}int", INTEGER, [*"-+0123456789"])
 Strict.add_implicit_resolver(f"{TAG}float", NUMBER, [*"-+.0123456789"])
 
 
 # arguments of TRL or PEFT that plan.json must not keep
 SECRETS = {"hub_token", "push_to_hub_token", "token", "use_auth_token"}
-OWN_FILE = "agentlite.yaml"  # in the current folder: the settings of what is done there
+LOCAL_FILE = "agentlite.yaml"  # in the current folder: the settings of what is done there
 
 
-class Given(NamedTuple):
+class UserSettings(NamedTuple):
     """What a user said about settings, strongest first: flags, --set, --config files, --profile.
     Between the last two stands the current folder's agentlite.yaml."""
 
@@ -108,7 +108,7 @@ class Given(NamedTuple):
 Origins = Mapping[str, tuple[Any, str]]  # setting -> its value, and where that is from
 
 
-class Resolved(NamedTuple):
+class ResolvedSettings(NamedTuple):
     settings: Any
     origin: dict[str, str]
 
@@ -119,19 +119,19 @@ class Resolved(NamedTuple):
 
 def resolve(
     command: str,
-    given: Given,
+    given: UserSettings,
     inherited: Origins | None = None,
     planned: Origins | None = None,
-    crossed: Origins | None = None,
-) -> Resolved:
+    cell: Origins | None = None,
+) -> ResolvedSettings:
     """The settings of `command`. `inherited` stand in for defaults, `planned` for the values of the
-    profile; `crossed`, those of a cell of a grid, come above all others.
+    profile; `cell`, those of a cell of a grid, come above all others.
     """
     values: dict[str, Any] = {}
     origin = dict.fromkeys(fields(command), "default")
     layers = [({key: value}, where) for key, (value, where) in (inherited or {}).items()]
     layers += _layers(command, given, planned or {})
-    layers += [({key: value}, where) for key, (value, where) in (crossed or {}).items()]
+    layers += [({key: value}, where) for key, (value, where) in (cell or {}).items()]
     for layer, where in layers:
         check_keys(command, layer, where)
         for key, value in layer.items():
@@ -139,7 +139,7 @@ def resolve(
             merge = isinstance(values.get(key), dict) and isinstance(value, dict)
             values[key] = {**values[key], **value} if merge else value
             origin[key] = where
-    return Resolved(_build(command, values, origin), origin)
+    return ResolvedSettings(_build(command, values, origin), origin)
 
 
 def plain_defaults(command: str, keys: Iterable[str]) -> dict[str, object]:
@@ -167,19 +167,22 @@ def config_folder() -> Path:
     return inside if inside.exists() else Path(__file__).parents[2] / "configs"
 
 
-def own_files() -> tuple[str, ...]:
+def local_files() -> tuple[str, ...]:
     """agentlite.yaml, if the current folder has one: it is read as if --config named it."""
-    return (OWN_FILE,) if Path(OWN_FILE).is_file() else ()
+    return (LOCAL_FILE,) if Path(LOCAL_FILE).is_file() else ()
 
 
-def _layers(command: str, given: Given, planned: Origins) -> list[tuple[dict[str, Any], str]]:
+def _layers(
+    command: str, given: UserSettings, planned: Origins
+) -> list[tuple[dict[str, Any], str]]:
     """Weakest first: profile, agentlite.yaml, files, --set, flags."""
     profile, why = given.profile, ""
     if profile == AUTO:
         profile, why = (GPU, "") if has_gpu() else (CPU, " (no NVIDIA GPU is found)")
     layers = [(profile_section(profile, command), f"profile {profile}{why}")]
     layers += [({key: value}, where) for key, (value, where) in planned.items()]
-    layers += [(_section(find_file(name), command), name) for name in (*own_files(), *given.files)]
+    files = (*local_files(), *given.files)
+    layers += [(_section(find_config_file(name), command), name) for name in files]
     layers += [layer for text in given.sets if (layer := _assignment(text, command))]
     flags = [({key: one}, f"--{key.replace('_', '-')}") for key, one in given.flags.items()]
     return [*layers, *flags]
@@ -196,7 +199,7 @@ def profile_section(profile: str, command: str) -> dict[str, Any]:
     return _section(path, command)
 
 
-def find_file(name: str) -> Path:
+def find_config_file(name: str) -> Path:
     """A file of the user's, or a recipe that is shipped: `--config recipes/demo.yaml`."""
     path, shipped = Path(name), config_folder() / name
     return shipped if shipped.exists() and not path.exists() else path
@@ -251,12 +254,12 @@ def _build(command: str, values: dict[str, object], origin: Mapping[str, str]) -
         equals = "=" if origin[key].startswith("--set ") else " "
         written = f"{origin[key]}{equals}" if origin[key].startswith("--") else f"{key}: "
         field, location = fields(command)[key], f"{command}.{key} (from {origin[key]})"
-        place = Place(location, written, field.default, field.help)
+        place = ValueContext(location, written, field.default, field.help)
         built[key] = read_value(value, field.kind, place)
     return COMMANDS[command](**built)
 
 
-class Place(NamedTuple):
+class ValueContext(NamedTuple):
     """What an error says of a value: where it is from, how it is written there, an example, and
     what it means."""
 
@@ -269,7 +272,7 @@ class Place(NamedTuple):
         return f"For example {self.written}{example} ({self.description})."
 
 
-def read_value(value: object, kind: Any, place: Place) -> Any:
+def read_value(value: object, kind: Any, place: ValueContext) -> Any:
     """A value as its type has it: "3" -> 3. Raises UserError 2 that names the type."""
     listed = _parse_text(value, kind, place.location)
     try:  # a plan could not hold infinity, a number of more than 64 bits or half a character
@@ -284,7 +287,9 @@ def read_value(value: object, kind: Any, place: Place) -> Any:
         raise _misfit(listed, kind, error, place) from error
 
 
-def _misfit(value: object, kind: Any, error: msgspec.ValidationError, place: Place) -> UserError:
+def _misfit(
+    value: object, kind: Any, error: msgspec.ValidationError, place: ValueContext
+) -> UserError:
     """Says why the value of a setting is wrong, which values are allowed, and how to write them."""
     example = as_text(place.example) if place.example is not msgspec.NODEFAULT else ""
     if known := choices(kind):
@@ -330,7 +335,7 @@ def parse_weights(text: str, location: str) -> dict[str, float]:
         raise UserError(problem, fix, location=location) from error
 
 
-def as_yaml(command: str, resolved: Resolved) -> str:
+def as_yaml(command: str, resolved: ResolvedSettings) -> str:
     """`--print-config`: every setting with where it came from, as a file that --config takes."""
     lines = [f"{command}:"]
     for key, value in msgspec.to_builtins(resolved.settings).items():

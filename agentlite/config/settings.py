@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 
 from agentlite.config.fields import (
     COMMON,
-    MOST,
+    MAX_INT,
     NO_FLAG,
     NOT_IN_PLAN,
     REPEAT,
@@ -30,7 +30,7 @@ from agentlite.config.fields import (
     as_text,
     fields_of,
 )
-from agentlite.config.pipeline import TRAINED, TRAINERS
+from agentlite.config.pipeline import DEFAULT_MODEL, TRAINERS
 
 Engine = Literal["unsloth", "hf"]
 Attention = Literal["auto", "eager", "sdpa", "flash_attention_2"]
@@ -264,7 +264,7 @@ class TrainerSettings(Struct, frozen=True, kw_only=True):
     """
 
     data: StageName = "prep"
-    model: Annotated[Model, COMMON] = TRAINED
+    model: Annotated[Model, COMMON] = DEFAULT_MODEL
     max_length: Count = 2048
     num_epochs: Annotated[Positive, Flag("-e --epochs"), COMMON] = 3.0
     max_steps: Annotated[Count | None, COMMON] = None
@@ -444,7 +444,7 @@ class PairsSettings(SamplerSettings, frozen=True, kw_only=True):
 
     data: Annotated[str, Metavar("STAGE|FILE")] = "prep"
     split: Literal["train", "dev", "test"] = "train"
-    model: Annotated[Model, COMMON] = TRAINED
+    model: Annotated[Model, COMMON] = DEFAULT_MODEL
     unanswered: Annotated[Literal["ask", "wrong"], NOT_IN_PLAN] = "ask"
     candidates: Annotated[StageName, Flag(name="--from"), COMMON, NOT_IN_PLAN] = ""
     preferences: Annotated[tuple[File, ...], REPEAT, NOT_IN_PLAN] = ()
@@ -558,7 +558,7 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     lr_scheduler: Annotated[Scheduler, NO_FLAG] = "cosine"
     deepspeed: Annotated[File, NO_FLAG] = ""
     batch_size: Annotated[Count, Flag("-b --bs"), COMMON] = 4
-    group_size: Annotated[int, Meta(ge=2, le=MOST), COMMON] = 4
+    group_size: Annotated[int, Meta(ge=2, le=MAX_INT), COMMON] = 4
     temperature: NonNegative = 1.0
     top_p: Annotated[float, Meta(gt=0, le=1), NO_FLAG] = 1.0
     max_new_tokens: Count = 256
@@ -627,7 +627,7 @@ class DistillSettings(TrainerSettings, frozen=True, kw_only=True):
     """
 
     model: Annotated[Model, COMMON] = ""
-    teacher: Annotated[Model, COMMON] = TRAINED
+    teacher: Annotated[Model, COMMON] = DEFAULT_MODEL
     split: Literal["train", "dev"] = "train"
     limit: Count | None = None
     learning_rate: Annotated[NonNegative, Flag("--lr"), COMMON] = 1e-4
@@ -673,7 +673,7 @@ class RolloutSettings(WorldSettings, frozen=True, kw_only=True):
         max_failures: share of rollouts whose environment, or server of a model, may break down
     """
 
-    model: Annotated[Model, COMMON] = TRAINED
+    model: Annotated[Model, COMMON] = DEFAULT_MODEL
     split: Annotated[Literal["all", "train", "dev", "test"], COMMON] = "all"
     limit: Annotated[Count | None, COMMON] = None
     num_samples: Annotated[Count, Flag("-n"), COMMON] = 1

@@ -3,7 +3,7 @@
 import sys
 from typing import NamedTuple
 
-from agentlite.config.gpu_profiles import Gpu, card, driver
+from agentlite.config.gpu_profiles import Gpu, driver_version, find_gpu
 
 Version = tuple[int, ...]
 
@@ -53,7 +53,7 @@ def build_for(found: Gpu, driver: str, vllm: bool = False) -> TorchBuild:
     builds = BUILDS[:1] if vllm else BUILDS
     for build in builds:
         first, beyond = build.capabilities
-        if numbers(driver) >= build.driver and first <= found.capability < beyond:
+        if version_numbers(driver) >= build.driver and first <= found.capability < beyond:
             # a T4 has kernels in xformers, a V100 (7.0) has none
             if build is BUILDS[-1] and found.capability >= XFORMERS_FROM:
                 return build._replace(pins=f"{build.pins} {XFORMERS}")
@@ -71,7 +71,7 @@ def build_for(found: Gpu, driver: str, vllm: bool = False) -> TorchBuild:
     )
 
 
-def best_for(found: Gpu, driver: str) -> str:
+def install_command(found: Gpu, driver: str) -> str:
     """The command that installs the torch of the table here, or why there is none."""
     try:
         build = build_for(found, driver)
@@ -80,14 +80,14 @@ def best_for(found: Gpu, driver: str) -> str:
     return f"uv pip install --reinstall {build.pins}"
 
 
-def numbers(version: str) -> Version:
+def version_numbers(version: str) -> Version:
     """550.54.14 -> (550, 54, 14), since texts would sort 99 above 525."""
     return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
 def main(arguments: list[str]) -> None:
     """Prints the pins of this machine's torch, one a line, and on stderr what was found."""
-    version, found = driver(), card()
+    version, found = driver_version(), find_gpu()
     if not version or not found:
         sys.exit(
             "nvidia-smi fails, or does not say which card there is: run it and do as it says; "

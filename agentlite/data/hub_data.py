@@ -48,7 +48,7 @@ class HubFile(NamedTuple):
     @property
     def path(self) -> Path:
         """In the hub's cache, fetched if it is not there. Raises UserError 5, 8 or 74."""
-        return hub.hub_file(f"{self.name}@{self.commit}", self.file, of=SCHEME + self.name)
+        return hub.hub_file(f"{self.name}@{self.commit}", self.file, location=SCHEME + self.name)
 
 
 def hub_file(source: str) -> HubFile | None:

@@ -48,7 +48,7 @@ class Prompts(NamedTuple):
 
 
 def prompts_of_prep(data: str, split: str, run: Path) -> Prompts:
-    prep = lookup.find_finished(data, run, "prep")
+    prep = lookup.find_finished_stage(data, run, "prep")
     rows = row_file(prep.folder, split)
     return Prompts(str(rows), prep.outputs[rows.name], prep.settings["protocol"], True)
 

@@ -135,7 +135,7 @@ def _normalize_config(path: Path) -> None:
         config = json.loads(path.read_bytes())
         sets = {key: config.get(key) for key in ("target_modules", "exclude_modules")}
         config |= {key: sorted(names) for key, names in sets.items() if isinstance(names, list)}
-        model, commit = hub.name_of(str(config.get("base_model_name_or_path")))
+        model, commit = hub.hub_id_and_commit(str(config.get("base_model_name_or_path")))
         if commit:
             config |= {"base_model_name_or_path": model, "revision": commit}
         path.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")

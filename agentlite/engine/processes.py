@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any, NoReturn
 
 from agentlite.config.pipeline import STAGES
-from agentlite.config.resolve import find_file
+from agentlite.config.resolve import find_config_file
 from agentlite.core import distributed
 from agentlite.core.errors import UserError
 from agentlite.engine import on_gpu, torch
@@ -31,7 +31,7 @@ WORD, END, SEEN = "word", "end", "seen"
 
 def read_deepspeed(name: str) -> dict[str, Any]:
     """The JSON of a configuration, the user's or one that is shipped. Raises UserError 2."""
-    path = find_file(name)
+    path = find_config_file(name)
     try:
         return dict(json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError) as error:

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterable
 from itertools import chain
 
-from agentlite.config.gpu_profiles import card
+from agentlite.config.gpu_profiles import find_gpu
 from agentlite.config.settings import DistillSettings, DpoSettings, GrpoSettings, TrainerSettings
 from agentlite.core import distributed
 from agentlite.core.errors import UserError, install_fix
@@ -83,7 +83,7 @@ def _full_cases(settings: TrainerSettings, source: Source) -> list[Case]:
             "--full.",
         ),
         (
-            full and not settings.deepspeed and (gpu := card()) and not gpu.bf16,
+            full and not settings.deepspeed and (gpu := find_gpu()) and not gpu.bf16,
             "full",
             "this card has no bfloat16, and weights in float16 cannot be trained.",
             "Leave --full out: an adapter can be trained on them.",
@@ -239,7 +239,7 @@ def vllm_cases(settings: GrpoSettings) -> list[Case]:
             )
             for package, command in needed.items()
         ),
-        (card() is None, "vllm", "vLLM needs a CUDA GPU, and none is found.", "Leave --vllm out."),
+        (not find_gpu(), "vllm", "vLLM needs a CUDA GPU, and none is found.", "Leave --vllm out."),
         (
             settings.load_in_8bit,
             "vllm",

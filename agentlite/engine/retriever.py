@@ -18,7 +18,7 @@ from agentlite.engine import (
 )
 from agentlite.retrieval.tool_pool import ToolPool
 from agentlite.retrieval.training_pairs import TrainingPair, batches, with_wrong
-from agentlite.workspace.lookup import MADE, Source
+from agentlite.workspace.lookup import MODEL_FOLDER, Source
 
 # a step is one batch of one process, in which no row's right tool stands among another's
 TAKEN = ("batch_sampler", "deepspeed")
@@ -69,7 +69,7 @@ def train(
     figures = trainer.train(make, folder, plan)
     best = checkpoints.best_whole(folder)
     sentence_encoder.load(Source("", str(best), None, ""), settings.max_length).save_pretrained(
-        str(folder / MADE), create_model_card=False
+        str(folder / MODEL_FOLDER), create_model_card=False
     )
     return figures
 

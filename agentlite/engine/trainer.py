@@ -358,7 +358,7 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
     # one process cuts the log and sets broken checkpoints aside; the others look afterwards
     if distributed.is_first():
         _restore_metrics(folder)
-        stage_folder.expect(folder, "metrics.jsonl", plan.steps)
+        stage_folder.expect_rows(folder, "metrics.jsonl", plan.steps)
     processes.barrier()
     checkpoint = next(reversed(checkpoints.manifests(folder)), None)
     if on_gpu() and not Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).exists():
@@ -421,7 +421,7 @@ def _restore_metrics(folder: Path) -> None:
     if checkpoints.restore_log("metrics.jsonl", folder):
         return
     if lookup.is_finished(folder):
-        changed = lookup.read(folder).trusted().changed()
+        changed = lookup.read_stage(folder).trusted().changed_outputs()
         raise UserError(
             f"was finished, but {changed[0]} has changed since the stage wrote it, and there "
             "is no checkpoint to make it from.",

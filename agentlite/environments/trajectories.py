@@ -136,7 +136,7 @@ def is_rollout(folder: Path) -> bool:
 
 def finished_trajectories(folder: Path) -> Path:
     """The trajectories of a stage, which must be whole and unchanged."""
-    lookup.finished(folder, "" if is_rollout(folder) else "rollout")
+    lookup.finished_stage(folder, "" if is_rollout(folder) else "rollout")
     return folder / TRAJECTORIES
 
 

@@ -106,7 +106,7 @@ def read_run(folder: Path) -> WorkspaceRun:
         [
             stage
             for path in lookup.stages_in(folder, pattern, given_up=True)
-            if not (stage := lookup.read(path)).given_up
+            if not (stage := lookup.read_stage(path)).given_up
         ]
         for pattern in ("*", "*/*/*")  # sft, and eval/prep/sft
     )
@@ -115,7 +115,7 @@ def read_run(folder: Path) -> WorkspaceRun:
         for stage in stored_stages
         if stage.command in {*STAGES} - {"eval"}
     ]
-    stages.sort(key=lambda stage: (stage.begun, stage.name))
+    stages.sort(key=lambda stage: (stage.started_at, stage.name))
     unread = [_unread_reason(stage) for stage in stored_stages if stage.plan is None]
     unread += [_unread_reason(stage, SHOWN_FILES) for stage in stages]
     by_evaluation = defaultdict(list)

@@ -11,8 +11,15 @@ from msgspec.structs import replace
 
 from agentlite.config import gpu_profiles
 from agentlite.config.gpu_profiles import AUTO, GPU
-from agentlite.config.pipeline import TRAINED
-from agentlite.config.resolve import Given, Origins, Resolved, own_files, profile_section, resolve
+from agentlite.config.pipeline import DEFAULT_MODEL
+from agentlite.config.resolve import (
+    Origins,
+    ResolvedSettings,
+    UserSettings,
+    local_files,
+    profile_section,
+    resolve,
+)
 from agentlite.core import distributed
 from agentlite.core.console import notice
 from agentlite.core.errors import UserError
@@ -42,7 +49,7 @@ def call(command: str, run: Text | None, options: dict[str, Any]) -> Result:
         (value,) if isinstance(value := settings.pop(key, ()), str) else tuple(value)
         for key in ("set", "config")
     )
-    given = Given(flags=settings, sets=sets, files=files, profile=settings.pop("profile", AUTO))
+    given = UserSettings(settings, sets, files, settings.pop("profile", AUTO))
     target = target_of(command, folder, out, force, dry_run, given)
     return execute(command, settle(command, given, target).settings, target)
 
@@ -57,7 +64,7 @@ def _with_texts(value: Any) -> Any:
 
 
 def target_of(
-    command: str, run: Path, out: str, force: bool, dry_run: bool, given: Given
+    command: str, run: Path, out: str, force: bool, dry_run: bool, given: UserSettings
 ) -> RunTarget:
     """Where a stage writes. Raises UserError 2 for a name that its folder may not have: a path, one
     that cannot be typed or read, or one that another command writes.
@@ -73,15 +80,15 @@ def target_of(
 
 
 def settle(
-    command: str, given: Given, target: RunTarget, machine: Machine | None = None
-) -> Resolved:
+    command: str, given: UserSettings, target: RunTarget, machine: Machine | None = None
+) -> ResolvedSettings:
     """Resolves the settings: what an earlier stage fixed stands in for the defaults, and on a GPU
     `--profile auto` chooses by memory what nobody set, as any profile does for --vllm, which reads
     4 bit with a package more. Says so, and which file of the current folder is read.
 
     `machine`: in place of this one.
     """
-    for file in own_files():
+    for file in local_files():
         notice(f"settings: {file}")
     is_auto, machine = given.profile == AUTO, machine or machine_of(given.profile)
     if is_auto and machine.gpu:
@@ -118,7 +125,9 @@ def execute(command: str, settings: object, target: RunTarget) -> Result:
 NO_MODEL_HERE = ("endpoint", "candidates", "preferences", "predictions", "kagent", "ratings")
 
 
-def by_memory(command: str, resolved: Resolved, target: RunTarget, machine: Machine) -> Origins:
+def by_memory(
+    command: str, resolved: ResolvedSettings, target: RunTarget, machine: Machine
+) -> Origins:
     """The settings in place of those of the profile, each with the reason, which is also said; {}
     where no model is loaded.
 
@@ -158,7 +167,7 @@ def _plan_origins(target: RunTarget) -> Origins:
         return {}
     origin = f"profile {AUTO} (as {target.folder} was begun)"
     for folder in (target.folder, *lookup.stages_in(target.folder, "*/*")):
-        stored = lookup.read(folder)
+        stored = lookup.read_stage(folder)
         if not stored.given_up and "load_in_4bit" in (chosen := stored.settings):
             return {key: (chosen[key], origin) for key in CHOSEN_KEYS if key in chosen}
     return {}
@@ -168,7 +177,7 @@ def model_of(settings: Any) -> str:
     """Of several models that are evaluated, the last."""
     if isinstance(settings.model, str):
         return settings.model
-    return settings.model[-1] if settings.model else TRAINED
+    return settings.model[-1] if settings.model else DEFAULT_MODEL
 
 
 def _shape(settings: Any, run: Path) -> Shape:

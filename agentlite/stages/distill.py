@@ -38,7 +38,7 @@ def run(settings: DistillSettings, target: RunTarget) -> Result:
     """Trains, or carries on."""
     refuse("distill", sampling_cases(settings))
     source = find_learner("distill", settings, target)
-    teacher = find_model(settings.teacher, target.run, target.begun)
+    teacher = find_model(settings.teacher, target.run, target.old_plan)
     refuse_circle(teacher, target)
     template = load_template(source.base)
     width = _vocabulary_size(source, template, teacher)

@@ -37,7 +37,7 @@ def inherit(settings: DpoSettings, run: Path) -> Origins:
 def run(settings: DpoSettings, target: RunTarget) -> Result:
     """Trains, or carries on."""
     refuse("dpo", loss_cases(settings))
-    data = lookup.find_finished(settings.data, target.run, "pairs")
+    data = lookup.find_finished_stage(settings.data, target.run, "pairs")
     if data.settings.get("split") == "test":
         raise UserError(
             "its pairs are of the test records, which eval measures on.",

@@ -32,7 +32,7 @@ def plan_of(
     """
     own = plain_settings(settings)
     planned = {key: own[key] for key in only} or plan_settings(command, settings)
-    return Plan(command, {**planned, **changed}, dict(inputs), stage_folder.versions())
+    return Plan(command, {**planned, **changed}, dict(inputs), stage_folder.package_versions())
 
 
 def run_stage(
@@ -67,7 +67,7 @@ def run_stage(
     with (
         console.stdout_to_stderr(),
         stage_folder.open_stage(
-            target.folder, plan, force=target.force, typed=target.command_line(plan.command)
+            target.folder, plan, force=target.force, command_line=target.command_line(plan.command)
         ) as stage,
     ):
         if stage.status == "done" and is_open(stage.done.figures):
@@ -84,7 +84,7 @@ def run_stage(
                 raise
         if callable(next_command):
             next_command = next_command(stage.done.figures)
-        return stage.result(target.next(next_command) if next_command else "")
+        return stage.result(target.with_run(next_command) if next_command else "")
 
 
 def go_on(work: Generator[Any, Sent, Made], sent: Sent) -> Made:

@@ -69,7 +69,7 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
     def work() -> Work:
         stage = yield {"tasks": len(tasks), "wanted": wanted}
         stage.set_aside_changed(BLUEPRINTS)
-        stage.expect(BLUEPRINTS, settings.num_dialogs)
+        stage.expect_rows(BLUEPRINTS, settings.num_dialogs)
         with console.progress("make: blueprints", settings.num_dialogs) as advance:
             found = find(settings, new_world, tasks, wanted, stage.folder / BLUEPRINTS, advance)
         not_found = Counter(kind for kind, plan in found if plan is None)

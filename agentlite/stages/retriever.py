@@ -33,8 +33,9 @@ from agentlite.retrieval.tool_pool import (
 from agentlite.retrieval.training_pairs import PAIRS, TrainingPair, normal, pairs
 from agentlite.scoring.metrics.confidence import paired_differences, summary
 from agentlite.stages.frame import Figures, Work, plan_of, run_stage
+from agentlite.workspace import lookup
 from agentlite.workspace.input_files import file_digest
-from agentlite.workspace.lookup import MADE, Result, RunTarget, Source, find_encoder, find_finished
+from agentlite.workspace.lookup import MODEL_FOLDER, Result, RunTarget, Source, find_encoder
 from agentlite.workspace.stage_folder import StageFolder
 
 SHOWN = 10  # tools per question in rankings.jsonl
@@ -64,8 +65,8 @@ class RetrieverData(NamedTuple):
 
 def run(settings: RetrieverSettings, target: RunTarget) -> Result:
     """Trains, or carries on, builds the index and measures. Raises Stopped after a signal."""
-    prep = find_finished(settings.data, target.run, "prep")
-    source = find_encoder(settings.model, target.run, target.begun)
+    prep = lookup.find_finished_stage(settings.data, target.run, "prep")
+    source = find_encoder(settings.model, target.run, target.old_plan)
     digest = ",".join(value[:16] for name, value in prep.outputs.items() if name.startswith(SPLITS))
     inputs = {"data": digest, "model": source.digest}
     inputs |= {f"tools {name}": file_digest(Path(name)) for name in settings.tools}
@@ -156,9 +157,9 @@ def _fill(
         found = _pairs(folder / PAIRS, settings, data, [*rankers.values()])
         figures = {"pairs": len(found["train"])}
         figures |= retriever.train(source, settings, folder, pool, found["train"], found["dev"])
-        made = Source("tuned", str(folder / MADE), None, "")
+        made = Source("tuned", str(folder / MODEL_FOLDER), None, "")
         vectors, rankers["tuned"] = _encode(made, settings, pool)
-        model_files = (path for path in (folder / MADE).rglob("*") if path.is_file())
+        model_files = (path for path in (folder / MODEL_FOLDER).rglob("*") if path.is_file())
         outputs += sorted(path.relative_to(folder).as_posix() for path in model_files)
         outputs += [PAIRS, "metrics.jsonl"]
     outputs += write_index(pool, vectors, folder)

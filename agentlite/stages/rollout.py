@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from agentlite.config import gpu_profiles
-from agentlite.config.pipeline import TRAINED
+from agentlite.config.pipeline import DEFAULT_MODEL
 from agentlite.config.settings import CPU_MODEL, GPU_MODEL, MakeSettings, RolloutSettings
 from agentlite.core import console
 from agentlite.core.errors import NETWORK, REJECTS, UserError, exceeds_share
@@ -67,7 +67,7 @@ ASK_AGAIN = "The same command goes on with these at that turn; or raise max_fail
 
 def run(settings: RolloutSettings, target: RunTarget) -> Result:
     """Every task is done `num_samples` times; the turns that were done are kept."""
-    agent = prepare(settings, find_actor(settings, target.run, target.begun), target.run)
+    agent = prepare(settings, find_actor(settings, target.run, target.old_plan), target.run)
 
     def work() -> Work:
         tasks = len(agent.tasks)
@@ -138,13 +138,14 @@ def rollout_settings(settings: msgspec.Struct, **changed: object) -> RolloutSett
     return RolloutSettings(**{**shared, **changed})
 
 
-def find_actor(settings: RolloutSettings, run: Path, begun: Plan | None) -> Source:
+def find_actor(settings: RolloutSettings, run: Path, plan: Plan | None) -> Source:
     """The model that acts, or that servers have; of the gold, the one whose template it takes."""
     name = protocol_model(settings.model, behind_servers=bool(settings.endpoint))
     if settings.endpoint:
-        of_server = "" if settings.model in (GOLD, TRAINED) else settings.model  # "": not named
-        return remote_source(of_server, settings, find_model(name, run))
-    return find_model(name, run, begun)
+        is_named = settings.model not in (GOLD, DEFAULT_MODEL)
+        model = settings.model if is_named else ""
+        return remote_source(model, settings, find_model(name, run))
+    return find_model(name, run, plan)
 
 
 def prepare(settings: RolloutSettings, source: Source, run: Path) -> Agent:
@@ -258,7 +259,7 @@ def act(agent: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
         if waiting := [(task, key.sample) for task, key in order if key not in done]:
             stage.reopen()
             # one without an answer has a row already, and gets another
-            stage.expect(agent.file, len(stored) + len(waiting))
+            stage.expect_rows(agent.file, len(stored) + len(waiting))
             already = f", {len(done)} there already" if done else ""
             console.notice(
                 f"{command}: {len(order)} rollouts of {settings.model} in {settings.env}{already}"

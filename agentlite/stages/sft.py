@@ -27,7 +27,7 @@ inherit = partial(inherit_settings, "sft")
 
 def run(settings: SftSettings, target: RunTarget) -> Result:
     """Trains, or carries on."""
-    prep = lookup.find_finished(settings.data, target.run, "prep")
+    prep = lookup.find_finished_stage(settings.data, target.run, "prep")
     files = [name for name in prep.outputs if name.startswith(("train", "dev"))]
     source = lookup.find_learner("sft", settings, target)
     training = train(settings, prep, source, load_template(source.base))

@@ -105,7 +105,7 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
             "Name others: --benchmark autogpt,toolllama.",
             location="--benchmark",
         )
-    prep = lookup.find_finished(settings.data, target.run, "prep")
+    prep = lookup.find_finished_stage(settings.data, target.run, "prep")
     rows = row_file(prep.folder, "train")
     usable = [record for record in map(from_row, read_rows(rows)) if _is_usable(record, benchmark)]
     if not usable:

@@ -12,7 +12,7 @@ from agentlite.engine import sentence_encoder
 from agentlite.retrieval.rankers import Ranker, Scores, bm25, likeliest, unlikely
 from agentlite.retrieval.tool_pool import ToolPool, questions, read_index
 from agentlite.scoring.metrics.summarize import RETRIEVED
-from agentlite.workspace.lookup import MADE, StoredStage, stage_encoder
+from agentlite.workspace.lookup import MODEL_FOLDER, StoredStage, stage_encoder
 
 Missing = Literal["added", "left out"]
 
@@ -92,10 +92,8 @@ def count_record(record: Record) -> Counter[str]:
 
 def digest_of(retriever: StoredStage) -> str:
     """Changes with the tools of a retriever and with the model that ranks them."""
-    kept = {
-        name: value for name, value in retriever.outputs.items() if name.startswith(("index", MADE))
-    }
-    return digest(canonical(kept))
+    files = [name for name in retriever.outputs if name.startswith(("index", MODEL_FOLDER))]
+    return digest(canonical({name: retriever.outputs[name] for name in files}))
 
 
 def check_packages(by: str) -> None:

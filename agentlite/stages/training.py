@@ -5,7 +5,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from agentlite.config.resolve import Origins, find_file
+from agentlite.config.resolve import Origins, find_config_file
 from agentlite.config.settings import (
     DistillSettings,
     GrpoSettings,
@@ -57,7 +57,7 @@ def train_stage(
     trainer.check_trackers(settings.report_to)
     digests = {**inputs, "model": source.digest}
     if settings.deepspeed:  # with another file, or number of processes, no checkpoint can be read
-        digests["deepspeed"] = file_digest(find_file(settings.deepspeed))
+        digests["deepspeed"] = file_digest(find_config_file(settings.deepspeed))
         digests["processes"] = str(distributed.world_size())
     plan = plan_of(command, settings, digests, protocol=protocol)
     # only these can be refused; without them the rows are read first, which takes no libraries
@@ -96,7 +96,7 @@ def inherit_settings(command: str, settings: TrainerSettings, run: Path) -> Orig
     origins: dict[str, tuple[object, str]] = {}
     model = settings.model
     if not getattr(settings, "env", ""):  # tasks of an environment have no rows of prep
-        origins |= lookup.longer_rows(command, settings.data, run)
+        origins |= lookup.max_length_of(command, settings.data, run)
     if not model and (model := str(lookup.stored_settings(settings.data, run).get("model") or "")):
         origins["model"] = (model, settings.data)
     shape = lookup.adapter_shape(lookup.stored_settings(model, run))

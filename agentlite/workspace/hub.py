@@ -51,7 +51,7 @@ def commit_of(base: str) -> str:
     return commit if hub_id(base) != base and COMMIT.fullmatch(commit) else ""
 
 
-def name_of(snapshot: str) -> tuple[str, str]:
+def hub_id_and_commit(snapshot: str) -> tuple[str, str]:
     """The hub id and the commit of a folder in the hub's cache; two empty texts for another one.
     `…/models--org--a--b/snapshots/COMMIT` -> `org/a--b` and COMMIT."""
     folder = Path(snapshot)
@@ -82,7 +82,7 @@ def refuse_own_code(config: Path) -> None:
     try:
         values = [json.loads(config.read_bytes())]
     except (ValueError, RecursionError) as error:
-        raise unusable(config, f"is not JSON: {error}.", "Fetch the model again.") from error
+        raise model_error(config, f"is not JSON: {error}.", "Fetch the model again.") from error
     while values:
         value = values.pop()
         if isinstance(value, list):
@@ -92,15 +92,15 @@ def refuse_own_code(config: Path) -> None:
         values += value.values()
         for key in value.keys() & IMPLEMENTATIONS:
             if key.endswith("_internal") or "/" in str(value[key]):
-                raise unusable(
+                raise model_error(
                     config,
                     f"{key} names code, and agentlite never runs a model's own code.",
                     "Remove that line, if you trust the rest.",
                 )
 
 
-def unusable(place: object, problem: str, fix: str) -> UserError:
-    return UserError(problem, fix, location=str(place), exit_code=MODEL)
+def model_error(location: object, problem: str, fix: str) -> UserError:
+    return UserError(problem, fix, location=str(location), exit_code=MODEL)
 
 
 def model_snapshot(base: str, in_4bit: bool = False) -> Path:
@@ -149,17 +149,17 @@ def _missing_weights(folder: Path) -> list[str]:
     return [name for name in sorted({*names}) if not (folder / name).exists()]
 
 
-def hub_file(name: str, file: str, required: bool = True, *, of: str = "--model") -> Path:
+def hub_file(name: str, file: str, required: bool = True, *, location: str = "--model") -> Path:
     """A file of a hub id, fetched or from the cache, of its commit if it is pinned; an empty path
-    for one that is not `required` and does not exist. `of`: what names it, --model or a data set.
+    for one that is not `required` and does not exist. `location`: --model, or that of a data set.
     Raises UserError 5, 8 or 74.
     """
     keep_private()
     from huggingface_hub import errors, hf_hub_download
 
     model, _, revision = name.partition("@")
-    repo_type = "model" if of == "--model" else "dataset"
-    with _asking(file, name, of):
+    repo_type = "model" if location == "--model" else "dataset"
+    with _asking(file, name, location):
         try:
             path = hf_hub_download(model, file, revision=revision or None, repo_type=repo_type)
             return Path(path)
@@ -173,9 +173,9 @@ def hub_file(name: str, file: str, required: bool = True, *, of: str = "--model"
                     f"{file} of {name} is not in the cache, and the hub cannot be reached (or "
                     "HF_HUB_OFFLINE is set)."
                 )
-                here = "a folder, the embedded smollm2-135m" if of == "--model" else "files"
-                code, fix = NETWORK, f"Name {here}, or set HF_ENDPOINT to a mirror."
-            raise UserError(problem, fix, location=of, exit_code=code) from error
+                local = "a folder, the embedded smollm2-135m" if repo_type == "model" else "files"
+                code, fix = NETWORK, f"Name {local}, or set HF_ENDPOINT to a mirror."
+            raise UserError(problem, fix, location=location, exit_code=code) from error
 
 
 def data_set_info(name: str, revision: str) -> Any:
@@ -188,13 +188,13 @@ def data_set_info(name: str, revision: str) -> Any:
 
 
 @contextmanager
-def _asking(what: str, name: str, of: str) -> Iterator[None]:
+def _asking(file: str, name: str, location: str) -> Iterator[None]:
     """Says what is waited for. Raises UserError 5, 8 or 74."""
     from httpx import HTTPError
     from huggingface_hub import constants, errors
 
     try:
-        with console.waiting(f"asking the hub for {what} of {name}"):
+        with console.waiting(f"asking the hub for {file} of {name}"):
             yield
     except (
         errors.RepositoryNotFoundError,
@@ -205,7 +205,7 @@ def _asking(what: str, name: str, of: str) -> Iterator[None]:
             f"the hub has no {name}, or it is gated.",
             "Check the name, and its commit, tag or branch; for a private or a gated one, ask for "
             "access on its page, then `hf auth login`.",
-            location=of,
+            location=location,
             exit_code=MODEL,
         ) from error
     except (HTTPError, OSError) as error:  # the hub's own errors of a reply are both
@@ -213,7 +213,7 @@ def _asking(what: str, name: str, of: str) -> Iterator[None]:
             raise write_error(Path(constants.HF_HUB_CACHE), error) from error
         raise UserError(
             f"the hub does not answer, and what is asked is not in the cache: {error}",
-            f"Try again, or name {'a folder' if of == '--model' else 'a file'}.",
-            location=of,
+            f"Try again, or name {'a folder' if location == '--model' else 'a file'}.",
+            location=location,
             exit_code=NETWORK,
         ) from error

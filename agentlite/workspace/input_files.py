@@ -79,17 +79,17 @@ def cache_folder() -> Path:
     return Path(folder) if folder else Path.home() / ".cache" / "agentlite"
 
 
-def folder_digest(folder: Path) -> str:
+def model_digest(folder: Path) -> str:
     weights = sorted(folder.glob("*.safetensors"))
     pickled = sorted(path.name for kind in PICKLED for path in folder.glob(kind))
     if pickled and not weights:
-        raise hub.unusable(
+        raise hub.model_error(
             folder,
             f"its weights are a pickle ({pickled[0]}), which can hold code: it is not loaded.",
             CONVERT,
         )
     if (folder / "adapter_config.json").exists():
-        raise hub.unusable(
+        raise hub.model_error(
             folder,
             "is an adapter, not a whole model.",
             "Name the stage that trained it, or merge it first: agentlite export STAGE --merged "
@@ -97,7 +97,7 @@ def folder_digest(folder: Path) -> str:
         )
     has_config = (folder / "config.json").is_file()
     if not weights or not has_config:
-        raise hub.unusable(
+        raise hub.model_error(
             folder,
             f"holds no {'weights (*.safetensors)' if has_config else 'config.json'}.",
             "Name the folder of a whole model, or a hub id.",
@@ -113,7 +113,7 @@ def encoder_digest(folder: Path) -> str:
     """
     weights, modules = sorted(folder.rglob("*.safetensors")), folder / MODULES
     if not weights or not modules.exists():
-        raise hub.unusable(
+        raise hub.model_error(
             folder,
             f"holds no {MODULES if weights else '*.safetensors'}.",
             "Name the folder of a sentence-transformers model, its weights saved as safetensors.",
@@ -121,11 +121,11 @@ def encoder_digest(folder: Path) -> str:
     try:
         kinds = [str(module["type"]) for module in json.loads(modules.read_bytes())]
     except (ValueError, TypeError, KeyError) as error:
-        raise hub.unusable(
+        raise hub.model_error(
             modules, f"cannot be read ({error}).", "Save the model again, or name another."
         ) from error
     if foreign := [kind for kind in kinds if not kind.startswith("sentence_transformers.")]:
-        raise hub.unusable(
+        raise hub.model_error(
             modules,
             f"has a layer that is not part of sentence-transformers: {foreign[0]}.",
             "Choose a model whose layers are.",

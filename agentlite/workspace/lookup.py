@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from agentlite.config import pipeline
 from agentlite.config.gpu_profiles import AUTO
-from agentlite.config.resolve import Given
+from agentlite.config.resolve import UserSettings
 from agentlite.config.settings import default, option_words
 from agentlite.core.console import redact
 from agentlite.core.errors import LOCKED, MODEL, OTHER_PLAN, USAGE, UserError, suggest
@@ -24,14 +24,14 @@ from agentlite.workspace import hub, input_files
 # Nothing else in the package names these files: whoever needs them asks this module.
 PLAN, DONE = "plan.json", "done.json"
 FAILED = "failed.json"  # plan.json renamed: the folder was given up, and the next run starts over
-TYPED = ".command"  # the command line that has begun the stage, or carried it on
+COMMAND_LINE = ".command"  # the command line that has begun the stage, or carried it on
 LOCK = ".lock"
 HOLDER = ".holder"  # who holds the lock: there from lock to release, and after a kill
 # in a folder that `agentlite export` wrote: its kind, and the settings that a reader needs
-EXPORTED = "export.json"
+EXPORT = "export.json"
 DEFAULT_RUN = "runs/default"
 MANIFESTS = "checkpoints/checkpoint-*/manifest.json"  # each is written last: the rest is whole
-MADE = "model"  # the folder in a finished stage that holds the model it trained
+MODEL_FOLDER = "model"  # the folder in a finished stage that holds the model it trained
 Content = TypeVar("Content")
 Outcome = Literal["done", "up to date", "dry run", "compared"]
 
@@ -44,7 +44,7 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
     inputs: dict[str, str]
     versions: dict[str, str] = {}
 
-    def pinned(self, name: str) -> str:
+    def pinned_commit(self, name: str) -> str:
         """The commit that the hub id `name` of a model or a teacher stood for; "" if there is none.
 
         {"model": "org/name"} among the settings, {"model": COMMIT} among the inputs."""
@@ -85,27 +85,28 @@ class RunTarget(NamedTuple):
     out: str
     force: bool = False
     dry_run: bool = False
-    given: Given = Given()
-    inside: str = ""  # of several stages that one command makes: the place of this one in `out`
+    user_settings: UserSettings = UserSettings()
+    subfolder: str = ""  # of several stages that one command makes: the place of this one in `out`
 
     @property
     def folder(self) -> Path:
-        return self.run / self.out / self.inside
+        return self.run / self.out / self.subfolder
 
     @property
-    def begun(self) -> "Plan | None":
+    def old_plan(self) -> "Plan | None":
         """The plan of the stage, if what was begun there is to be carried on."""
-        stored = read(self.folder)
+        stored = read_stage(self.folder)
         return None if self.force or stored.given_up else stored.plan
 
-    def next(self, command: str) -> str:
+    def with_run(self, command: str) -> str:
         """A further command, in the same workspace."""
         run = str(self.run)
         return command if run == DEFAULT_RUN else f"{command} --run {shlex.quote(run)}"
 
     def command_line(self, command: str) -> str:
         """The command line that the user gave, or that says the same."""
-        flags = {**self.given.flags}
+        given = self.user_settings
+        flags = {**given.flags}
         sources, what = flags.pop("sources", ()), flags.pop("what", None)
         options = (
             option_words(command, key, [*value] if isinstance(value, tuple) else value)
@@ -117,11 +118,11 @@ class RunTarget(NamedTuple):
             *([] if what is None else [what]),
             *([] if self.out == command else ["--out", self.out]),
             *chain.from_iterable(options),
-            *(word for text in self.given.sets for word in ("--set", text)),
-            *(word for file in self.given.files for word in ("--config", file)),
-            *([] if self.given.profile == AUTO else ["--profile", self.given.profile]),
+            *(word for text in given.sets for word in ("--set", text)),
+            *(word for file in given.files for word in ("--config", file)),
+            *([] if given.profile == AUTO else ["--profile", given.profile]),
         ]
-        return redact(self.next(shlex.join(words)))
+        return redact(self.with_run(shlex.join(words)))
 
 
 class StoredStage(Struct, frozen=True):
@@ -155,13 +156,13 @@ class StoredStage(Struct, frozen=True):
         return self.done.figures if self.done else {}
 
     @property
-    def typed(self) -> str:
+    def command_line(self) -> str:
         """The command line that has begun it; "" where it is not known."""
-        path = self.folder / TYPED
+        path = self.folder / COMMAND_LINE
         return path.read_text(encoding="utf-8") if path.exists() else ""
 
     @property
-    def begun(self) -> float:
+    def started_at(self) -> float:
         """When its plan was written: seconds since the epoch. Of one that is lost: its done."""
         written = FAILED if self.given_up else PLAN if is_stage(self.folder) else DONE
         return (self.folder / written).stat().st_mtime
@@ -172,7 +173,7 @@ class StoredStage(Struct, frozen=True):
             raise self.refusal
         return self
 
-    def changed(self, names: Iterable[str] | None = None) -> list[str]:
+    def changed_outputs(self, names: Iterable[str] | None = None) -> list[str]:
         """Outputs of the finished stage, of `names` or of all, that are gone or were changed."""
         return [
             name
@@ -186,13 +187,15 @@ class StoredStage(Struct, frozen=True):
 
     def is_unchanged(self, name: str) -> bool:
         """Whether the stage is finished and has this file, as it left it."""
-        return self.done is not None and (self.folder / name).exists() and not self.changed([name])
+        return (
+            bool(self.done) and (self.folder / name).exists() and not self.changed_outputs([name])
+        )
 
     def problem(self, names: Iterable[str] | None = None) -> str:
         """What is wrong with the folder or with its outputs `names`, in words; "" if nothing is."""
         if self.refusal:
             return f"{Path(self.refusal.location).name} {self.refusal.problem.rstrip('.')}"
-        changed = self.changed(names)
+        changed = self.changed_outputs(names)
         return f"{changed[0]} has changed since the stage wrote it" if changed else ""
 
 
@@ -231,23 +234,23 @@ def stages_below(folder: Path) -> list[Path]:
     that is a stage, or lies in one. A plan.json of another program is no stage's.
     """
     here = folder.resolve()
-    if any(read(one).plan for one in (here, *here.parents)):
+    if any(read_stage(one).plan for one in (here, *here.parents)):
         return []
     found = {path.parent for name in (PLAN, FAILED) for path in folder.rglob(name)}
-    return sorted(one for one in found if read(one).plan)
+    return sorted(one for one in found if read_stage(one).plan)
 
 
-def read(folder: Path) -> StoredStage:
+def read_stage(folder: Path) -> StoredStage:
     """The one reader of stages' folders. It refuses nothing: what is wrong is in the value."""
     given_up = not is_stage(folder) and (folder / FAILED).exists()
     plan = done = refusal = None
     try:
         if given_up or is_stage(folder):
-            plan = decoded(folder / (FAILED if given_up else PLAN), Plan)
+            plan = decode_file(folder / (FAILED if given_up else PLAN), Plan)
         if is_finished(folder):
-            done = decoded(folder / DONE, Done)
+            done = decode_file(folder / DONE, Done)
         if done and not plan:
-            refusal = other_plan(
+            refusal = plan_error(
                 folder / PLAN,
                 "is missing, and without it nobody knows how the stage was made.",
                 "Put it back from a copy; or remove the folder, and run its command again.",
@@ -261,22 +264,22 @@ def read(folder: Path) -> StoredStage:
 
 def read_plan(folder: Path) -> Plan:
     """Raises UserError 3 for a plan that cannot be read."""
-    return decoded(folder / PLAN, Plan)
+    return decode_file(folder / PLAN, Plan)
 
 
-def find_finished(name: str, run: Path, command: str = "") -> StoredStage:
-    """A stage that another one names. Raises what `finished` raises."""
-    return finished(find_stage(name, run), command)
+def find_finished_stage(name: str, run: Path, command: str = "") -> StoredStage:
+    """A stage that another one names. Raises what `finished_stage` raises."""
+    return finished_stage(find_stage(name, run), command)
 
 
-def finished(folder: Path, command: str = "") -> StoredStage:
+def finished_stage(folder: Path, command: str = "") -> StoredStage:
     """A stage of this command, or of any, whole and as it was left. Raises UserError 2 or 3 for a
     folder that is missing, half done or changed, 75 for one that is being made.
     """
-    stored = read(folder).trusted()
+    stored = read_stage(folder).trusted()
     problem, fix, code = "", "", USAGE
     command = command or stored.command
-    again = RunTarget(folder.parent, "").next(f"agentlite {command}")
+    again = RunTarget(folder.parent, "").with_run(f"agentlite {command}")
     if stored.given_up:
         problem = "has failed."
         fix = f"Correct what its message named, and run `{again}` as before."
@@ -290,7 +293,7 @@ def finished(folder: Path, command: str = "") -> StoredStage:
         problem, fix = "is not finished.", "Run the same command again: it carries on."
     elif stored.command != command:
         problem = f"is a stage of `agentlite {stored.command}`, not of `{command}`."
-    elif changed := stored.changed():
+    elif changed := stored.changed_outputs():
         problem = f"{changed[0]} has changed since the stage wrote it."
         fix = f"Run `{again}` again with --force."
     if problem:
@@ -314,15 +317,15 @@ def holder(folder: Path) -> str:
     return ""
 
 
-def decoded(path: Path, kind: type[Content]) -> Content:
+def decode_file(path: Path, kind: type[Content]) -> Content:
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise other_plan(path, f"cannot be read ({error}).", "Start over with --force.") from error
+        raise plan_error(path, f"cannot be read ({error}).", "Start over with --force.") from error
 
 
-def other_plan(place: Path, problem: str, fix: str) -> UserError:
-    return UserError(problem, fix, location=str(place), exit_code=OTHER_PLAN)
+def plan_error(path: Path, problem: str, fix: str) -> UserError:
+    return UserError(problem, fix, location=str(path), exit_code=OTHER_PLAN)
 
 
 def stored_settings(name: str, run: Path) -> dict[str, Any]:
@@ -330,13 +333,13 @@ def stored_settings(name: str, run: Path) -> dict[str, Any]:
     folder = find_stage(name, run)
     if name and is_stage(folder):
         return read_plan(folder).settings
-    if not name or not (folder / EXPORTED).exists():
+    if not name or not (folder / EXPORT).exists():
         return {}
-    settings: dict[str, Any] = json.loads((folder / EXPORTED).read_bytes())["settings"]
+    settings: dict[str, Any] = json.loads((folder / EXPORT).read_bytes())["settings"]
     return settings
 
 
-def longer_rows(command: str, data: str, run: Path) -> dict[str, tuple[object, str]]:
+def max_length_of(command: str, data: str, run: Path) -> dict[str, tuple[object, str]]:
     """`max_length` as the stage `data` has it, where `command` takes shorter rows by default."""
     length = stored_settings(data, run).get("max_length", 0)
     return {"max_length": (length, data)} if length > default(command, "max_length") else {}
@@ -397,7 +400,7 @@ def find_learner(command: str, settings: Any, target: RunTarget) -> Source:
     """The model that a trainer goes on from. Raises UserError 2 for one that was made from the
     stage, and for an adapter that would change its shape; see also `find_model`.
     """
-    source = find_model(settings.model, target.run, target.begun)
+    source = find_model(settings.model, target.run, target.old_plan)
     refuse_circle(source, target)
     for key, value in adapter_shape(source.settings).items():
         wanted = to_json(getattr(settings, key))
@@ -427,17 +430,17 @@ def refuse_circle(source: Source, target: RunTarget) -> None:
         )
 
 
-def find_model(name: str, run: Path, begun: Plan | None = None) -> Source:
+def find_model(name: str, run: Path, plan: Plan | None = None) -> Source:
     """A stage of the workspace, a folder, an embedded alias or a hub id, in this order; nothing is
     loaded. Raises UserError 2, 3, 5 or 8.
 
     A hub id stands for its newest commit; in the plan of a stage that was begun, for the commit it
-    was begun with: `begun`, the plan of the one that asks.
+    was begun with: `plan`, the plan of the one that asks.
     """
-    commit = begun.pinned(name) if begun else ""
+    commit = plan.pinned_commit(name) if plan else ""
     folder, settings = find_stage(name, run), stored_settings(name, run)
     if name and is_stage(folder, given_up=True):
-        stage, made_from = finished(folder), earlier_models(name, run)
+        stage, made_from = finished_stage(folder), earlier_models(name, run)
         return _stage_model(name, stage)._replace(made_from=made_from, settings=settings)
     if name and folder.is_dir():
         return _folder_model(name, folder)._replace(settings=settings)
@@ -449,12 +452,12 @@ def find_model(name: str, run: Path, begun: Plan | None = None) -> Source:
     trained = [
         folder.name
         for folder in stages_in(run)
-        if (plan := read(folder).plan) and plan.command in pipeline.TRAINERS
+        if (plan := read_stage(folder).plan) and plan.command in pipeline.TRAINERS
     ]
     # a stage that is still to be run is no fault of a model: exit code 2, as for data
     code, fix = MODEL, suggest(name, [*input_files.EMBEDDED, *trained], fallback="")
     if name in pipeline.TRAINERS:
-        command = RunTarget(run, "").next(f"agentlite {name}")
+        command = RunTarget(run, "").with_run(f"agentlite {name}")
         code, fix = USAGE, f"Run `{command}` first, or name another."
     known = ", ".join(
         [*input_files.EMBEDDED, "a hub id such as Qwen/Qwen2.5-1.5B-Instruct", "a folder"]
@@ -466,7 +469,7 @@ def find_model(name: str, run: Path, begun: Plan | None = None) -> Source:
 
 
 def _folder_model(name: str, folder: Path) -> Source:
-    return Source(name, os.path.realpath(folder), None, input_files.folder_digest(folder))
+    return Source(name, os.path.realpath(folder), None, input_files.model_digest(folder))
 
 
 def is_served(digest: str) -> bool:
@@ -476,9 +479,9 @@ def is_served(digest: str) -> bool:
 
 def _stage_model(name: str, stage: StoredStage) -> Source:
     folder, outputs = stage.folder, stage.outputs
-    if whole := made_digest(outputs, f"{MADE}/"):
-        return Source(name, os.path.realpath(folder / MADE), None, whole)
-    if not (adapter := made_digest(outputs, "adapter/")):
+    if whole := output_digest(outputs, f"{MODEL_FOLDER}/"):
+        return Source(name, os.path.realpath(folder / MODEL_FOLDER), None, whole)
+    if not (adapter := output_digest(outputs, "adapter/")):
         raise UserError(
             f"is a stage of `agentlite {stage.command}`, which makes no model.",
             "Name a stage that trains one (sft, dpo, grpo), or a base model.",
@@ -489,7 +492,7 @@ def _stage_model(name: str, stage: StoredStage) -> Source:
     return Source(name, base.base, folder / "adapter", f"{base.digest[:16]}+{adapter}")
 
 
-def made_digest(outputs: Mapping[str, str], place: str) -> str:
+def output_digest(outputs: Mapping[str, str], place: str) -> str:
     """That of the files of a stage whose names begin with `place`; "" if there are none."""
     return ",".join(outputs[file][:16] for file in sorted(outputs) if file.startswith(place))
 
@@ -511,7 +514,7 @@ def find_checkpoint(name: str, run: Path) -> Source | None:
         )
     if not (adapter := whole[step] / "adapter_model.safetensors").is_file():
         return _folder_model(name, whole[step])
-    base = _base_of(read(folder).trusted())
+    base = _base_of(read_stage(folder).trusted())
     return Source(
         name, base.base, whole[step], f"{base.digest[:16]}+{input_files.file_digest(adapter)[:16]}"
     )
@@ -535,7 +538,7 @@ def _base_of(stage: StoredStage) -> Source:
     if base.adapter:
         trained_on, now = trained_on.partition("+")[0], now.partition("+")[0]
     if trained_on not in ("", now):
-        raise other_plan(
+        raise plan_error(
             folder,
             f"was trained on other weights, or another tokenizer, than {base.base} has now.",
             "Put those back, or train it again: --force.",
@@ -547,7 +550,7 @@ def model_of_prep(data: str, run: Path) -> Source:
     """The model that prep was run for, whose template the records of servers are written in. Raises
     UserError 2, 5 or 8.
     """
-    prep = read(find_stage(data, run))
+    prep = read_stage(find_stage(data, run))
     name = prep.settings.get("model")
     if not name:
         raise UserError(
@@ -558,13 +561,13 @@ def model_of_prep(data: str, run: Path) -> Source:
     return find_model(str(name), run, prep.plan)
 
 
-def find_encoder(name: str, run: Path, begun: Plan | None = None) -> Source:
+def find_encoder(name: str, run: Path, plan: Plan | None = None) -> Source:
     """A stage of `agentlite retriever`, a folder, the embedded alias or a hub id, in this order.
-    Raises UserError. `begun`: as for `find_model`.
+    Raises UserError. `plan`: as for `find_model`.
     """
-    folder, commit = find_stage(name, run), begun.pinned(name) if begun else ""
+    folder, commit = find_stage(name, run), plan.pinned_commit(name) if plan else ""
     if name and is_stage(folder, given_up=True):
-        return stage_encoder(name, finished(folder, "retriever"), run)
+        return stage_encoder(name, finished_stage(folder, "retriever"), run)
     if name and folder.is_dir():
         return Source(name, os.path.realpath(folder), None, input_files.encoder_digest(folder))
     if name in input_files.ENCODERS:
@@ -573,7 +576,7 @@ def find_encoder(name: str, run: Path, begun: Plan | None = None) -> Source:
     if hub.is_hub_id(name):
         base = hub.pin_model(name, commit)
         return Source(name, base, None, hub.commit_of(base))
-    raise hub.unusable(
+    raise hub.model_error(
         "--model",
         f"there is no sentence encoder '{name}'.",
         f"{suggest(name, input_files.ENCODERS, fallback='')} Known: "
@@ -586,11 +589,11 @@ def stage_encoder(name: str, stage: StoredStage, run: Path) -> Source:
     """The model that a stage trained, or that of a stage which only made an index. Raises UserError
     5 if that model has changed since.
     """
-    if made := made_digest(stage.outputs, MADE):
-        return Source(name, os.path.realpath(stage.folder / MADE), None, made)
+    if made := output_digest(stage.outputs, MODEL_FOLDER):
+        return Source(name, os.path.realpath(stage.folder / MODEL_FOLDER), None, made)
     source = find_encoder(str(stage.settings["model"]), run, stage.plan)
     if source.digest != stage.inputs["model"]:
-        raise hub.unusable(
+        raise hub.model_error(
             stage.folder,
             f"was made with {source.name}, which has changed since.",
             "Run `agentlite retriever` again with --force.",

@@ -52,7 +52,7 @@ class StageFolder:
         self.outcome: Outcome = "up to date" if status == "done" else "done"
         self.started = time.monotonic()
         if status == "half" and (folder / SPENT).exists():
-            self.started -= lookup.decoded(folder / SPENT, float)
+            self.started -= lookup.decode_file(folder / SPENT, float)
 
     @property
     def seconds(self) -> float:
@@ -61,7 +61,7 @@ class StageFolder:
 
     @property
     def done(self) -> Done:
-        return lookup.decoded(self.folder / lookup.DONE, Done)
+        return lookup.decode_file(self.folder / lookup.DONE, Done)
 
     def finish(self, outputs: Iterable[str], figures: dict[str, object]) -> Done:
         """Writes done.json, with the digests of the outputs, once these are safe on the disk; not
@@ -90,15 +90,15 @@ class StageFolder:
         (self.folder / lookup.DONE).unlink(missing_ok=True)
         self.status = "half"
 
-    def expect(self, name: str, rows: int) -> None:
-        expect(self.folder, name, rows)
+    def expect_rows(self, name: str, rows: int) -> None:
+        expect_rows(self.folder, name, rows)
 
     def set_aside_changed(self, name: str) -> None:
         """Renames an output that was changed since the stage was finished: its content is kept, and
         the output made again.
         """
         path = self.folder / name
-        if path.exists() and lookup.read(self.folder).trusted().changed([name]):
+        if path.exists() and lookup.read_stage(self.folder).trusted().changed_outputs([name]):
             path.replace(self.folder / f"{name}.broken")
             notice(
                 f"{path}: has changed since the stage wrote it; set aside as {name}.broken, and "
@@ -127,9 +127,11 @@ class StageFolder:
 
 
 @contextmanager
-def open_stage(folder: Path, plan: Plan, *, force: bool, typed: str = "") -> Iterator[StageFolder]:
-    """Locks the folder, compares plans and writes this one. `typed`: the command line. Raises
-    UserError 3 (another plan), 75 (held), 74 (disk).
+def open_stage(
+    folder: Path, plan: Plan, *, force: bool, command_line: str = ""
+) -> Iterator[StageFolder]:
+    """Locks the folder, compares plans and writes this one. `command_line`: as the user typed it.
+    Raises UserError 3 (another plan), 75 (held), 74 (disk).
 
     Of several processes only the first locks and compares; the others come here only when it has
     found work to do.
@@ -145,13 +147,13 @@ def open_stage(folder: Path, plan: Plan, *, force: bool, typed: str = "") -> Ite
         status = status_for(folder, plan)
         if status == "new":
             write_json(folder / lookup.PLAN, plan)
-        elif status == "half" and (changed := lookup.read(folder).trusted().changed()):
+        elif status == "half" and (changed := lookup.read_stage(folder).changed_outputs()):
             notice(
                 f"{folder}: was finished, and {changed[0]} has changed since the stage "
                 "wrote it; making again what is missing"
             )
-        if typed and status != "done":
-            (folder / lookup.TYPED).write_text(typed, encoding="utf-8")
+        if command_line and status != "done":
+            (folder / lookup.COMMAND_LINE).write_text(command_line, encoding="utf-8")
         stage = StageFolder(folder, plan, status)
         try:
             yield stage
@@ -163,13 +165,13 @@ def open_stage(folder: Path, plan: Plan, *, force: bool, typed: str = "") -> Ite
 
 def status_for(folder: Path, plan: Plan) -> Status:
     """What the folder holds for `plan`. Raises UserError 3 where it holds something else."""
-    stored = lookup.read(folder)
+    stored = lookup.read_stage(folder)
     if stored.given_up:
         return "new"
     earlier = stored.trusted().plan
     if not earlier:
         if stranger := next(folder.glob("[!.]*"), None):
-            raise lookup.other_plan(
+            raise lookup.plan_error(
                 folder,
                 f"holds {stranger.name} but no {lookup.PLAN}.",
                 "Give another --out or --run; agentlite does not write into a folder it did not "
@@ -179,18 +181,18 @@ def status_for(folder: Path, plan: Plan) -> Status:
     refuse_other_command(folder, plan.command)
     if changes := differences(earlier, plan):
         state = "was finished" if stored.done else "is half done"
-        raise lookup.other_plan(
+        raise lookup.plan_error(
             folder,
             f"{state} with other settings or inputs: {'; '.join(changes)}.",
             "Add --force to start it over, or --out NAME to keep both.",
         )
-    return "done" if stored.done and not stored.changed() else "half"
+    return "done" if stored.done and not stored.changed_outputs() else "half"
 
 
 def refuse_other_command(folder: Path, command: str) -> None:
     """Raises UserError 3 for a folder that a stage of another command has."""
     if lookup.is_stage(folder) and (other := lookup.read_plan(folder).command) != command:
-        raise lookup.other_plan(
+        raise lookup.plan_error(
             folder,
             f"is a stage of `agentlite {other}`, not of `{command}`.",
             "Choose another --out.",
@@ -224,7 +226,7 @@ def _short(value: Any) -> str:
     return value[:8] if is_digest else json.dumps(value, ensure_ascii=False)
 
 
-def expect(folder: Path, name: str, rows: int) -> None:
+def expect_rows(folder: Path, name: str, rows: int) -> None:
     """Notes how many rows a file of answers or steps will have in the end, for `agentlite runs`."""
     write_json(folder / EXPECTED, Expected(name, rows, count_rows(folder / name)))
 
@@ -249,7 +251,7 @@ def clear(folder: Path) -> None:
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
-def versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
     """The versions of the packages a stage runs with; on a GPU also the switches of Unsloth."""
     found = {"agentlite": VERSION}
     if has_gpu():

@@ -14,7 +14,7 @@ from agentlite.cli.main import COMMANDS, group
 from agentlite.cli.options import MOST_OPTIONS, Command, CommandOptions, Option, read_option
 from agentlite.config import resolve, settings
 from agentlite.config.fields import COMMON, choices, fields_of, is_struct
-from agentlite.config.resolve import Given
+from agentlite.config.resolve import UserSettings
 from agentlite.config.settings import COMMANDS as STAGES
 from agentlite.config.settings import fields
 from agentlite.core.errors import UserError
@@ -129,7 +129,7 @@ def test_a_default_that_is_shown_as_a_value_can_be_typed_and_changes_nothing():
         if field.words or field.default in (None, "", (), {}):
             assert option.default_shown == field.words
         else:
-            given = resolve.resolve(name, Given({option.name: option.default_shown}))
+            given = resolve.resolve(name, UserSettings({option.name: option.default_shown}))
             assert getattr(given.settings, option.name) == field.default, (name, option.name)
 
 
@@ -141,7 +141,7 @@ WRONG = {"INT": "many", "FLOAT": "fast", "INT,...": "1,x"}
 
 def read(name: str, option: Option, value: str) -> None:
     if is_setting(name, option):
-        resolve.resolve(name, Given({option.name: value}))
+        resolve.resolve(name, UserSettings({option.name: value}))
     else:
         given = (value,) if option.multiple else value
         read_option(str(option.name), option.field, given)
@@ -177,7 +177,7 @@ def test_each_option_can_be_typed_with_what_its_help_shows(name):
             words = [*needed, option.opts[0], *filter(None, [value])]
             given = ctx.command.make_context(name, words, parent=ctx.parent).params
             if is_setting(name, option):
-                resolve.resolve(name, Given({option.name: given[option.name]}))
+                resolve.resolve(name, UserSettings({option.name: given[option.name]}))
 
 
 def test_a_switch_may_stand_alone_or_with_its_value():

@@ -15,7 +15,7 @@ from agentlite.cli.main import group
 from agentlite.cli.next_step import NextStep, next_steps, with_next_command, workspace
 from agentlite.cli.run_listing import inventory
 from agentlite.config import gpu_profiles
-from agentlite.config.resolve import Given, plain_settings, resolve
+from agentlite.config.resolve import UserSettings, plain_settings, resolve
 from agentlite.core.errors import UserError
 from agentlite.workspace import lookup
 from agentlite.workspace.lookup import Plan, RunTarget
@@ -29,16 +29,17 @@ RUN = Path("runs/default")
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("AGENTLITE_RUN", raising=False)
-    monkeypatch.setattr(gpu_profiles, "card", lambda: None)
+    monkeypatch.setattr(gpu_profiles, "find_gpu", lambda: None)
     return tmp_path
 
 
 def stage(command: str, name: str = "", state: str = "done", run: Path = RUN, **given: Any) -> Path:
     """A stage as it is left on disk."""
-    settings = plain_settings(resolve(command, Given(given)).settings)
+    settings = plain_settings(resolve(command, UserSettings(given)).settings)
     name = name or command
-    target, typed = run / name, RunTarget(run, name, given=Given(given)).command_line(command)
-    with open_stage(target, Plan(command, settings, {}), force=False, typed=typed) as one:
+    target = run / name
+    typed = RunTarget(run, name, user_settings=UserSettings(given)).command_line(command)
+    with open_stage(target, Plan(command, settings, {}), force=False, command_line=typed) as one:
         (target / "out").write_bytes(b"x")
         if state == "failed":
             one.fail()
@@ -148,14 +149,14 @@ def test_an_error_at_a_stage_that_is_half_done_names_the_same_command():
     run = Path("runs/other")
     folder = stage("sft", state="half", run=run, max_steps=7)
     with pytest.raises(UserError) as refused:
-        lookup.finished(folder, "sft")
+        lookup.finished_stage(folder, "sft")
     (line,) = commands(steps())
     assert str(with_next_command(refused.value)).endswith(f": {line}")
     assert line == "agentlite sft --max-steps 7 --run runs/other"
 
 
 def test_a_stage_at_work_is_not_begun_a_second_time():
-    settings = plain_settings(resolve("sft", Given()).settings)
+    settings = plain_settings(resolve("sft", UserSettings()).settings)
     with open_stage(RUN / "sft", Plan("sft", settings, {}), force=False):
         assert commands(steps()) == ["agentlite runs"]
         assert "see how far sft has got" in steps()[0].meaning

@@ -37,7 +37,7 @@ def test_a_half_trained_stage_says_its_step_and_one_that_runs_the_time_left(tmp_
     with stage(tmp_path / "some") as one:
         file = one.folder / "metrics.jsonl"
         write_rows(file, [{"step": 1, "loss": 2.0}])
-        one.expect(file.name, 31)
+        one.expect_rows(file.name, 31)
         write_rows(file, [{"step": step, "loss": 1.23456} for step in range(1, 12)])
         with open(file, "ab") as growing:
             growing.write(b'{"step": 12, "lo')  # it is being written

@@ -9,7 +9,7 @@ import pytest
 from support.examples import sample
 
 from agentlite.config import gpu_profiles, resolve
-from agentlite.config.resolve import Given, parse_weights
+from agentlite.config.resolve import UserSettings, parse_weights
 from agentlite.config.settings import (
     COMMANDS,
     DpoSettings,
@@ -53,11 +53,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setattr(resolve, "config_folder", lambda: profiles)
-    monkeypatch.setattr(gpu_profiles, "card", lambda: None)
+    monkeypatch.setattr(gpu_profiles, "find_gpu", lambda: None)
     return tmp_path / "here"
 
 
-def given_by(sources: tuple[str, ...], folder: Path) -> Given:
+def given_by(sources: tuple[str, ...], folder: Path) -> UserSettings:
     for name, file in (
         ("agentlite.yaml", "agentlite.yaml"),
         ("first", "first.yaml"),
@@ -67,7 +67,7 @@ def given_by(sources: tuple[str, ...], folder: Path) -> Given:
         if name in sources:
             text = section_text(VALUES[name], name.partition(".")[0])
             (folder / file).write_text(text, encoding="utf-8")
-    return Given(
+    return UserSettings(
         {"batch_size": str(VALUES["flag"])} if "flag" in sources else {},
         (f"sft.batch_size={VALUES['set']}", f"sft.trl.shared={VALUES['set']}")
         if "set" in sources
@@ -107,7 +107,7 @@ def test_of_all_sources_the_strongest_one_wins_whichever_of_them_speak(folder, i
 @pytest.mark.parametrize("command", sample(3, [*COMMANDS]))
 def test_a_typo_in_any_section_of_a_file_is_refused_by_every_command(folder, file, command):
     path = folder.parent / "profiles" / "bad.yaml" if file == "profile" else folder / file
-    given = Given(
+    given = UserSettings(
         {"sources": "x"} if command == "prep" else {},
         files=("other.yaml",) if file == "other.yaml" else (),
         profile="bad" if file == "profile" else "bare",
@@ -132,7 +132,7 @@ SECRETS = ["hub_token", "push_to_hub_token", "token", "use_auth_token"]
 @pytest.mark.parametrize("mapping", ["trl", "peft"])
 def test_no_secret_gets_into_a_plan(folder, key, value, mapping):
     with pytest.raises(UserError, match="a secret is not a setting") as refused:
-        resolve.resolve("sft", Given(sets=(f"sft.{mapping}.{key}={value}",), profile="bare"))
+        resolve.resolve("sft", UserSettings(sets=(f"sft.{mapping}.{key}={value}",), profile="bare"))
     assert refused.value.location == f"sft.{mapping}.{key}"
     assert "hf_x" not in str(refused.value)
 

@@ -120,14 +120,14 @@ def test_a_recipe_has_the_number_that_its_source_prints(profile: str) -> None:
     # a profile comes below a recipe: whatever the GPU, the printed number holds
     for recipes, command, setting, value, line in PRINTED:
         files = tuple(f"recipes/{name}.yaml" for name in recipes)
-        resolved = resolve.resolve(command, resolve.Given(files=files, profile=profile))
+        resolved = resolve.resolve(command, resolve.UserSettings(files=files, profile=profile))
         assert getattr(resolved.settings, setting) == value, line
 
 
 @pytest.mark.parametrize("recipes", sorted({row[0] for row in PRINTED}), ids=" ".join)
 def test_every_command_reads_a_recipe_and_loads_in_one_precision(recipes: tuple[str, ...]) -> None:
     files = tuple(f"recipes/{name}.yaml" for name in recipes)
-    given = resolve.Given(files=files, profile="rtx4090")
+    given = resolve.UserSettings(files=files, profile="rtx4090")
     for command in STAGES:
         settings = resolve.resolve(command, given).settings
         assert not (getattr(settings, "load_in_4bit", 0) and getattr(settings, "load_in_8bit", 0))

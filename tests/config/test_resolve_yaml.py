@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentlite.config import resolve
-from agentlite.config.resolve import Given
+from agentlite.config.resolve import UserSettings
 from agentlite.core.errors import USAGE, UserError
 
 MISTAKES = {  # the text of a section -> its line, the column, and what is said
@@ -31,7 +31,7 @@ def test_a_mistake_is_refused_with_its_line_and_a_caret(text, file):
     line, column, said = MISTAKES[text]
     file.write_text(f"sft:\n{text}\n", encoding="utf-8")
     with pytest.raises(UserError) as refused:
-        resolve.resolve("sft", Given(files=(str(file),), profile="cpu"))
+        resolve.resolve("sft", UserSettings(files=(str(file),), profile="cpu"))
     error = refused.value
     assert error.exit_code == USAGE and error.location == f"{file}:{line}" and said in error.problem
     assert error.problem.splitlines()[-1].index("^") - len("    ") == column
@@ -39,7 +39,7 @@ def test_a_mistake_is_refused_with_its_line_and_a_caret(text, file):
 
 def test_so_is_an_assignment():
     with pytest.raises(UserError, match="cannot be read as YAML: ") as refused:
-        resolve.resolve("sft", Given(sets=("sft.trl={a: 1, a: 2}",), profile="cpu"))
+        resolve.resolve("sft", UserSettings(sets=("sft.trl={a: 1, a: 2}",), profile="cpu"))
     assert refused.value.exit_code == USAGE and len(str(refused.value)) < 400
 
 
@@ -80,7 +80,7 @@ def refused(content: bytes, folder: Path) -> UserError:
     path = folder / "a.yaml"
     path.write_bytes(content)
     with pytest.raises(UserError) as caught:
-        resolve.resolve("prep", Given(files=(str(path),)))
+        resolve.resolve("prep", UserSettings(files=(str(path),)))
     return caught.value
 
 
@@ -96,5 +96,5 @@ def test_a_number_in_place_of_a_name_is_told_like_any_unknown_name(tmp_path: Pat
 def test_a_share_may_be_a_percentage(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("prep:\n  test: 20%\n", encoding="utf-8")
-    assert resolve.resolve("prep", Given(files=(str(path),))).settings.test == 0.2
-    assert resolve.resolve("prep", Given(flags={"test": "12.5%"})).settings.test == 0.125
+    assert resolve.resolve("prep", UserSettings(files=(str(path),))).settings.test == 0.2
+    assert resolve.resolve("prep", UserSettings(flags={"test": "12.5%"})).settings.test == 0.125

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentlite.config.resolve import Given, as_yaml, config_folder, resolve
+from agentlite.config.resolve import UserSettings, as_yaml, config_folder, resolve
 from agentlite.config.settings import COMMANDS, AblateSettings, fields
 from agentlite.core.errors import UserError
 from agentlite.stages.ablate.cells import read_ablation
@@ -17,13 +17,13 @@ from agentlite.workspace.lookup import RunTarget
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (Given(sets=("stf.seed=1",)), "Did you mean 'sft'"),
-        (Given(sets=("seed=1",)), "command.key=value"),
-        (Given(sets=("sft.lora_r=many",)), "sft.lora_r"),
-        (Given(sets=("sft.lora_r=0",)), "sft.lora_r"),
-        (Given({"engine": "unslot"}), "sft.engine"),
-        (Given(profile="rtx9090"), "rtx4090"),
-        (Given(files=("no/such.yaml",)), "no/such.yaml"),
+        (UserSettings(sets=("stf.seed=1",)), "Did you mean 'sft'"),
+        (UserSettings(sets=("seed=1",)), "command.key=value"),
+        (UserSettings(sets=("sft.lora_r=many",)), "sft.lora_r"),
+        (UserSettings(sets=("sft.lora_r=0",)), "sft.lora_r"),
+        (UserSettings({"engine": "unslot"}), "sft.engine"),
+        (UserSettings(profile="rtx9090"), "rtx4090"),
+        (UserSettings(files=("no/such.yaml",)), "no/such.yaml"),
     ],
 )
 def test_a_value_that_does_not_fit_names_its_place(given, told):
@@ -39,9 +39,10 @@ def test_what_print_config_prints_is_a_file_that_gives_the_same_settings(tmp_pat
         "learning_rate": "0.001",
         "trl": {"weight_decay": 0.1},
     }
-    first = resolve("sft", Given(flags, profile="cpu"))
+    first = resolve("sft", UserSettings(flags, profile="cpu"))
     path.write_text(as_yaml("sft", first), encoding="utf-8")
-    assert resolve("sft", Given(files=(str(path),), profile="cpu")).settings == first.settings
+    again = resolve("sft", UserSettings(files=(str(path),), profile="cpu"))
+    assert again.settings == first.settings
     assert first.settings.lora_target_modules == ("q_proj", "v_proj")
 
 
@@ -54,7 +55,7 @@ def test_every_shipped_file_is_valid():
             continue
         for command in COMMANDS:
             required = {"sources": ["x"]} if command == "prep" else {}
-            resolve(command, Given(required, files=(str(path),), profile="cpu"))
+            resolve(command, UserSettings(required, files=(str(path),), profile="cpu"))
 
 
 @pytest.mark.long

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from msgspec import Meta
 
 from agentlite.config import resolve
-from agentlite.config.fields import LAST_SEED, MOST
-from agentlite.config.resolve import Given
+from agentlite.config.fields import MAX_INT, MAX_SEED
+from agentlite.config.resolve import UserSettings
 from agentlite.config.settings import COMMANDS, fields
 from agentlite.core.errors import USAGE, UserError
 
@@ -78,7 +78,8 @@ def test_every_numeric_setting_has_two_bounds_unless_it_is_checked_where_it_is_u
 def resolved(command: str, key: str, text: str) -> Any:
     """The values, as a flag and as --set give it; none where both are refused."""
     found, refusals = [], []
-    for given_ in (Given({key: text}, profile="cpu"), Given(sets=(f"{command}.{key}={text}",))):
+    by_flag = UserSettings({key: text}, profile="cpu")
+    for given_ in (by_flag, UserSettings(sets=(f"{command}.{key}={text}",))):
         try:
             settings = resolve.resolve(command, given_).settings
         except UserError as error:
@@ -106,4 +107,4 @@ def resolved(command: str, key: str, text: str) -> Any:
 def test_any_number_is_refused_or_can_be_planned_with(at, text):
     for value in resolved(*at, text):
         if isinstance(value, int | float):
-            assert math.isfinite(value) and abs(value) <= max(MOST, LAST_SEED)
+            assert math.isfinite(value) and abs(value) <= max(MAX_INT, MAX_SEED)

@@ -7,7 +7,7 @@ from support.examples import sample
 from support.samples import ROOT
 
 from agentlite.config.gpu_profiles import Gpu
-from agentlite.config.torch_builds import BUILDS, XFORMERS, NoBuild, build_for, numbers
+from agentlite.config.torch_builds import BUILDS, XFORMERS, NoBuild, build_for, version_numbers
 
 CARDS = {
     "Tesla V100": 7.0,
@@ -27,9 +27,9 @@ DRIVERS = ("525.60.13", "535.183.01", "550.54.14", "570.86.15", "580.65.06", "59
 @pytest.mark.parametrize(("driver", "name"), sample(12, [*product(DRIVERS, CARDS)]))
 def test_every_card_from_rtx_20_to_50_gets_a_torch_that_its_driver_runs(name, driver):
     build = build_for(Gpu(name, 24, 24, CARDS[name]), driver)
-    assert numbers(driver) >= build.driver
+    assert version_numbers(driver) >= build.driver
     assert build.capabilities[0] <= CARDS[name] < build.capabilities[1]
-    newest = numbers(driver) >= (580,) and CARDS[name] >= 8
+    newest = version_numbers(driver) >= (580,) and CARDS[name] >= 8
     assert build.torch == ("2.13.0" if newest else "2.10.0")
     # built for 2.10.0, with kernels from 7.5 on
     assert (XFORMERS in build.pins) == (build.torch == "2.10.0" and CARDS[name] >= 7.5)

@@ -8,7 +8,7 @@ import pytest
 from agentlite.core.errors import DISK, MODEL, UserError
 from agentlite.deploy.export import move_into_place, partial_folder
 from agentlite.deploy.export.exported_model import refuse_quantized
-from agentlite.workspace.lookup import EXPORTED, Source
+from agentlite.workspace.lookup import EXPORT, Source
 
 
 def sha256(content: bytes) -> str:
@@ -40,7 +40,7 @@ def test_an_export_is_put_whole_into_the_place_of_the_one_before(tmp_path, earli
         (aside / "b").write_bytes(b"B")
         (aside / "a").write_bytes(b"A")
         (aside / "b").chmod(0o600)
-        move_into_place(aside, target, aside / EXPORTED, {"kind": "merged"})
+        move_into_place(aside, target, aside / EXPORT, {"kind": "merged"})
     assert sorted(path.name for path in target.iterdir()) == ["a", "b", "export.json"]
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
     mark = json.loads((target / "export.json").read_bytes())

@@ -7,7 +7,7 @@ import pytest
 from support.examples import ALL
 from support.trainers import TOOL, records, rows, sft, source
 
-from agentlite.config.resolve import Given, resolve
+from agentlite.config.resolve import UserSettings, resolve
 from agentlite.core.errors import UserError
 from agentlite.engine.refusals import embedding_cases, refuse
 from agentlite.rendering import choose, prompts_of
@@ -15,7 +15,7 @@ from agentlite.workspace.input_files import load_template
 
 
 def settings(command="sft", **flags):
-    return resolve(command, Given(flags, profile="cpu")).settings
+    return resolve(command, UserSettings(flags, profile="cpu")).settings
 
 
 @pytest.mark.parametrize("command", ["sft", "dpo", "grpo"])
@@ -35,7 +35,7 @@ def test_an_adapter_on_the_embeddings_is_refused_where_they_would_be_trained_who
 
 
 def test_the_recipe_that_asks_for_it_names_the_engine_that_has_it():
-    given = Given(files=("recipes/seed-004.yaml",), profile="gpu")
+    given = UserSettings(files=("recipes/seed-004.yaml",), profile="gpu")
     recipe = resolve("sft", given).settings
     assert recipe.lora_target_modules == ("all",)
     refuse("sft", embedding_cases(recipe))

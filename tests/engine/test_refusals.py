@@ -49,7 +49,7 @@ def test_settings_that_do_not_go_together(given, source, location, monkeypatch):
 )
 def test_what_vllm_cannot_sample(given, gpu, packages, location, monkeypatch):
     card = Gpu("RTX 3060", 12, 11.5, 8.6) if gpu else None
-    monkeypatch.setattr(refusals, "card", lambda: card)
+    monkeypatch.setattr(refusals, "find_gpu", lambda: card)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in packages or None)
     with pytest.raises(UserError) as told:
         refusals.refuse("grpo", refusals.vllm_cases(GrpoSettings(vllm=True, **given)))

@@ -18,7 +18,7 @@ from agentlite.workspace.lookup import RunTarget
 def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(gpu_profiles, "card", lambda: gpu_profiles.Gpu("Tesla T4", 15, 13, 7.5))
+    monkeypatch.setattr(gpu_profiles, "find_gpu", lambda: gpu_profiles.Gpu("Tesla T4", 15, 13, 7.5))
 
 
 @pytest.mark.parametrize("listed", [False, True])

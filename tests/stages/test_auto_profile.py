@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agentlite.config import gpu_profiles
-from agentlite.config.resolve import Given, plan_settings, resolve
+from agentlite.config.resolve import UserSettings, plan_settings, resolve
 from agentlite.core.row_files import write_json
 from agentlite.engine.planning.estimate import RowLengths, plan
 from agentlite.engine.planning.gpus import machine_of
@@ -30,7 +30,7 @@ def free(monkeypatch: pytest.MonkeyPatch):
 
     def set_free(gib: float) -> None:
         card = gpu_profiles.Gpu("NVIDIA GeForce RTX 4090", 24.0, gib)
-        monkeypatch.setattr(gpu_profiles, "card", lambda: card)
+        monkeypatch.setattr(gpu_profiles, "find_gpu", lambda: card)
 
     set_free(23.5)
     return set_free
@@ -38,7 +38,7 @@ def free(monkeypatch: pytest.MonkeyPatch):
 
 def settled(command: str, run: Path, force: bool = False, **flags: Any):
     flags.setdefault("model", (MODEL,) if command == "eval" else MODEL)
-    return api.settle(command, Given(flags), RunTarget(run, command, force))
+    return api.settle(command, UserSettings(flags), RunTarget(run, command, force))
 
 
 def values(resolved) -> list[Any]:
@@ -88,7 +88,7 @@ def test_any_card_of_the_driver_gets_settings_that_fit_and_keep_a_step(
     command, name, gib, capability, tmp_path, monkeypatch
 ):
     card = gpu_profiles.Gpu(name, gib, 0.97 * gib, capability)
-    monkeypatch.setattr(gpu_profiles, "card", lambda: card)
+    monkeypatch.setattr(gpu_profiles, "find_gpu", lambda: card)
     small = "Qwen/Qwen2.5-1.5B-Instruct"
     found = settled(command, tmp_path, model=(small,) if command == "eval" else small)
     settings, origin = found.settings, found.origin["load_in_4bit"]
@@ -104,7 +104,7 @@ def test_with_vllm_a_named_profile_takes_16_bit_where_it_fits(free, tmp_path):
     """For 4 bit vLLM needs a package more."""
     small, target = "Qwen/Qwen2.5-1.5B-Instruct", RunTarget(tmp_path, "grpo", False)
     for vllm in (False, True):
-        given = Given({"model": small, "vllm": vllm}, profile="rtx4090")
+        given = UserSettings({"model": small, "vllm": vllm}, profile="rtx4090")
         assert api.settle("grpo", given, target).settings.load_in_4bit != vllm
 
 
@@ -113,7 +113,7 @@ def test_on_standby_the_cache_of_vllm_is_not_there_while_it_trains(tmp_path):
     needed = {}
     for levers in ((), ("standby",)):
         flags = {"vllm": True, "vllm_levers": levers, "load_in_4bit": False}
-        settings = resolve("grpo", Given(flags, profile="rtx3060")).settings
+        settings = resolve("grpo", UserSettings(flags, profile="rtx3060")).settings
         needed[levers] = plan(settings, shape, machine, RowLengths()).gib
     (always, standby) = needed.values()
     assert standby.total < always.total - always.terms["kv_cache"] / 2

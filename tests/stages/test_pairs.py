@@ -25,7 +25,7 @@ from agentlite.scoring.rewards import WEIGHTS
 from agentlite.stages import dpo
 from agentlite.workspace import lookup
 from agentlite.workspace.input_files import load_template
-from agentlite.workspace.lookup import finished
+from agentlite.workspace.lookup import finished_stage
 
 FEW = {"max_new_tokens": 8, "max_length": 512}
 TRAIN = {
@@ -283,7 +283,7 @@ def test_a_pair_is_rendered_as_the_training_row_is_its_end_of_turn_once(paired, 
     rows = dict(
         zip(
             read_structs(paired / "pairs.jsonl", PreferencePair),
-            dpo.read_preferences(DpoSettings(), finished(paired, "pairs"), template),
+            dpo.read_preferences(DpoSettings(), finished_stage(paired, "pairs"), template),
             strict=True,
         )
     )

@@ -163,7 +163,7 @@ def test_seed_004_filters_its_general_chat_as_ms_swift_does(tmp_path, monkeypatc
         for number, name in enumerate(["MOSS", "nobody", "Moss", "nobody", "a person"])
     ]
     write(tmp_path / "ms_bench.jsonl", moss)
-    given = resolve.Given(
+    given = resolve.UserSettings(
         flags={
             "sources": ["ms_agent.jsonl", "ms_bench.jsonl", "self_cognition.jsonl"],
             "model": "smollm2-135m",

@@ -18,7 +18,7 @@ from agentlite.rendering import PROTOCOLS, training_rows
 from agentlite.stages import dpo, sft
 from agentlite.workspace import lookup
 from agentlite.workspace.input_files import load_template
-from agentlite.workspace.lookup import finished
+from agentlite.workspace.lookup import finished_stage
 
 SMALL: dict[str, Any] = {"batch_size": 2, "gradient_accumulation": 3}
 
@@ -68,12 +68,12 @@ def test_a_row_longer_than_max_length_is_refused_with_its_line_and_the_length_it
 ) -> None:
     template, longest = load_template("smollm2-135m"), max(lengths)
     settings = SftSettings(model="smollm2-135m", max_length=longest)
-    rows = sft.read_encoded(settings, finished(run / "prep", "prep"), "train", template)
+    rows = sft.read_encoded(settings, finished_stage(run / "prep", "prep"), "train", template)
     assert [len(row.input_ids) for row in rows] == lengths
     for most in (longest - 1, min(lengths) - 1, 1):  # one of them is too long, or all
         settings = SftSettings(model="smollm2-135m", max_length=most)
         with pytest.raises(UserError, match=f"longest has {longest} tokens") as error:
-            sft.read_encoded(settings, finished(run / "prep", "prep"), "train", template)
+            sft.read_encoded(settings, finished_stage(run / "prep", "prep"), "train", template)
         assert f"--max-length {longest}," in error.value.fix
         assert error.value.location.endswith(f"train.jsonl:{lengths.index(longest) + 1}")
 
@@ -105,7 +105,8 @@ def pairs_of(run: Path, texts: list[tuple[str, str]], split: str = "train") -> P
 
 def read_pairs(folder: Path, max_length: int = 2048) -> list[Any]:
     settings = DpoSettings(model="smollm2-135m", max_length=max_length)
-    return dpo.read_preferences(settings, finished(folder, "pairs"), load_template("smollm2-135m"))
+    pairs = finished_stage(folder, "pairs")
+    return dpo.read_preferences(settings, pairs, load_template("smollm2-135m"))
 
 
 def test_a_pair_longer_than_max_length_is_refused_with_its_line_and_the_length_it_needs(

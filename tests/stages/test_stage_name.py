@@ -7,7 +7,7 @@ from support.examples import sample
 
 from agentlite.cli.main import group
 from agentlite.config.pipeline import STAGES, full_command
-from agentlite.config.resolve import Given
+from agentlite.config.resolve import UserSettings
 from agentlite.core.errors import UserError
 from agentlite.stages.api import TAKEN, call, target_of
 
@@ -40,4 +40,4 @@ def test_no_stage_has_an_odd_name_or_that_of_another_command(
 )
 def test_plain_names_are_taken(name: str) -> None:
     for command in STAGES:
-        assert target_of(command, Path(), name, False, False, Given()).out == name
+        assert target_of(command, Path(), name, False, False, UserSettings()).out == name

@@ -65,7 +65,7 @@ def test_all_that_training_leaves_is_recorded_and_made_again_where_it_was_change
     for times, name in enumerate(first.outputs, 2):
         path = tmp_path / command / name
         path.write_text("as somebody else left it", encoding="utf-8")
-        assert lookup.read(tmp_path / command).changed() == [name]
+        assert lookup.read_stage(tmp_path / command).changed_outputs() == [name]
         assert stage().status == "done" and stage.trained == times
         assert path.read_text(encoding="utf-8") == "as it was left"
 

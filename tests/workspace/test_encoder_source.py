@@ -99,10 +99,10 @@ def test_a_stage_keeps_the_commit_of_its_encoder_and_a_new_one_takes_the_newest(
     plan = Plan("retriever", {"model": "org/name"}, {"model": "a" * 40})
     with open_stage(run / "index", plan, force=False) as stage:
         assert (
-            find_encoder("org/name", run, RunTarget(run, "index").begun).base
+            find_encoder("org/name", run, RunTarget(run, "index").old_plan).base
             == f"org/name@{'a' * 40}"
         )
-        assert find_encoder("org/name", run, RunTarget(run, "other").begun).digest == "b" * 40
+        assert find_encoder("org/name", run, RunTarget(run, "other").old_plan).digest == "b" * 40
         stage.finish([], {})
     assert find_encoder("index", run).digest == "a" * 40
 

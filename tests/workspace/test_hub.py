@@ -76,9 +76,9 @@ def test_a_hub_id_is_told_from_a_folder_and_from_its_commit(name, is_id, model, 
 
 def test_a_folder_of_the_cache_names_the_hub_id_and_the_commit(cache, files):
     snapshot = cache_model(cache, "a-b/c--d", files, OLD)
-    assert hub.name_of(str(snapshot)) == ("a-b/c--d", OLD)
+    assert hub.hub_id_and_commit(str(snapshot)) == ("a-b/c--d", OLD)
     for other in (files, snapshot.parent, Path("/"), Path("x"), Path("a/b/c")):
-        assert hub.name_of(str(other)) == ("", "")
+        assert hub.hub_id_and_commit(str(other)) == ("", "")
 
 
 def test_a_hub_id_stands_for_the_newest_commit_of_the_cache_when_offline(cache, files):
@@ -119,12 +119,12 @@ def test_a_stage_that_was_begun_keeps_its_commit_and_a_new_one_takes_the_newest(
     cache_model(cache, NAME, files, NEW)
     cache_model(cache, NAME, files, OLD, newest=False)
     begin(tmp_path / "sft", NAME, OLD)
-    assert find_model(NAME, tmp_path, RunTarget(tmp_path, "sft").begun).base == f"{NAME}@{OLD}"
-    assert find_model(NAME, tmp_path, RunTarget(tmp_path, "other").begun).base == f"{NAME}@{NEW}"
+    assert find_model(NAME, tmp_path, RunTarget(tmp_path, "sft").old_plan).base == f"{NAME}@{OLD}"
+    assert find_model(NAME, tmp_path, RunTarget(tmp_path, "other").old_plan).base == f"{NAME}@{NEW}"
     assert find_model(NAME, tmp_path, None).base == f"{NAME}@{NEW}"
     assert model_of_prep("sft", tmp_path).base == f"{NAME}@{OLD}"
     cache_model(cache, "Qwen/Qwen3-8B", files, NEW)
-    assert find_model("Qwen/Qwen3-8B", tmp_path, RunTarget(tmp_path, "sft").begun).digest == NEW
+    assert find_model("Qwen/Qwen3-8B", tmp_path, RunTarget(tmp_path, "sft").old_plan).digest == NEW
 
 
 @pytest.mark.parametrize("shards", [1, 3])

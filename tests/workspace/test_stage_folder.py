@@ -12,7 +12,7 @@ from agentlite.config import resolve
 from agentlite.config.settings import SftSettings
 from agentlite.core.errors import UserError
 from agentlite.workspace import lookup, stage_folder
-from agentlite.workspace.lookup import Plan, find_model, find_stage, finished
+from agentlite.workspace.lookup import Plan, find_model, find_stage, finished_stage
 from agentlite.workspace.stage_folder import open_stage
 
 PLAN = Plan("sft", {"lora_r": 16, "seed": 0}, {"data": "a" * 64})
@@ -65,7 +65,7 @@ def test_another_plan_is_refused_naming_each_change_and_force_starts_over(tmp_pa
 
 def test_a_stage_that_is_being_made_is_running_for_its_readers(tmp_path):
     folder = tmp_path / "sft"
-    for read_it in (lambda: finished(folder, "sft"), lambda: find_model("sft", tmp_path)):
+    for read_it in (lambda: finished_stage(folder, "sft"), lambda: find_model("sft", tmp_path)):
         with open_stage(folder, PLAN, force=True):
             with pytest.raises(UserError, match=f"is running: process {os.getpid()} ") as refused:
                 read_it()
@@ -78,19 +78,19 @@ def test_a_stage_that_is_being_made_is_running_for_its_readers(tmp_path):
 def test_a_reader_believes_only_what_done_says(tmp_path, damage):
     folder = tmp_path / "sft"
     with pytest.raises(UserError, match="no such stage"):
-        finished(folder, "sft")
+        finished_stage(folder, "sft")
     with open_stage(folder, PLAN, force=False):
         pass
     with pytest.raises(UserError, match="not finished"):
-        finished(folder, "sft")
+        finished_stage(folder, "sft")
     finish(folder)
-    assert finished(folder, "sft").figures == {"rows": 1}
+    assert finished_stage(folder, "sft").figures == {"rows": 1}
     if damage == "change":
         (folder / "out.jsonl").write_text("{ }\n", encoding="utf-8")
     else:
         (folder / "out.jsonl").unlink()
     with pytest.raises(UserError, match=r"out\.jsonl"):
-        finished(folder, "sft")
+        finished_stage(folder, "sft")
     with open_stage(folder, PLAN, force=False) as stage:
         assert stage.status == "half"
 
@@ -113,7 +113,7 @@ def test_a_folder_that_is_given_up_or_emptied_holds_no_plan_any_more(tmp_path, m
     with open_stage(tmp_path / "sft", PLAN, force=False) as stage:
         stage.fail()
     assert not (tmp_path / "sft/plan.json").exists()
-    stored = lookup.read(tmp_path / "sft")
+    stored = lookup.read_stage(tmp_path / "sft")
     assert stored.given_up and stored.plan is not None and stored.plan.command == "sft"
 
     finish(tmp_path / "dpo")
@@ -125,7 +125,7 @@ def test_a_folder_that_is_given_up_or_emptied_holds_no_plan_any_more(tmp_path, m
         patch.setattr(Path, "unlink", killed)
         with pytest.raises(KeyboardInterrupt):
             stage_folder.clear(tmp_path / "dpo")
-    assert lookup.read(tmp_path / "dpo").given_up
+    assert lookup.read_stage(tmp_path / "dpo").given_up
     assert not (tmp_path / "dpo/plan.json").exists()
 
 

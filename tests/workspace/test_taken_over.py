@@ -41,8 +41,8 @@ def test_rows_that_are_longer_than_usual_are_taken_over_and_shorter_ones_are_not
     for length, taken in ((usual - 1, False), (usual, False), (usual + 1, True)):
         begin(tmp_path / f"prep-{length}", max_length=length)
         expected = {"max_length": (length, f"prep-{length}")} if taken else {}
-        assert lookup.longer_rows("sft", f"prep-{length}", tmp_path) == expected
-    assert lookup.longer_rows("sft", "nowhere", tmp_path) == {}
+        assert lookup.max_length_of("sft", f"prep-{length}", tmp_path) == expected
+    assert lookup.max_length_of("sft", "nowhere", tmp_path) == {}
 
 
 def test_the_system_text_is_that_of_the_records_also_through_the_stages_between(tmp_path):

@@ -22,7 +22,7 @@ from agentlite.cli.options import Command, RunOptions
 from agentlite.config import gpu_profiles, resolve
 from agentlite.config.gpu_profiles import AUTO, CPU, DRIVERS, GPU, is_hidden, is_too_old
 from agentlite.config.pipeline import TRAINERS
-from agentlite.config.torch_builds import best_for
+from agentlite.config.torch_builds import install_command
 from agentlite.core.console import print_table, redact
 from agentlite.core.errors import adapt_pip_command
 from agentlite.engine.planning.choose import auto_settings, keys_set
@@ -55,7 +55,8 @@ class Facts(NamedTuple):
 
 def findings(run: Path) -> list[Finding]:
     """`run`: the workspace, whose disk counts. A check that fails is a finding itself."""
-    facts, results = Facts(run, gpu_profiles.card(), gpu_profiles.driver()), list[Finding]()
+    facts = Facts(run, gpu_profiles.find_gpu(), gpu_profiles.driver_version())
+    results: list[Finding] = []
     for check in CHECKS:
         try:
             results += check(facts)
@@ -98,12 +99,12 @@ def torch(facts: Facts) -> Iterator[Finding]:
         return
     cuda = int(cuda_of_torch().partition(".")[0] or 0)
     text = f"{installed}, built for {f'CUDA {cuda}' if cuda else 'the CPU'}"
-    install_command = best_for(facts.card, facts.driver) if facts.card and facts.driver else ""
+    command = install_command(facts.card, facts.driver) if facts.card and facts.driver else ""
     if facts.card and not cuda:
-        yield Finding("torch", "problem", f"{text}: the GPU is not used", install_command)
+        yield Finding("torch", "problem", f"{text}: the GPU is not used", command)
     elif facts.card and facts.driver and is_too_old(facts.driver, cuda):
         detail = f"{text}, which needs driver {DRIVERS[cuda]}; this is {facts.driver}"
-        yield Finding("torch", "problem", detail, f"Update the driver, or: {install_command}")
+        yield Finding("torch", "problem", detail, f"Update the driver, or: {command}")
     else:
         yield Finding("torch", "ok", text)
 
@@ -189,7 +190,7 @@ def trains(facts: Facts) -> Iterator[Finding]:
     `--profile auto` has it.
     """
     machine, trainer = machine_of(AUTO), TRAINERS[0]
-    resolved = resolve.resolve(trainer, resolve.Given(profile=GPU if machine.gpu else CPU))
+    resolved = resolve.resolve(trainer, resolve.UserSettings(profile=GPU if machine.gpu else CPU))
     published = json.loads(PUBLISHED.read_bytes())
     shapes = {name: shape_of(config, name) for name, config in published.items()}
     largest: dict[int, str] = {}

@@ -16,8 +16,8 @@ from agentlite.deploy.export.exported_model import find_subject
 from agentlite.deploy.export.model_card import card, digests
 from agentlite.deploy.export.targets import SERVER, ExportRequest, program, refuse, scratch, write
 from agentlite.workspace.input_files import file_digest
-from agentlite.workspace.lookup import EXPORTED, system_of
-from agentlite.workspace.stage_folder import versions
+from agentlite.workspace.lookup import EXPORT, system_of
+from agentlite.workspace.stage_folder import package_versions
 
 CARD = "README.md"
 
@@ -27,7 +27,7 @@ def export(request: ExportRequest, measure: Callable[..., dict[str, Any]]) -> di
     5, 7, 8 or 74: then nothing is left at the target.
     """
     started, target, is_file = time.monotonic(), request.target, request.kind == "gguf"
-    mark, readme = (f"{target.name}.json", f"{target.name}.md") if is_file else (EXPORTED, CARD)
+    mark, readme = (f"{target.name}.json", f"{target.name}.md") if is_file else (EXPORT, CARD)
     _refuse_existing(target, request.force)
     subject = find_subject(request.model, request.run)
     refuse(request, subject)
@@ -58,7 +58,7 @@ def export(request: ExportRequest, measure: Callable[..., dict[str, Any]]) -> di
             "measured": comparison,
             **result.facts,
             "data": digests(subject.stages),
-            "versions": versions(),
+            "versions": package_versions(),
         }
         written = move_into_place(folder, target, folder / mark, facts)
     path = shlex.quote(str(target))
@@ -82,7 +82,7 @@ def _refuse_existing(target: Path, force: bool) -> None:
     """Only what export made itself is replaced, and only with --force. Raises UserError 3."""
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
-    mark = target / EXPORTED if target.is_dir() else target.with_name(f"{target.name}.json")
+    mark = target / EXPORT if target.is_dir() else target.with_name(f"{target.name}.json")
     names = sorted(path.name for path in target.iterdir()) if target.is_dir() else [target.name]
     try:
         own_names = {mark.name, *json.loads(mark.read_bytes())["outputs"]}

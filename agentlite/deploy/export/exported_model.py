@@ -11,7 +11,7 @@ from agentlite.rendering.template import Template
 from agentlite.report.read_run import ReportedEvaluation, ReportedStage, read_run
 from agentlite.workspace import hub
 from agentlite.workspace.input_files import EMBEDDED, load_template
-from agentlite.workspace.lookup import Source, find_model, find_stage, is_stage, read
+from agentlite.workspace.lookup import Source, find_model, find_stage, is_stage, read_stage
 
 ORIGINS = {"smollm2-135m": "HuggingFaceTB/SmolLM2-135M-Instruct"}  # on the hub
 CONTEXT = 4096  # where no stage says for how many tokens it was trained
@@ -96,7 +96,7 @@ def find_subject(name: str, run: Path) -> ExportedModel:
         stage_name = queue.pop()
         stage = workspace.stage(stage_name)
         if stage is None:
-            read(workspace.folder / stage_name).trusted()
+            read_stage(workspace.folder / stage_name).trusted()
         elif stage.name not in made_of:
             made_of.add(stage.name)
             queue += [str(stage.plan.settings.get(key)) for key in ("model", "data", "candidates")]

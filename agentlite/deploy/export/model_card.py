@@ -11,7 +11,7 @@ from agentlite.rendering.protocols import hermes
 from agentlite.rendering.renderer import span_text
 from agentlite.report import tables
 from agentlite.report.read_run import ReportedEvaluation, ReportedStage
-from agentlite.workspace.stage_folder import versions
+from agentlite.workspace.stage_folder import package_versions
 
 TEMPLATE = Path(__file__).with_name("model_card.jinja")
 LIBRARIES = {"merged": "transformers", "adapter": "peft", "gguf": "gguf", "ollama": "gguf"}
@@ -46,7 +46,7 @@ def card(title: str, kind: str, weights: str, subject: ExportedModel, proof: Pro
         subject=subject,
         base=base,
         origins=ORIGINS,
-        versions=versions(),
+        versions=package_versions(),
         parser=parsers.get(protocols[0].parse, "") if native else "",
         native=native,
         examples=[_example(protocol, subject) for protocol in protocols],

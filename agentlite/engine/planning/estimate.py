@@ -222,7 +222,7 @@ def data_of(settings: Any, run: Path) -> RowLengths:
     if came_from := lookup.stored_settings(settings.data, run).get("data"):
         # pairs name their prep as it is called in the workspace that they are in
         folder, pairs = lookup.find_stage(str(came_from), folder.parent), folder
-    prepared = lookup.read(folder).trusted()
+    prepared = lookup.read_stage(folder).trusted()
     is_prep = prepared.plan is not None and prepared.plan.command == "prep"
     is_told = is_prep and prepared.done and (folder / "stats.json").exists()
     stats = json.loads((folder / "stats.json").read_bytes()) if is_told else {}
@@ -238,7 +238,7 @@ def data_of(settings: Any, run: Path) -> RowLengths:
     if pairs:
         new_tokens = lookup.stored_settings(settings.data, run).get("max_new_tokens", 0)
         if lookup.is_finished(pairs):
-            rows = lookup.finished(pairs, "pairs").figures.get("pairs", 0)
+            rows = lookup.finished_stage(pairs, "pairs").figures.get("pairs", 0)
     longest = stats["length"]["100%"] + int(new_tokens)
     return RowLengths(rows, longest, stats["tokens"]["all"] / records)
 

@@ -79,7 +79,7 @@ def machine_of(profile: str, fit: str = "") -> Machine:
         return with_memory(gigabytes(fit))
     if profile in PROFILES:
         return with_memory(CARDS[profile].memory)
-    card = None if profile == CPU else gpu_profiles.card()
+    card = None if profile == CPU else gpu_profiles.find_gpu()
     if not card:
         return Machine(False, CARDS["cpu"], _host_bytes())
     return Machine(True, speed_of(card.name, card.total), card.free * GIB, card.name, card.bf16)

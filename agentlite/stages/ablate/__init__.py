@@ -49,12 +49,12 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
     if not ablation.acts("eval"):
         _metric(settings.metric, [*step_metrics.METRICS, *dialogs.METRICS])
     acts = ablation.acts("eval") and ablation.acts(ablation.by)  # no cell reads a record
-    data = {} if acts else lookup.find_finished(settings.data, target.run, "prep").outputs
+    data = {} if acts else lookup.find_finished_stage(settings.data, target.run, "prep").outputs
     splits = [data[name][:16] for name in sorted(data) if name.startswith(SPLITS)]
     model = ablation.settings.model
     inputs = {
         "data": ",".join(splits),
-        "model": find_model(model, target.run, target.begun).digest,
+        "model": find_model(model, target.run, target.old_plan).digest,
         **ablation.world_files(),
     }
     crossed = {name for cell in cells for name in cell.sets}
@@ -190,7 +190,7 @@ def _make(
         scores[cell.name] = read_scores(stage)
     metrics = read_metrics(stage / "metrics.json")
     every = {**metrics.metrics, **metrics.dialogs}
-    made = [lookup.read(path).done for path in (stage, folder / cell.model) if cell.sets]
+    made = [lookup.read_stage(path).done for path in (stage, folder / cell.model) if cell.sets]
     return CellRow(
         cell.name,
         cell.differs,

@@ -142,7 +142,7 @@ class Ablation(NamedTuple):
         self, command: str, out: str, options: Sequence[str], sets: Mapping[str, Any]
     ) -> list[str]:
         """With what the user gave for all stages, then what a cell `sets`."""
-        given = self.target.given
+        given = self.target.user_settings
         # JSON is YAML
         changed = (f"{name}={json.dumps(one, ensure_ascii=False)}" for name, one in sets.items())
         return [
@@ -172,12 +172,12 @@ def read_ablation(settings: AblateSettings, target: RunTarget) -> tuple[Ablation
             "Name a file, such as --grid grids/rewards.yaml (docs/rewards.md shows one).",
             location="--grid",
         )
-    path = resolve.find_file(settings.grid)
+    path = resolve.find_config_file(settings.grid)
     grid = read_grid(path)
     by = settings.by or grid.by or "dpo"
     if by not in TRAINERS:
         raise UserError(f"'{by}' trains no model.", suggest(by, TRAINERS), location=f"{path}, by")
-    given = target.given._replace(flags={})
+    given = target.user_settings._replace(flags={})
     # pairs too where the trainer learns from pairs
     commands = [by, PAIRED] if default(by, "data") == PAIRED else [by]
     # that which the trainer would start from, or pairs would sample
@@ -189,7 +189,7 @@ def read_ablation(settings: AblateSettings, target: RunTarget) -> tuple[Ablation
     ablation = Ablation(
         msgspec.structs.replace(settings, model=model),
         by,
-        target._replace(given=given),
+        target._replace(user_settings=given),
         {command: resolve.resolve(command, given).settings for command in (*commands, "eval")},
     )
     crossed = _crossed(ablation, grid, path)
@@ -267,7 +267,7 @@ def _refuse_wrong(ablation: Ablation, cells: Sequence[Cell], path: Path) -> None
                 for name, value in cell.sets.items()
                 if name.startswith(f"{command}.")
             }
-            made = resolve.resolve(command, ablation.target.given, crossed=changed).settings
+            made = resolve.resolve(command, ablation.target.user_settings, cell=changed).settings
             # which scores there are in an environment, its world says: the command refuses others
             if "weights" in changed and not ablation.acts(command):
                 names = {

@@ -33,7 +33,7 @@ from agentlite.stages.eval.recorded import RecordedEvaluation
 from agentlite.stages.frame import run_stage
 from agentlite.workspace import lookup, stage_folder
 from agentlite.workspace.input_files import file_digest
-from agentlite.workspace.lookup import Result, RunTarget, longer_rows
+from agentlite.workspace.lookup import Result, RunTarget, max_length_of
 
 # what evaluations on recorded dialogs have and rollouts have not
 OF_RECORDS = (
@@ -45,8 +45,8 @@ def inherit(settings: EvalSettings, run: Path) -> dict[str, tuple[object, str]]:
     """The length of prep's rows, and twice its longest answer; with --env, that of a rollout."""
     if settings.env:
         return {"max_length": (default("rollout", "max_length"), "--env")}
-    origins = longer_rows("eval", settings.data, run)
-    prep = lookup.read(lookup.find_stage(settings.data, run)).done
+    origins = max_length_of("eval", settings.data, run)
+    prep = lookup.read_stage(lookup.find_stage(settings.data, run)).done
     if prep and (longest := prep.figures.get("longest_answer")):
         enough = min(default("eval", "max_new_tokens"), max(64, 2 * longest))
         origins["max_new_tokens"] = (enough, settings.data)
@@ -106,7 +106,7 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
         figures={name: select_figures(one, settings.metrics) for name, one in metrics.items()},
         outputs=[f"{one.relative_to(target.folder)}/metrics.json" for one in folders.values()],
         seconds=round(sum(result.seconds for result in results.values()), 1),
-        next=target.next("agentlite report"),
+        next=target.with_run("agentlite report"),
         failed=failures(gate, means(last)),
         sentences=headline(
             {folders[name].name: msgspec.to_builtins(one) for name, one in metrics.items()},

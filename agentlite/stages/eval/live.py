@@ -8,7 +8,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentlite.config import resolve
-from agentlite.config.pipeline import TRAINED
+from agentlite.config.pipeline import DEFAULT_MODEL
 from agentlite.config.settings import EvalSettings
 from agentlite.core.records import Step
 from agentlite.core.row_files import write_json
@@ -51,14 +51,14 @@ class LiveEvaluation:
         inside = slug(env, ASCII)[:LONGEST_NAME]
         self.scores: dict[str, Scores] = {}
         self.models: dict[str, EvalSubject] = {}
-        for name in dict.fromkeys(settings.model or (TRAINED,)):
+        for name in dict.fromkeys(settings.model or (DEFAULT_MODEL,)):
             own = rollout_settings(settings, model=name, num_samples=1, temperature=0.0)
-            place = target._replace(inside=f"{inside}/{slug(name)}")
-            agent = prepare(own, find_actor(own, target.run, place.begun), target.run)
+            place = target._replace(subfolder=f"{inside}/{slug(name)}")
+            agent = prepare(own, find_actor(own, target.run, place.old_plan), target.run)
             planned = resolve.plan_settings("rollout", own)
             kept = {key: value for key, value in planned.items() if key not in OF_THE_SAMPLES}
             kept["protocol"] = agent.setup.protocol.name
-            plan = Plan("eval", kept, agent.inputs, stage_folder.versions())
+            plan = Plan("eval", kept, agent.inputs, stage_folder.package_versions())
             self.models[name] = EvalSubject(name, plan, place, agent.source, agent=agent)
         self.scorer = RolloutScorer(agent.tasks, user_functions)  # all models have the same tasks
 

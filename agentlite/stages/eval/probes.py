@@ -79,7 +79,7 @@ def judge_figures(
 
     def begin(rows: int) -> None:
         stage.reopen()
-        stage.expect(VERDICTS, rows)
+        stage.expect_rows(VERDICTS, rows)
 
     figures, judge = judge_metrics(
         predictions,
@@ -298,7 +298,7 @@ def _trained_stages(name: str, run: Path) -> list[Path]:
     """The stages with rows to learn that the model comes from, itself the first."""
     if not name or not lookup.is_stage(folder := lookup.find_stage(name, run)):
         return []
-    stage = lookup.read(folder)
+    stage = lookup.read_stage(folder)
     earlier = str(stage.settings.get("model") or "")
     before = _trained_stages(earlier, folder.parent) if earlier != name else []
     return [folder, *before] if "data" in stage.inputs else before
@@ -306,11 +306,11 @@ def _trained_stages(name: str, run: Path) -> list[Path]:
 
 def _rows_of(folder: Path) -> Path | None:
     """The records that a stage was trained on, as long as its data is that of its plan."""
-    stage = lookup.read(folder)
+    stage = lookup.read_stage(folder)
     if stage.is_unchanged(RECORDS):
         return folder / RECORDS
     name = str(stage.settings.get("data") or "")
-    data = lookup.read(lookup.find_stage(name, folder.parent))
+    data = lookup.read_stage(lookup.find_stage(name, folder.parent))
     digests = stage.inputs["data"].split(",")  # some stages note the first letters of each
     if not all(any(whole.startswith(one) for whole in data.outputs.values()) for one in digests):
         return None

@@ -190,7 +190,7 @@ def ask(questions: Questions, stage: StageFolder) -> dict[Step, GreedyAnswer]:
     if not waiting.prompts:
         return answers
     stage.reopen()
-    stage.expect(ANSWERS, count_rows(path) + len(waiting.prompts))
+    stage.expect_rows(ANSWERS, count_rows(path) + len(waiting.prompts))
     cached = f", {len(answers)} there already" if answers else ""
     most = f"answers of at most {settings.max_new_tokens} tokens"
     console.notice(f"eval: {source.name}, {len(waiting.prompts)} prompts{cached}, {most}")

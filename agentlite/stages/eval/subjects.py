@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from agentlite.config.pipeline import TRAINED
+from agentlite.config.pipeline import DEFAULT_MODEL
 from agentlite.config.settings import EvalSettings, default
 from agentlite.core import console
 from agentlite.core.errors import USAGE, RowError, UserError
@@ -99,7 +99,7 @@ class EvalSubject(NamedTuple):
 
 def load_data(settings: EvalSettings, run: Path) -> EvalData:
     """The records that are asked, and all of the split."""
-    prep = lookup.find_finished(settings.data, run, "prep")
+    prep = lookup.find_finished_stage(settings.data, run, "prep")
     path = row_file(prep.folder, settings.split)
     # also those that --limit leaves out: a file of predictions may name them
     every = {record.id: record for record in map(from_row, read_rows(path))}
@@ -128,7 +128,7 @@ def with_retrieved_tools(settings: EvalSettings, data: EvalData, run: Path) -> E
     first: Unsloth patches those that the retriever uses.
     """
     assert settings.retrieve
-    retriever = lookup.find_finished(settings.retriever, run, "retriever")
+    retriever = lookup.find_finished_stage(settings.retriever, run, "retriever")
     by, count = settings.retrieve_by, len(data.records)
     with console.stdout_to_stderr():
         if by == "tuned" and not settings.endpoint:
@@ -152,7 +152,7 @@ def find_subjects(settings: EvalSettings, data: EvalData, target: RunTarget) -> 
     run, inside = target.run, data_folder(settings)
 
     def place(name: str) -> RunTarget:
-        return target._replace(inside=f"{inside}/{slug(name)}")
+        return target._replace(subfolder=f"{inside}/{slug(name)}")
 
     steps = [Step(record.id, turn) for record in data.records for turn in record.prompted_turns]
     subjects = []
@@ -167,7 +167,7 @@ def find_subjects(settings: EvalSettings, data: EvalData, target: RunTarget) -> 
         inputs = {"data": data.digest, "predictions": file_digest(path)}
         plan = plan_of("eval", settings, inputs, OF_THE_ANSWER, protocol=data.protocol)
         subjects.append(EvalSubject(path.stem, plan, place(path.stem), answers=answers))
-    names = settings.model or (() if settings.predictions else (TRAINED,))
+    names = settings.model or (() if settings.predictions else (DEFAULT_MODEL,))
     if not settings.endpoint and not (run / "base").exists():  # the model that prep was run for
         names = tuple(
             str(data.prep.settings["model"]) if name == "base" else name for name in names
@@ -177,7 +177,7 @@ def find_subjects(settings: EvalSettings, data: EvalData, target: RunTarget) -> 
             source = remote_source(name, settings, data.model)
             name = source.name  # model@host:port
         else:
-            begun = place(name).begun
+            begun = place(name).old_plan
             source = lookup.find_checkpoint(name, run) or lookup.find_model(name, run, begun)
         plan = plan_of(
             "eval",

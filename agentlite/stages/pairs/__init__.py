@@ -16,7 +16,7 @@ from agentlite.stages.pairs.preference_files import take_recorded
 from agentlite.stages.pairs.sample import from_model
 from agentlite.stages.pairs.score import CANDIDATES, RULE
 from agentlite.stages.pairs.stored import from_rollouts, from_stored
-from agentlite.workspace.lookup import Result, RunTarget, find_stage, longer_rows, stored_settings
+from agentlite.workspace.lookup import Result, RunTarget, find_stage, max_length_of, stored_settings
 
 
 def inherit(settings: PairsSettings, run: Path) -> dict[str, tuple[object, str]]:
@@ -25,10 +25,10 @@ def inherit(settings: PairsSettings, run: Path) -> dict[str, tuple[object, str]]
     """
     name = settings.candidates
     if not name:
-        return longer_rows("pairs", settings.data, run)
+        return max_length_of("pairs", settings.data, run)
     stored = stored_settings(name, run)
     rule = {key: (stored[key], name) for key in RULE if key in stored}
-    return {**longer_rows("pairs", name, run), **rule}
+    return {**max_length_of("pairs", name, run), **rule}
 
 
 def run(settings: PairsSettings, target: RunTarget) -> Result:

@@ -45,8 +45,8 @@ def take_recorded(settings: PairsSettings, target: lookup.RunTarget) -> lookup.R
         )
     folder, prep = lookup.find_stage(settings.data, target.run), None
     if settings.data != PairsSettings().data or lookup.is_stage(folder):
-        prep = lookup.finished(folder, "prep")
-    source = lookup.find_model(settings.model, target.run, target.begun)
+        prep = lookup.finished_stage(folder, "prep")
+    source = lookup.find_model(settings.model, target.run, target.old_plan)
     template = load_template(source.base)
     mixture = mixture_of(str(source.settings.get("protocol") or ""), template)
     files = [file for name in settings.preferences for file in files_of(name)]

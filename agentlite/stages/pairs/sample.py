@@ -38,7 +38,7 @@ def from_model(
     if settings.endpoint:  # the template is that of the model that prep was run for
         source = remote_source(settings.model, settings, model_of_prep(settings.data, target.run))
     else:
-        source = find_model(settings.model, target.run, target.begun)
+        source = find_model(settings.model, target.run, target.old_plan)
     prompts = find_prompts(settings.data, settings.split, source, target.run)
     inputs = {"data": prompts.digest, "model": source.digest} | function_files(settings.rewards)
     plan = plan_of("pairs", settings, inputs, protocol=prompts.protocol)
@@ -107,7 +107,7 @@ def _sample(
     if missing:
         if settings.judge:  # with more answers the shares of a step are others
             (stage.folder / SCORES).unlink(missing_ok=True)
-        stage.expect(CANDIDATES, len(known) + len(missing))
+        stage.expect_rows(CANDIDATES, len(known) + len(missing))
         cached = f", {there} there already" if there else ""
         console.notice(
             f"pairs: {total} candidates of {settings.model} at {len(steps)} steps{cached}"

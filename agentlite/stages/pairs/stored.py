@@ -126,7 +126,7 @@ def ranking_plan(
 
 def find_stored(folder: Path) -> Stored:
     """Raises UserError where there are no candidates, or not the ones that were written."""
-    stage = lookup.read(folder)
+    stage = lookup.read_stage(folder)
     # begun and not finished, and nobody is at it now
     half = stage.plan and not stage.given_up and not lookup.is_finished(folder)
     if half and (folder / CANDIDATES).exists() and not lookup.holder(folder):
@@ -144,14 +144,14 @@ def find_stored(folder: Path) -> Stored:
 
 def candidates_file(folder: Path) -> Path:
     """Where a finished stage has its candidates."""
-    command = lookup.read(folder).command or "pairs"
+    command = lookup.read_stage(folder).command or "pairs"
     if command not in SAMPLED_BY:
         raise UserError(
             f"is a stage of `agentlite {command}`, which samples nothing.",
             f"Name a {' or a '.join(SAMPLED_BY)}.",
             location=str(folder),
         )
-    settings = lookup.finished(folder, command).settings
+    settings = lookup.finished_stage(folder, command).settings
     if settings.get("preferences") or settings.get("candidates"):
         ranked = settings.get("candidates")
         raise UserError(
@@ -180,7 +180,7 @@ def from_rollouts(
             location="--judge",
         )
     files = [finished_trajectories(folder), folder / TASKS]
-    stored = lookup.read(folder)
+    stored = lookup.read_stage(folder)
     model, protocol = str(stored.settings["model"]), str(stored.settings["protocol"])
     usable = usable_rollouts(folder, user_functions)
     by_key = {(rollout.task, rollout.sample): rollout for rollout in usable}

@@ -66,7 +66,7 @@ def run(settings: PrepSettings, target: RunTarget) -> Result:
     earlier = {check.earlier_file(folder): folder for folder in stages}
     candidates = {file: folder for (file, is_sampled), folder in earlier.items() if is_sampled}
     sources = (*settings.sources, *(file for file, _ in earlier))
-    settings = check.check_settings(replace(settings, sources=sources), target.begun)
+    settings = check.check_settings(replace(settings, sources=sources), target.old_plan)
     with tempfile.TemporaryFile() if "-" in settings.sources else io.BytesIO() as stdin:
         if "-" in settings.sources:
             with disk_errors(Path(tempfile.gettempdir())):
@@ -138,7 +138,7 @@ def _plan(
 ) -> Job:
     """The job with the plan of its folder: the settings, and a digest of each input."""
     name = settings.model or (GPU_MODEL if gpu_profiles.has_gpu() else CPU_MODEL)
-    model = find_model(name, target.run, target.begun)
+    model = find_model(name, target.run, target.old_plan)
     template = load_template(model.base)
     mixture = choose_protocol(settings.protocol, template, settings.seed)
     if "auto" in settings.protocol and template.prints_tools and (why := native_problem(template)):
@@ -161,7 +161,7 @@ def _plan(
         plan.inputs["replay"] = buffer.before
     if settings.retrieve:
         plan.inputs["retriever"] = digest_of(
-            lookup.find_finished(settings.retriever, target.run, "retriever")
+            lookup.find_finished_stage(settings.retriever, target.run, "retriever")
         )
     return Job(IngestContext(settings, template, mixture), plan, stdin, buffer, candidates)
 
@@ -221,7 +221,7 @@ def _with_tools(
         context = context._replace(catalogue=read_catalogue(settings.tools, declarations))
     if not settings.retrieve:
         return context
-    found = lookup.find_finished(settings.retriever, run, "retriever")
+    found = lookup.find_finished_stage(settings.retriever, run, "retriever")
     retriever = offers(found, settings.retrieve, settings.retrieve_by, "added")
 
     def add_tools(record: Record) -> tuple[Record, Counter[str]]:

@@ -26,7 +26,7 @@ RIGHT = Condition("exact", ">=", 1.0)  # where the user has no condition
 
 def inputs_of(folder: Path) -> str:
     """Of what else the rows depend on than the candidates: records, scores, the weights."""
-    stage = lookup.finished(folder)
+    stage = lookup.finished_stage(folder)
     outputs = stage.outputs
     digests = [outputs[name][:16] for name in ("records.jsonl", "scores.jsonl") if name in outputs]
     weights = dict(stage.settings.get("weights") or {})

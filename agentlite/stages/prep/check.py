@@ -37,9 +37,9 @@ def earlier_file(folder: Path) -> tuple[str, bool]:
     """The rows of a finished stage that `--from` names, and whether they are candidates of pairs or
     grpo; else they are trajectories of a rollout, or dialogs of a make.
     """
-    command = lookup.read(folder).command
+    command = lookup.read_stage(folder).command
     if command == "make":
-        lookup.finished(folder, command)
+        lookup.finished_stage(folder, command)
         return str(folder / DIALOGS), False
     if command in SAMPLED_BY and not is_rollout(folder):
         return str(candidates_file(folder)), True

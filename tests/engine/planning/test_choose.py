@@ -22,7 +22,7 @@ SMALL, SEVEN = (find_shape(f"Qwen/Qwen2.5-{size}-Instruct") for size in ("1.5B",
 
 
 def defaults(command: str, **flags):
-    return resolve.resolve(command, resolve.Given(flags, profile="gpu")).settings
+    return resolve.resolve(command, resolve.UserSettings(flags, profile="gpu")).settings
 
 
 def planned(settings, shape, machine) -> float:

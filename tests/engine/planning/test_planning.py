@@ -104,7 +104,7 @@ def test_what_is_said_to_fit_a_card_did_fit_but_for_one_point_of_65():
 
 
 def settings_of(command: str, **changed: Any) -> Any:
-    return resolve.resolve(command, resolve.Given(changed, profile="rtx4090")).settings
+    return resolve.resolve(command, resolve.UserSettings(changed, profile="rtx4090")).settings
 
 
 def total(command: str, shape: Shape = SEVEN, gpu: bool = True, **changed: Any) -> float:
@@ -151,10 +151,9 @@ def test_what_fits_fits_and_one_more_does_not(command, gib):
 def test_the_settings_to_paste_fit_and_keep_the_rows_of_a_step(command):
     settings, machine = settings_of(command), with_memory(24)
     for one in find_fitting_rows(command, settings, SEVEN, machine):
-        sets = tuple(one.paste.split("--set ")[1:])
-        pasted = resolve.resolve(
-            command, resolve.Given(sets=tuple(text.strip() for text in sets), profile="rtx4090")
-        ).settings
+        sets = tuple(text.strip() for text in one.paste.split("--set ")[1:])
+        given = resolve.UserSettings(sets=sets, profile="rtx4090")
+        pasted = resolve.resolve(command, given).settings
         assert fits(memory(load_of(pasted, SEVEN, True)).total, machine.capacity)
         assert (
             pasted.batch_size * pasted.gradient_accumulation
@@ -208,7 +207,7 @@ def test_the_longest_row_of_the_data_is_what_is_planned_for(tmp_path):
 def test_a_dry_run_that_does_not_fit_names_what_would(monkeypatch, capsys):
     from agentlite.engine.planning.choose import dry_run_memory
 
-    monkeypatch.setattr(gpu_profiles, "card", lambda: gpu_profiles.Gpu("RTX 3060", 12.0, 12.0))
+    monkeypatch.setattr(gpu_profiles, "find_gpu", lambda: gpu_profiles.Gpu("RTX 3060", 12.0, 12.0))
     told = dry_run_memory(
         "sft", settings_of("sft", batch_size=64), "Qwen/Qwen2.5-7B-Instruct", 2000
     )
@@ -221,7 +220,7 @@ def test_a_dry_run_that_does_not_fit_names_what_would(monkeypatch, capsys):
 @pytest.mark.parametrize("profile", sorted(gpu_profiles.PROFILES))
 @pytest.mark.parametrize("command", ["sft", "dpo", "grpo", "pairs", "eval"])
 def test_a_7b_model_fits_the_card_that_a_profile_is_named_for(profile: str, command: str) -> None:
-    settings = resolve.resolve(command, resolve.Given(profile=profile)).settings
+    settings = resolve.resolve(command, resolve.UserSettings(profile=profile)).settings
     shape = find_shape("Qwen/Qwen2.5-7B-Instruct")
     assert plan(settings, shape, machine_of(profile), RowLengths()).gib.fits
 

@@ -89,7 +89,7 @@ def test_weights_that_need_gold_are_refused_where_a_prompt_has_none(dialog):
         assert refused.value.problem.endswith(f": {name}.")
         assert "recipes/no-gold.yaml" in refused.value.fix
     for command in ("pairs", "grpo"):
-        given = resolve.Given(files=("recipes/no-gold.yaml",))
+        given = resolve.UserSettings(files=("recipes/no-gold.yaml",))
         assert resolve.resolve(command, given).settings.weights == own
 
 

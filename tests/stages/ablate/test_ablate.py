@@ -75,7 +75,7 @@ class Commands:
         folder = workspace / option(words, "--out")
         given = [word for word in words if word != "--force"]
         read.append(workspace / option(words, "--model"))
-        asked = [given, [lookup.read(one).outputs for one in read]]
+        asked = [given, [lookup.read_stage(one).outputs for one in read]]
         key = f"{folder} {option(words, '--model') * (words[0] == 'eval')}"
         if key in self.made and "--force" not in words:
             same = self.made[key] == asked

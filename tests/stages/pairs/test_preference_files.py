@@ -14,7 +14,7 @@ from agentlite.core.row_files import read_rows, read_structs
 from agentlite.engine.dpo import Preference
 from agentlite.stages import dpo, pairs
 from agentlite.workspace.input_files import load_template
-from agentlite.workspace.lookup import Result, RunTarget, finished
+from agentlite.workspace.lookup import Result, RunTarget, finished_stage
 
 MODEL = "smollm2-135m"
 TOOL = WEATHER_TOOL["function"]
@@ -56,8 +56,8 @@ def take(tmp_path: Path) -> Any:
 
 
 def preferences(folder: Path) -> list[Preference]:
-    settings = DpoSettings(data=str(folder), model=MODEL)
-    return list(dpo.read_preferences(settings, finished(folder, "pairs"), load_template(MODEL)))
+    settings, stage = DpoSettings(data=str(folder), model=MODEL), finished_stage(folder, "pairs")
+    return list(dpo.read_preferences(settings, stage, load_template(MODEL)))
 
 
 def test_rows_become_pairs_once_each_and_in_their_order(take: Any, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from agentlite.scoring.rewards import WITHOUT_GOLD
 from agentlite.stages.dpo import read_preferences
 from agentlite.stages.pairs.stored import usable_rollouts
 from agentlite.workspace.input_files import load_template
-from agentlite.workspace.lookup import finished
+from agentlite.workspace.lookup import finished_stage
 
 pytestmark = pytest.mark.long
 
@@ -98,8 +98,8 @@ def test_a_pair_may_begin_after_several_turns_and_dpo_reads_it(tmp_path, rollout
         roles = [message["role"] for message in record["messages"]]
         assert roles == ["user", "assistant", "tool", "assistant", "user", "assistant"]
     settings = DpoSettings(data="pairs", model=MODEL, max_length=2048)
-    template = load_template(MODEL)
-    rows = list(read_preferences(settings, finished(tmp_path / "run/pairs", "pairs"), template))
+    template, pairs = load_template(MODEL), finished_stage(tmp_path / "run/pairs", "pairs")
+    rows = list(read_preferences(settings, pairs, template))
     assert len(rows) == 4
     for row in rows:
         assert "1 in the cart" in template.tokenizer.decode(row.prompt)
