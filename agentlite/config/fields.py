@@ -31,7 +31,7 @@ Seed = Annotated[int, Meta(ge=0, le=MAX_SEED)]
 class Flag(NamedTuple):
     """How a field is written on the command line, where that is not `--its-name VALUE`, once."""
 
-    more: str = ""  # further ones, apart by a blank: "-n -k", "--max-tokens"
+    more_names: str = ""  # apart by a blank: "-n -k", "--max-tokens"
     name: str = ""  # in place of --its-name
     repeat: bool = False
     variable: str = ""  # of the environment, that sets it as well
@@ -63,7 +63,7 @@ class Field(NamedTuple):
 
     def names(self, key: str) -> list[str]:
         """As it is written on the command line."""
-        return [self.flag.name or f"--{key.replace('_', '-')}", *self.flag.more.split()]
+        return [self.flag.name or f"--{key.replace('_', '-')}", *self.flag.more_names.split()]
 
 
 @functools.cache
@@ -75,13 +75,13 @@ def fields_of(struct: type[Struct]) -> dict[str, Field]:
 
 
 def _field(struct: type[Struct], key: str, kind: Any, info: msgspec.structs.FieldInfo) -> Field:
-    made = info.default_factory  # of `= {}`, which msgspec copies for each struct
-    section, text = _described(struct, key)
+    factory = info.default_factory  # of `= {}`, which msgspec copies for each struct
+    section, text = _section_and_help(struct, key)
     text, _, words = text.partition(" [")
     marks = getattr(kind, "__metadata__", ())
     return Field(
         kind,
-        info.default if made is msgspec.NODEFAULT else made(),
+        info.default if factory is msgspec.NODEFAULT else factory(),
         section,
         text,
         words.removesuffix("]"),
@@ -90,26 +90,24 @@ def _field(struct: type[Struct], key: str, kind: Any, info: msgspec.structs.Fiel
     )
 
 
-def _described(struct: type[Struct], key: str) -> tuple[str, str]:
-    """Section and help, by the struct, by those that it inherits from, or else by the nearest above
-    it in its file.
-    """
+def _section_and_help(struct: type[Struct], key: str) -> tuple[str, str]:
+    """By the struct, by one that it inherits from, or else by the nearest above it in its file."""
     # a module keeps its names in the order of their lines, so that [index::-1] goes up from the
     # struct: GrpoSettings.tasks has the help that WorldSettings gives to its own `tasks`
     module = [*vars(sys.modules[struct.__module__]).values()]
     structs = filter(is_struct, [*struct.__mro__, *module[module.index(struct) :: -1]])
-    return next((found for one in structs if (found := _page(one).get(key))), ("", ""))
+    return next((text for owner in structs if (text := _help_texts(owner).get(key))), ("", ""))
 
 
 @functools.cache
-def _page(struct: type[Struct]) -> dict[str, tuple[str, str]]:
+def _help_texts(struct: type[Struct]) -> dict[str, tuple[str, str]]:
     """What a docstring says of fields: `Section:`, and under it `field: help`, each indented."""
     # "Summary.\n\nInput:\n    fix: read rows ...\n        which goes on\nRows:\n    join: ..."
     # -> what stands before the first section, then by turns a section and its entries
-    _, *parts = re.split(r"^(\w.*):\n", inspect.getdoc(struct) or "", flags=re.MULTILINE)
+    _, *blocks = re.split(r"^(\w.*):\n", inspect.getdoc(struct) or "", flags=re.MULTILINE)
     return {
         key: (section, " ".join(text.split()))
-        for section, entries in zip(parts[::2], parts[1::2], strict=True)
+        for section, entries in zip(blocks[::2], blocks[1::2], strict=True)
         for key, text in re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", entries, re.MULTILINE)
     }
 
@@ -135,8 +133,8 @@ StageName = Annotated[str, Metavar("STAGE")]
 def metavar(kind: Any, *, repeat: bool = False) -> str:
     """`INT,...` for several in one word, `INT` where the option is repeated for each."""
     marks = getattr(kind, "__metadata__", ())
-    if own := [mark.name for mark in marks if isinstance(mark, Metavar)]:
-        return own[0]
+    if names := [mark.name for mark in marks if isinstance(mark, Metavar)]:
+        return names[0]
     plain = without_marks(kind)
     if get_origin(plain) is tuple:
         inner = metavar(get_args(plain)[0])
@@ -146,8 +144,8 @@ def metavar(kind: Any, *, repeat: bool = False) -> str:
     if get_origin(plain) is dict:
         value = get_args(plain)[1]
         return "MAPPING" if value is Any else f"NAME={metavar(value)},..."
-    if known := choices(plain):
-        return f"[{'|'.join(known)}]"
+    if words := choices(plain):
+        return f"[{'|'.join(words)}]"
     return NAMES[plain]
 
 
@@ -175,7 +173,7 @@ def choices(kind: Any) -> tuple[str, ...]:
 def without_marks(kind: Any) -> Any:
     """`int` for `Annotated[Count | None, ...]`, whose union holds marks of its own."""
     if get_origin(kind) in (UnionType, Union):
-        kind = next(one for one in get_args(kind) if one is not type(None))
+        kind = next(member for member in get_args(kind) if member is not type(None))
     return without_marks(kind.__origin__) if hasattr(kind, "__metadata__") else kind
 
 
@@ -186,9 +184,9 @@ def as_text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):  # 2e-05, 3; and 0.3333333333333333, of which :g loses digits
-        return short if float(short := f"{value:g}") == value else repr(value)
+        return text if float(text := f"{value:g}") == value else repr(value)
     if is_struct(value):
         value = {name: getattr(value, name) for name in value.__struct_fields__}
     if isinstance(value, Mapping):
-        return ",".join(f"{name}={as_text(one)}" for name, one in value.items())
+        return ",".join(f"{name}={as_text(item)}" for name, item in value.items())
     return ",".join(map(as_text, value)) if isinstance(value, tuple | list) else str(value)

@@ -50,12 +50,12 @@ def _ask_driver(query: str) -> str | None:
     """What nvidia-smi answers, a line for each GPU; "" where it fails, None without it."""
     command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except FileNotFoundError:
         return None
     except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout
+    return process.stdout
 
 
 def driver_version() -> str | None:
@@ -88,14 +88,14 @@ def find_gpu() -> Gpu | None:
     """
     if is_hidden():
         return None
-    wanted = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0].strip()
-    listed = _ask_driver("index,uuid,name,memory.total,memory.free,compute_cap") or ""
-    for line in listed.splitlines():  # "0, GPU-5f0c..., NVIDIA A100-SXM4-80GB, 81920, 81000, 8.0"
-        # "No devices were found" has no commas: the rest is ""
-        number, uuid, rest = (*line.split(",", 2), "", "")[:3]
-        name, *facts = map(str.strip, rest.rsplit(",", 3))
-        if wanted == number or uuid.strip().startswith(wanted) or wanted.startswith("MIG"):
-            return _gpu(name, *facts) if len(facts) == 3 else None
+    device = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0].strip()
+    answer = _ask_driver("index,uuid,name,memory.total,memory.free,compute_cap") or ""
+    for line in answer.splitlines():  # "0, GPU-5f0c..., NVIDIA A100-SXM4-80GB, 81920, 81000, 8.0"
+        # "No devices were found" has no commas: the columns are ""
+        number, uuid, columns = (*line.split(",", 2), "", "")[:3]
+        name, *figures = map(str.strip, columns.rsplit(",", 3))
+        if device == number or uuid.strip().startswith(device) or device.startswith("MIG"):
+            return _gpu(name, *figures) if len(figures) == 3 else None
     return None
 
 

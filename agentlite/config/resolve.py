@@ -71,8 +71,8 @@ class Strict(yaml.SafeLoader):
     # by the first character of a plain word: its tags, each with the form that a word must have;
     # "stamp" is timestamp
     yaml_implicit_resolvers = {  # noqa: RUF012  (PyYAML declares it so)
-        first: [(tag, form) for tag, form in known if not tag.endswith(("int", "float", "stamp"))]
-        for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        first: [(tag, form) for tag, form in pairs if not tag.endswith(("int", "float", "stamp"))]
+        for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
@@ -119,7 +119,7 @@ class ResolvedSettings(NamedTuple):
 
 def resolve(
     command: str,
-    given: UserSettings,
+    user_settings: UserSettings,
     inherited: Origins | None = None,
     planned: Origins | None = None,
     cell: Origins | None = None,
@@ -130,15 +130,15 @@ def resolve(
     values: dict[str, Any] = {}
     origin = dict.fromkeys(fields(command), "default")
     layers = [({key: value}, where) for key, (value, where) in (inherited or {}).items()]
-    layers += _layers(command, given, planned or {})
-    layers += [({key: value}, where) for key, (value, where) in (cell or {}).items()]
-    for layer, where in layers:
-        check_keys(command, layer, where)
+    layers += _layers(command, user_settings, planned or {})
+    layers += [({key: value}, source) for key, (value, source) in (cell or {}).items()]
+    for layer, source in layers:
+        check_keys(command, layer, source)
         for key, value in layer.items():
             # `trl: {seed: 1}` in a file and --set sft.trl.lr=2 are both passed on
             merge = isinstance(values.get(key), dict) and isinstance(value, dict)
             values[key] = {**values[key], **value} if merge else value
-            origin[key] = where
+            origin[key] = source
     return ResolvedSettings(_build(command, values, origin), origin)
 
 
@@ -150,21 +150,21 @@ def plain_defaults(command: str, keys: Iterable[str]) -> dict[str, object]:
     return dict(msgspec.json.decode(msgspec.json.encode(defaults)))
 
 
-def check_keys(command: str, keys: Iterable[str], where: str) -> None:
+def check_keys(command: str, keys: Iterable[str], location: str) -> None:
     """Raises UserError 2 for a command, or a setting of it, that there is not."""
     if command not in COMMANDS:
-        raise UserError(f"no command '{command}'. {suggest(command, COMMANDS)}", location=where)
-    every = f"`agentlite {command} --print-config` lists them all."
+        raise UserError(f"no command '{command}'. {suggest(command, COMMANDS)}", location=location)
+    hint = f"`agentlite {command} --print-config` lists them all."
     for key in keys:
         if key not in fields(command):
-            fix = suggest(key, fields(command), prefix=f"{command}.", fallback=every)
-            raise UserError(f"no setting '{command}.{key}'. {fix}", location=where)
+            fix = suggest(key, fields(command), prefix=f"{command}.", fallback=hint)
+            raise UserError(f"no setting '{command}.{key}'. {fix}", location=location)
 
 
 def config_folder() -> Path:
     """The profiles and recipes: beside the package in a checkout, inside it in a wheel."""
-    inside = Path(__file__).parents[1] / "configs"
-    return inside if inside.exists() else Path(__file__).parents[2] / "configs"
+    packaged = Path(__file__).parents[1] / "configs"
+    return packaged if packaged.exists() else Path(__file__).parents[2] / "configs"
 
 
 def local_files() -> tuple[str, ...]:
@@ -173,19 +173,19 @@ def local_files() -> tuple[str, ...]:
 
 
 def _layers(
-    command: str, given: UserSettings, planned: Origins
+    command: str, user_settings: UserSettings, planned: Origins
 ) -> list[tuple[dict[str, Any], str]]:
     """Weakest first: profile, agentlite.yaml, files, --set, flags."""
-    profile, why = given.profile, ""
+    profile, reason = user_settings.profile, ""
     if profile == AUTO:
-        profile, why = (GPU, "") if has_gpu() else (CPU, " (no NVIDIA GPU is found)")
-    layers = [(profile_section(profile, command), f"profile {profile}{why}")]
-    layers += [({key: value}, where) for key, (value, where) in planned.items()]
-    files = (*local_files(), *given.files)
+        profile, reason = (GPU, "") if has_gpu() else (CPU, " (no NVIDIA GPU is found)")
+    layers = [(profile_section(profile, command), f"profile {profile}{reason}")]
+    layers += [({key: value}, source) for key, (value, source) in planned.items()]
+    files = (*local_files(), *user_settings.files)
     layers += [(_section(find_config_file(name), command), name) for name in files]
-    layers += [layer for text in given.sets if (layer := _assignment(text, command))]
-    flags = [({key: one}, f"--{key.replace('_', '-')}") for key, one in given.flags.items()]
-    return [*layers, *flags]
+    layers += [layer for text in user_settings.sets if (layer := _assignment(text, command))]
+    flags = user_settings.flags.items()
+    return [*layers, *(({key: value}, f"--{key.replace('_', '-')}") for key, value in flags)]
 
 
 def profile_section(profile: str, command: str) -> dict[str, Any]:
@@ -215,8 +215,8 @@ def _section(path: Path, command: str) -> dict[str, Any]:
             "Put the settings under the name of a command, indented:\n  sft:\n    lora_r: 16",
             location=str(path),
         ) from error
-    for section, part in sections.items():
-        check_keys(str(section), map(str, part or ()), str(path))
+    for section, settings in sections.items():
+        check_keys(str(section), map(str, settings or ()), str(path))
     return dict(sections.get(command) or {})
 
 
@@ -228,23 +228,23 @@ def _assignment(text: str, command: str) -> tuple[dict[str, Any], str] | None:
         raise UserError(
             f"'{text}' is not a setting.", "Write it as --set command.key=value.", location="--set"
         )
-    key, *inner = key.split(".")
+    key, *inner_keys = key.split(".")
     check_keys(section, [key], "--set")
     try:
         parsed = parse_yaml(value)
     except (yaml.YAMLError, RecursionError) as error:
         problem = f"'{value[:80]}' cannot be read as YAML: {problem_of(error)}."
         raise UserError(problem, "Put the text in quotes.", location=f"--set {name}") from error
-    for part in reversed(inner):  # sft.trl.a.b=1 -> {"trl": {"a": {"b": 1}}}
-        parsed = {part: parsed}
+    for inner_key in reversed(inner_keys):  # sft.trl.a.b=1 -> {"trl": {"a": {"b": 1}}}
+        parsed = {inner_key: parsed}
     return ({key: parsed}, f"--set {name}") if section == command else None
 
 
 def _build(command: str, values: dict[str, object], origin: Mapping[str, str]) -> object:
-    built = {}
+    settings = {}
     for key, value in values.items():
-        inner = value.items() if isinstance(value, dict) else ()
-        secrets = [name for name, one in inner if name in SECRETS or SECRET_TEXT.search(str(one))]
+        items = value.items() if isinstance(value, dict) else ()
+        secrets = [name for name, item in items if name in SECRETS or SECRET_TEXT.search(str(item))]
         if secrets:
             raise UserError(
                 "a secret is not a setting: plan.json would hold it.",
@@ -254,9 +254,9 @@ def _build(command: str, values: dict[str, object], origin: Mapping[str, str]) -
         equals = "=" if origin[key].startswith("--set ") else " "
         written = f"{origin[key]}{equals}" if origin[key].startswith("--") else f"{key}: "
         field, location = fields(command)[key], f"{command}.{key} (from {origin[key]})"
-        place = ValueContext(location, written, field.default, field.help)
-        built[key] = read_value(value, field.kind, place)
-    return COMMANDS[command](**built)
+        context = ValueContext(location, written, field.default, field.help)
+        settings[key] = read_value(value, field.kind, context)
+    return COMMANDS[command](**settings)
 
 
 class ValueContext(NamedTuple):
@@ -272,42 +272,42 @@ class ValueContext(NamedTuple):
         return f"For example {self.written}{example} ({self.description})."
 
 
-def read_value(value: object, kind: Any, place: ValueContext) -> Any:
+def read_value(value: object, kind: Any, context: ValueContext) -> Any:
     """A value as its type has it: "3" -> 3. Raises UserError 2 that names the type."""
-    listed = _parse_text(value, kind, place.location)
+    parsed = _parse_text(value, kind, context.location)
     try:  # a plan could not hold infinity, a number of more than 64 bits or half a character
-        json.dumps(listed, allow_nan=False)
-        msgspec.json.encode(listed)
+        json.dumps(parsed, allow_nan=False)
+        msgspec.json.encode(parsed)
     except (TypeError, ValueError, OverflowError) as error:
         problem = f"holds what cannot be kept: {error}."
-        raise UserError(problem, place.description, location=place.location) from error
+        raise UserError(problem, context.description, location=context.location) from error
     try:
-        return msgspec.convert(listed, kind, strict=False)  # "3" -> 3, "true" -> True
+        return msgspec.convert(parsed, kind, strict=False)  # "3" -> 3, "true" -> True
     except msgspec.ValidationError as error:
-        raise _misfit(listed, kind, error, place) from error
+        raise _misfit_error(parsed, kind, error, context) from error
 
 
-def _misfit(
-    value: object, kind: Any, error: msgspec.ValidationError, place: ValueContext
+def _misfit_error(
+    value: object, kind: Any, error: msgspec.ValidationError, context: ValueContext
 ) -> UserError:
     """Says why the value of a setting is wrong, which values are allowed, and how to write them."""
-    example = as_text(place.example) if place.example is not msgspec.NODEFAULT else ""
-    if known := choices(kind):
-        given = value if isinstance(value, list) else [value]
-        wrong = next((one for one in given if one not in known), value)
-        problem = f"{json.dumps(wrong, ensure_ascii=False)} is not one of {', '.join(known)}."
-        fix = suggest(str(wrong), known, fallback=place.fix(example or known[0]))
-        return UserError(problem, fix, location=place.location)
+    example = as_text(context.example) if context.example is not msgspec.NODEFAULT else ""
+    if words := choices(kind):
+        values = value if isinstance(value, list) else [value]
+        wrong = next((item for item in values if item not in words), value)
+        problem = f"{json.dumps(wrong, ensure_ascii=False)} is not one of {', '.join(words)}."
+        fix = suggest(str(wrong), words, fallback=context.fix(example or words[0]))
+        return UserError(problem, fix, location=context.location)
     shown = json.dumps(value, ensure_ascii=False)
     problem = f"{shown} does not fit {metavar(kind)}: {error}."
-    return UserError(problem, place.fix(example or metavar(kind)), location=place.location)
+    return UserError(problem, context.fix(example or metavar(kind)), location=context.location)
 
 
 def _parse_text(value: object, kind: Any, location: str) -> object:
     """`q_proj,v_proj` for a setting that takes several."""
     plain = without_marks(kind)
     if isinstance(value, str) and get_origin(plain) is tuple:
-        return [part.strip() for part in value.split(",")] if value.strip() else []
+        return [word.strip() for word in value.split(",")] if value.strip() else []
     if is_struct(plain) or holds_numbers(plain):
         # `--weights a=1 --weights b=2` is `--weights a=1,b=2`
         value = ",".join(value) if isinstance(value, tuple) else value

@@ -927,10 +927,11 @@ def option_words(command: str, key: str, value: Any) -> list[str]:
     """The words of a command line that set one setting; `value`: as a plan has it."""
     field = fields(command)[key]
     name = field.names(key)[0]
-    if field.flag.repeat and isinstance(value, list) and value:
-        return [word for one in value for word in (name, str(one))]
+    items = value if isinstance(value, list) else []
+    if field.flag.repeat and items:
+        return [word for item in items for word in (name, str(item))]
     # a text with a comma would be taken for two, and nothing at all cannot be typed after a flag
-    commas = isinstance(value, list) and any(isinstance(one, str) and "," in one for one in value)
-    if NO_FLAG in field.marks or commas or value in (None, [], {}):
+    has_comma = any(isinstance(item, str) and "," in item for item in items)
+    if NO_FLAG in field.marks or has_comma or value in (None, [], {}):
         return ["--set", f"{command}.{key}={json.dumps(value, ensure_ascii=False)}"]  # JSON is YAML
     return [name, *([] if value is True else [as_text(value)])]

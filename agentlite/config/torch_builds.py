@@ -46,16 +46,16 @@ class NoBuild(Exception):
     """No torch of the table runs on this card with this driver; says what each needs."""
 
 
-def build_for(found: Gpu, driver: str, vllm: bool = False) -> TorchBuild:
+def build_for(gpu: Gpu, driver: str, vllm: bool = False) -> TorchBuild:
     """The newest torch that runs; of 2.10 with xformers, where it has kernels for the card. vLLM
     0.31 asks for the newest. `driver`: its version, 550.54.14. Raises NoBuild.
     """
     builds = BUILDS[:1] if vllm else BUILDS
     for build in builds:
-        first, beyond = build.capabilities
-        if version_numbers(driver) >= build.driver and first <= found.capability < beyond:
+        lowest, beyond = build.capabilities
+        if version_numbers(driver) >= build.driver and lowest <= gpu.capability < beyond:
             # a T4 has kernels in xformers, a V100 (7.0) has none
-            if build is BUILDS[-1] and found.capability >= XFORMERS_FROM:
+            if build is BUILDS[-1] and gpu.capability >= XFORMERS_FROM:
                 return build._replace(pins=f"{build.pins} {XFORMERS}")
             return build
     needs = [
@@ -65,16 +65,16 @@ def build_for(found: Gpu, driver: str, vllm: bool = False) -> TorchBuild:
         for build in builds
     ]
     raise NoBuild(
-        f"no torch of the tested set runs {'with vLLM ' if vllm else ''}on {found.name} (compute "
-        f"capability {found.capability}) with driver {driver}: {'; '.join(needs)}. To train on the "
+        f"no torch of the tested set runs {'with vLLM ' if vllm else ''}on {gpu.name} (compute "
+        f"capability {gpu.capability}) with driver {driver}: {'; '.join(needs)}. To train on the "
         "CPU instead: CUDA_VISIBLE_DEVICES=-1"
     )
 
 
-def install_command(found: Gpu, driver: str) -> str:
+def install_command(gpu: Gpu, driver: str) -> str:
     """The command that installs the torch of the table here, or why there is none."""
     try:
-        build = build_for(found, driver)
+        build = build_for(gpu, driver)
     except NoBuild as error:
         return str(error)
     return f"uv pip install --reinstall {build.pins}"
@@ -86,20 +86,20 @@ def version_numbers(version: str) -> Version:
 
 
 def main(arguments: list[str]) -> None:
-    """Prints the pins of this machine's torch, one a line, and on stderr what was found."""
-    version, found = driver_version(), find_gpu()
-    if not version or not found:
+    """Prints the pins of this machine's torch, one a line, and on stderr what they are for."""
+    version, gpu = driver_version(), find_gpu()
+    if not version or not gpu:
         sys.exit(
             "nvidia-smi fails, or does not say which card there is: run it and do as it says; "
             "mostly, install the driver again (525 or newer)"
         )
     try:
-        build = build_for(found, version, "--vllm" in arguments)
+        build = build_for(gpu, version, "--vllm" in arguments)
     except NoBuild as error:
         sys.exit(str(error))
     print(*build.pins.split(), sep="\n")
-    about = f"{found.name}, driver {version}: torch {build.torch}, built for CUDA {build.cuda}"
-    print(about, file=sys.stderr)
+    summary = f"{gpu.name}, driver {version}: torch {build.torch}, built for CUDA {build.cuda}"
+    print(summary, file=sys.stderr)
 
 
 if __name__ == "__main__":

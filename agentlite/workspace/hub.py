@@ -18,20 +18,20 @@ CONFIG = "config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 # beside the configuration, the weights, and the files that `load_template` needs: what transformers
 # reads of a model and its tokenizer, where a repository has it
-OPTIONAL = (
+OPTIONAL_FILES = (
     "generation_config.json",
     "chat_template.jinja",
     "special_tokens_map.json",
     "added_tokens.json",
     "tokenizer.model",
 )
-IMPLEMENTATIONS = {
+IMPLEMENTATION_KEYS = {
     f"{start}{kind}_implementation{end}"
     for start in ("", "_")
     for kind in ("attn", "experts")
     for end in ("", "_internal")
 }
-DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM)
+DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def is_hub_id(name: str) -> bool:
@@ -90,7 +90,7 @@ def refuse_own_code(config: Path) -> None:
         if not isinstance(value, dict):
             continue
         values += value.values()
-        for key in value.keys() & IMPLEMENTATIONS:
+        for key in value.keys() & IMPLEMENTATION_KEYS:
             if key.endswith("_internal") or "/" in str(value[key]):
                 raise model_error(
                     config,
@@ -111,22 +111,22 @@ def model_snapshot(base: str, in_4bit: bool = False) -> Path:
     folder = hub_file(base, CONFIG).parent
     if _missing_weights(folder):
         if in_4bit:
-            _name_smaller(base)
-        for file in (*OPTIONAL, INDEX):
+            _name_smaller_mirror(base)
+        for file in (*OPTIONAL_FILES, INDEX):
             hub_file(base, file, required=False)
         for file in _missing_weights(folder):
             hub_file(base, file)
     return folder
 
 
-def _name_smaller(base: str) -> None:
+def _name_smaller_mirror(base: str) -> None:
     """Says so where Unsloth's mirror in 4 bit is less than half of what is to be fetched."""
     from httpx import HTTPError
     from huggingface_hub import HfApi
 
     mirror = f"unsloth/{hub_id(base).partition('/')[2]}-bnb-4bit"
     try:
-        whole, small = (
+        size, mirror_size = (
             sum(
                 (file.size or 0) / 1e9
                 for file in HfApi().model_info(name, files_metadata=True).siblings or ()
@@ -136,10 +136,10 @@ def _name_smaller(base: str) -> None:
         )
     except (HTTPError, OSError):
         return
-    if 0 < small < whole / 2:
+    if 0 < mirror_size < size / 2:
         console.notice(
-            f"{base}: fetching {whole:.1f} GB in 16 bit, to load them in 4 bit; "
-            f"{mirror} is such a model and has {small:.1f} GB"
+            f"{base}: fetching {size:.1f} GB in 16 bit, to load them in 4 bit; "
+            f"{mirror} is such a model and has {mirror_size:.1f} GB"
         )
 
 
@@ -209,7 +209,7 @@ def _asking(file: str, name: str, location: str) -> Iterator[None]:
             exit_code=MODEL,
         ) from error
     except (HTTPError, OSError) as error:  # the hub's own errors of a reply are both
-        if isinstance(error, OSError) and error.errno in DISK:
+        if isinstance(error, OSError) and error.errno in DISK_ERRNOS:
             raise write_error(Path(constants.HF_HUB_CACHE), error) from error
         raise UserError(
             f"the hub does not answer, and what is asked is not in the cache: {error}",

@@ -155,10 +155,10 @@ def _tokenizer_folder(name: str) -> Path:
     return hub.hub_file(base, "tokenizer.json").parent
 
 
-def copy_tokenizer(base: str, folder: Path, also: Sequence[str] = ()) -> None:
-    """Copies the files of a base model's tokenizer; `also`: further files, if there are any."""
+def copy_tokenizer(base: str, folder: Path, more_files: Sequence[str] = ()) -> None:
+    """Copies the files of a base model's tokenizer, and `more_files` of those that it has."""
     tokenizer = _tokenizer_folder(base)
-    for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", *also):
+    for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", *more_files):
         if (tokenizer / file).exists():
             shutil.copyfile(tokenizer / file, folder / file)
 
@@ -216,18 +216,18 @@ def read_tokenizer(gguf_file: Path) -> dict[str, Any]:
     }
 
 
-def write_tokenizer(facts: dict[str, Any], folder: Path) -> None:
+def write_tokenizer(fields: dict[str, Any], folder: Path) -> None:
     """Writes a tokenizer of byte-level BPE with single digits, which is what a file means by
     `tokenizer.ggml.pre` = "smollm". Raises UserError 5 for another kind.
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-    if (kind := facts["tokenizer.ggml.pre"]) != "smollm":
+    if (kind := fields["tokenizer.ggml.pre"]) != "smollm":
         raise UserError(
             f"tokenizers of kind {kind} are not supported.", location="--model", exit_code=MODEL
         )
-    tokens, kinds = facts["tokenizer.ggml.tokens"], facts["tokenizer.ggml.token_type"]
-    merges = [tuple(merge.split(" ")) for merge in facts["tokenizer.ggml.merges"]]
+    tokens, kinds = fields["tokenizer.ggml.tokens"], fields["tokenizer.ggml.token_type"]
+    merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"]]
     tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -257,7 +257,7 @@ def write_tokenizer(facts: dict[str, Any], folder: Path) -> None:
         },
     )
     with replacing(folder / "chat_template.jinja") as file:
-        file.write(facts["tokenizer.chat_template"].encode("utf-8"))
+        file.write(fields["tokenizer.chat_template"].encode("utf-8"))
     # last: its presence means that the folder is whole
     with replacing(folder / "tokenizer.json") as file:
         file.write(tokenizer.to_str().encode("utf-8"))

@@ -48,8 +48,8 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
         """The commit that the hub id `name` of a model or a teacher stood for; "" if there is none.
 
         {"model": "org/name"} among the settings, {"model": COMMIT} among the inputs."""
-        commits = (now for key, now in self.inputs.items() if self.settings.get(key) == name)
-        return next(filter(hub.COMMIT.fullmatch, commits), "")
+        digests = (value for key, value in self.inputs.items() if self.settings.get(key) == name)
+        return next(filter(hub.COMMIT.fullmatch, digests), "")
 
 
 class Done(Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,15 +86,15 @@ class RunTarget(NamedTuple):
     force: bool = False
     dry_run: bool = False
     user_settings: UserSettings = UserSettings()
-    subfolder: str = ""  # of several stages that one command makes: the place of this one in `out`
+    subfolder: str = ""  # of several stages that one command makes: where this one is in `out`
 
     @property
     def folder(self) -> Path:
         return self.run / self.out / self.subfolder
 
     @property
-    def old_plan(self) -> "Plan | None":
-        """The plan of the stage, if what was begun there is to be carried on."""
+    def old_plan(self) -> Plan | None:
+        """The plan of the stage that is in the folder, if it is to be carried on."""
         stored = read_stage(self.folder)
         return None if self.force or stored.given_up else stored.plan
 
@@ -164,8 +164,8 @@ class StoredStage(Struct, frozen=True):
     @property
     def started_at(self) -> float:
         """When its plan was written: seconds since the epoch. Of one that is lost: its done."""
-        written = FAILED if self.given_up else PLAN if is_stage(self.folder) else DONE
-        return (self.folder / written).stat().st_mtime
+        file = FAILED if self.given_up else PLAN if is_stage(self.folder) else DONE
+        return (self.folder / file).stat().st_mtime
 
     def trusted(self) -> Self:
         """The same. Raises UserError 3 where the plan or the done cannot be trusted."""
@@ -218,8 +218,8 @@ def find_stage(name: str, run: Path) -> Path:
 
 def without_detours(path: Path) -> Path:
     """`runs/prep` for `runs/ablate/../prep`, unless a link on the way makes them two."""
-    short = Path(os.path.normpath(path))
-    return path if path.exists() and not (short.exists() and short.samefile(path)) else short
+    direct = Path(os.path.normpath(path))
+    return path if path.exists() and not (direct.exists() and direct.samefile(path)) else direct
 
 
 def stages_in(run: Path, pattern: str = "*", *, given_up: bool = False) -> list[Path]:
@@ -233,11 +233,11 @@ def stages_below(folder: Path) -> list[Path]:
     """The folders at any depth that a stage wrote, finished or not. There are none for a folder
     that is a stage, or lies in one. A plan.json of another program is no stage's.
     """
-    here = folder.resolve()
-    if any(read_stage(one).plan for one in (here, *here.parents)):
+    absolute = folder.resolve()
+    if any(read_stage(parent).plan for parent in (absolute, *absolute.parents)):
         return []
-    found = {path.parent for name in (PLAN, FAILED) for path in folder.rglob(name)}
-    return sorted(one for one in found if read_stage(one).plan)
+    folders = {path.parent for name in (PLAN, FAILED) for path in folder.rglob(name)}
+    return sorted(folder for folder in folders if read_stage(folder).plan)
 
 
 def read_stage(folder: Path) -> StoredStage:
@@ -279,15 +279,15 @@ def finished_stage(folder: Path, command: str = "") -> StoredStage:
     stored = read_stage(folder).trusted()
     problem, fix, code = "", "", USAGE
     command = command or stored.command
-    again = RunTarget(folder.parent, "").with_run(f"agentlite {command}")
+    rerun = RunTarget(folder.parent, "").with_run(f"agentlite {command}")
     if stored.given_up:
         problem = "has failed."
-        fix = f"Correct what its message named, and run `{again}` as before."
+        fix = f"Correct what its message named, and run `{rerun}` as before."
     elif not stored.plan:
-        problem, place = "no such stage.", os.path.realpath(folder.parent)
-        fix = f"Run `{again}` first, or name another one. Looked for it in {place}."
-    elif not stored.done and (who := holder(folder)):
-        problem, code = f"is running: {who}.", LOCKED
+        problem, run = "no such stage.", os.path.realpath(folder.parent)
+        fix = f"Run `{rerun}` first, or name another one. Looked for it in {run}."
+    elif not stored.done and (process := holder(folder)):
+        problem, code = f"is running: {process}.", LOCKED
         fix = "Wait until it is done: `agentlite runs` says how far it is."
     elif not stored.done:
         problem, fix = "is not finished.", "Run the same command again: it carries on."
@@ -295,7 +295,7 @@ def finished_stage(folder: Path, command: str = "") -> StoredStage:
         problem = f"is a stage of `agentlite {stored.command}`, not of `{command}`."
     elif changed := stored.changed_outputs():
         problem = f"{changed[0]} has changed since the stage wrote it."
-        fix = f"Run `{again}` again with --force."
+        fix = f"Run `{rerun}` again with --force."
     if problem:
         raise UserError(problem, fix, location=str(folder), exit_code=code)
     return stored
@@ -307,11 +307,11 @@ def holder(folder: Path) -> str:
 
     try:
         # first: it is removed at the release, so once the lock is free it may be gone
-        who = (folder / HOLDER).read_text(encoding="utf-8")
+        process = (folder / HOLDER).read_text(encoding="utf-8")
         # a killed holder has left its file, but the system has released its lock
         FileLock(folder / LOCK).acquire(timeout=0).lock.release()
     except Timeout:
-        return who
+        return process
     except OSError:  # nobody holds it, or the folder belongs to somebody else
         return ""
     return ""
@@ -349,14 +349,14 @@ def system_of(name: str, run: Path) -> str:
     """The system text that the prep of a model's records put before dialogs without one; "" if it
     put none, or the model was not trained here.
     """
-    earlier, seen = name, set[str]()
-    while earlier and earlier not in seen:
-        seen.add(earlier)
-        settings = stored_settings(earlier, run)
+    stage, visited = name, set[str]()
+    while stage and stage not in visited:
+        visited.add(stage)
+        settings = stored_settings(stage, run)
         if text := settings.get("system"):
             return str(text)
         # from a trainer or pairs to its records, from a merged or exported model to nothing
-        earlier = str(settings.get("data") or "")
+        stage = str(settings.get("data") or "")
     return ""
 
 
@@ -367,8 +367,8 @@ def lineage(name: str, run: Path) -> list[str]:
 
 def earlier_models(name: str, run: Path) -> tuple[str, ...]:
     """The models that a stage was made from, which may be gone: the base model, then the stages."""
-    earlier = stored_settings(name, run).get("model")
-    return (*earlier_models(str(earlier), run), str(earlier)) if earlier and earlier != name else ()
+    model = str(stored_settings(name, run).get("model") or "")
+    return (*earlier_models(model, run), model) if model not in ("", name) else ()
 
 
 class Source(NamedTuple):
@@ -403,10 +403,10 @@ def find_learner(command: str, settings: Any, target: RunTarget) -> Source:
     source = find_model(settings.model, target.run, target.old_plan)
     refuse_circle(source, target)
     for key, value in adapter_shape(source.settings).items():
-        wanted = to_json(getattr(settings, key))
-        if wanted != to_json(value):
+        setting = to_json(getattr(settings, key))
+        if setting != to_json(value):
             raise UserError(
-                f"the adapter of {source.name} has {key} {to_json(value)}, not {wanted}.",
+                f"the adapter of {source.name} has {key} {to_json(value)}, not {setting}.",
                 f"Leave {key} out, or start from the base model: --model "
                 f"{shlex.quote(source.base)}.",
                 location=f"{command}.{key}",
@@ -434,8 +434,8 @@ def find_model(name: str, run: Path, plan: Plan | None = None) -> Source:
     """A stage of the workspace, a folder, an embedded alias or a hub id, in this order; nothing is
     loaded. Raises UserError 2, 3, 5 or 8.
 
-    A hub id stands for its newest commit; in the plan of a stage that was begun, for the commit it
-    was begun with: `plan`, the plan of the one that asks.
+    A hub id stands for its newest commit; for a stage that is carried on, for the commit in its
+    `plan`.
     """
     commit = plan.pinned_commit(name) if plan else ""
     folder, settings = find_stage(name, run), stored_settings(name, run)
@@ -450,9 +450,7 @@ def find_model(name: str, run: Path, plan: Plan | None = None) -> Source:
         base = hub.pin_model(name, commit)
         return Source(name, base, None, hub.commit_of(base))
     trained = [
-        folder.name
-        for folder in stages_in(run)
-        if (plan := read_stage(folder).plan) and plan.command in pipeline.TRAINERS
+        folder.name for folder in stages_in(run) if read_stage(folder).command in pipeline.TRAINERS
     ]
     # a stage that is still to be run is no fault of a model: exit code 2, as for data
     code, fix = MODEL, suggest(name, [*input_files.EMBEDDED, *trained], fallback="")
@@ -479,48 +477,47 @@ def is_served(digest: str) -> bool:
 
 def _stage_model(name: str, stage: StoredStage) -> Source:
     folder, outputs = stage.folder, stage.outputs
-    if whole := output_digest(outputs, f"{MODEL_FOLDER}/"):
-        return Source(name, os.path.realpath(folder / MODEL_FOLDER), None, whole)
+    if digest := output_digest(outputs, f"{MODEL_FOLDER}/"):
+        return Source(name, os.path.realpath(folder / MODEL_FOLDER), None, digest)
     if not (adapter := output_digest(outputs, "adapter/")):
         raise UserError(
             f"is a stage of `agentlite {stage.command}`, which makes no model.",
             "Name a stage that trains one (sft, dpo, grpo), or a base model.",
             location=str(folder),
         )
-    base = _base_of(stage)
+    base = _base_model(stage)
     # "1f0c…+9b2e…,04ad…": the first of the base, and those of the adapter's files by name
     return Source(name, base.base, folder / "adapter", f"{base.digest[:16]}+{adapter}")
 
 
-def output_digest(outputs: Mapping[str, str], place: str) -> str:
-    """That of the files of a stage whose names begin with `place`; "" if there are none."""
-    return ",".join(outputs[file][:16] for file in sorted(outputs) if file.startswith(place))
+def output_digest(outputs: Mapping[str, str], prefix: str) -> str:
+    """That of the files of a stage whose names begin with `prefix`; "" if there are none."""
+    return ",".join(outputs[file][:16] for file in sorted(outputs) if file.startswith(prefix))
 
 
 def find_checkpoint(name: str, run: Path) -> Source | None:
     """What a training had learned at a step, finished or not, for `sft@50`; None for other names.
     Only eval takes one: nothing can be trained further on what --force would remove.
     """
-    owner, _, step = name.rpartition("@")
-    folder = find_stage(owner, run)
+    stage, _, step = name.rpartition("@")
+    folder = find_stage(stage, run)
     if not (step.isdecimal() and is_stage(folder)):
         return None
-    whole = {path.parent.name.rpartition("-")[2]: path.parent for path in folder.glob(MANIFESTS)}
-    if step not in whole:
+    by_step = {path.parent.name.rpartition("-")[2]: path.parent for path in folder.glob(MANIFESTS)}
+    if not (checkpoint := by_step.get(step)):
         raise UserError(
             f"has no checkpoint of step {step}.",
-            f"It has those of the steps {', '.join(sorted(whole, key=int)) or '(none)'}.",
+            f"It has those of the steps {', '.join(sorted(by_step, key=int)) or '(none)'}.",
             location=str(folder),
         )
-    if not (adapter := whole[step] / "adapter_model.safetensors").is_file():
-        return _folder_model(name, whole[step])
-    base = _base_of(read_stage(folder).trusted())
-    return Source(
-        name, base.base, whole[step], f"{base.digest[:16]}+{input_files.file_digest(adapter)[:16]}"
-    )
+    if not (adapter := checkpoint / "adapter_model.safetensors").is_file():
+        return _folder_model(name, checkpoint)
+    base = _base_model(read_stage(folder).trusted())
+    digest = f"{base.digest[:16]}+{input_files.file_digest(adapter)[:16]}"
+    return Source(name, base.base, checkpoint, digest)
 
 
-def _base_of(stage: StoredStage) -> Source:
+def _base_model(stage: StoredStage) -> Source:
     """The model that an adapter was trained on. Raises UserError if it is gone, or another."""
     name, folder = str(stage.settings["model"]), stage.folder
     try:
@@ -534,10 +531,10 @@ def _base_of(stage: StoredStage) -> Source:
         ) from error
     # an adapter means nothing on other weights than those it was trained on; if the base is a stage
     # with an adapter, only the weights under that adapter count
-    trained_on, now = stage.inputs.get("model", ""), base.digest
+    old_digest, digest = stage.inputs.get("model", ""), base.digest
     if base.adapter:
-        trained_on, now = trained_on.partition("+")[0], now.partition("+")[0]
-    if trained_on not in ("", now):
+        old_digest, digest = old_digest.partition("+")[0], digest.partition("+")[0]
+    if old_digest not in ("", digest):
         raise plan_error(
             folder,
             f"was trained on other weights, or another tokenizer, than {base.base} has now.",
@@ -589,8 +586,8 @@ def stage_encoder(name: str, stage: StoredStage, run: Path) -> Source:
     """The model that a stage trained, or that of a stage which only made an index. Raises UserError
     5 if that model has changed since.
     """
-    if made := output_digest(stage.outputs, MODEL_FOLDER):
-        return Source(name, os.path.realpath(stage.folder / MODEL_FOLDER), None, made)
+    if digest := output_digest(stage.outputs, MODEL_FOLDER):
+        return Source(name, os.path.realpath(stage.folder / MODEL_FOLDER), None, digest)
     source = find_encoder(str(stage.settings["model"]), run, stage.plan)
     if source.digest != stage.inputs["model"]:
         raise hub.model_error(

@@ -26,7 +26,7 @@ from agentlite.workspace.lookup import Done, Outcome, Plan, Result
 
 EXPECTED = "expected.json"  # while a file of answers or steps grows: its rows in the end
 SPENT = "spent.json"  # the seconds of all sessions of a stage that was stopped
-TURN = ".turn.lock"  # of a workspace: another one, since a stage's folder may be a workspace too
+TURN_LOCK = ".turn.lock"  # of a workspace: not LOCK, since a stage's folder may be one too
 VERSIONED = (
     *("torch", "unsloth", "unsloth_zoo", "transformers", "trl", "peft"),
     "sentence-transformers",
@@ -168,18 +168,18 @@ def status_for(folder: Path, plan: Plan) -> Status:
     stored = lookup.read_stage(folder)
     if stored.given_up:
         return "new"
-    earlier = stored.trusted().plan
-    if not earlier:
-        if stranger := next(folder.glob("[!.]*"), None):
+    old_plan = stored.trusted().plan
+    if not old_plan:
+        if other_file := next(folder.glob("[!.]*"), None):
             raise lookup.plan_error(
                 folder,
-                f"holds {stranger.name} but no {lookup.PLAN}.",
+                f"holds {other_file.name} but no {lookup.PLAN}.",
                 "Give another --out or --run; agentlite does not write into a folder it did not "
                 "make.",
             )
         return "new"
     refuse_other_command(folder, plan.command)
-    if changes := differences(earlier, plan):
+    if changes := differences(old_plan, plan):
         state = "was finished" if stored.done else "is half done"
         raise lookup.plan_error(
             folder,
@@ -213,13 +213,12 @@ def differences(old: Plan, new: Plan) -> list[str]:
                 if prefix == "input " and key in before and key in after and Path(key).is_file():
                     changes.append(f"{key} has changed since")
                     continue
-                changes.append(
-                    f"{prefix}{key} {_short(before.get(key))} -> {_short(after.get(key))}"
-                )
+                old_text, new_text = _value_text(before.get(key)), _value_text(after.get(key))
+                changes.append(f"{prefix}{key} {old_text} -> {new_text}")
     return changes
 
 
-def _short(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if value is None:
         return "absent"
     is_digest = isinstance(value, str) and len(value) == 64
@@ -247,19 +246,19 @@ def clear(folder: Path) -> None:
         (folder / lookup.PLAN).rename(failed)
     if failed.exists():
         for path in sorted(folder.iterdir(), key=lambda path: path == failed):  # that one last
-            if path.name not in (lookup.LOCK, lookup.HOLDER, TURN):
+            if path.name not in (lookup.LOCK, lookup.HOLDER, TURN_LOCK):
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def package_versions() -> dict[str, str]:
     """The versions of the packages a stage runs with; on a GPU also the switches of Unsloth."""
-    found = {"agentlite": VERSION}
+    versions = {"agentlite": VERSION}
     if has_gpu():
-        found |= {name: os.environ.get(name, value) for name, value in SWITCHES.items()}
+        versions |= {name: os.environ.get(name, value) for name, value in SWITCHES.items()}
     for name in VERSIONED:
         with suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            versions[name] = importlib.metadata.version(name)
+    return versions
 
 
 @contextmanager
@@ -271,11 +270,11 @@ def hold(folder: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        who = "another process"
+        process = "another process"
         with suppress(OSError):  # it ends just now, or begins
-            who = holder_file.read_text(encoding="utf-8")
+            process = holder_file.read_text(encoding="utf-8")
         raise UserError(
-            f"is in use by {who}.",
+            f"is in use by {process}.",
             "Wait for it, stop it, or give another --out.",
             location=str(folder),
             exit_code=LOCKED,
@@ -285,12 +284,11 @@ def hold(folder: Path) -> Iterator[None]:
     try:
         with disk_errors(folder):
             # renamed, so that nobody reads half of it, or writes to the target of a link
-            aside = folder / f"{lookup.HOLDER}.new"
-            aside.unlink(missing_ok=True)
-            aside.write_text(
-                time.strftime(f"process {os.getpid()} since %Y-%m-%d %H:%M:%S"), encoding="utf-8"
-            )
-            aside.replace(holder_file)
+            new_file = folder / f"{lookup.HOLDER}.new"
+            new_file.unlink(missing_ok=True)
+            process = time.strftime(f"process {os.getpid()} since %Y-%m-%d %H:%M:%S")
+            new_file.write_text(process, encoding="utf-8")
+            new_file.replace(holder_file)
         yield
     finally:
         # the file goes first: once the lock is free, it may be that of the next holder
@@ -304,6 +302,6 @@ def in_turn(run: Path) -> Iterator[None]:
     from filelock import FileLock
 
     with disk_errors(run):
-        held = FileLock(run / TURN).acquire()
-    with held:
+        lock = FileLock(run / TURN_LOCK).acquire()
+    with lock:
         yield

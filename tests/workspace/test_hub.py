@@ -193,6 +193,6 @@ def test_a_mirror_in_4_bit_is_named_where_it_is_less_than_half(small, told, monk
         return SimpleNamespace(siblings=files)
 
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", model_info)
-    hub._name_smaller(f"{NAME}@{NEW}")
+    hub._name_smaller_mirror(f"{NAME}@{NEW}")
     said = capsys.readouterr().err
     assert ("15.2 GB" in said and "5.5 GB" in said) == told and bool(said) == told

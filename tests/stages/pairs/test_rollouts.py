@@ -98,8 +98,8 @@ def test_a_pair_may_begin_after_several_turns_and_dpo_reads_it(tmp_path, rollout
         roles = [message["role"] for message in record["messages"]]
         assert roles == ["user", "assistant", "tool", "assistant", "user", "assistant"]
     settings = DpoSettings(data="pairs", model=MODEL, max_length=2048)
-    template, pairs = load_template(MODEL), finished_stage(tmp_path / "run/pairs", "pairs")
-    rows = list(read_preferences(settings, pairs, template))
+    template, stage = load_template(MODEL), finished_stage(tmp_path / "run/pairs", "pairs")
+    rows = list(read_preferences(settings, stage, template))
     assert len(rows) == 4
     for row in rows:
         assert "1 in the cart" in template.tokenizer.decode(row.prompt)
