@@ -86,11 +86,9 @@ def next_steps(run: Path | None, stages: Sequence[ListedStage]) -> list[NextStep
     target = RunTarget(run, "")
     if running := [stage.stage for stage in stages if stage.state == "running"]:
         meaning = f"see how far {', '.join(running)} has got"
-        return [NextStep(target.with_run("agentlite runs"), meaning)]
+        return [NextStep(target.next("agentlite runs"), meaning)]
     done_stages = [stage for stage in stages if stage.state == "done"]
-    steps = [
-        step._replace(command=target.with_run(step.command)) for step in _steps_after(done_stages)
-    ]
+    steps = [step._replace(command=target.next(step.command)) for step in _steps_after(done_stages)]
     repeats = [_same_step(run, s) for s in stages[::-1] if s.state != "done"][:MOST_STAGES]
     return [*steps, *repeats] if stages[-1].state == "done" else repeats
 
@@ -106,9 +104,7 @@ def _same_step(run: Path, stage: ListedStage) -> NextStep:
         meaning = f"run {stage.stage} again, which was stopped"
     command = lookup.read_stage(run / stage.stage).command_line
     if not command:
-        return NextStep(
-            RunTarget(run, "").with_run("agentlite runs"), f"{stage.stage}: {stage.detail}"
-        )
+        return NextStep(RunTarget(run, "").next("agentlite runs"), f"{stage.stage}: {stage.detail}")
     return NextStep(f"{command} --force" if stage.state == "broken" else command, meaning)
 
 

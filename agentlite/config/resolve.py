@@ -108,7 +108,7 @@ class UserSettings(NamedTuple):
 Origins = Mapping[str, tuple[Any, str]]  # setting -> its value, and where that is from
 
 
-class ResolvedSettings(NamedTuple):
+class Resolved(NamedTuple):
     settings: Any
     origin: dict[str, str]
 
@@ -123,7 +123,7 @@ def resolve(
     inherited: Origins | None = None,
     planned: Origins | None = None,
     cell: Origins | None = None,
-) -> ResolvedSettings:
+) -> Resolved:
     """The settings of `command`. `inherited` stand in for defaults, `planned` for the values of the
     profile; `cell`, those of a cell of a grid, come above all others.
     """
@@ -139,7 +139,7 @@ def resolve(
             merge = isinstance(values.get(key), dict) and isinstance(value, dict)
             values[key] = {**values[key], **value} if merge else value
             origin[key] = source
-    return ResolvedSettings(_build(command, values, origin), origin)
+    return Resolved(_build(command, values, origin), origin)
 
 
 def plain_defaults(command: str, keys: Iterable[str]) -> dict[str, object]:
@@ -335,7 +335,7 @@ def parse_weights(text: str, location: str) -> dict[str, float]:
         raise UserError(problem, fix, location=location) from error
 
 
-def as_yaml(command: str, resolved: ResolvedSettings) -> str:
+def as_yaml(command: str, resolved: Resolved) -> str:
     """`--print-config`: every setting with where it came from, as a file that --config takes."""
     lines = [f"{command}:"]
     for key, value in msgspec.to_builtins(resolved.settings).items():

@@ -14,7 +14,7 @@ from agentlite.config.gpu_profiles import AUTO, GPU
 from agentlite.config.pipeline import DEFAULT_MODEL
 from agentlite.config.resolve import (
     Origins,
-    ResolvedSettings,
+    Resolved,
     UserSettings,
     local_files,
     profile_section,
@@ -34,14 +34,14 @@ from agentlite.workspace.lookup import DEFAULT_RUN, Result, RunTarget, stored_se
 
 Text = str | os.PathLike[str]
 # what commands write into a workspace by a name of their own, and which of them does
-TAKEN = {"eval": "eval", "report.html": "report"}
+RESERVED_NAMES = {"eval": "eval", "report.html": "report"}
 
 
 def call(command: str, run: Text | None, options: dict[str, Any]) -> Result:
     """`options`: settings of the command, and out, force, dry_run, config (files), set
     (assignments), profile. None means the default. A path may stand wherever a text may.
     """
-    settings = {key: _with_texts(one) for key, one in options.items() if one is not None}
+    settings = {key: _with_texts(value) for key, value in options.items() if value is not None}
     folder = Path(run or os.environ.get("AGENTLITE_RUN") or DEFAULT_RUN)
     out, force = settings.pop("out", command), settings.pop("force", False)
     dry_run = settings.pop("dry_run", False)
@@ -49,9 +49,9 @@ def call(command: str, run: Text | None, options: dict[str, Any]) -> Result:
         (value,) if isinstance(value := settings.pop(key, ()), str) else tuple(value)
         for key in ("set", "config")
     )
-    given = UserSettings(settings, sets, files, settings.pop("profile", AUTO))
-    target = target_of(command, folder, out, force, dry_run, given)
-    return execute(command, settle(command, given, target).settings, target)
+    user_settings = UserSettings(settings, sets, files, settings.pop("profile", AUTO))
+    target = target_of(command, folder, out, force, dry_run, user_settings)
+    return execute(command, settle(command, user_settings, target).settings, target)
 
 
 def _with_texts(value: Any) -> Any:
@@ -59,29 +59,29 @@ def _with_texts(value: Any) -> Any:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, Mapping):
-        return {key: _with_texts(one) for key, one in value.items()}
+        return {key: _with_texts(item) for key, item in value.items()}
     return [*map(_with_texts, value)] if isinstance(value, list | tuple) else value
 
 
 def target_of(
-    command: str, run: Path, out: str, force: bool, dry_run: bool, given: UserSettings
+    command: str, run: Path, out: str, force: bool, dry_run: bool, user_settings: UserSettings
 ) -> RunTarget:
     """Where a stage writes. Raises UserError 2 for a name that its folder may not have: a path, one
     that cannot be typed or read, or one that another command writes.
     """
     is_plain = out.isprintable() and "/" not in out and not out.startswith(("-", "."))
-    if not out or not is_plain or TAKEN.get(out, command) != command:
+    if not out or not is_plain or RESERVED_NAMES.get(out, command) != command:
         raise UserError(
             f"{out!r} cannot be the name of a stage's folder.",
             f"Give a plain name, such as --out {command}-2; --run FOLDER names the workspace.",
             location="--out",
         )
-    return RunTarget(run, out, force, dry_run, given)
+    return RunTarget(run, out, force, dry_run, user_settings)
 
 
 def settle(
-    command: str, given: UserSettings, target: RunTarget, machine: Machine | None = None
-) -> ResolvedSettings:
+    command: str, user_settings: UserSettings, target: RunTarget, machine: Machine | None = None
+) -> Resolved:
     """Resolves the settings: what an earlier stage fixed stands in for the defaults, and on a GPU
     `--profile auto` chooses by memory what nobody set, as any profile does for --vllm, which reads
     4 bit with a package more. Says so, and which file of the current folder is read.
@@ -90,18 +90,20 @@ def settle(
     """
     for file in local_files():
         notice(f"settings: {file}")
-    is_auto, machine = given.profile == AUTO, machine or machine_of(given.profile)
+    machine = machine or machine_of(user_settings.profile)
+    is_auto = user_settings.profile == AUTO
     if is_auto and machine.gpu:
-        given = given._replace(profile=GPU)
+        user_settings = user_settings._replace(profile=GPU)
     stage = importlib.import_module(f"agentlite.stages.{command}")
-    inherit = getattr(stage, "inherit", None)
+    inherit: Callable[..., Origins] = getattr(stage, "inherit", lambda settings, run: {})
     # what a stage inherits depends on its settings, as on its model and its data: they are resolved
     # without it first
-    inherited: Origins = inherit(resolve(command, given).settings, target.run) if inherit else {}
-    resolved = resolve(command, given, inherited)
+    inherited = inherit(resolve(command, user_settings).settings, target.run)
+    resolved = resolve(command, user_settings, inherited)
     if not machine.gpu or not (is_auto or getattr(resolved.settings, "vllm", False)):
         return resolved
-    return resolve(command, given, inherited, by_memory(command, resolved, target, machine))
+    planned = by_memory(command, resolved, target, machine)
+    return resolve(command, user_settings, inherited, planned)
 
 
 def execute(command: str, settings: object, target: RunTarget) -> Result:
@@ -125,9 +127,7 @@ def execute(command: str, settings: object, target: RunTarget) -> Result:
 NO_MODEL_HERE = ("endpoint", "candidates", "preferences", "predictions", "kagent", "ratings")
 
 
-def by_memory(
-    command: str, resolved: ResolvedSettings, target: RunTarget, machine: Machine
-) -> Origins:
+def by_memory(command: str, resolved: Resolved, target: RunTarget, machine: Machine) -> Origins:
     """The settings in place of those of the profile, each with the reason, which is also said; {}
     where no model is loaded.
 
@@ -137,11 +137,11 @@ def by_memory(
     loads_no_model = any(getattr(settings, key, None) for key in NO_MODEL_HERE)
     if loads_no_model or not hasattr(settings, "load_in_4bit"):
         return {}
-    begun = _plan_origins(target)
-    if "batch_size" in begun:  # as in the plan of a trainer, which has all of it
-        return begun
-    fixed = keys_set(resolved)
-    stored = {key: value for key, (value, _) in begun.items() if key not in fixed}
+    from_plan = _plan_origins(target)
+    if "batch_size" in from_plan:  # as in the plan of a trainer, which has all of it
+        return from_plan
+    fixed_keys = keys_set(resolved)
+    stored = {key: value for key, (value, _) in from_plan.items() if key not in fixed_keys}
     settings, profile = replace(settings, **stored), AUTO
     try:
         shape = _shape(settings, target.run)
@@ -150,13 +150,12 @@ def by_memory(
         reason = f"{machine.capacity / GIB:.1f} GiB are free, and {error.problem}"
         values = profile_section(profile, command)
     else:
-        longest, in_4bit = _of_earlier_stages(settings, target.run)
-        values, reason = auto_settings(
-            settings, fixed | begun.keys(), shape, machine, longest, in_4bit
-        )
+        longest, in_4bit = _longest_and_4bit(settings, target.run)
+        fixed_keys |= from_plan.keys()
+        values, reason = auto_settings(settings, fixed_keys, shape, machine, longest, in_4bit)
     notice(f"profile {profile}: {reason.rstrip('.')}; --profile chooses another")
     origin = f"profile {profile} ({reason})"
-    return {**{key: (value, origin) for key, value in values.items()}, **begun}
+    return {**{key: (value, origin) for key, value in values.items()}, **from_plan}
 
 
 def _plan_origins(target: RunTarget) -> Origins:
@@ -184,18 +183,16 @@ def _shape(settings: Any, run: Path) -> Shape:
     """Of the model that is trained or asked. Raises UserError where it is not known, or where its
     memory is not planned.
     """
-    whole = getattr(settings, "full", False) or getattr(settings, "deepspeed", "")
-    if distributed.world_size() > 1 or whole:
+    trains_all = getattr(settings, "full", False) or getattr(settings, "deepspeed", "")
+    if distributed.world_size() > 1 or trains_all:
         raise UserError("training of all weights, or in several processes, is not planned")
     if not (model := model_of(settings)):
         raise UserError("no model is known yet")
     return shape_under(settings, model, run)
 
 
-def _of_earlier_stages(settings: Any, run: Path) -> tuple[int, bool]:
-    """The tokens of the longest row, 0 where it is not known, and whether the adapter was trained
-    in 4 bit.
-    """
+def _longest_and_4bit(settings: Any, run: Path) -> tuple[int, bool]:
+    """The tokens of the longest row, 0 if not known; and whether the adapter was made in 4 bit."""
     try:
         longest = data_of(settings, run).longest
         return longest, bool(stored_settings(model_of(settings), run).get("load_in_4bit"))

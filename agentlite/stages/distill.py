@@ -41,11 +41,11 @@ def run(settings: DistillSettings, target: RunTarget) -> Result:
     teacher = find_model(settings.teacher, target.run, target.old_plan)
     refuse_circle(teacher, target)
     template = load_template(source.base)
-    width = _vocabulary_size(source, template, teacher)
-    prepared = find_prompts(settings.data, settings.split, source, target.run)
+    vocabulary_size = _vocabulary_size(source, template, teacher)
+    prompt_data = find_prompts(settings.data, settings.split, source, target.run)
 
     def train() -> Training:
-        prompts, too_long = read_prompts(settings, prepared, template)
+        prompts, too_long = read_prompts(settings, prompt_data, template)
         plan = trainer.schedule(settings, len(prompts))
         forecast = {
             "prompts": len(prompts),
@@ -56,7 +56,8 @@ def run(settings: DistillSettings, target: RunTarget) -> Result:
         }
         folder = yield forecast, max(distill.longest(prompt, settings) for prompt in prompts)
         console.notice(f"distill: {len(prompts)} prompts, taught by {teacher.name}")
-        task = distill.DistillTask(prompts, decoding_of(settings).under(template), width)
+        decoding = decoding_of(settings).under(template)
+        task = distill.DistillTask(prompts, decoding, vocabulary_size)
         figures = distill.train(source, teacher, settings, folder, task)
         figures = {"prompts": len(prompts), **figures, "too_long": too_long}
         return {**figures, "taught_by": teacher.lineage}
@@ -67,8 +68,8 @@ def run(settings: DistillSettings, target: RunTarget) -> Result:
         target,
         source,
         train(),
-        protocol=prepared.protocol,
-        inputs={"data": prepared.digest, "teacher": teacher.digest},
+        protocol=prompt_data.protocol,
+        inputs={"data": prompt_data.digest, "teacher": teacher.digest},
         evaluate=f" --model {shlex.quote(teacher.name)}{data_option(settings.data)}",
     )
 
@@ -88,34 +89,34 @@ def _vocabulary_size(source: Source, template: Template, teacher: Source) -> int
             location="--teacher",
             exit_code=MODEL,
         )
-    own, other = (
-        each.tokenizer.get_vocab(with_added_tokens=True)
-        for each in (template, load_template(teacher.base))
+    student_ids, teacher_ids = (
+        model.tokenizer.get_vocab(with_added_tokens=True)
+        for model in (template, load_template(teacher.base))
     )
-    if own != other:
-        strange = len({token for token, _ in own.items() ^ other.items()})
+    if student_ids != teacher_ids:
+        differing = len({token for token, _ in student_ids.items() ^ teacher_ids.items()})
         raise UserError(
-            f"{teacher.name} has another tokenizer than {source.name} ({strange} tokens differ), "
+            f"{teacher.name} has another tokenizer than {source.name} ({differing} tokens differ), "
             "and the two are compared token by token.",
             "Name a teacher of the same family. From any other model its answers can be learned: "
             "agentlite pairs --model TEACHER, then agentlite prep --from pairs.",
             location="--teacher",
             exit_code=MODEL,
         )
-    return max(own.values()) + 1
+    return max(student_ids.values()) + 1
 
 
 def read_prompts(
-    settings: DistillSettings, prepared: Prompts, template: Template
+    settings: DistillSettings, prompt_data: Prompts, template: Template
 ) -> tuple[list[DistillPrompt], int]:
     """The prompts, and how many are too long. Where recorded answers are learned from, only those
     that have one of which all is known, and that is no longer than max_length lets it be. Raises
     UserError 2 if there is none.
     """
     room = settings.max_length - (settings.max_new_tokens if settings.samples else 1)
-    prompts, too_long, mixture = fitting_prompts("distill", settings, prepared, template, room)
-    taught: list[DistillPrompt] = []
-    for prompt in prompts:
+    fitting, too_long, mixture = fitting_prompts("distill", settings, prompt_data, template, room)
+    prompts: list[DistillPrompt] = []
+    for prompt in fitting:
         answer: list[int] = []
         if settings.uses_records:
             record, turn = prompt.record, prompt.turn
@@ -125,15 +126,13 @@ def read_prompts(
             if len(prompt.ids) + len(answer) > settings.max_length:
                 continue
         stops = mixture.protocols[prompt.protocol].stops
-        taught.append(DistillPrompt(prompt.ids, stops, answer))
-    if not taught:
+        prompts.append(DistillPrompt(prompt.ids, stops, answer))
+    if not prompts:
         raise UserError(
             f"holds no recorded answer of which all is known, in {settings.max_length} tokens.",
             "Raise --max-length, or add --lmbda 1.",
-            location=prepared.location,
+            location=prompt_data.location,
         )
-    if len(taught) < len(prompts):
-        console.notice(
-            f"distill: {len(prompts) - len(taught)} prompts have no such answer, and are left out"
-        )
-    return taught, too_long
+    if without_answer := len(fitting) - len(prompts):
+        console.notice(f"distill: {without_answer} prompts have no such answer, and are left out")
+    return prompts, too_long

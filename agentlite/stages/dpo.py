@@ -28,10 +28,10 @@ LOSS_DEFAULTS: dict[str, dict[str, object]] = {"simpo": {"beta": 2.0}, "orpo": {
 
 def inherit(settings: DpoSettings, run: Path) -> Origins:
     """Also what the loss wants in place of the defaults."""
-    loss_defaults = LOSS_DEFAULTS.get(settings.loss_type, {})
+    loss_defaults = LOSS_DEFAULTS.get(settings.loss_type, {}).items()
     origin = f"--loss-type {settings.loss_type}"
-    own = {key: (value, origin) for key, value in loss_defaults.items()}
-    return {**inherit_settings("dpo", settings, run), **own}
+    origins = {key: (value, origin) for key, value in loss_defaults}
+    return {**inherit_settings("dpo", settings, run), **origins}
 
 
 def run(settings: DpoSettings, target: RunTarget) -> Result:
@@ -97,8 +97,8 @@ def read_preferences(
     for number, pair in enumerate(pairs, 1):
         location, prompt = f"{path}:{number}", prompt_ids[pair.step]
         chosen, rejected = (
-            encode_answer(side.text, side.ended, template, prompt)
-            for side in (pair.chosen, pair.rejected)
+            encode_answer(answer.text, answer.ended, template, prompt)
+            for answer in (pair.chosen, pair.rejected)
         )
         if chosen == rejected:
             console.notice(
@@ -120,5 +120,5 @@ def _prompt_ids(
         turns[step.record_id].add(step.turn)
     records = [from_row(row) for row in read_rows(data.folder / "records.jsonl")]
     paired = [record for record in records if record.id in turns]
-    found = prompts_of(paired, mixture.protocol_of, template, lambda record: turns[record.id])
-    return {prompt.step: prompt.ids for prompt in found}
+    prompts = prompts_of(paired, mixture.protocol_of, template, lambda record: turns[record.id])
+    return {prompt.step: prompt.ids for prompt in prompts}

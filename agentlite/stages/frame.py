@@ -17,7 +17,7 @@ Files = Iterable[str]
 # Reads, and yields what a dry run says; it gets the folder, fills it, and returns what it wrote.
 Work = Generator[Figures, StageFolder, tuple[Files, Figures]]
 Sent = TypeVar("Sent")
-Made = TypeVar("Made")
+Returned = TypeVar("Returned")
 
 
 def plan_of(
@@ -30,8 +30,8 @@ def plan_of(
     """The settings that decide what comes out, or `only` some; `changed` in place of or beside
     them; and a digest of each input.
     """
-    own = plain_settings(settings)
-    planned = {key: own[key] for key in only} or plan_settings(command, settings)
+    plain = plain_settings(settings)
+    planned = {key: plain[key] for key in only} or plan_settings(command, settings)
     return Plan(command, {**planned, **changed}, dict(inputs), stage_folder.package_versions())
 
 
@@ -43,24 +43,24 @@ def run_stage(
     next_command: str | Callable[[Figures], str],
     before_work: Callable[[], None] = lambda: None,
     is_open: Callable[[Figures], bool] = lambda _: False,
-    again: bool = False,
+    works_when_done: bool = False,
     keep: Sequence[str] = (),
 ) -> Result:
     """Says what there is to do, or does what is left of it.
 
     A dry run ends where `work` yields. `next_command`: "" for none, or made from the figures.
     `before_work` refuses what needs a library, before the folder is opened. `is_open`: whether the
-    figures of a finished stage say that something is left to do after all. `again`: the work is
-    done also where the folder is up to date, and may find nothing new. `keep`: patterns of
+    figures of a finished stage say that something is left to do after all. `works_when_done`: the
+    work is done also where the folder is up to date, and may find nothing new. `keep`: patterns of
     files for which a folder is kept after a mistake of the user; without one, the corrected command
     starts over and needs no --force.
     """
     if target.dry_run:
         with console.stdout_to_stderr():
             status = "new" if target.force else stage_folder.status_for(target.folder, plan)
-            figures = {"folder": status, **next(work)}
+            forecast = {"folder": status, **next(work)}
             work.close()
-        return Result(plan.command, "dry run", str(target.folder), figures, [], 0.0)
+        return Result(plan.command, "dry run", str(target.folder), forecast, [], 0.0)
     # this comparison refuses early, without the lock; open_stage compares again under it
     if target.force or stage_folder.status_for(target.folder, plan) != "done":
         before_work()
@@ -72,26 +72,26 @@ def run_stage(
     ):
         if stage.status == "done" and is_open(stage.done.figures):
             stage.reopen()
-        if stage.status != "done" or again:
+        if stage.status != "done" or works_when_done:
             try:
                 next(work)  # it reads, and yields what only a dry run tells
-                files, made = go_on(work, stage)
-                stage.finish(files, dict(made))
+                files, figures = resume(work, stage)
+                stage.finish(files, dict(figures))
             except UserError:
-                kept = any(any(stage.folder.glob(pattern)) for pattern in keep)
-                if distributed.is_first() and not kept and not lookup.is_finished(stage.folder):
+                is_kept = any(any(stage.folder.glob(pattern)) for pattern in keep)
+                if distributed.is_first() and not is_kept and not lookup.is_finished(stage.folder):
                     stage.fail()
                 raise
         if callable(next_command):
             next_command = next_command(stage.done.figures)
-        return stage.result(target.with_run(next_command) if next_command else "")
+        return stage.result(target.next(next_command) if next_command else "")
 
 
-def go_on(work: Generator[Any, Sent, Made], sent: Sent) -> Made:
+def resume(work: Generator[Any, Sent, Returned], sent: Sent) -> Returned:
     """Does the second half of a work that has yielded, with what that waits for."""
     try:
         work.send(sent)
     except StopIteration as end:
-        made: Made = end.value
-        return made
+        returned: Returned = end.value
+        return returned
     raise AssertionError("a work yields once")

@@ -46,20 +46,27 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
 def train(settings: GrpoSettings, sampling: Sampling, functions: UserFunctions) -> Training:
     """Reads the prompts or tasks, and yields what is known of the steps; then trains."""
     with functions as user_functions:
-        known, longest = sampling.read(user_functions)
+        figures, longest = sampling.read(user_functions)
         plan = grpo.schedule(settings, sampling.count)
-        forecast = {
-            sampling.unit: sampling.count,
-            "steps": plan.steps,
-            sampling.sampled: plan.rows,
-            **known,
-        }
-        folder = yield forecast, longest
+        counts = {sampling.unit: sampling.count, "steps": plan.steps}
+        folder = yield {**counts, sampling.sample_unit: plan.rows, **figures}, longest
         console.notice(f"grpo: {sampling.count} {sampling.unit}, groups of {settings.group_size}")
         make_trainer = ppo.make_trainer if settings.advantage == "value" else None
+        new_task = partial(begin_task, sampling)
         with sampling:
-            figures = grpo.train(sampling.source, settings, folder, sampling.task, make_trainer)
+            figures = grpo.train(sampling.source, settings, folder, new_task, make_trainer)
         return {sampling.unit: sampling.count, **figures, **sampling.figures()}
+
+
+def begin_task(sampling: Sampling) -> grpo.GrpoTask:
+    """What the engine learns from, made anew for each trainer: a trainer goes on from the last
+    checkpoint, so that the log is cut back to it, and counted again.
+    """
+    sampling.__exit__()
+    sampling.__enter__()
+    return grpo.GrpoTask(
+        sampling.count, sampling.sample, sampling.weights, sampling.halt, sampling.is_live
+    )
 
 
 def key_figure(figures: Mapping[str, object]) -> str:

@@ -42,10 +42,10 @@ class PromptSampling:
 
     `read` finds the prompts and what scores answers to them, and returns what a dry run says and
     the tokens of the longest row; entered, it holds the log open: the gold answers, and every
-    answer of the training. `unit`, `sampled`: the names of their numbers in the figures.
+    answer of the training. `unit`, `sample_unit`: the names of their numbers in the figures.
     """
 
-    unit, sampled = "prompts", "answers"
+    unit, sample_unit, is_live = "prompts", "answers", False
     outputs, keep = ("records.jsonl", "rollouts.jsonl"), ("rollouts.jsonl",)
 
     def __init__(self, settings: GrpoSettings, functions: Sequence[str], target: RunTarget):
@@ -53,8 +53,8 @@ class PromptSampling:
         self.judge = judge_component(settings, self.folder)
         self.weights = settle_weights(settings.weights, [*functions, *self.judge])
         self.source = find_learner("grpo", settings, target)
-        self.prepared = find_prompts(settings.data, settings.split, self.source, target.run)
-        self.protocol, self.inputs = self.prepared.protocol, {"data": self.prepared.digest}
+        self.prompt_data = find_prompts(settings.data, settings.split, self.source, target.run)
+        self.protocol, self.inputs = self.prompt_data.protocol, {"data": self.prompt_data.digest}
         self.evaluate = data_option(settings.data)
         self.halt: list[Exception] = []
         self.tally = Tally(settings.max_failures, self.folder, HOW_TO_GO_ON)
@@ -64,11 +64,11 @@ class PromptSampling:
         settings, template = self.settings, load_template(self.source.base)
         room = settings.max_length - settings.max_new_tokens
         self.prompts, self.too_long, _ = fitting_prompts(
-            "grpo", settings, self.prepared, template, room
+            "grpo", settings, self.prompt_data, template, room
         )
         self.decoding = decoding_of(settings).under(template)
         self.records = {prompt.record.id: prompt.record for prompt in self.prompts}
-        refuse_without_gold(self.records.values(), self.weights, self.prepared.location)
+        refuse_without_gold(self.records.values(), self.weights, self.prompt_data.location)
         self.scorer = Scorer(
             self.records,
             protocols_by_name(self.protocol, self.source.base),
@@ -78,21 +78,21 @@ class PromptSampling:
             self.weights = components_without_gold(self.weights)
         self.count = len(self.prompts)
         longest = max(len(prompt.ids) for prompt in self.prompts)
-        known = {"too_long": self.too_long, "longest_prompt": longest}
-        return known, longest + settings.max_new_tokens
+        figures = {"too_long": self.too_long, "longest_prompt": longest}
+        return figures, longest + settings.max_new_tokens
 
     def __enter__(self) -> Self:
         write_rows(self.folder / "records.jsonl", map(to_row, self.records.values()))
-        settings, path, own = self.settings, self.folder / "rollouts.jsonl", self.folder.name
+        path, model = self.folder / "rollouts.jsonl", self.folder.name
         rows = restore_log(
             path,
             partial(read_structs, kind=TrainedAnswer),
-            lambda row, taken: row.model != own or row.trained < taken,
+            lambda row, steps: row.model != model or row.trained < steps,
         )
         self.rows = {row.candidate.key: row for row in rows}
         self.file = Appender(path)
-        self.schedule = PromptSchedule(settings, [prompt.step for prompt in self.prompts])
-        self._visit(row for row in rows if row.model == own)
+        self.schedule = PromptSchedule(self.settings, [prompt.step for prompt in self.prompts])
+        self._visit(row for row in rows if row.model == model)
         self.add([*gold_candidates(self.prompts)])
         self.tally.refuse()
         return self
@@ -121,23 +121,17 @@ class PromptSampling:
             self.tally.count(score.error)
         return [self.rows[candidate.key].score for candidate in candidates]
 
-    def task(self) -> grpo.GrpoTask:
-        """What the engine learns from, made anew for each trainer."""
-        self.__exit__(None, None, None)
-        self.__enter__()
-        return grpo.GrpoTask(self.count, self.sample, self.weights, self.halt)
-
     def sample(self, draw: grpo.Draw, groups: Sequence[int], step: int) -> list[grpo.LearnedRow]:
         """A group of answers to each prompt of an optimizer step."""
-        size = self.settings.group_size
+        group_size = self.settings.group_size
         prompts = [self.prompts[index] for index in self.schedule.select(groups, step)]
         requests = [
             local_sampler.SampleRequest(
                 prompt.ids,
-                tuple(f"{self.settings.seed} {step} {place} {n}" for n in range(size)),
+                tuple(f"{self.settings.seed} {step} {index} {n}" for n in range(group_size)),
                 self.scorer.protocols[prompt.protocol].stops,
             )
-            for place, prompt in enumerate(prompts)
+            for index, prompt in enumerate(prompts)
         ]
         return self.score(prompts, sorted(draw(requests, self.decoding)), step)
 
@@ -149,9 +143,9 @@ class PromptSampling:
         """
         candidates = []
         for number, answer in enumerate(answers, step * len(answers)):
-            prompt, own, count = prompts[answer.prompt], self.folder.name, len(answer.ids)
-            about = (*prompt.step, prompt.protocol, own, number)
-            candidates.append(Candidate(*about, answer.text, answer.ended, count, step))
+            prompt, tokens = prompts[answer.prompt], len(answer.ids)
+            origin = (*prompt.step, prompt.protocol, self.folder.name, number)
+            candidates.append(Candidate(*origin, answer.text, answer.ended, tokens, step))
         scores = self.add(candidates)
         self._visit(self.rows[candidate.key] for candidate in candidates)
         try:
@@ -175,15 +169,15 @@ Row = TypeVar("Row", bound=Struct)
 
 
 def restore_log(
-    path: Path, read: Callable[[Path], Iterable[Row]], stays: Callable[[Row, int], bool]
+    path: Path, read: Callable[[Path], Iterable[Row]], is_kept: Callable[[Row, int], bool]
 ) -> list[Row]:
     """The rows of a log that stay where its run goes on from the newest checkpoint: those of later
-    steps are dropped, and these steps are taken again. `stays`: of a row, after how many steps.
+    steps are dropped, and these steps are taken again. `is_kept`: of a row, after how many steps.
     """
-    taken = checkpoints.restore_log(path.name, path.parent)
+    steps = checkpoints.restore_log(path.name, path.parent)
     with Appender(path):  # makes it, or cuts a torn line
         pass
-    rows = [row for row in read(path) if stays(row, taken)]
+    rows = [row for row in read(path) if is_kept(row, steps)]
     write_rows(path, map(msgspec.to_builtins, rows))
     return rows
 
@@ -209,7 +203,7 @@ class PromptSchedule:
     def __init__(self, settings: GrpoSettings, keys: Sequence[Hashable]):
         groups = settings.batch_size * settings.gradient_accumulation / settings.group_size
         # 100 prompts in steps of 4 groups: an epoch is 25 steps
-        self.keys, self.steps = keys, settings.rested_epochs * len(keys) / groups
+        self.keys, self.resting_steps = keys, settings.rested_epochs * len(keys) / groups
         self.visits: dict[Hashable, Visit] = {}
 
     def add(self, key: Hashable, step: int, value: float | None) -> None:
@@ -228,14 +222,12 @@ class PromptSchedule:
         awake = {
             index
             for index, visit in enumerate(visits)
-            if visit is NEVER or len(visit.totals) > 1 or step - visit.step >= self.steps
+            if visit is NEVER or len(visit.totals) > 1 or step - visit.step >= self.resting_steps
         }
         chosen: list[int] = []
         for index in groups:
-            others = awake - {*groups} - {*chosen}
-            if index not in awake and others:
-                index = min(
-                    others, key=lambda other: (visits[other].times, visits[other].step, other)
-                )
+            substitutes = awake - {*groups} - {*chosen}
+            if index not in awake and substitutes:
+                index = min(substitutes, key=lambda i: (visits[i].times, visits[i].step, i))
             chosen.append(index)
         return chosen

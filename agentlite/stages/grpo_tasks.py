@@ -33,7 +33,7 @@ from agentlite.stages.grpo_prompts import PromptSchedule, restore_log
 from agentlite.stages.rollout import HOW_TO_GO_ON, Agent, lost_error, prepare, rollout_settings
 from agentlite.workspace.lookup import RunTarget, find_learner
 
-TRIED = 5  # tasks whose world is built to learn what it scores, if those before it cannot be
+TASKS_TRIED = 5  # tasks whose world is built to learn what it scores, if those before it cannot be
 OTHER_REWARDS = (
     "The same command goes on from the last checkpoint; a changed file of rewards needs --force, "
     "or --out NAME."
@@ -42,10 +42,10 @@ OTHER_REWARDS = (
 
 class TaskSampling:
     """The tasks of an environment, in whose worlds the model acts: as PromptSampling. Entered, it
-    holds trajectories.jsonl open, with every rollout of the training; `size` of them are a step.
+    holds trajectories.jsonl open, with every rollout of the training: `step_size` a step.
     """
 
-    unit, sampled = "tasks", "rollouts"
+    unit, sample_unit, is_live = "tasks", "rollouts", True
     outputs, keep = (TASKS, TRAJECTORIES), ("trajectories*.jsonl",)
 
     def __init__(self, settings: GrpoSettings, target: RunTarget):
@@ -56,7 +56,7 @@ class TaskSampling:
             rollout_settings(settings), find_learner("grpo", settings, target), target.run
         )
         self.settings, self.folder, self.agent = settings, target.folder, agent
-        self.size = settings.batch_size * settings.gradient_accumulation  # rollouts of a step
+        self.step_size = settings.batch_size * settings.gradient_accumulation  # rollouts of a step
         self.source, self.protocol = agent.source, agent.setup.protocol.name
         self.inputs = {name: value for name, value in agent.inputs.items() if name != "model"}
         self.count = len(agent.tasks)
@@ -76,10 +76,10 @@ class TaskSampling:
         write_tasks(self.folder, self.agent.tasks)
         path = self.folder / TRAJECTORIES
         rows = restore_log(
-            path, read_trajectories, lambda row, taken: row.sample < taken * self.size
+            path, read_trajectories, lambda row, steps: row.sample < steps * self.step_size
         )
         self.file = Appender(path)
-        self.ended: Counter[str] = Counter()
+        self.endings: Counter[str] = Counter()
         self.tally = Tally(self.settings.max_failures, self.folder, OTHER_REWARDS, "rollouts")
         self.schedule = PromptSchedule(self.settings, [task.id for task in self.agent.tasks])
         self.lost: list[Trajectory] = []
@@ -92,14 +92,7 @@ class TaskSampling:
 
     def figures(self) -> Figures:
         failed = {"failed_rewards": self.tally.failed} if self.settings.rewards else {}
-        return {"ended": dict(self.ended), **failed}
-
-    def task(self) -> grpo.GrpoTask:
-        """What the engine learns from, made anew for each trainer."""
-        # a trainer goes on from the last checkpoint: the log is cut back to it, and counted again
-        self.__exit__(None, None, None)
-        self.__enter__()
-        return grpo.GrpoTask(self.count, self.sample, self.weights, self.halt, is_live=True)
+        return {"ended": dict(self.endings), **failed}
 
     def sample(self, draw: grpo.Draw, groups: Sequence[int], step: int) -> list[grpo.LearnedRow]:
         """A group of rollouts for each of the step's tasks. Where too many worlds were lost, or too
@@ -108,42 +101,45 @@ class TaskSampling:
         """
         # Rollouts are numbered on from step to step: with 4 a step, in groups of 2, step 3 has 12
         # and 13 of its first task and 14 and 15 of its second; `number // 4` is the step.
-        setup, size = self.agent.setup, self.settings.group_size
+        setup, group_size = self.agent.setup, self.settings.group_size
+        first = step * self.step_size
         waiting = [
-            (self.agent.tasks[index], step * self.size + place * size + number)
-            for place, index in enumerate(self.schedule.select(groups, step))
-            for number in range(size)
+            (self.agent.tasks[index], first + group * group_size + number)
+            for group, index in enumerate(self.schedule.select(groups, step))
+            for number in range(group_size)
         ]
         # they are needed for this step alone: trajectories.jsonl does without them
         logprobs: dict[tuple[RolloutKey, int], Sequence[float]] = {}
 
-        def answering(prompts: Sequence[RolloutPrompt]) -> Iterator[RolloutAnswer]:
+        def answer_prompts(prompts: Sequence[RolloutPrompt]) -> Iterator[RolloutAnswer]:
             for answer in rollout_answers(draw, prompts, setup.protocol, self.decoding):
                 prompt = prompts[answer.prompt]
                 logprobs[prompt.key, prompt.turn] = answer.log_probabilities
                 yield answer
 
-        ended = {rollout.key: rollout for rollout in roll(setup, waiting, answering, self.size)}
-        done = [
-            self.scorer.add_rewards(ended[RolloutKey(task.id, number)]) for task, number in waiting
+        ended = roll(setup, waiting, answer_prompts, self.step_size)
+        by_key = {rollout.key: rollout for rollout in ended}
+        rollouts = [
+            self.scorer.add_rewards(by_key[RolloutKey(task.id, number)]) for task, number in waiting
         ]
-        for rollout in done:
+        for rollout in rollouts:
             self.file.append(msgspec.to_builtins(rollout))
-        rewards = [*map(self._reward, done)]
-        self._count(done, rewards)
+        rewards = [*map(self._reward, rollouts)]
+        self._count(rollouts, rewards)
         rows = [
             self._row(rollout, reward, logprobs)
-            for rollout, reward in zip(done, rewards, strict=True)
+            for rollout, reward in zip(rollouts, rewards, strict=True)
         ]
         if not any(any(row.mask) for row in rows):
             too_long = "its first prompt, with its tools, is longer than --max-length"
             raise UserError(
-                f"not one rollout of a step has a turn; the first: {done[0].problem or too_long}.",
+                "not one rollout of a step has a turn; the first: "
+                f"{rollouts[0].problem or too_long}.",
                 HOW_TO_GO_ON,
                 location=self.settings.env,
                 exit_code=REJECTS,
             )
-        return _of_one_prompt_length(rows)
+        return _align_prompts(rows)
 
     def _reward(self, rollout: Trajectory) -> grpo.Reward:
         """All components that have a weight, 0 where a world does not give one."""
@@ -165,15 +161,15 @@ class TaskSampling:
             template = self.agent.setup.template
             end = template.token_id(template.turn_end)  # stands there, and is not learned
             return grpo.LearnedRow([end], [end], [0], [0.0], reward)
-        chance = random.Random(f"{self.settings.seed} {rollout.task} {rollout.sample}")
-        row = chance.choice(rollout.token_rows())
+        rng = random.Random(f"{self.settings.seed} {rollout.task} {rollout.sample}")
+        row = rng.choice(rollout.token_rows())
         # those of a turn stand in the order of its ids; ids that were only read have none
-        of_ids = {turn: iter(logprobs[rollout.key, turn]) for turn in {*row.turns} - {NOT_SAMPLED}}
+        by_turn = {turn: iter(logprobs[rollout.key, turn]) for turn in {*row.turns} - {NOT_SAMPLED}}
         return grpo.LearnedRow(
             row.prompt,
             row.ids,
             row.mask,
-            [0.0 if turn == NOT_SAMPLED else next(of_ids[turn]) for turn in row.turns],
+            [0.0 if turn == NOT_SAMPLED else next(by_turn[turn]) for turn in row.turns],
             reward,
         )
 
@@ -181,14 +177,14 @@ class TaskSampling:
         """Notes what later steps need to know of rollouts, and what is wrong with them."""
         for rollout, reward in zip(rollouts, rewards, strict=True):
             value = None if reward is None else total(reward, self.weights)
-            self.schedule.add(rollout.task, rollout.sample // self.size, value)  # its step
+            self.schedule.add(rollout.task, rollout.sample // self.step_size, value)  # its step
             self.tally.count(rollout.reward_problem)
-            self.ended[rollout.ended] += 1
+            self.endings[rollout.ended] += 1
         self.lost += [rollout for rollout in rollouts if rollout.ended in LOST]
-        done = self.ended.total()
+        count = self.endings.total()
         try:
-            if exceeds_share(len(self.lost), done, self.settings.max_failures, allowed=1):
-                raise lost_error(self.agent, self.lost, done)
+            if exceeds_share(len(self.lost), count, self.settings.max_failures, allowed=1):
+                raise lost_error(self.agent, self.lost, count)
             self.tally.refuse()
         except UserError as error:
             self.halt.append(error)
@@ -199,7 +195,7 @@ def _score_names(settings: GrpoSettings, agent: Agent, has_gold: bool) -> list[s
     it has no score, and where none of them can be built.
     """
     problems: list[str] = []
-    for task in agent.tasks[:TRIED]:
+    for task in agent.tasks[:TASKS_TRIED]:
         try:
             with World(agent.setup.environment.world_class, agent.setup.limits) as world:
                 world.reset(task.row)
@@ -220,7 +216,7 @@ def _score_names(settings: GrpoSettings, agent: Agent, has_gold: bool) -> list[s
     return names
 
 
-def _of_one_prompt_length(rows: Sequence[grpo.LearnedRow]) -> list[grpo.LearnedRow]:
+def _align_prompts(rows: Sequence[grpo.LearnedRow]) -> list[grpo.LearnedRow]:
     """Prompts cut to the shortest, with the rest of each at the head of what follows, not learned.
 
     So a batch is as wide as its longest row: TRL pads prompts and what follows apart, and a long
@@ -230,17 +226,17 @@ def _of_one_prompt_length(rows: Sequence[grpo.LearnedRow]) -> list[grpo.LearnedR
         prompt r r      ids a          mask 1          ->    r r    a            1
     """
     shortest = min(len(row.prompt) for row in rows if any(row.mask))
-    cut = []
+    aligned = []
     for row in rows:
         if not any(row.mask):  # of a rollout without a turn: it teaches nothing
             row = row._replace(prompt=[*row.prompt[:1]] * shortest)
-        more = len(row.prompt) - shortest
-        cut.append(
+        surplus = len(row.prompt) - shortest
+        aligned.append(
             row._replace(
                 prompt=row.prompt[:shortest],
                 ids=[*row.prompt[shortest:], *row.ids],
-                mask=[0] * more + [*row.mask],
-                log_probabilities=[0.0] * more + [*row.log_probabilities],
+                mask=[0] * surplus + [*row.mask],
+                log_probabilities=[0.0] * surplus + [*row.log_probabilities],
             )
         )
-    return cut
+    return aligned

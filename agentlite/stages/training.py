@@ -23,7 +23,7 @@ from agentlite.engine.planning.choose import dry_run_memory
 from agentlite.engine.refusals import refuse, training_cases
 from agentlite.rendering import Mixture, Prompt, mixture_of, prompts_of
 from agentlite.rendering.template import Template
-from agentlite.stages.frame import Figures, Work, go_on, plan_of, run_stage
+from agentlite.stages.frame import Figures, Work, plan_of, resume, run_stage
 from agentlite.workspace import lookup
 from agentlite.workspace.input_files import file_digest, trained_files
 from agentlite.workspace.lookup import Result, RunTarget, Source
@@ -74,7 +74,7 @@ def train_stage(
                 memory = dry_run_memory(command, settings, source.base, longest, target.run)
                 forecast = {**forecast, "memory_gib": memory}
             stage = yield forecast
-            figures = go_on(training, stage.folder)
+            figures = resume(training, stage.folder)
         files = [*trained_files(stage.folder, source.base), "metrics.jsonl", *outputs]
         return files, {**figures, "lineage": [*source.lineage, stage.folder.name]}
 

@@ -98,7 +98,7 @@ class RunTarget(NamedTuple):
         stored = read_stage(self.folder)
         return None if self.force or stored.given_up else stored.plan
 
-    def with_run(self, command: str) -> str:
+    def next(self, command: str) -> str:
         """A further command, in the same workspace."""
         run = str(self.run)
         return command if run == DEFAULT_RUN else f"{command} --run {shlex.quote(run)}"
@@ -122,7 +122,7 @@ class RunTarget(NamedTuple):
             *(word for file in given.files for word in ("--config", file)),
             *([] if given.profile == AUTO else ["--profile", given.profile]),
         ]
-        return redact(self.with_run(shlex.join(words)))
+        return redact(self.next(shlex.join(words)))
 
 
 class StoredStage(Struct, frozen=True):
@@ -279,7 +279,7 @@ def finished_stage(folder: Path, command: str = "") -> StoredStage:
     stored = read_stage(folder).trusted()
     problem, fix, code = "", "", USAGE
     command = command or stored.command
-    rerun = RunTarget(folder.parent, "").with_run(f"agentlite {command}")
+    rerun = RunTarget(folder.parent, "").next(f"agentlite {command}")
     if stored.given_up:
         problem = "has failed."
         fix = f"Correct what its message named, and run `{rerun}` as before."
@@ -455,7 +455,7 @@ def find_model(name: str, run: Path, plan: Plan | None = None) -> Source:
     # a stage that is still to be run is no fault of a model: exit code 2, as for data
     code, fix = MODEL, suggest(name, [*input_files.EMBEDDED, *trained], fallback="")
     if name in pipeline.TRAINERS:
-        command = RunTarget(run, "").with_run(f"agentlite {name}")
+        command = RunTarget(run, "").next(f"agentlite {name}")
         code, fix = USAGE, f"Run `{command}` first, or name another."
     known = ", ".join(
         [*input_files.EMBEDDED, "a hub id such as Qwen/Qwen2.5-1.5B-Instruct", "a folder"]

@@ -12,7 +12,7 @@ from agentlite.engine.grpo import LearnedRow
 from agentlite.engine.local_sampler import Sample
 from agentlite.environments.rollout_rewards import RolloutScorer
 from agentlite.environments.tasks import TASKS as TASKS_FILE
-from agentlite.stages.grpo_tasks import TaskSampling, _of_one_prompt_length
+from agentlite.stages.grpo_tasks import TaskSampling, _align_prompts
 from agentlite.workspace.lookup import RunTarget
 
 
@@ -92,7 +92,7 @@ def learned(row: LearnedRow) -> list[tuple[int, float]]:
 @given(steps())
 def test_a_batch_is_as_wide_as_its_longest_row_and_the_same_tokens_are_learned(rows):
     """TRL pads prompts and what follows apart: without this a batch may be twice as wide."""
-    cut = _of_one_prompt_length(rows)
+    cut = _align_prompts(rows)
     assert len({len(row.prompt) for row in cut}) == 1
     width = max(len(row.prompt) for row in cut) + max(len(row.ids) for row in cut)
     assert width <= max(len(row.prompt) + len(row.ids) for row in rows)

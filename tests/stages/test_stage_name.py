@@ -9,13 +9,13 @@ from agentlite.cli.main import group
 from agentlite.config.pipeline import STAGES, full_command
 from agentlite.config.resolve import UserSettings
 from agentlite.core.errors import UserError
-from agentlite.stages.api import TAKEN, call, target_of
+from agentlite.stages.api import RESERVED_NAMES, call, target_of
 
 ODD = ["", "x/y", "../evil", "/tmp/x", "a\nb", "\x1b[2J", "a\x7f", "-x", "--out", ".", "..", ".x"]
 
 
 @pytest.mark.parametrize("command", STAGES)
-@pytest.mark.parametrize("name", sample(4, [*ODD, *TAKEN]))
+@pytest.mark.parametrize("name", sample(4, [*ODD, *RESERVED_NAMES]))
 def test_no_stage_has_an_odd_name_or_that_of_another_command(
     command: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

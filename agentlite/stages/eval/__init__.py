@@ -78,7 +78,7 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
                 model.target,
                 evaluation.work(name),
                 next_command="",
-                again=True,
+                works_when_done=True,
                 keep=["*.jsonl"],
             )
             for name, model in evaluation.models.items()
@@ -106,7 +106,7 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
         figures={name: select_figures(one, settings.metrics) for name, one in metrics.items()},
         outputs=[f"{one.relative_to(target.folder)}/metrics.json" for one in folders.values()],
         seconds=round(sum(result.seconds for result in results.values()), 1),
-        next=target.with_run("agentlite report"),
+        next=target.next("agentlite report"),
         failed=failures(gate, means(last)),
         sentences=headline(
             {folders[name].name: msgspec.to_builtins(one) for name, one in metrics.items()},
