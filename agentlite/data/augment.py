@@ -73,7 +73,7 @@ def augment(
     settings = context.settings
     room = settings.join_tokens or settings.max_length
 
-    def joined(records: list[Record]) -> list[Record]:
+    def join(records: list[Record]) -> list[Record]:
         if settings.join == 1:
             return records
         tokens = {record.id: measure(record, context).tokens for record in records}
@@ -86,15 +86,15 @@ def augment(
 
     # a share of the rows that are written: joined dialogs are fewer than the questions in them
     share = settings.no_call_share
-    wanted = missing_no_calls(joined(train), share) if share else 0
-    variants, made = hard_negatives(train, settings, wanted, lambda new: fits(new, context))
+    no_calls = missing_no_calls(join(train), share) if share else 0
+    variants, counts = hard_negatives(train, settings, no_calls, lambda new: fits(new, context))
     train = [*train, *variants]
-    wider = add_distractors(train, n=settings.distractors, seed=settings.seed)
+    with_distractors = add_distractors(train, n=settings.distractors, seed=settings.seed)
     train = [
         new if new.id == old.id or fits(new, context) else old
-        for new, old in zip(wider, train, strict=True)
+        for new, old in zip(with_distractors, train, strict=True)
     ]
-    return [replace(record, split="train") for record in joined(train)], made
+    return [replace(record, split="train") for record in join(train)], counts
 
 
 def fits(record: Record, context: IngestContext) -> bool:
@@ -106,7 +106,7 @@ def fits(record: Record, context: IngestContext) -> bool:
         return False
 
 
-def learnable(record: Record, context: IngestContext) -> Record | None:
+def learnable_record(record: Record, context: IngestContext) -> Record | None:
     """An earlier record as it may be learned now; None if it is dropped for its personal data, or
     does not fit any more.
     """
@@ -139,18 +139,18 @@ def hard_negatives(
     expected, seed = expected_by_query(train), settings.seed
     # sorted, so that what is drawn from them does not depend on the order of the files
     ordered = sorted(train, key=lambda record: record.id)
-    offers = list({tuple(tool.name for tool in one.tools): one.tools for one in ordered}.values())
+    offers = list({tuple(tool.name for tool in r.tools): r.tools for r in ordered}.values())
 
-    def removed(record: Record) -> Record | str:
+    def remove_tool(record: Record) -> Record | str:
         answer = CHINESE if script_of(first_query(record)) == "Han" else settings.no_call_answer
         chance = random.Random(f"{seed} swapped {record.id}")
-        others = chance.sample(offers, min(SWAPS, len(offers)))
-        return without_right_tool(record, expected[first_query(record)], answer, others)
+        swaps = chance.sample(offers, min(SWAPS, len(offers)))
+        return without_right_tool(record, expected[first_query(record)], answer, swaps)
 
-    variants: list[tuple[int, Record]] = []  # each with the place of its record
+    variants: list[tuple[int, Record]] = []  # each with the index of its record
     counts: dict[str, Counter[str]] = {}
     for kind, make, share, wanted in (
-        ("removed", removed, 0, no_calls),
+        ("removed", remove_tool, 0, no_calls),
         ("masked", lambda record: with_masked_names(record, seed), settings.mask_names, 0),
     ):
         if not share and not wanted:
@@ -158,22 +158,20 @@ def hard_negatives(
         counts[kind] = Counter()
         # numbers below 2**64, so that a share of these is a share of the records
         ranks = [int(digest(f"{seed} {kind} {record.id}"), 16) for record in train]
-        for place in sorted(range(len(train)), key=ranks.__getitem__):
-            if ranks[place] >= share * 2**64 and counts[kind]["made"] >= wanted:
+        for index in sorted(range(len(train)), key=ranks.__getitem__):
+            if ranks[index] >= share * 2**64 and counts[kind]["made"] >= wanted:
                 break
-            made = make(train[place])
-            if isinstance(made, Record):
-                if is_fit := fits(made):
-                    variants.append((place, made))
-                made = "made" if is_fit else "prep would reject it"
-            counts[kind][made] += 1
+            outcome = make(train[index])
+            if isinstance(outcome, Record):
+                if is_fit := fits(outcome):
+                    variants.append((index, outcome))
+                outcome = "made" if is_fit else "prep would reject it"
+            counts[kind][outcome] += 1
     return [record for _, record in sorted(variants, key=itemgetter(0))], counts
 
 
 def missing_no_calls(train: Sequence[Record], share: float) -> int:
-    """How many records without a call are to be added until they are this share of all that offer
-    tools.
-    """
+    """How many records without a call are lacking to this share of all that offer tools."""
     offering = [record for record in train if record.tools]
     without = sum(not expected_tools(record) for record in offering)
     # (without + x) / (offering + x) = share, solved for x
@@ -181,10 +179,10 @@ def missing_no_calls(train: Sequence[Record], share: float) -> int:
 
 
 def without_right_tool(
-    record: Record, expected: Iterable[str], answer: str, others: Iterable[tuple[Tool, ...]] = ()
+    record: Record, expected: Iterable[str], answer: str, swaps: Iterable[tuple[Tool, ...]] = ()
 ) -> Record | str:
     """The dialog up to its first call, without the expected tools, and the answer in place of the
-    call; or why not. Where no tool is left, the first of `others`, the tools of another record,
+    call; or why not. Where no tool is left, the first of `swaps`, the tools of another record,
     that cannot do it.
 
     Not made where another offered tool could do it. That is assumed of a tool that is expected for
@@ -197,16 +195,16 @@ def without_right_tool(
         return "no call is expected"
     if any(message.calls for message in record.messages[:turn]):
         return "a call is given before"
-    gone = set(expected) | expected_tools(record)
-    right = [tool for tool in record.tools if tool.name in gone]
-    left = tuple(tool for tool in record.tools if tool.name not in gone)
+    names = set(expected) | expected_tools(record)
+    right = [tool for tool in record.tools if tool.name in names]
+    others = tuple(tool for tool in record.tools if tool.name not in names)
     calls = record.gold_at(turn).calls
-    for tools in [left] if left else others:
-        if tools and not any(tool.name in gone or _could_do(tool, right, calls) for tool in tools):
+    for tools in [others] if others else swaps:
+        if tools and not any(tool.name in names or _could_do(tool, right, calls) for tool in tools):
             break
     else:
-        return "another tool could do it" if left else "no other tool on offer"
-    gold = {at: before for at, before in record.gold.items() if at < turn} | {turn: Gold()}
+        return "another tool could do it" if others else "no other tool on offer"
+    gold = {at: expected for at, expected in record.gold.items() if at < turn} | {turn: Gold()}
     return variant(
         record,
         "right tool removed",
@@ -230,22 +228,22 @@ def with_masked_names(record: Record, seed: int) -> Record | str:
     names = [tool.name for tool in record.tools]
     chance = random.Random(digest(f"{seed} masked {record.id}"))
 
-    def numbered(word: str, names: Iterable[str]) -> dict[str, str]:
-        known = sorted(names)
+    def number_names(word: str, names: Iterable[str]) -> dict[str, str]:
+        ordered = sorted(names)
         # out of ten times as many, so that the numbers do not count the names
-        numbers = chance.sample(range(10 * len(known)), len(known))
-        return {name: f"{word}_{number}" for name, number in zip(known, numbers, strict=True)}
+        numbers = chance.sample(range(10 * len(ordered)), len(ordered))
+        return {name: f"{word}_{number}" for name, number in zip(ordered, numbers, strict=True)}
 
-    new_names = numbered("tool", names)
-    inner = {
-        tool.name: numbered("parameter", schema_at(tool.parameters, "properties"))
+    new_names = number_names("tool", names)
+    new_keys = {
+        tool.name: number_names("parameter", schema_at(tool.parameters, "properties"))
         for tool in record.tools
     }
 
     def rename_keys(values: Mapping[str, Any], tool: str) -> dict[str, Any]:
-        return {inner.get(tool, {}).get(key, key): value for key, value in values.items()}
+        return {new_keys.get(tool, {}).get(key, key): value for key, value in values.items()}
 
-    def rename_calls(said: AnyCalls) -> AnyCalls:
+    def rename_calls(turn: AnyCalls) -> AnyCalls:
         """Gold may name a tool that is not on offer: that stays as it is."""
         calls = (
             replace(
@@ -253,9 +251,9 @@ def with_masked_names(record: Record, seed: int) -> Record | str:
                 name=new_names.get(call.name, call.name),
                 arguments=call.arguments and rename_keys(call.arguments, call.name),
             )
-            for call in said.calls
+            for call in turn.calls
         )
-        return replace(said, calls=tuple(calls))
+        return replace(turn, calls=tuple(calls))
 
     def rename_tool(tool: Tool) -> Tool:
         parameters = dict(tool.parameters)
@@ -286,26 +284,27 @@ def _obstacle_to_masks(record: Record) -> str:
         "a text names a tool": any(name in text for name in telling for text in texts),
         "a schema names parameters elsewhere": any(map(NAMING.fullmatch, keywords)),
     }
-    return next((obstacle for obstacle, is_there in obstacles.items() if is_there), "")
+    return next((obstacle for obstacle, holds in obstacles.items() if holds), "")
 
 
-def variant(record: Record, made: str, **changes: object) -> Record:
+def variant(record: Record, kind: str, **changes: object) -> Record:
     """The record with these changes. The entries of meta about the messages or the tools no longer
     hold for it; those about how it is written still do, and `bfcl_id`: gold of BFCL may break its
     schema.
     """
     meta = {key: record.meta[key] for key in KEPT_META if key in record.meta}
-    return replace(record, parent=record.id, meta={**meta, "made": made}, **changes)
+    return replace(record, parent=record.id, meta={**meta, "made": kind}, **changes)
 
 
 def _could_do(tool: Tool, right: Sequence[Tool], calls: Sequence[GoldCall]) -> bool:
-    takes = schema_at(tool.parameters, "properties").keys()
-    described = ((_words(tool.description), _words(other.description)) for other in right)
+    parameters = schema_at(tool.parameters, "properties").keys()
+    words = _words(tool.description)
+    right_words = [_words(other.description) for other in right]
     return bool(
         DOES_MUCH.search(tool.name)
-        or any(call.arguments and call.arguments.keys() <= takes for call in calls)
+        or any(call.arguments and call.arguments.keys() <= parameters for call in calls)
         or any(_words(tool.name) & _words(other.name) for other in right)
-        or any(len(one & two) >= ALIKE * max(1, len(one | two)) for one, two in described)
+        or any(len(words & w) >= ALIKE * max(1, len(words | w)) for w in right_words)
     )
 
 
@@ -368,13 +367,13 @@ def join_dialogs(
     meta["joined"] has the ids of the records that were read, `parent` is the first of them. Ordered
     by seed and id, whatever the order given.
     """
-    joined: list[Record] = []
+    dialogs: list[Record] = []
     open_slots: dict[tuple[str, str, str], list[list[Record]]] = defaultdict(list)
     for record in sorted(records, key=lambda record: digest(f"{seed} join {record.id}")):
         roles = [message.role for message in record.messages]
         system = record.messages[0].content if roles[0] == "system" else ""
         if roles not in JOINABLE or not record.tools or not always_expects_calls(record):
-            joined.append(record)
+            dialogs.append(record)
             continue
         slots = open_slots[system, record.split, str(record.meta.get("protocol"))]
         for slot in slots:
@@ -389,8 +388,8 @@ def join_dialogs(
         slot.append(record)
         if len(slot) >= k:
             slots.remove(slot)
-            joined.append(_join(slot, seed))
-    return joined + [_join(slot, seed) for slots in open_slots.values() for slot in slots]
+            dialogs.append(_join(slot, seed))
+    return dialogs + [_join(slot, seed) for slots in open_slots.values() for slot in slots]
 
 
 def _join(slot: list[Record], seed: int) -> Record:
@@ -409,7 +408,7 @@ def _join(slot: list[Record], seed: int) -> Record:
         calls = [replace(call, id=f"call_{at}") for at, call in enumerate(answer.calls, count)]
         messages += [question, replace(answer, calls=tuple(calls))]
         count += len(calls)
-    read = [record.parent or record.id for record in slot]  # a variant has no row of its own
+    ids = [record.parent or record.id for record in slot]  # a variant has no row of its own
     tools = [tool for record in slot for tool in record.tools]
     random.Random(digest(f"{seed} tools {[record.id for record in slot]}")).shuffle(tools)
     return replace(
@@ -417,6 +416,6 @@ def _join(slot: list[Record], seed: int) -> Record:
         messages=tuple(messages),
         tools=tuple(tools),
         gold=gold,
-        parent=read[0],
-        meta={**first.meta, "joined": read},
+        parent=ids[0],
+        meta={**first.meta, "joined": ids},
     )

@@ -72,8 +72,8 @@ def files_of_hub(source: str, suffixes: tuple[str, ...], earlier: Iterable[str])
             location=source,
         )
     name, revision = match["name"], match["revision"] or ""
-    begun = (file.commit for file in map(hub_file, earlier) if file and file.name == name)
-    data = data_set(name, revision or next(begun, ""))
+    commits = (file.commit for file in map(hub_file, earlier) if file and file.name == name)
+    data = data_set(name, revision or next(commits, ""))
     readable = {
         file
         for file in data.files
@@ -107,19 +107,19 @@ def licences(sources: Iterable[str]) -> dict[str, str]:
 
 def data_set(name: str, revision: str = "") -> DataSet:
     """At a revision or the newest commit; kept for when the hub is away. Raises UserError 5, 8."""
-    kept = cache_folder() / "data-sets" / name.replace("/", "--") / f"{revision or 'main'}.json"
-    if hub.COMMIT.fullmatch(revision) and kept.exists():  # a commit does not change
-        return msgspec.json.decode(kept.read_bytes(), type=DataSet)
+    cache = cache_folder() / "data-sets" / name.replace("/", "--") / f"{revision or 'main'}.json"
+    if hub.COMMIT.fullmatch(revision) and cache.exists():  # a commit does not change
+        return msgspec.json.decode(cache.read_bytes(), type=DataSet)
     try:
         info = hub.data_set_info(name, revision)
     except UserError:
-        if not kept.exists():
+        if not cache.exists():
             raise
-        return msgspec.json.decode(kept.read_bytes(), type=DataSet)
+        return msgspec.json.decode(cache.read_bytes(), type=DataSet)
     card = info.card_data.to_dict() if info.card_data else {}
     files = {file.rfilename: file.size or 0 for file in info.siblings or ()}
     data = DataSet(str(info.sha), files, card.get("configs") or [], str(card.get("license") or ""))
-    for path in {kept, kept.with_name(f"{data.commit}.json")}:
+    for path in {cache, cache.with_name(f"{data.commit}.json")}:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, data)
     return data
@@ -142,18 +142,18 @@ def _by_split(data: DataSet, readable: set[str], config: str, location: str) -> 
         for entry in patterns if isinstance(patterns, list) else [patterns]:
             entry = entry if isinstance(entry, dict) else {"path": entry}
             paths = entry["path"] if isinstance(entry["path"], list) else [entry["path"]]
-            own = {file for file in readable for path in paths if _is_of(file, path)}
-            by_split.setdefault(str(entry.get("split", "train")), set()).update(own)
+            matches = {file for file in readable for path in paths if _matches(file, path)}
+            by_split.setdefault(str(entry.get("split", "train")), set()).update(matches)
     else:
         folder = str(chosen.get("data_dir") or "").strip("./") if chosen else ""
         for file in readable:
             if file.startswith(f"{folder}/" if folder else ""):
-                named = SPLIT.search(file)
-                by_split.setdefault(named[1].lower() if named else "train", set()).add(file)
+                match = SPLIT.search(file)
+                by_split.setdefault(match[1].lower() if match else "train", set()).add(file)
     return {split: files for split, files in by_split.items() if files}
 
 
-def _is_of(file: str, pattern: str) -> bool:
+def _matches(file: str, pattern: str) -> bool:
     """As the hub reads patterns: `*` stays in a folder, and `**/` is any folder or none."""
     # re.escape has put a backslash before each star
     regex = re.escape(pattern.removeprefix("./")).replace(r"\*\*/", "(?:.*/)?")

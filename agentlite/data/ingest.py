@@ -22,7 +22,7 @@ from agentlite.core.row_files import Row, disk_errors, json_line
 from agentlite.data.curation.coreset import Wording, wording
 from agentlite.data.curation.doubts import SECRETS, doubts
 from agentlite.data.curation.keep import refuse_unmet
-from agentlite.data.curation.pii import find, mask
+from agentlite.data.curation.pii import find_personal, mask_personal
 from agentlite.data.curation.task_labels import classify
 from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.curation.validate import validate
@@ -41,14 +41,14 @@ from agentlite.rendering.template import Template
 ENDS = {"K": "kept", "E": "rejected", "D": "duplicates", "F": "filtered"}
 KEPT = "K"
 MANY_TURNS = 32
-# of what was found or done: what is counted for all rows
+# keys of `done` that are counted over all rows
 COUNTED = {
     *("personal", "masked", "retrieved", "scores", "cut", "in_tags", "for_tests"),
     *("invalid_schemas", "undescribed"),
 }
 
 
-class Sized(NamedTuple):
+class RecordSize(NamedTuple):
     """The measures of a record: the tokens of its training rows, all, trained, of the longest row
     and of the longest answer; its assistant turns; the names of the tools on offer, and of those
     expected, call by call; the figures of its words.
@@ -70,8 +70,7 @@ class IngestContext(NamedTuple):
     settings: PrepSettings
     template: Template
     mixture: Mixture
-    # where a retriever says which tools a record offers: the record with them, and what was done,
-    # counted
+    # where a retriever says which tools a record offers: the record with them, and its counts
     add_tools: Callable[[Record], tuple[Record, Counter[str]]] | None = None
     # by id: the tools of rows that name theirs by ids alone
     catalogue: Mapping[str, Tool] = NO_CATALOGUE
@@ -80,25 +79,25 @@ class IngestContext(NamedTuple):
 # --- one row ---
 
 
-def readable(line: Raw, fix: bool) -> tuple[Raw, Sequence[str]]:
+def decode_row(line: Raw, fix: bool) -> tuple[Raw, Sequence[str]]:
     """The row, repaired if the user wants it, and by what. A reject keeps the bytes read."""
     raw = decode(line)
     may_help = raw.error is None or raw.error.code in REPAIRABLE
     if not fix or not may_help or (repaired := repair(raw.content)) is None:
         return raw, ()
-    value, used = repaired
-    return raw._replace(value=value, error=None), used
+    value, methods = repaired
+    return raw._replace(value=value, error=None), methods
 
 
 def _check_sample(
-    source: str, name: str, part: Row, origin: Row, context: IngestContext
-) -> tuple[Record, Sized]:
+    source: str, name: str, sample: Row, origin: Row, context: IngestContext
+) -> tuple[Record, RecordSize]:
     """The record of one sample of a row, as it may be learned. `origin` gets its id, and what was
     found in it and done to it. Raises RowError for one that is rejected or left out.
     """
     settings, done = context.settings, origin["done"]
     options = reader_options(settings, context.catalogue)  # what a reader needs beside the row
-    record = to_record(part, name, options)
+    record = to_record(sample, name, options)
     if (silent := without_thoughts(record)) != record:
         if settings.thoughts == "drop":
             record, done["thoughts"] = silent, "left out"
@@ -135,32 +134,32 @@ def _check_sample(
     if context.add_tools:
         record, counts = context.add_tools(record)
         done["retrieved"] = dict(+counts)
-    whole = measure(record, context)
-    kept, sized = _cut_to_fit(record, whole, context)
-    if kept is not record:
+    full_size, full_count = measure(record, context), len(record.messages)
+    record, size = _cut_to_fit(record, full_size, context)
+    if len(record.messages) < full_count:
         done["cut"] = (
-            f"{len(kept.messages)} of {len(record.messages)} messages, "
-            f"{sized.longest} of {whole.longest} tokens left"
+            f"{len(record.messages)} of {full_count} messages, "
+            f"{size.longest} of {full_size.longest} tokens left"
         )
-    if kept.id != origin["id"]:
-        done["was"], origin["id"] = origin["id"], kept.id
-    if any(call.name == ANY_TOOL for gold in kept.gold.values() for call in gold.calls):
+    if record.id != origin["id"]:
+        done["was"], origin["id"] = origin["id"], record.id
+    if any(call.name == ANY_TOOL for gold in record.gold.values() for call in gold.calls):
         done["for_tests"] = "any call is right"
-    if names := [tool.name for tool in kept.tools if is_id_alone(tool)]:
+    if names := [tool.name for tool in record.tools if is_id_alone(tool)]:
         done["undescribed"] = names
-    return kept, sized
+    return record, size
 
 
 def _find_doubtful(record: Record, secrets: Sequence[str]) -> Row:
     called = {call.name for message in record.messages for call in message.calls}
-    offered = (tool for tool in record.tools if tool.name in called)
-    found = {
+    called_tools = (tool for tool in record.tools if tool.name in called)
+    findings = {
         "doubts": doubts(record) | ({"secret": ", ".join(secrets)} if secrets else {}),
         # of calls of a tool with such a schema, only the structure was checked
-        "invalid_schemas": [tool.name for tool in offered if schema_problem(tool.parameters)],
+        "invalid_schemas": [tool.name for tool in called_tools if schema_problem(tool.parameters)],
         "blocks": unknown_blocks(record),
     }
-    return {what: value for what, value in found.items() if value}
+    return {kind: finding for kind, finding in findings.items() if finding}
 
 
 def reader_options(
@@ -181,25 +180,25 @@ def clean(record: Record, settings: PrepSettings) -> tuple[Record, Counter[str],
     """
     personal = Counter[str]()
     if settings.personal == "mask":
-        record, personal = mask(record)
+        record, personal = mask_personal(record)
     elif settings.personal != "off":
-        personal = find(record)
+        personal = find_personal(record)
     record, rule = classify(record)
     return record, personal, rule
 
 
-def measure(record: Record, context: IngestContext) -> Sized:
+def measure(record: Record, context: IngestContext) -> RecordSize:
     """Renders, reads back and masks a record. Raises RowError if any of it fails."""
     lengths, answers = _lengths(record, context)
-    expected = (call.name for turn in record.turns for call in record.gold_at(turn).calls)
-    return Sized(
+    called = (call.name for turn in record.turns for call in record.gold_at(turn).calls)
+    return RecordSize(
         tokens=sum(lengths),
         trained=sum(answers),
         longest=max(lengths),
         longest_answer=max(answers, default=0),
         turns=len(record.turns),
         offered=tuple(sys.intern(tool.name) for tool in record.tools),
-        called=tuple(sys.intern(name) for name in expected if name != ANY_TOOL),
+        called=tuple(sys.intern(name) for name in called if name != ANY_TOOL),
         wording=wording(record),
     )
 
@@ -212,9 +211,9 @@ def _lengths(record: Record, context: IngestContext) -> tuple[list[int], list[in
     protocol, template = context.mixture.protocol_of(record), context.template
     turns = record.turns
     if len(turns) > MANY_TURNS and record.messages[turns[-1]].loss:
-        last = len(template.encode(renderer.render_last(record, protocol, template).text))
-        if last > context.settings.max_length:
-            return [last], []
+        length = len(template.encode(renderer.render_last(record, protocol, template).text))
+        if length > context.settings.max_length:
+            return [length], []
     try:
         rows = renderer.render(record, protocol, template)
         renderer.check_reading(record, rows, protocol, template)
@@ -233,17 +232,19 @@ def _lengths(record: Record, context: IngestContext) -> tuple[list[int], list[in
     return [len(row.input_ids) for row in encoded], answers
 
 
-def _cut_to_fit(record: Record, sized: Sized, context: IngestContext) -> tuple[Record, Sized]:
+def _cut_to_fit(
+    record: Record, size: RecordSize, context: IngestContext
+) -> tuple[Record, RecordSize]:
     """The record, or its beginning where it is too long and may be cut; and its size."""
     settings = context.settings
-    if sized.longest <= settings.max_length:
-        return record, sized
+    if size.longest <= settings.max_length:
+        return record, size
     shorter = None
     if settings.long_rows == "cut":
-        shorter = cut(record, lambda part: measure(part, context).longest <= settings.max_length)
+        shorter = cut(record, lambda short: measure(short, context).longest <= settings.max_length)
     if shorter is None:
         code = "F302" if settings.long_rows == "filter" else "E217"
-        raise RowError(code, f"{sized.longest} tokens, max_length is {settings.max_length}")
+        raise RowError(code, f"{size.longest} tokens, max_length is {settings.max_length}")
     return shorter, measure(shorter, context)
 
 
@@ -265,8 +266,8 @@ def cut(record: Record, fits: Callable[[Record], bool]) -> Record | None:
             parent=record.parent or record.id,
         )
 
-    learned = [turn for turn in record.turns if record.messages[turn].loss]
-    ends = [turn for turn in record.turns if learned and turn >= learned[0]][:-1]
+    learned_turns = [turn for turn in record.turns if record.messages[turn].loss]
+    ends = [turn for turn in record.turns if learned_turns and turn >= learned_turns[0]][:-1]
     # the first end that is too long; the one before it is the last that fits
     fitting = bisect_left(ends, True, key=lambda turn: not fits(until(turn)))
     return until(ends[fitting - 1]) if fitting else None
@@ -291,7 +292,7 @@ class Spool:
 
     def __init__(self, folder: Path | None):
         self.folder = folder or Path(tempfile.gettempdir())
-        self.file: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (see Ingested)
+        self.file: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
         # where each row begins, and the end of the last
         self.starts = array("Q", [0])
 
@@ -309,9 +310,9 @@ class Spool:
         return len(self.starts) - 1
 
 
-class Ingested:
-    """What was read, and what is known of it in memory: it grows by `take` alone, row by row. Lists
-    are by the index of a record that was taken.
+class IngestedRows:
+    """What was read, and what is known of it in memory: it grows by `add` alone, row by row. Lists
+    are by the index of a record.
 
     `rows`: of the records; `origins`: of each row that is not a reject, as they were read: where it
     came from, and what was done to it. Both are on disk until the context ends.
@@ -320,48 +321,49 @@ class Ingested:
     def __init__(self, folder: Path | None):
         self.rows, self.origins = Spool(folder), Spool(folder)
         self.traits: list[Traits] = []
-        self.sizes: list[Sized] = []
+        self.sizes: list[RecordSize] = []
         self.sources: list[str] = []
         self.rejects: list[Reject] = []
         self.formats: dict[str, Counter[str]] = defaultdict(Counter)  # by source
-        self.repaired: dict[str, list[str]] = defaultdict(list)  # places of rows, by method
+        self.repairs: dict[str, list[str]] = defaultdict(list)  # locations of rows, by method
         # of rows that are no rejects: what was found or done, counted, by its name
         self.done: dict[str, Counter[str]] = defaultdict(Counter)
-        # of records that a person should look at: the place and what is doubtful, by index
+        # of records that a person should look at: the location and what is doubtful, by index
         self.doubts: dict[int, tuple[str, dict[str, str]]] = {}
         self.blocks: dict[str, Counter[str]] = defaultdict(Counter)  # records, by source and block
         # codes of rows that were rejected or filtered while they were read, by source
-        self._ended: dict[str, Counter[str]] = defaultdict(Counter)
+        self._codes: dict[str, Counter[str]] = defaultdict(Counter)
 
-    def __enter__(self) -> "Ingested":
+    def __enter__(self) -> "IngestedRows":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.rows.file.close()
         self.origins.file.close()
 
-    def take(self, source: str, line: Raw, context: IngestContext) -> None:
-        """Takes a raw row: adds its samples, or says why not, and counts them."""
-        raw, repaired = readable(line, context.settings.fix)
-        for method in repaired:
-            self.repaired[method].append(raw.location)
-        ended = self._ended[source]
+    def add(self, source: str, line: Raw, context: IngestContext) -> None:
+        """Adds the samples of a raw row, or says why not, and counts them."""
+        raw, methods = decode_row(line, context.settings.fix)
+        for method in methods:
+            self.repairs[method].append(raw.location)
+        codes = self._codes[source]
         try:
-            name, parts = samples(raw.row, format_of(context.settings.format, source))
+            name, row_samples = samples(raw.row, format_of(context.settings.format, source))
         except RowError as error:
-            ended[error.code] += 1
+            codes[error.code] += 1
             self.rejects.append(reject_of(raw, error))
             return
         self.formats[source][name] += 1
-        for number, part in enumerate(parts, 1):
-            done = Row(repaired=[*repaired]) if repaired else Row()
+        for number, sample in enumerate(row_samples, 1):
+            done = Row(repaired=[*methods]) if methods else Row()
             origin: Row = {"id": "", "location": raw.location, "format": name, "done": done}
             try:
-                record, sized = _check_sample(source, name, part, origin, context)
+                record, size = _check_sample(source, name, sample, origin, context)
             except RowError as error:
-                ended[error.code] += 1
+                codes[error.code] += 1
                 if not error.code.startswith("F"):
-                    self.rejects.append(reject_of(raw, error, number if len(parts) > 1 else 0))
+                    part = number if len(row_samples) > 1 else 0
+                    self.rejects.append(reject_of(raw, error, part))
                     continue
                 origin["code"] = error.code
             else:
@@ -371,10 +373,10 @@ class Ingested:
                 self.sources.append(source)
                 self.rows.add(json_line(to_row(record)))
                 self.traits.append(traits(record))
-                self.sizes.append(sized)
-            for what in COUNTED & done.keys():
-                found = done[what]
-                self.done[what].update([found] if isinstance(found, str) else found)
+                self.sizes.append(size)
+            for kind in COUNTED & done.keys():
+                events = done[kind]
+                self.done[kind].update([events] if isinstance(events, str) else events)
             self.origins.add(json_line(origin if done else omit(origin, "done")))
 
     def record(self, index: int) -> Record:
@@ -383,27 +385,27 @@ class Ingested:
         return from_row(row)
 
     @property
-    def read(self) -> int:
+    def rows_read(self) -> int:
         """How many rows were read, counting each sample of a row with several."""
-        return len(self.traits) + sum(ended.total() for ended in self._ended.values())
+        return len(self.traits) + sum(codes.total() for codes in self._codes.values())
 
     def left_out(self, ends: Mapping[int, End]) -> Counter[str]:
         """How many rows are neither kept nor rejected, by code."""
-        codes = sum(self._ended.values(), Counter[str]())
+        codes = sum(self._codes.values(), Counter[str]())
         codes += Counter(ends[index].code for index in sorted(ends))
         return Counter({code: codes[code] for code in codes if not code.startswith("E")})
 
     def by_file(self, ends: Mapping[int, End]) -> dict[str, dict[str, int]]:
-        """The rows of each source by how they ended: those taken as `ends` says, or else kept."""
+        """The rows of each source by how they ended: records as `ends` says, or else kept."""
         letters = {
-            source: Counter(code[0] for code in ended.elements())
-            for source, ended in self._ended.items()
+            source: Counter(code[0] for code in codes.elements())
+            for source, codes in self._codes.items()
         }
         for index, source in enumerate(self.sources):
             letters[source][ends[index].code[0] if index in ends else KEPT] += 1
         return {
-            source: {"read": ended.total(), **{ENDS[letter]: ended[letter] for letter in ENDS}}
-            for source, ended in letters.items()
+            source: {"read": counts.total(), **{ENDS[letter]: counts[letter] for letter in ENDS}}
+            for source, counts in letters.items()
         }
 
     def provenance(
@@ -412,15 +414,15 @@ class Ingested:
         """A row for each that was read and is not a reject: where it is from, what was done to it,
         where it ended, and how many `times` it is there, if that is not once.
         """
-        taken = 0  # index of the next record: only rows that were filtered have a code already
+        index = 0  # of the next record: only rows that were filtered have a code already
         for row in self.origins.read(range(len(self.origins))):
             if "code" in row:
                 yield {**row, "end": ENDS[row["code"][0]]}
                 continue
-            if (end := ends.get(taken)) is not None:
+            if (end := ends.get(index)) is not None:
                 of = {"of": end.of} if end.of else {}
                 yield {**row, "end": ENDS[end.code[0]], "code": end.code, **of}
             else:
-                often = {"times": times[taken]} if times.get(taken, 1) > 1 else {}
-                yield {**row, "end": "kept", "split": splits[taken], **often}
-            taken += 1
+                repeats = {"times": times[index]} if times.get(index, 1) > 1 else {}
+                yield {**row, "end": "kept", "split": splits[index], **repeats}
+            index += 1

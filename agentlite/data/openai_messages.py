@@ -15,10 +15,8 @@ from agentlite.rendering.template import Template
 LATER = "x"  # stands where the assistant goes on
 
 
-class Opened(NamedTuple):
-    """A dialog that waits for the assistant: its record, whose last turn stands for what comes; the
-    prompt's text and its ids.
-    """
+class OpenDialog(NamedTuple):
+    """A dialog that waits for the assistant: a record that ends with LATER, and its prompt."""
 
     record: Record
     ids: list[int]
@@ -26,9 +24,7 @@ class Opened(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What the assistant said: the text as the model wrote it, how it ended, and what the protocol
-    reads in it.
-    """
+    """The text as the model wrote it, how it ended, and what the protocol reads in it."""
 
     text: str
     ended: Ending
@@ -39,7 +35,7 @@ class Turn(NamedTuple):
 
 def open_dialog(
     messages: Sequence[object], tools: Sequence[object], protocol: Protocol, template: Template
-) -> Opened:
+) -> OpenDialog:
     """Raises RowError for a dialog or tools that are none, or that the protocol cannot hold."""
     if messages and isinstance(messages[-1], Mapping) and messages[-1].get("role") == "assistant":
         raise RowError("E203", "the last message is the assistant's: there is nothing to answer")
@@ -52,7 +48,7 @@ def open_dialog(
     turn = record.turns[-1]
     # all that stands before what the model is to write
     text = row.text[: next(span.start for span in row.spans if span.turn == turn and span.prompted)]
-    return Opened(record, encode_prompt(row, turn, template), text)
+    return OpenDialog(record, encode_prompt(row, turn, template), text)
 
 
 def new_call_id() -> str:

@@ -42,7 +42,7 @@ class RecordedPreference(NamedTuple):
         return len(self.record.messages) - 1
 
     @property
-    def other(self) -> Record:
+    def rejected_record(self) -> Record:
         """The dialog that ends with the rejected answer."""
         return replace(self.record, messages=(*self.record.messages[:-1], self.rejected), gold={})
 
@@ -61,13 +61,13 @@ def read_preferences(row: Row, source: str = "") -> Iterator[RecordedPreference]
     the last turn or whose scores say the opposite, and what the format refuses a side for.
     """
     stated: list[list[Any]] = [[row.get(key) for key in keys] for keys in SCORES]
-    known = (both for both in stated if all(isinstance(score, int | float) for score in both))
-    chosen_score, rejected_score = map(float, next(known, (1.0, 0.0)))
+    numbers = (pair for pair in stated if all(isinstance(score, int | float) for score in pair))
+    chosen_score, rejected_score = map(float, next(numbers, (1.0, 0.0)))
     if chosen_score < rejected_score:
         reason = f"chosen scores {chosen_score:g}, less than rejected: {rejected_score:g}"
         raise RowError("E219", reason)
     chosen_row, rejected_rows = _answer_rows(row)
-    chosen = _record(chosen_row, "chosen")
+    chosen = _read_side(chosen_row, "chosen")
     chosen = replace(chosen, source=chosen.source or source)
     validate(chosen)
     for rejected_row in rejected_rows:
@@ -75,7 +75,8 @@ def read_preferences(row: Row, source: str = "") -> Iterator[RecordedPreference]
         if rejected == chosen.messages[-1]:
             raise RowError("E219", "chosen and rejected are the same")
         preference = RecordedPreference(chosen, rejected, (chosen_score, rejected_score))
-        check_dialog(preference.other)  # a rejected call may be wrong: that is what it teaches
+        # a rejected call may be wrong: that is what it teaches
+        check_dialog(preference.rejected_record)
         yield preference
 
 
@@ -84,7 +85,7 @@ def _rejected_answer(row: Row, chosen_row: Row, chosen: Record) -> Message:
     rejected as it stands. Raises RowError, E219 where the dialogs before it differ.
     """
     try:
-        rejected = _record(row, "rejected")
+        rejected = _read_side(row, "rejected")
     except RowError as error:
         if error.code not in UNSPLIT:
             raise
@@ -92,19 +93,19 @@ def _rejected_answer(row: Row, chosen_row: Row, chosen: Record) -> Message:
         if (rejected.messages[:-1], rejected.tools) == (chosen.messages[:-1], chosen.tools):
             return rejected.messages[-1]
     # as they stand: a chain that is not split on one side must not be split on the other
-    rejected, plain = (_record(side, "rejected", split=False) for side in (row, chosen_row))
+    rejected, plain = (_read_side(side, "rejected", split=False) for side in (row, chosen_row))
     same = (rejected.messages[:-1], rejected.tools) == (plain.messages[:-1], plain.tools)
     if not same or len(plain.turns) != len(chosen.turns):
         raise RowError("E219", "chosen and rejected differ before their last turn")
     return rejected.messages[-1]
 
 
-def _record(row: Row, side: str, *, split: bool = True) -> Record:
+def _read_side(row: Row, side: str, *, split: bool = True) -> Record:
     try:
-        name, parts = samples(row)
-        if len(parts) != 1:
+        name, row_samples = samples(row)
+        if len(row_samples) != 1:
             raise RowError("E201", f"a row of {name} that holds several samples")
-        record = to_record(parts[0], name, {"names": {}}, split=split)
+        record = to_record(row_samples[0], name, {"names": {}}, split=split)
     except RowError as error:
         raise RowError(error.code, f"{side}: {error.reason}", error.hint, error.at) from error
     if not record.messages or record.messages[-1].role != "assistant":
@@ -119,8 +120,9 @@ def _answer_rows(row: Row) -> tuple[Row, list[Row]]:
     if (answers := row.get("rejected_messages")) is not None:
         return common, [{**common, "messages": answers}]
     if (answers := row.get("rejected_response")) is not None:
-        several = isinstance(answers, list) and all(isinstance(one, str) for one in answers)
-        return common, [_replace_answer(common, one) for one in (answers if several else [answers])]
+        if not isinstance(answers, list) or not all(isinstance(text, str) for text in answers):
+            answers = [answers]
+        return common, [_replace_answer(common, answer) for answer in answers]
     if row.get("chosen") is None or row.get("rejected") is None:
         keys = ", ".join(map(str, row)) or "none"
         raise RowError("E202", f"is not a preference: keys {keys}", HINT)
@@ -137,7 +139,7 @@ def _replace_answer(row: Row, answer: Any) -> Row:
     # the answer may be several turns: ms-swift writes calls as turns of their own
     asking = ("user", "tool", "tool_response")
     roles = [turn.get("role") if isinstance(turn, Mapping) else None for turn in messages]
-    end = max((place for place, role in enumerate(roles, 1) if role in asking), default=0)
+    end = max((count for count, role in enumerate(roles, 1) if role in asking), default=0)
     return {**row, "messages": [*messages[:end], *_turns(answer)]}
 
 

@@ -27,9 +27,7 @@ STAND_IN = "x"  # the answer of a prompt that nobody has answered: no prompt sho
 
 
 class Prompts(NamedTuple):
-    """Where the records are, their digest, the protocol the model knows, and whether prep wrote
-    them.
-    """
+    """Where the records are, their digest, the model's protocol, and whether prep wrote them."""
 
     location: str
     digest: str
@@ -42,7 +40,7 @@ class Prompts(NamedTuple):
         rows = (
             map(from_row, read_rows(Path(self.location)))
             if self.prepared
-            else _read(self.location, self.content)
+            else _read_prompts(self.location, self.content)
         )
         return iter({record.id: record for record in rows}.values())
 
@@ -65,12 +63,12 @@ def find_prompts(data: str, split: str, source: Source, run: Path) -> Prompts:
     return Prompts(data, digest, protocol, False, content)
 
 
-def _read(source: str, content: bytes) -> Iterator[Record]:
+def _read_prompts(source: str, content: bytes) -> Iterator[Record]:
     for raw in read_raw(source, io.BytesIO(content)):
         try:
             # nulls go first: Arrow fills them into absent keys, and they would look like answers
-            name, parts = samples(_as_messages(reshape(omit(raw.row))))
-            records = [_add_stand_in(to_record(part, name)) for part in parts]
+            name, row_samples = samples(_as_messages(reshape(omit(raw.row))))
+            records = [_add_stand_in(to_record(sample, name)) for sample in row_samples]
             for record in records:
                 validate(record, answered=False)
         except RowError as error:
@@ -89,7 +87,7 @@ def _as_messages(row: Row) -> Row:
     if (
         not isinstance(prompt, str | list)
         or not row.keys().isdisjoint(ANSWERS)
-        or any(known.fits(row) for known in FORMATS.values())
+        or any(form.fits(row) for form in FORMATS.values())
     ):
         return row
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt

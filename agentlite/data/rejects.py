@@ -63,21 +63,22 @@ def report(rejects: Sequence[Reject], file: str, *, repairs: bool = True) -> Ite
         kinds.setdefault((reject.code, hint), {}).setdefault(reject.reason, []).append(reject)
     elsewhere = f" ({file})" if file else ""
     for (code, hint), reasons in [*kinds.items()][:MOST_KINDS]:
-        for reason, same in [*reasons.items()][:MOST_SHOWN]:
+        for reason, (first, *copies) in [*reasons.items()][:MOST_SHOWN]:
             words = " ".join(printable(reason).split("\n"))
-            yield f"{same[0].location}: {code} {words}"
-            yield from (f"  | {line}" for line in excerpt(same[0].content, same[0].at))
-            if more := list(dict.fromkeys(reject.location for reject in same[1:])):
-                yield f"  = also {places(more)}{elsewhere if len(more) > MOST_LINES else ''}"
+            yield f"{first.location}: {code} {words}"
+            yield from (f"  | {line}" for line in excerpt(first.content, first.at))
+            if locations := list(dict.fromkeys(copy.location for copy in copies)):
+                beyond = elsewhere if len(locations) > MOST_LINES else ""
+                yield f"  = also {name_lines(locations)}{beyond}"
         if others := [*reasons.values()][MOST_SHOWN:]:
             locations = [reject.location for same in others for reject in same]
-            yield f"  = alike: {places(locations)}{elsewhere}"
+            yield f"  = alike: {name_lines(locations)}{elsewhere}"
         yield f"  = help: {hint} See `agentlite prep --explain {code}`."
     if len(kinds) > MOST_KINDS:
         yield f"{len(kinds) - MOST_KINDS} more kinds of rejects{elsewhere}"
 
 
-def places(locations: Sequence[str]) -> str:
+def name_lines(locations: Sequence[str]) -> str:
     """`lines 3, 8 and 12 of a.jsonl; line 1 of b.jsonl`; the number of those beyond MOST_LINES."""
     lines: dict[str, list[str]] = {}
     for location in locations[:MOST_LINES]:
@@ -85,33 +86,33 @@ def places(locations: Sequence[str]) -> str:
         lines.setdefault(name, []).append(line)
     texts = []
     for name, (*numbers, last) in lines.items():
-        several = f"lines {', '.join(numbers)} and {last}" if numbers else f"line {last}"
-        texts.append(f"{several} of {name}")
-    left = len(locations) - MOST_LINES
-    return "; ".join(texts) + (f"; and {left} more" if left > 0 else "")
+        line = f"lines {', '.join(numbers)} and {last}" if numbers else f"line {last}"
+        texts.append(f"{line} of {name}")
+    beyond = len(locations) - MOST_LINES
+    return "; ".join(texts) + (f"; and {beyond} more" if beyond > 0 else "")
 
 
 # --- the piece of a row that is wrong ---
 
 
 def excerpt(content: bytes, at: str | int) -> list[str]:
-    """Two lines, or none where the place is not known. `at`: of a RowError."""
+    """Two lines, or none where it is not known where it stands. `at`: of a RowError."""
     text = content.decode("utf-8", "replace").removeprefix("\ufeff")
     starts = [start for key in LISTS if (start := text.find(key)) >= 0]
-    spans = (_first(text, at, start) for start in (*starts, 0) if at and isinstance(at, str))
+    spans = (find_span(text, at, start) for start in (*starts, 0) if at and isinstance(at, str))
     span = (at, at + 1) if isinstance(at, int) else next(filter(None, spans), None)
     if span is None or not 0 <= span[0] <= len(text):
         return []
     return caret_lines(text, *span)
 
 
-def _first(text: str, at: str, start: int) -> tuple[int, int] | None:
+def find_span(text: str, at: str, start: int) -> tuple[int, int] | None:
     """Where a text stands, as JSON or a text inside a text has it; whole ones first."""
     # a "ü" is ü or \u00fc in JSON, and \\u00fc in JSON inside one of its texts
     once = [json.dumps(at, ensure_ascii=ascii_only)[1:-1] for ascii_only in (False, True)]
     twice = [json.dumps(form, ensure_ascii=False)[1:-1] for form in once]
     for quote in (r"\"", '"', ""):
         for form in dict.fromkeys((once[0], twice[0], once[1], twice[1], at)):
-            if (place := text.find(f"{quote}{form}{quote}", start)) >= 0:
-                return place + len(quote), place + len(quote) + len(form)
+            if (index := text.find(f"{quote}{form}{quote}", start)) >= 0:
+                return index + len(quote), index + len(quote) + len(form)
     return None

@@ -67,11 +67,11 @@ def read_catalogue(files: Sequence[str], rows: Iterable[Raw]) -> dict[str, Tool]
             console.notice(f"{location}: {problems[0]}  [{count}]")
         declared += tools
     versions: dict[str, dict[str, Tool]] = defaultdict(dict)  # by name, by declaration
-    for tool in (row.tool for row in declared if row.tool):
+    for tool in (entry.tool for entry in declared if entry.tool):
         versions[tool.name][canonical(to_builtins(tool))] = tool
-    if several := sorted(name for name in versions if len(versions[name]) > 1):
+    if names := sorted(name for name in versions if len(versions[name]) > 1):
         console.notice(
-            f"{len(several)} tools are declared differently in several rows, {several[0]} among "
+            f"{len(names)} tools are declared differently in several rows, {names[0]} among "
             "them: the declaration that sorts first describes it elsewhere"
         )
     return {name: tools[min(tools)] for name, tools in versions.items()}
@@ -83,6 +83,6 @@ def _declared_tool(location: str, value: Any, error: RowError | None) -> Declare
             raise error
         is_sage = isinstance(value, dict) and sage.TOOLS.fits(value)
         tool = sage.resolve_tool(value) if is_sage else read_tool(value)
-    except RowError as found:
-        return DeclaredTool(location, value, None, error=found)
+    except RowError as problem:
+        return DeclaredTool(location, value, None, error=problem)
     return DeclaredTool(location, value, tool)

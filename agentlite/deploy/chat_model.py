@@ -6,7 +6,7 @@ from pathlib import Path
 from agentlite.config.settings import Engine
 from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.data.openai_messages import Opened, Turn, open_dialog
+from agentlite.data.openai_messages import OpenDialog, Turn, open_dialog
 from agentlite.engine import check_libraries
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading, load_for_inference
@@ -61,7 +61,7 @@ class ChatModel:
         with console.stdout_to_stderr():
             self.loaded = load_for_inference(self.source, self.loading)
 
-    def open_dialog(self, messages: Sequence[object], tools: Sequence[object]) -> Opened:
+    def open_dialog(self, messages: Sequence[object], tools: Sequence[object]) -> OpenDialog:
         """Raises RowError for anything but a dialog that waits for the assistant."""
         return open_dialog(self.with_system(messages), tools, self.protocol, self.template)
 
@@ -74,7 +74,7 @@ class ChatModel:
         return [{"role": "system", "content": self.system}, *messages]
 
     def answer(
-        self, dialog: Opened, decoding: Decoding, listener: Listener = lambda text: True
+        self, dialog: OpenDialog, decoding: Decoding, listener: Listener = lambda text: True
     ) -> Turn:
         """The model's answer, in the room that is left. `listener` gets the text as it comes, and
         ends the answer by returning False. Raises UserError 7.

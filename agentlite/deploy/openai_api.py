@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from agentlite.core.records import wire_calls
-from agentlite.data.openai_messages import Opened, Turn, new_call_id
+from agentlite.data.openai_messages import OpenDialog, Turn, new_call_id
 from agentlite.deploy.chat_model import ChatModel
 from agentlite.engine.decoding import Decoding
 from agentlite.rendering.protocol import thought_and_words
@@ -149,7 +149,7 @@ class Completion:
 
     chat_model: ChatModel
     request: Request
-    prompt: Opened
+    prompt: OpenDialog
     decoding: Decoding
     id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex[:24]}")
     created: int = field(default_factory=lambda: int(time.time()))

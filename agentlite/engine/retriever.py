@@ -17,7 +17,7 @@ from agentlite.engine import (
     trainer,
 )
 from agentlite.retrieval.tool_pool import ToolPool
-from agentlite.retrieval.training_pairs import TrainingPair, batches, with_wrong
+from agentlite.retrieval.training_pairs import TrainingPair, make_batches, with_wrong_tools
 from agentlite.workspace.lookup import MODEL_FOLDER, Source
 
 # a step is one batch of one process, in which no row's right tool stands among another's
@@ -43,8 +43,8 @@ def train(
     metrics.jsonl; returns the key figures. Raises what engine.trainer.train raises.
     """
     plan = schedule(settings, len(found))
-    rows = batches(found, plan.batch_size, plan.steps, settings.negatives, settings.seed)
-    watched = [with_wrong(pair, settings.negatives) for pair in dev]
+    rows = make_batches(found, plan.batch_size, plan.steps, settings.negatives, settings.seed)
+    watched = [with_wrong_tools(pair, settings.negatives) for pair in dev]
 
     def make(micro: trainer.Schedule) -> Any:
         from sentence_transformers.losses import MultipleNegativesRankingLoss
@@ -83,7 +83,7 @@ def check(settings: RetrieverSettings) -> None:
 
 
 def in_order(dataset: Any, batch_size: int, drop_last: bool, **_: object) -> Any:
-    """The order is ours: see training_pairs.batches."""
+    """The order is ours: see make_batches."""
     return torch.utils.data.BatchSampler(
         torch.utils.data.SequentialSampler(dataset), batch_size, drop_last
     )

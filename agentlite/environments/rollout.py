@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Ending, Message, wire_calls, wire_message
-from agentlite.data.openai_messages import Opened, open_dialog
+from agentlite.data.openai_messages import OpenDialog, open_dialog
 from agentlite.environments.registry import Environment
 from agentlite.environments.tasks import EnvironmentTask
 from agentlite.environments.trajectories import LOST, EndedBy, ModelTurn, RolloutKey, Trajectory
@@ -45,7 +45,7 @@ class RolloutPrompt(NamedTuple):
 
     key: RolloutKey
     turn: int
-    dialog: Opened
+    dialog: OpenDialog
     ids: list[int]
 
 
@@ -222,7 +222,7 @@ class _Rollout:
         if not any(map(str.strip, user_texts)):
             raise WorldError("the task has no prompt, and reset returned no text")
 
-    def _prompt_ids(self, dialog: Opened) -> tuple[list[int], list[int]]:
+    def _prompt_ids(self, dialog: OpenDialog) -> tuple[list[int], list[int]]:
         """The ids of a prompt, and of these the ones behind the answer before: all of them, if the
         prompt begins a row.
 

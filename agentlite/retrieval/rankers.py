@@ -26,12 +26,12 @@ def words(text: str) -> list[str]:
     """Lower-cased; names in snake and camel case are parted. Of a run of Han, kana or hangul every
     two neighbours are a word, as no blank says where one ends: 天气预报 -> 天气 气预 预报.
     """
-    found: list[str] = []
+    tokens: list[str] = []
     for word in WORD.findall(text):
         lower = word.lower()
-        pairs = HAN.search(word) and len(word) > 1
-        found += [lower[i : i + 2] for i in range(len(lower) - 1)] if pairs else [lower]
-    return found
+        is_run = HAN.search(word) and len(word) > 1
+        tokens += [lower[i : i + 2] for i in range(len(lower) - 1)] if is_run else [lower]
+    return tokens
 
 
 def bm25(texts: Sequence[str]) -> Ranker:
@@ -45,58 +45,56 @@ def bm25(texts: Sequence[str]) -> Ranker:
     def scores(queries: Sequence[str]) -> Scores:
         import numpy
 
-        found = [
+        rows = [
             index.get_scores(query_words)
             if (query_words := words(query))
             else numpy.zeros(len(texts))
             for query in queries
         ]
-        return numpy.array(found, numpy.float32)
+        return numpy.array(rows, numpy.float32)
 
     return scores
 
 
-def by_name(scores: Scores, owners: Sequence[int], count: int) -> Scores:
+def scores_by_name(scores: Scores, name_indices: Sequence[int], name_count: int) -> Scores:
     """The best score of the entries of each name: (queries, entries) -> (queries, names).
-    `owners`: of each entry the place of its name.
+    `name_indices`: of each entry the index of its name.
     """
     import numpy
 
-    found: NDArray[Any] = numpy.full((count, len(scores)), -numpy.inf, scores.dtype)
-    numpy.maximum.at(found, numpy.asarray(owners), scores.T)
-    return found.T
+    best: NDArray[Any] = numpy.full((name_count, len(scores)), -numpy.inf, scores.dtype)
+    numpy.maximum.at(best, numpy.asarray(name_indices), scores.T)
+    return best.T
 
 
-def likeliest(scores: Scores, pool: ToolPool, k: int) -> list[int]:
+def top_entries(scores: Scores, pool: ToolPool, k: int) -> list[int]:
     """The entries of the `k` likeliest names, each the likeliest of its name. `scores`: a row a
     question, of every entry; of several questions each has its first tool before any has its
     second.
     """
     # [a, b] and [c] -> a, c, b: a late question is not crowded out by an early one
-    by_question = [_first_of_names(row, pool, k) for row in scores]
-    by_turns = (one for turn in zip_longest(*by_question) for one in turn if one is not None)
-    found: dict[int, int] = {}  # name -> entry
+    by_question = [_best_by_name(row, pool, k) for row in scores]
+    by_turns = (entry for turn in zip_longest(*by_question) for entry in turn if entry is not None)
+    by_name: dict[int, int] = {}
     for entry in by_turns:
-        found.setdefault(pool.owners[entry], entry)
-    return list(found.values())[:k]
+        by_name.setdefault(pool.name_indices[entry], entry)
+    return list(by_name.values())[:k]
 
 
-def _first_of_names(row: Scores, pool: ToolPool, k: int) -> list[int]:
-    """Equal ones come in their order, on any machine."""
+def _best_by_name(row: Scores, pool: ToolPool, k: int) -> list[int]:
+    """The likeliest entry of each name; equal ones in their order, on any machine."""
     import numpy
 
-    found: dict[int, int] = {}  # name -> its likeliest entry
+    by_name: dict[int, int] = {}
     for entry in map(int, numpy.argsort(-row, kind="stable")):
-        found.setdefault(pool.owners[entry], entry)
-        if len(found) == k:
+        by_name.setdefault(pool.name_indices[entry], entry)
+        if len(by_name) == k:
             break
-    return list(found.values())
+    return list(by_name.values())
 
 
-def unlikely(scores: Scores, pool: ToolPool, count: int, seed: str) -> list[int]:
-    """Entries of that many names, drawn from the less likely half: tools that hardly do what is
-    asked.
-    """
-    order = _first_of_names(scores.max(axis=0), pool, len(pool.names))
+def draw_unlikely(scores: Scores, pool: ToolPool, count: int, seed: str) -> list[int]:
+    """Entries of that many names of the less likely half: tools that hardly do what is asked."""
+    order = _best_by_name(scores.max(axis=0), pool, len(pool.names))
     half = order[len(order) // 2 :]
     return random.Random(seed).sample(half, min(count, len(half)))

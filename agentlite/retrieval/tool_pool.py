@@ -25,39 +25,37 @@ SHORTEST = 16  # bytes: "yes, please" asks nothing by itself
 
 
 class ToolPool:
-    """`names`: each once, in the order they came; `owners`: the place of each tool's name among
-    them. Two versions of `rain` and one `train`: names {rain: 0, train: 1}, owners [0, 0, 1].
+    """`names`: each once, in the order they came; `name_indices`: the index of each tool's name
+    there. Two versions of `rain`, one `train`: names {rain: 0, train: 1}, name_indices [0, 0, 1].
     """
 
     def __init__(self) -> None:
         self.tools: list[Tool] = []
         self.names: dict[str, int] = {}
-        self.owners: list[int] = []
-        self._known: dict[str, int] = {}
+        self.name_indices: list[int] = []
+        self._indices: dict[str, int] = {}
 
     def add(self, tool: Tool) -> int:
-        """The place of the tool; one that is there already is not added again."""
-        place = self._known.setdefault(canonical(to_builtins(tool)), len(self.tools))
-        if place == len(self.tools):
+        """The index of the tool; one that is there already is not added again."""
+        index = self._indices.setdefault(canonical(to_builtins(tool)), len(self.tools))
+        if index == len(self.tools):
             self.tools.append(tool)
-            self.owners.append(self.names.setdefault(tool.name, len(self.names)))
-        return place
+            self.name_indices.append(self.names.setdefault(tool.name, len(self.names)))
+        return index
 
-    def place_of(self, tool: Tool) -> int | None:
-        """The place of a tool; of one that is an id alone, that of the first tool of this name."""
+    def index_of(self, tool: Tool) -> int | None:
+        """The index of a tool; of one that is an id alone, that of the first tool of this name."""
         if is_id_alone(tool) and tool.name in self.names:
-            return self.owners.index(self.names[tool.name])
-        return self._known.get(canonical(to_builtins(tool)))
+            return self.name_indices.index(self.names[tool.name])
+        return self._indices.get(canonical(to_builtins(tool)))
 
     @property
     def texts(self) -> list[str]:
         return list(map(text_of, self.tools))
 
 
-class ToolFile(NamedTuple):
-    """A pool, the records that files of tools hold as examples of their use, and what was wrong, a
-    row each.
-    """
+class PoolReading(NamedTuple):
+    """A pool, the examples of use in files of tools, and what was wrong in them, a row each."""
 
     pool: ToolPool
     examples: list[Record]
@@ -75,18 +73,18 @@ def text_of(tool: Tool) -> str:
     return " ".join(filter(None, parts))
 
 
-def read_pool(records: Iterable[Record], files: Sequence[str]) -> ToolFile:
+def read_pool(records: Iterable[Record], files: Sequence[str]) -> PoolReading:
     """All tools that the records offer, then those of the files, rows of SAGE's agent_tools or of
     OpenAI's shape. A tool that is an id alone is an entry only where nothing describes it.
     """
-    read = ToolFile(ToolPool(), [], [])
+    reading = PoolReading(ToolPool(), [], [])
 
     def report(location: str, code: str, problem: str) -> None:
-        read.problems.append({"location": location, "code": code, "problem": problem})
+        reading.problems.append({"location": location, "code": code, "problem": problem})
 
     def add(tool: Tool, location: str) -> None:
-        count = len(read.pool.tools)
-        if read.pool.add(tool) == count and not tool.description.strip():
+        count = len(reading.pool.tools)
+        if reading.pool.add(tool) == count and not tool.description.strip():
             problem = f"{tool.name} has no description: it is found only by its name and parameters"
             report(location, "no description", problem)
 
@@ -105,22 +103,22 @@ def read_pool(records: Iterable[Record], files: Sequence[str]) -> ToolFile:
             continue
         add(declared, location)
         is_sage = isinstance(row, dict) and sage.TOOLS.fits(row)
-        for part in sage.examples_of(row) if is_sage and row.get(sage.EXAMPLES) else ():
+        for example in sage.examples_of(row) if is_sage and row.get(sage.EXAMPLES) else ():
             try:
-                read.examples.append(sage.read_tool_row(part))
+                reading.examples.append(sage.read_tool_row(example))
             except RowError as problem:
                 report(location, problem.code, f"an example of it: {problem.reason}")
     for name, (tool, location) in ids_alone.items():
-        if name not in read.pool.names:
+        if name not in reading.pool.names:
             add(tool, location)
-    if not read.pool.tools:
+    if not reading.pool.tools:
         raise UserError(
             "there is no tool to search.",
             "Name a finished prep whose records have tools, or files of "
             f"tools: --tools FILE, with rows such as {SHAPE}.",
             location="retriever.data",
         )
-    return read
+    return reading
 
 
 # --- The index on disk: the pool and its vectors ---
@@ -176,33 +174,33 @@ class Query(NamedTuple):
 
 def questions(record: Record) -> list[str]:
     """Everything that the user asks, in order; a short word comes with the question before it."""
-    found: list[str] = []
+    texts: list[str] = []
     for message in record.messages:
         if message.role == "user" and message.content.strip():
             text = message.content.strip()
-            short = len(text.encode("utf-8", "surrogatepass")) < SHORTEST
-            found.append(f"{found[-1]}\n{text}" if short and found else text)
-    return found
+            is_short = len(text.encode("utf-8", "surrogatepass")) < SHORTEST
+            texts.append(f"{texts[-1]}\n{text}" if is_short and texts else text)
+    return texts
 
 
 def queries(records: Iterable[Record], pool: ToolPool) -> list[Query]:
     """Those for which some tool is expected. Where any call is right, there is no right tool to
     find."""
-    found = []
+    tool_queries = []
     for record in records:
-        asked: list[dict[str, int]] = []  # the expected tools, each with its first turn
+        expected: list[dict[str, int]] = []  # by question: its tools, each with its first turn
         for turn, message in enumerate(record.messages):
             if message.role == "user" and message.content.strip():  # as `questions` counts them
-                asked.append({})
-            elif message.role == "assistant" and asked:
+                expected.append({})
+            elif message.role == "assistant" and expected:
                 for call in record.gold_at(turn).calls:
                     if call.name != ANY_TOOL:
-                        asked[-1].setdefault(call.name, turn)
+                        expected[-1].setdefault(call.name, turn)
         tools = {tool.name: tool for tool in record.tools}
-        for text, expected in zip(questions(record), asked, strict=True):
-            places = (pool.place_of(tools[name]) for name in expected if name in tools)
-            known = tuple(place for place in places if place is not None)
-            if expected:
-                step = Step(record.id, min(expected.values()))
-                found.append(Query(step, text, tuple(expected), known))
-    return found
+        for text, turns in zip(questions(record), expected, strict=True):
+            indices = (pool.index_of(tools[name]) for name in turns if name in tools)
+            in_pool = tuple(index for index in indices if index is not None)
+            if turns:
+                step = Step(record.id, min(turns.values()))
+                tool_queries.append(Query(step, text, tuple(turns), in_pool))
+    return tool_queries

@@ -17,7 +17,7 @@ from agentlite.retrieval.rankers import Ranker
 from agentlite.retrieval.tool_pool import Query, ToolPool
 
 PAIRS = "pairs.jsonl"
-LOOKED_AT = 30  # of the likeliest wrong tools of each ranker
+PER_RANKER = 30  # of the likeliest wrong tools
 # wrong tools more than are wanted: one that is right for another row of a batch makes room for the
 # next
 SPARE = 6
@@ -27,7 +27,7 @@ class TrainingPair(Struct, frozen=True):
     """A query, the right tool and wrong ones, those that look right first; as it is on disk, for
     people to look at too.
 
-    `tool_indices`: the places of all these in the pool. `right`: the tools that are expected for
+    `tool_indices`: of all these in the pool. `right`: the tools that are expected for
     an equal question anywhere.
     """
 
@@ -38,7 +38,7 @@ class TrainingPair(Struct, frozen=True):
     right: tuple[str, ...]
 
 
-def pairs(
+def find_pairs(
     queries: Sequence[Query], pool: ToolPool, rankers: Sequence[Ranker], count: int, seed: int
 ) -> list[TrainingPair]:
     """A pair for each expected tool, with `count` wrong tools and some to spare, none if `count` is
@@ -50,9 +50,9 @@ def pairs(
     if not queries:
         return []
     tools, texts = pool.tools, [query.text for query in queries]
-    # by ranker and query the places of the likeliest tools: (rankers, queries, LOOKED_AT)
+    # by ranker and query the indices of the likeliest tools: (rankers, queries, PER_RANKER)
     likeliest = [
-        numpy.argsort(-ranker(texts), axis=1, kind="stable")[:, :LOOKED_AT].tolist()
+        numpy.argsort(-ranker(texts), axis=1, kind="stable")[:, :PER_RANKER].tolist()
         for ranker in rankers
     ]
     right: dict[str, set[str]] = defaultdict(set)  # what is expected for a question, wherever asked
@@ -61,27 +61,27 @@ def pairs(
     twins: dict[str, set[str]] = defaultdict(set)  # names of tools that differ in nothing else
     for tool in tools:
         twins[_content(tool)].add(tool.name)
-    found = []
+    pairs = []
     for number, query in enumerate(queries):
         names = right[normal(query.text)]
-        by_turns = [*chain(*zip(*(one[number] for one in likeliest), strict=True))]
-        for place in query.tool_indices:
-            # the whole pool, from a place that differs by question and is the same in every run
-            start = random.Random(digest(f"{seed} {query.text} {place}")).randrange(len(tools))
-            taken, barred = [place], names | twins[_content(tools[place])]
+        by_turns = [*chain(*zip(*(by_query[number] for by_query in likeliest), strict=True))]
+        for index in query.tool_indices:
+            # the whole pool, from a start that differs by question and is the same in every run
+            start = random.Random(digest(f"{seed} {query.text} {index}")).randrange(len(tools))
+            indices, barred = [index], names | twins[_content(tools[index])]
             for other in chain(by_turns, range(start, len(tools)), range(start)):
-                if len(taken) > (count and count + SPARE):  # the first one taken is the right one
+                if len(indices) > (count and count + SPARE):  # the first is the right tool
                     break
                 if tools[other].name not in barred:
                     barred.add(tools[other].name)
-                    taken.append(other)
-            own, *wrong = (tools[at].name for at in taken)
-            found.append(TrainingPair(query.text, own, (*wrong,), (*taken,), (*sorted(names),)))
-    return found
+                    indices.append(other)
+            name, *wrong = (tools[index].name for index in indices)
+            pairs.append(TrainingPair(query.text, name, (*wrong,), (*indices,), (*sorted(names),)))
+    return pairs
 
 
-def batches(
-    found: Sequence[TrainingPair], size: int, steps: int, count: int, seed: int
+def make_batches(
+    pairs: Sequence[TrainingPair], size: int, steps: int, count: int, seed: int
 ) -> list[TrainingPair]:
     """The pairs of `steps` batches of `size`, one after the other, with `count` wrong tools each:
     epoch after epoch in a new order, each pair as soon as no tool of its batch is right for it, and
@@ -91,43 +91,43 @@ def batches(
     comes next.
     """
     chance = random.Random(seed)
-    waiting: list[int] = []
+    queue: list[int] = []
     rows: list[TrainingPair] = []
     for _ in range(steps):
-        while len(waiting) < 4 * size:
-            epoch = list(range(len(found)))
+        while len(queue) < 4 * size:
+            epoch = list(range(len(pairs)))
             chance.shuffle(epoch)
-            waiting += epoch
-        taken: list[int] = []
+            queue += epoch
+        batch: list[int] = []
         right, tools = set[str](), set[str]()
-        for index in dict.fromkeys(waiting):  # one may wait twice, from two epochs
-            if len(taken) == size:
+        for index in dict.fromkeys(queue):  # one may wait twice, from two epochs
+            if len(batch) == size:
                 break
-            pair = found[index]
+            pair = pairs[index]
             if pair.tool not in right and tools.isdisjoint(pair.right):
-                taken.append(index)
+                batch.append(index)
                 right.update(pair.right)
                 tools.add(pair.tool)
-        if len(taken) < size:
-            taken += [index for index in waiting if index not in taken][: size - len(taken)]
-        for index in taken:
-            waiting.remove(index)
+        if len(batch) < size:
+            batch += [index for index in queue if index not in batch][: size - len(batch)]
+        for index in batch:
+            queue.remove(index)
         # after a batch was filled up, `right` would lack what came last
-        right = {name for index in taken for name in found[index].right}
-        rows += [with_wrong(found[index], count, right) for index in taken]
+        right = {name for index in batch for name in pairs[index].right}
+        rows += [with_wrong_tools(pairs[index], count, right) for index in batch]
     return rows
 
 
-def with_wrong(pair: TrainingPair, count: int, barred: Collection[str] = ()) -> TrainingPair:
+def with_wrong_tools(pair: TrainingPair, count: int, barred: Collection[str] = ()) -> TrainingPair:
     """With as many wrong tools as are wanted, none of a name that is barred; the next best where
     there are too few.
     """
-    own, *places = pair.tool_indices
-    wrong = zip(pair.negatives, places, strict=True)
+    right, *indices = pair.tool_indices
+    wrong = zip(pair.negatives, indices, strict=True)
     # stable: within the free and within the barred ones the likeliest stay first
-    kept = sorted(wrong, key=lambda tool: tool[0] in barred)[:count]
-    names, places = [name for name, _ in kept], [place for _, place in kept]
-    return structs.replace(pair, negatives=(*names,), tool_indices=(own, *places))
+    chosen = sorted(wrong, key=lambda tool: tool[0] in barred)[:count]
+    names, indices = [name for name, _ in chosen], [index for _, index in chosen]
+    return structs.replace(pair, negatives=(*names,), tool_indices=(right, *indices))
 
 
 def normal(text: str) -> str:

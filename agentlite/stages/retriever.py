@@ -21,7 +21,7 @@ from agentlite.core.records import SPLITS, from_row
 from agentlite.core.row_files import Row, read_rows, row_file, write_json, write_rows
 from agentlite.engine import check_libraries, retriever, sentence_encoder
 from agentlite.engine.trainer import check_trackers
-from agentlite.retrieval.rankers import Ranker, Scores, bm25, by_name, likeliest
+from agentlite.retrieval.rankers import Ranker, Scores, bm25, scores_by_name, top_entries
 from agentlite.retrieval.tool_pool import (
     Query,
     ToolPool,
@@ -30,7 +30,7 @@ from agentlite.retrieval.tool_pool import (
     read_pool,
     write_index,
 )
-from agentlite.retrieval.training_pairs import PAIRS, TrainingPair, normal, pairs
+from agentlite.retrieval.training_pairs import PAIRS, TrainingPair, find_pairs, normal
 from agentlite.scoring.metrics.confidence import paired_differences, summary
 from agentlite.stages.frame import Figures, Work, plan_of, run_stage
 from agentlite.workspace import lookup
@@ -193,7 +193,7 @@ def _pairs(
             rows = [
                 {"split": split, **to_builtins(pair)}
                 for split in splits
-                for pair in pairs(
+                for pair in find_pairs(
                     data.queries[split], data.pool, rankers if count else (), count, seed
                 )
             ]
@@ -220,7 +220,8 @@ def measure(
         texts = [query.text for query in asked]
         entries = {name: ranker(texts) for name, ranker in rankers.items()}
         scores = {
-            name: by_name(table, pool.owners, len(pool.names)) for name, table in entries.items()
+            name: scores_by_name(table, pool.name_indices, len(pool.names))
+            for name, table in entries.items()
         }
         by_size = ranks(asked, pool, scores, settings.sizes, settings.seed)
     known = {name for query in data.queries["train"] for name in query.names}
@@ -238,7 +239,7 @@ def measure(
             "question": query.text,
             "right": query.names,
             "ranks": places,
-            "retrieved": [pool.tools[entry].name for entry in likeliest(row[None], pool, SHOWN)],
+            "retrieved": [pool.tools[entry].name for entry in top_entries(row[None], pool, SHOWN)],
         }
         for query, places, row in ranked
     )

@@ -9,7 +9,7 @@ from agentlite.core import console
 from agentlite.core.errors import require
 from agentlite.core.records import ANY_TOOL, Record, canonical, digest
 from agentlite.engine import sentence_encoder
-from agentlite.retrieval.rankers import Ranker, Scores, bm25, likeliest, unlikely
+from agentlite.retrieval.rankers import Ranker, Scores, bm25, draw_unlikely, top_entries
 from agentlite.retrieval.tool_pool import ToolPool, questions, read_index
 from agentlite.scoring.metrics.summarize import RETRIEVED
 from agentlite.workspace.lookup import MODEL_FOLDER, StoredStage, stage_encoder
@@ -42,17 +42,17 @@ class ToolOffers(NamedTuple):
         pooled, scores = self.pool.tools, self.ranker(texts)
         # Where the record knows an id alone, the tool of the pool: else the only tool without a
         # description would be the expected one.
-        places = [(tool, self.pool.place_of(tool)) for tool in record.tools]
+        places = [(tool, self.pool.index_of(tool)) for tool in record.tools]
         own = {tool.name: tool if at is None else pooled[at] for tool, at in places}
         meta: dict[str, object] = {"k": self.k, "by": self.by, "expected": len(expected)}
         if not expected:
             # Where no call is expected, a retrieved tool may well be right: the record keeps its
             # tools, among unlikely ones.
-            more = [pooled[at] for at in unlikely(scores, self.pool, self.k, seed=record.id)]
+            more = [pooled[at] for at in draw_unlikely(scores, self.pool, self.k, seed=record.id)]
             others = [tool for tool in more if tool.name not in own]
             tools = [*own.values(), *others][: max(self.k, len(own))]
         else:
-            tools = [pooled[at] for at in likeliest(scores, self.pool, self.k)]
+            tools = [pooled[at] for at in top_entries(scores, self.pool, self.k)]
             own = {name: tool for name, tool in own.items() if name in expected}
             missing = sorted(expected - {tool.name for tool in tools})
             other = (tool.name for tool in tools if own.get(tool.name, tool) != tool)

@@ -66,7 +66,7 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     from agentlite.engine import sentence_encoder
-    from agentlite.retrieval.rankers import bm25, likeliest
+    from agentlite.retrieval.rankers import bm25, top_entries
     from agentlite.workspace.lookup import find_encoder
 
     torch.set_num_threads(1)
@@ -91,8 +91,8 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
         "encode_tools_a_second": tools_a_second,
         "bm25_tools_a_second": len(pool.tools) / bm25_seconds,
         "encode_question_ms": median_ms(lambda n: sentence_encoder.embed(model, texts[n : n + 1])),
-        "search_ms": median_ms(lambda n: likeliest(questions[n : n + 1] @ vectors.T, pool, 5)),
-        "bm25_ms": median_ms(lambda n: likeliest(keyword_ranker(texts[n : n + 1]), pool, 5)),
+        "search_ms": median_ms(lambda n: top_entries(questions[n : n + 1] @ vectors.T, pool, 5)),
+        "bm25_ms": median_ms(lambda n: top_entries(keyword_ranker(texts[n : n + 1]), pool, 5)),
     }
     print(*(f"{name:24} {value:.4g}" for name, value in figures.items()), sep="\n")
     return figures

@@ -20,7 +20,7 @@ from agentlite.data.augment import (
     augments,
     hard_negatives,
     join_dialogs,
-    learnable,
+    learnable_record,
     missing_no_calls,
     with_masked_names,
     without_right_tool,
@@ -62,12 +62,12 @@ def test_an_earlier_record_is_learned_again_if_it_fits_and_is_not_dropped(
     smollm2: Template,
 ) -> None:
     length = measure(RECORDS[0], context(smollm2)).longest
-    assert learnable(RECORDS[0], context(smollm2)) is not None
-    assert learnable(RECORDS[0], context(smollm2, max_length=length - 1)) is None
+    assert learnable_record(RECORDS[0], context(smollm2)) is not None
+    assert learnable_record(RECORDS[0], context(smollm2, max_length=length - 1)) is None
     personal = calling("mail", "Write to ann@mail.org!")
-    assert learnable(personal, context(smollm2, personal="drop")) is None
-    kept = learnable(personal, context(smollm2, personal="report"))
-    masked = learnable(personal, context(smollm2, personal="mask"))
+    assert learnable_record(personal, context(smollm2, personal="drop")) is None
+    kept = learnable_record(personal, context(smollm2, personal="report"))
+    masked = learnable_record(personal, context(smollm2, personal="mask"))
     assert kept is not None
     assert kept.messages == personal.messages
     assert masked is not None

@@ -15,7 +15,7 @@ from agentlite.core.errors import MODEL, NETWORK, USAGE, UserError
 from agentlite.core.row_files import read_rows
 from agentlite.data.formats import to_record
 from agentlite.data.formats.raw_rows import files_of, read_lines
-from agentlite.data.hub_data import _is_of
+from agentlite.data.hub_data import _matches
 from agentlite.workspace.hub import data_set_info
 
 OLD, NEW = commit("a"), commit("b")
@@ -88,7 +88,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 )
 def test_a_star_stays_in_its_folder(pattern, files):
     """Otherwise the test rows of a folder would be trained."""
-    assert [file for file in ("a.jsonl", "test/c.jsonl") if _is_of(file, pattern)] == files
+    assert [file for file in ("a.jsonl", "test/c.jsonl") if _matches(file, pattern)] == files
 
 
 def users(source: str) -> list[str]:

@@ -10,7 +10,7 @@ from agentlite.config.settings import PrepSettings
 from agentlite.core.records import Message, Record
 from agentlite.data.formats import FORMATS
 from agentlite.data.formats.raw_rows import Raw
-from agentlite.data.ingest import IngestContext, Ingested
+from agentlite.data.ingest import IngestContext, IngestedRows
 from agentlite.rendering import choose
 from agentlite.rendering.template import Template
 from agentlite.stages.prep.check import notes
@@ -34,12 +34,12 @@ def openai_row(*turns: str, **more: Any) -> dict[str, Any]:
     return {"messages": messages, **more}
 
 
-def taken(line: Raw, context: IngestContext) -> tuple[Ingested, dict[str, Any]]:
+def taken(line: Raw, context: IngestContext) -> tuple[IngestedRows, dict[str, Any]]:
     """What is known of one row; of its first sample where it is from, what was done to it, and the
     record.
     """
-    with Ingested(None) as ingested:
-        ingested.take("dir/f", line, context)
+    with IngestedRows(None) as ingested:
+        ingested.add("dir/f", line, context)
         origin = next(ingested.origins.read([0])) if len(ingested.origins) else {}
         if ingested.traits:
             origin["record"] = ingested.record(0)
@@ -156,13 +156,13 @@ def test_what_follows_the_last_answer_is_cut_where_the_user_wants_it(
 
 def test_a_block_behind_another_in_most_rows_of_a_file_is_noticed(smollm2: Template) -> None:
     answers = ["<find>a</find><facts>1</facts> One.", "<find>b</find>\n<facts>2</facts>", "Three."]
-    with Ingested(None) as ingested:
+    with IngestedRows(None) as ingested:
         for answer in answers:
             (line,) = lines(openai_row("q", answer))
-            ingested.take("a.jsonl", line, context(smollm2))
+            ingested.add("a.jsonl", line, context(smollm2))
         (note,) = notes(ingested, 0)
         assert note.startswith("2 records of a.jsonl are trained on a block 'facts' right behind")
         for answer in answers[2:] * 2:
             (line,) = lines(openai_row("q", answer))
-            ingested.take("a.jsonl", line, context(smollm2))
+            ingested.add("a.jsonl", line, context(smollm2))
         assert not [*notes(ingested, 0)]

@@ -75,7 +75,7 @@ def test_every_shape_gives_the_same_dialog_and_the_same_two_answers(row: dict[st
     assert preference.record.messages == (Message("user", ASKED), Message("assistant", CHOSEN))
     assert preference.rejected == Message("assistant", REJECTED)
     assert preference.turn == 1 and preference.record.source == "rows.jsonl"
-    assert preference.other.messages == (preference.record.messages[0], preference.rejected)
+    assert preference.rejected_record.messages == (Message("user", ASKED), preference.rejected)
     assert preference.record.meta == {"extra": {"kept": 1}}
 
 
@@ -89,7 +89,7 @@ def test_what_an_answer_thinks_is_its_thought_on_both_sides() -> None:
 @pytest.mark.parametrize("shape", [name for name in TEXTS if name != "LLaMA-Factory, Alpaca"])
 def test_a_system_text_and_tools_belong_to_both(shape: str) -> None:
     preference = only({**TEXTS[shape], "system": SYSTEM["content"], "tools": [TOOL]})
-    for record in (preference.record, preference.other):
+    for record in (preference.record, preference.rejected_record):
         assert record.messages[0] == Message("system", SYSTEM["content"])
         assert [tool.name for tool in record.tools] == ["weather"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentlite.core.records import Call, Parsed, Record
-from agentlite.data.openai_messages import Opened, Turn
+from agentlite.data.openai_messages import OpenDialog, Turn
 from agentlite.deploy.openai_api import ApiError, Completion, Request, read_request
 from agentlite.engine.decoding import Decoding
 from agentlite.rendering import PROTOCOLS
@@ -23,7 +23,7 @@ def request(**fields: Any) -> Request:
 
 
 def completion(prompt: str = "", model: Any = None, **fields: Any) -> Completion:
-    opened = Opened(Record(messages=()), [1], prompt)
+    opened = OpenDialog(Record(messages=()), [1], prompt)
     model = model or SimpleNamespace(name="sft", protocol=PROTOCOLS["hermes"])
     return Completion(model, request(**fields), opened, Decoding(8))
 

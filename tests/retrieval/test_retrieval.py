@@ -129,7 +129,7 @@ def test_a_wrong_tool_is_never_one_that_is_due_nor_the_same_under_another_name(c
         text: {name for query in asked if query.text == text for name in query.names}
         for text in {query.text for query in asked}
     }
-    found = training_pairs.pairs(asked, pool, [bm25(pool.texts)], count, seed=1)
+    found = training_pairs.find_pairs(asked, pool, [bm25(pool.texts)], count, seed=1)
     assert len(found) == sum(len(query.tool_indices) for query in asked)
     for pair in found:
         right = pool.tools[pair.tool_indices[0]]
@@ -143,7 +143,7 @@ def test_a_wrong_tool_is_never_one_that_is_due_nor_the_same_under_another_name(c
             expected[pair.query] | same
         )  # of a small pool nearly every tool may be right
         assert len({one.name for one in wrong}) == len(wrong) >= min(count, free)
-        assert len(training_pairs.with_wrong(pair, count).negatives) == min(count, free)
+        assert len(training_pairs.with_wrong_tools(pair, count).negatives) == min(count, free)
         assert not {one.name for one in wrong} & expected[pair.query]
         assert all(
             (one.description, one.parameters) != (right.description, right.parameters)
@@ -153,8 +153,8 @@ def test_a_wrong_tool_is_never_one_that_is_due_nor_the_same_under_another_name(c
 
 def test_in_a_batch_no_rows_right_tool_stands_among_anothers():
     pool, asked = asked_of(90)
-    found = training_pairs.pairs(asked, pool, [bm25(pool.texts)], 2, seed=0)
-    rows = training_pairs.batches(found, 8, 20, 2, seed=0)
+    found = training_pairs.find_pairs(asked, pool, [bm25(pool.texts)], 2, seed=0)
+    rows = training_pairs.make_batches(found, 8, 20, 2, seed=0)
     assert len(rows) == 160
     for start in range(0, 160, 8):
         batch = rows[start : start + 8]

@@ -52,18 +52,18 @@ def coreset(
     seed: int,
     loss: Callable[[int], float],
     text: Callable[[int], str],
-    part: Callable[[int], str] = lambda index: "",
+    stratum_of: Callable[[int], str] = lambda index: "",
 ) -> tuple[list[int], dict[str, int]]:
     """Chooses `target` of the records, all if there are no more: their indices, ascending, and how
-    many were chosen by what. `ids`, `loss`, `text`: of an index; every `part` keeps its share of
-    the whole.
+    many were chosen by what. `ids`, `loss`, `text`: of an index; every stratum keeps its share, and
+    `stratum_of` names that of an index.
     """
     if target >= len(ids):
         return sorted(ids), {"all": len(ids)}
     # in the order of a seeded hash, which settles every tie: the order of the files never does
     pools: dict[str, list[int]] = {}
     for index in sorted(ids, key=lambda index: digest(f"{seed} coreset {ids[index]}")):
-        pools.setdefault(part(index), []).append(index)
+        pools.setdefault(stratum_of(index), []).append(index)
     sizes = scale_counts({name: len(pool) for name, pool in pools.items()}, target)
     chosen: list[int] = []
     counts: Counter[str] = Counter()
@@ -73,22 +73,22 @@ def coreset(
             chosen += pool[:size]
             counts["random"] += size
             continue
-        places: list[int] = []
+        positions: list[int] = []  # in the pool
         hard = round(BY_LOSS[strategy] * size)
         if BY_LOSS[strategy] > 0:
             # sorted() is stable: of equal losses the first in the pool wins
-            places = sorted(range(len(pool)), key=lambda place: -loss(pool[place]))[:hard]
+            positions = sorted(range(len(pool)), key=lambda at: -loss(pool[at]))[:hard]
             counts["loss"] += hard
         if BY_LOSS[strategy] < 1:
-            places += farthest(map(text, pool), size - hard, places)
+            positions += farthest_texts(map(text, pool), size - hard, positions)
             counts["diversity"] += size - hard
-        chosen += [pool[place] for place in places]
+        chosen += [pool[position] for position in positions]
     return sorted(chosen), dict(counts)
 
 
-def farthest(texts: Iterable[str], target: int, chosen: Sequence[int]) -> list[int]:
+def farthest_texts(texts: Iterable[str], target: int, chosen: Sequence[int]) -> list[int]:
     """k-center greedy: again and again the text whose nearest among the chosen is farthest, by
-    cosine. Texts are named by their place; of equals, the first is taken.
+    cosine. Texts are named by their index; of equals, the first is taken.
 
     A text is a unit vector of hashed tokens, each 1 + log of its count, rare ones weighted up.
     """
@@ -106,7 +106,7 @@ def farthest(texts: Iterable[str], target: int, chosen: Sequence[int]) -> list[i
             entries.append(count)
         starts.append(len(columns))
     size = len(starts) - 1
-    # of each entry: the place of its text, and its token, numbered without gaps; `spread`: in how
+    # of each entry: the index of its text, and its token, numbered without gaps; `spread`: in how
     # many texts each token stands
     owners = numpy.repeat(numpy.arange(size), numpy.diff(starts))
     _, features, spread = numpy.unique(columns, return_inverse=True, return_counts=True)
@@ -116,28 +116,28 @@ def farthest(texts: Iterable[str], target: int, chosen: Sequence[int]) -> list[i
     weights /= numpy.sqrt(numpy.bincount(owners, weights**2, minlength=size))[owners]
     # by token, so that a cosine reads only the texts that share one
     by_feature = numpy.argsort(features, kind="stable")
-    sharers, shares, ends = owners[by_feature], weights[by_feature], numpy.cumsum(spread)
-    # By place: the cosine to the nearest of the chosen. At -inf none is chosen yet, and argmin
-    # takes the first place; at inf it is chosen itself, and never taken again.
+    sharers, sorted_weights, ends = owners[by_feature], weights[by_feature], numpy.cumsum(spread)
+    # By text: the cosine to the nearest of the chosen. At -inf none is chosen yet, and argmin
+    # takes the first text; at inf it is chosen itself, and never taken again.
     nearest = numpy.full(size, -numpy.inf)
 
-    def take(place: int) -> None:
-        own = slice(starts[place], starts[place + 1])
-        parts = [slice(ends[one] - spread[one], ends[one]) for one in features[own]]
+    def choose(index: int) -> None:
+        own = slice(starts[index], starts[index + 1])
+        slices = [slice(ends[token] - spread[token], ends[token]) for token in features[own]]
         # the cosine of each text with this one: the products of the weights that they share, summed
-        products = [shares[part] * weight for part, weight in zip(parts, weights[own], strict=True)]
-        sharing = numpy.concatenate([sharers[part] for part in parts])
+        products = [sorted_weights[s] * w for s, w in zip(slices, weights[own], strict=True)]
+        sharing = numpy.concatenate([sharers[s] for s in slices])
         cosines = numpy.bincount(sharing, numpy.concatenate(products), minlength=size)
         numpy.maximum(nearest, cosines, out=nearest)
-        nearest[place] = numpy.inf
+        nearest[index] = numpy.inf
 
-    for place in chosen:
-        take(place)
-    taken: list[int] = []
+    for index in chosen:
+        choose(index)
+    indices: list[int] = []
     for _ in range(target):
-        taken.append(int(nearest.argmin()))
-        take(taken[-1])
-    return taken
+        indices.append(int(nearest.argmin()))
+        choose(indices[-1])
+    return indices
 
 
 def wording(record: Record) -> Wording:
@@ -145,13 +145,13 @@ def wording(record: Record) -> Wording:
     counts = Counter(tokens(dialog_text(record)))
     total = counts.total()
     diversity = len(counts) / total if total else 0.0
-    own = stated_value(record.meta, "loss")
-    if isinstance(own, int | float) and not isinstance(own, bool) and math.isfinite(own):
-        return Wording(float(own), diversity)
+    loss = stated_value(record.meta, "loss")
+    if isinstance(loss, int | float) and not isinstance(loss, bool) and math.isfinite(loss):
+        return Wording(float(loss), diversity)
     # tokens that stand equally often have equal terms: 40 that stand once are one term, times 40
     entropy = -sum(
-        tokens * count / total * math.log(count / total)
-        for count, tokens in sorted(Counter(counts.values()).items())
+        times * count / total * math.log(count / total)
+        for count, times in sorted(Counter(counts.values()).items())
     )
     return Wording(min(HARDEST, total / LONG + entropy / 5), diversity)
 
@@ -169,14 +169,14 @@ def tokens(text: str) -> Iterator[str]:
 
 
 class BufferState(NamedTuple):
-    """The buffer as a run finds it, or found it when it ran before: the rows of the run `before`
-    it, and those it left itself; "" where there are none.
+    """The buffer as a run finds it, or found it when it ran before: the file of rows of the run
+    before it, and that which it left itself; "" where there is none.
     """
 
     folder: Path
     key: str
-    before: str
-    own: str = ""
+    previous_file: str
+    own_file: str = ""
 
 
 def find_buffer(folder: Path, key: str) -> BufferState:
@@ -190,21 +190,21 @@ def find_buffer(folder: Path, key: str) -> BufferState:
 
 def buffer_rows(buffer: BufferState) -> list[Row]:
     """The rows that `find_buffer` found."""
-    return list(read_rows(buffer.folder / buffer.before)) if buffer.before else []
+    return list(read_rows(buffer.folder / buffer.previous_file)) if buffer.previous_file else []
 
 
 def replay_rows(
-    rows: Iterable[Row], new: Container[str], count: int, *, ratio: float, seed: int, buffer: str
+    rows: Iterable[Row], barred: Container[str], count: int, *, ratio: float, seed: int, buffer: str
 ) -> list[Row]:
     """The buffer's rows to learn again beside `count` new ones: a share of `ratio` of those, one at
     least.
 
-    `new`: the ids that are not to be replayed: of the new records, and of whatever is held out.
+    `barred`: the ids that are not to be replayed: of the new records, and of whatever is held out.
     `buffer`: the name of its rows, so that each run draws others.
     """
     if ratio <= 0 or not count:
         return []
-    old = [row for row in rows if row["id"] not in new]
+    old = [row for row in rows if row["id"] not in barred]
     old.sort(key=lambda row: digest(f"{seed} replay {buffer} {row['id']}"))
     return old[: max(1, math.floor(count * ratio))]
 
@@ -216,10 +216,10 @@ def add_to_buffer(buffer: BufferState, new: Iterable[Row], *, capacity: int, see
     Raises UserError if another run has changed the buffer since it was found.
     """
     folder = buffer.folder
-    if buffer.own:
-        return sum(1 for _ in read_rows(folder / buffer.own))
+    if buffer.own_file:
+        return sum(1 for _ in read_rows(folder / buffer.own_file))
     by_id = {row["id"]: row for row in (*new, *buffer_rows(buffer))}
-    rows = [by_id[name] for name in sorted(by_id)]  # whatever the order they came in
+    rows = [by_id[record_id] for record_id in sorted(by_id)]  # whatever the order they came in
     records = [from_row(row) for row in rows]
     chosen, _ = coreset(
         dict(enumerate(sorted(by_id))),
@@ -234,7 +234,7 @@ def add_to_buffer(buffer: BufferState, new: Iterable[Row], *, capacity: int, see
         folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ".lock"):
         files = _files(folder)
-        if buffer.before != (files[-1] if files else ""):
+        if buffer.previous_file != (files[-1] if files else ""):
             raise UserError(
                 "was changed by another run since it was read.",
                 "Run the same command again.",

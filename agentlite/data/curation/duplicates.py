@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import SPLITS, Record, digest
-from agentlite.data.curation.minhash import NEAR, copies_among, nearest
+from agentlite.data.curation.minhash import NEAR, copies_among, near_known
 from agentlite.data.curation.traits import TELLING, Traits, traits
 from agentlite.data.formats import samples, to_record
 from agentlite.data.formats.raw_rows import decode, read_lines
@@ -55,12 +55,13 @@ def near_copies(
     answer. `text`: reads that of a record.
     """
 
-    def may_be(one: int, other: int) -> bool:
-        mine, its = records[one], records[other]
+    def may_be(number: int, other: int) -> bool:
+        first, second = records[number], records[other]
         # 0 stands for arguments that are not known: they may be the same
-        if mine.context == its.context and len({mine.first, its.first} - {0}) > 1:
+        calls = {first.first_calls, second.first_calls} - {0}
+        if first.context == second.context and len(calls) > 1:
             return False
-        pairs, others = _neighbours(mine.query), _neighbours(its.query)
+        pairs, others = _neighbours(first.query), _neighbours(second.query)
         return len(pairs & others) >= HALF_NEAR * len(pairs | others)
 
     return _copies(records, "shape", seed, text, threshold, may_be)
@@ -77,7 +78,7 @@ def _copies(
     seed: int,
     text: Callable[[int], str],
     threshold: float,
-    may_be: Callable[[int, int], bool] = lambda one, other: True,
+    may_be: Callable[[int, int], bool] = lambda number, other: True,
 ) -> Copies:
     """The copies among those that share a trait; see copies_among."""
     order = sorted(records, key=lambda index: digest(f"{seed} copy {records[index].id}"))
@@ -117,10 +118,10 @@ def contradictions(records: Mapping[int, Traits]) -> dict[int, int]:
     """
     contrary: dict[int, int] = {}
     for group in _gather(records, "context").values():
-        first = {index: (records[index].first, records[index].first_names) for index in group}
-        # what the records call with their arguments, and the names alone
-        known, names = ({*which} for which in zip(*first.values(), strict=True))
-        if len(names) > 1 or len(known - {0}) > 1:
+        first = {index: (records[index].first_calls, records[index].first_names) for index in group}
+        # what the records call, with arguments and as names alone
+        calls, names = map(set, zip(*first.values(), strict=True))
+        if len(names) > 1 or len(calls - {0}) > 1:
             for index in group:
                 contrary[index] = next(other for other in group if first[other] != first[index])
     return contrary
@@ -131,7 +132,7 @@ def read_held_out(
     options: Mapping[str, Mapping[str, Any]] | None = None,
     change: Callable[[Record], Record] = lambda record: record,
 ) -> list[Traits]:
-    """The records of files in any known format, each with its place as its `source`. `options`: of
+    """The records of files in any known format, each with its location as `source`. `options`: of
     the readers, by format; `change`: what is done to the texts of other records before they count.
 
     Rows that cannot be read are noted. Raises UserError for a file that cannot be read, or none of
@@ -142,9 +143,9 @@ def read_held_out(
         before = len(held_out)
         for line in read_lines(source, io.BytesIO()):
             try:
-                name, parts = samples(decode(line).row)
-                records = [change(to_record(part, name, options)) for part in parts]
-                held_out += [traits(one)._replace(source=line.location) for one in records]
+                name, row_samples = samples(decode(line).row)
+                records = [change(to_record(sample, name, options)) for sample in row_samples]
+                held_out += [traits(record)._replace(source=line.location) for record in records]
             except RowError as error:
                 unread[error.code] += 1
         if len(held_out) == before:
@@ -188,7 +189,7 @@ def _near_queries(
 ) -> dict[Key, int]:
     # an equal query is found before, so here it is near to none
     owners = {record.query: number for number, record in reversed([*enumerate(held_out)])}
-    near = nearest((record.query for record in records.values()), owners, threshold)
+    near = near_known((record.query for record in records.values()), owners, threshold)
     return {
         index: owners[near[record.query]]
         for index, record in records.items()
@@ -197,16 +198,15 @@ def _near_queries(
 
 
 def _same_calls(records: Mapping[Key, Traits], held_out: Sequence[Traits]) -> dict[Key, int]:
-    """The same arguments on the same tools: many of them, or few of them after a query that is half
-    alike.
-    """
-    called = _gather(dict(enumerate(held_out)), "calls")
-    calling = _gather(records, "calls")
+    """The same arguments on the same tools: many, or few after a query that is half alike."""
+    numbers_by_calls = _gather(dict(enumerate(held_out)), "calls")
+    indices_by_calls = _gather(records, "calls")
     same: dict[Key, int] = {}
-    for calls in calling.keys() & called.keys() - {0}:  # 0: no call has arguments
-        group, numbers = {index: records[index] for index in calling[calls]}, called[calls]
+    for calls in indices_by_calls.keys() & numbers_by_calls.keys() - {0}:  # 0: without arguments
+        group = {index: records[index] for index in indices_by_calls[calls]}
+        numbers = numbers_by_calls[calls]
         near = dict.fromkeys(group, 0)
         if held_out[numbers[0]].value_bytes < TELLING:
             near = _near_queries(group, [held_out[number] for number in numbers], HALF_NEAR)
-        same |= {index: numbers[place] for index, place in near.items()}
+        same |= {index: numbers[position] for index, position in near.items()}
     return same

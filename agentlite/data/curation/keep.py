@@ -19,8 +19,8 @@ def refuse_unmet(record: Record, keep: Keep) -> None:
     for condition in keep.conditions:
         score = scores.get(condition.name)
         if score is None:
-            known = ", ".join(scores) or "none"
-            raise RowError("F314", f"has no score {condition.name}; its scores: {known}")
+            names = ", ".join(scores) or "none"
+            raise RowError("F314", f"has no score {condition.name}; its scores: {names}")
         if not condition.holds(score):
             raise RowError("F314", f"{condition.name} is {score:g}, --keep asks for {condition}")
 
@@ -29,14 +29,14 @@ def find_surpassed(records: Iterable[tuple[int, Record]]) -> dict[int, str]:
     """Index -> the id of the better rollout of its task. The best has the highest mean of its
     scores; of equal ones the one with the fewest turns, then the first.
     """
-    ranked: dict[str, list[tuple[float, int, int, int, str]]] = defaultdict(list)
+    ranks: dict[str, list[tuple[float, int, int, int, str]]] = defaultdict(list)
     for index, record in records:
         if rollout := record.meta.get("rollout"):
             mean = fmean(rollout["scores"].values()) if rollout["scores"] else 0.0
             rank = (-mean, len(record.turns), rollout["sample"], index, record.id)
-            ranked[rollout["task"]].append(rank)
-    worse: dict[int, str] = {}
-    for of_task in ranked.values():
+            ranks[rollout["task"]].append(rank)
+    surpassed: dict[int, str] = {}
+    for of_task in ranks.values():
         *_, best, best_id = min(of_task)
-        worse |= {index: best_id for *_, index, _ in of_task if index != best}
-    return worse
+        surpassed |= {index: best_id for *_, index, _ in of_task if index != best}
+    return surpassed

@@ -39,12 +39,12 @@ def shingles(text: str) -> Any:
     return hashes[is_first]  # a fifth of the time of numpy.unique
 
 
-def jaccard(one: Any, other: Any) -> float:
+def jaccard(first: Any, second: Any) -> float:
     """The index of two texts, by their shingles."""
     import numpy
 
-    shared = len(numpy.intersect1d(one, other, assume_unique=True))
-    return shared / (len(one) + len(other) - shared)
+    shared = len(numpy.intersect1d(first, second, assume_unique=True))
+    return shared / (len(first) + len(second) - shared)
 
 
 def sketches(texts: Iterable[str]) -> Iterator[bytes]:
@@ -58,15 +58,13 @@ def sketches(texts: Iterable[str]) -> Iterator[bytes]:
     while batch := [shingles(text) for text in islice(texts, AT_ONCE)]:
         ends = numpy.cumsum([0, *map(len, batch)], dtype=numpy.uint64)
         hashes = numpy.concatenate(batch)
-        sketched = RMinHash.digest_matrix_from_flat_token_hashes(hashes, ends, SLOTS, 0)
-        for row in numpy.array(sketched.to_rows(), numpy.uint32).astype(numpy.uint16):
+        matrix = RMinHash.digest_matrix_from_flat_token_hashes(hashes, ends, SLOTS, 0)
+        for row in numpy.array(matrix.to_rows(), numpy.uint32).astype(numpy.uint16):
             yield row.tobytes()
 
 
 def band_size(threshold: float) -> int:
-    """The most slots a band can have, so that two texts of this Jaccard index meet in one of the
-    bands.
-    """
+    """The most slots a band can have, if two texts of this Jaccard index are to meet in one."""
     # Two slots agree with a chance of `threshold`, a whole band with threshold**size, none of the
     # bands with (1 - threshold**size)**bands. A wider band names fewer texts that are not near, so
     # the widest is taken that misses at most one near pair in a thousand.
@@ -95,7 +93,7 @@ def near_pairs(
     # slots that two sketches must share before their texts are compared: an estimate may be too low
     size, least = band_size(threshold), SLOTS * (threshold - SLACK)
     buckets: dict[bytes, list[int]] = {}
-    known: dict[int, memoryview] = {}
+    slots_of: dict[int, memoryview] = {}
     grams = lru_cache(REMEMBERED)(lambda number: shingles(text(number)))
     for number, sketch in zip(order, sketches(map(text, order)), strict=True):
         slots = memoryview(sketch).cast("H")
@@ -105,11 +103,11 @@ def near_pairs(
             b"%c%b" % (at, sketch[2 * size * at : 2 * size * (at + 1)])
             for at in range(SLOTS // size)
         ]
-        likely = Counter(chain.from_iterable(buckets.get(band, ()) for band in bands))
+        candidates = Counter(chain.from_iterable(buckets.get(band, ()) for band in bands))
         missed = 0
-        for other, _ in likely.most_common():
+        for other, _ in candidates.most_common():
             # the sketches first: `may_be` reads texts
-            if sum(map(eq, known[other], slots)) < least or not may_be(number, other):
+            if sum(map(eq, slots_of[other], slots)) < least or not may_be(number, other):
                 continue
             if jaccard(grams(number), grams(other)) >= threshold:
                 yield number, other
@@ -118,7 +116,7 @@ def near_pairs(
             elif (missed := missed + 1) == MOST:
                 break
         if stays(number):
-            known[number] = slots
+            slots_of[number] = slots
             for bucket in (buckets.setdefault(band, []) for band in bands):
                 if len(bucket) < CROWD:
                     bucket.append(number)
@@ -141,11 +139,11 @@ def copies_among(
     return copies
 
 
-def nearest(asked: Iterable[str], known: Iterable[str], threshold: float) -> dict[str, str]:
-    """The texts that are near one that is known, and not the same, each with that one."""
-    first = sorted({*known} - {""})
-    # the known texts come first, so that each text that is asked for meets all of them
-    texts, count = [*first, *sorted({*asked} - {"", *first})], len(first)
+def near_known(new: Iterable[str], known: Iterable[str], threshold: float) -> dict[str, str]:
+    """The new texts that are near a known one, and not the same, each with that one."""
+    ordered = sorted({*known} - {""})
+    # the known texts come first, so that each new one meets all of them
+    texts, count = [*ordered, *sorted({*new} - {"", *ordered})], len(ordered)
     pairs = near_pairs(
         range(len(texts)),
         texts.__getitem__,

@@ -17,7 +17,7 @@ TASKS: tuple[str, ...] = get_args(Task)
 REST = "the rest"  # the group of the sources that are in no group
 OTHERS = ""  # the tasks without a weight
 GROUP = re.compile(r"([^=]+)=(.+):([0-9]+[.]?[0-9]*|[.][0-9]+)([*]?)")
-HOW = "Write NAME=SOURCE+...:RATIO, as in general=chat.jsonl:0.2; 0.2* repeats rows if too few."
+USAGE = "Write NAME=SOURCE+...:RATIO, as in general=chat.jsonl:0.2; 0.2* repeats rows if too few."
 
 
 class MixGroup(NamedTuple):
@@ -29,17 +29,17 @@ class MixGroup(NamedTuple):
     repeats: bool = False
 
 
-class Mixed(NamedTuple):
+class Draw(NamedTuple):
     """The indices that are drawn, how many rows each group is to have, and what a user should know.
 
-    `part`: group and task of each record, by index: their shares are set. `factors`: how often each
-    row of a group with too few is to be there, by index; not those of 1.
+    `strata`: group and task of each record, by index: their shares are set. `factors`: how often
+    each row of a group with too few is to be there, by index; not those of 1.
     """
 
     indices: set[int]
     by_group: dict[str, int]
     notes: list[str]
-    part: dict[int, str]
+    strata: dict[int, str]
     factors: dict[int, float]
 
 
@@ -58,19 +58,19 @@ def parse_mix(
     for text in texts:
         match = GROUP.fullmatch(text)
         if not match:
-            raise UserError(f"{text!r} is not a group of sources.", HOW, location="--mix")
-        name, named, ratio, star = match.groups()
+            raise UserError(f"{text!r} is not a group of sources.", USAGE, location="--mix")
+        name, sources_text, ratio, star = match.groups()
         if name in groups:
             raise UserError(
                 f"the group '{name}' appears twice.", "Put + between its sources.", location="--mix"
             )
         groups[name] = MixGroup(float(ratio), bool(star))
-        for given in filter(None, named.split("+")):
-            of_group = [source for source in sources if Path(source).is_relative_to(given)]
-            if not of_group:
-                problem = f"the group '{name}' names {given}, which is not read."
-                raise UserError(problem, unread_source_fix(given, sources), location="--mix")
-            for source in of_group:
+        for source_name in filter(None, sources_text.split("+")):
+            named = [source for source in sources if Path(source).is_relative_to(source_name)]
+            if not named:
+                problem = f"the group '{name}' names {source_name}, which is not read."
+                raise UserError(problem, unread_source_fix(source_name, sources), location="--mix")
+            for source in named:
                 if homes.setdefault(source, name) != name:
                     problem = f"{source} is in the groups '{homes[source]}' and '{name}'."
                     raise UserError(problem, "A source belongs to one group.", location="--mix")
@@ -87,8 +87,8 @@ def full_task_weights(weights: Mapping[str, float]) -> dict[str, float]:
     for name, weight in weights.items():
         tasks = [task for task in TASKS if f"_{name}_" in f"_{task}_"]
         if len(tasks) != 1:
-            known = " or ".join(tasks)
-            problem = f"'{name}' may be {known}." if tasks else f"no task is called '{name}'."
+            names = " or ".join(tasks)
+            problem = f"'{name}' may be {names}." if tasks else f"no task is called '{name}'."
             raise UserError(problem, suggest(name, TASKS), location="prep.task_weights")
         if not 0 <= weight < math.inf:
             problem = f"{weight} is not a weight for {name}."
@@ -114,7 +114,7 @@ def sample(records: Sequence[Record] | Sequence[Traits], limit: int | None, seed
     return sorted(index for _, _, index in sorted(ranks)[:limit])
 
 
-def draw(records: Mapping[int, Traits], sources: Sequence[str], settings: PrepSettings) -> Mixed:
+def draw(records: Mapping[int, Traits], sources: Sequence[str], settings: PrepSettings) -> Draw:
     """A draw in which ratios and shares are as asked, no row twice, at most `limit`; `sources`: of
     each record, as given.
 
@@ -127,7 +127,7 @@ def draw(records: Mapping[int, Traits], sources: Sequence[str], settings: PrepSe
     Raises UserError for ratios that are none.
     """
     mix, homes = parse_mix(settings.mix, settings.sources)
-    weights, mixed = settings.task_weights, Mixed(set(), {}, [], {}, {})
+    weights, result = settings.task_weights, Draw(set(), {}, [], {}, {})
     groups: dict[str, dict[str, list[int]]] = {name: {} for name in (REST, *mix)}
     for index, record in records.items():
         task = record.task if record.task in weights else OTHERS
@@ -135,23 +135,23 @@ def draw(records: Mapping[int, Traits], sources: Sequence[str], settings: PrepSe
     if not groups[REST] and mix:
         del groups[REST]
     drawable = {
-        name: _drawable(name, tasks, weights, mixed.notes) for name, tasks in groups.items()
+        name: _drawable(name, tasks, weights, result.notes) for name, tasks in groups.items()
     }
-    there = {name: sum(counts.values()) for name, counts in drawable.items()}
-    sizes = _sizes(there, mix, mixed.notes)
+    available = {name: sum(counts.values()) for name, counts in drawable.items()}
+    sizes = _sizes(available, mix, result.notes)
     limit = sum(sizes.values()) if settings.limit is None else settings.limit
-    mixed.by_group.update(scale_counts(sizes, limit))
+    result.by_group.update(scale_counts(sizes, limit))
     for name, tasks in groups.items():
-        of_group: list[int] = []
-        for task, count in scale_counts(drawable[name], mixed.by_group[name]).items():
-            mixed.part.update(dict.fromkeys(tasks[task], f"{name} {task}"))
+        indices: list[int] = []
+        for task, count in scale_counts(drawable[name], result.by_group[name]).items():
+            result.strata.update(dict.fromkeys(tasks[task], f"{name} {task}"))
             of_task = [records[index] for index in tasks[task]]
-            of_group += [tasks[task][place] for place in sample(of_task, count, settings.seed)]
-        if len(of_group) < mixed.by_group[name]:  # only of a group whose rows are repeated
-            factor = mixed.by_group[name] / max(1, len(of_group))
-            mixed.factors.update(dict.fromkeys(of_group, factor))
-        mixed.indices.update(of_group)
-    return mixed
+            indices += [tasks[task][at] for at in sample(of_task, count, settings.seed)]
+        if len(indices) < result.by_group[name]:  # only of a group whose rows are repeated
+            factor = result.by_group[name] / max(1, len(indices))
+            result.factors.update(dict.fromkeys(indices, factor))
+        result.indices.update(indices)
+    return result
 
 
 def repetitions(
@@ -164,66 +164,67 @@ def repetitions(
     for factor in sorted(set(factors.values())):
         rows = [index for index in factors if factors[index] == factor]
         rows.sort(key=lambda index: digest(f"{seed} repeat {records[index].id}"))
-        whole, more = divmod(round(factor * len(rows)), len(rows))
-        times |= {index: whole + (number < more) for number, index in enumerate(rows)}
+        quotient, remainder = divmod(round(factor * len(rows)), len(rows))
+        times |= {index: quotient + (number < remainder) for number, index in enumerate(rows)}
     return times
 
 
 def scale_counts(counts: Mapping[str, int], total: int) -> dict[str, int]:
     """The counts, made smaller in proportion so that they sum to `total`, by largest remainders."""
-    whole = max(1, sum(counts.values()))
+    old_total = max(1, sum(counts.values()))
     total = min(total, sum(counts.values()))
     # the remainders are whole numbers too, so that no rounding decides
-    smaller = {name: count * total // whole for name, count in counts.items()}
-    left = total - sum(smaller.values())
-    for name in sorted(counts, key=lambda name: (-(counts[name] * total % whole), name))[:left]:
-        smaller[name] += 1
-    return smaller
+    scaled = {name: count * total // old_total for name, count in counts.items()}
+    missing = total - sum(scaled.values())
+    order = sorted(counts, key=lambda name: (-(counts[name] * total % old_total), name))
+    for name in order[:missing]:
+        scaled[name] += 1
+    return scaled
 
 
 def _drawable(
     name: str, tasks: Mapping[str, Sequence[int]], weights: Mapping[str, float], notes: list[str]
 ) -> dict[str, int]:
     """How many rows of each task a group can give at most, if shares are kept."""
-    there = {task: len(indices) for task, indices in tasks.items()}
-    weighted = sorted(task for task in there if weights.get(task))
-    place = "" if name == REST else f" in the group '{name}'"
-    empty = sorted(task for task, weight in weights.items() if weight and task not in there)
+    available = {task: len(indices) for task, indices in tasks.items()}
+    weighted = sorted(task for task in available if weights.get(task))
+    in_group = "" if name == REST else f" in the group '{name}'"
+    empty = sorted(task for task, weight in weights.items() if weight and task not in available)
     if empty:
-        rest = "the other tasks share its weight" if weighted else "nothing is drawn by task"
-        notes.append(f"no row of {', '.join(empty)}{place}: {rest}")
-    scarcest = min(weighted, key=lambda task: there[task] / weights[task], default=OTHERS)
+        effect = "the other tasks share its weight" if weighted else "nothing is drawn by task"
+        notes.append(f"no row of {', '.join(empty)}{in_group}: {effect}")
+    scarcest = min(weighted, key=lambda task: available[task] / weights[task], default=OTHERS)
     # rows for each unit of weight: as many as the scarcest task has
-    most = there[scarcest] / weights[scarcest] if weighted else 0.0
+    per_unit = available[scarcest] / weights[scarcest] if weighted else 0.0
     counts = {
-        task: count if task == OTHERS else round(most * weights[task])
-        for task, count in there.items()
+        task: count if task == OTHERS else round(per_unit * weights[task])
+        for task, count in available.items()
     }
-    given, of = sum(counts[task] for task in weighted), sum(there[task] for task in weighted)
-    if given < of:
+    drawn, total = (sum(table[task] for task in weighted) for table in (counts, available))
+    if drawn < total:
         notes.append(
-            f"task_weights: {given} of {of} rows{place} have these shares, since there are only "
-            f"{there[scarcest]} of {scarcest}; a lower weight for it gives more"
+            f"task_weights: {drawn} of {total} rows{in_group} have these shares, since there are "
+            f"only {available[scarcest]} of {scarcest}; a lower weight for it gives more"
         )
     return counts
 
 
 def _sizes(
-    there: Mapping[str, int], mix: Mapping[str, MixGroup], notes: list[str]
+    available: Mapping[str, int], mix: Mapping[str, MixGroup], notes: list[str]
 ) -> dict[str, int]:
     """How many rows each group gives: the first all it has, the others by their ratios to it, and
     more than they have only where rows are repeated.
     """
-    groups = {name: mix.get(name, MixGroup(1.0)) for name in there}
-    first = next((name for name in there if groups[name].ratio), None)
+    groups = {name: mix.get(name, MixGroup(1.0)) for name in available}
+    first = next((name for name in available if groups[name].ratio), None)
     if first is None:
-        raise UserError("every ratio is 0: nothing would be drawn.", HOW, location="--mix")
+        raise UserError("every ratio is 0: nothing would be drawn.", USAGE, location="--mix")
     sizes: dict[str, int] = {}
-    for name, count in there.items():
-        wanted = round(there[first] * groups[name].ratio / groups[first].ratio)
+    for name, count in available.items():
+        wanted = round(available[first] * groups[name].ratio / groups[first].ratio)
         repeats = count > 0 and groups[name].repeats
         if wanted > count:
-            taken = "those that are trained are repeated" if repeats else "all of them are taken"
-            notes.append(f"the group '{name}' has {count} rows, not {wanted}: {taken}")
+            effect = "those that are trained are repeated" if repeats else "all of them are taken"
+            notes.append(f"the group '{name}' has {count} rows, not {wanted}: {effect}")
         sizes[name] = wanted if repeats else min(wanted, count)
     return sizes

@@ -156,12 +156,12 @@ THING = re.compile(
 Value = tuple[str, str]  # kind and normal form
 
 
-def find(record: Record) -> Counter[str]:
+def find_personal(record: Record) -> Counter[str]:
     """How many different values of each kind a record holds; empty for most."""
     return Counter(kind for kind, _ in dict.fromkeys(_values(_contents(record)).values()))
 
 
-def mask(record: Record) -> tuple[Record, Counter[str]]:
+def mask_personal(record: Record) -> tuple[Record, Counter[str]]:
     """The record with a mask for every value, and how many there were of each kind.
 
     A value has one mask wherever it stands, however it is written: `<PHONE_1>`, and 0 where it is a

@@ -12,7 +12,7 @@ from agentlite.data.curation.minhash import near_pairs
 from agentlite.data.curation.traits import TELLING, Traits
 
 
-class Split(NamedTuple):
+class SplitResult(NamedTuple):
     """The split of each record; which cannot stay on theirs; the number of groups; what to tell the
     user. Records are named by their index.
 
@@ -40,13 +40,13 @@ TIES: dict[str, Callable[[Traits], Iterable[Hashable]]] = {
 }
 
 
-def assign_splits(records: Mapping[int, Traits], settings: PrepSettings) -> Split:
+def assign_splits(records: Mapping[int, Traits], settings: PrepSettings) -> SplitResult:
     """A side for each record: the one its row names, or else by a hash of its query, or of its
     tools where `split_by` names them.
 
     No side depends on other records. What does is whether a record stays: of a group that is tied
-    by the keys in `split_by` and reaches over two sides, only one side does (a borne one, test
-    before dev before train; else the one with most records).
+    by the keys in `split_by` and reaches over two sides, only one side does (one that a row names,
+    test before dev before train; else the one with most records).
     """
     dev, test, by = settings.dev, settings.test, settings.split_by
     if dev + test > 1:
@@ -59,19 +59,19 @@ def assign_splits(records: Mapping[int, Traits], settings: PrepSettings) -> Spli
         for index, record in records.items()
     }
     # a record whose tools fall on two sides is left out before any tie: it would tie both together
-    whole = {index: record for index, record in records.items() if splits[index]}
-    groups = _groups(whole, by)
+    one_sided = {index: record for index, record in records.items() if splits[index]}
+    groups = _groups(one_sided, by)
     crossing = _crossing_records(groups, records, splits)
-    counts = Counter(splits[index] for index in whole if index not in crossing)
+    counts = Counter(splits[index] for index in one_sided if index not in crossing)
     notes = []
     if records and (missed := _missed_splits(counts, shares)):
-        own = "tools" if "tools" in by else "query"
+        key = "tools" if "tools" in by else "query"
         notes.append(
-            f"{missed}: sides go by a hash of each record's own {own}, unless its row "
+            f"{missed}: sides go by a hash of each record's own {key}, unless its row "
             "names its `split`, and what is tied to another side is left out (give rows a `split` "
             "of their own, or another --seed)"
         )
-    return Split(splits, crossing, len(groups), notes)
+    return SplitResult(splits, crossing, len(groups), notes)
 
 
 def _side(record: Traits, shares: Mapping[str, float], seed: int, by_tools: bool) -> str:
@@ -81,14 +81,14 @@ def _side(record: Traits, shares: Mapping[str, float], seed: int, by_tools: bool
     return sides.pop() if len(sides) == 1 else ""
 
 
-def split_of(key: str, fractions: Mapping[str, float], seed: int) -> str:
+def split_of(key: str, shares: Mapping[str, float], seed: int) -> str:
     """The split of a key. The test's share of all hashes comes first, so that with a larger dev
     nothing of it moves.
     """
-    at = int(digest(f"{seed} {key}"), 16) / 2**64
-    if at < fractions["test"]:
+    position = int(digest(f"{seed} {key}"), 16) / 2**64
+    if position < shares["test"]:
         return "test"
-    return "dev" if at < fractions["test"] + fractions["dev"] else "train"
+    return "dev" if position < shares["test"] + shares["dev"] else "train"
 
 
 def _missed_splits(counts: Counter[str], shares: Mapping[str, float]) -> str:
@@ -99,9 +99,10 @@ def _missed_splits(counts: Counter[str], shares: Mapping[str, float]) -> str:
     empty = [side for side in SPLITS if shares[side] > 0 and not counts[side]]
     missed = [f"no record fell on {' and '.join(empty)}"] if empty else []
     for side in SPLITS:
-        share, wanted, got = shares[side], shares[side] * total, counts[side]
-        if got and share and abs(got - wanted) > max(wanted / 2, 2 * sqrt(wanted * (1 - share))):
-            missed.append(f"{side} has {got} of {total} records, and {wanted:.0f} were asked for")
+        share, wanted, count = shares[side], shares[side] * total, counts[side]
+        bound = max(wanted / 2, 2 * sqrt(wanted * (1 - share)))
+        if count and share and abs(count - wanted) > bound:
+            missed.append(f"{side} has {count} of {total} records, and {wanted:.0f} were asked for")
     return "; ".join(missed)
 
 
@@ -109,8 +110,8 @@ def _groups(records: Mapping[int, Traits], by: Sequence[str]) -> list[list[int]]
     """What is tied to the same is tied together. At first each is alone."""
     groups = {index: [index] for index in records}
 
-    def tie(one: int, other: int) -> None:
-        small, large = sorted((groups[one], groups[other]), key=len)
+    def tie(first: int, second: int) -> None:
+        small, large = sorted((groups[first], groups[second]), key=len)
         if small is not large:
             # the smaller group moves: n log n steps in all, whatever the order of the ties
             large += small
@@ -125,14 +126,14 @@ def _groups(records: Mapping[int, Traits], by: Sequence[str]) -> list[list[int]]
         owners = {record.query: index for index, record in records.items()}
         # by text, not by file: which near texts are compared depends on their order
         texts = sorted(filter(None, owners))
-        places = [owners[text] for text in texts]
+        indices = [owners[text] for text in texts]
         # tied ones need no comparison: it would change nothing
-        for one, other in near_pairs(
+        for number, other in near_pairs(
             range(len(texts)),
             texts.__getitem__,
-            may_be=lambda one, other: groups[places[one]] is not groups[places[other]],
+            may_be=lambda number, other: groups[indices[number]] is not groups[indices[other]],
         ):
-            tie(places[other], places[one])
+            tie(indices[other], indices[number])
     return [sorted(group) for group in {id(group): group for group in groups.values()}.values()]
 
 
@@ -145,11 +146,11 @@ def _crossing_records(
         counts = Counter(splits[index] for index in group)
         if len(counts) == 1:
             continue
-        borne = {records[index].split for index in group} - {""}
+        stated = {records[index].split for index in group} - {""}
         # max takes the first of equal counts: test before dev before train
         order = ("test", "dev", "train")
         most = max(order, key=lambda side: counts[side])
-        stays = next((side for side in order if side in borne), most)
+        stays = next((side for side in order if side in stated), most)
         first = next(index for index in group if splits[index] == stays)
         crossing |= {index: first for index in group if splits[index] != stays}
     return crossing

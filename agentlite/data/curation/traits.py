@@ -12,8 +12,7 @@ from agentlite.core.records import ANY_TOOL, Call, Record, digest, to_json
 
 SHORTEST_QUERY = 16  # bytes: few Chinese characters say much
 TELLING = 16  # bytes of values in arguments from which equal ones are hardly chance
-# the first that a text holds: Japanese is also written with Han characters, all of them with Latin
-# names
+# the first that a text holds: Japanese has Han characters too, and every script has Latin names
 SCRIPTS = {
     "Kana": re.compile("[\u3040-\u30ff]"),
     "Hangul": re.compile("[\uac00-\ud7af]"),
@@ -34,7 +33,7 @@ class Traits(NamedTuple):
 
     Of 64 bits each are: `shape`, the names of the tools on offer, and of those called, in order.
     `calls`: that with the arguments; 0 where no call has any. `context`: the tools on offer with
-    their schemas and all that is said before the first turn to learn. `first`: the calls of that
+    their schemas and all that is said before the first turn to learn. `first_calls`: those of that
     turn; 0 where the data does not say the arguments of one. `first_names`: the tools they call.
 
     `value_bytes`: of the values in the arguments; many make it unlikely that two records share them
@@ -52,7 +51,7 @@ class Traits(NamedTuple):
     shape: int
     calls: int
     context: int
-    first: int
+    first_calls: int
     first_names: int
     value_bytes: int
 
@@ -72,7 +71,7 @@ def traits(record: Record) -> Traits:
         for message in record.messages[:learned]
     ]
     # of one turn; empty where none is learned
-    first = [_comparable(message.calls) for message in record.messages[learned : learned + 1]]
+    first_calls = [_comparable(message.calls) for message in record.messages[learned : learned + 1]]
     return Traits(
         record.id,
         record.split,
@@ -85,8 +84,8 @@ def traits(record: Record) -> Traits:
         shape=_hash((offer, names)),
         calls=_hash((offer, [calls for calls in turns if calls])) if has_arguments else 0,
         context=_hash((schemas, before)),
-        first=0 if first and record.unknown_arguments(learned) else _hash(first),
-        first_names=_hash([sorted(name for name, _ in calls) for calls in first]),
+        first_calls=0 if first_calls and record.unknown_arguments(learned) else _hash(first_calls),
+        first_names=_hash([sorted(name for name, _ in calls) for calls in first_calls]),
         value_bytes=sum(_size(arguments) for calls in turns for _, arguments in calls),
     )
 
@@ -148,9 +147,7 @@ def always_expects_calls(record: Record) -> bool:
 
 
 def comparable(value: object) -> Any:
-    """A value so that values meant to be the same are equal: texts but for case and blanks, 3.0 and
-    3.
-    """
+    """A value to compare by: texts but for case and blanks, and 3.0 as 3."""
     if isinstance(value, dict):
         return {key: comparable(inner) for key, inner in value.items()}
     if isinstance(value, list):

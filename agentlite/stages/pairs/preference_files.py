@@ -13,7 +13,7 @@ from agentlite.core.errors import REJECTS, RowError, UserError, exceeds_share
 from agentlite.core.records import PreferencePair, Record, Side, from_row, to_row
 from agentlite.core.row_files import read_rows, row_file, write_rows
 from agentlite.data.curation.duplicates import leaks
-from agentlite.data.curation.pii import mask
+from agentlite.data.curation.pii import mask_personal
 from agentlite.data.curation.traits import traits
 from agentlite.data.formats.raw_rows import files_of, read_raw
 from agentlite.data.preferences import RecordedPreference, read_preferences
@@ -111,7 +111,8 @@ def _read(
         try:
             for preference in read_preferences(raw.row, Path(file).name):
                 if planned.get("thoughts") == "drop":
-                    record, other = map(without_thoughts, (preference.record, preference.other))
+                    sides = (preference.record, preference.rejected_record)
+                    record, other = map(without_thoughts, sides)
                     preference = RecordedPreference(record, other.messages[-1], preference.scores)
                 pair = _pair(preference, mixture, template, max_length)
                 # a chosen answer may stand over several others; the same two are one pair
@@ -122,7 +123,7 @@ def _read(
         except RowError as error:
             rejects.append(reject_of(raw, error))
     compared = {
-        record_id: traits(mask(record)[0] if planned.get("personal") == "mask" else record)
+        record_id: traits(mask_personal(record)[0] if planned.get("personal") == "mask" else record)
         for record_id, record in records.items()
     }
     leaking = leaks(
@@ -153,7 +154,7 @@ def _pair(
     check_reading(record, rows, protocol, template)
     chosen = prompt_at(record, turn, rows, protocol, template)
     # what is rejected need not read back: an answer may be rejected for that
-    other = preference.other
+    other = preference.rejected_record
     rejected = prompt_at(other, turn, render(other, protocol, template), protocol, template)
     if chosen.answer.strip() == rejected.answer.strip():
         raise RowError("E219", f"chosen and rejected are the same in protocol {protocol.name}")

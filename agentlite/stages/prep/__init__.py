@@ -27,7 +27,7 @@ from agentlite.data.curation.coreset import BufferState, find_buffer
 from agentlite.data.curation.duplicates import read_held_out
 from agentlite.data.formats.raw_rows import Raw, raw_files, read_lines
 from agentlite.data.hub_data import licences
-from agentlite.data.ingest import IngestContext, Ingested, clean, readable, reader_options
+from agentlite.data.ingest import IngestContext, IngestedRows, clean, decode_row, reader_options
 from agentlite.data.rejects import reject_row
 from agentlite.data.tool_catalogue import SIGNS, read_catalogue
 from agentlite.rendering import choose as choose_protocol
@@ -75,7 +75,7 @@ def run(settings: PrepSettings, target: RunTarget) -> Result:
 
         def work() -> Work:
             # of a dry run the rows are on disk in the system's folder for temporary files
-            with Ingested(None if target.dry_run else target.folder) as ingested:
+            with IngestedRows(None if target.dry_run else target.folder) as ingested:
                 selection = _select(job, ingested, target)
                 stage = yield figures_of(selection)
                 return write_all(stage.folder, selection)
@@ -95,7 +95,7 @@ def key_figure(figures: Mapping[str, object]) -> str:
     return f"{figures['kept']} of {figures['read']} rows kept"
 
 
-def _select(job: Job, ingested: Ingested, target: RunTarget) -> Selection:
+def _select(job: Job, ingested: IngestedRows, target: RunTarget) -> Selection:
     """Reads, checks and selects, and writes the rejects, but in a dry run."""
     settings, rejects = job.context.settings, target.folder / "rejects.jsonl"
     keep = parse_keep(settings.keep)
@@ -104,7 +104,7 @@ def _select(job: Job, ingested: Ingested, target: RunTarget) -> Selection:
     context = _with_tools(job.context, lines(), target.run)
     with console.progress("prep: rows read:", None) as advance:
         for count, (source, line) in enumerate(lines(), 1):
-            ingested.take(source, line, context)
+            ingested.add(source, line, context)
             if count % LOOK_EVERY == 0:
                 advance(count)
     if not target.dry_run:
@@ -158,7 +158,7 @@ def _plan(
     buffer = None
     if settings.replay:
         buffer = find_buffer(Path(settings.replay), _run_key(plan))
-        plan.inputs["replay"] = buffer.before
+        plan.inputs["replay"] = buffer.previous_file
     if settings.retrieve:
         plan.inputs["retriever"] = digest_of(
             lookup.find_finished_stage(settings.retriever, target.run, "retriever")
@@ -211,7 +211,7 @@ def _with_tools(
     """
     settings = context.settings
     declarations = (
-        readable(line, settings.fix)[0]
+        decode_row(line, settings.fix)[0]
         for source, line in lines
         # BFCL's rows are none, and are slow to read twice
         if not source.startswith("bfcl:") and line.error is None

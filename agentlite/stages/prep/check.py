@@ -18,8 +18,8 @@ from agentlite.data.formats import FORMATS
 from agentlite.data.formats.format import check_formats
 from agentlite.data.formats.json_decode import quote
 from agentlite.data.formats.raw_rows import files_of
-from agentlite.data.ingest import Ingested
-from agentlite.data.rejects import places, report
+from agentlite.data.ingest import IngestedRows
+from agentlite.data.rejects import name_lines, report
 from agentlite.environments.synthesis.dialog import DIALOGS
 from agentlite.environments.trajectories import finished_trajectories, is_rollout
 from agentlite.stages.pairs.stored import SAMPLED_BY, candidates_file
@@ -96,11 +96,11 @@ def refuse_missing_packages(settings: PrepSettings) -> None:
         refuse_unwritable(Path(settings.replay))
 
 
-def refuse_rejects(settings: PrepSettings, ingested: Ingested, file: Path) -> None:
+def refuse_rejects(settings: PrepSettings, ingested: IngestedRows, file: Path) -> None:
     """Shows the rejects of each kind and what to do; raises UserError 4 if there are more than the
     settings allow. `file`: where all of them are, unless nothing is written.
     """
-    rejects, read = ingested.rejects, ingested.read
+    rejects, read = ingested.rejects, ingested.rows_read
     for line in report(rejects, str(file) if file.exists() else ""):
         console.row_notice(line)
     unknown = [reject for reject in rejects if reject.code in UNKNOWN]
@@ -132,7 +132,7 @@ def refuse_rejects(settings: PrepSettings, ingested: Ingested, file: Path) -> No
         console.notice(f"prep: {len(rejects)} of {read} rows are left out. {RETRY}")
 
 
-def notes(ingested: Ingested, declared: int) -> Iterator[str]:
+def notes(ingested: IngestedRows, declared: int) -> Iterator[str]:
     """What the user should know of the rows that were read. `declared`: the number of tools that
     the rows and --tools declare.
     """
@@ -142,8 +142,8 @@ def notes(ingested: Ingested, declared: int) -> Iterator[str]:
             "are learned in <think>, and later turns are prompted with them; --thoughts drop "
             "leaves them out"
         )
-    for method, rows in ingested.repaired.items():
-        yield f"--fix ({method}) changed {places(rows)}; provenance.jsonl has each"
+    for method, rows in ingested.repairs.items():
+        yield f"--fix ({method}) changed {name_lines(rows)}; provenance.jsonl has each"
     if invalid := ingested.done["invalid_schemas"]:
         yield (
             f"the schema of {invalid.most_common(1)[0][0]} is not valid JSON Schema. Only types "
@@ -184,7 +184,7 @@ def look(selection: Selection) -> Iterator[str]:
         yield "prep: look at these rows, which are kept (provenance.jsonl has all, as `doubts`):"
     for name in counts:
         (location, piece), *others = rows[name]
-        also = f" (also {places([other for other, _ in others])})" if others else ""
+        also = f" (also {name_lines([other for other, _ in others])})" if others else ""
         check = CHECKS[name]
         yield f"{location}: {check['problem']}: {quote(piece)}; {check['cure']}{also}"
 
@@ -197,7 +197,7 @@ def refuse_nothing_left(selection: Selection, file: Path) -> None:
     left_out = ingested.left_out(selection.ends).most_common()
     why = "".join(f", {code} {count}" for code, count in left_out)
     raise UserError(
-        f"no row left of {ingested.read} read: {len(ingested.rejects)} rejected{why}.",
+        f"no row left of {ingested.rows_read} read: {len(ingested.rejects)} rejected{why}.",
         CODES[left_out[0][0]].hint if left_out else "That file says why." * bool(ingested.rejects),
         location=str(file) if ingested.rejects else "",
         exit_code=REJECTS,

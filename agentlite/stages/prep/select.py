@@ -11,14 +11,14 @@ from agentlite.core import console
 from agentlite.core.conditions import parse_keep
 from agentlite.core.records import from_row, to_row
 from agentlite.core.row_files import Row
-from agentlite.data.augment import learnable
+from agentlite.data.augment import learnable_record
 from agentlite.data.curation import duplicates
 from agentlite.data.curation.coreset import BufferState, buffer_rows, coreset, replay_rows
 from agentlite.data.curation.keep import find_surpassed
-from agentlite.data.curation.mix import Mixed, draw, repetitions
+from agentlite.data.curation.mix import Draw, draw, repetitions
 from agentlite.data.curation.split import assign_splits
 from agentlite.data.curation.traits import Traits, dialog_text, normal, traits
-from agentlite.data.ingest import End, IngestContext, Ingested
+from agentlite.data.ingest import End, IngestContext, IngestedRows
 
 LEFT_OUT = "F341"  # the code of what a coreset leaves out
 
@@ -34,11 +34,11 @@ class Selection:
     counts for the user.
     """
 
-    drawn: Mixed
+    drawn: Draw
 
     def __init__(
         self,
-        ingested: Ingested,
+        ingested: IngestedRows,
         context: IngestContext,
         held_out: Sequence[Traits],
         buffer: BufferState | None,
@@ -166,7 +166,7 @@ def _take_coreset(selection: Selection) -> None:
         seed=settings.seed,
         loss=lambda index: ingested.sizes[index].wording.proxy_loss,
         text=lambda index: dialog_text(ingested.record(index)),
-        part=selection.drawn.part.__getitem__,
+        stratum_of=selection.drawn.strata.__getitem__,
     )
     selection.drop(LEFT_OUT, dict.fromkeys(sorted({*train} - {*chosen}), ""))
     selection.figures["coreset"] = counts
@@ -195,7 +195,7 @@ def _replay(selection: Selection) -> None:
     if buffer is None:
         return
     rows = map(from_row, buffer_rows(buffer))
-    earlier = [record for row in rows if (record := learnable(row, selection.context)) is not None]
+    earlier = [*filter(None, (learnable_record(row, selection.context) for row in rows))]
     tested = [selection.kept[index] for index in selection.in_split("dev", "test")]
     leaking = duplicates.leaks(
         dict(enumerate(map(traits, earlier))),
@@ -209,7 +209,7 @@ def _replay(selection: Selection) -> None:
         count,
         ratio=settings.continual_replay_ratio,
         seed=settings.seed,
-        buffer=buffer.before,
+        buffer=buffer.previous_file,
     )
     selection.figures["replayed"] = len(selection.replayed)
     wanted = math.floor(count * settings.continual_replay_ratio)

@@ -12,7 +12,7 @@ from agentlite.core.row_files import Row, read_rows, row_file, write_json, write
 from agentlite.data.augment import augment, augments
 from agentlite.data.curation.coreset import add_to_buffer
 from agentlite.data.curation.traits import Traits, traits
-from agentlite.data.ingest import ENDS, Sized, measure
+from agentlite.data.ingest import ENDS, RecordSize, measure
 from agentlite.rendering import encoding, mixture_of, renderer
 from agentlite.stages.prep.select import LEFT_OUT, Selection
 from agentlite.workspace import lookup
@@ -22,7 +22,7 @@ from agentlite.workspace.lookup import find_model
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
 MOST_CALLED = 10  # tools that stats.json counts
 NAMED = 20  # tools with an invalid schema that stats.json names
-Measured = list[tuple[Traits, Sized]]  # of the records in the file of a split
+Measured = list[tuple[Traits, RecordSize]]  # of the records in the file of a split
 OUTPUTS = ("provenance.jsonl", "measures.jsonl", "stats.json", "rejects.jsonl")
 FIXES = {  # where test rows are rare, or one kind of train rows is
     "test": "eval can hardly measure these; raise --test, or add such rows",
@@ -95,17 +95,17 @@ def _measures(selection: Selection, splits: Mapping[str, Measured]) -> Iterator[
     records = [(name, *one) for name, split in splits.items() for one in split]
     rest = sorted({*selection.kept, *left_out})
     records += [("", ingested.traits[index], ingested.sizes[index]) for index in rest]
-    for name, record, sized in records:
+    for name, record, size in records:
         if record.id not in written:
             written.add(record.id)
             yield {
                 "id": record.id,
                 **({"split": name} if name else {}),
-                "tokens": sized.tokens,
-                "trained_tokens": sized.trained,
-                "longest_row": sized.longest,
-                "proxy_loss": round(sized.wording.proxy_loss, 6),
-                "lexical_diversity": round(sized.wording.lexical_diversity, 6),
+                "tokens": size.tokens,
+                "trained_tokens": size.trained,
+                "longest_row": size.longest,
+                "proxy_loss": round(size.wording.proxy_loss, 6),
+                "lexical_diversity": round(size.wording.lexical_diversity, 6),
             }
 
 
@@ -128,7 +128,7 @@ def figures_of(
         "rejects": dict(Counter(reject.code for reject in ingested.rejects).most_common()),
         "left_out": dict(ingested.left_out(ends).most_common()),
         "cut": ingested.done["cut"].total(),
-        "repaired": {method: len(rows) for method, rows in ingested.repaired.items()},
+        "repaired": {method: len(rows) for method, rows in ingested.repairs.items()},
         "personal": dict(ingested.done["personal"] + ingested.done["masked"]),
         "retrieved": dict(ingested.done["retrieved"]),
         "for_tests": ingested.done["for_tests"].total(),
@@ -160,13 +160,13 @@ def _counts(selection: Selection, train: Measured) -> dict[str, int]:
         "groups": selection.figures["groups"],
         "new_tools": sum(bool(names) and called.isdisjoint(names) for names in test),
         "train_rows": len(train),
-        "trained_tokens": sum(sized.trained for _, sized in train),
+        "trained_tokens": sum(size.trained for _, size in train),
     }
 
 
 def _balance(split: Measured) -> dict[str, int]:
     """How many records that offer tools call one, and how many call none."""
-    calls = Counter(bool(sized.called) for _, sized in split if sized.offered)
+    calls = Counter(bool(size.called) for _, size in split if size.offered)
     return {"call": calls[True], "no_call": calls[False]}
 
 

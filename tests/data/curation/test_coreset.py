@@ -115,7 +115,7 @@ def test_every_part_keeps_its_share_in_any_strategy(
         seed=0,
         loss=lambda index: float(parts[index] == "a"),
         text=TEXTS.__getitem__,
-        part=parts.__getitem__,
+        stratum_of=parts.__getitem__,
     )
     assert len({*found}) == len(found) == target == sum(counts.values())
     there, kept = Counter(parts), Counter(parts[index] for index in found)
@@ -155,7 +155,7 @@ def test_the_first_run_fills_the_buffer_and_the_next_one_replays_from_it(tmp_pat
     assert add(empty, first) == 20
     found = find_buffer(tmp_path / "b", TWO)
     drawn = replay_rows(
-        buffer_rows(found), ids(second), 20, ratio=0.25, seed=0, buffer=found.before
+        buffer_rows(found), ids(second), 20, ratio=0.25, seed=0, buffer=found.previous_file
     )
     assert len(drawn) == 5
     assert ids(drawn) < ids(rows(*range(15)))
@@ -201,7 +201,7 @@ def test_killed_while_it_is_written_the_buffer_is_as_it_was(
         with pytest.raises(KeyboardInterrupt):
             add(find_buffer(tmp_path, ONE), rows(*range(5)))
     found = find_buffer(tmp_path, ONE)
-    assert (found.before, found.own) == ("", "")
+    assert (found.previous_file, found.own_file) == ("", "")
     assert add(found, rows(*range(5))) == 5
 
 

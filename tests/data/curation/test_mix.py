@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agentlite.config.resolve import parse_weights
 from agentlite.config.settings import PrepSettings
 from agentlite.core.records import digest
-from agentlite.data.curation.mix import TASKS, Mixed, draw, full_task_weights, repetitions
+from agentlite.data.curation.mix import TASKS, Draw, draw, full_task_weights, repetitions
 from agentlite.data.curation.traits import Traits
 
 TASK_WEIGHTS = {
@@ -38,14 +38,14 @@ def drawn(
     weights: Mapping[str, float] | None = None,
     limit: int | None = None,
     seed: int = 0,
-) -> Mixed:
+) -> Draw:
     given = {"mix": (*mix,), "task_weights": {**(weights or {})}, "limit": limit, "seed": seed}
     sources = [record.source for record in records]
     settings = PrepSettings(sources=(*dict.fromkeys(sources),), **given)  # type: ignore[arg-type]
     return draw(dict(enumerate(records)), sources, settings)
 
 
-def ids(records: Sequence[Traits], found: Mixed) -> set[str]:
+def ids(records: Sequence[Traits], found: Draw) -> set[str]:
     return {records[index].id for index in found.indices}
 
 

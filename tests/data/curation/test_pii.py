@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from agentlite.core.records import Call, Gold, GoldCall, Message, Record, Tool, from_row, to_row
-from agentlite.data.curation.pii import find, mask
+from agentlite.data.curation.pii import find_personal, mask_personal
 from agentlite.data.curation.validate import validate
 from agentlite.scoring.metrics.step_metrics import calls_right
 
@@ -125,7 +125,7 @@ def saying(text: str) -> Record:
 @given(chances, st.sampled_from(FRAMES))
 def test_a_value_is_found_in_any_sentence(kind: str, chance: random.Random, frame: str) -> None:
     text = frame.format(KINDS[kind](chance))
-    assert find(saying(text)) == {kind: 1}, text
+    assert find_personal(saying(text)) == {kind: 1}, text
 
 
 MORE = {
@@ -166,7 +166,7 @@ MORE = {
 
 def test_how_it_is_written_does_not_matter() -> None:
     for text, kinds in MORE.items():
-        assert find(saying(text)) == kinds, text
+        assert find_personal(saying(text)) == kinds, text
 
 
 NONE = [
@@ -208,8 +208,8 @@ NONE = [
 def test_what_only_looks_like_one_is_left_alone() -> None:
     for text in NONE:
         record = saying(text)
-        assert not find(record), text
-        assert mask(record)[0] is record
+        assert not find_personal(record), text
+        assert mask_personal(record)[0] is record
 
 
 MASKED = {
@@ -231,7 +231,7 @@ MASKED = {
 
 def test_a_mask_ends_where_the_value_ends() -> None:
     for text, masked in MASKED.items():
-        assert mask(saying(text))[0].messages[0].content == masked
+        assert mask_personal(saying(text))[0].messages[0].content == masked
 
 
 def told() -> Record:
@@ -266,17 +266,17 @@ def told() -> Record:
 
 def test_a_value_has_one_mask_wherever_it_stands() -> None:
     record = told()
-    masked, counts = mask(record)
+    masked, counts = mask_personal(record)
     validate(masked)
-    assert counts == find(record) == {"phone": 2, "mail": 1}
+    assert counts == find_personal(record) == {"phone": 2, "mail": 1}
     assert masked.messages[0].content == "Text <PHONE_1> and <MAIL_1>: hello!"
     assert masked.messages[2].content == '{"<PHONE_1>": "sent"}'
     assert masked.tools[0].description == "Sends a text, e.g. to <PHONE_2>."
     assert masked.messages[1].calls[0].arguments == {"to": "<PHONE_1>", "copies": ["<MAIL_1>"]}
     assert calls_right(masked.messages[1].calls, masked.gold[1], masked.tools)
     assert masked.parent == record.id
-    assert mask(replace(record, parent="whole"))[0].parent == "whole"
-    assert not find(masked)
+    assert mask_personal(replace(record, parent="whole"))[0].parent == "whole"
+    assert not find_personal(masked)
     assert from_row(to_row(masked)) == masked
 
 
@@ -287,7 +287,7 @@ def test_after_masking_nothing_is_found_and_each_value_has_its_own_mask(
     kinds = chance.choices(sorted(KINDS), k=count)
     values = [KINDS[kind](chance) for kind in kinds]
     record = saying(" | ".join([*values, *values]))
-    masked, counts = mask(record)
+    masked, counts = mask_personal(record)
     first, second = (
         masked.messages[0].content.split(" | ")[:count],
         masked.messages[0].content.split(" | ")[count:],
@@ -295,8 +295,8 @@ def test_after_masking_nothing_is_found_and_each_value_has_its_own_mask(
     assert counts.total() == len(set(first)) <= count
     assert first == second
     assert [shown.strip("<>").split("_")[0].lower() for shown in first] == kinds
-    assert not find(masked)
-    assert mask(masked)[0] is masked
+    assert not find_personal(masked)
+    assert mask_personal(masked)[0] is masked
 
 
 MARKS = ["", " call ", "我", "的是", "电话", "**", *"_*`()\"':：，/.|~<="]
@@ -311,6 +311,6 @@ def test_whatever_stands_around_a_value_nothing_is_left_to_be_found(
     text = marks[0] + "".join(
         f"{value}{mark}" for value, mark in zip(values, marks[1:], strict=True)
     )
-    masked, _ = mask(saying(text))
-    assert not find(masked), text
-    assert mask(masked)[0] is masked
+    masked, _ = mask_personal(saying(text))
+    assert not find_personal(masked), text
+    assert mask_personal(masked)[0] is masked

@@ -16,7 +16,7 @@ from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import UserError
 from agentlite.core.records import SPLITS, Call, Message, Record, Tool
 from agentlite.data.curation.duplicates import leaks
-from agentlite.data.curation.split import Split, assign_splits
+from agentlite.data.curation.split import SplitResult, assign_splits
 from agentlite.data.curation.traits import expected_tools, first_query, traits
 
 BY = ("query", "near", "parent", "tools")
@@ -54,7 +54,7 @@ def split(
     dev: float = 0.1,
     test: float = 0.2,
     seed: int = 0,
-) -> Split:
+) -> SplitResult:
     settings = PrepSettings(dev=dev, test=test, seed=seed, split_by=tuple(by))
     return assign_splits(dict(enumerate(map(traits, records))), settings)
 
@@ -81,7 +81,7 @@ def shared(
     return found
 
 
-def staying(records: Sequence[Record], result: Split) -> dict[str, str]:
+def staying(records: Sequence[Record], result: SplitResult) -> dict[str, str]:
     """The side of each record that stays, by id."""
     away = {*result.crossing, *(one for one, side in result.splits.items() if not side)}
     return {

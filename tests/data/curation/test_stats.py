@@ -11,7 +11,7 @@ from agentlite.core.records import Gold, Message, Record
 from agentlite.data.curation.coreset import Wording
 from agentlite.data.curation.mix import sample
 from agentlite.data.curation.traits import script_of, traits
-from agentlite.data.ingest import Sized, cut
+from agentlite.data.ingest import RecordSize, cut
 from agentlite.stages.prep.write import statistics
 
 
@@ -20,8 +20,8 @@ def asking(query: str, answer: str = "a", **fields: str) -> Record:
     return Record(messages=messages, **fields)  # type: ignore[arg-type]
 
 
-def sized(longest: int, offered: tuple[str, ...] = (), called: tuple[str, ...] = ()) -> Sized:
-    return Sized(
+def sized(longest: int, offered: tuple[str, ...] = (), called: tuple[str, ...] = ()) -> RecordSize:
+    return RecordSize(
         10 * longest,
         longest,
         longest,

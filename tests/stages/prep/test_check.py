@@ -26,7 +26,7 @@ FILE = Path("rejects.jsonl")
 def ingested(read: int, *codes: str, **left_out: int) -> Any:
     rejects = [Reject(f"a.jsonl:{n}", b"", code, f"reason {n}") for n, code in enumerate(codes, 1)]
     counted = Counter(left_out)
-    return SimpleNamespace(read=read, rejects=rejects, left_out=lambda ends: counted)
+    return SimpleNamespace(rows_read=read, rejects=rejects, left_out=lambda ends: counted)
 
 
 @pytest.mark.parametrize(

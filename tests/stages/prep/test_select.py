@@ -128,7 +128,7 @@ def test_an_earlier_record_is_replayed_unless_it_is_here_or_gives_away_or_may_no
     earlier, new = [*map(asking, range(5))], asking(5)
     monkeypatch.setitem(
         select.__globals__,
-        "learnable",
+        "learnable_record",
         lambda one, _: None if barred == "unlearnable" and one == earlier[0] else one,
     )
     asked = asking(0, answer="At nine.")
