@@ -28,7 +28,9 @@ def show() -> None:
     stages = inventory(run) if run else []
     if run:
         print(f"The workspace {run} holds:")
-        rows = [[one.stage, in_words(one.state, one.detail), one.figure] for one in stages]
+        rows = [
+            [stage.stage, in_words(stage.state, stage.detail), stage.figure] for stage in stages
+        ]
         print_table([["", "", ""], *rows], text_columns=3)
         if others := [str(path) for path in _workspaces() if path != run]:
             print(f"Other workspaces: {', '.join(others)}.")
@@ -36,7 +38,7 @@ def show() -> None:
         print(f"Nothing has been done in this folder yet. It holds {', '.join(files[:4])}.")
     else:
         print("This folder holds no data and no workspace.")
-    steps = [f"  {one.command}\n      {one.meaning}" for one in next_steps(run, stages)]
+    steps = [f"  {step.command}\n      {step.meaning}" for step in next_steps(run, stages)]
     print("", "Next:", *steps, "", "All commands: agentlite --help", sep="\n")
 
 

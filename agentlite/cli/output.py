@@ -65,7 +65,7 @@ def _print_result(result: Result, in_full: bool) -> None:
         rows = [[name, differs or "the first"] for name, differs in figures["cells"].items()]
         console.print_table([["cell", "what differs"], *rows], text_columns=2)
     elif result.command == "ablate":
-        console.print_table([[name, *rest] for name, _, *rest in tables.cell_rows(figures)])
+        console.print_table([[name, *cells] for name, _, *cells in tables.cell_rows(figures)])
         for sentence in tables.failure_sentences(figures):
             print(sentence)
     elif "ranking" in figures:
@@ -181,7 +181,7 @@ def prep_lines(figures: Mapping[str, Any], limit: int | None) -> Iterator[Line]:
         yield Line("tools", f"{tools['offered']:,}", words)
     # how many there are of each kind, and why the other rows chosen for it have none
     for kind, counts in figures.get("made", {}).items():
-        reasons = [f"{why} {count:,}" for why, count in counts.items() if why != "made"]
+        reasons = [f"{reason} {count:,}" for reason, count in counts.items() if reason != "made"]
         words = f"{kind}; other rows have none: {', '.join(reasons)}" if reasons else kind
         yield Line("variants", f"{counts.get('made', 0):,}", words)
     if any((train := figures.get("balance", {}).get("train", {})).values()):
@@ -215,8 +215,8 @@ def _row_lines(figures: Mapping[str, Any]) -> Iterator[Line]:
     total = sum(figures.get(split, 0) for split in SPLITS)
     for split in SPLITS if total else ():
         words = f"{figures[split] / total:.0%} of the records"
-        if split == "test" and (new := figures.get("new_tools")):
-            words += f"; {new:,} call only tools that train never calls"
+        if split == "test" and (new_tools := figures.get("new_tools")):
+            words += f"; {new_tools:,} call only tools that train never calls"
         yield Line(split, f"{figures[split]:,}", words)
 
 

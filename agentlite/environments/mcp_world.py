@@ -57,9 +57,9 @@ class McpWorld:
                 raise LostWorldError(f"{call['name']} returned {result}")
 
     def tools(self) -> list[dict[str, Any]]:
-        offered = [tool for tool in self.client.tools() if tool.get("name") not in self.hidden]
-        self.names = [str(tool.get("name")) for tool in offered]
-        return offered
+        tools = [tool for tool in self.client.tools() if tool.get("name") not in self.hidden]
+        self.names = [str(tool.get("name")) for tool in tools]
+        return tools
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         self.calls.append({"name": name, "arguments": arguments})
@@ -229,9 +229,8 @@ class Stdio:
         except subprocess.TimeoutExpired:
             cause = "closed its output"
         self.log.seek(max(0, self.log.seek(0, 2) - LOG_TAIL))
-        last_line = one_line(
-            self.log.read().decode("utf-8", "replace").rstrip().rpartition("\n")[2]
-        )
+        log = self.log.read().decode("utf-8", "replace").rstrip()
+        last_line = one_line(log.rpartition("\n")[2])
         return LostWorldError(f"the server {cause}{f': {last_line}' if last_line else ''}")
 
 

@@ -202,7 +202,7 @@ class _Rollout:
                 if turns_since_user > setup.max_turns:  # one more than the limit, as BFCL counts
                     return "turns", ""
             else:
-                reply = self._tell(parsed.content if is_readable else answer.text)
+                reply = self._tell_user(parsed.content if is_readable else answer.text)
                 self.turns[-1] = replace(turn, problem=parsed.problem, user=reply)
                 turns_since_user = 0
                 if reply is None:
@@ -252,7 +252,7 @@ class _Rollout:
                 break  # the world is gone: the calls behind it are not made
         return results
 
-    def _tell(self, text: str) -> str | None:
+    def _tell_user(self, text: str) -> str | None:
         """What the user says to words; None ends the dialog."""
         self.messages.append({"role": "assistant", "content": text})
         # the world hears of it in any case: its tools may change. A user hears no thought

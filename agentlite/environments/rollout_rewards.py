@@ -55,8 +55,7 @@ class RolloutScorer:
             return RewardResult({}, "")
         task = self.tasks[rollout.task]
         attempt = attempt_of(rollout, task)
-        is_scored = bool(rollout.rewards or rollout.reward_problem)
-        functions = {} if is_scored else self.user_functions
+        functions = {} if rollout.rewards or rollout.reward_problem else self.user_functions
         components, feedback, error = score_attempt(attempt, functions)
         if not self.has_gold:
             components = components_without_gold(components)
@@ -81,8 +80,8 @@ class RolloutScorer:
     def add_rewards(self, rollout: Trajectory) -> Trajectory:
         """With what the user's functions give."""
         components, _, error = self(rollout)
-        own = {name: components[name] for name in self.user_functions if name in components}
-        return replace(rollout, rewards=own, reward_problem=error)
+        rewards = {name: components[name] for name in self.user_functions if name in components}
+        return replace(rollout, rewards=rewards, reward_problem=error)
 
     def weights(self, scores: Sequence[str], changed: Mapping[str, float]) -> dict[str, float]:
         """Each of the environment's `scores` and of the user's functions weighs 1, components and

@@ -227,8 +227,8 @@ def cases(count: int, seed: int) -> Iterator[dict[str, Any]]:
         for _ in range(draw.choice((1, 1, 1, 2, 3))):
             kind, calls = vary_calls(calls, tools, draw)
             kinds.append(kind)
-        where = {"category": category, "row": number}
-        yield {**where, "kind": kinds[0] if len(kinds) == 1 else "several", "calls": calls}
+        case = {"category": category, "row": number}
+        yield {**case, "kind": kinds[0] if len(kinds) == 1 else "several", "calls": calls}
 
 
 def gold_calls(row: dict[str, Any]) -> Iterator[Calls]:

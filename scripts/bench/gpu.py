@@ -274,7 +274,7 @@ def settings_of(cell: Cell, toy: bool, steps: int) -> Any:
 
 
 def lengths_of(cell: Cell, settings: Any) -> list[int]:
-    return [settings.max_length * part // 8 for part in cell.rows]
+    return [settings.max_length * eighths // 8 for eighths in cell.rows]
 
 
 def steps_of(cell: Cell, card: Card, seconds: float) -> int:
@@ -347,8 +347,8 @@ def ratios(sides: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     if len(sides) < 2 or any("error" in side for side in sides.values()):
         return {}
     return {
-        what: round(sides["ours"][key] / sides["plain"][key], 3)
-        for what, key in (("tokens_a_second", "tokens_a_second"), ("allocated", "allocated_gib"))
+        name: round(sides["ours"][key] / sides["plain"][key], 3)
+        for name, key in (("tokens_a_second", "tokens_a_second"), ("allocated", "allocated_gib"))
     }
 
 

@@ -48,7 +48,7 @@ class Clock:
         self.spent: defaultdict[str, float] = defaultdict(float)
         self.began = time.perf_counter()
 
-    def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def time_part(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
         import torch
 
         on_gpu = torch.cuda.is_available()
@@ -81,10 +81,10 @@ class Clock:
 
         def make_trainer(*arguments: Any) -> Any:
             trainer = make(*arguments)
-            read = "_get_per_token_logps_and_entropies"
-            setattr(trainer, read, self.timed("reference", getattr(trainer, read)))
-            trainer.compute_loss = self.timed("loss", trainer.compute_loss)
-            trainer.accelerator.backward = self.timed("loss", trainer.accelerator.backward)
+            method = "_get_per_token_logps_and_entropies"
+            setattr(trainer, method, self.time_part("reference", getattr(trainer, method)))
+            trainer.compute_loss = self.time_part("loss", trainer.compute_loss)
+            trainer.accelerator.backward = self.time_part("loss", trainer.accelerator.backward)
             trainer.log = lambda *arguments, log=trainer.log: self.end_step(log(*arguments))
             self.began = time.perf_counter()
             return trainer
@@ -123,7 +123,7 @@ def measure_steps(options: argparse.Namespace) -> list[dict[str, float]]:
             )
             for group in groups
         ]
-        answers = clock.timed("sampling", draw)(requests, decoding)
+        answers = clock.time_part("sampling", draw)(requests, decoding)
         return [
             grpo.answer_row(requests[answer.prompt].prompt, answer, {"even": answer.sample % 2.0})
             for answer in answers

@@ -99,7 +99,7 @@ def questions() -> list[Any]:
     tool = Tool("add_numbers", "Adds whole numbers.", schema)
     records = []
     for size in range(2, 26):
-        numbers = [(7 * size * place) % 100 for place in range(size)]
+        numbers = [(7 * size * n) % 100 for n in range(size)]
         question = Message("user", f"What is the sum of {', '.join(map(str, numbers))}?")
         answer = Message("assistant", calls=(Call("add_numbers", {"numbers": numbers}),))
         records.append(Record(messages=(question, answer), tools=(tool,)))

@@ -34,10 +34,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         make_stage(Path(folder) / "pairs")
         run = Path(folder)
-        show({**ranking(run, options.runs), **commanding(run, options.runs)})
+        show({**measure_ranking(run, options.runs), **measure_command(run, options.runs)})
 
 
-def ranking(run: Path, runs: int) -> dict[str, Any]:
+def measure_ranking(run: Path, runs: int) -> dict[str, Any]:
     seconds = [python(__file__, "--rank", run / "pairs") for _ in range(runs)]
     return {
         "candidates": STEPS * SAMPLES,
@@ -45,7 +45,7 @@ def ranking(run: Path, runs: int) -> dict[str, Any]:
     }
 
 
-def commanding(run: Path, runs: int) -> dict[str, Any]:
+def measure_command(run: Path, runs: int) -> dict[str, Any]:
     command = f"-m agentlite pairs --run {run} --from pairs --out again --force --json".split()
     seconds = []
     for _ in range(runs):

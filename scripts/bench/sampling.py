@@ -60,15 +60,15 @@ def make_prompts(count: int, fewest: int) -> list[list[int]]:
     for number in range(count):
         tools = [
             Tool(
-                f"rate_of_{place}",
-                f"The exchange rate of currency {place} on a day, as a number.",
+                f"rate_of_{n}",
+                f"The exchange rate of currency {n} on a day, as a number.",
                 {
                     "type": "object",
                     "properties": {"day": {"type": "string", "description": "a date"}},
                     "required": ["day"],
                 },
             )
-            for place in range(number % 3 + fewest)
+            for n in range(number % 3 + fewest)
         ]
         call = Call(tools[0].name, {"day": f"day {number}"})
         question = f"What was the rate of currency 0 on day {number}?"

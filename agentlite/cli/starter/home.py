@@ -28,7 +28,7 @@ class Home:
         self.home, self.answer, self.changes = {**start}, answer, 0
         for call in chain(*gold):
             self.call(**call)
-        self.wanted, self.needed = self.home, self.changes
+        self.gold_home, self.gold_changes = self.home, self.changes
         self.home, self.changes = {**start}, 0
 
     def tools(self) -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ class Home:
         return self.home | {"answer": self.answer}
 
     def get_reward(self) -> float:
-        return float(self.home == self.wanted and self.changes == self.needed)
+        return float(self.home == self.gold_home and self.changes == self.gold_changes)
 
 
 # how often a task asks for changes, for some on a condition, for one without its number, for none

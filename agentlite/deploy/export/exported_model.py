@@ -71,8 +71,8 @@ class ExportedModel(NamedTuple):
     @property
     def stops(self) -> list[str]:
         """Where an answer ends: with its turn, or at what a protocol ends it with."""
-        own = [stop for protocol in self.mixture.protocols.values() for stop in protocol.stops]
-        return list(dict.fromkeys([self.template.turn_end, *own]))
+        stops = [stop for protocol in self.mixture.protocols.values() for stop in protocol.stops]
+        return list(dict.fromkeys([self.template.turn_end, *stops]))
 
 
 def _with_text(template: Template, chat_template: str) -> Template:

@@ -119,8 +119,8 @@ def _write_merged(request: ExportRequest, subject: ExportedModel, folder: Path) 
     end = subject.template.token_id(subject.template.turn_end)
     for path in (folder / "generation_config.json", folder / "config.json"):
         content = json.loads(path.read_bytes()) if path.exists() else {}
-        own = content.get("eos_token_id")
-        ends = [end, *(own if isinstance(own, list) else [own])]
+        own_ends = content.get("eos_token_id")
+        ends = [end, *(own_ends if isinstance(own_ends, list) else [own_ends])]
         ends = [token for token in dict.fromkeys(ends) if token is not None]
         content["eos_token_id"] = ends if len(ends) > 1 else end
         _write_json(path, content)
@@ -238,12 +238,12 @@ def program(llama_cpp: str, name: str) -> Path | None:
 def _convert(request: ExportRequest, model: Path, target: Path) -> None:
     """Writes `target`. Raises UserError 5 with the last words of the program that failed."""
     script = Path(request.llama_cpp).expanduser().resolve() / CONVERTER
-    plain = model.with_name(f"{request.outtype}.gguf") if request.quantize else target
-    options = ["--outfile", str(plain), "--outtype", request.outtype]
-    _run(script, [sys.executable, str(script), str(model), *options], plain)
+    plain_file = model.with_name(f"{request.outtype}.gguf") if request.quantize else target
+    options = ["--outfile", str(plain_file), "--outtype", request.outtype]
+    _run(script, [sys.executable, str(script), str(model), *options], plain_file)
     if request.quantize and (quantizer := program(request.llama_cpp, QUANTIZE)):
-        _run(quantizer, [str(quantizer), str(plain), str(target), request.quantize], target)
-        plain.unlink()
+        _run(quantizer, [str(quantizer), str(plain_file), str(target), request.quantize], target)
+        plain_file.unlink()
 
 
 def _run(program: Path, command: list[str], target: Path) -> None:

@@ -295,12 +295,12 @@ def _choose_tools(search: Search, turns: Turns, extra_tools: int) -> tuple[str, 
     says nothing. None where a tool that is called could do what is to be refused.
     """
     tools = search.world.tools
-    planned_names = {call.call.name for turn in turns for call in turn.calls}
     refused_names = {call.call.name for turn in turns if turn.refused for call in turn.calls}
     called_names = {call.call.name for call in calls_made(turns)}
     if called_names & _similar_names(refused_names, tools):
         return ()
-    other_names = sorted({tool.name for tool in tools} - _similar_names(planned_names, tools))
+    similar_names = _similar_names(called_names | refused_names, tools)
+    other_names = sorted({tool.name for tool in tools} - similar_names)
     names = [*called_names, *search.rng.sample(other_names, min(extra_tools, len(other_names)))]
     # gold without a tool on offer would teach nothing
     return tuple(search.rng.sample(sorted(names), len(names)))

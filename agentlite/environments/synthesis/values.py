@@ -174,12 +174,10 @@ def _sources(
     if kind == "array":
         inner = schema.get("items") or {"type": "string"}
         values = [_argument(name, inner, pool, rng) for _ in range(rng.randint(1, 3))]
-        distinct_values = {
-            str(value.value): value for value in values if value is not None
-        }.values()
-        items = [value.value for value in distinct_values]
+        distinct = {str(value.value): value for value in values if value is not None}.values()
+        items = [value.value for value in distinct]
         if items and not value_problem(items, schema):
-            yield [KnownValue(items, name, guessed=any(value.guessed for value in distinct_values))]
+            yield [KnownValue(items, name, guessed=any(value.guessed for value in distinct))]
         return
     if kind == "object":
         return
