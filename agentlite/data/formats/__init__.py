@@ -118,15 +118,15 @@ def to_record(
     name = format or detect_format(row)
     if name not in FORMATS:
         raise UserError(f"unknown format {name!r}.", suggest(name, FORMATS), location="--format")
-    read = partial(FORMATS[name].read, **(options or {}).get(name, {}))
+    reader = partial(FORMATS[name].read, **(options or {}).get(name, {}))
     try:  # the readers copy what they do not look into
-        record = read(row)
+        record = reader(row)
         # a list that is empty says that nothing is on offer
         may_offer = row.get("tools") is None or any(message.calls for message in record.messages)
         offers_none = may_offer and not record.tools and not record.is_text
         if offers_none and (tools := _unread_tools(record)):
             # {"messages": [...], "metadata": {"tools": [...]}}: read again, with "tools" of the row
-            record = read({**row, "tools": tools})
+            record = reader({**row, "tools": tools})
             record = replace(record, tools=record.tools or read_tools(tools))
         if options and "names" in options:
             record = questions.with_names(record, **options["names"])

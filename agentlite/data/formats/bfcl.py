@@ -166,8 +166,8 @@ def as_text(parameter: Row, language: str) -> Row:
     """A parameter as models see it: a string; what it has to be a literal of stands in `format`."""
     fields = {key: value for key, value in parameter.items() if key != "items"}
     # {"type": "ArrayList", "items": {"type": "String"}} -> "Java ArrayList<String>"
-    name, inner = parameter["type"], (parameter.get("items") or {}).get("type")
-    literal = f"{language} {name}<{inner}>" if inner else f"{language} {name}"
+    type_name, inner = parameter["type"], (parameter.get("items") or {}).get("type")
+    literal = f"{language} {type_name}<{inner}>" if inner else f"{language} {type_name}"
     description = f"{parameter.get('description') or ''} (text: {literal})".lstrip()
     return {**fields, "type": "string", "format": literal, "description": description}
 
@@ -179,13 +179,13 @@ def literal_of(accepted: object, schema: Row) -> str:
         return value
     # "Java ArrayList<String>" -> "Java", "ArrayList", "String"
     language, _, literal = schema.get("format", "").partition(" ")
-    name, _, inner = literal.rstrip(">").partition("<")
-    return _java_literal(value, name, inner) if language == "Java" else to_json(value)
+    type_name, _, inner = literal.rstrip(">").partition("<")
+    return _java_literal(value, type_name, inner) if language == "Java" else to_json(value)
 
 
-def _java_literal(value: Any, name: str, inner: str = "") -> str:
-    """A literal of the type `name`; `inner`: the type of its elements."""
-    match name:
+def _java_literal(value: Any, type_name: str, inner: str = "") -> str:
+    """A literal of the type `type_name`; `inner`: the type of its elements."""
+    match type_name:
         case "long":
             return f"{value}L"
         case "float":

@@ -57,16 +57,16 @@ class Syntax(NamedTuple):
     """How a protocol writes a chain of calls and results as text.
 
     `is_prompt`: whether a text lists tools in it. `is_chain`: whether an answer is written in it; a
-    protocol whose labels are plain words takes a lone call for one only where the record has
-    `tools` or results. `messages`: the turns of an answer, where these tools are on offer; it adds
-    the calls to those made before, by id, with all other fields of them. `result`: the result that
-    a user's turn is, None if it is a question.
+    protocol whose labels are plain words takes a lone call for one only where the record has tools
+    or results. `messages`: the turns of an answer, where these tools are on offer; it adds the
+    calls to those made before, by id, with all other fields of them. `result`: the result that a
+    user's turn is, None if it is a question.
     """
 
     is_prompt: Callable[[str], object]
     prompt: Callable[[str], PromptParts]
     messages: Callable[[str, bool, Calls, Sequence[Tool]], Iterable[Message]]
-    is_chain: Callable[[str, bool], object] = lambda text, tools: False
+    is_chain: Callable[[str, bool], object] = lambda text, has_tools: False
     result: Callable[[str], str | None] = lambda text: None
 
 

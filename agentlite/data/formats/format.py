@@ -23,8 +23,8 @@ CALLS_KEY = re.compile(
     re.IGNORECASE,
 )
 # where others keep what a message says
-WORDS = ("text", "parts", "blocks", "items", "value", "refusal", "thought", "thoughts")
-RESULTS = ("output", "result", "results", "response", "observation", "data", "value", "return")
+TEXT_KEYS = ("text", "parts", "blocks", "items", "value", "refusal", "thought", "thoughts")
+RESULT_KEYS = ("output", "result", "results", "response", "observation", "data", "value", "return")
 DEEPEST = 4
 PREFERENCE = (
     "A preference, as of When2Call: `agentlite pairs --preferences FILE` and `agentlite dpo` learn "
@@ -130,7 +130,7 @@ def refuse_unread(message: Row, keys: Set[str], position: str, *, has_calls: boo
             )
     if message.get("content") or message.get("value"):
         return
-    for key in (*WORDS, *(RESULTS if is_result else ())):
+    for key in (*TEXT_KEYS, *(RESULT_KEYS if is_result else ())):
         if message.get(key) and key not in keys:
             reason = f"no content, and something under {key!r}, which is not read ({position})"
             raise RowError("E216", reason, "Write what is said as `content`.", key)

@@ -145,7 +145,7 @@ def _join_texts(texts: list[str]) -> str:
 
 # --- ToolACE: [Name A(x=1, y='b'), g()] ---
 
-LIST = re.compile(
+TOOL_LIST = re.compile(
     r"(?:(?:Here is a list of )?functions in JSON format that you can invoke[:.]?\s*(?=\[)"
     r"|List of tools[:.]?\s*(?=\[\s*\{))"
 )
@@ -166,7 +166,7 @@ FIRST_NAME = re.compile(r"\s*\[([^][(){}]*)\(")
 
 
 def _toolace_prompt(text: str) -> PromptParts:
-    if not (listing := LIST.search(text)):
+    if not (listing := TOOL_LIST.search(text)):
         return PromptParts((), text)
     tools, end = chains.tools_at(text, listing.end())
     parts = (text[: listing.start()], text[end:].lstrip(". \n"))
@@ -198,7 +198,7 @@ GLAIVE_FRAME = re.compile(
     r"required\s*-?\s*",
     re.IGNORECASE,
 )
-END = "<|endoftext|>"
+END_OF_TEXT = "<|endoftext|>"
 SPEAKERS: dict[str, Role] = {"USER": "user", "ASSISTANT": "assistant", "FUNCTION RESPONSE": "tool"}
 SPEAKER = re.compile(r"(?:\A|\n\n|<\|endoftext\|>)\s{0,9}(USER|ASSISTANT|FUNCTION RESPONSE):")
 ESCAPED = re.compile(r"\\(.)", re.DOTALL)
@@ -226,7 +226,7 @@ def _glaive_prompt(system: str) -> PromptParts:
 
 
 def _glaive_answer(text: str, loss: bool, calls: Calls, tools: Sequence[Tool]) -> Iterator[Message]:
-    text, *blocks = text.removesuffix(END).strip().split("<functioncall>")
+    text, *blocks = text.removesuffix(END_OF_TEXT).strip().split("<functioncall>")
     pairs = [_glaive_call(block) for block in blocks]
     new_calls = chains.number_calls((call for call, _ in pairs), calls)
     words = (text.strip(), *(text_after for _, text_after in pairs))
@@ -248,8 +248,8 @@ def _glaive_call(text: str) -> tuple[Call, str]:
     return read_call(text[:end], json_or_literal), text[end:].strip()
 
 
-SYNTAX = Syntax(TOOLS.search, _hermes_prompt, _hermes_chain, lambda text, tools: CALL.search(text))
-TOOLACE_SYNTAX = Syntax(LIST.search, _toolace_prompt, _toolace_turns)
+SYNTAX = Syntax(TOOLS.search, _hermes_prompt, _hermes_chain, lambda text, _: CALL.search(text))
+TOOLACE_SYNTAX = Syntax(TOOL_LIST.search, _toolace_prompt, _toolace_turns)
 GLAIVE_SYNTAX = Syntax(GLAIVE_FRAME.search, _glaive_prompt, _glaive_answer)
 HERMES_FC = Format(
     "hermes_fc",
@@ -262,7 +262,7 @@ HERMES_FC = Format(
 TOOLACE = Format(
     "toolace",
     lambda row: chains.take_apart(sharegpt.read(row), TOOLACE_SYNTAX),
-    shape=lambda row: sharegpt.says(row, LIST.search, ("system",)),
+    shape=lambda row: sharegpt.says(row, TOOL_LIST.search, ("system",)),
 )
 GLAIVE = Format(
     "glaive",

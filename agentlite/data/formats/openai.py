@@ -161,16 +161,16 @@ def _pop_call_id(message: Row, open_calls: list[Call], are_in_order: bool) -> st
 
 
 def _calls(message: Row) -> list[Row]:
-    calls, single = message.get("tool_calls") or [], message.get("function_call")
+    calls, single_call = message.get("tool_calls") or [], message.get("function_call")
     calls = [json_value(call) if isinstance(call, str) else call for call in calls]
     if isinstance(text := message.get("function_calls"), str):  # one a line, with Dolci
         # "f(x=1)\ng()", whose first line is made to end in a comma
         calls = calls or [*parse_calls(text.replace(")\n", "),"))]
-    if not single:
+    if not single_call:
         return calls
-    if calls and [replace(read_call(call), id="") for call in calls] != [read_call(single)]:
+    if calls and [replace(read_call(call), id="") for call in calls] != [read_call(single_call)]:
         raise RowError("E206", "function_call is another call than tool_calls")
-    return calls or [single]
+    return calls or [single_call]
 
 
 def _convert_recipient(message: Row, tool_names: Container[str]) -> Row:
@@ -197,12 +197,12 @@ def has_loss(message: Mapping[str, object]) -> bool:
     return all(marks.values())
 
 
-def thought_of(message: Row, in_content: Iterable[str] = ()) -> str:
-    """What a turn thinks, by its keys; equal texts once. `in_content`: what its parts hold."""
+def thought_of(message: Row, content_thoughts: Iterable[str] = ()) -> str:
+    """What a turn thinks, by its keys and in its content (`content_thoughts`); equal texts once."""
     texts = [text for key in THOUGHTS for text in _thoughts(message.get(key))]
     if not texts:
         texts = [text for key in THOUGHT_PARTS for text in _thoughts(message.get(key))]
-    return "\n\n".join(dict.fromkeys(text.strip() for text in (*texts, *in_content)))
+    return "\n\n".join(dict.fromkeys(text.strip() for text in (*texts, *content_thoughts)))
 
 
 def _thoughts(value: object) -> list[str]:

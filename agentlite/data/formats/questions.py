@@ -200,8 +200,8 @@ def _tool(value: Any) -> Tool:
         fields = {key: inner for key, inner in parameter.items() if key != "type"}
         properties[name] = {**(_schema(type_name) if isinstance(type_name, str) else {}), **fields}
         # what has a default need not be given, whether or not its type says so
-        optional = OPTIONAL_MARK.search(str(type_name)) or str(type_name).startswith("Optional[")
-        if not optional and "default" not in parameter and "required" not in parameter:
+        is_optional = OPTIONAL_MARK.search(str(type_name)) or str(type_name).startswith("Optional[")
+        if not is_optional and "default" not in parameter and "required" not in parameter:
             required.append(name)
     schema = {"type": "object", "properties": properties, "required": required}
     return read_tool({**function, "parameters": schema})

@@ -25,7 +25,7 @@ LONGEST_LINE = 16 << 20
 HEAD = 4096  # bytes at which it is seen what a file is
 # a row, or a list of rows, begins
 VALUE = re.compile(rb"^(?:\s|\xef\xbb\xbf)*[{\[\"]", re.MULTILINE)
-AT_ONCE = 1 << 10  # of zstd, where a kibibyte may be 32 MiB
+CHUNK_SIZE = 1 << 10  # of zstd, where a kibibyte may be 32 MiB
 # of the files that are read from a folder
 SUFFIXES = (".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz", ".jsonl.zst", ".json.zst")
 
@@ -198,13 +198,13 @@ class Unpacked(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         while not self.unread and not self.is_torn:
             # several packed files may follow one another, as `cat a.gz b.gz` writes them
-            ended = self.unpacker.eof
-            packed = (self.unpacker.unused_data if ended else b"") or self.file.read(AT_ONCE)
+            has_ended = self.unpacker.eof
+            packed = (self.unpacker.unused_data if has_ended else b"") or self.file.read(CHUNK_SIZE)
             if not packed:
                 # the file ends: the part that is being unpacked has to be whole
-                self.is_torn = not ended
+                self.is_torn = not has_ended
                 break
-            self.unpacker = self.new_unpacker() if ended else self.unpacker
+            self.unpacker = self.new_unpacker() if has_ended else self.unpacker
             try:
                 self.unread = memoryview(self.unpacker.decompress(packed))  # a slice copies nothing
             except Exception:

@@ -76,12 +76,12 @@ def _frame(text: str) -> re.Match[str] | None:
     return next((frame for frame in frames if frame["apis"].strip()), None)
 
 
-def _is_chain(text: str, tools: bool) -> bool:
+def _is_chain(text: str, has_tools: bool) -> bool:
     """A lone call without any tools may be a text about agents; with its result it is a chain."""
     if "Action Input" not in text and "输入" not in text:  # faster than the search
         return False
     action = REACT.search(text)
-    return bool(action and (tools or OBSERVATION.search(text, action.end())))
+    return bool(action and (has_tools or OBSERVATION.search(text, action.end())))
 
 
 def _prompt(text: str) -> PromptParts:
@@ -204,7 +204,7 @@ TASK_FRAME = chains.sentences_pattern(
 
 def read_toolllama(row: Row) -> Record:
     record = sharegpt.read(row)
-    has_chain = any(_is_chain(record.messages[turn].content, tools=False) for turn in record.turns)
+    has_chain = any(_is_chain(record.messages[turn].content, False) for turn in record.turns)
     record = chains.take_apart(record, TOOLLLAMA_SYNTAX)
     messages = [*record.messages]
     # each step before the last is the last one of another row, unless all are in one text
@@ -275,7 +275,7 @@ MOST_BROKEN = 100
 PLUGIN, SCHEMA = '"plugin_name"', "plugin_schema_for_model"
 
 
-def _has_marks(text: str, tools: bool = False) -> bool:
+def _has_marks(text: str, has_tools: bool = False) -> bool:
     return "<|startofthink|>" in text or "<|startofexec|>" in text
 
 

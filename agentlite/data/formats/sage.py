@@ -31,8 +31,8 @@ from agentlite.data.formats.tool_calls import json_schema, read_arguments, schem
 NO_CATALOGUE: Mapping[str, Tool] = {}
 ANY_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": True}
 CANDIDATES, EXAMPLES = "candidate_tools", "invoke_examples"
-TURN = ("role", "content", "tool_id", "result", "arguments", *LOSS)
-KNOWN = frozenset((*TURN, *sharegpt.TURN))
+TURN_KEYS = ("role", "content", "tool_id", "result", "arguments", *LOSS)
+READ_KEYS = frozenset((*TURN_KEYS, *sharegpt.TURN_KEYS))
 
 # --- what the three share ---
 
@@ -121,7 +121,7 @@ def read_dialog(row: Row, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Recor
     owner = -1  # the index of the last turn that is no result: the calls are its own
     call_count, unknown_ids = 0, set[str]()  # of calls whose arguments are not known
     for number, turn in enumerate(row["turns"], 1):
-        speaker, text = sharegpt.speaker_of(turn, number), sharegpt.text_of(turn, number, KNOWN)
+        speaker, text = sharegpt.speaker_of(turn, number), sharegpt.text_of(turn, number, READ_KEYS)
         if speaker == "call":
             raise RowError("E202", f"a call in a format that has no turns of calls (turn {number})")
         if speaker != "tool":
@@ -149,7 +149,7 @@ def read_dialog(row: Row, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Recor
             ]
             gold[index] = Gold(tuple(expected))
     known_keys = ("dialog_id", "turns", "target_tools", "split")
-    extra = extra_by_turn(row["turns"], frozenset(TURN))
+    extra = extra_by_turn(row["turns"], frozenset(TURN_KEYS))
     turns = {"turns": extra} if extra else {}
     return Record(
         messages=tuple(messages),

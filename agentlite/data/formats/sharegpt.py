@@ -44,7 +44,7 @@ SPEAKERS: dict[str, Speaker] = {
     # of AmanPriyanshu's rows
     **{"reasoning": "assistant", "answer": "assistant", "tool_output": "tool"},
 }
-TURN = frozenset(("from", "role", "value", "content", *LOSS, *THOUGHTS))
+TURN_KEYS = frozenset(("from", "role", "value", "content", *LOSS, *THOUGHTS))
 CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 RESULT = re.compile(r"<tool_response>((?:(?!<tool_response>).)*?)</tool_response>", re.DOTALL)
 # a result in the text of an answer, or anything in a tag or a fence behind a call
@@ -75,7 +75,7 @@ def read(row: Row, is_plain: bool = False) -> Record:
     for number, turn in enumerate(turns, 1):
         builder.add(turn, number, turns[number:])
     tools = read_tools(row.get("tools"), json_or_literal)
-    extra = extra_by_turn(turns, TURN)
+    extra = extra_by_turn(turns, TURN_KEYS)
     meta = meta_of(row, "conversations", "conversation", "system", "tools", turns=extra)
     return Record(messages=merge_turns(builder.messages), tools=tools, meta=meta)
 
@@ -108,7 +108,7 @@ def speaker_of(turn: object, number: int) -> Speaker:
     raise openai.unknown_role(sender, SPEAKERS, f"turn {number}")
 
 
-def text_of(turn: Row, number: int, keys: Set[str] = TURN) -> str:
+def text_of(turn: Row, number: int, keys: Set[str] = TURN_KEYS) -> str:
     """What is said, the assistant's thought first. `keys`: the keys that the format reads."""
     position = f"turn {number}"
     refuse_unread(turn, keys, position)
@@ -145,8 +145,8 @@ class DialogBuilder:
         if self.is_plain and speaker in ("tool", "call"):
             raise RowError("E202", f"a {speaker} turn in a format that has none (turn {number})")
         last_message = self.messages[-1] if self.messages else Message("system")
-        if speaker == "call":  # its name and arguments may be keys of the turn
-            thought, text = thought_and_words(text or to_json(omit(turn, *TURN)))  # LLaMA-Factory's
+        if speaker == "call":  # LLaMA-Factory's may think first; its fields may be keys of the turn
+            thought, text = thought_and_words(text or to_json(omit(turn, *TURN_KEYS)))
             value = json_or_literal(text)
             values = value if isinstance(value, list) else [value]
             calls = [read_call(call, json_or_literal) for call in values]
@@ -212,7 +212,7 @@ def is_agentinstruct(row: Row) -> bool:
 
 # --- ms_bench: general chat, which only its name tells from other turns ---
 
-FILTERED = ("moss", "human:", "assistant:", "user:")
+FILTER_WORDS = ("moss", "human:", "assistant:", "user:")
 DEFAULT_SYSTEM = re.compile(
     r"you are an? (?:very )?helpful (?:ai )?assistant ?[.!。]?", re.IGNORECASE
 )
@@ -223,10 +223,10 @@ def read_ms_bench(row: Row) -> Record:
     record = read(row)
     messages = record.messages
     texts = [message.content.lower() for message in messages]
-    if word := next((word for word in FILTERED if any(word in text for text in texts)), ""):
+    if word := next((word for word in FILTER_WORDS if any(word in text for text in texts)), ""):
         raise RowError("F301", f"a text holds {word!r}: left out, as ms-swift does for ms_bench")
-    first = messages[0] if messages else Message("user")
-    if first.role == "system" and DEFAULT_SYSTEM.fullmatch(first.content.strip()):
+    first_message = messages[0] if messages else Message("user")
+    if first_message.role == "system" and DEFAULT_SYSTEM.fullmatch(first_message.content.strip()):
         messages = messages[1:]
     return replace(record, messages=messages)
 
@@ -234,10 +234,10 @@ def read_ms_bench(row: Row) -> Record:
 # --- ms-swift: messages with weights, query and response, or human and assistant ---
 
 SWIFT_ROLES = ("tool_call", "tool_response", "reasoning", "answer", "tool_output")
-KNOWN = frozenset(("role", "content", "tool_calls", *LOSS, *THOUGHTS))
+SWIFT_KEYS = frozenset(("role", "content", "tool_calls", *LOSS, *THOUGHTS))
 BUILDER_KEYS = frozenset(("from", "role", "content", *THOUGHTS))  # of a turn, by DialogBuilder
-OTHER_DIALOGS = ("conversations", "conversation", "query", "response", "history")
-DIALOGS = ("messages", *OTHER_DIALOGS, "system", "tools")
+OTHER_DIALOG_KEYS = ("conversations", "conversation", "query", "response", "history")
+DIALOG_KEYS = ("messages", *OTHER_DIALOG_KEYS, "system", "tools")
 
 
 def is_ms_swift(row: Row) -> bool:
@@ -262,12 +262,12 @@ def read_ms_swift(row: Row) -> Record:
     system, tools = text_at(row, "system"), read_tools(row.get("tools"), json_or_literal)
     if isinstance(row.get("messages"), list):
         messages, extra = _read_turns(row, system)
-        return Record(messages=messages, tools=tools, meta=meta_of(row, *DIALOGS, turns=extra))
+        return Record(messages=messages, tools=tools, meta=meta_of(row, *DIALOG_KEYS, turns=extra))
     if _has_exchanges(row):
         exchanges = [(text_at(turn, "human"), text_at(turn, "assistant")) for turn in turns_of(row)]
     else:
         exchanges = [*history(row), (text_at(row, "query"), row["response"])]
-    return Record(messages=dialog(system, exchanges), tools=tools, meta=meta_of(row, *DIALOGS))
+    return Record(messages=dialog(system, exchanges), tools=tools, meta=meta_of(row, *DIALOG_KEYS))
 
 
 def _read_turns(row: Row, system: str) -> tuple[tuple[Message, ...], dict[str, list[Row]]]:
@@ -275,7 +275,7 @@ def _read_turns(row: Row, system: str) -> tuple[tuple[Message, ...], dict[str, l
     keys that are not known, by the number of the message that a turn is in.
     """
     turns = row["messages"]
-    for key in OTHER_DIALOGS:
+    for key in OTHER_DIALOG_KEYS:
         openai.refuse_other_dialog(row, "messages", turns, key)
     builder = DialogBuilder(system)
     extra: dict[str, list[Row]] = {}
@@ -283,7 +283,7 @@ def _read_turns(row: Row, system: str) -> tuple[tuple[Message, ...], dict[str, l
         position, speaker = f"message {number}", speaker_of(turn, number)
         if turn.get("tool_calls"):
             raise RowError("E206", f"tool_calls, where calls are turns of their own ({position})")
-        refuse_unread(turn, KNOWN, position)
+        refuse_unread(turn, SWIFT_KEYS, position)
         content, scale = turn.get("content"), turn.get("loss_scale")
         if speaker not in ("tool", "call") and not isinstance(content, str | None):
             raise RowError("E216", f"content is {kind_of(content)}, not text ({position})")
@@ -292,7 +292,7 @@ def _read_turns(row: Row, system: str) -> tuple[tuple[Message, ...], dict[str, l
         fields = {key: turn[key] for key in turn if key in BUILDER_KEYS or speaker == "call"}
         fields["loss"] = has_loss(turn) and scale != 0
         builder.add(fields, number, turns[number:])
-        if unread := omit(turn, *KNOWN):
+        if unread := omit(turn, *SWIFT_KEYS):
             # several turns may have become one message: the last of all so far
             extra.setdefault(str(len(builder.messages) - 1), []).append(unread)
     return tuple(builder.messages), extra

@@ -93,8 +93,7 @@ def split(record: Record, conclusion: str = "") -> Record:
         (question,), system = system, []
     if answer.calls or not is_prompt(question.content):
         return record
-    prompt = _prompt(question.content)
-    if not prompt:
+    if not (prompt := _prompt(question.content)):
         return record
     tools, context, goal, steps = prompt
     tools, goal = [*record.tools] or tools, goal or request

@@ -25,8 +25,8 @@ TYPES = {
     **dict.fromkeys(("object", "dict", "hashmap", "hashtable", "map"), "object"),
     "null": "null",
 }
-SCHEMAS_BY_KEY = ("properties", "$defs", "definitions")
-SCHEMAS = ("items", "additionalProperties", "anyOf", "oneOf", "allOf")
+NAMED_SCHEMA_KEYS = ("properties", "$defs", "definitions")
+SUBSCHEMA_KEYS = ("items", "additionalProperties", "anyOf", "oneOf", "allOf")
 # where a tool's schema stands: with OpenAI, MCP, Anthropic, LangChain twice, Gemini
 PARAMETERS = (
     *("parameters", "inputSchema", "input_schema", "args_schema", "args"),
@@ -219,7 +219,7 @@ def _tool(value: object, reader: Reader) -> Tool:
     if isinstance(parameters, list):
         parameters = schema_from_list(parameters, name)
     if isinstance(parameters, dict):
-        parameters = _schema(parameters, name)
+        parameters = _object_schema(parameters, name)
         if isinstance(required := function.get("required"), list):
             parameters = {"required": required, **parameters}  # KuaiAgent has them side by side
     description, returns = function.get("description"), function.get("returns")
@@ -227,7 +227,7 @@ def _tool(value: object, reader: Reader) -> Tool:
     return replace(tool, parameters=json_schema(parameters, name)) if parameters else tool
 
 
-def _schema(schema: dict[str, Any], tool: str) -> dict[str, Any]:
+def _object_schema(schema: dict[str, Any], tool: str) -> dict[str, Any]:
     """The schema of an object. One in an object of its own, such as Bedrock's {"json": ...}, is
     taken out of it; schemas by name alone are those of the properties.
     """
@@ -238,7 +238,7 @@ def _schema(schema: dict[str, Any], tool: str) -> dict[str, Any]:
     # {"json": {"type": "object", ...}} -> its inside; {"city": {"type": "string"}} -> a property;
     # a lone {"filter": {"type": "object", ...}} could be either, and is refused below
     if len(schemas) == 1 and objects and WRAPPER.search(objects[0]):
-        return _schema(parse_json(schemas[objects[0]]), tool)
+        return _object_schema(parse_json(schemas[objects[0]]), tool)
     if not KEYWORDS.isdisjoint(schema) or len(schemas) < len(schema):
         return schema
     if len(schemas) == 1 and objects:
@@ -277,11 +277,11 @@ def json_schema(schema: object, tool: str) -> dict[str, Any]:
         raise RowError("E211", f"parameters of {tool}: {quote(schema)} is no schema", at=tool)
     # Arrow gives all structs of a column the same keys. {"type", "default": null} says that null is
     # the default; beside another null, this one was filled in as well.
-    padded = any(value is None for key, value in schema.items() if key != "default")
+    is_padded = any(value is None for key, value in schema.items() if key != "default")
     fields: dict[str, Any] = {
         key: value
         for key, value in schema.items()
-        if value is not None or (key == "default" and not padded)
+        if value is not None or (key == "default" and not is_padded)
     }
     types = fields.pop("type", None)
     type_names = [str(name).lower() for name in (types if isinstance(types, list) else [types])]
@@ -290,7 +290,7 @@ def json_schema(schema: object, tool: str) -> dict[str, Any]:
     required = fields.pop("required", [])
     if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
         raise RowError("E211", f"parameters of {tool}: required is not a list of names", at=tool)
-    for key in SCHEMAS_BY_KEY:
+    for key in NAMED_SCHEMA_KEYS:
         if (inner := fields.get(key)) is None:
             continue
         if not isinstance(inner, dict):
@@ -301,9 +301,9 @@ def json_schema(schema: object, tool: str) -> dict[str, Any]:
             if isinstance(value, dict) and not isinstance(value.get("required", []), list):
                 is_required = str(value["required"]).lower() == "true"
                 required = [*required, name] if is_required else required
-                schemas[name] = {inner: value[inner] for inner in value if inner != "required"}
+                schemas[name] = {k: value[k] for k in value if k != "required"}
         fields[key] = {name: json_schema(value, tool) for name, value in schemas.items()}
-    for key in SCHEMAS:
+    for key in SUBSCHEMA_KEYS:
         if isinstance(inner := fields.get(key), dict):
             fields[key] = json_schema(inner, tool)
         elif isinstance(inner, list):
