@@ -162,7 +162,7 @@ def pack_predictions(
                     "id": step.record_id,
                     "turn": step.turn,
                     "expected": calls and [[call.name, compact(call.arguments)] for call in calls],
-                    "said": [
+                    "answers": [
                         {**row, "model": models.index(name)}
                         for name, row in predictions.by_step[step].items()
                     ],

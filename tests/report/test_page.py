@@ -101,7 +101,7 @@ def test_a_models_text_never_becomes_markup(tmp_path):
     """Not in the tables, where problems and names stand, and not in the data, where texts stand."""
     page = read_page(write_run(tmp_path / EVIL.replace("/", "_")[:60], ["base"], 3, evil))
     assert EVIL not in page and "<img" not in page and page.count("<script") == 2
-    assert {said["text"] for step in packed(page)["steps"] for said in step["said"]} == {EVIL}
+    assert {answer["text"] for step in packed(page)["steps"] for answer in step["answers"]} == {EVIL}
     assert EVIL in seen(page)  # as a problem, in a table
 
 
@@ -118,7 +118,7 @@ def test_the_reader_holds_every_prediction_with_its_record(run):
         [call] = record["messages"][step["turn"]]["tool_calls"]
         assert call["function"]["name"] == tool
         assert tool in {data["tools"][number]["function"]["name"] for number in record["tools"]}
-        [mine] = [one for one in step["said"] if data["models"][one["model"]] == "sft"]
+        [mine] = [a for a in step["answers"] if data["models"][a["model"]] == "sft"]
         assert mine == {**row, "model": mine["model"]}
 
 
