@@ -312,7 +312,7 @@ class GreedyAnswer(AtStep, frozen=True):
 
 class Prediction(AtStep, frozen=True):
     """An answer, read: its calls, or what was wrong with it; its metrics; and what a report slices
-    by. `wrong`: the kind of mistake that it is, "" if it is right (scoring.metrics.wrong_answers).
+    by. `wrong`: the kind of mistake that it is, "" if it is right (WRONG_KINDS of step_metrics).
     """
 
     text: str

@@ -9,6 +9,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, zip_longest
+from operator import itemgetter
 from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
 
@@ -190,7 +191,7 @@ def read_rollouts(stages: Mapping[str, ReportedStage]) -> list[Json]:
     as they left them. One that was lost, as its world or its model's server broke, comes first;
     then by the verdict, which says whether the task is done, and by the mean of the scores.
     """
-    rollouts, ranks = list[Json](), list[tuple[float, ...]]()
+    ranked = list[tuple[tuple[float, ...], Json]]()
     for model, stage in stages.items():
         # greedy ones have no number. Samples beside recorded dialogs are answers
         has_samples = stage.plan.settings.get("num_samples", 1) != 1
@@ -213,9 +214,8 @@ def read_rollouts(stages: Mapping[str, ReportedStage]) -> list[Json]:
                         for turn in row["turns"]
                     ],
                 }
-                rollouts.append(rollout)
-                ranks.append((not is_lost, verdict or 0.0, mean))  # rising: the worst first
-    return [rollouts[index] for index in sorted(range(len(rollouts)), key=ranks.__getitem__)]
+                ranked.append(((not is_lost, verdict or 0.0, mean), rollout))  # the worst first
+    return [rollout for _, rollout in sorted(ranked, key=itemgetter(0))]
 
 
 def _finite_scores(scores: Mapping[str, float]) -> dict[str, float]:

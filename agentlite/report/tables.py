@@ -40,7 +40,7 @@ class Table(NamedTuple):
         return [self.head, *(list(map(figure_text, row)) for row in self.rows)]
 
 
-def by_model(title: str, figures: Mapping[str, Json], known_names: Iterable[str]) -> Table:
+def table_by_model(title: str, figures: Mapping[str, Json], known_names: Iterable[str]) -> Table:
     """A row for each figure, the known ones first, and a column for each model."""
     rows = [
         [name, *(_mark_count(name, row.get(name, ABSENT)) for row in figures.values())]
@@ -69,7 +69,7 @@ def order_names(known_names: Iterable[str], names: Iterable[str]) -> list[str]:
 
 def models(metrics: dict[str, Json]) -> Table:
     """The metrics of the steps."""
-    return by_model(
+    return table_by_model(
         "Models", {model: figures.get("metrics", {}) for model, figures in metrics.items()}, METRICS
     )
 
@@ -105,7 +105,7 @@ def groups(metrics: dict[str, Json]) -> dict[str, Table]:
     for group in order_names(GROUPS, names):
         flat = {model: flatten(figures.get(group) or {}) for model, figures in metrics.items()}
         title, known_names = GROUPS.get(group, (_in_words(group).capitalize(), {}))
-        tables[group] = by_model(title, flat, known_names)
+        tables[group] = table_by_model(title, flat, known_names)
     return tables
 
 
@@ -143,7 +143,7 @@ def wrong_answers(metrics: dict[str, Json]) -> Table | None:
 
 def rankings(figures: Json) -> list[Table]:
     """Of a retriever's figures: a column per ranking method."""
-    return [by_model(VIEWS[view], methods, ()) for view, methods in figures["ranking"].items()]
+    return [table_by_model(VIEWS[v], methods, ()) for v, methods in figures["ranking"].items()]
 
 
 # --- Figures as text ---

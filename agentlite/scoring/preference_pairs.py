@@ -1,6 +1,7 @@
 """Scored candidates and weights -> preference pairs, with a reason for each step without one."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import permutations
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
@@ -15,8 +16,7 @@ from agentlite.scoring.rewards import WEIGHTS, total
 # a step has no pair: fewer than two scored candidates; all have one text; all have one total; texts
 # differ by less than the least margin; or every candidate that is better by it has an empty text
 Reason = Literal["failed", "same text", "same score", "small margin", "empty text"]
-# Totals are compared as whole billionths: a smaller difference only comes from the order of a sum.
-UNIT = 10**9
+UNIT = 10**9  # of a total
 
 
 class PairRule(NamedTuple):
@@ -27,11 +27,14 @@ class PairRule(NamedTuple):
 
 
 class ScoredCandidate(NamedTuple):
-    """A candidate with its stripped text and its components."""
+    """A candidate with its stripped text, its components and, once there are weights, their total
+    in whole billionths: a smaller difference only comes from the order of a sum.
+    """
 
     candidate: Candidate
     text: str
     components: Mapping[str, float]
+    total: int = 0
 
     @property
     def is_gold(self) -> bool:
@@ -82,15 +85,15 @@ def build_pairs(
     pairs: list[PreferencePair] = []
     reasons: dict[str, int] = dict.fromkeys(get_args(Reason), 0)
     for step in steps:
-        totals = [(round(total(answer.components, used_weights) * UNIT), answer) for answer in step]
-        sampled = [(units, answer) for units, answer in totals if not answer.is_gold]
-        nonempty, gold = [(units, answer) for units, answer in sampled if answer.text], []
-        if rule.gold and all(answer.components["exact"] < 1 for _, answer in sampled):
-            gold = [(units, answer) for units, answer in totals if answer.is_gold and answer.text]
+        answers = [a._replace(total=round(total(a.components, used_weights) * UNIT)) for a in step]
+        sampled = [answer for answer in answers if not answer.is_gold]
+        nonempty, gold = [answer for answer in sampled if answer.text], []
+        if rule.gold and all(answer.components["exact"] < 1 for answer in sampled):
+            gold = [answer for answer in answers if answer.is_gold and answer.text]
         if pair := _best_pair(gold, sampled, margin) or _best_pair(nonempty, sampled, margin):
             pairs.append(pair)
         else:
-            reasons[_no_pair_reason([(units, a.text) for units, a in sampled], margin)] += 1
+            reasons[_no_pair_reason(sampled, margin)] += 1
     return pairs, reasons
 
 
@@ -113,37 +116,30 @@ def _refuse_missing(names: Collection[str], weights: Mapping[str, float], rule: 
 
 
 def _best_pair(
-    better: Sequence[tuple[int, ScoredCandidate]],
-    worse: Sequence[tuple[int, ScoredCandidate]],
-    margin: float,
+    better: Sequence[ScoredCandidate], worse: Sequence[ScoredCandidate], margin: float
 ) -> PreferencePair | None:
     """The pair with the widest margin, then of the first samples; None below the least `margin`."""
-    highest = max((high for high, _ in better), default=0)
-    if not worse or highest - min(low for low, _ in worse) < margin:
-        return None
     pairs = [
-        (low - high, i, j)
-        for i, (high, chosen) in enumerate(better)
-        for j, (low, rejected) in enumerate(worse)
-        if high - low >= margin and chosen.text != rejected.text
+        (chosen, rejected)
+        for chosen in better
+        for rejected in worse
+        if chosen.total - rejected.total >= margin and chosen.text != rejected.text
     ]
     if not pairs:
         return None
-    _, i, j = min(pairs)  # low - high is lowest where the margin is widest
-    (high, chosen), (low, rejected) = better[i], worse[j]
+    chosen, rejected = max(pairs, key=lambda pair: pair[0].total - pair[1].total)  # the first such
     winner, loser = chosen.candidate, rejected.candidate
     return PreferencePair(
         winner.record_id,
         winner.turn,
         winner.protocol,
-        Side(winner.text, winner.ended, winner.model, winner.sample, high / UNIT),
-        Side(loser.text, loser.ended, loser.model, loser.sample, low / UNIT),
+        Side(winner.text, winner.ended, winner.model, winner.sample, chosen.total / UNIT),
+        Side(loser.text, loser.ended, loser.model, loser.sample, rejected.total / UNIT),
     )
 
 
-def _no_pair_reason(sampled: Sequence[tuple[int, str]], margin: float) -> Reason:
-    """Why no pair can be made of these totals and texts."""
-    totals, texts = {total for total, _ in sampled}, {text for _, text in sampled}
+def _no_pair_reason(sampled: Sequence[ScoredCandidate], margin: float) -> Reason:
+    texts, totals = {answer.text for answer in sampled}, {answer.total for answer in sampled}
     if len(sampled) < 2:
         return "failed"
     if len(texts) == 1:
@@ -151,9 +147,8 @@ def _no_pair_reason(sampled: Sequence[tuple[int, str]], margin: float) -> Reason
     if len(totals) == 1:
         return "same score"
     is_wide = any(
-        high - low >= margin and better != worse
-        for high, better in sampled
-        for low, worse in sampled
+        better.total - worse.total >= margin and better.text != worse.text
+        for better, worse in permutations(sampled, 2)
     )
     return "empty text" if is_wide else "small margin"
 

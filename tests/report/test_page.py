@@ -101,7 +101,7 @@ def test_a_models_text_never_becomes_markup(tmp_path):
     """Not in the tables, where problems and names stand, and not in the data, where texts stand."""
     page = read_page(write_run(tmp_path / EVIL.replace("/", "_")[:60], ["base"], 3, evil))
     assert EVIL not in page and "<img" not in page and page.count("<script") == 2
-    assert {answer["text"] for step in packed(page)["steps"] for answer in step["answers"]} == {EVIL}
+    assert {a["text"] for step in packed(page)["steps"] for a in step["answers"]} == {EVIL}
     assert EVIL in seen(page)  # as a problem, in a table
 
 

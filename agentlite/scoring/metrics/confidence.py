@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Counts = TypeVar("Counts", bound=tuple[int, ...])  # a NamedTuple
 RESAMPLES = 2000
-AT_ONCE = 100  # resamples in memory
+BATCH = 100  # resamples in memory
 FLIPS = 10_000  # of the signs of changes, where not all that can be are counted
 
 
@@ -245,8 +245,8 @@ def resample_sums(
     distinct, counts = map(numpy.array, zip(*sorted(Counter(rows).items()), strict=True))
     generator = numpy.random.default_rng(seed)
     sums = numpy.empty((resamples, distinct.shape[1]))
-    for start in range(0, resamples, AT_ONCE):
-        batch = sums[start : start + AT_ONCE]
+    for start in range(0, resamples, BATCH):
+        batch = sums[start : start + BATCH]
         batch[:] = generator.multinomial(len(rows), counts / len(rows), len(batch)) @ distinct
     return sums
 

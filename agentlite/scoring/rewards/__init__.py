@@ -213,12 +213,12 @@ def refuse_without_gold(
     records: Iterable[Record], weights: Mapping[str, float], location: str
 ) -> None:
     """Raises UserError 2 where prompts have no gold, and a component with a weight needs it."""
-    known = [have_gold([record]) for record in records]
-    missing, without_gold = known.count(False), components_without_gold(weights)
+    has_gold = [have_gold([record]) for record in records]
+    missing, without_gold = has_gold.count(False), components_without_gold(weights)
     names = [name for name in weights if weights[name] and name not in without_gold]
     if missing and names:
         raise UserError(
-            f"{missing} of {len(known)} prompts have no gold to compare answers with: "
+            f"{missing} of {len(has_gold)} prompts have no gold to compare answers with: "
             f"{', '.join(names)}.",
             "Write the gold (`gold`, the expected calls, or the right answer as last turn), or do "
             "without it: --config recipes/no-gold.yaml sets those weights to 0, and "

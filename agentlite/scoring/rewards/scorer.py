@@ -126,7 +126,7 @@ class Tally:
 
 def function_files(texts: Iterable[str]) -> dict[str, str]:
     """The digests of functions' files. Raises UserError 2 for text that names no function."""
-    return {named.file: file_digest(Path(named.file)) for named in _parse_functions(texts)}
+    return {function.file: file_digest(Path(function.file)) for function in _parse_functions(texts)}
 
 
 class UserFunctions:
