@@ -45,14 +45,14 @@ def training_rows(
     """
     rows = render(record, protocol, template) if rows is None else rows
     encoded = [encode_row(row, template) for row in rows]
-    trained = [row for row in encoded if any(label != IGNORED for label in row.labels)]
-    if not trained:
+    trained_rows = [row for row in encoded if any(label != IGNORED for label in row.labels)]
+    if not trained_rows:
         raise RowError(
             "E217",
             "no token of this row would be trained",
             "Each turn of the assistant is taken out (loss: false, weight: 0), or is only begun.",
         )
-    return trained
+    return trained_rows
 
 
 def encode_row(row: Rendered, template: Template) -> Encoded:
@@ -61,20 +61,20 @@ def encode_row(row: Rendered, template: Template) -> Encoded:
     labels: list[int] = []
     for text, span in _split_at_spans(row):
         before = ids[-1:]
-        new = template.encode(text, before)
-        ids += new
+        new_ids = template.encode(text, before)
+        ids += new_ids
         # the loss of a label is that of predicting this very token: the model shifts by one itself
         if not (span and span.trained):
-            labels += [IGNORED] * len(new)
+            labels += [IGNORED] * len(new_ids)
         elif not span.left_out:
-            labels += new
+            labels += new_ids
         else:
-            # the tokens' edges are offsets in this text; the span's are in the row's
+            # the tokens' offsets are in this text, the span's in the row's
             left_out = [(start - span.start, end - span.start) for start, end in span.left_out]
-            edges = template.encoder.offsets(text, before)
+            offsets = template.encoder.offsets(text, before)
             labels += [
                 IGNORED if any(start < last and end > first for first, last in left_out) else token
-                for token, (start, end) in zip(new, edges, strict=True)
+                for token, (start, end) in zip(new_ids, offsets, strict=True)
             ]
     return Encoded(ids, labels)
 
@@ -131,23 +131,23 @@ def encode_answer(text: str, ended: Ending, template: Template, prompt: Sequence
 
 def show(row: Rendered, mark: Callable[[str], str]) -> str:
     """The text with `mark(piece)` in place of every trained piece."""
-    cut: list[tuple[str, bool]] = []
+    pieces: list[tuple[str, bool]] = []
     for text, span in _split_at_spans(row):
-        first, trained = (span.start, span.trained) if span else (0, False)
-        position = 0  # in this piece; the edges are offsets in the row
-        for edges in sorted(span.left_out if span else ()):
-            start, end = (max(edge - first, position) for edge in edges)
-            cut += [(text[position:start], trained), (text[start:end], False)]
+        piece_start, trained = (span.start, span.trained) if span else (0, False)
+        position = 0  # in this piece; what is left out has offsets in the row
+        for offsets in sorted(span.left_out if span else ()):
+            start, end = (max(offset - piece_start, position) for offset in offsets)
+            pieces += [(text[position:start], trained), (text[start:end], False)]
             position = end
-        cut.append((text[position:], trained))
-    return "".join(mark(piece) if trained and piece else piece for piece, trained in cut)
+        pieces.append((text[position:], trained))
+    return "".join(mark(piece) if trained and piece else piece for piece, trained in pieces)
 
 
 def _split_at_spans(row: Rendered) -> list[tuple[str, Span | None]]:
     """The text cut at every span, and the span it is."""
-    cut: list[tuple[str, Span | None]] = []
+    pieces: list[tuple[str, Span | None]] = []
     position = 0
     for span in row.spans:
-        cut += [(row.text[position : span.start], None), (row.text[span.start : span.end], span)]
+        pieces += [(row.text[position : span.start], None), (row.text[span.start : span.end], span)]
         position = span.end
-    return [(piece, span) for piece, span in [*cut, (row.text[position:], None)] if piece]
+    return [(piece, span) for piece, span in [*pieces, (row.text[position:], None)] if piece]

@@ -38,7 +38,7 @@ AGENT_LINE = re.compile(
     + END,
     re.IGNORECASE | re.MULTILINE,
 )
-CALLED = re.compile(r"```|\{|[\w.]+[ \t]*[\[({]|\s*$")
+CALL_ACTION = re.compile(r"```|\{|[\w.]+[ \t]*[\[({]|\s*$")
 # results in tags, and turns of other speakers, as protocols and chat templates write them; in
 # backticks a tag is only mentioned
 TAG = re.compile(
@@ -55,7 +55,7 @@ TAG = re.compile(
 RESULT_NAME = r"(?:\w+[_-])?(?:results?|outputs?|information|observations?)"
 IS_RESULT = re.compile(RESULT_NAME, re.IGNORECASE)
 FENCED = re.compile(r"^[ \t]*```([^`\n]*)\n(?:(?![ \t]*```).*\n)*+[ \t]*```[ \t]*$", re.MULTILINE)
-BEHIND = re.compile(
+ADJACENT = re.compile(
     r"(?:</(?P<before>[\w.-]+)>|^```$)\s*(?:<(?P<tag>[\w.-]+)>|^```(?P<fence>\w+)$)", re.MULTILINE
 )
 # blocks that no tool answers, and none of which is an answer
@@ -65,14 +65,14 @@ OWN_NAME = (
 )
 IS_OWN = re.compile(OWN_NAME, re.IGNORECASE)
 # how a prompt says that a block is not the model's: "what is found comes between <result>"
-INTRODUCED = re.compile(
+INTRODUCTION = re.compile(
     r"(?:found|results?|returned|retriev\w*|observ\w*|结果|检索|观察)"
     r"[^<>`.;\n。；]{0,80}(?:<(?P<tag>[\w.-]+)>|```(?P<fence>\w+))",
     re.IGNORECASE,
 )
 # a model -> how its template writes calls; in backticks a mark is only mentioned, and what prose
 # may hold as well counts at the start of the text, or of a line with a call behind it
-MARKS = {
+CALL_MARKS = {
     "Llama": r"(?<!`)<\|python_tag\|>|^[ \t]*<function=[\w.-]+>(?=\s*[{<])",
     "Mistral": r"(?<!`)\[TOOL_CALLS?\](?=\s*[\[{]|\s*[\w.-]+\s*[\[{])",
     "DeepSeek": r"(?<!`)<｜(?:tool▁calls?▁begin|DSML｜(?:function|tool)_calls)",
@@ -95,11 +95,11 @@ MARKS = {
     "MiniMax": r"(?<!`)<minimax:tool_call>",
     "LongCat": r"(?<!`)<longcat_tool_call>",
 }
-PATTERNS = {model: re.compile(marks, re.MULTILINE) for model, marks in MARKS.items()}
+CALL_PATTERNS = {model: re.compile(marks, re.MULTILINE) for model, marks in CALL_MARKS.items()}
 # one is in each mark
 CALL_HINTS = ("<", "[TOOL_CALL", "functools[", "commentary to=", "```tool_code")
 IN_PROMPT = "Tools in its prompt (ToolRL, API-Bank, SWE-smith): write `tools`, `tool_calls`."
-BARE = "Llama"  # its third version writes a call as its JSON alone, or as Python
+BARE_MODEL = "Llama"  # its third version writes a call as its JSON alone, or as Python
 # what may stand before such a call on its line, a label, a fence or a tag; in code it is none
 OPENING = re.compile(
     r"(?<!```python\n)^[ \t]*(?:[\w -]{1,30}:[ \t]*)?"
@@ -109,9 +109,9 @@ OPENING = re.compile(
 # how JSON names the tool of a call and its arguments, and what may hold calls
 TOOL_KEYS = ("name", "tool_name", "tool", "function", "action")
 ARGUMENT_KEYS = ("parameters", "arguments", "args", "input", "kwargs", "action_input", "tool_input")
-HOLDERS = ("tool_calls", "tool_call", "calls", "function_call", "function")
+CALL_KEYS = ("tool_calls", "tool_call", "calls", "function_call", "function")
 # a tool that a text describes: by JSON, or as OpenHands and ToolRL do
-DESCRIBED = re.compile(
+TOOL_NAME = re.compile(
     r"""(?:["']name["']\s*:\s*["']|FUNCTION #\d+: |^\d+\. Name: )([\w.-]+)""", re.MULTILINE
 )
 PYTHON_NAME = re.compile(r"\[?\s*([\w.-]+)\(")
@@ -124,14 +124,14 @@ def check_trained(record: Record) -> None:
     a prompt that no format knows. Of an answer with calls, only its words count.
     """
     names = {tool.name for tool in record.tools}
-    trained = [(turn, record.messages[turn]) for turn in record.turns if record.messages[turn].loss]
-    for turn, message in trained:
+    turns = [(turn, record.messages[turn]) for turn in record.turns if record.messages[turn].loss]
+    for turn, message in turns:
         if mark := result_mark(message.content, names):
             raise RowError(
                 "E218", f"messages[{turn}] is trained and holds a result behind {mark!r}"
             )
     prompts = [m.content for m in record.messages if m.role in ("system", "user")]
-    for turn, message in trained:
+    for turn, message in turns:
         for block, goes_on, is_near in blocks_behind(message.content):
             says_result = is_near and IS_RESULT.fullmatch(block)
             if goes_on and (says_result or _is_introduced(block, prompts)):
@@ -140,13 +140,13 @@ def check_trained(record: Record) -> None:
                     f"messages[{turn}] is trained and holds a result: the block {block!r}",
                     at=block,
                 )
-    described = names or {
-        name for prompt in prompts if "arameters" in prompt for name in DESCRIBED.findall(prompt)
+    known_names = names or {
+        name for prompt in prompts if "arameters" in prompt for name in TOOL_NAME.findall(prompt)
     }
-    for turn, message in trained if described else ():
+    for turn, message in turns if known_names else ():
         call = call_mark(message.content)
         if not call and not message.calls:
-            call = _bare_call(message.content, described)
+            call = _bare_call(message.content, known_names)
         if not call and not names and message.calls:
             call = "Hermes", message.calls[0].name
         if call:
@@ -159,25 +159,25 @@ def check_trained(record: Record) -> None:
             )
 
 
-def result_mark(text: str, tools: set[str]) -> str:
+def result_mark(text: str, names: set[str]) -> str:
     """The first mark of a result, "" if there is none. A line counts behind an action only: one
-    with an input or arguments, or of one of the `tools`.
+    with an input or arguments, or of a tool of these `names`.
     """
     if tag := TAG.search(text):
         return tag[0].strip()
-    if not (action := ACTION_LINE.search(text)):
+    if not (line := ACTION_LINE.search(text)):
         return ""
-    behind = RESULT_LINE.search(text, action.end())
-    what = action["action"].strip()
-    is_agent = AGENT_LINE.search(text) or CALLED.match(what) or what.strip("*`'\" ") in tools
-    return behind[0].strip() if behind and is_agent else ""
+    action, result = line["action"].strip(), RESULT_LINE.search(text, line.end())
+    is_agent = AGENT_LINE.search(text) or CALL_ACTION.match(action)
+    is_tool = action.strip("*`'\" ") in names
+    return result[0].strip() if result and (is_agent or is_tool) else ""
 
 
 def unknown_blocks(record: Record) -> list[str]:
     """What stands right behind another block in trained turns: in most rows of a file, results."""
-    trained = (message for message in record.messages if message.role == "assistant")
-    found = (blocks_behind(message.content) for message in trained if message.loss)
-    return sorted({block for blocks in found for block, *_ in blocks})
+    answers = (message for message in record.messages if message.role == "assistant")
+    blocks_by_turn = (blocks_behind(message.content) for message in answers if message.loss)
+    return sorted({block for blocks in blocks_by_turn for block, *_ in blocks})
 
 
 def blocks_behind(text: str) -> Iterator[tuple[str, bool, bool]]:
@@ -191,22 +191,23 @@ def blocks_behind(text: str) -> Iterator[tuple[str, bool, bool]]:
     if "</" not in text and "```" not in text:
         return
     text = FENCED.sub(r"```\1\n```", text).rstrip()
-    first: dict[str, re.Match[str] | None] = {}
-    for block in BEHIND.finditer(text):
+    first_blocks: dict[str, re.Match[str] | None] = {}
+    for block in ADJACENT.finditer(text):
         name, before = block["tag"] or block["fence"], block["before"] or ""
-        is_example = before == "input" and "input" not in first  # no tool's: no block precedes it
+        # no tool's: no block precedes it
+        is_example = before == "input" and "input" not in first_blocks
         if name != before and not any(map(IS_OWN.fullmatch, (name, before))):
-            first.setdefault(name, None if is_example else block)
-    for name, opened in first.items():
-        close = f"</{name}>" if opened and opened["tag"] else "```"
-        if opened and (end := text.find(close, opened.end())) >= 0:
-            is_near = bool(opened["tag"]) or "\n\n" not in opened[0]
-            yield name, end + len(close) < len(text), is_near
+            first_blocks.setdefault(name, None if is_example else block)
+    for name, match in first_blocks.items():
+        closing = f"</{name}>" if match and match["tag"] else "```"
+        if match and (end := text.find(closing, match.end())) >= 0:
+            is_near = bool(match["tag"]) or "\n\n" not in match[0]
+            yield name, end + len(closing) < len(text), is_near
 
 
 def _is_introduced(block: str, prompts: Iterable[str]) -> bool:
-    named = (name for prompt in prompts for name in INTRODUCED.finditer(prompt))
-    return any(block in (name["tag"], name["fence"]) for name in named)
+    matches = (match for prompt in prompts for match in INTRODUCTION.finditer(prompt))
+    return any(block in (match["tag"], match["fence"]) for match in matches)
 
 
 def check_input(value: object) -> None:
@@ -221,7 +222,7 @@ def call_mark(text: str) -> tuple[str, str] | None:
     """The model whose form it is, and the mark."""
     if not any(hint in text for hint in CALL_HINTS):
         return None
-    for model, pattern in PATTERNS.items():
+    for model, pattern in CALL_PATTERNS.items():
         if mark := pattern.search(text):
             return model, mark[0].strip()
     return None
@@ -232,16 +233,16 @@ def _bare_call(text: str, names: set[str]) -> tuple[str, str] | None:
     for opening in OPENING.finditer(text) if any(name in text for name in names) else ():
         call = PYTHON_NAME.match(text, opening.end())
         if call and call[1] in names and PYTHON_REST.match(text, call.end()):
-            return BARE, call[0]
-        start = text[opening.end() :].removeprefix("[").lstrip()
-        if not start.startswith("{"):
+            return BARE_MODEL, call[0]
+        json_text = text[opening.end() :].removeprefix("[").lstrip()
+        if not json_text.startswith("{"):
             continue
         try:
-            first, _ = json.JSONDecoder().raw_decode(start)
+            value, _ = json.JSONDecoder().raw_decode(json_text)
         except (ValueError, RecursionError):  # no JSON, or nested too deep for a call
             continue
-        if _is_call(first, names):
-            return BARE, start.split(",", 1)[0]
+        if _is_call(value, names):
+            return BARE_MODEL, json_text.split(",", 1)[0]
     return None
 
 
@@ -251,9 +252,9 @@ def _is_call(value: object, names: set[str]) -> bool:
         return any(_is_call(inner, names) for inner in value)
     if not isinstance(value, dict):
         return False
-    named = any(isinstance(name := value.get(key), str) and name in names for key in TOOL_KEYS)
-    given = [value[key] for key in ARGUMENT_KEYS if key in value]
-    is_tool = any(isinstance(inner, dict) and "properties" in inner for inner in given)
-    return (named and bool(given) and not is_tool) or any(
-        _is_call(value[key], names) for key in HOLDERS if isinstance(value.get(key), dict | list)
+    has_name = any(isinstance(name := value.get(key), str) and name in names for key in TOOL_KEYS)
+    arguments = [value[key] for key in ARGUMENT_KEYS if key in value]
+    is_tool = any(isinstance(inner, dict) and "properties" in inner for inner in arguments)
+    return (has_name and bool(arguments) and not is_tool) or any(
+        _is_call(value[key], names) for key in CALL_KEYS if isinstance(value.get(key), dict | list)
     )

@@ -129,19 +129,19 @@ class Protocol:
         parsed = self.parse(text, tools)
         if not (parsed.calls and self._answers_by_call(tools)):
             return parsed
-        *before, last = parsed.calls
-        if last.name != self.answer_tool:
+        *calls, last_call = parsed.calls
+        if last_call.name != self.answer_tool:
             return parsed
-        words = str(last.arguments.get("final_answer", "")) or parsed.content
-        return msgspec.structs.replace(parsed, content=words, calls=tuple(before))
+        words = str(last_call.arguments.get("final_answer", "")) or parsed.content
+        return msgspec.structs.replace(parsed, content=words, calls=tuple(calls))
 
     def _answers_by_call(self, tools: Sequence[Tool]) -> bool:
         return bool(self.answer_tool) and all(tool.name != self.answer_tool for tool in tools)
 
 
-def with_tool(tools: Sequence[Tool], own: Tool) -> list[Tool]:
+def with_tool(tools: Sequence[Tool], end_tool: Tool) -> list[Tool]:
     """The tools and, unless they have one of that name, the protocol's own, which ends a task."""
-    return [*tools, *([] if any(tool.name == own.name for tool in tools) else [own])]
+    return [*tools, *([] if any(tool.name == end_tool.name for tool in tools) else [end_tool])]
 
 
 def with_thought(thought: str, words: str) -> str:
@@ -168,9 +168,8 @@ def is_unclosed(words: str) -> bool:
 
 def join_texts(contents: Iterable[str]) -> str:
     """Contents as that of one turn, what is thought in any of them first, equal thoughts once."""
-    parts = [thought_and_words(content) for content in contents]
-    thoughts, said = zip(*parts, strict=True)
-    thought, words = ("\n\n".join(filter(None, texts)) for texts in (dict.fromkeys(thoughts), said))
+    thoughts, texts = zip(*map(thought_and_words, contents), strict=True)
+    thought, words = ("\n\n".join(filter(None, t)) for t in (dict.fromkeys(thoughts), texts))
     return with_thought(thought, words)
 
 

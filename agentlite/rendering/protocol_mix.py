@@ -67,8 +67,8 @@ class Mixture(NamedTuple):
         names = [name for name in self.weights if self.protocols[name].parallel or not several]
         names = names or list(self.weights)
         # a hash of its own: records that --limit draws by theirs would all get the first protocol
-        place = hashlib.sha256(f"{self.seed} protocol {record.id}".encode()).digest()
-        share = int.from_bytes(place[:8]) / 2**64  # in [0, 1)
+        digest = hashlib.sha256(f"{self.seed} protocol {record.id}".encode()).digest()
+        share = int.from_bytes(digest[:8]) / 2**64  # in [0, 1)
         ends = list(accumulate(self.weights[name] for name in names))
         return self.protocols[names[bisect(ends, share * ends[-1])]]
 
@@ -79,9 +79,8 @@ class Mixture(NamedTuple):
 
     def for_template(self, template: Template) -> "Mixture":
         """The same protocols, as the template has them."""
-        return self._replace(
-            protocols={name: adapt_protocol(one, template) for name, one in self.protocols.items()}
-        )
+        protocols = {name: adapt_protocol(p, template) for name, p in self.protocols.items()}
+        return self._replace(protocols=protocols)
 
 
 def native_problem(template: Template) -> str:
@@ -95,9 +94,9 @@ def native_problem(template: Template) -> str:
         return f"writes calls that cannot be read back: {problem}"
     if reading_problem(reader, template, VALUES_PROBE):
         return "writes some arguments so that they cannot be read back"
-    lost = [] if template.keeps_text_with_calls else ["writes no words before a call"]
-    lost += [] if template.takes_several_calls else ["holds one call per turn"]
-    return " and ".join(lost)
+    problems = [] if template.keeps_text_with_calls else ["writes no words before a call"]
+    problems += [] if template.takes_several_calls else ["holds one call per turn"]
+    return " and ".join(problems)
 
 
 def choose(setting: str, template: Template, seed: int = 0) -> Mixture:
@@ -125,10 +124,10 @@ def parse_mixture(setting: str, seed: int = 0, auto: str = "") -> Mixture:
     """
     protocols: dict[str, Protocol] = {}
     weights: dict[str, float] = {}
-    for name, text in _parts(setting):
+    for name, text in _split_setting(setting):
         for protocol in _find_protocols(auto if name == "auto" and auto else name):
             if protocol.name in protocols:
-                raise _invalid(
+                raise _refusal(
                     f"'{protocol.name}' appears twice.",
                     "Name each protocol once: hermes=2,react=1.",
                 )
@@ -137,31 +136,31 @@ def parse_mixture(setting: str, seed: int = 0, auto: str = "") -> Mixture:
             except ValueError:
                 weight = 0.0
             if not 0 < weight < float("inf"):
-                raise _invalid(
+                raise _refusal(
                     f"{text!r} is not a weight for '{protocol.name}'.", "Write hermes=2,react=1."
                 )
             protocols[protocol.name], weights[protocol.name] = protocol, weight
     return Mixture(protocols, weights, seed)
 
 
-def _invalid(problem: str, fix: str = "") -> UserError:
+def _refusal(problem: str, fix: str = "") -> UserError:
     return UserError(problem, fix, location="--protocol")
 
 
-def _parts(setting: str) -> Iterator[tuple[str, str]]:
+def _split_setting(setting: str) -> Iterator[tuple[str, str]]:
     """Name and weight of each part; a prompt template in JSON stands for its name, and its commas
     divide nothing: `hermes=2,{"name": ..., "text": ...}=1` has two parts.
     """
-    rest, more = setting, ","
-    while more:
+    rest, comma = setting, ","
+    while comma:
         template = ""
         if rest.lstrip().startswith("{"):
             try:
                 _, end = json_object(rest)
             except ValueError as error:
-                raise _invalid(f"not a prompt template: {error}.") from error
+                raise _refusal(f"not a prompt template: {error}.") from error
             template, rest = rest[:end].strip(), rest[end:]
-        part, more, rest = rest.partition(",")
+        part, comma, rest = rest.partition(",")
         name, _, weight = part.strip().partition("=")
         yield template or name, weight
 
@@ -174,14 +173,14 @@ def _find_protocols(name: str) -> list[Protocol]:
         try:
             templates = [prompt_template.from_setting(name)]
         except ValueError as error:
-            raise _invalid(f"not a prompt template: {error}.") from error
+            raise _refusal(f"not a prompt template: {error}.") from error
     elif name.endswith(prompt_template.SUFFIX) or (name and Path(name).is_dir()):
         templates = prompt_template.read_templates(Path(name))
     else:
-        raise _invalid(f"no protocol '{name}'.", suggest(name, ["auto", *PROTOCOLS]))
+        raise _refusal(f"no protocol '{name}'.", suggest(name, ["auto", *PROTOCOLS]))
     for template in templates:
         if template.name in PROTOCOLS:
-            raise _invalid(
+            raise _refusal(
                 f"a prompt template is named {template.name}, and so is a built-in protocol.",
                 "Rename its file.",
             )
@@ -207,6 +206,6 @@ def adapt_protocol(protocol: Protocol, template: Template) -> Protocol:
         reader = dataclasses.replace(protocol, parse=parse)
         if not reading_problem(reader, template):
             return reader
-    if native := native_calls(template):
-        return dataclasses.replace(protocol, parse=native.parse)
+    if calls := native_calls(template):
+        return dataclasses.replace(protocol, parse=calls.parse)
     return protocol

@@ -87,20 +87,20 @@ class _Dialog(NamedTuple):
         given, and where that turn stands in it.
         """
         messages = [turn.message for turn in self.turns[:index]]
-        before = self.template.render(messages, self.tools, prompt=True)
-        turn, whole = self.turns[index], text or self.text(index + 1)
-        whole = _behind_prompt(before, whole, turn, self.template)
-        return Rendered(whole, self.spans(turn, whole, len(before)))
+        prompt = self.template.render(messages, self.tools, prompt=True)
+        turn = self.turns[index]
+        text = _start_with_prompt(prompt, text or self.text(index + 1), turn, self.template)
+        return Rendered(text, self.spans(turn, text, len(prompt)))
 
-    def spans(self, turn: _Turn, whole: str, start: int) -> tuple[Span, ...]:
+    def spans(self, turn: _Turn, text: str, start: int) -> tuple[Span, ...]:
         """Where the parts of a turn stand in the text; the last one ends with the end of the turn.
         `start`: where the prompt of the turn ends.
         """
         template, messages, first = self.template, self.record.messages, turn.parts[0][0]
         mark = template.end_of(turn.message)
-        end = whole.rfind(mark, start) + len(mark)
+        end = text.rfind(mark, start) + len(mark)
         # Behind a turn's end only marks may stand, as the `<eos>` of a whole dialog does.
-        if end < start + len(mark) or template.without_marks(whole[end:]).strip():
+        if end < start + len(mark) or template.without_marks(text[end:]).strip():
             raise template.refusal(f"it does not end this turn of the assistant with {mark}.")
         # Parts are offsets in the content, so they can be found only where the template prints it
         # unchanged, behind no more than its thought. One part that is the whole turn needs no such
@@ -108,8 +108,8 @@ class _Dialog(NamedTuple):
         content, content_start = turn.message["content"], start
         if turn.parts != ((first, 0, -1),):
             thought, words = thought_and_words(content)
-            words_start = whole.find(words, start)
-            before = THINK_TAG.sub("", whole[start:words_start]).strip()
+            words_start = text.find(words, start)
+            before = THINK_TAG.sub("", text[start:words_start]).strip()
             if words_start < 0 or thought not in before or (before and not thought):
                 raise RowError("E214", f"the chat template changes the text of messages[{first}]")
             content_start = words_start + len(words) - len(content)
@@ -118,9 +118,9 @@ class _Dialog(NamedTuple):
             # and around its thoughts are the template's; `<think>` may stand in the prompt.
             position = start
             for part in filter(None, map(str.strip, THINK_TAG.split(content))):
-                if (part_start := whole.find(part, position, end)) < 0:
-                    what = f"a text of messages[{first}]: {part!r:.60}"
-                    raise RowError("E214", f"the chat template drops or changes {what}")
+                if (part_start := text.find(part, position, end)) < 0:
+                    lost_text = f"a text of messages[{first}]: {part!r:.60}"
+                    raise RowError("E214", f"the chat template drops or changes {lost_text}")
                 position = part_start + len(part)
         return tuple(
             Span(
@@ -148,7 +148,7 @@ def render(record: Record, protocol: Protocol, template: Template) -> list[Rende
                 messages[turn] = replace(messages[turn], calls=tuple(calls))
                 others = _rows(replace(record, messages=tuple(messages)), protocol, template)
                 rows = [
-                    _without_arguments(row, other, turn)
+                    _leave_out_arguments(row, other, turn)
                     for row, other in zip(rows, others, strict=True)
                 ]
         return rows
@@ -164,9 +164,9 @@ def render_last(record: Record, protocol: Protocol, template: Template) -> Rende
             rows = _exchanges(record, record.turns[-1], protocol, template)
             return next(row for row in rows if any(span.prompted for span in row.spans))
         dialog = _dialog(record, protocol, template)
-        *earlier, last = dialog.answers
-        row = dialog.row(last)
-        spans = _earlier_spans(dialog, earlier, row.text[: row.spans[0].start])
+        *earlier_indices, last_index = dialog.answers
+        row = dialog.row(last_index)
+        spans = _earlier_spans(dialog, earlier_indices, row.text[: row.spans[0].start])
         return Rendered(row.text, (*spans, *row.spans))
 
 
@@ -189,9 +189,9 @@ def _row_errors(record: Record, protocol: Protocol, template: Template) -> Itera
 def _texts(record: Record) -> Iterator[tuple[str, str]]:
     """What others than the protocol wrote, and where: of answers without the tags of thoughts."""
     for index, message in enumerate(record.messages):
-        where, text = f"messages[{index}]", message.content
-        yield where, THINK_TAG.sub(" ", text) if message.role == "assistant" else text
-        yield from ((where, to_json([c.name, c.id, c.arguments])) for c in message.calls)
+        location, text = f"messages[{index}]", message.content
+        yield location, THINK_TAG.sub(" ", text) if message.role == "assistant" else text
+        yield from ((location, to_json([c.name, c.id, c.arguments])) for c in message.calls)
     yield "tools", to_json([tool.schema for tool in record.tools])
 
 
@@ -208,8 +208,8 @@ def _refuse_several(record: Record, protocol: Protocol) -> None:
 def _rows(record: Record, protocol: Protocol, template: Template) -> list[Rendered]:
     if record.is_text:  # no dialog: trained whole, with the end that a turn has
         (message,) = record.messages
-        whole = message.content + template.turn_end
-        return [Rendered(whole, (Span(0, 0, len(whole), message.loss, prompted=False),))]
+        text = message.content + template.turn_end
+        return [Rendered(text, (Span(0, 0, len(text), message.loss, prompted=False),))]
     if protocol.exchanges and record.tools:
         return [
             row for turn in record.turns for row in _exchanges(record, turn, protocol, template)
@@ -269,16 +269,16 @@ def first_messages(record: Record, turn: int, protocol: Protocol) -> list[dict[s
     assistant, in a protocol that is not native. Raises RowError.
     """
     messages = (*record.messages[:turn], Message("assistant", "..."))
-    begun = replace(record, messages=messages, gold={})
-    _refuse_several(begun, protocol)
+    dialog = replace(record, messages=messages, gold={})
+    _refuse_several(dialog, protocol)
     if protocol.exchanges and record.tools:
-        exchanges = protocol.exchanges(without_thoughts(begun), turn)
-        first = next(exchange for exchange in exchanges if exchange.prompted)
-        return [{"role": "user", "content": first.prompt}]
-    return [turn.message for turn in _turns(begun, protocol)[:-1]]
+        exchanges = protocol.exchanges(without_thoughts(dialog), turn)
+        exchange = next(exchange for exchange in exchanges if exchange.prompted)
+        return [{"role": "user", "content": exchange.prompt}]
+    return [turn.message for turn in _turns(dialog, protocol)[:-1]]
 
 
-def _without_arguments(row: Rendered, other: Rendered, turn: int) -> Rendered:
+def _leave_out_arguments(row: Rendered, other: Rendered, turn: int) -> Rendered:
     """The row with a call's arguments left out; `other`: the same row with other arguments."""
     spans = []
     for span, altered in zip(row.spans, other.spans, strict=True):
@@ -308,19 +308,19 @@ def _find_difference(text: str, other: str) -> tuple[int, int]:
     return start, len(text)
 
 
-def _behind_prompt(before: str, whole: str, turn: _Turn, template: Template) -> str:
-    """The text that a model is to write for a turn, behind the prompt `before`.
+def _start_with_prompt(prompt: str, text: str, turn: _Turn, template: Template) -> str:
+    """The text up to a turn of the assistant, so that it begins with the prompt of that turn.
 
-    As the template writes it, `whole`, where that begins with the prompt. The prompts of some
+    As the template writes it, `text`, where that begins with the prompt. The prompts of some
     thinking models end with more (`<think>`, or an empty thought) than the template writes before
     an answer. A server prompts with it, so the row has it: an open thought is closed, behind the
     thought that the turn has.
     """
-    if whole.startswith(before):
-        return whole
+    if text.startswith(prompt):
+        return text
     extra = template.prompt_extra
-    stem = before.removesuffix(extra)
-    if not extra or stem == before or not whole.startswith(stem):
+    stem = prompt.removesuffix(extra)
+    if not extra or stem == prompt or not text.startswith(stem):
         if thought_and_words(turn.message["content"])[0]:
             raise RowError(
                 "E220",
@@ -331,11 +331,11 @@ def _behind_prompt(before: str, whole: str, turn: _Turn, template: Template) -> 
             "its prompt for the assistant is not the beginning of what it writes for this answer, "
             "so no row would be trained as servers prompt it."
         )
-    written = whole[len(stem) :]
-    if opens_thought(before) and THINK_END not in written:
+    answer = text[len(stem) :]
+    if opens_thought(prompt) and THINK_END not in answer:
         thought, _ = thought_and_words(turn.message["content"])
-        written = f"{thought}\n{THINK_END}\n\n{written.lstrip()}"
-    return before + written
+        answer = f"{thought}\n{THINK_END}\n\n{answer.lstrip()}"
+    return prompt + answer
 
 
 def _dialog(record: Record, protocol: Protocol, template: Template) -> _Dialog:
@@ -345,7 +345,7 @@ def _dialog(record: Record, protocol: Protocol, template: Template) -> _Dialog:
 
 def _turns(record: Record, protocol: Protocol) -> list[_Turn]:
     if protocol.native:
-        return [_native(index, message) for index, message in enumerate(record.messages)]
+        return [_native_turn(index, message) for index, message in enumerate(record.messages)]
     system = "\n\n".join(m.content for m in record.messages if m.role == "system")
     if record.tools:
         system = system or ("" if protocol.inline else "You are a helpful assistant.")
@@ -372,10 +372,10 @@ def _turns(record: Record, protocol: Protocol) -> list[_Turn]:
     return turns
 
 
-def _native(index: int, message: Message) -> _Turn:
+def _native_turn(index: int, message: Message) -> _Turn:
     row = message_row(replace(message, loss=True))
-    for call, written in zip(message.calls, row.get("tool_calls", ()), strict=True):
-        written["function"]["arguments"] = call.arguments
+    for call, wire_call in zip(message.calls, row.get("tool_calls", ()), strict=True):
+        wire_call["function"]["arguments"] = call.arguments
     return _Turn(row, ((index, 0, -1),) if message.role == "assistant" else ())
 
 
@@ -419,9 +419,9 @@ def check_reading(
         if not (message.loss or message.calls or span.turn in prompted):
             continue
         text = span_text(row, span, template)
-        read = protocol.read(text, record.tools)
-        calls = [(call.name, call.arguments) for call in read.calls]
-        problem = f"does not read back as {protocol.name}: {read.problem}" if read.problem else ""
+        parsed = protocol.read(text, record.tools)
+        calls = [(call.name, call.arguments) for call in parsed.calls]
+        problem = parsed.problem and f"does not read back as {protocol.name}: {parsed.problem}"
         if any(stop in text.removesuffix(stop) for stop in protocol.stops):
             problem = f"holds a stop string of {protocol.name}: sampling ends there"
         elif not problem and calls != [(call.name, call.arguments) for call in message.calls]:

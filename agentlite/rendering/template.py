@@ -42,9 +42,9 @@ SYSTEM_INTO_USER = """\
 # The same where a template takes every text as a list of parts.
 PARTS_INTO_USER = SYSTEM_INTO_USER.replace("'\\n\\n'", "[{'type': 'text', 'text': '\\n\\n'}]")
 # What a template is asked: how it writes these, and where.
-ASKED, ANSWERED = "probe user", "probe answer"
-USER = {"role": "user", "content": ASKED}
-ANSWER = {"role": "assistant", "content": ANSWERED}
+QUESTION, ANSWER_TEXT = "probe user", "probe answer"
+USER = {"role": "user", "content": QUESTION}
+ANSWER = {"role": "assistant", "content": ANSWER_TEXT}
 TOOLS = [Tool("probe_tool").schema]
 CALL_ID = "123456780"  # Mistral's templates take ids of nine characters alone
 RESULT = {"role": "tool", "name": "probe_call", "content": "probe result", "tool_call_id": CALL_ID}
@@ -90,18 +90,18 @@ def render_source(source: str, **values: Any) -> str:
     return text
 
 
-def tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, **how: Any) -> str:
-    """`how`: separators and sort_keys, as transformers has them."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **how)
+def tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, **style: Any) -> str:
+    """`style`: separators and sort_keys, as transformers has them."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **style)
 
 
 def raise_exception(message: str) -> None:
     raise TemplateError(message)
 
 
-def today(form: str) -> str:
+def today(date_format: str) -> str:
     """A template that prints the date must not make every day's rows different."""
-    return datetime(2025, 1, 1).strftime(form)
+    return datetime(2025, 1, 1).strftime(date_format)
 
 
 class Template:
@@ -113,10 +113,10 @@ class Template:
         tokenizer: "Tokenizer",
         source: str,
         special: Mapping[str, str],
-        rows: int = 0,
+        embeddings: int = 0,
     ):
         self.name, self.tokenizer, self.source = name, tokenizer, source
-        self.rows = rows  # of the model's embeddings; 0 where that is not known
+        self.embeddings = embeddings  # of the model's embeddings; 0 where that is not known
         self.special = dict(special)  # bos_token and the like, which templates print
         tokenizer.no_truncation()
         tokenizer.no_padding()
@@ -160,27 +160,27 @@ class Template:
     def folds_system(self) -> bool:
         """Whether the model's own template refuses a system turn, or leaves it out."""
         system = {"role": "system", "content": "probe system"}
-        alone, both = (
+        without_system, with_system = (
             self._try(self.source, self.adapt_messages(messages), prompt=True)
             for messages in ([USER], [system, USER])
         )
-        return ASKED in alone and "probe system" not in both
+        return QUESTION in without_system and "probe system" not in with_system
 
     @cached_property
     def takes_parts(self) -> bool:
         """Whether it takes a text only as a list of parts, as those of models for images do."""
         as_text, as_parts = (
             self._try(self.source, messages, prompt=True)
-            for messages in ([USER], _in_parts([USER]))
+            for messages in ([USER], _as_parts([USER]))
         )
-        return ASKED not in as_text and ASKED in as_parts
+        return QUESTION not in as_text and QUESTION in as_parts
 
     def adapt_messages(self, messages: Messages) -> Messages:
         """The messages as the template takes them: it may want a thought under a key of its own,
         and each text as a list of parts.
         """
         messages = [*map(self._with_thought_apart, messages)]
-        return _in_parts(messages) if self.takes_parts else messages
+        return _as_parts(messages) if self.takes_parts else messages
 
     def _with_thought_apart(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         if message["role"] != "assistant" or not THOUGHT.match(message["content"]):
@@ -196,11 +196,11 @@ class Template:
         def prints(message: Mapping[str, Any], key: str) -> bool:
             return PROBE_THOUGHT in self.probe([USER, {**message, key: PROBE_THOUGHT}], TOOLS)
 
-        answer, called = (
+        answer_key, call_key = (
             next((key for key in THOUGHT_KEYS if prints(message, key)), "")
             for message in (ANSWER, call_turn("probe_call"))
         )
-        return answer, called
+        return answer_key, call_key
 
     @property
     def holds_thoughts(self) -> bool:
@@ -215,7 +215,7 @@ class Template:
         text = self.probe([USER, {**ANSWER, self.thought_keys[0]: PROBE_THOUGHT}])
         # gpt-oss: <|channel|>analysis<|message|> and, between, <|end|><|start|>assistant
         opening, _, rest = text.removeprefix(self._edges[1]).partition(PROBE_THOUGHT)
-        closing = rest.partition(ANSWERED)[0].removesuffix(self.answer_head)
+        closing = rest.partition(ANSWER_TEXT)[0].removesuffix(self.answer_head)
         marks = opening.strip(), closing.strip()
         return marks if all(marks) and not THINK_TAG.search("".join(marks)) else ("", "")
 
@@ -261,7 +261,7 @@ class Template:
     def turn_end(self) -> str:
         """The special token that ends an assistant turn."""
         # "...<|im_start|>assistant\nprobe answer<|im_end|>\n" -> "<|im_end|>"
-        _, written, behind = self.render([USER, ANSWER]).rpartition(ANSWERED)
+        _, written, behind = self.render([USER, ANSWER]).rpartition(ANSWER_TEXT)
         end = self._mark_at_start(behind) or self.unwritten_end
         if written and end:
             return end
@@ -279,26 +279,26 @@ class Template:
         the one that the next user turn begins with. "" where the template writes an end, or begins
         the assistant's turn with the same token.
         """
-        before, written, behind = self.render([USER, ANSWER]).rpartition(ANSWERED)
+        before, written, behind = self.render([USER, ANSWER]).rpartition(ANSWER_TEXT)
         if not written or behind.strip():
             return ""
         # GLM-4.5: "...<|assistant|>\n<think></think>\nprobe answer<|user|>\nprobe user"
-        _, _, behind = self.render([USER, ANSWER, USER]).rpartition(ANSWERED)
+        _, _, behind = self.render([USER, ANSWER, USER]).rpartition(ANSWER_TEXT)
         mark = self._mark_at_start(behind)
-        return "" if mark in before[before.rfind(ASKED) :] else mark
+        return "" if mark in before[before.rfind(QUESTION) :] else mark
 
     @cached_property
     def call_end(self) -> str:
         """The special token that ends a turn with calls, where it is another one than `turn_end`,
         as in gpt-oss, Gemma 4 and GLM; else "".
         """
-        called = [USER, call_turn("probe_call")]
+        dialog = [USER, call_turn("probe_call")]
         # gpt-oss writes <|call|> at the end of the call itself, GLM <|observation|> only with the
         # result: what both texts begin with ends with the mark, or the rest begins with it
-        text, whole = self.probe(called, TOOLS), self.probe([*called, RESULT], TOOLS)
-        written = whole[: shared_length(text, whole)].rstrip()
-        end = next(filter(written.endswith, self.control_tokens), "")
-        end = end or self._mark_at_start(whole[len(written) :])
+        text, with_result = self.probe(dialog, TOOLS), self.probe([*dialog, RESULT], TOOLS)
+        shared = with_result[: shared_length(text, with_result)].rstrip()
+        end = next(filter(shared.endswith, self.control_tokens), "")
+        end = end or self._mark_at_start(with_result[len(shared) :])
         return "" if end == self.turn_end else end
 
     def end_of(self, message: Mapping[str, Any]) -> str:
@@ -312,7 +312,7 @@ class Template:
     @cached_property
     def _edges(self) -> tuple[str, str, str]:
         """A question; the prompt for its answer; and all that is written before the answer."""
-        before, _, _ = self.probe([USER, ANSWER]).rpartition(ANSWERED)
+        before, _, _ = self.probe([USER, ANSWER]).rpartition(ANSWER_TEXT)
         return self.probe([USER]), self.probe([USER], prompt=True), before
 
     @cached_property
@@ -365,8 +365,8 @@ class Template:
         other added tokens, as DeepSeek's and Kimi's do.
         """
         added = self.tokenizer.get_added_tokens_decoder().values()
-        called = [USER, call_turn("probe_call"), RESULT]
-        written = self.probe([USER, ANSWER]) + self.probe(called, TOOLS)
+        dialog = [USER, call_turn("probe_call"), RESULT]
+        written = self.probe([USER, ANSWER]) + self.probe(dialog, TOOLS)
         return [
             token.content
             for token in added
@@ -405,11 +405,11 @@ class Template:
         that the model has no embedding of.
         """
         ids = self.encoder.encode(text, before)
-        if self.rows and (last := max(ids, default=0)) >= self.rows:
+        if self.embeddings and (last := max(ids, default=0)) >= self.embeddings:
             raise self.refusal(
                 f"the tokenizer has {self.tokenizer.get_vocab_size()} tokens, and the model has "
-                f"embeddings of {self.rows}: {self.tokenizer.id_to_token(last)} (id {last}) was "
-                "added, and the model was not resized.",
+                f"embeddings of {self.embeddings}: {self.tokenizer.id_to_token(last)} (id {last}) "
+                "was added, and the model was not resized.",
                 "Load the model with transformers, call resize_token_embeddings(len(tokenizer)), "
                 "and save it.",
             )
@@ -422,37 +422,37 @@ class Template:
 def read_template(name: str, folder: Path) -> Template:
     """From the files of a tokenizer."""
 
-    def refused(problem: str, fix: str = "") -> UserError:
+    def refusal(problem: str, fix: str = "") -> UserError:
         return UserError(problem, fix, location=str(folder), exit_code=MODEL)
 
     if not (folder / "tokenizer.json").is_file():
-        raise refused(
+        raise refusal(
             "holds no tokenizer.json.", "Name the folder of a whole model, with its tokenizer."
         )
     try:
         config = json.loads((folder / "tokenizer_config.json").read_bytes())
-        of_model = folder / "config.json"
-        model = json.loads(of_model.read_bytes()) if of_model.exists() else {}
+        config_path = folder / "config.json"
+        model_config = json.loads(config_path.read_bytes()) if config_path.exists() else {}
         tokenizer = _tokenizer((folder / "tokenizer.json").read_bytes())
     except Exception as error:  # the tokenizers library raises a bare one
-        raise refused(f"the tokenizer cannot be read: {error}") from error
+        raise refusal(f"the tokenizer cannot be read: {error}") from error
     path = folder / "chat_template.jinja"
     source = path.read_text(encoding="utf-8") if path.exists() else config.get("chat_template")
     if isinstance(source, list):  # several, by name
-        named = {entry["name"]: entry["template"] for entry in source}
-        source = named.get("default", named.get("tool_use"))
-        if "tool_use" in named:  # taken where tools are given, as transformers does
-            source = f"{{% if tools %}}\n{named['tool_use']}{{% else %}}\n{source}{{% endif %}}"
+        sources = {entry["name"]: entry["template"] for entry in source}
+        source = sources.get("default", sources.get("tool_use"))
+        if "tool_use" in sources:  # taken where tools are given, as transformers does
+            source = f"{{% if tools %}}\n{sources['tool_use']}{{% else %}}\n{source}{{% endif %}}"
     if not isinstance(source, str):
-        raise refused("the model has no chat template.", "Choose an instruction-tuned model.")
+        raise refusal("the model has no chat template.", "Choose an instruction-tuned model.")
     keys = ("bos_token", "eos_token", "pad_token", "unk_token")
     special = {
         key: token["content"] if isinstance(token, dict) else str(token)
         for key in keys
         if (token := config.get(key))
     }
-    rows = (model.get("text_config") or model).get("vocab_size") or 0
-    return Template(name, tokenizer, source, special, rows)
+    embeddings = (model_config.get("text_config") or model_config).get("vocab_size") or 0
+    return Template(name, tokenizer, source, special, embeddings)
 
 
 @lru_cache(maxsize=2)
@@ -474,7 +474,7 @@ def opens_thought(prompt: str) -> bool:
     return prompt.rfind("<think>") > prompt.rfind("</think>")
 
 
-def _in_parts(messages: Messages) -> Messages:
+def _as_parts(messages: Messages) -> Messages:
     return [
         {**message, "content": [{"type": "text", "text": message["content"]}]}
         for message in messages

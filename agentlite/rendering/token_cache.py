@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-MARKS = r"!-/:-@\[-`{-~"
-BREAK = rf"{MARKS} \t\n\r"
+PUNCTUATION = r"!-/:-@\[-`{-~"
+BREAK = rf"{PUNCTUATION} \t\n\r"
 # "wet in Oslo? x=1, 北京 y" -> "wet", " in", " Oslo", "?", " x", "=1", ",", " 北京 y"
 CHUNK = re.compile(
     # what the next line finds as well, faster
-    rf" ?[{MARKS}]*+[A-Za-z0-9]++(?![^{BREAK}])|[{MARKS}]++(?![^ ])"
-    rf"|.+?(?:(?<=[A-Za-z0-9])(?![^{BREAK}])|(?<=[{MARKS}])(?![^ ])|\Z)",
+    rf" ?[{PUNCTUATION}]*+[A-Za-z0-9]++(?![^{BREAK}])|[{PUNCTUATION}]++(?![^ ])"
+    rf"|.+?(?:(?<=[A-Za-z0-9])(?![^{BREAK}])|(?<=[{PUNCTUATION}])(?![^ ])|\Z)",
     re.DOTALL,
 )
 LETTERS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 OTHERS = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-KNOWN = {
+KNOWN_SPLITS = {
     LETTERS + numbers + OTHERS for numbers in (r"\p{N}", r"\p{N}{1,3}")
 }  # Qwen's and Llama 3's
-LONGEST, MOST = 32, 50_000
+LONGEST_CHUNK, MOST_CHUNKS = 32, 50_000
 # What a tokenizer puts before a text that does not begin with a blank.
 PREFIXES = {
     "Prepend": None,
@@ -42,25 +42,25 @@ class TokenCache(dict[str, list[int]]):
     """The ids of each chunk; one that is not here is asked of the tokenizer."""
 
     def __init__(self, tokenizer: "Tokenizer"):
-        added = {
+        added_ids = {
             token.content: [number]
             for number, token in tokenizer.get_added_tokens_decoder().items()
         }
-        super().__init__(added)
+        super().__init__(added_ids)
         self.tokenizer = tokenizer
-        longest_first = sorted(added, key=len, reverse=True)
-        self.added = re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
+        longest_first = sorted(added_ids, key=len, reverse=True)
+        self.added_token = re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
 
     def __missing__(self, chunk: str) -> list[int]:
         ids = list(self.tokenizer.encode(chunk, add_special_tokens=False).ids)
-        if len(chunk) <= LONGEST and len(self) < MOST:
+        if len(chunk) <= LONGEST_CHUNK and len(self) < MOST_CHUNKS:
             self[chunk] = ids
         return ids
 
     def encode(self, text: str) -> list[int]:
-        between = self.added.split(text)  # every second one is an added token
+        pieces = self.added_token.split(text)  # every second one is an added token
         chunks = (
-            CHUNK.findall(part) if index % 2 == 0 else (part,) for index, part in enumerate(between)
+            (piece,) if index % 2 else CHUNK.findall(piece) for index, piece in enumerate(pieces)
         )
         return list(chain.from_iterable(map(self.__getitem__, chain.from_iterable(chunks))))
 
@@ -71,16 +71,16 @@ class Encoder:
     """
 
     def __init__(self, tokenizer: "Tokenizer"):
-        self.added = frozenset(tokenizer.get_added_tokens_decoder())
+        self.added_ids = frozenset(tokenizer.get_added_tokens_decoder())
         self.tokenizer = tokenizer
-        self.without_prefix, self.only_first = without_prefix(tokenizer)
-        self.at_start = self.inside = encoder(tokenizer)
+        self.without_prefix, self.only_first = remove_prefix(tokenizer)
+        self.encode_at_start = self.encode_inside = make_encode(tokenizer)
         if self.without_prefix is not tokenizer:
-            self.inside = encoder(self.without_prefix)
+            self.encode_inside = make_encode(self.without_prefix)
 
     def encode(self, text: str, before: Sequence[int] = ()) -> list[int]:
         """`before`: the ids of what stands before the text, of which only the last one counts."""
-        return self.inside(text) if self._is_inside(before) else self.at_start(text)
+        return self.encode_inside(text) if self._is_inside(before) else self.encode_at_start(text)
 
     def offsets(self, text: str, before: Sequence[int] = ()) -> list[tuple[int, int]]:
         """Where in the text each of its tokens begins and ends."""
@@ -89,37 +89,37 @@ class Encoder:
 
     def _is_inside(self, before: Sequence[int]) -> bool:
         """Behind other text, or behind an added token if only the very first text has it."""
-        return bool(before) and (self.only_first or before[-1] not in self.added)
+        return bool(before) and (self.only_first or before[-1] not in self.added_ids)
 
 
-def without_prefix(tokenizer: "Tokenizer") -> tuple["Tokenizer", bool]:
+def remove_prefix(tokenizer: "Tokenizer") -> tuple["Tokenizer", bool]:
     """The same tokenizer but for its prefix, and whether only the very first text has that."""
     from tokenizers import Tokenizer
 
-    parts = {
-        "normalizer": described(tokenizer.normalizer),
-        "pre_tokenizer": described(tokenizer.pre_tokenizer),
+    components = {
+        "normalizer": describe(tokenizer.normalizer),
+        "pre_tokenizer": describe(tokenizer.pre_tokenizer),
     }
-    changed = {key: _part_without_prefix(part) or None for key, part in parts.items()}
-    if changed == {key: part or None for key, part in parts.items()}:
+    changed = {key: _remove_prefix_of(component) or None for key, component in components.items()}
+    if changed == {key: component or None for key, component in components.items()}:
         return tokenizer, False
-    only_first = '"prepend_scheme": "first"' in json.dumps(parts)
-    other = json.loads(tokenizer.to_str()) | changed
-    return Tokenizer.from_str(json.dumps(other)), only_first
+    only_first = '"prepend_scheme": "first"' in json.dumps(components)
+    config = json.loads(tokenizer.to_str()) | changed
+    return Tokenizer.from_str(json.dumps(config)), only_first
 
 
-def _part_without_prefix(part: Any) -> Any:
+def _remove_prefix_of(component: Any) -> Any:
     """A normalizer or pre-tokenizer as tokenizer.json describes it; None if nothing is left."""
     for key in ("normalizers", "pretokenizers"):
-        if key in part:
-            return {**part, key: list(filter(None, map(_part_without_prefix, part[key])))}
-    if part.get("type") not in PREFIXES:
-        return part
-    change = PREFIXES[part["type"]]
-    return None if change is None else {**part, **change}
+        if key in component:
+            return {**component, key: list(filter(None, map(_remove_prefix_of, component[key])))}
+    if component.get("type") not in PREFIXES:
+        return component
+    change = PREFIXES[component["type"]]
+    return None if change is None else {**component, **change}
 
 
-def encoder(tokenizer: "Tokenizer") -> Callable[[str], list[int]]:
+def make_encode(tokenizer: "Tokenizer") -> Callable[[str], list[int]]:
     """What gives the ids that `tokenizer.encode` gives, without those it would add."""
     if _keeps_chunks_apart(tokenizer):
         return TokenCache(tokenizer).encode
@@ -128,30 +128,28 @@ def encoder(tokenizer: "Tokenizer") -> Callable[[str], list[int]]:
 
 def _keeps_chunks_apart(tokenizer: "Tokenizer") -> bool:
     # it splits as Qwen's or Llama 3's tokenizer does, and no added token takes blanks beside it
-    steps = [described(tokenizer.pre_tokenizer)]
+    steps = [describe(tokenizer.pre_tokenizer)]
     if steps[0].get("type") == "Sequence":
         steps = steps[0]["pretokenizers"]
     *before, last = steps
     added = tokenizer.get_added_tokens_decoder().values()
-    if any(
-        token.lstrip or token.rstrip or token.single_word or token.normalized for token in added
-    ):
+    if any(t.lstrip or t.rstrip or t.single_word or t.normalized for t in added):
         return False
-    splits = [
-        step["type"] == "Split"
-        and (step["behavior"], step["invert"]) == ("Isolated", False)
-        and step["pattern"].get("Regex") in KNOWN
-        for step in before
-    ]
+    splits = [step for step in before if step["type"] != "Digits"]
     return (
-        described(tokenizer.normalizer).get("type") in (None, "NFC")
+        describe(tokenizer.normalizer).get("type") in (None, "NFC")
         and last.get("type") == "ByteLevel"
         and not last["add_prefix_space"]
-        and all(step["type"] == "Digits" or it for step, it in zip(before, splits, strict=True))
-        and (last["use_regex"] or any(splits))
+        and all(
+            step["type"] == "Split"
+            and (step["behavior"], step["invert"]) == ("Isolated", False)
+            and step["pattern"].get("Regex") in KNOWN_SPLITS
+            for step in splits
+        )
+        and bool(last["use_regex"] or splits)
     )
 
 
-def described(component: Any) -> dict[str, Any]:
+def describe(component: Any) -> dict[str, Any]:
     """As tokenizer.json describes it."""
     return dict(json.loads(component.__getstate__())) if component else {}

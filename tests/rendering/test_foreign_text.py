@@ -11,7 +11,7 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.formats import to_record
 from agentlite.rendering.foreign_text import (
-    MARKS,
+    CALL_MARKS,
     blocks_behind,
     call_mark,
     check_input,
@@ -359,7 +359,7 @@ def test_a_call_of_a_tool_that_a_prompt_describes_is_read_or_refused_and_never_l
     assert codes <= {"E222", "E209", "E206", "E124", "E218"}
 
 
-@pytest.mark.parametrize("model", MARKS)
+@pytest.mark.parametrize("model", CALL_MARKS)
 def test_a_mark_counts_where_tools_are_on_offer_also_beside_a_call_that_was_read(
     model: str,
 ) -> None:

@@ -7,12 +7,12 @@ from support.examples import examples
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from agentlite.rendering.template import Template
-from agentlite.rendering.token_cache import KNOWN, TokenCache, encoder
+from agentlite.rendering.token_cache import KNOWN_SPLITS, TokenCache, make_encode
 
 BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 SPLITS = [
     pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(rule), "isolated"), BYTES])
-    for rule in sorted(KNOWN)
+    for rule in sorted(KNOWN_SPLITS)
 ]
 RULES = [
     "smollm2",
@@ -46,7 +46,7 @@ def tokenizer(request, smollm2: Template) -> Tokenizer:
 @settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=texts)
 def test_ids_are_those_of_the_whole_text(tokenizer, text):
-    encode = encoder(tokenizer)
+    encode = make_encode(tokenizer)
     assert isinstance(encode.__self__, TokenCache)
     expected = tokenizer.encode(text, add_special_tokens=False).ids
     assert encode(text) == expected
@@ -57,7 +57,7 @@ def split(rule, behavior="isolated", invert=False):
     return pre_tokenizers.Split(rule, behavior, invert)
 
 
-WORDS = Regex(sorted(KNOWN)[0])
+WORDS = Regex(sorted(KNOWN_SPLITS)[0])
 OTHER = Regex(r"\w+\W")
 WITH_REGEX = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
 WITH_PREFIX = pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False)
@@ -99,7 +99,7 @@ def small(added=("<|im_end|>",), rules=None, normalizer=None):
 )
 def test_tokenizers_with_other_rules_are_left_to_themselves(before, last):
     tokenizer = small(rules=pre_tokenizers.Sequence([*before, last]) if before else last)
-    encode = encoder(tokenizer)
+    encode = make_encode(tokenizer)
     assert not hasattr(encode, "__self__")
     for text in ("Rain, wind: 42 mm.", "a <mask> b"):
         assert encode(text) == tokenizer.encode(text, add_special_tokens=False).ids

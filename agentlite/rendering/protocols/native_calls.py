@@ -27,15 +27,15 @@ WORDS = "probe words"
 NAMES = ("probe_call_1", "probe_call_2")
 KEYS = ("key_1", "key_2")
 TEXTS, NUMBERS = ("value_1", "value_2"), (731, 732)
-WRITINGS = {"True": True, "False": False, "None": None}
+PYTHON_WORDS = {"True": True, "False": False, "None": None}
 SCALAR = re.compile(r"[^\s,:\[\]{}()]+")
 
 
 class NativeCalls(NamedTuple):
-    r"""`opening`: what stands before the first name. `behind`: of each part of a call, the texts
+    r"""`opening`: what stands before the first name. `endings`: of each part of a call, the texts
     that end it and the part that follows. Parts: `name`, `key`, `object` (all arguments as JSON),
     `text` (between `quotes`), `literal` (any other value), `plain` (a value that is written as it
-    is, text or not), and `end`. GLM's `behind` has
+    is, text or not), and `end`. GLM's `endings` are
 
     name:  "\n<arg_key>" -> key, "\n</tool_call>\n<tool_call>" -> name, "\n</tool_call>" -> end
     key:   "</arg_key>\n<arg_value>" -> plain
@@ -43,22 +43,22 @@ class NativeCalls(NamedTuple):
     """
 
     opening: str
-    behind: Mapping[str, Mapping[str, str]]
+    endings: Mapping[str, Mapping[str, str]]
     quotes: tuple[str, str] = ('"', '"')
 
     def parse(self, text: str, tools: Sequence[Tool] = ()) -> Parsed:
         """The types of the tools' arguments tell what a plain value is."""
-        if not (opening := re.search(_pattern(self.opening), text)):
+        if not (opening := re.search(_with_any_digits(self.opening), text)):
             return Parsed(text.strip())
         content, rest = text[: opening.start()], text[opening.end() :]
         schemas = {tool.name: tool.parameters for tool in tools}
         calls: list[Call] = []
-        # from part to part, as `behind` leads: name, key, plain, key, plain, name, ..., end
-        part, at, name, key, problem = "name", 0, "", "", ""
+        # from part to part, as `endings` lead: name, key, plain, key, plain, name, ..., end
+        part, position, name, key, problem = "name", 0, "", "", ""
         arguments: Any = {}
         while part != "end" and not problem:
             try:
-                value, at, following = self._part(part, rest, at)
+                value, position, next_part = self._part(part, rest, position)
             except (ValueError, RecursionError):
                 problem = "call cannot be read, or not closed"
                 break
@@ -71,69 +71,69 @@ class NativeCalls(NamedTuple):
             else:
                 schema = schema_at(schemas.get(name, {}), "properties", key)
                 arguments[key] = _coerce(value, schema) if part == "plain" else value
-            if following in ("name", "end"):
+            if next_part in ("name", "end"):
                 call, problem = to_call(name, arguments)
                 calls += [call] if call else []
-            part = following
-        trailing = "" if problem else rest[at:].strip()
+            part = next_part
+        trailing = "" if problem else rest[position:].strip()
         problem = problem or ("text after a call" if trailing else "")
         return Parsed(content.strip(), tuple(calls), problem, trailing)
 
-    def _part(self, part: str, text: str, at: int) -> tuple[Any, int, str]:
+    def _part(self, part: str, text: str, position: int) -> tuple[Any, int, str]:
         """A part, the end of what ends it, and the part that follows."""
         # the longest first: "\n</tool_call>" also begins the ending that leads to a next call
-        endings = sorted(self.behind[part].items(), key=lambda item: -len(item[0]))
-        pattern = re.compile("|".join(f"({_pattern(ending)})" for ending, _ in endings))
+        endings = sorted(self.endings[part].items(), key=lambda item: -len(item[0]))
+        pattern = re.compile("|".join(f"({_with_any_digits(ending)})" for ending, _ in endings))
         if part in ("object", "literal"):
-            value, at = literal(text, at, self.quotes)
-            match = pattern.match(text, at)
+            value, position = read_literal(text, position, self.quotes)
+            match = pattern.match(text, position)
         else:
-            match = pattern.search(text, at)
-            value = text[at : match.start()] if match else ""
+            match = pattern.search(text, position)
+            value = text[position : match.start()] if match else ""
         if not match or not match.lastindex:
             raise ValueError("no end")
         return value, match.end(), endings[match.lastindex - 1][1]  # a group for each ending
 
 
-def _pattern(text: str) -> str:
+def _with_any_digits(text: str) -> str:
     """Digits are those of an id or of a call's number, which differ."""
     return "".join(
         r"\w+" if piece.isdecimal() else re.escape(piece) for piece in re.split(r"(\d+)", text)
     )
 
 
-def literal(text: str, at: int, quotes: tuple[str, str]) -> tuple[Any, int]:
+def read_literal(text: str, position: int, quotes: tuple[str, str]) -> tuple[Any, int]:
     """A value that begins at a place, and where it ends: JSON, or the same with other quotes, keys
     without quotes, and Python's words, as {city:<|"|>Oslo<|"|>,wet:True}. Raises ValueError.
     """
     try:
-        return DECODER.raw_decode(text, at)
+        return DECODER.raw_decode(text, position)
     except ValueError:
         pass
-    if text.startswith(quotes[0], at):
-        start = at + len(quotes[0])
+    if text.startswith(quotes[0], position):
+        start = position + len(quotes[0])
         end = text.index(quotes[1], start)
         return text[start:end], end + len(quotes[1])
-    if not (closing := {"[": "]", "{": "}"}.get(text[at : at + 1])):
-        if not (match := SCALAR.match(text, at)):
+    if not (closing := {"[": "]", "{": "}"}.get(text[position : position + 1])):
+        if not (match := SCALAR.match(text, position)):
             raise ValueError("no value")
-        return WRITINGS.get(match[0], match[0]), match.end()
+        return PYTHON_WORDS.get(match[0], match[0]), match.end()
     items: list[Any] = []
-    at = _past(text, at + 1, "")
-    while not text.startswith(closing, at):
-        item, at = literal(text, at, quotes)
+    position = _skip_mark(text, position + 1, "")
+    while not text.startswith(closing, position):
+        item, position = read_literal(text, position, quotes)
         if closing == "}":
-            value, at = literal(text, _past(text, at, ":"), quotes)
+            value, position = read_literal(text, _skip_mark(text, position, ":"), quotes)
             item = (str(item), value)
         items.append(item)
-        if not text.startswith(closing, at := _past(text, at, "")):
-            at = _past(text, at, ",")
-    return dict(items) if closing == "}" else items, at + 1
+        if not text.startswith(closing, position := _skip_mark(text, position, "")):
+            position = _skip_mark(text, position, ",")
+    return dict(items) if closing == "}" else items, position + 1
 
 
-def _past(text: str, at: int, mark: str) -> int:
+def _skip_mark(text: str, position: int, mark: str) -> int:
     """Behind blanks, a mark and blanks."""
-    if not (match := re.compile(rf"\s*{re.escape(mark)}\s*").match(text, at)):
+    if not (match := re.compile(rf"\s*{re.escape(mark)}\s*").match(text, position)):
         raise ValueError(f"no {mark}")
     return match.end()
 
@@ -149,77 +149,78 @@ def native_calls(template: Template) -> NativeCalls | None:
     """None where a template writes no calls, or in a form that nothing tells from words."""
     try:
         opening = _opening(template)
-        behind = _of_objects(template) or _of_arguments(template)
+        endings = _endings_of_objects(template) or _endings_of_arguments(template)
     except (LookupError, UserError):  # the template fails: check() says why
         return None
     quotes = ('"', '"')
     # ':<|"|>' leads to a text and ':' to any other value: what the first has more is the quote
-    if "text" in behind:
-        (text_key, _), (literal_key, _) = behind["key"].items()
-        text_end, literal_end = next(iter(behind["text"])), next(iter(behind["literal"]))
+    if "text" in endings:
+        (text_key, _), (literal_key, _) = endings["key"].items()
+        text_end, literal_end = next(iter(endings["text"])), next(iter(endings["literal"]))
         if text_key.startswith(literal_key) and text_end.endswith(literal_end):
             quotes = (text_key[len(literal_key) :], text_end.removesuffix(literal_end))
     is_clear = opening.strip() and all(
-        ending.strip() or part == "object" for part, ends in behind.items() for ending in ends
+        ending.strip() or part == "object" for part, texts in endings.items() for ending in texts
     )
-    return NativeCalls(opening, behind, quotes) if is_clear else None
+    return NativeCalls(opening, endings, quotes) if is_clear else None
 
 
 def _opening(template: Template) -> str:
     """What stands before a name, behind the words or the thoughts of a turn."""
-    whole = _probe_calls(template, {KEYS[0]: TEXTS[0]})
-    before = _split(whole, NAMES[0])[0]  # of a dialog, so with the question and the tools
+    dialog = _probe_calls(template, {KEYS[0]: TEXTS[0]})
+    before = _split(dialog, NAMES[0])[0]  # of a dialog, so with the question and the tools
     prompt = template.probe([USER], TOOLS, prompt=True)
     # Gemma 4's prompt may go on with an empty thought, `<|channel>...`: the call's `<|` is its own
     shared = min(shared_length(before, prompt), len(prompt.removesuffix(template.prompt_extra)))
-    alone = before[shared:].rpartition(THINK_END)[2]
-    # where the template writes words before a call, what stands between them is surer: `alone` may
-    # begin with marks of the turn
-    spoken = _probe_calls(template, {KEYS[0]: TEXTS[0]}, words=WORDS)
-    behind_words = spoken.rpartition(WORDS)[2].partition(NAMES[0])[0]
+    opening = before[shared:].rpartition(THINK_END)[2]
+    # where the template writes words before a call, what stands between them is surer: `opening`
+    # may begin with marks of the turn
+    with_words = _probe_calls(template, {KEYS[0]: TEXTS[0]}, words=WORDS)
+    behind_words = with_words.rpartition(WORDS)[2].partition(NAMES[0])[0]
     # gpt-oss writes words and a call as two messages, each with a head
     behind_words = behind_words.rpartition(template.prompt_head or WORDS)[2].lstrip()
-    return behind_words if WORDS in spoken and before.endswith(behind_words) else alone.lstrip()
+    is_surer = WORDS in with_words and before.endswith(behind_words)
+    return behind_words if is_surer else opening.lstrip()
 
 
-def _of_objects(template: Template) -> dict[str, dict[str, str]]:
+def _endings_of_objects(template: Template) -> dict[str, dict[str, str]]:
     """Of a form that writes all arguments as one object of JSON; else nothing."""
     arguments = {KEYS[0]: TEXTS[0]}
-    behind: dict[str, dict[str, str]] = {"name": {}, "object": {}}
-    for text, following in _behind_names(template, arguments):
+    endings: dict[str, dict[str, str]] = {"name": {}, "object": {}}
+    for text, next_part in _texts_behind_names(template, arguments):
         # the first { from which on the arguments are read: an earlier one opens something else
-        for place in (match.start() for match in re.finditer(r"\{", text)):
+        for start in (match.start() for match in re.finditer(r"\{", text)):
             try:
-                value, end = DECODER.raw_decode(text, place)
+                value, end = DECODER.raw_decode(text, start)
             except ValueError:
                 continue
             if value == arguments:
-                behind["name"][text[:place]] = "object"
-                behind["object"][text[end:]] = following
+                endings["name"][text[:start]] = "object"
+                endings["object"][text[end:]] = next_part
                 break
-    return behind if behind["object"] else {}
+    return endings if endings["object"] else {}
 
 
-def _of_arguments(template: Template) -> dict[str, dict[str, str]]:
+def _endings_of_arguments(template: Template) -> dict[str, dict[str, str]]:
     """Of a form that writes each argument for itself."""
-    behind: dict[str, dict[str, str]] = {"name": {}, "key": {}, "text": {}, "literal": {}}
+    endings: dict[str, dict[str, str]] = {"name": {}, "key": {}, "text": {}, "literal": {}}
     for kind, values in (("text", TEXTS), ("literal", NUMBERS)):
         first, second = map(str, values)
-        for text, following in _behind_names(template, dict(zip(KEYS, values, strict=True))):
+        for text, next_part in _texts_behind_names(template, dict(zip(KEYS, values, strict=True))):
             # a call reads: NAME name_end KEY key_end VALUE between KEY key_end VALUE end
             name_end, key_end, between, _, end = _split(text, KEYS[0], first, KEYS[1], second)
-            behind["name"][name_end] = "key"
-            behind["key"].setdefault(key_end, kind)
-            behind[kind] |= {between: "key", end: following}
-    if len(behind["key"]) == 1:  # texts and others are written alike
-        behind["plain"] = behind.pop("text")
-        del behind["literal"]
-        behind["key"] = dict.fromkeys(behind["key"], "plain")
-    behind["name"] |= dict(_behind_names(template, {}))  # without arguments no key follows
-    return behind
+            endings["name"][name_end] = "key"
+            endings["key"].setdefault(key_end, kind)
+            endings[kind] |= {between: "key", end: next_part}
+    if len(endings["key"]) == 1:  # texts and others are written alike
+        endings["plain"] = endings.pop("text")
+        del endings["literal"]
+        endings["key"] = dict.fromkeys(endings["key"], "plain")
+    endings["name"] |= dict(_texts_behind_names(template, {}))  # without arguments no key follows
+    return endings
 
 
-def _behind_names(template: Template, arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _texts_behind_names(template: Template, arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The text behind the name of each call, to the next one (`name`) or to the turn's `end`."""
     count = 2 if template.takes_several_calls else 1
     _, *between, last = _split(_probe_calls(template, *[arguments] * count), *NAMES[:count])
