@@ -36,7 +36,7 @@ from agentlite.workspace.input_files import file_digest
 from agentlite.workspace.lookup import Result, RunTarget, max_length_of
 
 # what evaluations on recorded dialogs have and rollouts have not
-OF_RECORDS = (
+RECORDED_SETTINGS = (
     *("predictions", "retrieve", "protocol", "general", "judge", "sheet", "ratings", "kagent"),
 )
 
@@ -97,19 +97,19 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
             differences = _compare(evaluation, settings.seed)
             write_report(target.run)
     metrics = {name: read_metrics(folder / "metrics.json") for name, folder in folders.items()}
-    *_, last = metrics.values()  # the gate is for the last model
+    *_, last_metrics = metrics.values()  # the gate is for the last model
     is_done = any(result.status == "done" for result in results.values())
     return Result(
         command="eval",
         status="done" if is_done else "up to date",
         folder=str(target.folder),
-        figures={name: select_figures(one, settings.metrics) for name, one in metrics.items()},
-        outputs=[f"{one.relative_to(target.folder)}/metrics.json" for one in folders.values()],
+        figures={name: select_figures(m, settings.metrics) for name, m in metrics.items()},
+        outputs=[f"{path.relative_to(target.folder)}/metrics.json" for path in folders.values()],
         seconds=round(sum(result.seconds for result in results.values()), 1),
         next=target.next("agentlite report"),
-        failed=failures(gate, means(last)),
+        failed=failures(gate, means(last_metrics)),
         sentences=headline(
-            {folders[name].name: msgspec.to_builtins(one) for name, one in metrics.items()},
+            {folders[name].name: msgspec.to_builtins(m) for name, m in metrics.items()},
             msgspec.to_builtins(differences),
         ),
     )
@@ -119,17 +119,17 @@ def _mistakes(settings: EvalSettings, gate: Sequence[Condition]) -> list[Case]:
     """Settings that would fail only after the models were asked, or be ignored."""
     if settings.env:
         problem, fix = "is for recorded dialogs, and --env has none.", EITHER
-        return [(getattr(settings, key), key, problem, fix) for key in OF_RECORDS]
+        return [(getattr(settings, key), key, problem, fix) for key in RECORDED_SETTINGS]
     problem = "gives figures of rollouts, and there is no --env."
     fix = "Add --env, or leave it out: `agentlite pairs` and grpo take them for single answers."
-    is_asked = not (settings.ratings or settings.kagent)
+    asks_models = not (settings.ratings or settings.kagent)
     return [
         (settings.rewards, "rewards", problem, fix),
-        *(_of_records(settings) if is_asked else _of_files(settings, gate)),
+        *(_record_mistakes(settings) if asks_models else _file_mistakes(settings, gate)),
     ]
 
 
-def _of_files(settings: EvalSettings, gate: Sequence[Condition]) -> list[Case]:
+def _file_mistakes(settings: EvalSettings, gate: Sequence[Condition]) -> list[Case]:
     """Where people's ratings, or KAgentBench's answers, are scored."""
     kagent = settings.kagent and not settings.ratings
     stems = [Path(file).stem for file in dict.fromkeys(settings.predictions)] if kagent else []
@@ -156,7 +156,7 @@ def _of_files(settings: EvalSettings, gate: Sequence[Condition]) -> list[Case]:
     ]
 
 
-def _of_records(settings: EvalSettings) -> list[Case]:
+def _record_mistakes(settings: EvalSettings) -> list[Case]:
     """Where models are asked."""
     return [
         (
@@ -207,16 +207,16 @@ def _of_records(settings: EvalSettings) -> list[Case]:
 def _score_files(settings: EvalSettings, gate: Sequence[Condition]) -> Result:
     """What people said of the models in a sheet, or KAgentBench's own scores."""
     if settings.ratings:
-        found = read_ratings(Path(settings.sheet), [*map(Path, settings.ratings)], settings.seed)
-        return Result("eval", "compared", settings.sheet, found, [], 0.0)
+        ratings = read_ratings(Path(settings.sheet), [*map(Path, settings.ratings)], settings.seed)
+        return Result("eval", "compared", settings.sheet, ratings, [], 0.0)
     models: dict[str, dict[str, Any]] = {}
     overall: dict[str, float | None] = {}
     for file in dict.fromkeys(settings.predictions):
         rows = kagentbench.read(Path(settings.kagent), Path(file))
-        scored = kagentbench.score(rows, settings.seed)
-        models[Path(file).stem] = {"prompts": len(rows), "metrics": msgspec.to_builtins(scored)}
+        metrics = kagentbench.score(rows, settings.seed)
+        models[Path(file).stem] = {"prompts": len(rows), "metrics": msgspec.to_builtins(metrics)}
         # a gate looks at the last file
-        overall = {key: figure.mean if figure else None for key, figure in scored.items()}
+        overall = {key: figure.mean if figure else None for key, figure in metrics.items()}
     figures = {"models": models, "differences": []}
     failed = failures(gate, overall)
     return Result("eval", "compared", settings.kagent, figures, [], 0.0, failed=failed)
@@ -228,12 +228,12 @@ def _compare(evaluation: LiveEvaluation | RecordedEvaluation, seed: int) -> list
         return []
     folders = {name: model.target.folder for name, model in evaluation.models.items()}
     scores = {folder.name: evaluation.scores[name] for name, folder in folders.items()}
-    compared = compare(scores, seed)
-    digests = {one.name: file_digest(one / evaluation.scored) for one in folders.values()}
+    comparison = compare(scores, seed)
+    digests = {path.name: file_digest(path / evaluation.scored_file) for path in folders.values()}
     base = next(iter(folders.values())).parent
     # of the predictions that were compared
-    write_json(base / "compare.json", {**compared, "predictions": digests})
-    return list(compared["differences"])
+    write_json(base / "compare.json", {**comparison, "predictions": digests})
+    return list(comparison["differences"])
 
 
 def key_figure(figures: Mapping[str, Any]) -> str:

@@ -19,12 +19,12 @@ from agentlite.scoring.metrics.figures import HEADLINE
 from agentlite.scoring.metrics.summarize import differences_of
 from agentlite.scoring.predictions import prompt_key, read_answers, to_prediction
 from agentlite.stages.eval.recorded import ANSWERS, ask_model
-from agentlite.stages.eval.subjects import OF_A_MODEL, Questions, load_data
+from agentlite.stages.eval.subjects import MODEL_SETTINGS, Questions, load_data
 from agentlite.workspace.input_files import load_template
 from agentlite.workspace.lookup import Source, find_model
 
 EVALUATED = "as evaluated"
-Read = dict[Step, tuple[GreedyAnswer, Prediction]]  # an answer, and how it is read and scored
+Answers = dict[Step, tuple[GreedyAnswer, Prediction]]  # each with how it is read and scored
 
 
 def measure(
@@ -41,84 +41,84 @@ def measure(
     `differences`: of each form to the model; `sentences`: the same for people; `causes`: of the
     forms that are worse beyond noise, as far as they can be told from outside.
     """
-    before = [
+    evaluated = [
         model
         for evaluation in evaluations
         for model in evaluation.models.values()
         if model.plan.inputs.get("model") == source.digest and not evaluation.is_live
     ][-1:]  # of several, the last
-    prepared = [stage.folder for stage in stages if stage.plan.command == "prep"]
-    planned = [one.plan.settings for one in (*stages, *before)]
+    preps = [stage.folder for stage in stages if stage.plan.command == "prep"]
+    plans = [folder.plan.settings for folder in (*stages, *evaluated)]
     # a later stage overrules an earlier one, and the evaluation all of them
-    given = {key: of_one[key] for of_one in planned for key in OF_A_MODEL if key in of_one}
-    settings = msgspec.convert({**given, "limit": limit}, EvalSettings)
-    read: dict[str, Read] = {}
+    planned = {key: plan[key] for plan in plans for key in MODEL_SETTINGS if key in plan}
+    settings = msgspec.convert({**planned, "limit": limit}, EvalSettings)
+    answers: dict[str, Answers] = {}
     for form, path in {EVALUATED: None, **forms}.items():
         try:
-            if not prepared:
+            if not preps:
                 raise UserError("no prep says what it should answer.", location=source.name)
-            cached = before[0].folder / ANSWERS if before and not path else None
-            read[form] = _read(settings, source, prepared[-1], cached, path, server)
+            cached = evaluated[0].folder / ANSWERS if evaluated and not path else None
+            answers[form] = _ask(settings, source, preps[-1], cached, path, server)
         except UserError as error:
-            told = f"{error.location}: {error.problem} {error.fix}"
-            console.notice(f"export: {form} is not asked: {told}")
+            reason = f"{error.location}: {error.problem} {error.fix}"
+            console.notice(f"export: {form} is not asked: {reason}")
             if form == EVALUATED:
                 return {}
-    return _compare(read, settings.load_in_4bit or settings.load_in_8bit)
+    return _compare(answers, settings.load_in_4bit or settings.load_in_8bit)
 
 
-def _read(
+def _ask(
     settings: EvalSettings,
     source: Source,
-    prepared: Path,
+    prep: Path,
     cached: Path | None,
     form: Path | None,
     server: Path | None,
-) -> Read:
-    """`cached`: answers of an evaluation, which are not asked for again."""
+) -> Answers:
+    """Of a form, or without one of the model. `cached`: answers that are not asked for again."""
     if form and form.is_dir():  # as it is, whatever the adapter was trained on
         settings = replace(settings, load_in_4bit=False, load_in_8bit=False)
         source = find_model(str(form), form)._replace(name="merged")
     elif form and not server:
         fix = "Build llama.cpp's target llama-server, or put one on the PATH."
         raise UserError("there is no llama-server.", fix, location=form.name)
-    data = load_data(replace(settings, data=prepared.name), prepared.parent)
+    data = load_data(replace(settings, data=prep.name), prep.parent)
     template = load_template(source.base)
     mixture = mixture_of(data.protocol, template)
-    every = list(prompts_of(data.records, mixture.protocol_of, template))
-    questions = Questions(settings, source, every, mixture.protocols)
-    asked = questions.fitting
-    keys = {step: prompt_key(prompt) for step, prompt in asked.items()}
+    all_prompts = list(prompts_of(data.records, mixture.protocol_of, template))
+    questions = Questions(settings, source, all_prompts, mixture.protocols)
+    fitting = questions.fitting
+    keys = {step: prompt_key(prompt) for step, prompt in fitting.items()}
     answers = read_answers(cached, keys) if cached else {}
-    waiting = [prompt for step, prompt in asked.items() if step not in answers]
+    missing = [prompt for step, prompt in fitting.items() if step not in answers]
     if form and server and form.is_file():
-        replies = ask_llama_cpp(server, form, settings, template, waiting, mixture.protocols)
+        replies = ask_llama_cpp(server, form, settings, template, missing, mixture.protocols)
     else:
-        replies = ask_model(questions._replace(prompts=waiting), own_ends=bool(form))
-    for answer in replies if waiting else ():
+        replies = ask_model(questions._replace(prompts=missing), own_ends=bool(form))
+    for answer in replies if missing else ():
         answers[answer.step] = replace(answer, prompt=keys[answer.step])
-    read: Read = {}
-    for step, prompt in asked.items():
+    scored_answers: Answers = {}
+    for step, prompt in fitting.items():
         protocol = mixture.protocols[prompt.protocol]
-        read[step] = answers[step], to_prediction(prompt, answers[step], protocol)
-    return read
+        scored_answers[step] = answers[step], to_prediction(prompt, answers[step], protocol)
+    return scored_answers
 
 
-def _compare(read: Mapping[str, Read], few_bits: bool) -> dict[str, Any]:
+def _compare(answers: Mapping[str, Answers], few_bits: bool) -> dict[str, Any]:
     """See `measure`. `few_bits`: whether the model was evaluated on weights of 4 or 8 bits."""
     scores = {
-        form: {step: scored.metrics for step, (_, scored) in of.items()}
-        for form, of in read.items()
+        form: {step: prediction.metrics for step, (_, prediction) in of_form.items()}
+        for form, of_form in answers.items()
     }
-    first, (_, *forms) = read[EVALUATED], read
+    model_answers, (_, *forms) = answers[EVALUATED], answers
     differences = differences_of([(EVALUATED, form) for form in forms], scores, 0, HEADLINE)
     rows = msgspec.to_builtins(differences)
     sentences, causes = [difference_sentence(row) for row in rows], dict[str, str]()
     worse = {row["second"] for row in rows if row["beyond_noise"] and row["mean"] < 0}
     for form in forms:
-        pairs = [(answer, read[form][step][0]) for step, (answer, _) in first.items()]
-        alike = sum(answer.text == other.text for answer, other in pairs)
-        sentences.append(f"{form}: {alike} of {len(pairs)} answers are the very same.")
+        pairs = [(answer, answers[form][step][0]) for step, (answer, _) in model_answers.items()]
+        same = sum(answer.text == other.text for answer, other in pairs)
+        sentences.append(f"{form}: {same} of {len(pairs)} answers are the very same.")
         unended = sum(  # they go on where the model's own answer ended
             answer.ended != other.ended == "cut" and other.text.startswith(answer.text)
             for answer, other in pairs
@@ -126,7 +126,7 @@ def _compare(read: Mapping[str, Read], few_bits: bool) -> dict[str, Any]:
         if form in worse:
             # in this order: with other prompts every answer may differ, however it ends
             reworded = any(answer.prompt != other.prompt for answer, other in pairs)
-            likely = [
+            likely_causes = [
                 (reworded, "its template writes the prompts otherwise"),
                 (
                     4 * unended > len(pairs),
@@ -136,5 +136,5 @@ def _compare(read: Mapping[str, Read], few_bits: bool) -> dict[str, Any]:
                 (few_bits, "it is merged in another precision than it was evaluated in"),
                 (True, "its weights are not those that were evaluated"),
             ]
-            causes[form] = next(cause for holds, cause in likely if holds)
+            causes[form] = next(cause for holds, cause in likely_causes if holds)
     return {"differences": rows, "sentences": sentences, "causes": causes}

@@ -96,47 +96,46 @@ def judge_figures(
 # --- pass^k ---
 
 
-def pass_metrics(questions: Questions, name: str, file: Path) -> dict[str, Any]:
+def pass_metrics(questions: Questions, name: str, path: Path) -> dict[str, Any]:
     """pass^1 to pass^k over the steps; where a prompt is too long, all is wrong. Each sample is
-    appended to `file`, under the model's `name`; those that it holds for these very prompts are not
-    sampled again.
+    appended to the file, under the model's `name`; those that it holds for these very prompts are
+    not sampled again.
     """
     settings, source, prompts, protocols = questions
     if not settings.num_samples:
         return {}
-    wanted = range(settings.num_samples)
+    numbers = range(settings.num_samples)  # of the samples of a step
     decoding = Decoding(settings.max_new_tokens, settings.temperature, seed=settings.seed)
     decoding = decoding._replace(num_samples=settings.num_samples)
     # a sample counts for the prompt, the model and the settings that it was drawn with
-    how = [source.digest, decoding.temperature, decoding.max_new_tokens, decoding.seed]
-    keys = {
-        step: digest(canonical([*how, prompt_key(prompt)]))
-        for step, prompt in questions.fitting.items()
-    }
+    origin = [source.digest, decoding.temperature, decoding.max_new_tokens, decoding.seed]
+    fitting = questions.fitting.items()
+    keys = {step: digest(canonical([*origin, prompt_key(prompt)])) for step, prompt in fitting}
     samples: dict[Step, dict[int, Candidate]] = defaultdict(dict)  # by step and number
-    with Appender(file) as rows:
-        for row in read_rows(file):
+    with Appender(path) as file:
+        for row in read_rows(path):
             candidate = msgspec.convert(row["candidate"], Candidate)
             if row.get("key", "") == keys.get(candidate.step):
                 samples[candidate.step][candidate.sample] = candidate
-        fitting = questions.fitting.items()
-        left = [prompt for step, prompt in fitting if not {*wanted} <= samples[step].keys()]
+        missing = [prompt for step, prompt in fitting if not {*numbers} <= samples[step].keys()]
         loading = loading_of(settings)
-        sampler = make_sampler(source, name, protocols, loading, decoding) if left else None
-        with console.progress(f"drawing {len(wanted)} of {name}", len(left)) as advance:
-            for start in range(0, len(left), settings.batch_size):
-                batch = left[start : start + settings.batch_size]
+        sampler = make_sampler(source, name, protocols, loading, decoding) if missing else None
+        with console.progress(f"drawing {len(numbers)} of {name}", len(missing)) as advance:
+            for start in range(0, len(missing), settings.batch_size):
+                batch = missing[start : start + settings.batch_size]
                 for candidate in sampler(batch) if sampler else ():
                     samples[candidate.step][candidate.sample] = candidate
-                    made = msgspec.to_builtins(candidate)
-                    rows.append({"key": keys[candidate.step], "candidate": made})
+                    row = {"key": keys[candidate.step], "candidate": msgspec.to_builtins(candidate)}
+                    file.append(row)
                 advance(start + len(batch))
-    right = {}
+    outcomes = {}
     for prompt in prompts:
-        protocol, drawn = protocols[prompt.protocol], samples[prompt.step]
-        right[prompt.step] = [n in drawn and _is_right(prompt, drawn[n], protocol) for n in wanted]
-    how_drawn = {"temperature": settings.temperature}
-    return {"passes": passes(right, settings.seed), "passes_are": how_drawn}
+        protocol, of_step = protocols[prompt.protocol], samples[prompt.step]
+        outcomes[prompt.step] = [
+            number in of_step and _is_right(prompt, of_step[number], protocol) for number in numbers
+        ]
+    conditions = {"temperature": settings.temperature}
+    return {"passes": passes(outcomes, settings.seed), "passes_are": conditions}
 
 
 def _is_right(prompt: Prompt, sample: Candidate, protocol: Protocol) -> bool:
@@ -149,28 +148,28 @@ def _is_right(prompt: Prompt, sample: Candidate, protocol: Protocol) -> bool:
 
 
 def forgetting_metrics(
-    settings: EvalSettings, first: lookup.Source, source: lookup.Source, mixture: Mixture
+    settings: EvalSettings, start: lookup.Source, source: lookup.Source, mixture: Mixture
 ) -> dict[str, Any]:
-    """What a model forgot that the `first` one knew: over the general rows of a file, and over
-    questions of our own, in English and Chinese.
+    """What a model forgot that the `start` knew, the first of the models: over the general rows of
+    a file, and over questions of our own, in English and Chinese.
     """
-    if not settings.general or source.digest == first.digest:
+    if not settings.general or source.digest == start.digest:
         return {}
     records, loading = general_records(settings.general), loading_of(settings)
-    # the model itself comes first: it is in memory already, and the first one is afterwards
-    right = {
+    # the model itself comes first: it is in memory already, and the start is afterwards
+    answers = {
         model.digest: [
             _right_answers(model, file, loading, settings.batch_size) for file in ANSWER_TOKENS
         ]
-        for model in (source, first)
+        for model in (source, start)
     }
     before, after = (
-        (_losses(model, records, mixture, loading), *right[model.digest])
-        for model in (first, source)
+        (_losses(model, records, mixture, loading), *answers[model.digest])
+        for model in (start, source)
     )
     return {
         "forgetting": forgetting(before, after, settings.seed),
-        "forgetting_is": {"general": settings.general, "before": first.name, "after": source.name},
+        "forgetting_is": {"general": settings.general, "before": start.name, "after": source.name},
     }
 
 
@@ -212,11 +211,11 @@ def _right_answers(
     ids = [template.encode(template.render(dialog, prompt=True)) for dialog in dialogs]
     decoding = Decoding(ANSWER_TOKENS[file]).under(template)
     with console.waiting(f"eval: asking {source.name} {len(questions)} general questions"):
-        right = {}
+        scores = {}
         for answer in chain.from_iterable(generate(loaded, ids, decoding, batch_size=batch_size)):
             row = questions[answer.prompt]
-            right[row["question"]] = float(is_right(answer.text, row["answers"]))
-    return right
+            scores[row["question"]] = float(is_right(answer.text, row["answers"]))
+    return scores
 
 
 # --- Self-cognition ---
@@ -252,13 +251,13 @@ def identity_metrics(
     """Of what the model answered; with a prompt that was too long, nothing."""
     if not identity:
         return {}
-    said = []
+    outcomes = []
     for record in identity_records(identity):
         (turn,), about = record.prompted_turns, record.meta["about"]
         answer = answers[Step(record.id, turn)]
         text = read_turn(answer.text, mixture.protocol_of(record), record, turn).content
-        said.append((about, record.meta["language"], is_right(text, getattr(identity, about))))
-    return {"self_cognition": self_cognition(said, seed), "self_cognition_is": identity}
+        outcomes.append((about, record.meta["language"], is_right(text, getattr(identity, about))))
+    return {"self_cognition": self_cognition(outcomes, seed), "self_cognition_is": identity}
 
 
 # --- What it was trained on ---
@@ -266,54 +265,54 @@ def identity_metrics(
 RECORDS = "records.jsonl"  # what a stage was given, where it keeps that itself
 
 
-def learned_before(
+def count_learned(
     subjects: Iterable[EvalSubject], records: Sequence[Record], run: Path
 ) -> dict[str, dict[str, Any]]:
     """Of each model that was trained here, if it or a stage it was made from was trained on some of
     the records, or on rows that are not there any more.
     """
-    asked, found = [_ties(record) for record in records], dict[str, dict[str, Any]]()
+    record_ties = [_ties(record) for record in records]
+    figures: dict[str, dict[str, Any]] = {}
 
     @cache  # models are often made from the same stages
-    def learned(folder: Path) -> int | None:
+    def count_of(folder: Path) -> int | None:
         """How many of the records a stage was trained on; None where its rows are not known."""
-        if (path := _rows_of(folder)) is None:
+        if (path := _training_file(folder)) is None:
             return None
-        ties = set(chain.from_iterable(_ties(from_row(row)) for row in read_rows(path)))
-        return sum(not ties.isdisjoint(one) for one in asked)
+        learned_ties = set(chain.from_iterable(_ties(from_row(row)) for row in read_rows(path)))
+        return sum(not learned_ties.isdisjoint(ties) for ties in record_ties)
 
     with console.waiting("eval: comparing the questions with those that were learned"):
         for subject in subjects:
             if subject.source and not subject.source.endpoints:
                 stage = re.sub(r"@\d+\Z", "", subject.name)  # sft@50 learned what sft learns
-                counts = {one.name: learned(one) for one in _trained_stages(stage, run)}
+                counts = {path.name: count_of(path) for path in _training_stages(stage, run)}
                 # None stays: nobody knows what that stage learned
-                by_stage = {name: count for name, count in counts.items() if count != 0}
-                if by_stage:
-                    found[subject.name] = {"records": len(records), "by_stage": by_stage}
-    return found
+                if by_stage := {name: count for name, count in counts.items() if count != 0}:
+                    figures[subject.name] = {"records": len(records), "by_stage": by_stage}
+    return figures
 
 
-def _trained_stages(name: str, run: Path) -> list[Path]:
+def _training_stages(name: str, run: Path) -> list[Path]:
     """The stages with rows to learn that the model comes from, itself the first."""
     if not name or not lookup.is_stage(folder := lookup.find_stage(name, run)):
         return []
     stage = lookup.read_stage(folder)
-    earlier = str(stage.settings.get("model") or "")
-    before = _trained_stages(earlier, folder.parent) if earlier != name else []
-    return [folder, *before] if "data" in stage.inputs else before
+    start = str(stage.settings.get("model") or "")
+    earlier_stages = _training_stages(start, folder.parent) if start != name else []
+    return [folder, *earlier_stages] if "data" in stage.inputs else earlier_stages
 
 
-def _rows_of(folder: Path) -> Path | None:
+def _training_file(folder: Path) -> Path | None:
     """The records that a stage was trained on, as long as its data is that of its plan."""
     stage = lookup.read_stage(folder)
     if stage.is_unchanged(RECORDS):
         return folder / RECORDS
     name = str(stage.settings.get("data") or "")
     data = lookup.read_stage(lookup.find_stage(name, folder.parent))
-    digests = stage.inputs["data"].split(",")  # some stages note the first letters of each
-    if not all(any(whole.startswith(one) for whole in data.outputs.values()) for one in digests):
-        return None
+    for prefix in stage.inputs["data"].split(","):  # some stages note the first letters of each
+        if not any(file_digest.startswith(prefix) for file_digest in data.outputs.values()):
+            return None
     split = str(stage.settings.get("split") or "train")
     paths = (row_file(data.folder, name) for name in (split, Path(RECORDS).stem))
     return next((path for path in paths if data.is_unchanged(path.name)), None)

@@ -44,10 +44,10 @@ ANSWERS = "answers.jsonl"
 class RecordedEvaluation:
     """Models at the steps of a split of prep, and files of what other systems answered there.
 
-    `scored`: the file of a model with each of its answers; `scores`: of those whose work is done.
+    `scored_file`: of a model, with each of its answers; `scores`: of those whose work is done.
     """
 
-    scored = "predictions.jsonl"
+    scored_file = "predictions.jsonl"
 
     def __init__(self, settings: EvalSettings, target: RunTarget):
         data = subjects.load_data(settings, target.run)
@@ -65,7 +65,7 @@ class RecordedEvaluation:
         self.scores: dict[str, Scores] = {}
         self.target = target
         self.identity = probes.identity_of(settings, data.prep.settings)
-        self.about_itself = probes.identity_records(self.identity) if self.identity else []
+        self.identity_records = probes.identity_records(self.identity) if self.identity else []
         if target.dry_run:
             return
         if settings.sheet:
@@ -76,16 +76,16 @@ class RecordedEvaluation:
             for subject in self.models.values()
         ):
             check_libraries(settings.engine)
-        self.learned = probes.learned_before(self.models.values(), data.records, target.run)
+        self.learned = probes.count_learned(self.models.values(), data.records, target.run)
 
     def _forecast(self, subject: subjects.EvalSubject) -> Figures:
         """What a model is asked, and the memory that it takes."""
-        asked = (*self.data.records, *(self.about_itself if subject.source else ()))
+        records = (*self.data.records, *(self.identity_records if subject.source else ()))
         memory = {}
         if subject.source and not subject.source.endpoints:
             longest = data_of(self.settings, self.target.run).longest
             memory = dry_run_memory("eval", self.settings, subject.source.base, longest)
-        prompts = sum(len(record.prompted_turns) for record in asked)
+        prompts = sum(len(record.prompted_turns) for record in records)
         return {"prompts": prompts, "memory_gib": memory}
 
     def work(self, name: str) -> Work:
@@ -99,8 +99,9 @@ class RecordedEvaluation:
         with console.waiting(f"eval: writing the prompts of {len(data.records)} records"):
             prompts = list(prompts_of(data.records, mixture.protocol_of, template))
         if source:
-            about = prompts_of(self.about_itself, mixture.protocol_of, template)
-            answers = ask(Questions(settings, source, [*prompts, *about], protocols), stage)
+            identity_prompts = prompts_of(self.identity_records, mixture.protocol_of, template)
+            all_prompts = [*prompts, *identity_prompts]
+            answers = ask(Questions(settings, source, all_prompts, protocols), stage)
             predictions = [
                 to_prediction(prompt, answers[prompt.step], protocols[prompt.protocol])
                 for prompt in prompts
@@ -119,55 +120,54 @@ class RecordedEvaluation:
                 f"eval: {unanswered} of {len(predictions)} questions have no answer from {name} "
                 "and count as wrong"
             )
-        extra = {
+        probe_figures = {
             "learned_before": self.learned.get(name, UNSET),
             "unanswered": unanswered or UNSET,
-            **probes.judge_figures(settings, predictions, data.every, stage),
+            **probes.judge_figures(settings, predictions, data.all_records, stage),
         }
         if source:
-            first = next(one.source for one in self.models.values() if one.source)
+            start = next(model.source for model in self.models.values() if model.source)
             questions = Questions(settings, source, prompts, protocols)
-            extra |= probes.pass_metrics(questions, name, stage.folder / probes.SAMPLES)
-            extra |= probes.forgetting_metrics(settings, first, source, mixture)
-            extra |= probes.identity_metrics(self.identity, answers, mixture, settings.seed)
-        return self._summarize(name, predictions, extra, stage)
+            probe_figures |= probes.pass_metrics(questions, name, stage.folder / probes.SAMPLES)
+            probe_figures |= probes.forgetting_metrics(settings, start, source, mixture)
+            probe_figures |= probes.identity_metrics(self.identity, answers, mixture, settings.seed)
+        return self._summarize(name, predictions, probe_figures, stage)
 
     def _summarize(
-        self, name: str, predictions: Sequence[Prediction], extra: Json, stage: StageFolder
+        self, name: str, predictions: Sequence[Prediction], probe_figures: Json, stage: StageFolder
     ) -> tuple[Files, Figures]:
         """The figures; of predictions that were measured before as they are now, those of then."""
-        folder, records, seed = stage.folder, self.data.every, self.settings.seed
-        whole = dialogs(predictions, records)
-        self.scores[name] = scores(predictions, whole)
+        folder, records, seed = stage.folder, self.data.all_records, self.settings.seed
+        scored_dialogs = dialogs(predictions, records)
+        self.scores[name] = scores(predictions, scored_dialogs)
         # the same rows have the same figures: their intervals are not drawn again
         rows = [*map(to_prediction_row, predictions)]
         key = f"{len(rows)} {digest(to_json([seed, *rows]))}"
         is_measured = stage.status == "done" and stage.done.figures.get("steps") == key
-        earlier = read_metrics(folder / "metrics.json") if is_measured else None
+        stored = read_metrics(folder / "metrics.json") if is_measured else None
         with console.waiting(f"eval: scoring {len(predictions)} answers of {name}"):
-            metrics = structs.replace(
-                earlier or figures(predictions, whole, records, seed), **extra
-            )
-        if metrics == earlier:
+            metrics = stored or figures(predictions, scored_dialogs, records, seed)
+            metrics = structs.replace(metrics, **probe_figures)
+        if metrics == stored:
             return stage.done.outputs, stage.done.figures
-        write_rows(folder / self.scored, rows)
-        write_rows(folder / "dialogs.jsonl", (dialog._asdict() for dialog in whole))
+        write_rows(folder / self.scored_file, rows)
+        write_rows(folder / "dialogs.jsonl", (dialog._asdict() for dialog in scored_dialogs))
         write_json(folder / "metrics.json", metrics)
-        every = {**metrics.metrics, **metrics.dialogs}
-        means = {key: round(figure.mean, 4) for key, figure in every.items() if figure}
-        asked = [ANSWERS] if self.models[name].source else []
-        return [*asked, self.scored, "dialogs.jsonl", "metrics.json"], {"steps": key, **means}
+        all_figures = {**metrics.metrics, **metrics.dialogs}
+        means = {key: round(figure.mean, 4) for key, figure in all_figures.items() if figure}
+        files = [ANSWERS] if self.models[name].source else []
+        return [*files, self.scored_file, "dialogs.jsonl", "metrics.json"], {"steps": key, **means}
 
     def conclude(self) -> None:
         """Says and writes what can only be told when all models are evaluated."""
-        for name, learned in self.learned.items():
-            for sentence in learned_before_sentences(name, learned):
+        for name, counts in self.learned.items():
+            for sentence in learned_before_sentences(name, counts):
                 console.notice(f"eval: {sentence.rstrip('.')}")
         if sheet := self.settings.sheet:
-            answers = {
-                name: items_of(read_predictions(model.target.folder / self.scored), self.data.every)
-                for name, model in self.models.items()
-            }
+            answers = {}
+            for name, model in self.models.items():
+                predictions = [*read_predictions(model.target.folder / self.scored_file)]
+                answers[name] = items_of(predictions, self.data.all_records)
             write_sheet(answers, Path(sheet), self.settings.seed)
 
 
@@ -186,41 +186,41 @@ def ask(questions: Questions, stage: StageFolder) -> dict[Step, GreedyAnswer]:
     answers = read_answers(path, keys)
     if settings.unanswered == "ask":  # the last answer to a prompt is the one that counts
         answers = {step: answer for step, answer in answers.items() if not answer.problem}
-    waiting = questions._replace(prompts=[one for one in prompts if one.step not in answers])
-    if not waiting.prompts:
+    missing = questions._replace(prompts=[p for p in prompts if p.step not in answers])
+    if not missing.prompts:
         return answers
     stage.reopen()
-    stage.expect_rows(ANSWERS, count_rows(path) + len(waiting.prompts))
+    stage.expect_rows(ANSWERS, count_rows(path) + len(missing.prompts))
     cached = f", {len(answers)} there already" if answers else ""
-    most = f"answers of at most {settings.max_new_tokens} tokens"
-    console.notice(f"eval: {source.name}, {len(waiting.prompts)} prompts{cached}, {most}")
-    fitting = waiting.fitting
+    limit = f"answers of at most {settings.max_new_tokens} tokens"
+    console.notice(f"eval: {source.name}, {len(missing.prompts)} prompts{cached}, {limit}")
+    fitting = missing.fitting
     with Appender(path) as file:
 
         def keep(answer: GreedyAnswer) -> None:
             answers[answer.step] = answer
             file.append(to_builtins(answer))
 
-        for prompt in waiting.prompts:
+        for prompt in missing.prompts:
             if prompt.step not in fitting:  # an empty answer, and no model is loaded for that
                 keep(GreedyAnswer(*prompt.step, "", "", "cut"))
-        if too_long := len(waiting.prompts) - len(fitting):
+        if too_long := len(missing.prompts) - len(fitting):
             console.notice(
-                f"eval: {too_long} prompts are longer than {waiting.room} tokens: they score 0"
+                f"eval: {too_long} prompts are longer than {missing.room} tokens: they score 0"
             )
         send = _ask_server if source.endpoints else ask_model
         unanswered = []
-        for answer in send(waiting._replace(prompts=[*fitting.values()])) if fitting else ():
+        for answer in send(missing._replace(prompts=[*fitting.values()])) if fitting else ():
             answer = structs.replace(answer, prompt=keys[answer.step])
             if answer.problem:
                 unanswered.append(answer)
             else:
                 keep(answer)
         # where nothing was answered, the model was not measured, whoever is to blame
-        none = len(unanswered) == len(prompts)
-        if settings.unanswered == "ask" or none:
+        has_none = len(unanswered) == len(prompts)
+        if settings.unanswered == "ask" or has_none:
             problems = [answer.problem for answer in unanswered]
-            effect = "" if none else "counts them as wrong"
+            effect = "" if has_none else "counts them as wrong"
             refuse_unanswered(problems, len(prompts), source.name, effect)
         for answer in unanswered:  # not before: what is kept is not asked again
             keep(answer)
@@ -238,17 +238,18 @@ def ask_model(questions: Questions, *, own_ends: bool = False) -> Iterator[Greed
     if not own_ends:
         decoding = decoding.under(load_template(source.base))
     loaded = load_for_inference(source, loading_of(settings))
-    done = 0
+    count = 0
     with console.progress(f"eval {source.name}", len(prompts)) as advance:
         for name, protocol in protocols.items():
-            alike = [prompt for prompt in prompts if prompt.protocol == name]
-            ids, ending = [prompt.ids for prompt in alike], decoding._replace(stops=protocol.stops)
-            for batch in generate(loaded, ids, ending, batch_size=settings.batch_size):
+            of_protocol = [prompt for prompt in prompts if prompt.protocol == name]
+            ids = [prompt.ids for prompt in of_protocol]
+            decoding = decoding._replace(stops=protocol.stops)
+            for batch in generate(loaded, ids, decoding, batch_size=settings.batch_size):
                 for answer in batch:
                     ended: Ending = "cut" if answer.ended == "cut" else "turn"
-                    step, tokens = alike[answer.prompt].step, len(answer.ids)
+                    step, tokens = of_protocol[answer.prompt].step, len(answer.ids)
                     yield GreedyAnswer(*step, "", answer.text, ended, tokens)
-                advance(done := done + len(batch))
+                advance(count := count + len(batch))
 
 
 def _ask_server(questions: Questions) -> Iterator[GreedyAnswer]:
@@ -257,7 +258,7 @@ def _ask_server(questions: Questions) -> Iterator[GreedyAnswer]:
     decoding = Decoding(settings.max_new_tokens)
     requests = [RemoteRequest(prompt, protocols[prompt.protocol]) for prompt in prompts]
     with console.progress(f"eval {source.name}", len(prompts)) as advance:
-        for done, reply in enumerate(replies(source, requests, decoding), 1):
+        for count, reply in enumerate(replies(source, requests, decoding), 1):
             step = prompts[reply.request].step
             yield GreedyAnswer(*step, "", reply.text, reply.ended, reply.new_tokens, reply.problem)
-            advance(done)
+            advance(count)

@@ -22,7 +22,6 @@ from agentlite.engine.remote import remote_source
 from agentlite.rendering import Prompt, Protocol, choose
 from agentlite.scoring.predictions import ExternalAnswer
 from agentlite.stages.frame import plan_of
-from agentlite.stages.rollout import Agent
 from agentlite.stages.tool_retrieval import digest_of, offers
 from agentlite.workspace import lookup
 from agentlite.workspace.input_files import file_digest, load_template
@@ -37,8 +36,8 @@ SHAPE = (
 LONGEST_PROTOCOLS = 80  # characters of a folder's name
 ASCII = "A-Za-z0-9_"  # of which many make a name: a file system counts bytes
 # Only what decides a completion is part of a plan: steps may be added, and scored otherwise.
-OF_THE_ANSWER = ("split", "retrieve", "retrieve_by")
-OF_A_MODEL = (
+ANSWER_SETTINGS = ("split", "retrieve", "retrieve_by")
+MODEL_SETTINGS = (
     "engine",
     "attn_implementation",
     "max_length",
@@ -54,7 +53,7 @@ class EvalData(NamedTuple):
     """
 
     records: list[Record]
-    every: dict[str, Record]
+    all_records: dict[str, Record]
     prep: StoredStage
     digest: str
     protocol: str
@@ -81,20 +80,17 @@ class Questions(NamedTuple):
 
     @property
     def fitting(self) -> dict[Step, Prompt]:
-        return {one.step: one for one in self.prompts if len(one.ids) <= self.room}
+        return {prompt.step: prompt for prompt in self.prompts if len(prompt.ids) <= self.room}
 
 
 class EvalSubject(NamedTuple):
-    """A model to evaluate, or a file of what another system answered; with its plan and place.
-    `agent`: the model in an environment.
-    """
+    """A model to evaluate, or a file of what another system answered; with its plan and folder."""
 
     name: str
     plan: Plan
     target: RunTarget
     source: Source | None = None
     answers: Mapping[Step, ExternalAnswer] = {}
-    agent: Agent | None = None
 
 
 def load_data(settings: EvalSettings, run: Path) -> EvalData:
@@ -102,8 +98,8 @@ def load_data(settings: EvalSettings, run: Path) -> EvalData:
     prep = lookup.find_finished_stage(settings.data, run, "prep")
     path = row_file(prep.folder, settings.split)
     # also those that --limit leaves out: a file of predictions may name them
-    every = {record.id: record for record in map(from_row, read_rows(path))}
-    records = [record for record in every.values() if record.prompted_turns]
+    all_records = {record.id: record for record in map(from_row, read_rows(path))}
+    records = [record for record in all_records.values() if record.prompted_turns]
     if not records:
         raise UserError(
             "holds no record with tools, and none whose gold says that no call is expected.",
@@ -113,11 +109,11 @@ def load_data(settings: EvalSettings, run: Path) -> EvalData:
         )
     records = [records[index] for index in sample(records, settings.limit, settings.seed)]
     digest, protocol = prep.outputs[path.name], str(prep.settings["protocol"])
-    data = EvalData(records, every, prep, digest, protocol)
+    data = EvalData(records, all_records, prep, digest, protocol)
     if settings.protocol:
         data = data._replace(
             # each is drawn a protocol anew
-            records=[replace(one, meta={**one.meta, "protocol": None}) for one in records],
+            records=[replace(r, meta={**r.meta, "protocol": None}) for r in records],
             protocol=choose(settings.protocol, load_template(data.model.base), settings.seed).name,
         )
     return data
@@ -136,11 +132,11 @@ def with_retrieved_tools(settings: EvalSettings, data: EvalData, run: Path) -> E
         with console.waiting(
             f"eval: retrieving {settings.retrieve} tools for each of {count} records"
         ):
-            found = offers(retriever, settings.retrieve, by, "left out")
-            records = [*map(found.offer, data.records)]
+            tool_offers = offers(retriever, settings.retrieve, by, "left out")
+            records = [*map(tool_offers.offer, data.records)]
     return data._replace(
         records=records,
-        every=data.every | {record.id: record for record in records},
+        all_records=data.all_records | {record.id: record for record in records},
         digest=f"{data.digest}, {digest_of(retriever)}",
     )
 
@@ -151,22 +147,22 @@ def find_subjects(settings: EvalSettings, data: EvalData, target: RunTarget) -> 
     """
     run, inside = target.run, data_folder(settings)
 
-    def place(name: str) -> RunTarget:
+    def target_of(name: str) -> RunTarget:
         return target._replace(subfolder=f"{inside}/{slug(name)}")
 
     steps = [Step(record.id, turn) for record in data.records for turn in record.prompted_turns]
     subjects = []
     for file in dict.fromkeys(settings.predictions):
         path = Path(file)
-        answers = read_predictions_file(path, steps, data.every)
+        answers = read_predictions_file(path, steps, data.all_records)
         if len(answers) < len(steps):
             console.notice(
                 f"eval: {len(steps) - len(answers)} of {len(steps)} steps have no row in {file}: "
                 "they score 0"
             )
         inputs = {"data": data.digest, "predictions": file_digest(path)}
-        plan = plan_of("eval", settings, inputs, OF_THE_ANSWER, protocol=data.protocol)
-        subjects.append(EvalSubject(path.stem, plan, place(path.stem), answers=answers))
+        plan = plan_of("eval", settings, inputs, ANSWER_SETTINGS, protocol=data.protocol)
+        subjects.append(EvalSubject(path.stem, plan, target_of(path.stem), answers=answers))
     names = settings.model or (() if settings.predictions else (DEFAULT_MODEL,))
     if not settings.endpoint and not (run / "base").exists():  # the model that prep was run for
         names = tuple(
@@ -177,17 +173,17 @@ def find_subjects(settings: EvalSettings, data: EvalData, target: RunTarget) -> 
             source = remote_source(name, settings, data.model)
             name = source.name  # model@host:port
         else:
-            begun = place(name).old_plan
-            source = lookup.find_checkpoint(name, run) or lookup.find_model(name, run, begun)
+            begun_plan = target_of(name).old_plan
+            source = lookup.find_checkpoint(name, run) or lookup.find_model(name, run, begun_plan)
         plan = plan_of(
             "eval",
             settings,
             {"data": data.digest, "model": source.digest},
-            (*OF_THE_ANSWER, *OF_A_MODEL),
+            (*ANSWER_SETTINGS, *MODEL_SETTINGS),
             protocol=data.protocol,
             model=source.name,
         )
-        subjects.append(EvalSubject(name, plan, place(name), source))
+        subjects.append(EvalSubject(name, plan, target_of(name), source))
     folders = [subject.target.folder.name for subject in subjects]
     if len(set(folders)) < len(folders):
         raise UserError(
@@ -238,15 +234,15 @@ def read_predictions_file(
 def _external_answer(row: Row, location: str) -> ExternalAnswer:
     """The words and calls of a row, or of its message."""
     message = row["message"] if isinstance(row.get("message"), dict) else {}
-    given = {**row, **{key: message[key] for key in CALLS if message.get(key) is not None}}
+    fields = {**row, **{key: message[key] for key in CALLS if message.get(key) is not None}}
     text = message.get("content") or "" if message else row.get("text")
-    key = next((key for key in CALLS if given.get(key) is not None), None)
-    listed = [given[key]] if key == "function_call" else given.get(key or "", [])
-    is_wrong = not isinstance(text, str | None) or not isinstance(listed, list)
+    key = next((key for key in CALLS if fields.get(key) is not None), None)
+    raw_calls = [fields[key]] if key == "function_call" else fields.get(key or "", [])
+    is_wrong = not isinstance(text, str | None) or not isinstance(raw_calls, list)
     if is_wrong or (text is None and key is None):
         raise UserError("has no text and no calls.", SHAPE, location=location)
     try:
-        calls = tuple(replace(read_call(call), id="") for call in listed)
+        calls = tuple(replace(read_call(call), id="") for call in raw_calls)
     except RowError as error:
         raise UserError(f"{error.reason}.", error.hint or SHAPE, location=location) from error
     # a server lists no calls where it finds none in the text: the text is the answer
@@ -260,8 +256,8 @@ def data_folder(settings: EvalSettings) -> str:
     """
     name = settings.data
     if settings.retrieve:
-        usual = settings.retrieve_by == default("eval", "retrieve_by")
-        name += f"-retrieve-{settings.retrieve}{'' if usual else f'-{settings.retrieve_by}'}"
+        is_default = settings.retrieve_by == default("eval", "retrieve_by")
+        name += f"-retrieve-{settings.retrieve}{'' if is_default else f'-{settings.retrieve_by}'}"
     if settings.protocol:
         protocols = slug(settings.protocol, ASCII)  # hermes=2,react -> hermes-2-react
         name += f"-in-{protocols[:LONGEST_PROTOCOLS]}"

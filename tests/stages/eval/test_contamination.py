@@ -17,7 +17,7 @@ from agentlite.core.records import Call, GreedyAnswer, Message, Record, from_row
 from agentlite.core.row_files import read_rows
 from agentlite.scoring.predictions import prompt_key
 from agentlite.stages.eval import recorded
-from agentlite.stages.eval.probes import learned_before
+from agentlite.stages.eval.probes import count_learned
 from agentlite.stages.eval.subjects import EvalSubject
 from agentlite.workspace.input_files import file_digest
 from agentlite.workspace.lookup import Plan, RunTarget, Source
@@ -58,7 +58,7 @@ def found(run: Path, *names: str) -> dict[str, Any]:
         Source("", "base", None, ""),
     )
     subjects = [EvalSubject(name, plan, target, source) for name in names]
-    return learned_before(subjects, ASKED, run)
+    return count_learned(subjects, ASKED, run)
 
 
 @pytest.mark.parametrize(
