@@ -12,7 +12,7 @@ from agentlite.engine.remote import judge_component
 from agentlite.environments.trajectories import is_rollout
 from agentlite.scoring.rewards.scorer import UserFunctions
 from agentlite.stages.frame import Figures, run_stage
-from agentlite.stages.pairs.preference_files import take_recorded
+from agentlite.stages.pairs.preference_files import take_preferences
 from agentlite.stages.pairs.sample import from_model
 from agentlite.stages.pairs.score import CANDIDATES, RULE
 from agentlite.stages.pairs.stored import from_rollouts, from_stored
@@ -36,7 +36,7 @@ def run(settings: PairsSettings, target: RunTarget) -> Result:
     step with the worst. Recorded preferences are pairs already.
     """
     if settings.preferences:
-        return take_recorded(settings, target)
+        return take_preferences(settings, target)
     # first of all: a user function that cannot be imported costs no sampling
     with (
         console.stdout_to_stderr(),
@@ -44,29 +44,29 @@ def run(settings: PairsSettings, target: RunTarget) -> Result:
             settings.rewards, settings.reward_seconds, settings.reward_memory
         ) as user_functions,
     ):
-        earlier = target.folder
+        folder = target.folder
         if settings.candidates:
-            earlier = find_stage(settings.candidates, target.run)
-        user_functions |= judge_component(settings, earlier)
+            folder = find_stage(settings.candidates, target.run)
+        user_functions |= judge_component(settings, folder)
         if not settings.candidates:
             plan, work = from_model(settings, target, user_functions)
-        elif target.folder.resolve() == earlier.resolve():
+        elif target.folder.resolve() == folder.resolve():
             raise UserError(
                 "would write over the candidates' own folder.",
                 "Give another one: --out NAME.",
                 location="--out",
             )
-        elif is_rollout(earlier):
-            plan, work = from_rollouts(settings, earlier, user_functions)
+        elif is_rollout(folder):
+            plan, work = from_rollouts(settings, folder, user_functions)
         else:
-            plan, work = from_stored(settings, earlier, user_functions)
-        loads = not (settings.candidates or settings.endpoint)
+            plan, work = from_stored(settings, folder, user_functions)
+        loads_model = not (settings.candidates or settings.endpoint)
         return run_stage(
             plan,
             target,
             work,
             next_command=lambda figures: _next(figures, target.out),
-            before_work=lambda: check_libraries(settings.engine) if loads else None,
+            before_work=lambda: check_libraries(settings.engine) if loads_model else None,
             is_open=lambda figures: (
                 settings.unanswered == "ask" and bool(figures.get("unanswered"))
             ),

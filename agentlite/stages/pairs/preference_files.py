@@ -33,7 +33,7 @@ OUTPUTS = ("records.jsonl", "pairs.jsonl", "rejects.jsonl")
 LEAK = "F331"
 
 
-def take_recorded(settings: PairsSettings, target: lookup.RunTarget) -> lookup.Result:
+def take_preferences(settings: PairsSettings, target: lookup.RunTarget) -> lookup.Result:
     """Every row is read, rendered and checked. The dev and test records of the prep that is named,
     or of the run's own where there is one, are held out.
     """
@@ -50,7 +50,7 @@ def take_recorded(settings: PairsSettings, target: lookup.RunTarget) -> lookup.R
     template = load_template(source.base)
     mixture = mixture_of(str(source.settings.get("protocol") or ""), template)
     files = [file for name in settings.preferences for file in files_of(name)]
-    planned = prep.settings if prep else {}
+    prep_settings = prep.settings if prep else {}
     held_out = [row_file(prep.folder, split) for split in ("dev", "test")] if prep else []
     inputs = {name: file_digest(Path(name)) for name in files}
     inputs |= {f"held out {path.stem}": file_digest(path) for path in held_out}
@@ -60,7 +60,7 @@ def take_recorded(settings: PairsSettings, target: lookup.RunTarget) -> lookup.R
     def work() -> Work:
         with console.waiting("pairs: reading the preferences"):
             records, pairs, rejects, figures = _read(
-                files, held_out, planned, mixture, template, settings.max_length
+                files, held_out, prep_settings, mixture, template, settings.max_length
             )
         stage = yield figures
         path = stage.folder / "rejects.jsonl"
@@ -72,11 +72,11 @@ def take_recorded(settings: PairsSettings, target: lookup.RunTarget) -> lookup.R
                 f"pairs: {figures['left_out'][LEAK]} pairs give away a dev or test record of "
                 f"{settings.data} ({LEAK}) and are left out"
             )
-        read, count = figures["read"], len(rejects)
-        if exceeds_share(count, read, settings.max_rejects, allowed=1) or not pairs:
-            share = -(-100 * count // max(1, read)) / 100  # rounded up: what is named is enough
+        rows, count = figures["read"], len(rejects)
+        if exceeds_share(count, rows, settings.max_rejects, allowed=1) or not pairs:
+            share = -(-100 * count // max(1, rows)) / 100  # rounded up: what is named is enough
             raise UserError(
-                f"{count} of {read} rows rejected, {len(pairs)} pairs left.",
+                f"{count} of {rows} rows rejected, {len(pairs)} pairs left.",
                 f"Correct the rows, or allow more: --max-rejects {share:.2f}."
                 if pairs
                 else "Correct the rows.",
@@ -94,23 +94,23 @@ def take_recorded(settings: PairsSettings, target: lookup.RunTarget) -> lookup.R
 def _read(
     files: list[str],
     held_out: list[Path],
-    planned: Mapping[str, Any],
+    prep_settings: Mapping[str, Any],
     mixture: Mixture,
     template: Template,
     max_length: int,
 ) -> tuple[dict[str, Record], list[PreferencePair], list[Reject], dict[str, Any]]:
     """Records, pairs, each once and in its order, rejects, and figures. Without the pairs whose
     record asks or calls what a held-out one does, as `prep --holdout` compares them; without
-    thoughts, and masked to be compared, where prep's records are. `planned`: the settings of prep.
+    thoughts, and masked to be compared, where prep's records are.
     """
     records: dict[str, Record] = {}
     pairs: dict[tuple[str, int, str], PreferencePair] = {}
-    rejects, read = [], 0
+    rejects, row_count = [], 0
     for file, raw in ((name, raw) for name in files for raw in read_raw(name, BytesIO())):
-        read += 1
+        row_count += 1
         try:
             for preference in read_preferences(raw.row, Path(file).name):
-                if planned.get("thoughts") == "drop":
+                if prep_settings.get("thoughts") == "drop":
                     sides = (preference.record, preference.rejected_record)
                     record, other = map(without_thoughts, sides)
                     preference = RecordedPreference(record, other.messages[-1], preference.scores)
@@ -122,26 +122,26 @@ def _read(
                     records[pair.record_id] = preference.record
         except RowError as error:
             rejects.append(reject_of(raw, error))
-    compared = {
-        record_id: traits(mask_personal(record)[0] if planned.get("personal") == "mask" else record)
+    is_masked = prep_settings.get("personal") == "mask"
+    record_traits = {
+        record_id: traits(mask_personal(record)[0] if is_masked else record)
         for record_id, record in records.items()
     }
-    leaking = leaks(
-        compared, [traits(from_row(row)) for path in held_out for row in read_rows(path)]
-    )
-    kept = [pair for pair in pairs.values() if pair.record_id not in leaking]
+    test_traits = [traits(from_row(row)) for path in held_out for row in read_rows(path)]
+    leaking = leaks(record_traits, test_traits)
+    kept_pairs = [pair for pair in pairs.values() if pair.record_id not in leaking]
     records = {key: record for key, record in records.items() if key not in leaking}
     codes = Counter(reject.code for reject in rejects)
-    left_out = len(pairs) - len(kept)
+    left_out = len(pairs) - len(kept_pairs)
     figures = {
-        "read": read,
+        "read": row_count,
         "rejected": len(rejects),
         **({"rejected_by_code": dict(codes.most_common())} if codes else {}),
         **({"left_out": {LEAK: left_out}} if left_out else {}),
-        "steps": len({pair.step for pair in kept}),
-        "pairs": len(kept),
+        "steps": len({pair.step for pair in kept_pairs}),
+        "pairs": len(kept_pairs),
     }
-    return records, kept, rejects, figures
+    return records, kept_pairs, rejects, figures
 
 
 def _pair(

@@ -39,27 +39,28 @@ def from_model(
         source = remote_source(settings.model, settings, model_of_prep(settings.data, target.run))
     else:
         source = find_model(settings.model, target.run, target.old_plan)
-    prompts = find_prompts(settings.data, settings.split, source, target.run)
-    inputs = {"data": prompts.digest, "model": source.digest} | function_files(settings.rewards)
-    plan = plan_of("pairs", settings, inputs, protocol=prompts.protocol)
+    prompt_file = find_prompts(settings.data, settings.split, source, target.run)
+    inputs = {"data": prompt_file.digest, "model": source.digest}
+    inputs |= function_files(settings.rewards)
+    plan = plan_of("pairs", settings, inputs, protocol=prompt_file.protocol)
 
     def work() -> Work:
         template = load_template(source.base)
         room = settings.max_length - settings.max_new_tokens
-        steps, too_long, mixture = fitting_prompts("pairs", settings, prompts, template, room)
-        records = {step.record.id: step.record for step in steps}
-        refuse_without_gold(records.values(), weights, prompts.location)
+        prompts, too_long, mixture = fitting_prompts("pairs", settings, prompt_file, template, room)
+        records = {prompt.record.id: prompt.record for prompt in prompts}
+        refuse_without_gold(records.values(), weights, prompt_file.location)
         if settings.gold and not have_gold(records.values()):
             raise UserError(
                 "prompts have no gold that could be chosen.", "Leave --gold out.", location="--gold"
             )
-        longest = max(len(prompt.ids) for prompt in steps)
+        longest = max(len(prompt.ids) for prompt in prompts)
         tokens = longest + settings.max_new_tokens
         stage = yield {
-            "steps": len(steps),
-            "candidates": len(steps) * settings.num_samples,
+            "steps": len(prompts),
+            "candidates": len(prompts) * settings.num_samples,
             "too_long": too_long,
-            "prompt_tokens": sum(len(prompt.ids) for prompt in steps),
+            "prompt_tokens": sum(len(prompt.ids) for prompt in prompts),
             "longest_prompt": longest,
             "memory_gib": dry_run_memory("pairs", settings, source.base, tokens)
             if target.dry_run
@@ -68,17 +69,18 @@ def from_model(
         write_rows(stage.folder / "records.jsonl", map(to_row, records.values()))
         for name in (CANDIDATES, SCORES):
             stage.set_aside_changed(name)
-        candidates = _sample(stage, settings, source, steps, mixture.protocols)
+        candidates = _sample(stage, settings, source, prompts, mixture.protocols)
         figures: dict[str, object] = {"too_long": too_long, "lineage": source.lineage}
         if source.endpoints:
-            unanswered = len(_missing(settings, steps, {one.key for one in candidates}))
+            unanswered = len(_missing_samples(settings, prompts, {c.key for c in candidates}))
             figures |= {"lineage": [settings.model], "unanswered": unanswered}
             if unanswered:
                 console.notice(
                     f"pairs: {unanswered} samples have no answer from {source.name} and give no "
                     "candidate"
                 )
-        scorer = Scorer(records, protocols_by_name(prompts.protocol, source.base), user_functions)
+        protocols = protocols_by_name(prompt_file.protocol, source.base)
+        scorer = Scorer(records, protocols, user_functions)
         return make_pairs(stage, settings, weights, candidates, scorer, figures)
 
     return plan, work()
@@ -88,7 +90,7 @@ def _sample(
     stage: StageFolder,
     settings: PairsSettings,
     source: Source,
-    steps: Sequence[Prompt],
+    prompts: Sequence[Prompt],
     protocols: Mapping[str, Protocol],
 ) -> list[Candidate]:
     """Appends the missing candidates to candidates.jsonl, as they come: where servers leave some
@@ -96,61 +98,59 @@ def _sample(
     """
     path = stage.folder / CANDIDATES
     with Appender(path) as file:  # cuts a torn line
-        known = {candidate.key for candidate in read_structs(path, Candidate)}
-        for gold in gold_candidates(steps):
-            if gold.key not in known:
-                known.add(gold.key)
+        known_keys = {candidate.key for candidate in read_structs(path, Candidate)}
+        for gold in gold_candidates(prompts):
+            if gold.key not in known_keys:
+                known_keys.add(gold.key)
                 file.append(msgspec.structs.asdict(gold))
-    missing = _missing(settings, steps, known)
-    total = len(steps) * settings.num_samples
-    there = total - len(missing)
+    missing = _missing_samples(settings, prompts, known_keys)
+    total = len(prompts) * settings.num_samples
+    count = total - len(missing)
     if missing:
         if settings.judge:  # with more answers the shares of a step are others
             (stage.folder / SCORES).unlink(missing_ok=True)
-        stage.expect_rows(CANDIDATES, len(known) + len(missing))
-        cached = f", {there} there already" if there else ""
+        stage.expect_rows(CANDIDATES, len(known_keys) + len(missing))
+        cached = f", {count} there already" if count else ""
         console.notice(
-            f"pairs: {total} candidates of {settings.model} at {len(steps)} steps{cached}"
+            f"pairs: {total} candidates of {settings.model} at {len(prompts)} steps{cached}"
         )
         problems = []
         with Appender(path) as file, console.progress("pairs", total) as advance:
             # a batch that is drawn again brings candidates that are known
-            for candidate in _samples(settings, source, steps, protocols, missing):
+            for candidate in _samples(settings, source, prompts, protocols, missing):
                 if isinstance(candidate, str):
                     problems.append(candidate)
-                elif candidate.key not in known:
+                elif candidate.key not in known_keys:
                     file.append(msgspec.structs.asdict(candidate))
-                    advance(there := there + 1)
+                    advance(count := count + 1)
         # where nothing was answered there is nothing to pair, whoever is to blame
-        if source.endpoints and (settings.unanswered == "ask" or not there):
-            effect = "finishes without these candidates" if there else ""
+        if source.endpoints and (settings.unanswered == "ask" or not count):
+            effect = "finishes without these candidates" if count else ""
             refuse_unanswered(problems, total, source.name, effect)
     candidates = list(read_structs(path, Candidate))
     if source.endpoints:  # they answer in any order, and pairs must not depend on it
-        order = {prompt.step: number for number, prompt in enumerate(steps)}
-        candidates.sort(
-            key=lambda one: (one.model != GOLD, order.get(one.step, len(order)), one.sample)
-        )
+        order = {prompt.step: number for number, prompt in enumerate(prompts)}
+        candidates.sort(key=lambda c: (c.model != GOLD, order.get(c.step, len(order)), c.sample))
         write_rows(path, map(msgspec.structs.asdict, candidates))
     return candidates
 
 
-def _missing(
-    settings: PairsSettings, steps: Iterable[Prompt], known: Collection[CandidateKey]
+def _missing_samples(
+    settings: PairsSettings, prompts: Iterable[Prompt], known_keys: Collection[CandidateKey]
 ) -> list[tuple[Prompt, int]]:
     """The prompts, and the numbers of their samples, that are not among the known ones."""
     return [
         (prompt, number)
-        for prompt in steps
+        for prompt in prompts
         for number in range(settings.num_samples)
-        if CandidateKey(*prompt.step, prompt.protocol, settings.model, number) not in known
+        if CandidateKey(*prompt.step, prompt.protocol, settings.model, number) not in known_keys
     ]
 
 
 def _samples(
     settings: PairsSettings,
     source: Source,
-    steps: Sequence[Prompt],
+    prompts: Sequence[Prompt],
     protocols: Mapping[str, Protocol],
     missing: Sequence[tuple[Prompt, int]],
 ) -> Iterator[Candidate | str]:
@@ -164,9 +164,9 @@ def _samples(
         return
     from agentlite.engine.local_sampler import plan_batches
 
-    wanted = {prompt.step for prompt, _ in missing}
+    missing_steps = {prompt.step for prompt, _ in missing}
     sampler = make_sampler(source, settings.model, protocols, loading_of(settings), decoding)
-    for indices in plan_batches([len(prompt.ids) for prompt in steps], settings.batch_size):
-        batch = [steps[index] for index in indices]
-        if any(prompt.step in wanted for prompt in batch):
+    for indices in plan_batches([len(prompt.ids) for prompt in prompts], settings.batch_size):
+        batch = [prompts[index] for index in indices]
+        if any(prompt.step in missing_steps for prompt in batch):
             yield from sampler(batch)

@@ -43,7 +43,7 @@ OUTPUTS = ("records.jsonl", CANDIDATES, SCORES, "pairs.jsonl", "stats.json")
 RULE = ("margin", "gold")  # the rule by which pairs are made
 Scoring = Scorer | Callable[[Iterable[Candidate]], Iterator[Score]]
 # pairs of turns with their records, and for other pairs why there is none -> how many
-Parted = tuple[list[tuple[Record, PreferencePair]], Mapping[str, int]]
+TurnPairs = tuple[list[tuple[Record, PreferencePair]], Mapping[str, int]]
 
 
 def make_pairs(
@@ -55,19 +55,19 @@ def make_pairs(
     figures: Figures,
     *,
     scores: Mapping[CandidateKey, Score] = {},
-    part: Callable[[Sequence[PreferencePair]], Parted] | None = None,
+    to_turns: Callable[[Sequence[PreferencePair]], TurnPairs] | None = None,
 ) -> tuple[Files, Figures]:
     """Scores the candidates, unless all `scores` are to be as they are, and pairs the best of each
-    step with the worst. `figures`: what done.json says besides; `part`: makes pairs of whole
+    step with the worst. `figures`: what done.json says besides; `to_turns`: makes pairs of whole
     dialogs pairs of the turns at which the two part.
     """
-    folder, kept = stage.folder, settings.candidates or stage.folder.name
+    folder, sampled_by = stage.folder, settings.candidates or stage.folder.name
     tally = Tally(
         settings.max_failures,
-        lookup.find_stage(kept, folder.parent),
+        lookup.find_stage(sampled_by, folder.parent),
         "Every candidate is kept. Fix the function, or name another judge; `agentlite pairs --from "
-        f"{shlex.quote(kept)} --out NAME` scores them again.",
-        "rollouts" if part else "candidates",
+        f"{shlex.quote(sampled_by)} --out NAME` scores them again.",
+        "rollouts" if to_turns else "candidates",
     )
     if scorer:
         scores = score_candidates(folder, candidates, scorer, tally)
@@ -76,23 +76,23 @@ def make_pairs(
         steps = group_by_step(candidates, scores)
         pairs, reasons = build_pairs(steps, weights, PairRule(settings.margin, settings.gold))
     counts = {"steps": len(steps), "candidates": count}
-    if part:
-        parted, unparted = part(pairs)
-        reasons |= unparted
-        records = {record.id: record for record, _ in parted}
+    if to_turns:
+        turn_pairs, turn_reasons = to_turns(pairs)
+        reasons |= turn_reasons
+        records = {record.id: record for record, _ in turn_pairs}
         write_rows(folder / "records.jsonl", map(to_row, records.values()))
-        pairs = [pair for _, pair in parted]
+        pairs = [pair for _, pair in turn_pairs]
         counts = {"tasks": len(steps), "rollouts": count, "steps": len(steps)}
     write_pairs(folder / "pairs.jsonl", pairs)
     write_json(folder / "stats.json", {"weights": weights, "no_pair": reasons})
-    if same := constant_components(steps, weights):
+    if names := constant_components(steps, weights):
         problem = "the same for all candidates of a step, so that their weights decide nothing"
-        console.notice(f"pairs: {problem}: {', '.join(same)}")
+        console.notice(f"pairs: {problem}: {', '.join(names)}")
     margins = [pair.margin for pair in pairs]
     return [name for name in OUTPUTS if (folder / name).exists()], {
         **counts,
         "pairs": len(pairs),
-        "no_pair": {name: n for name, n in reasons.items() if n},
+        "no_pair": {reason: n for reason, n in reasons.items() if n},
         "mean_margin": round(sum(margins) / len(margins), 4) if margins else 0.0,
         "failed_rewards": tally.failed,
         **figures,
@@ -108,22 +108,22 @@ def score_candidates(
     path = folder / SCORES
     judge = scorer.user_functions.get(JUDGE) if isinstance(scorer, Scorer) else None
     if isinstance(scorer, Scorer) and isinstance(judge, GroupJudge):
-        with console.progress("pairs: judging", len({one.step for one in candidates})) as advance:
+        with console.progress("pairs: judging", len({c.step for c in candidates})) as advance:
             judge.rank(candidates, scorer.records, advance)
     with Appender(path):  # makes it, or cuts a torn line
         pass
     # those with an error leave the file at once: after a kill they are still to be made
-    known = {score.key: score for score in read_structs(path, Score) if not score.error}
-    write_rows(path, map(msgspec.structs.asdict, known.values()))
-    left = [candidate for candidate in candidates if candidate.key not in known]
+    scores = {score.key: score for score in read_structs(path, Score) if not score.error}
+    write_rows(path, map(msgspec.structs.asdict, scores.values()))
+    missing = [candidate for candidate in candidates if candidate.key not in scores]
     with Appender(path) as file, console.progress("pairs: scoring", len(candidates)) as advance:
-        for score in scorer(left):
-            known[score.key] = score
+        for score in scorer(missing):
+            scores[score.key] = score
             file.append(msgspec.structs.asdict(score))
             tally.count(score.error)
             tally.refuse(len(candidates))
-            advance(len(known))
-    return known
+            advance(len(scores))
+    return scores
 
 
 def refuse_long(prompt: Prompt, sides: Iterable[Side], template: Template, max_length: int) -> None:
@@ -157,7 +157,7 @@ def score_response(
     protocols = protocols_by_name(protocol, CPU_MODEL)
     name = next(iter(protocols))
     candidate = Candidate(record.id, record.turns[-1], name, "", 0, response, "turn", 0)
-    scored = next(Scorer({record.id: record}, protocols, {})([candidate]))
-    settled = settle_weights(weights)
-    known = {name: settled[name] for name in scored.components}
-    return ResponseScore(total(scored.components, known), scored.components, scored.feedback)
+    score = next(Scorer({record.id: record}, protocols, {})([candidate]))
+    all_weights = settle_weights(weights)
+    score_weights = {name: all_weights[name] for name in score.components}
+    return ResponseScore(total(score.components, score_weights), score.components, score.feedback)

@@ -40,14 +40,14 @@ from agentlite.rendering.template import Template
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES, Component, settle_weights
 from agentlite.scoring.rewards.scorer import Scorer, function_files, protocols_by_name
 from agentlite.stages.frame import Work, plan_of
-from agentlite.stages.pairs.score import CANDIDATES, RULE, SCORES, Parted, make_pairs, refuse_long
+from agentlite.stages.pairs.score import CANDIDATES, RULE, SCORES, make_pairs, refuse_long
 from agentlite.stages.rollout import actor_lineage, protocol_model
 from agentlite.workspace import lookup
 from agentlite.workspace.input_files import file_digest, load_template
 from agentlite.workspace.lookup import Plan, Source, StoredStage
 
 SAMPLED_BY = {name: stage.candidates for name, stage in STAGES.items() if stage.candidates}
-TAKEN_OVER = ("model", "protocol", "data", "split", "max_length")
+SAMPLING = ("model", "protocol", "data", "split", "max_length")  # of the stage that sampled
 # they change how candidates are scored and paired, not the candidates
 RANKING = ("weights", "rewards", "judge", "judge_model", *RULE)
 UNUSABLE = (*LOST, "unwritten")
@@ -55,7 +55,7 @@ UNUSABLE = (*LOST, "unwritten")
 SAME_TURNS, OTHER_PROMPTS = "same turns", "other results"
 
 
-class Stored(NamedTuple):
+class StoredCandidates(NamedTuple):
     """What the stage that sampled left."""
 
     stage: StoredStage
@@ -69,7 +69,7 @@ class Stored(NamedTuple):
         return names - {*COMPONENTS, *PENALTIES}
 
     @property
-    def written_for(self) -> Source:
+    def template_model(self) -> Source:
         """The model that gave the candidates; behind a server, that of the prep, whose template
         they are written in.
         """
@@ -85,22 +85,22 @@ def from_stored(
     """What an earlier stage sampled is ranked again, without a model. Scores are made only where
     there are none, or functions of the user are asked for.
     """
-    stored = find_stored(folder)
+    stored = read_stored(folder)
     # what is asked for is scored anew, in the place of what is stored
     weights = settle_weights(settings.weights, {*user_functions} or stored.user_components)
     files = [folder / name for name in (CANDIDATES, SCORES, "rollouts.jsonl")]
-    plan = ranking_plan(settings, stored.stage, TAKEN_OVER, files)
+    plan = ranking_plan(settings, stored.stage, SAMPLING, files)
 
     def work() -> Work:
         stage = yield {"candidates": len(stored.candidates)}
         shutil.copyfile(folder / "records.jsonl", stage.folder / "records.jsonl")
-        planned, scorer = stored.stage.settings, None
+        stage_settings, scorer = stored.stage.settings, None
         if user_functions or not stored.scores:
             rows = read_rows(folder / "records.jsonl")
             records = {record.id: record for record in map(from_row, rows)}
-            protocols = protocols_by_name(planned["protocol"], stored.written_for.base)
+            protocols = protocols_by_name(stage_settings["protocol"], stored.template_model.base)
             scorer = Scorer(records, protocols, user_functions)
-        figures = {"lineage": lookup.lineage(str(planned["model"]), folder.parent)}
+        figures = {"lineage": lookup.lineage(str(stage_settings["model"]), folder.parent)}
         return make_pairs(
             stage, settings, weights, stored.candidates, scorer, figures, scores=stored.scores
         )
@@ -109,10 +109,10 @@ def from_stored(
 
 
 def ranking_plan(
-    settings: PairsSettings, stored: StoredStage, taken_over: Iterable[str], files: Iterable[Path]
+    settings: PairsSettings, stage: StoredStage, sampling: Iterable[str], files: Iterable[Path]
 ) -> Plan:
-    """Of pairs from the candidates in `files`: how they are ranked, and what of the stage that gave
-    them is `taken_over`.
+    """Of pairs from the candidates in `files`: how they are ranked, and how they were sampled.
+    `stage`: the one that gave them; `sampling`: the keys of its settings that are in the plan.
     """
     inputs = {path.stem: file_digest(path) for path in files if path.exists()}
     return plan_of(
@@ -120,26 +120,26 @@ def ranking_plan(
         settings,
         inputs | function_files(settings.rewards),
         (*RANKING, "candidates", "max_length"),
-        **{key: stored.settings[key] for key in taken_over},
+        **{key: stage.settings[key] for key in sampling},
     )
 
 
-def find_stored(folder: Path) -> Stored:
+def read_stored(folder: Path) -> StoredCandidates:
     """Raises UserError where there are no candidates, or not the ones that were written."""
     stage = lookup.read_stage(folder)
     # begun and not finished, and nobody is at it now
-    half = stage.plan and not stage.given_up and not lookup.is_finished(folder)
-    if half and (folder / CANDIDATES).exists() and not lookup.holder(folder):
+    is_unfinished = stage.plan and not stage.given_up and not lookup.is_finished(folder)
+    if is_unfinished and (folder / CANDIDATES).exists() and not lookup.holder(folder):
         candidates = list(read_structs(folder / CANDIDATES, Candidate))
         console.notice(f"{folder} is not finished: its {len(candidates)} candidates are taken")
-        return Stored(stage, candidates, {})
+        return StoredCandidates(stage, candidates, {})
     file = candidates_file(folder)
     if stage.command in TRAINERS:  # candidates and their scores are in the same rows
         rollouts = list(read_structs(file, TrainedAnswer))
         scores = {row.candidate.key: row.score for row in rollouts}
-        return Stored(stage, [row.candidate for row in rollouts], scores)
+        return StoredCandidates(stage, [row.candidate for row in rollouts], scores)
     scores = {score.key: score for score in read_structs(folder / SCORES, Score)}
-    return Stored(stage, list(read_structs(file, Candidate)), scores)
+    return StoredCandidates(stage, list(read_structs(file, Candidate)), scores)
 
 
 def candidates_file(folder: Path) -> Path:
@@ -153,11 +153,11 @@ def candidates_file(folder: Path) -> Path:
         )
     settings = lookup.finished_stage(folder, command).settings
     if settings.get("preferences") or settings.get("candidates"):
-        ranked = settings.get("candidates")
+        sampled_by = settings.get("candidates")
         raise UserError(
             "holds pairs, and no candidates.",
-            f"They were ranked from {ranked}: add --from {shlex.quote(ranked)}."
-            if ranked
+            f"They were ranked from {sampled_by}: add --from {shlex.quote(sampled_by)}."
+            if sampled_by
             else "There is nothing to rank: `agentlite dpo` trains on them as they are.",
             location=str(folder),
         )
@@ -183,18 +183,17 @@ def from_rollouts(
     stored = lookup.read_stage(folder)
     model, protocol = str(stored.settings["model"]), str(stored.settings["protocol"])
     usable = usable_rollouts(folder, user_functions)
-    by_key = {(rollout.task, rollout.sample): rollout for rollout in usable}
+    rollouts = {(rollout.task, rollout.sample): rollout for rollout in usable}
     tasks = stored_tasks(folder)
     scorer = RolloutScorer(
         (tasks.get(rollout.task, EnvironmentTask(rollout.task)) for rollout in usable),
         user_functions,
     )
-    first = usable[0]
-    weights = scorer.weights([*first.scores, *first.rewards], settings.weights)
+    weights = scorer.weights([*usable[0].scores, *usable[0].rewards], settings.weights)
 
-    def scored(candidates: Iterable[Candidate]) -> Iterator[Score]:
-        for one in candidates:
-            yield Score(*one.key, *scorer(by_key[one.record_id, one.sample]))
+    def score(candidates: Iterable[Candidate]) -> Iterator[Score]:
+        for candidate in candidates:
+            yield Score(*candidate.key, *scorer(rollouts[candidate.record_id, candidate.sample]))
 
     def work() -> Work:
         stage = yield {"rollouts": len(usable)}
@@ -205,47 +204,48 @@ def from_rollouts(
                 ended="turn",
                 new_tokens=sum(turn.new_tokens for turn in rollout.turns),
             )
-            for rollout in by_key.values()
+            for rollout in rollouts.values()
         ]
         figures = {"lineage": actor_lineage(model, folder.parent)}
-        part = partial(_part_all, by_key=by_key, stored=stored, max_length=settings.max_length)
-        return make_pairs(stage, settings, weights, candidates, scored, figures, part=part)
+        to_turns = partial(_turn_pairs, rollouts, stored, settings.max_length)
+        return make_pairs(stage, settings, weights, candidates, score, figures, to_turns=to_turns)
 
     return ranking_plan(settings, stored, ("model", "protocol", "split"), files), work()
 
 
-def _part_all(
-    pairs: Sequence[PreferencePair],
-    by_key: Mapping[tuple[str, int], Trajectory],
-    stored: StoredStage,
+def _turn_pairs(
+    rollouts: Mapping[tuple[str, int], Trajectory],
+    stage: StoredStage,
     max_length: int,
-) -> Parted:
+    pairs: Sequence[PreferencePair],
+) -> tuple[list[tuple[Record, PreferencePair]], Counter[str]]:
     """Each pair of whole dialogs as the turn at which the two part, with its record."""
     # what the dialogs are written in: those of the gold, or of servers, in the template of another
     # model
-    model = str(stored.settings["model"])
-    name = protocol_model(model, behind_servers=lookup.is_served(stored.inputs.get("model", "")))
-    template = load_template(lookup.find_model(name, stored.folder.parent, stored.plan).base)
-    [protocol] = mixture_of(str(stored.settings["protocol"]), template).protocols.values()
-    parted, no_pair = list[tuple[Record, PreferencePair]](), Counter[str]()
+    model = str(stage.settings["model"])
+    name = protocol_model(model, behind_servers=lookup.is_served(stage.inputs.get("model", "")))
+    template = load_template(lookup.find_model(name, stage.folder.parent, stage.plan).base)
+    [protocol] = mixture_of(str(stage.settings["protocol"]), template).protocols.values()
+    turn_pairs, no_pair = list[tuple[Record, PreferencePair]](), Counter[str]()
     for pair in pairs:
-        best, worst = (by_key[pair.record_id, side.sample] for side in (pair.chosen, pair.rejected))
+        best = rollouts[pair.record_id, pair.chosen.sample]
+        worst = rollouts[pair.record_id, pair.rejected.sample]
         try:
-            parted.append(_part(pair, best, worst, protocol, template, max_length))
+            turn_pairs.append(_turn_pair(pair, best, worst, protocol, template, max_length))
         except RowError as error:
             no_pair[error.reason if error.code == "E219" else f"not written ({error.code})"] += 1
-    return parted, no_pair
+    return turn_pairs, no_pair
 
 
 def usable_rollouts(folder: Path, user_functions: Collection[str]) -> list[Trajectory]:
     """Those whose dialog is whole. With functions of the user's, what others gave before does not
     count.
     """
-    golden = {name for name, task in stored_tasks(folder).items() if task.gold is not None}
+    gold_tasks = {name for name, task in stored_tasks(folder).items() if task.gold is not None}
     usable = [
         structs.replace(rollout, rewards={}, reward_problem="") if user_functions else rollout
         for rollout in read_trajectories(folder / TRAJECTORIES)
-        if rollout.scores or rollout.rewards or user_functions or rollout.task in golden
+        if rollout.scores or rollout.rewards or user_functions or rollout.task in gold_tasks
         if rollout.turns
         if rollout.ended not in UNUSABLE
     ]
@@ -259,7 +259,7 @@ def usable_rollouts(folder: Path, user_functions: Collection[str]) -> list[Traje
     return usable
 
 
-def _part(
+def _turn_pair(
     pair: PreferencePair,
     best: Trajectory,
     worst: Trajectory,
@@ -276,7 +276,7 @@ def _part(
             break
     else:
         raise RowError("E219", SAME_TURNS)
-    answers = [at for at, message in enumerate(best.messages) if message["role"] == "assistant"]
+    answers = [i for i, message in enumerate(best.messages) if message["role"] == "assistant"]
     # The dialog may begin with answers that nobody sampled, so turns are counted from its end: the
     # first of three is answers[-3].
     end = answers[chosen.turn - len(best.turns)]
@@ -285,11 +285,11 @@ def _part(
         raise RowError("E219", OTHER_PROMPTS)
     dialog = {"messages": best.messages[: end + 1], "tools": tools}
     record = structs.replace(to_record(dialog, "openai", split=False), split=best.split)
-    place = len(record.messages) - 1
-    prompt = prompt_at(record, place, render(record, protocol, template), protocol, template)
+    index = len(record.messages) - 1
+    prompt = prompt_at(record, index, render(record, protocol, template), protocol, template)
     sides = [
         Side(turn.text, turn.ended, side.model, side.sample, side.total)
         for turn, side in ((chosen, pair.chosen), (rejected, pair.rejected))
     ]
     refuse_long(prompt, sides, template, max_length)
-    return record, PreferencePair(record.id, place, protocol.name, *sides)
+    return record, PreferencePair(record.id, index, protocol.name, *sides)

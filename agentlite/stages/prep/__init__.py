@@ -34,7 +34,7 @@ from agentlite.rendering import choose as choose_protocol
 from agentlite.rendering import native_problem
 from agentlite.stages.frame import Work, plan_of, run_stage
 from agentlite.stages.prep import check
-from agentlite.stages.prep.candidates import choose_candidates, inputs_of
+from agentlite.stages.prep.candidates import choose_candidates, scoring_digest
 from agentlite.stages.prep.select import Selection, select
 from agentlite.stages.prep.write import figures_of, write_all
 from agentlite.stages.tool_retrieval import count_record, digest_of, offers
@@ -43,7 +43,7 @@ from agentlite.workspace.input_files import file_digest, load_template
 from agentlite.workspace.lookup import Plan, Result, RunTarget, find_model
 
 Stdin = io.BufferedRandom | io.BytesIO  # a copy of it: it is hashed, and then read
-LOOK_EVERY = 50  # rows: a bar costs more than a row
+PROGRESS_ROWS = 50  # between two looks of the bar, which costs more than a row
 
 
 class Job(NamedTuple):
@@ -62,16 +62,16 @@ def run(settings: PrepSettings, target: RunTarget) -> Result:
     """Prepares the sources: reads, checks, selects and writes. Raises UserError 4 for more rejects
     than `max_rejects` allows.
     """
-    stages = [lookup.find_stage(name, target.run) for name in settings.trajectories]
-    earlier = {check.earlier_file(folder): folder for folder in stages}
-    candidates = {file: folder for (file, is_sampled), folder in earlier.items() if is_sampled}
-    sources = (*settings.sources, *(file for file, _ in earlier))
+    folders = [lookup.find_stage(name, target.run) for name in settings.trajectories]
+    stage_files = {check.stage_file(folder): folder for folder in folders}
+    candidates = {file: folder for (file, is_sampled), folder in stage_files.items() if is_sampled}
+    sources = (*settings.sources, *(file for file, _ in stage_files))
     settings = check.check_settings(replace(settings, sources=sources), target.old_plan)
     with tempfile.TemporaryFile() if "-" in settings.sources else io.BytesIO() as stdin:
         if "-" in settings.sources:
             with disk_errors(Path(tempfile.gettempdir())):
                 shutil.copyfileobj(sys.stdin.buffer, stdin)
-        job = _plan(settings, candidates, target, stdin)
+        job = _make_job(settings, candidates, target, stdin)
 
         def work() -> Work:
             # of a dry run the rows are on disk in the system's folder for temporary files
@@ -105,7 +105,7 @@ def _select(job: Job, ingested: IngestedRows, target: RunTarget) -> Selection:
     with console.progress("prep: rows read:", None) as advance:
         for count, (source, line) in enumerate(lines(), 1):
             ingested.add(source, line, context)
-            if count % LOOK_EVERY == 0:
+            if count % PROGRESS_ROWS == 0:
                 advance(count)
     if not target.dry_run:
         write_rows(rejects, map(reject_row, ingested.rejects))
@@ -124,7 +124,7 @@ def _select(job: Job, ingested: IngestedRows, target: RunTarget) -> Selection:
     selection = select(Selection(ingested, context, held_out, job.buffer))
     if chosen:
         selection.figures["candidates"] = {file: counts for file, (_, counts) in chosen.items()}
-    for note in (*selection.notes, *check.look(selection)):
+    for note in (*selection.notes, *check.doubt_notes(selection)):
         console.notice(note)
     check.refuse_nothing_left(selection, rejects)
     return selection
@@ -133,7 +133,7 @@ def _select(job: Job, ingested: IngestedRows, target: RunTarget) -> Selection:
 # --- the plan ---
 
 
-def _plan(
+def _make_job(
     settings: PrepSettings, candidates: Mapping[str, Path], target: RunTarget, stdin: Stdin
 ) -> Job:
     """The job with the plan of its folder: the settings, and a digest of each input."""
@@ -141,9 +141,10 @@ def _plan(
     model = find_model(name, target.run, target.old_plan)
     template = load_template(model.base)
     mixture = choose_protocol(settings.protocol, template, settings.seed)
-    if "auto" in settings.protocol and template.prints_tools and (why := native_problem(template)):
+    problem = native_problem(template) if "auto" in settings.protocol else ""
+    if problem and template.prints_tools:
         console.notice(
-            f"prep: auto takes protocol hermes, since the chat template of {name} itself {why}"
+            f"prep: auto takes protocol hermes, since the chat template of {name} itself {problem}"
         )
     if template.folds_system:
         console.notice(
@@ -152,7 +153,7 @@ def _plan(
         )
     settings = replace(settings, model=name, protocol=mixture.name)
     inputs = {**_digests(settings, stdin), **licences(settings.sources), "model": model.digest}
-    inputs |= {f"scores of {file}": inputs_of(folder) for file, folder in candidates.items()}
+    inputs |= {f"scores of {file}": scoring_digest(folder) for file, folder in candidates.items()}
     rows = "parquet" if settings.rows == "parquet" else "jsonl"
     plan = plan_of("prep", settings, inputs, rows=rows)
     buffer = None
@@ -171,23 +172,23 @@ def _run_key(plan: Plan) -> str:
     whatever the names and the order of the files.
     """
     names = ("sources", "holdout", "tools", "replay", "rows")
-    chosen = {name: value for name, value in plan.settings.items() if name not in names}
-    return digest(canonical([chosen, sorted(plan.inputs.values())]))
+    settings = {name: value for name, value in plan.settings.items() if name not in names}
+    return digest(canonical([settings, sorted(plan.inputs.values())]))
 
 
 def _digests(settings: PrepSettings, stdin: Stdin) -> dict[str, str]:
     """Of every file of rows, as it is now."""
 
-    def of(source: str) -> str:
+    def rows_digest(source: str) -> str:
         if source != "-":
             return ",".join(file_digest(path)[:16] for path in raw_files(source))
         stdin.seek(0)
         return hashlib.file_digest(stdin, "sha256").hexdigest()
 
     return {
-        **{source: of(source) for source in settings.sources},
-        **{f"tools {file}": of(file) for file in settings.tools},
-        **{f"holdout {file}": of(file) for file in settings.holdout},
+        **{source: rows_digest(source) for source in settings.sources},
+        **{f"tools {file}": rows_digest(file) for file in settings.tools},
+        **{f"holdout {file}": rows_digest(file) for file in settings.holdout},
     }
 
 
@@ -221,11 +222,11 @@ def _with_tools(
         context = context._replace(catalogue=read_catalogue(settings.tools, declarations))
     if not settings.retrieve:
         return context
-    found = lookup.find_finished_stage(settings.retriever, run, "retriever")
-    retriever = offers(found, settings.retrieve, settings.retrieve_by, "added")
+    retriever = lookup.find_finished_stage(settings.retriever, run, "retriever")
+    tool_offers = offers(retriever, settings.retrieve, settings.retrieve_by, "added")
 
     def add_tools(record: Record) -> tuple[Record, Counter[str]]:
-        record = retriever.offer(record)
+        record = tool_offers.offer(record)
         return record, count_record(record)
 
     return context._replace(add_tools=add_tools)

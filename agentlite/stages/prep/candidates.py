@@ -17,14 +17,14 @@ from agentlite.rendering import Protocol
 from agentlite.scoring.read_turn import read_turn
 from agentlite.scoring.rewards import WEIGHTS, settle_weights, total
 from agentlite.scoring.rewards.scorer import protocols_by_name
-from agentlite.stages.pairs.stored import candidates_file, find_stored
+from agentlite.stages.pairs.stored import candidates_file, read_stored
 from agentlite.workspace import lookup
 
 REWARD = "reward"  # the weighted total, beside the components that a condition can name
 RIGHT = Condition("exact", ">=", 1.0)  # where the user has no condition
 
 
-def inputs_of(folder: Path) -> str:
+def scoring_digest(folder: Path) -> str:
     """Of what else the rows depend on than the candidates: records, scores, the weights."""
     stage = lookup.finished_stage(folder)
     outputs = stage.outputs
@@ -38,27 +38,27 @@ def choose_candidates(folder: Path, keep: Keep) -> tuple[list[Raw], Counter[str]
     learned, as rows; and how many candidates ended how. Raises UserError 2 or 3 where there are
     none to choose from, or nothing says which are right.
     """
-    stored, file = find_stored(folder), candidates_file(folder)
-    planned = stored.stage.settings
-    if planned.get("split") == "test":
+    stored, file = read_stored(folder), candidates_file(folder)
+    stage_settings = stored.stage.settings
+    if stage_settings.get("split") == "test":
         raise UserError(
             "its candidates answer the test records, which eval measures on.",
             "Run pairs on --split train.",
             location=str(folder),
         )
     names = {name for score in stored.scores.values() for name in score.components}
-    known = names or {*WEIGHTS}
-    if not keep.conditions and RIGHT.name not in known:
+    known_names = names or {*WEIGHTS}
+    if not keep.conditions and RIGHT.name not in known_names:
         raise UserError(
             "its prompts have no gold that says which candidates are right.",
             f"Say which are good enough: --keep '{REWARD}>=0.8'.",
             location=str(folder),
         )
-    refuse_unknown(keep.conditions, [*sorted(known), REWARD], "--keep")
-    weights = settle_weights(dict(planned.get("weights") or {}), stored.user_components)
-    counted = {name: weight for name, weight in weights.items() if name in names}
+    refuse_unknown(keep.conditions, [*sorted(known_names), REWARD], "--keep")
+    weights = settle_weights(dict(stage_settings.get("weights") or {}), stored.user_components)
+    score_weights = {name: weight for name, weight in weights.items() if name in names}
     records = {record.id: record for record in map(from_row, read_rows(folder / "records.jsonl"))}
-    protocols = protocols_by_name(str(planned["protocol"]), stored.written_for.base)
+    protocols = protocols_by_name(str(stage_settings["protocol"]), stored.template_model.base)
     counts = Counter(read=0, below=0, unusable=0, surpassed=0, kept=0)
     # by step, where the best one is kept: the highest total; of equal ones the first sample
     chosen: dict[object, tuple[tuple[float, int], int, Record]] = {}
@@ -67,17 +67,17 @@ def choose_candidates(folder: Path, keep: Keep) -> tuple[list[Raw], Counter[str]
         if candidate.model == GOLD or not score or score.error:
             continue
         counts["read"] += 1
-        scores = {**score.components, REWARD: total(score.components, counted)}
+        scores = {**score.components, REWARD: total(score.components, score_weights)}
         if not all(
             condition.holds(scores[condition.name]) for condition in keep.conditions or [RIGHT]
         ):
             counts["below"] += 1
-        elif made := _record(candidate, scores[REWARD], records, protocols):
-            place = candidate.step if keep.best else line
-            ranked = ((-scores[REWARD], candidate.sample), line, made)
+        elif record := _record(candidate, scores[REWARD], records, protocols):
+            key = candidate.step if keep.best else line
+            entry = ((-scores[REWARD], candidate.sample), line, record)
             # whichever of the two stays, one is left out
-            counts["surpassed"] += place in chosen
-            chosen[place] = min(ranked, chosen.get(place, ranked), key=lambda one: one[0])
+            counts["surpassed"] += key in chosen
+            chosen[key] = min(entry, chosen.get(key, entry), key=lambda entry: entry[0])
         else:
             counts["unusable"] += 1
     counts["kept"] = len(chosen)
@@ -105,7 +105,7 @@ def _record(
     parsed = read_turn(candidate.text, protocols[candidate.protocol], record, turn)
     if candidate.ended == "cut" or parsed.problem:
         return None
-    before = [
+    messages = [
         replace(message, loss=False) if message.role == "assistant" else message
         for message in record.messages[:turn]
     ]
@@ -118,4 +118,4 @@ def _record(
     }
     # a dev question, too, is trained then: whoever names its candidates learns from it
     gold = {turn: record.gold_at(turn)} if record.has_gold(turn) else {}
-    return end_with(record, before, parsed, gold=gold, meta={**record.meta, "candidate": origin})
+    return end_with(record, messages, parsed, gold=gold, meta={**record.meta, "candidate": origin})

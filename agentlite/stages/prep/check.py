@@ -28,12 +28,12 @@ from agentlite.stages.tool_retrieval import check_packages
 from agentlite.workspace import lookup
 from agentlite.workspace.lookup import Plan
 
-UNKNOWN = ("E104", "E105")  # nobody knows how many rows such a reject stands for
-RETRY = "Correct them in the source."
+UNCOUNTED = ("E104", "E105")  # nobody knows how many rows such a reject stands for
+CORRECTION = "Correct them in the source."
 TOO_LONG = re.compile(r"(\d+) tokens, max_length is \d+")  # the reason of a row that is
 
 
-def earlier_file(folder: Path) -> tuple[str, bool]:
+def stage_file(folder: Path) -> tuple[str, bool]:
     """The rows of a finished stage that `--from` names, and whether they are candidates of pairs or
     grpo; else they are trajectories of a rollout, or dialogs of a make.
     """
@@ -64,10 +64,10 @@ def check_settings(settings: PrepSettings, begun: Plan | None = None) -> PrepSet
     parse_keep(settings.keep)
     strategy, size = settings.coreset_strategy, settings.coreset_target_size
     if bool(strategy) != bool(size):
-        lacking = "coreset_target_size=500" if strategy else "coreset_strategy=hybrid"
+        missing = "coreset_target_size=500" if strategy else "coreset_strategy=hybrid"
         raise UserError(
             "a coreset needs a strategy and a size.",
-            f"Add --set prep.{lacking}.",
+            f"Add --set prep.{missing}.",
             location="prep.coreset",
         )
     return replace(settings, holdout=_files(settings.holdout, begun))
@@ -75,14 +75,14 @@ def check_settings(settings: PrepSettings, begun: Plan | None = None) -> PrepSet
 
 def _files(sources: Sequence[str], begun: Plan | None) -> tuple[str, ...]:
     """`bfcl:simple_python,multiple` is two sources; a folder or a data set is the files in it."""
-    earlier = [*begun.settings["sources"], *begun.settings["holdout"]] if begun else []
+    begun_files = [*begun.settings["sources"], *begun.settings["holdout"]] if begun else []
     files: list[str] = []
     for source in sources:
         scheme, colon, categories = source.partition(":")
         if colon and scheme == "bfcl":
             files += [f"bfcl:{category}" for category in categories.split(",")]
         else:
-            files += files_of(source, earlier)
+            files += files_of(source, begun_files)
     return tuple(files)
 
 
@@ -103,16 +103,16 @@ def refuse_rejects(settings: PrepSettings, ingested: IngestedRows, file: Path) -
     rejects, read = ingested.rejects, ingested.rows_read
     for line in report(rejects, str(file) if file.exists() else ""):
         console.row_notice(line)
-    unknown = [reject for reject in rejects if reject.code in UNKNOWN]
-    if unknown and settings.max_rejects < 1:
+    uncounted = [reject for reject in rejects if reject.code in UNCOUNTED]
+    if uncounted and settings.max_rejects < 1:
         raise UserError(
-            f"{unknown[0].reason}: rows may be missing.",
+            f"{uncounted[0].reason}: rows may be missing.",
             "Fetch or repair the file; or take what was read of it: --max-rejects 1.",
-            location=unknown[0].location,
+            location=uncounted[0].location,
             exit_code=REJECTS,
         )
     if exceeds_share(len(rejects), read, settings.max_rejects, allowed=1):
-        fix = RETRY
+        fix = CORRECTION
         if len(rejects) < read:
             percent = -(-100 * len(rejects) // read)  # rounded up
             fix += f" To leave them out: --max-rejects {percent / 100:.2f}."
@@ -129,7 +129,7 @@ def refuse_rejects(settings: PrepSettings, ingested: IngestedRows, file: Path) -
             exit_code=REJECTS,
         )
     if rejects:
-        console.notice(f"prep: {len(rejects)} of {read} rows are left out. {RETRY}")
+        console.notice(f"prep: {len(rejects)} of {read} rows are left out. {CORRECTION}")
 
 
 def notes(ingested: IngestedRows, declared: int) -> Iterator[str]:
@@ -171,15 +171,15 @@ def notes(ingested: IngestedRows, declared: int) -> Iterator[str]:
         )
 
 
-def look(selection: Selection) -> Iterator[str]:
+def doubt_notes(selection: Selection) -> Iterator[str]:
     """A line per check that kept rows do not pass: the places, and what is doubtful in the first.
     Counts the rows.
     """
     rows: dict[str, list[tuple[str, str]]] = {name: [] for name in CHECKS}
-    for index, (location, doubtful) in selection.ingested.doubts.items():
-        for name, piece in doubtful.items() if index in selection.kept else ():
+    for index, (location, pieces) in selection.ingested.doubts.items():
+        for name, piece in pieces.items() if index in selection.kept else ():
             rows[name].append((location, piece))
-    if counts := {name: len(doubtful) for name, doubtful in rows.items() if doubtful}:
+    if counts := {name: len(doubts) for name, doubts in rows.items() if doubts}:
         selection.figures["doubts"] = counts
         yield "prep: look at these rows, which are kept (provenance.jsonl has all, as `doubts`):"
     for name in counts:
@@ -195,9 +195,9 @@ def refuse_nothing_left(selection: Selection, file: Path) -> None:
         return
     ingested = selection.ingested
     left_out = ingested.left_out(selection.ends).most_common()
-    why = "".join(f", {code} {count}" for code, count in left_out)
+    reasons = "".join(f", {code} {count}" for code, count in left_out)
     raise UserError(
-        f"no row left of {ingested.rows_read} read: {len(ingested.rejects)} rejected{why}.",
+        f"no row left of {ingested.rows_read} read: {len(ingested.rejects)} rejected{reasons}.",
         CODES[left_out[0][0]].hint if left_out else "That file says why." * bool(ingested.rejects),
         location=str(file) if ingested.rejects else "",
         exit_code=REJECTS,

@@ -20,7 +20,7 @@ from agentlite.data.curation.split import assign_splits
 from agentlite.data.curation.traits import Traits, dialog_text, normal, traits
 from agentlite.data.ingest import End, IngestContext, IngestedRows
 
-LEFT_OUT = "F341"  # the code of what a coreset leaves out
+NOT_IN_CORESET = "F341"
 
 
 class Selection:
@@ -29,12 +29,11 @@ class Selection:
 
     `kept`: the records that are kept, ascending, each with the split that it took over from its
     copies; after the step `split`, with that which it is in. `ends`: of each other record, why not.
-    `drawn`: the sample; `times`: how often each train record of too small a group is learned.
-    `replayed`: rows of the buffer to learn again. `notes`: sentences for the user; `figures`:
-    counts for the user.
+    `repeats`: how often each train record of too small a group is learned. `replayed`: rows of the
+    buffer to learn again. `notes`: sentences for the user; `figures`: counts for the user.
     """
 
-    drawn: Draw
+    sample: Draw
 
     def __init__(
         self,
@@ -47,18 +46,18 @@ class Selection:
         self.settings, self.held_out, self.buffer = context.settings, held_out, buffer
         self.kept = dict(enumerate(ingested.traits))
         self.ends: dict[int, End] = {}
-        self.times: Mapping[int, int] = {}
+        self.repeats: Mapping[int, int] = {}
         self.replayed: Sequence[Row] = ()
         self.notes: list[str] = []
         self.figures: dict[str, Any] = {}
 
-    def drop(self, code: str, of: Mapping[int, str]) -> None:
-        """Leaves records out. `of`: the id of the record that each copies or contradicts, the
+    def drop(self, code: str, causes: Mapping[int, str]) -> None:
+        """Leaves records out. `causes`: the id of the record that each copies or contradicts, the
         location of the held-out row that it gives away, or "".
         """
-        for index, other in of.items():
+        for index, cause in causes.items():
             del self.kept[index]
-            self.ends[index] = End(code, other)
+            self.ends[index] = End(code, cause)
 
     def drop_for(self, code: str, others: Mapping[int, int]) -> None:
         """Leaves records out, each for another one."""
@@ -100,9 +99,9 @@ def _drop_copies(selection: Selection) -> None:
         "calls": ("D402", lambda: duplicates.call_copies(kept, settings.seed)),
         "near": ("D403", lambda: duplicates.near_copies(kept, text, settings.seed, settings.near)),
     }
-    for kind, (code, find) in kinds.items():
+    for kind, (code, find_copies) in kinds.items():
         if kind in settings.duplicates:
-            copies = find()
+            copies = find_copies()
             selection.set_splits(duplicates.splits_of_copies(kept, copies))
             selection.drop_for(code, copies)
 
@@ -110,45 +109,45 @@ def _drop_copies(selection: Selection) -> None:
 def _drop_contradictions(selection: Selection) -> None:
     """Leaves all records of a contradiction out, or only says how many there are."""
     kept = selection.kept
-    contrary = duplicates.contradictions(kept)
-    if not contrary:
+    contradictions = duplicates.contradictions(kept)
+    if not contradictions:
         return
-    selection.figures["contradictions"] = len(contrary)
+    selection.figures["contradictions"] = len(contradictions)
     if selection.settings.contradictions == "drop":
-        selection.drop_for("F321", contrary)
+        selection.drop_for("F321", contradictions)
         return
-    first, other = next(iter(contrary.items()))
+    first, other = next(iter(contradictions.items()))
     selection.notes.append(
-        f"{len(contrary)} records contradict each other, {kept[first].id} and {kept[other].id} "
-        "among them (--set prep.contradictions=drop leaves them out)"
+        f"{len(contradictions)} records contradict each other, {kept[first].id} and "
+        f"{kept[other].id} among them (--set prep.contradictions=drop leaves them out)"
     )
 
 
 def _drop_leaks(selection: Selection) -> None:
     """Leaves out the records that give away what a held-out file asks."""
     if held_out := selection.held_out:
-        leaking = duplicates.leaks(selection.kept, held_out, threshold=selection.settings.near)
-        selection.drop("F331", {index: held_out[of].source for index, of in leaking.items()})
+        leaks = duplicates.leaks(selection.kept, held_out, threshold=selection.settings.near)
+        selection.drop("F331", {index: held_out[row].source for index, row in leaks.items()})
 
 
 def _sample(selection: Selection) -> None:
     """Keeps as many of each group of sources and of each task as the user wants."""
-    drawn = draw(selection.kept, selection.ingested.sources, selection.settings)
-    selection.drop("F312", {index: "" for index in selection.kept if index not in drawn.indices})
-    selection.drawn = drawn
-    selection.notes += drawn.notes
+    sample = draw(selection.kept, selection.ingested.sources, selection.settings)
+    selection.drop("F312", {index: "" for index in selection.kept if index not in sample.indices})
+    selection.sample = sample
+    selection.notes += sample.notes
     if selection.settings.mix:
-        selection.figures["mixed"] = drawn.by_group
+        selection.figures["mixed"] = sample.by_group
 
 
 def _split(selection: Selection) -> None:
     """Gives each record its split, and leaves out what would be in two."""
-    split = assign_splits(selection.kept, selection.settings)
-    selection.set_splits(split.splits)
-    selection.drop_for("F332", split.crossing)
-    selection.drop("F333", {index: "" for index, side in split.splits.items() if not side})
-    selection.notes += split.notes
-    selection.figures["groups"] = split.groups
+    assigned = assign_splits(selection.kept, selection.settings)
+    selection.set_splits(assigned.splits)
+    selection.drop_for("F332", assigned.crossing)
+    selection.drop("F333", {index: "" for index, split in assigned.splits.items() if not split})
+    selection.notes += assigned.notes
+    selection.figures["groups"] = assigned.groups
 
 
 def _take_coreset(selection: Selection) -> None:
@@ -166,9 +165,9 @@ def _take_coreset(selection: Selection) -> None:
         seed=settings.seed,
         loss=lambda index: ingested.sizes[index].wording.proxy_loss,
         text=lambda index: dialog_text(ingested.record(index)),
-        stratum_of=selection.drawn.strata.__getitem__,
+        stratum_of=selection.sample.strata.__getitem__,
     )
-    selection.drop(LEFT_OUT, dict.fromkeys(sorted({*train} - {*chosen}), ""))
+    selection.drop(NOT_IN_CORESET, dict.fromkeys(sorted({*train} - {*chosen}), ""))
     selection.figures["coreset"] = counts
     if settings.coreset_target_size >= len(train):
         selection.notes.append(
@@ -180,11 +179,11 @@ def _repeat(selection: Selection) -> None:
     """Says how often train records of a group that is too small are learned. Records of dev and
     test are there once, and none is in train as well.
     """
-    wanted = selection.drawn.factors
-    factors = {index: wanted[index] for index in selection.in_split("train") if index in wanted}
+    factors = selection.sample.factors
+    factors = {index: factors[index] for index in selection.in_split("train") if index in factors}
     if factors:
-        selection.times = times = repetitions(factors, selection.kept, selection.settings.seed)
-        selection.figures["repeated"] = {"records": len(times), "rows": sum(times.values())}
+        selection.repeats = repeats = repetitions(factors, selection.kept, selection.settings.seed)
+        selection.figures["repeated"] = {"records": len(repeats), "rows": sum(repeats.values())}
 
 
 def _replay(selection: Selection) -> None:
@@ -194,28 +193,28 @@ def _replay(selection: Selection) -> None:
     buffer, settings = selection.buffer, selection.settings
     if buffer is None:
         return
-    rows = map(from_row, buffer_rows(buffer))
-    earlier = [*filter(None, (learnable_record(row, selection.context) for row in rows))]
-    tested = [selection.kept[index] for index in selection.in_split("dev", "test")]
-    leaking = duplicates.leaks(
-        dict(enumerate(map(traits, earlier))),
-        [*selection.held_out, *tested],
+    candidates = (learnable_record(from_row(row), selection.context) for row in buffer_rows(buffer))
+    records = [record for record in candidates if record is not None]
+    test_records = [selection.kept[index] for index in selection.in_split("dev", "test")]
+    leaks = duplicates.leaks(
+        dict(enumerate(map(traits, records))),
+        [*selection.held_out, *test_records],
         threshold=settings.near,
     )
-    count = len(selection.in_split("train"))
+    train_count = len(selection.in_split("train"))
     selection.replayed = replay_rows(
-        [to_row(record) for number, record in enumerate(earlier) if number not in leaking],
+        [to_row(record) for number, record in enumerate(records) if number not in leaks],
         {record.id for record in selection.ingested.traits},
-        count,
+        train_count,
         ratio=settings.continual_replay_ratio,
         seed=settings.seed,
         buffer=buffer.previous_file,
     )
     selection.figures["replayed"] = len(selection.replayed)
-    wanted = math.floor(count * settings.continual_replay_ratio)
-    if len(selection.replayed) < wanted:
+    quota = math.floor(train_count * settings.continual_replay_ratio)
+    if len(selection.replayed) < quota:
         selection.notes.append(
-            f"replay: {wanted} rows asked for, the buffer has {len(selection.replayed)} that may "
+            f"replay: {quota} rows asked for, the buffer has {len(selection.replayed)} that may "
             "be learned here"
         )
 

@@ -14,15 +14,15 @@ from agentlite.data.curation.coreset import add_to_buffer
 from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.ingest import ENDS, RecordSize, measure
 from agentlite.rendering import encoding, mixture_of, renderer
-from agentlite.stages.prep.select import LEFT_OUT, Selection
+from agentlite.stages.prep.select import NOT_IN_CORESET, Selection
 from agentlite.workspace import lookup
 from agentlite.workspace.input_files import load_template
 from agentlite.workspace.lookup import find_model
 
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
 MOST_CALLED = 10  # tools that stats.json counts
-NAMED = 20  # tools with an invalid schema that stats.json names
-Measured = list[tuple[Traits, RecordSize]]  # of the records in the file of a split
+MOST_NAMED = 20  # tools with an invalid schema that stats.json names
+Measures = list[tuple[Traits, RecordSize]]  # of the records in the file of a split
 OUTPUTS = ("provenance.jsonl", "measures.jsonl", "stats.json", "rejects.jsonl")
 FIXES = {  # where test rows are rare, or one kind of train rows is
     "test": "eval can hardly measure these; raise --test, or add such rows",
@@ -43,11 +43,11 @@ def write_all(folder: Path, selection: Selection) -> tuple[list[str], dict[str, 
     }
     with console.waiting(f"prep: writing {len(selection.kept)} records"):
         splits = {name: _write_split(name, folder / files[name], selection) for name in SPLITS}
-    in_splits = {index: record.split for index, record in selection.kept.items()}
-    origins = ingested.provenance(selection.ends, in_splits, selection.times)
-    earlier = {"location": "the buffer", "format": "agentlite", "end": "kept", "split": "train"}
-    replayed = ({"id": row["id"], **earlier} for row in selection.replayed)
-    write_rows(folder / "provenance.jsonl", chain(origins, replayed))
+    record_splits = {index: record.split for index, record in selection.kept.items()}
+    provenance = ingested.provenance(selection.ends, record_splits, selection.repeats)
+    origin = {"location": "the buffer", "format": "agentlite", "end": "kept", "split": "train"}
+    replayed = ({"id": row["id"], **origin} for row in selection.replayed)
+    write_rows(folder / "provenance.jsonl", chain(provenance, replayed))
     write_rows(folder / "measures.jsonl", _measures(selection, splits))
     figures = figures_of(selection, splits)
     for note in notes_on_balance(figures["balance"]):
@@ -64,7 +64,7 @@ def write_all(folder: Path, selection: Selection) -> tuple[list[str], dict[str, 
     return [*files.values(), *OUTPUTS], figures
 
 
-def _write_split(split: str, file: Path, selection: Selection) -> Measured:
+def _write_split(split: str, file: Path, selection: Selection) -> Measures:
     ingested = selection.ingested
     indices = selection.in_split(split)
     replayed = selection.replayed if split == "train" else ()
@@ -72,35 +72,35 @@ def _write_split(split: str, file: Path, selection: Selection) -> Measured:
         {**row, "split": split} for row in chain(ingested.rows.read(indices), replayed)
     )
     # behind the others, as they are: no variants are made of a record a second time
-    again = [index for index in indices for _ in range(1, selection.times.get(index, 1))]
-    copies = ({**row, "split": split} for row in ingested.rows.read(again))
-    written = [(ingested.traits[index], ingested.sizes[index]) for index in indices]
+    repeated = [index for index in indices for _ in range(1, selection.repeats.get(index, 1))]
+    copies = ({**row, "split": split} for row in ingested.rows.read(repeated))
+    measures = [(ingested.traits[index], ingested.sizes[index]) for index in indices]
     if split == "train" and (replayed or augments(selection.settings)):
-        records, made = augment([*map(from_row, rows)], selection.context)
-        if made:
-            selection.figures["made"] = made
+        records, counts = augment([*map(from_row, rows)], selection.context)
+        if counts:
+            selection.figures["made"] = counts
         rows = map(to_row, records)
-        written = [(traits(record), measure(record, selection.context)) for record in records]
+        measures = [(traits(record), measure(record, selection.context)) for record in records]
     write_rows(file, chain(rows, copies))
-    return written + [(ingested.traits[index], ingested.sizes[index]) for index in again]
+    return measures + [(ingested.traits[index], ingested.sizes[index]) for index in repeated]
 
 
-def _measures(selection: Selection, splits: Mapping[str, Measured]) -> Iterator[Row]:
+def _measures(selection: Selection, splits: Mapping[str, Measures]) -> Iterator[Row]:
     """A row for each record in the files of the splits; and, without a split, for each that the
     coreset left out or that is now a part of another record. They stand in a file of their own: the
     records, which are inputs of other stages, do not change with the model that measures them.
     """
     ingested, written = selection.ingested, set[str]()  # a repeated record has one row
-    left_out = [index for index, end in selection.ends.items() if end.code == LEFT_OUT]
-    records = [(name, *one) for name, split in splits.items() for one in split]
-    rest = sorted({*selection.kept, *left_out})
-    records += [("", ingested.traits[index], ingested.sizes[index]) for index in rest]
-    for name, record, size in records:
+    left_out = [index for index, end in selection.ends.items() if end.code == NOT_IN_CORESET]
+    records = [(split, *pair) for split, measures in splits.items() for pair in measures]
+    indices = sorted({*selection.kept, *left_out})
+    records += [("", ingested.traits[index], ingested.sizes[index]) for index in indices]
+    for split, record, size in records:
         if record.id not in written:
             written.add(record.id)
             yield {
                 "id": record.id,
-                **({"split": name} if name else {}),
+                **({"split": split} if split else {}),
                 "tokens": size.tokens,
                 "trained_tokens": size.trained,
                 "longest_row": size.longest,
@@ -113,7 +113,7 @@ def _measures(selection: Selection, splits: Mapping[str, Measured]) -> Iterator[
 
 
 def figures_of(
-    selection: Selection, splits: Mapping[str, Measured] | None = None
+    selection: Selection, splits: Mapping[str, Measures] | None = None
 ) -> dict[str, Any]:
     """How the rows that were read ended, and why; and what is in the files of the splits, once they
     are written. Figures of what does not happen in every run are left out where it did not.
@@ -132,14 +132,14 @@ def figures_of(
         "personal": dict(ingested.done["personal"] + ingested.done["masked"]),
         "retrieved": dict(ingested.done["retrieved"]),
         "for_tests": ingested.done["for_tests"].total(),
-        "invalid_schemas": dict(ingested.done["invalid_schemas"].most_common(NAMED)),
+        "invalid_schemas": dict(ingested.done["invalid_schemas"].most_common(MOST_NAMED)),
         "undescribed": len(ingested.done["undescribed"]),
     }
     figures = {name: value for name, value in events.items() if value} | selection.figures
     if splits:
         figures = {**_counts(selection, splits["train"]), **figures}
-        figures["balance"] = {name: _balance(split) for name, split in splits.items()}
-        figures |= statistics([one for split in splits.values() for one in split])
+        figures["balance"] = {name: _balance(measures) for name, measures in splits.items()}
+        figures |= statistics([*chain.from_iterable(splits.values())])
     return {
         **totals,
         **figures,
@@ -150,23 +150,23 @@ def figures_of(
     }
 
 
-def _counts(selection: Selection, train: Measured) -> dict[str, int]:
+def _counts(selection: Selection, train: Measures) -> dict[str, int]:
     """`new_tools`: how many test records call none of the tools that are called in training."""
     kept = selection.kept
-    called = {name for index in selection.in_split("train") for name in kept[index].tools}
-    test = [kept[index].tools for index in selection.in_split("test")]
+    train_tools = {name for index in selection.in_split("train") for name in kept[index].tools}
+    test_tools = [kept[index].tools for index in selection.in_split("test")]
     return {
         **{split: len(selection.in_split(split)) for split in SPLITS},
         "groups": selection.figures["groups"],
-        "new_tools": sum(bool(names) and called.isdisjoint(names) for names in test),
+        "new_tools": sum(bool(names) and train_tools.isdisjoint(names) for names in test_tools),
         "train_rows": len(train),
         "trained_tokens": sum(size.trained for _, size in train),
     }
 
 
-def _balance(split: Measured) -> dict[str, int]:
+def _balance(measures: Measures) -> dict[str, int]:
     """How many records that offer tools call one, and how many call none."""
-    calls = Counter(bool(size.called) for _, size in split if size.offered)
+    calls = Counter(bool(size.called) for _, size in measures if size.offered)
     return {"call": calls[True], "no_call": calls[False]}
 
 
@@ -181,9 +181,9 @@ def notes_on_balance(balance: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
         yield f"{counts[rare]} of {total} {split} rows with tools call {call}: {fix}"
 
 
-def statistics(measured: Measured) -> dict[str, object]:
+def statistics(measures: Measures) -> dict[str, object]:
     """Counts, largest first; `length`: tokens of the longest row of a record, by quantile."""
-    records, sizes = [one for one, _ in measured], [size for _, size in measured]
+    records, sizes = [record for record, _ in measures], [size for _, size in measures]
     called = Counter(name for size in sizes for name in size.called)
     tokens, trained = sum(size.tokens for size in sizes), sum(size.trained for size in sizes)
     return {
@@ -236,8 +236,8 @@ def openai_row(record: Record) -> Row:
         return {"text": record.messages[0].content}
     messages = []
     for index, message in enumerate(record.messages):
-        learned = message.loss and not record.unknown_arguments(index)
-        is_left_out = message.role == "assistant" and not learned
+        is_learned = message.loss and not record.unknown_arguments(index)
+        is_left_out = message.role == "assistant" and not is_learned
         messages.append(wire_message(message) | ({"weight": 0} if is_left_out else {}))
     tools = {"tools": [tool.schema for tool in record.tools]} if record.tools else {}
     return {"messages": messages, **tools}

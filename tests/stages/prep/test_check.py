@@ -154,7 +154,7 @@ def inputs(folder: Path, files: dict[str, Path], **changes: Any) -> dict[str, st
     several = {name: (str(files[name]),) for name in ("sources", "tools", "holdout")}
     given = {**several, "model": "smollm2-135m", **changes}
     settings = check.check_settings(PrepSettings(**given))
-    return prep._plan(settings, {}, RunTarget(folder, "prep"), io.BytesIO()).plan.inputs
+    return prep._make_job(settings, {}, RunTarget(folder, "prep"), io.BytesIO()).plan.inputs
 
 
 @pytest.mark.parametrize("name", ["sources", "tools", "holdout"])

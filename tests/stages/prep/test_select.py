@@ -112,7 +112,7 @@ def test_a_group_that_is_too_small_is_repeated_in_train_alone() -> None:
     sources = ["many.jsonl"] * 3 + ["few.jsonl"] * 3
     found = selected(records, sources=sources, mix=("many=many.jsonl:0.25", "few=few.jsonl:0.75*"))
     assert [*found.kept] == [0, 1, 2, 3, 4, 5]
-    assert found.times == {3: 3, 4: 3}
+    assert found.repeats == {3: 3, 4: 3}
     assert found.figures["repeated"] == {"records": 2, "rows": 6}
 
 
