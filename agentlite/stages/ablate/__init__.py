@@ -29,16 +29,16 @@ from agentlite.scoring.metrics import dialogs, step_metrics
 from agentlite.scoring.metrics.figures import DONE_SCORES, read_metrics
 from agentlite.scoring.metrics.summarize import Scores
 from agentlite.scoring.predictions import read_scores
-from agentlite.stages.ablate.cells import PAIRED, Ablation, Cell, read_ablation
+from agentlite.stages.ablate.cells import PAIRS, Ablation, Cell, read_ablation
 from agentlite.stages.eval.subjects import slug
 from agentlite.stages.frame import Figures, Work, plan_of, run_stage
 from agentlite.workspace import lookup, stage_folder
 from agentlite.workspace.lookup import Result, RunTarget, find_model
 
 TABLE = "table.json"
-LOOK = 0.05  # seconds between two looks at a process
+POLL_SECONDS = 0.05  # between two looks at a process
 # errors that the next cell would meet as well: they end the run, which carries on later
-OF_THE_MACHINE = (DISK, LOCKED)
+MACHINE_ERRORS = (DISK, LOCKED)
 
 
 def run(settings: AblateSettings, target: RunTarget) -> Result:
@@ -47,9 +47,9 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
     """
     ablation, cells = read_ablation(settings, target)
     if not ablation.acts("eval"):
-        _metric(settings.metric, [*step_metrics.METRICS, *dialogs.METRICS])
-    acts = ablation.acts("eval") and ablation.acts(ablation.by)  # no cell reads a record
-    data = {} if acts else lookup.find_finished_stage(settings.data, target.run, "prep").outputs
+        _verdict_metric(settings.metric, [*step_metrics.METRICS, *dialogs.METRICS])
+    no_data = ablation.acts("eval") and ablation.acts(ablation.by)  # no cell reads a record
+    data = {} if no_data else lookup.find_finished_stage(settings.data, target.run, "prep").outputs
     splits = [data[name][:16] for name in sorted(data) if name.startswith(SPLITS)]
     model = ablation.settings.model
     inputs = {
@@ -58,13 +58,13 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
         **ablation.world_files(),
     }
     crossed = {name for cell in cells for name in cell.sets}
-    common = {  # to all cells
+    common_settings = {  # to all cells
         name: value
         for command, stage in ablation.stages.items()
         for key, value in resolve.plan_settings(command, stage).items()
         if (name := f"{command}.{key}") not in crossed
     }
-    plan = plan_of("ablate", settings, inputs, by=ablation.by, model=model, **common)
+    plan = plan_of("ablate", settings, inputs, by=ablation.by, model=model, **common_settings)
     # the cells stand in the figures, not in the plan, so that a grid can grow
     grid = digest(to_json([[cell.name, cell.sets] for cell in cells]))
     result = run_stage(
@@ -72,7 +72,7 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
         target,
         _work(ablation, cells, grid),
         next_command="agentlite report",
-        is_open=lambda done: done["grid"] != grid or bool(done["failed"]),
+        is_open=lambda figures: figures["grid"] != grid or bool(figures["failed"]),
         keep=["*/*"],  # whatever a command has begun
     )
     if result.status == "dry run":
@@ -86,7 +86,7 @@ def run(settings: AblateSettings, target: RunTarget) -> Result:
 
 def _work(ablation: Ablation, cells: Sequence[Cell], grid: str) -> Work:
     """Evaluates the model that the cells start from, then makes cell by cell, and compares all."""
-    settings, is_paired = ablation.settings, PAIRED in ablation.stages
+    settings, is_paired = ablation.settings, PAIRS in ablation.stages
     yield {
         "by": ablation.by,
         "candidates": settings.candidates or ("sampled once" if is_paired else "none"),
@@ -94,39 +94,39 @@ def _work(ablation: Ablation, cells: Sequence[Cell], grid: str) -> Work:
     }
     rows: list[CellRow] = []
     scores: dict[str, Scores] = {}
-    ended: dict[str, UserError | None] = {}
-    failed = None
-    with note_signals() as caught:
-        start = _make(ablation, ablation.start, ended, caught, scores)
+    outcomes: dict[str, UserError | None] = {}
+    failure = None
+    with note_signals() as signals:
+        start = _run_cell(ablation, ablation.start, outcomes, signals, scores)
         metric = settings.metric
         if ablation.acts("eval"):
-            metric = _metric(metric, sorted(set().union(*scores[start.name].values())))
+            metric = _verdict_metric(metric, sorted(set().union(*scores[start.name].values())))
         for number, cell in enumerate(cells, 1):
             console.notice(f"ablate: cell {number} of {len(cells)}, {cell.name}")
             try:
-                rows.append(_make(ablation, cell, ended, caught, scores))
+                rows.append(_run_cell(ablation, cell, outcomes, signals, scores))
             except UserError as error:
-                if error.exit_code in OF_THE_MACHINE:
+                if error.exit_code in MACHINE_ERRORS:
                     raise
-                failed, why, command = error, error.problem, error.location
-                console.notice(f"ablate: {cell.name} failed: {why}")
-                rows.append(CellRow(cell.name, cell.differs, "failed", note=why, command=command))
-    if failed and len(scores) == 1:  # the start alone was evaluated: there is no table to write
-        raise failed
+                failure, note, command = error, error.problem, error.location
+                console.notice(f"ablate: {cell.name} failed: {note}")
+                rows.append(CellRow(cell.name, cell.differs, "failed", note=note, command=command))
+    if failure and len(scores) == 1:  # the start alone was evaluated: there is no table to write
+        raise failure
     table = ablation_table(ablation.by, settings.split, metric, start, rows, scores, settings.seed)
     write_json(ablation.target.folder / TABLE, table)
     return [TABLE], {**_figures(table), "grid": grid}
 
 
-def _metric(named: str, known: Sequence[str]) -> str:
+def _verdict_metric(metric: str, names: Sequence[str]) -> str:
     """The metric of the verdict; of an environment, if none is named, the score that says whether a
     task is done.
     """
-    if named == default("ablate", "metric"):
-        named = next((name for name in DONE_SCORES if name in known), named)
-    if named not in known:
-        raise UserError(f"no metric '{named}'.", suggest(named, known), location="--metric")
-    return named
+    if metric == default("ablate", "metric"):
+        metric = next((name for name in DONE_SCORES if name in names), metric)
+    if metric not in names:
+        raise UserError(f"no metric '{metric}'.", suggest(metric, names), location="--metric")
+    return metric
 
 
 def _figures(table: AblationTable) -> Figures:
@@ -149,66 +149,67 @@ def key_figure(figures: Mapping[str, Any]) -> str:
     return f"{figures['done']} of {figures['cells']} cells{best}"
 
 
-def _make(
+def _run_cell(
     ablation: Ablation,
     cell: Cell,
-    ended: dict[str, UserError | None],
-    caught: Sequence[int],
+    outcomes: dict[str, UserError | None],
+    signals: Sequence[int],
     scores: dict[str, Scores],
 ) -> CellRow:
-    """Runs the commands of a cell, but for those that have `ended` for another one, and adds its
-    scores; of rollouts those of the environment. A stage that was finished with other settings,
-    because the cell of that name was another one, is started over. Raises UserError where one
-    fails.
+    """Runs the commands of a cell, but for those that ended for another one and are in `outcomes`,
+    and adds its scores; of rollouts those of the environment. A stage that was finished with other
+    settings, because the cell of that name was another one, is started over. Raises UserError where
+    one fails.
     """
     for words in cell.commands:
-        typed = shlex.join(["agentlite", *words])
-        if typed not in ended:
-            error = run_command(words, caught)
+        command_line = shlex.join(["agentlite", *words])
+        if command_line not in outcomes:
+            error = run_command(words, signals)
             if error and error.exit_code == OTHER_PLAN:
-                console.notice(f"ablate: made with other settings, and made again: {typed}")
-                error = run_command([*words, "--force"], caught)
-            ended[typed] = error
-        if error := ended[typed]:
-            error.location = typed
+                console.notice(f"ablate: made with other settings, and made again: {command_line}")
+                error = run_command([*words, "--force"], signals)
+            outcomes[command_line] = error
+        if error := outcomes[command_line]:
+            error.location = command_line
             raise error
     folder = ablation.target.folder
     # a finished stage carries nothing on: its checkpoints are much, and are of no use
     if cell.sets:
         shutil.rmtree(folder / cell.model / "checkpoints", ignore_errors=True)
-    stage = next(
+    eval_folder = next(
         path
         for path in lookup.stages_in(folder / "eval", f"*/{slug(cell.model)}")
         if lookup.read_plan(path).settings["model"] == cell.model
     )
-    if (stage / TRAJECTORIES).exists():
+    if (eval_folder / TRAJECTORIES).exists():
         scores[cell.name] = {
-            Step(one.task, one.sample): one.scores
-            for one in read_trajectories(stage / TRAJECTORIES)
+            Step(rollout.task, rollout.sample): rollout.scores
+            for rollout in read_trajectories(eval_folder / TRAJECTORIES)
         }
     else:
-        scores[cell.name] = read_scores(stage)
-    metrics = read_metrics(stage / "metrics.json")
-    every = {**metrics.metrics, **metrics.dialogs}
-    made = [lookup.read_stage(path).done for path in (stage, folder / cell.model) if cell.sets]
+        scores[cell.name] = read_scores(eval_folder)
+    metrics = read_metrics(eval_folder / "metrics.json")
+    all_figures = {**metrics.metrics, **metrics.dialogs}
+    paths = (eval_folder, folder / cell.model) if cell.sets else ()
+    stages = [lookup.read_stage(path).done for path in paths]
     return CellRow(
         cell.name,
         cell.differs,
         "done",
-        figures={name: figure for name, figure in every.items() if figure},
-        seconds=round(sum(done.seconds for done in made if done), 1),
-        gib=max((done.figures.get("gpu_gib") or 0.0 for done in made if done), default=0.0),
+        figures={name: figure for name, figure in all_figures.items() if figure},
+        seconds=round(sum(done.seconds for done in stages if done), 1),
+        gib=max((done.figures.get("gpu_gib") or 0.0 for done in stages if done), default=0.0),
     )
 
 
-def run_command(words: Sequence[str], caught: Sequence[int]) -> UserError | None:
+def run_command(words: Sequence[str], signals: Sequence[int]) -> UserError | None:
     """Runs `agentlite WORDS --json`; what it says goes to our stderr. Returns why it failed.
 
     It has a session of its own, so that Ctrl-C reaches it once, through us; and it ends with us,
     however we end. Raises Stopped if a signal came.
     """
-    if caught:
-        raise Stopped(caught[0])
+    if signals:
+        raise Stopped(signals[0])
     with (
         tempfile.TemporaryFile() as stdout,  # a pipe would fill up, as nobody reads before the end
         subprocess.Popen(
@@ -220,10 +221,10 @@ def run_command(words: Sequence[str], caught: Sequence[int]) -> UserError | None
         ) as process,
     ):
         try:
-            while process.poll() is None and not caught:
-                time.sleep(LOOK)
-            if caught:  # it saves what it has, and ends in its own time
-                process.send_signal(caught[0])
+            while process.poll() is None and not signals:
+                time.sleep(POLL_SECONDS)
+            if signals:  # it saves what it has, and ends in its own time
+                process.send_signal(signals[0])
             process.wait()
         except BaseException:
             process.kill()
@@ -232,8 +233,8 @@ def run_command(words: Sequence[str], caught: Sequence[int]) -> UserError | None
         answer = None
         with contextlib.suppress(ValueError):
             answer = json.load(stdout)
-    if caught:
-        raise Stopped(caught[0])
+    if signals:
+        raise Stopped(signals[0])
     code = process.returncode
     if code in (0, GATE):  # a gate that is not passed is a finding about a model that was measured
         return None
@@ -241,8 +242,8 @@ def run_command(words: Sequence[str], caught: Sequence[int]) -> UserError | None
     if code == -signal.SIGKILL:
         problem = "killed by SIGKILL: out of memory?"
     if isinstance(answer, dict) and (error := answer.get("error")):
-        place = f"{error['location']}: " if error["location"] else ""
-        problem, fix = " ".join(f"{place}{error['problem']}".split()), error["fix"]
+        location = f"{error['location']}: " if error["location"] else ""
+        problem, fix = " ".join(f"{location}{error['problem']}".split()), error["fix"]
     return UserError(problem, fix, exit_code=max(code, 1))  # of a process that was killed: -9
 
 

@@ -21,10 +21,10 @@ from agentlite.stages.eval.subjects import slug
 from agentlite.workspace.input_files import file_digest
 from agentlite.workspace.lookup import RunTarget, stored_settings
 
-PAIRED = "pairs"  # the stage that samples and ranks candidates, for trainers that read pairs
-LONGEST = 80  # characters of a folder's name
+PAIRS = "pairs"  # the stage that samples and ranks candidates, for trainers that read pairs
+LONGEST_NAME = 80  # characters of a folder's
 # what is compared is the same for all cells
-SAME_FOR_ALL = {"data", "model", "candidates", "preferences", "split", "weights"}
+SHARED_KEYS = {"data", "model", "candidates", "preferences", "split", "weights"}
 EXAMPLE = """A grid maps settings to lists of values, or names of weightings to their weights:
   settings:
     dpo.beta: [0.05, 0.1]"""
@@ -100,37 +100,37 @@ class Ablation(NamedTuple):
         """`chosen`: the label of a value for each setting that is crossed. For a trainer that reads
         pairs, candidates are sampled, once for all cells that sample alike, and ranked.
         """
-        settings, by_name = self.settings, dict(zip(crossed, chosen, strict=True))
-        sets = {name: crossed[name][label] for name, label in by_name.items()}
-        labels = {name: label for name, label in by_name.items() if len(crossed[name]) > 1}
+        settings, all_labels = self.settings, dict(zip(crossed, chosen, strict=True))
+        sets = {name: crossed[name][label] for name, label in all_labels.items()}
+        labels = {name: label for name, label in all_labels.items() if len(crossed[name]) > 1}
         differs = [
             f"weights {as_text(sets[name]) or 'as usual'}" if name.endswith(".weights") else label
             for name, label in labels.items()
             if label != next(iter(crossed[name]))
         ]
 
-        def folder(kind: str, changed: Iterable[str]) -> str:
-            return folder_name("-".join([kind, *(labels[one] for one in changed if one in labels)]))
+        def folder(kind: str, names: Iterable[str]) -> str:
+            return folder_name("-".join([kind, *(labels[n] for n in names if n in labels)]))
 
-        def of(command: str) -> dict[str, Any]:
-            return {name: one for name, one in sets.items() if name.startswith(f"{command}.")}
+        def sets_of(command: str) -> dict[str, Any]:
+            return {name: value for name, value in sets.items() if name.startswith(f"{command}.")}
 
         commands, model, data = [], self.path_to(settings.model), self.path_to(settings.data)
-        if PAIRED in self.stages:
-            candidates, ranked = self.path_to(settings.candidates), of(PAIRED)
+        if PAIRS in self.stages:
+            candidates, ranking = self.path_to(settings.candidates), sets_of(PAIRS)
             if not candidates:
                 # cells that differ only in how they rank share one folder of candidates
-                sampled = {name: one for name, one in ranked.items() if not _is_ranking(name)}
-                candidates = folder("candidates", sampled)
+                sampling = {name: ranking[name] for name in ranking if not _is_ranking(name)}
+                candidates = folder("candidates", sampling)
                 options = ["--data", data, "--model", model]
-                commands.append(self._command(PAIRED, candidates, options, sampled))
-            data = folder(PAIRED, ranked)
-            commands.append(self._command(PAIRED, data, ["--from", candidates], ranked))
-        trained, options = folder(self.by, sets), ["--model", model]
+                commands.append(self._command(PAIRS, candidates, options, sampling))
+            data = folder(PAIRS, ranking)
+            commands.append(self._command(PAIRS, data, ["--from", candidates], ranking))
+        trained_stage, options = folder(self.by, sets), ["--model", model]
         options += [] if self.acts(self.by) else ["--data", data]
-        commands.append(self._command(self.by, trained, options, of(self.by)))
-        commands.append(self._evaluation(trained))
-        return Cell(", ".join(labels.values()), ", ".join(differs), trained, commands, sets)
+        commands.append(self._command(self.by, trained_stage, options, sets_of(self.by)))
+        commands.append(self._evaluation(trained_stage))
+        return Cell(", ".join(labels.values()), ", ".join(differs), trained_stage, commands, sets)
 
     def _evaluation(self, model: str) -> list[str]:
         options, split = ["--model", model], self.settings.split
@@ -144,24 +144,24 @@ class Ablation(NamedTuple):
         """With what the user gave for all stages, then what a cell `sets`."""
         given = self.target.user_settings
         # JSON is YAML
-        changed = (f"{name}={json.dumps(one, ensure_ascii=False)}" for name, one in sets.items())
+        cell_sets = (f"{name}={json.dumps(v, ensure_ascii=False)}" for name, v in sets.items())
         return [
             *(command, "--run", str(self.target.folder), "--out", out, *options),
             *(word for file in given.files for word in ("--config", file)),
-            *(word for text in (*given.sets, *changed) for word in ("--set", text)),
+            *(word for text in (*given.sets, *cell_sets) for word in ("--set", text)),
             *("--profile", given.profile),
         ]
 
 
 def _is_ranking(name: str) -> bool:
     """Whether a setting of pairs says how candidates are ranked, and not how they are sampled."""
-    return fields(PAIRED)[name.partition(".")[2]].section in ("Choice of pairs", "Rewards")
+    return fields(PAIRS)[name.partition(".")[2]].section in ("Choice of pairs", "Rewards")
 
 
 def folder_name(name: str) -> str:
     """A name as a folder; eval calls its own by the same letters, and so no other way."""
-    short = slug(name)
-    return short if len(short) <= LONGEST else f"{short[:LONGEST]}-{digest(name)[:6]}"
+    folder = slug(name)
+    return folder if len(folder) <= LONGEST_NAME else f"{folder[:LONGEST_NAME]}-{digest(name)[:6]}"
 
 
 def read_ablation(settings: AblateSettings, target: RunTarget) -> tuple[Ablation, list[Cell]]:
@@ -179,7 +179,7 @@ def read_ablation(settings: AblateSettings, target: RunTarget) -> tuple[Ablation
         raise UserError(f"'{by}' trains no model.", suggest(by, TRAINERS), location=f"{path}, by")
     given = target.user_settings._replace(flags={})
     # pairs too where the trainer learns from pairs
-    commands = [by, PAIRED] if default(by, "data") == PAIRED else [by]
+    commands = [by, PAIRS] if default(by, "data") == PAIRS else [by]
     # that which the trainer would start from, or pairs would sample
     model = (
         settings.model
@@ -192,7 +192,7 @@ def read_ablation(settings: AblateSettings, target: RunTarget) -> tuple[Ablation
         target._replace(user_settings=given),
         {command: resolve.resolve(command, given).settings for command in (*commands, "eval")},
     )
-    crossed = _crossed(ablation, grid, path)
+    crossed = _crossed_values(ablation, grid, path)
     cells = [ablation.cell(crossed, chosen) for chosen in itertools.product(*crossed.values())]
     if len(cells) < 2:
         raise UserError(
@@ -200,7 +200,7 @@ def read_ablation(settings: AblateSettings, target: RunTarget) -> tuple[Ablation
             "Add weightings under `weights`, or values of a setting under `settings`.",
             location=str(path),
         )
-    _refuse_wrong(ablation, cells, path)
+    _refuse_wrong_cells(ablation, cells, path)
     return ablation, cells
 
 
@@ -212,16 +212,16 @@ def read_grid(path: Path) -> GridFile:
         raise UserError(f"{error}.", EXAMPLE, location=str(path)) from error
 
 
-def _crossed(ablation: Ablation, grid: GridFile, path: Path) -> dict[str, dict[str, Any]]:
+def _crossed_values(ablation: Ablation, grid: GridFile, path: Path) -> dict[str, dict[str, Any]]:
     """By `command.setting` the values that are crossed, each by its label in the name of a cell."""
     settings = {
         name: values if isinstance(values, list) else [values]
         for name, values in (grid.settings or {}).items()
     }
-    ranking = ablation.by if "weights" in fields(ablation.by) else PAIRED
-    weightings = {name: changed or {} for name, changed in (grid.weights or {}).items()}
+    ranking = ablation.by if "weights" in fields(ablation.by) else PAIRS
+    weightings = {name: weights or {} for name, weights in (grid.weights or {}).items()}
     crossed = {f"{ranking}.weights": weightings} if weightings else {}
-    keys = Counter(name.partition(".")[2] for name, several in settings.items() if several[1:])
+    keys = Counter(name.partition(".")[2] for name, values in settings.items() if len(values) > 1)
     for name in (*crossed, *settings):
         command, _, key = name.partition(".")
         location = f"{path}, {name}"
@@ -232,8 +232,8 @@ def _crossed(ablation: Ablation, grid: GridFile, path: Path) -> dict[str, dict[s
                 location=location,
             )
         resolve.check_keys(command, [key], location)
-        is_sampling = command == PAIRED and not _is_ranking(name)
-        is_fixed = key in SAME_FOR_ALL or (is_sampling and ablation.settings.candidates)
+        is_sampling = command == PAIRS and not _is_ranking(name)
+        is_fixed = key in SHARED_KEYS or (is_sampling and ablation.settings.candidates)
         if is_fixed and name in settings:
             raise UserError(
                 "is the same for all cells of a grid.",
@@ -244,15 +244,15 @@ def _crossed(ablation: Ablation, grid: GridFile, path: Path) -> dict[str, dict[s
     for name, values in settings.items():
         # `beta` for `dpo.beta`; but dpo.seed and pairs.seed, crossed both, keep their whole names
         key = name.partition(".")[2]
-        short = key if keys[key] < 2 else name
+        label = key if keys[key] < 2 else name
         crossed[name] = {
-            f"{short}={to_json(one) if isinstance(one, dict | list) else as_text(one)}": one
-            for one in values
+            f"{label}={to_json(value) if isinstance(value, dict | list) else as_text(value)}": value
+            for value in values
         }
     return crossed
 
 
-def _refuse_wrong(ablation: Ablation, cells: Sequence[Cell], path: Path) -> None:
+def _refuse_wrong_cells(ablation: Ablation, cells: Sequence[Cell], path: Path) -> None:
     """Raises UserError for a value or a weight that its command would refuse, and for two cells
     with one folder.
     """
@@ -262,20 +262,19 @@ def _refuse_wrong(ablation: Ablation, cells: Sequence[Cell], path: Path) -> None
     for cell in cells:
         location = f"{path}, cell {cell.name}"
         for command in ablation.commands:
-            changed = {
+            sets = {
                 name.removeprefix(f"{command}."): (value, location)
                 for name, value in cell.sets.items()
                 if name.startswith(f"{command}.")
             }
-            made = resolve.resolve(command, ablation.target.user_settings, cell=changed).settings
+            settings = resolve.resolve(command, ablation.target.user_settings, cell=sets).settings
             # which scores there are in an environment, its world says: the command refuses others
-            if "weights" in changed and not ablation.acts(command):
-                names = {
-                    text.rpartition(":")[2] for text in (*made.rewards, *stored.get("rewards", ()))
-                }
-                names |= {JUDGE} if made.judge or stored.get("judge") else set()
+            if "weights" in sets and not ablation.acts(command):
+                functions = (*settings.rewards, *stored.get("rewards", ()))
+                names = {function.rpartition(":")[2] for function in functions}
+                names |= {JUDGE} if settings.judge or stored.get("judge") else set()
                 try:
-                    settle_weights(made.weights, names)
+                    settle_weights(settings.weights, names)
                 except UserError as error:
                     error.location = f"{location}: {error.location}"
                     raise
