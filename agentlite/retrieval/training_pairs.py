@@ -5,7 +5,6 @@ another's place.
 """
 
 import random
-import re
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from itertools import chain
@@ -13,6 +12,7 @@ from itertools import chain
 from msgspec import Struct, structs
 
 from agentlite.core.records import Tool, canonical, digest
+from agentlite.data.curation.traits import normal
 from agentlite.retrieval.rankers import Ranker
 from agentlite.retrieval.tool_pool import Query, ToolPool
 
@@ -128,10 +128,6 @@ def with_wrong_tools(pair: TrainingPair, count: int, barred: Collection[str] = (
     chosen = sorted(wrong, key=lambda tool: tool[0] in barred)[:count]
     names, indices = [name for name, _ in chosen], [index for _, index in chosen]
     return structs.replace(pair, negatives=(*names,), tool_indices=(right, *indices))
-
-
-def normal(text: str) -> str:
-    return re.sub(r"[\W_]+", "", text.casefold())
 
 
 def _content(tool: Tool) -> str:

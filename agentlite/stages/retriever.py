@@ -19,6 +19,7 @@ from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.records import SPLITS, from_row
 from agentlite.core.row_files import Row, read_rows, row_file, write_json, write_rows
+from agentlite.data.curation.traits import normal
 from agentlite.engine import check_libraries, retriever, sentence_encoder
 from agentlite.engine.trainer import check_trackers
 from agentlite.retrieval.rankers import Ranker, Scores, bm25, scores_by_name, top_entries
@@ -30,7 +31,7 @@ from agentlite.retrieval.tool_pool import (
     read_pool,
     write_index,
 )
-from agentlite.retrieval.training_pairs import PAIRS, TrainingPair, find_pairs, normal
+from agentlite.retrieval.training_pairs import PAIRS, TrainingPair, find_pairs
 from agentlite.scoring.metrics.confidence import paired_differences, summary
 from agentlite.stages.frame import Figures, Work, plan_of, run_stage
 from agentlite.workspace import lookup
