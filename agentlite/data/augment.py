@@ -172,10 +172,10 @@ def hard_negatives(
 
 def missing_no_calls(train: Sequence[Record], share: float) -> int:
     """How many records without a call are lacking to this share of all that offer tools."""
-    offering = [record for record in train if record.tools]
-    without = sum(not expected_tools(record) for record in offering)
-    # (without + x) / (offering + x) = share, solved for x
-    return max(0, math.ceil((share * len(offering) - without) / (1 - share)))
+    with_tools = [record for record in train if record.tools]
+    no_call_count = sum(not expected_tools(record) for record in with_tools)
+    # (no_call_count + x) / (len(with_tools) + x) = share, solved for x
+    return max(0, math.ceil((share * len(with_tools) - no_call_count) / (1 - share)))
 
 
 def without_right_tool(
@@ -336,7 +336,7 @@ def add_distractors(records: Sequence[Record], *, n: int, seed: int) -> list[Rec
     pool = {tools[schema].name: tools[schema] for schema in sorted(tools, reverse=True)}
     names, expected = sorted(pool), expected_by_query(records)
 
-    def add(record: Record) -> Record:
+    def add_foreign(record: Record) -> Record:
         # the pool has the tool of a variant by its own name
         if len(record.tools) != 1 or not always_expects_calls(record) or "made" in record.meta:
             return record
@@ -351,7 +351,7 @@ def add_distractors(records: Sequence[Record], *, n: int, seed: int) -> list[Rec
             return record
         return replace(record, tools=tuple(offered), parent=record.parent or record.id)
 
-    return [add(record) for record in records]
+    return [add_foreign(record) for record in records]
 
 
 # --- joined dialogs ---

@@ -98,10 +98,10 @@ def files_of_hub(source: str, suffixes: tuple[str, ...], earlier: Iterable[str])
 
 def licences(sources: Iterable[str]) -> dict[str, str]:
     """As their cards name them: inputs of a plan, of each data set among the sources."""
-    sets = {(file.name, file.commit) for file in map(hub_file, sources) if file}
+    data_sets = {(file.name, file.commit) for file in map(hub_file, sources) if file}
     return {
         f"licence of {SCHEME}{name}": data_set(name, commit).licence or "not named"
-        for name, commit in sorted(sets)
+        for name, commit in sorted(data_sets)
     }
 
 
@@ -129,23 +129,23 @@ def _by_split(data: DataSet, readable: set[str], config: str, location: str) -> 
     """The files of each split of a configuration."""
     configs = {str(entry.get("config_name", "default")): entry for entry in data.configs}
     # where none is named: the one called "default", the one marked so, or the only one
-    chosen = configs.get(config or "default") or next(
+    chosen_config = configs.get(config or "default") or next(
         (entry for entry in data.configs if entry.get("default") or len(configs) == 1), None
     )
-    if (config and config not in configs) or (configs and not chosen):
+    if (config and config not in configs) or (configs and not chosen_config):
         problem = f"has no configuration '{config}'." if config else "has several configurations."
-        near = closest(config, configs) or min(configs, default="")
-        fix = f"Name one of {', '.join(configs)}: hub:ORG/NAME:{near}." if configs else ""
+        suggestion = closest(config, configs) or min(configs, default="")
+        fix = f"Name one of {', '.join(configs)}: hub:ORG/NAME:{suggestion}." if configs else ""
         raise UserError(problem, fix, location=location)
     by_split: dict[str, set[str]] = {}
-    if chosen and (patterns := chosen.get("data_files")):
+    if chosen_config and (patterns := chosen_config.get("data_files")):
         for entry in patterns if isinstance(patterns, list) else [patterns]:
             entry = entry if isinstance(entry, dict) else {"path": entry}
             paths = entry["path"] if isinstance(entry["path"], list) else [entry["path"]]
             matches = {file for file in readable for path in paths if _matches(file, path)}
             by_split.setdefault(str(entry.get("split", "train")), set()).update(matches)
     else:
-        folder = str(chosen.get("data_dir") or "").strip("./") if chosen else ""
+        folder = str(chosen_config.get("data_dir") or "").strip("./") if chosen_config else ""
         for file in readable:
             if file.startswith(f"{folder}/" if folder else ""):
                 match = SPLIT.search(file)

@@ -42,7 +42,7 @@ ENDS = {"K": "kept", "E": "rejected", "D": "duplicates", "F": "filtered"}
 KEPT = "K"
 MANY_TURNS = 32
 # keys of `done` that are counted over all rows
-COUNTED = {
+COUNTED_KEYS = {
     *("personal", "masked", "retrieved", "scores", "cut", "in_tags", "for_tests"),
     *("invalid_schemas", "undescribed"),
 }
@@ -189,7 +189,7 @@ def clean(record: Record, settings: PrepSettings) -> tuple[Record, Counter[str],
 
 def measure(record: Record, context: IngestContext) -> RecordSize:
     """Renders, reads back and masks a record. Raises RowError if any of it fails."""
-    lengths, answers = _lengths(record, context)
+    lengths, answers = _token_lengths(record, context)
     called = (call.name for turn in record.turns for call in record.gold_at(turn).calls)
     return RecordSize(
         tokens=sum(lengths),
@@ -203,7 +203,7 @@ def measure(record: Record, context: IngestContext) -> RecordSize:
     )
 
 
-def _lengths(record: Record, context: IngestContext) -> tuple[list[int], list[int]]:
+def _token_lengths(record: Record, context: IngestContext) -> tuple[list[int], list[int]]:
     """The tokens of each training row, and of each piece that is trained: an answer. Of a dialog of
     many turns that is too long, the last row alone is rendered: all of them take the square of its
     turns.
@@ -241,7 +241,7 @@ def _cut_to_fit(
         return record, size
     shorter = None
     if settings.long_rows == "cut":
-        shorter = cut(record, lambda short: measure(short, context).longest <= settings.max_length)
+        shorter = cut(record, lambda start: measure(start, context).longest <= settings.max_length)
     if shorter is None:
         code = "F302" if settings.long_rows == "filter" else "E217"
         raise RowError(code, f"{size.longest} tokens, max_length is {settings.max_length}")
@@ -374,7 +374,7 @@ class IngestedRows:
                 self.rows.add(json_line(to_row(record)))
                 self.traits.append(traits(record))
                 self.sizes.append(size)
-            for kind in COUNTED & done.keys():
+            for kind in COUNTED_KEYS & done.keys():
                 events = done[kind]
                 self.done[kind].update([events] if isinstance(events, str) else events)
             self.origins.add(json_line(origin if done else omit(origin, "done")))

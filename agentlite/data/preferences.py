@@ -60,8 +60,8 @@ def read_preferences(row: Row, source: str = "") -> Iterator[RecordedPreference]
     Raises RowError: E202 for another shape, E219 for sides that are the same, that differ before
     the last turn or whose scores say the opposite, and what the format refuses a side for.
     """
-    stated: list[list[Any]] = [[row.get(key) for key in keys] for keys in SCORES]
-    numbers = (pair for pair in stated if all(isinstance(score, int | float) for score in pair))
+    scores: list[list[Any]] = [[row.get(key) for key in keys] for keys in SCORES]
+    numbers = (pair for pair in scores if all(isinstance(score, int | float) for score in pair))
     chosen_score, rejected_score = map(float, next(numbers, (1.0, 0.0)))
     if chosen_score < rejected_score:
         reason = f"chosen scores {chosen_score:g}, less than rejected: {rejected_score:g}"
@@ -93,9 +93,9 @@ def _rejected_answer(row: Row, chosen_row: Row, chosen: Record) -> Message:
         if (rejected.messages[:-1], rejected.tools) == (chosen.messages[:-1], chosen.tools):
             return rejected.messages[-1]
     # as they stand: a chain that is not split on one side must not be split on the other
-    rejected, plain = (_read_side(side, "rejected", split=False) for side in (row, chosen_row))
-    same = (rejected.messages[:-1], rejected.tools) == (plain.messages[:-1], plain.tools)
-    if not same or len(plain.turns) != len(chosen.turns):
+    rejected, unsplit = (_read_side(side, "rejected", split=False) for side in (row, chosen_row))
+    is_same = (rejected.messages[:-1], rejected.tools) == (unsplit.messages[:-1], unsplit.tools)
+    if not is_same or len(unsplit.turns) != len(chosen.turns):
         raise RowError("E219", "chosen and rejected differ before their last turn")
     return rejected.messages[-1]
 
@@ -137,9 +137,9 @@ def _replace_answer(row: Row, answer: Any) -> Row:
     if not isinstance(messages, list):
         raise RowError("E202", "rejected_response needs messages, or query and response", HINT)
     # the answer may be several turns: ms-swift writes calls as turns of their own
-    asking = ("user", "tool", "tool_response")
+    asking_roles = ("user", "tool", "tool_response")
     roles = [turn.get("role") if isinstance(turn, Mapping) else None for turn in messages]
-    end = max((count for count, role in enumerate(roles, 1) if role in asking), default=0)
+    end = max((count for count, role in enumerate(roles, 1) if role in asking_roles), default=0)
     return {**row, "messages": [*messages[:end], *_turns(answer)]}
 
 

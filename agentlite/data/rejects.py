@@ -15,7 +15,7 @@ from agentlite.data.formats.raw_rows import Raw
 MOST_KINDS, MOST_LINES = 40, 12  # of kinds, of line numbers
 MOST_SHOWN = 3  # of the reasons of a kind, with a piece of a row
 MOST_TRIED = 50  # rows for which it is looked whether a repair helps
-LISTS = ('"messages"', '"conversations"')  # where the messages of a row begin
+LIST_KEYS = ('"messages"', '"conversations"')  # where the messages of a row begin
 
 
 class Reject(NamedTuple):
@@ -98,7 +98,7 @@ def name_lines(locations: Sequence[str]) -> str:
 def excerpt(content: bytes, at: str | int) -> list[str]:
     """Two lines, or none where it is not known where it stands. `at`: of a RowError."""
     text = content.decode("utf-8", "replace").removeprefix("\ufeff")
-    starts = [start for key in LISTS if (start := text.find(key)) >= 0]
+    starts = [start for key in LIST_KEYS if (start := text.find(key)) >= 0]
     spans = (find_span(text, at, start) for start in (*starts, 0) if at and isinstance(at, str))
     span = (at, at + 1) if isinstance(at, int) else next(filter(None, spans), None)
     if span is None or not 0 <= span[0] <= len(text):

@@ -31,7 +31,7 @@ FEATURES = 1 << 18
 CJK = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
 TOKEN = re.compile(f"[{CJK}]+|[^\\W{CJK}]+")
 LONG, HARDEST = 512, 5.0
-ROWS = re.compile(r"[0-9]{4,}-[0-9a-f]{16}-[0-9a-f]{64}[.]jsonl")
+BUFFER_FILE = re.compile(r"[0-9]{4,}-[0-9a-f]{16}-[0-9a-f]{64}[.]jsonl")
 
 
 class Wording(NamedTuple):
@@ -74,14 +74,14 @@ def coreset(
             counts["random"] += size
             continue
         positions: list[int] = []  # in the pool
-        hard = round(BY_LOSS[strategy] * size)
+        hard_count = round(BY_LOSS[strategy] * size)
         if BY_LOSS[strategy] > 0:
             # sorted() is stable: of equal losses the first in the pool wins
-            positions = sorted(range(len(pool)), key=lambda at: -loss(pool[at]))[:hard]
-            counts["loss"] += hard
+            positions = sorted(range(len(pool)), key=lambda at: -loss(pool[at]))[:hard_count]
+            counts["loss"] += hard_count
         if BY_LOSS[strategy] < 1:
-            positions += farthest_texts(map(text, pool), size - hard, positions)
-            counts["diversity"] += size - hard
+            positions += farthest_texts(map(text, pool), size - hard_count, positions)
+            counts["diversity"] += size - hard_count
         chosen += [pool[position] for position in positions]
     return sorted(chosen), dict(counts)
 
@@ -204,9 +204,9 @@ def replay_rows(
     """
     if ratio <= 0 or not count:
         return []
-    old = [row for row in rows if row["id"] not in barred]
-    old.sort(key=lambda row: digest(f"{seed} replay {buffer} {row['id']}"))
-    return old[: max(1, math.floor(count * ratio))]
+    replayable = [row for row in rows if row["id"] not in barred]
+    replayable.sort(key=lambda row: digest(f"{seed} replay {buffer} {row['id']}"))
+    return replayable[: max(1, math.floor(count * ratio))]
 
 
 def add_to_buffer(buffer: BufferState, new: Iterable[Row], *, capacity: int, seed: int) -> int:
@@ -250,7 +250,7 @@ def add_to_buffer(buffer: BufferState, new: Iterable[Row], *, capacity: int, see
 def _files(folder: Path) -> list[str]:
     """The rows that each run left, in the order of the runs."""
     names = sorted(file.name for file in folder.glob("[!.]*"))
-    strangers = [name for name in names if not ROWS.fullmatch(name)]
+    strangers = [name for name in names if not BUFFER_FILE.fullmatch(name)]
     if strangers or folder.is_file():
         problem = f"it holds {strangers[0]}" if strangers else "it is a file"
         raise UserError(

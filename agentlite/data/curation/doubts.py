@@ -25,7 +25,7 @@ NAME = re.compile(r"[A-Z][a-z]{2,}(?: [A-Z][a-z]+){0,2}")
 
 def doubts(record: Record) -> dict[str, str]:
     """By check: the first piece of the record that is doubtful. The secrets are left to prep."""
-    found: dict[str, str] = {}
+    pieces: dict[str, str] = {}
     for before, message in zip(record.messages, record.messages[1:], strict=False):
         answer = message.content
         if message.role != "assistant" or not message.loss or message.calls:
@@ -38,24 +38,24 @@ def doubts(record: Record) -> dict[str, str]:
         }
         for check, text in suspects.items():
             if match := PATTERNS[check].search(text):
-                found.setdefault(check, match[0].strip())
+                pieces.setdefault(check, match[0].strip())
     if value := _unknown_value(record):
-        found["value"] = value
-    return found
+        pieces["value"] = value
+    return pieces
 
 
 def _unknown_value(record: Record) -> str:
     """An identifier, or a name of which no word begins as a word that was said."""
     # what was said and offered so far, without blanks: "7:30 am" is known as 730am
-    known = normal(to_json([tool.schema for tool in record.tools]))
+    known_text = normal(to_json([tool.schema for tool in record.tools]))
     for message in record.messages:
         arguments = [call.arguments for call in message.calls]
         for _, value in texts_of(arguments) if message.loss else ():
             starts = [normal(word)[:3] for word in value.split()]  # Rome, Roman
-            is_name = NAME.fullmatch(value) and known.isascii()  # else it may be translated
-            if is_name and not any(start in known for start in starts):
+            is_name = NAME.fullmatch(value) and known_text.isascii()  # else it may be translated
+            if is_name and not any(start in known_text for start in starts):
                 return value
-            if IDENTIFIER.fullmatch(value) and normal(value) not in known:
+            if IDENTIFIER.fullmatch(value) and normal(value) not in known_text:
                 return value
-        known += normal(message.content + to_json(arguments))
+        known_text += normal(message.content + to_json(arguments))
     return ""

@@ -10,15 +10,15 @@ from typing import Any
 NEAR = 0.8  # the Jaccard index from which texts are near, unless the user sets another
 SHINGLE = 5
 MIXER = 0x9E3779B97F4A7C15  # odd, of no pattern
-AT_ONCE = 64  # texts that are hashed together
+BATCH_SIZE = 64  # texts that are hashed together
 SLOTS = 128
 SLACK = 0.125  # 3.5 standard deviations of an index of .8 that is estimated from 128 slots
-SURE = 0.999  # chance that two texts that are just near meet in a band
+RECALL = 0.999  # chance that two texts that are just near meet in a band
 # entries of a bucket; near texts that it has no room for meet in the bands in which they differ
 # from others
-CROWD = 64
-MOST = 32  # texts that are compared with another one, the likeliest first, and found not to be near
-REMEMBERED = 256  # shingles of texts: those of a long dialog take 50 kilobytes
+BUCKET_SIZE = 64
+MOST_MISSES = 32  # likely texts that are compared and not near before the others are given up
+CACHE_SIZE = 256  # shingles of texts: those of a long dialog take 50 kilobytes
 
 
 def shingles(text: str) -> Any:
@@ -55,7 +55,7 @@ def sketches(texts: Iterable[str]) -> Iterator[bytes]:
     from rensa import RMinHash
 
     texts = iter(texts)
-    while batch := [shingles(text) for text in islice(texts, AT_ONCE)]:
+    while batch := [shingles(text) for text in islice(texts, BATCH_SIZE)]:
         ends = numpy.cumsum([0, *map(len, batch)], dtype=numpy.uint64)
         hashes = numpy.concatenate(batch)
         matrix = RMinHash.digest_matrix_from_flat_token_hashes(hashes, ends, SLOTS, 0)
@@ -69,7 +69,7 @@ def band_size(threshold: float) -> int:
     # bands with (1 - threshold**size)**bands. A wider band names fewer texts that are not near, so
     # the widest is taken that misses at most one near pair in a thousand.
     return max(
-        (size for size in range(1, 17) if 1 - (1 - threshold**size) ** (SLOTS // size) >= SURE),
+        (size for size in range(1, 17) if 1 - (1 - threshold**size) ** (SLOTS // size) >= RECALL),
         default=1,
     )
 
@@ -80,21 +80,21 @@ def near_pairs(
     threshold: float = NEAR,
     may_be: Callable[[int, int], bool] = lambda number, other: True,
     stays: Callable[[int], bool] = lambda number: True,
-    once: bool = False,
+    first_only: bool = False,
 ) -> Iterator[tuple[int, int]]:
     """Each text, by its number, with those before it that are near: the one that shares most bands
     first. `text` reads that of a number, again if that was long ago. `may_be`: whether two are to
-    be compared; `stays`: whether a text is compared with those behind it; `once`: only with the
-    first that is near.
+    be compared; `stays`: whether a text is compared with those behind it; `first_only`: only
+    with the first that is near.
 
     The cost of a text is bounded, however many others share its bands: the rest is given up once
     many were not near.
     """
     # slots that two sketches must share before their texts are compared: an estimate may be too low
-    size, least = band_size(threshold), SLOTS * (threshold - SLACK)
+    size, least_slots = band_size(threshold), SLOTS * (threshold - SLACK)
     buckets: dict[bytes, list[int]] = {}
     slots_of: dict[int, memoryview] = {}
-    grams = lru_cache(REMEMBERED)(lambda number: shingles(text(number)))
+    grams = lru_cache(CACHE_SIZE)(lambda number: shingles(text(number)))
     for number, sketch in zip(order, sketches(map(text, order)), strict=True):
         slots = memoryview(sketch).cast("H")
         # the number of a band comes first: the same slots in another band are another key
@@ -104,21 +104,21 @@ def near_pairs(
             for at in range(SLOTS // size)
         ]
         candidates = Counter(chain.from_iterable(buckets.get(band, ()) for band in bands))
-        missed = 0
+        misses = 0
         for other, _ in candidates.most_common():
             # the sketches first: `may_be` reads texts
-            if sum(map(eq, slots_of[other], slots)) < least or not may_be(number, other):
+            if sum(map(eq, slots_of[other], slots)) < least_slots or not may_be(number, other):
                 continue
             if jaccard(grams(number), grams(other)) >= threshold:
                 yield number, other
-                if once:
+                if first_only:
                     break
-            elif (missed := missed + 1) == MOST:
+            elif (misses := misses + 1) == MOST_MISSES:
                 break
         if stays(number):
             slots_of[number] = slots
             for bucket in (buckets.setdefault(band, []) for band in bands):
-                if len(bucket) < CROWD:
+                if len(bucket) < BUCKET_SIZE:
                     bucket.append(number)
 
 
@@ -133,7 +133,7 @@ def copies_among(
     """
     copies: dict[int, int] = {}
     for number, other in near_pairs(
-        order, text, threshold, may_be, lambda number: number not in copies, once=True
+        order, text, threshold, may_be, lambda number: number not in copies, first_only=True
     ):
         copies[number] = other
     return copies
@@ -149,6 +149,6 @@ def near_known(new: Iterable[str], known: Iterable[str], threshold: float) -> di
         texts.__getitem__,
         threshold,
         stays=lambda number: number < count,
-        once=True,
+        first_only=True,
     )
     return {texts[number]: texts[other] for number, other in pairs if number >= count}

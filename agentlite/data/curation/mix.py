@@ -14,8 +14,8 @@ from agentlite.data.curation.traits import Traits
 from agentlite.data.formats.format import unread_source_fix
 
 TASKS: tuple[str, ...] = get_args(Task)
-REST = "the rest"  # the group of the sources that are in no group
-OTHERS = ""  # the tasks without a weight
+UNGROUPED = "the rest"  # the group of the sources that are in no group
+UNWEIGHTED = ""  # the tasks without a weight
 GROUP = re.compile(r"([^=]+)=(.+):([0-9]+[.]?[0-9]*|[.][0-9]+)([*]?)")
 USAGE = "Write NAME=SOURCE+...:RATIO, as in general=chat.jsonl:0.2; 0.2* repeats rows if too few."
 
@@ -54,7 +54,7 @@ def parse_mix(
     read, or is in another group.
     """
     groups: dict[str, MixGroup] = {}
-    homes: dict[str, str] = {}
+    group_of: dict[str, str] = {}
     for text in texts:
         match = GROUP.fullmatch(text)
         if not match:
@@ -71,10 +71,10 @@ def parse_mix(
                 problem = f"the group '{name}' names {source_name}, which is not read."
                 raise UserError(problem, unread_source_fix(source_name, sources), location="--mix")
             for source in named:
-                if homes.setdefault(source, name) != name:
-                    problem = f"{source} is in the groups '{homes[source]}' and '{name}'."
+                if group_of.setdefault(source, name) != name:
+                    problem = f"{source} is in the groups '{group_of[source]}' and '{name}'."
                     raise UserError(problem, "A source belongs to one group.", location="--mix")
-    return groups, homes
+    return groups, group_of
 
 
 def full_task_weights(weights: Mapping[str, float]) -> dict[str, float]:
@@ -126,14 +126,14 @@ def draw(records: Mapping[int, Traits], sources: Sequence[str], settings: PrepSe
 
     Raises UserError for ratios that are none.
     """
-    mix, homes = parse_mix(settings.mix, settings.sources)
+    mix, group_of = parse_mix(settings.mix, settings.sources)
     weights, result = settings.task_weights, Draw(set(), {}, [], {}, {})
-    groups: dict[str, dict[str, list[int]]] = {name: {} for name in (REST, *mix)}
+    groups: dict[str, dict[str, list[int]]] = {name: {} for name in (UNGROUPED, *mix)}
     for index, record in records.items():
-        task = record.task if record.task in weights else OTHERS
-        groups[homes.get(sources[index], REST)].setdefault(task, []).append(index)
-    if not groups[REST] and mix:
-        del groups[REST]
+        task = record.task if record.task in weights else UNWEIGHTED
+        groups[group_of.get(sources[index], UNGROUPED)].setdefault(task, []).append(index)
+    if not groups[UNGROUPED] and mix:
+        del groups[UNGROUPED]
     drawable = {
         name: _drawable(name, tasks, weights, result.notes) for name, tasks in groups.items()
     }
@@ -188,16 +188,16 @@ def _drawable(
     """How many rows of each task a group can give at most, if shares are kept."""
     available = {task: len(indices) for task, indices in tasks.items()}
     weighted = sorted(task for task in available if weights.get(task))
-    in_group = "" if name == REST else f" in the group '{name}'"
+    in_group = "" if name == UNGROUPED else f" in the group '{name}'"
     empty = sorted(task for task, weight in weights.items() if weight and task not in available)
     if empty:
         effect = "the other tasks share its weight" if weighted else "nothing is drawn by task"
         notes.append(f"no row of {', '.join(empty)}{in_group}: {effect}")
-    scarcest = min(weighted, key=lambda task: available[task] / weights[task], default=OTHERS)
+    scarcest = min(weighted, key=lambda task: available[task] / weights[task], default=UNWEIGHTED)
     # rows for each unit of weight: as many as the scarcest task has
     per_unit = available[scarcest] / weights[scarcest] if weighted else 0.0
     counts = {
-        task: count if task == OTHERS else round(per_unit * weights[task])
+        task: count if task == UNWEIGHTED else round(per_unit * weights[task])
         for task, count in available.items()
     }
     drawn, total = (sum(table[task] for task in weighted) for table in (counts, available))

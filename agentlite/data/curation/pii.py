@@ -46,15 +46,15 @@ KEY = re.compile(
     + END,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
-SENT = re.compile(
+KEY_IN_REQUEST = re.compile(
     r"(?:[?&][\w-]*(?:token|key|secret|signature)=|Basic[ ]+)"
     r"(?P<token>(?=[\w.~+/%-]*[0-9])[\w.~+/%-]{12,}=*)" + END,
     re.ASCII | re.IGNORECASE,
 )
-PASSWORD = re.compile(
+PASSWORD_IN_URL = re.compile(
     r"(?<![A-Za-z])[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s/:@\"'<>]+:(?P<token>[^\s/@\"'<>{}$*]{3,})@"
 )
-SAID = re.compile(  # it has a digit and a letter, as no other word behind it has
+PASSWORD_IN_WORDS = re.compile(  # it has a digit and a letter, as no other word behind it has
     r"(?:pass(?:word|wd|code)|pwd|密码|口令)"
     r"(?:[\"']?[ ]*[:：=][ ]*[\"']?|[ ]+(?:is|was)[ ]+|[是为])"
     r"(?P<token>(?=[^\s\"'<>]*[0-9])(?=[^\s\"'<>]*[A-Za-z])[^\s\"'<>(){}$,;，。；\\]{5,}[^\s\"'<>(){}$,;，。；.!?\\])",
@@ -130,7 +130,7 @@ PHONE = re.compile(
 # also as an ordinary number, which is one only if it is also written as a phone elsewhere
 PHONE_OR_DIGITS = re.compile(f"{PHONE.pattern}|{NUMBER_START}[0-9]{{9,15}}{NUMBER_END}", re.VERBOSE)
 DIGITS_NEAR = re.compile(r"[0-9][0-9 ()./-]{7,}[0-9]|\+[0-9]")
-CALLED = re.compile(
+PHONE_WORD = re.compile(
     r"phone|mobile|whatsapp|contact|telefon|numéro|(?<![A-Za-z])(?:cell|tel|fax|call|dial|text|sms|reach"
     r"|ring|handy|my number)|手机|电话|電話|携帯|号码|联系|拨打|致电",
     re.IGNORECASE,
@@ -139,13 +139,13 @@ CHINESE = r"(?:[\u4e00-\u9fff]|\\u[4-9][0-9A-Fa-f]{3})"
 AFTER_CHINESE = re.compile(CHINESE + "[ :：，、；（(“]{0,2}$")
 BEFORE_CHINESE = re.compile("[ ，。、；）)”]{0,2}" + CHINESE)
 # what stands right after an amount
-COUNTED = re.compile(" ?(?:[美欧日]?元|字节|毫?秒|吨|米|公里|除以|乘以|加上|减去|转换)")
+UNIT = re.compile(" ?(?:[美欧日]?元|字节|毫?秒|吨|米|公里|除以|乘以|加上|减去|转换)")
 MASK = re.compile("<?[A-Z]+_[0-9]+>")  # its beginning may be cut off
 NARROW = {**{0xFF10 + digit: str(digit) for digit in range(10)}, ord("＠"): "@", ord("＋"): "+"}
 NUMBER_MASKS = ("<IDENTITY", "<CARD", "<PHONE")
-PAID = re.compile(r"card|visa|amex|credit|debit|unionpay|卡号|银行卡|信用卡|储蓄卡", re.IGNORECASE)
+CARD_WORD = re.compile(r"card|visa|amex|credit|debit|unionpay|卡号|银行卡|信用卡|储蓄卡", re.I)
 # what stands last before a number that counts or names a thing
-THING = re.compile(
+NUMBER_LABEL = re.compile(
     r"(?:(?:^|[^A-Za-z])(?:[Ii]d|[Nn]o|[Ss]ku|[Ii]sbn|[Uu]pc|[Ee]an|[Tt]ime(?:stamp)?|[Cc]ode|[Oo]rder|[Ss]erial|[Bb]arcode"
     r"|[Tt]racking|[Ii]nvoice|[Tt]icket|[Pp]rice|[Aa]mount|[Pp]opulation|[Ss]ize|[Bb]ytes"
     r"|(?:[Tt]he|[Aa]|[Ff]unction|[Tt]ool) call)s?|[a-z](?:Id|Code|Time|No)s?|ID|SKU"
@@ -169,9 +169,9 @@ def mask_personal(record: Record) -> tuple[Record, Counter[str]]:
     """
     counts: Counter[str] = Counter()
     # again, since masks are short: a word may have come near another number
-    while found := _values(contents := _contents(record)):
-        counts.update(kind for kind, _ in dict.fromkeys(found.values()))
-        masked = _masked(contents, _masks(found, [text for _, text in texts_of(contents)]))
+    while values := _values(contents := _contents(record)):
+        counts.update(kind for kind, _ in dict.fromkeys(values.values()))
+        masked = _replace_values(contents, _masks(values, [text for _, text in texts_of(contents)]))
         if masked == contents:
             break
         messages, tools, gold, meta = msgspec.convert(masked, Contents)
@@ -200,27 +200,27 @@ def texts_of(value: object, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _values(contents: object) -> dict[str, Value]:
-    """How each value is written, in the order in which they stand in the record."""
-    found: dict[str, Value] = {}
+    """By how a value is written its kind and normal form, in the order of the record."""
+    values: dict[str, Value] = {}
     for key, text in texts_of(contents):
-        # character by character: the places are the same
+        # character by character: the positions are the same
         narrow = text if text.isascii() else text.translate(NARROW)
         has_digits = DIGITS_NEAR.search(narrow)
-        taken: list[tuple[int, int]] = []  # each piece is of one kind
-        for kind, pattern, is_one in KINDS:
+        spans: list[tuple[int, int]] = []  # each piece is of one kind
+        for kind, pattern, is_value in KINDS:
             for match in pattern.finditer(narrow) if has_digits or kind not in NUMBERS else ():
                 # of "Bearer abc..." the token alone is masked
                 start, end = match.span("token" if match.groupdict().get("token") else 0)
-                is_free = all(end <= first or last <= start for first, last in taken)
+                is_free = all(end <= first or last <= start for first, last in spans)
                 before = MASK.sub("", f"{key} {narrow[:start]}"[-TAIL:])
                 before = re.sub(r"[^A-Za-z\u4e00-\u9fff]+$", "", before)
-                if is_free and is_one(match, before):
-                    taken.append((start, end))
-                    found.setdefault(text[start:end], (kind, _normal(kind, narrow[start:end])))
-    return found
+                if is_free and is_value(match, before):
+                    spans.append((start, end))
+                    values.setdefault(text[start:end], (kind, _normalize(kind, narrow[start:end])))
+    return values
 
 
-def _normal(kind: str, written: str) -> str:
+def _normalize(kind: str, written: str) -> str:
     """What all ways to write a value have in common."""
     if kind in ("iban", "ip") or kind not in NUMBERS:
         return written.lower() if kind == "mail" else written.replace(" ", "")
@@ -231,7 +231,7 @@ def _normal(kind: str, written: str) -> str:
 
 
 def _is_mail(match: re.Match[str], before: str) -> bool:
-    """Neither of a machine nor the password of a URL."""
+    """Whether it is neither of a machine nor the password of a URL."""
     is_in_url = IN_URL.search(match.string, 0, match.start())
     return not (is_in_url or NO_ADDRESS.fullmatch(match["domain"]) or match[0].startswith("git@"))
 
@@ -246,8 +246,9 @@ def _is_iban(match: re.Match[str], before: str) -> bool:
 
 def _is_ip(match: re.Match[str], before: str) -> bool:
     """One that anybody can reach, and no version, whose numbers are small."""
-    numbers = [*map(int, match[0].split("."))]
-    is_address = max(numbers) <= 255 and all(part == str(int(part)) for part in match[0].split("."))
+    octets = match[0].split(".")
+    numbers = [*map(int, octets)]
+    is_address = max(numbers) <= 255 and octets == [*map(str, numbers)]
     if not is_address or max(numbers) < 100 or VERSION.search(before):
         return False
     return ipaddress.IPv4Address(match[0]).is_global
@@ -260,7 +261,7 @@ def _is_identity(match: re.Match[str], before: str) -> bool:
         date.fromisoformat(match["born"])
     except ValueError:
         return False
-    total = sum(int(digit) * 2 ** (17 - place) for place, digit in enumerate(digits[:17]))
+    total = sum(int(digit) * 2 ** (17 - position) for position, digit in enumerate(digits[:17]))
     return "10X98765432"[total % 11] == digits[17].upper()
 
 
@@ -272,10 +273,10 @@ def _is_card(match: re.Match[str], before: str) -> bool:
     doubled = sum(sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])
     if (doubled + sum(map(int, digits[-1::-2]))) % 10:
         return False
-    if PAID.search(before[-24:]):
+    if CARD_WORD.search(before[-24:]):
         return True
     is_grouped = digits != match[0] and digits[0] in "3456"
-    return not THING.search(before) and bool(ISSUER.fullmatch(digits) or is_grouped)
+    return not NUMBER_LABEL.search(before) and bool(ISSUER.fullmatch(digits) or is_grouped)
 
 
 def _is_phone(match: re.Match[str], before: str) -> bool:
@@ -287,22 +288,22 @@ def _is_phone(match: re.Match[str], before: str) -> bool:
         return False
     if not (match["bare"] or match["national"]) and not (match["mobile"] and match[0].isdigit()):
         return bool(match["mobile"]) or not digits.startswith("1234567")
-    if THING.search(before):
+    if NUMBER_LABEL.search(before):
         return False
-    if CALLED.search(before[-24:]) or digits.startswith("0086"):
+    if PHONE_WORD.search(before[-24:]) or digits.startswith("0086"):
         return True
     text, start, end = match.string, *match.span()
     in_chinese = AFTER_CHINESE.search(text[max(0, start - 8) : start]) or BEFORE_CHINESE.match(
         text, end
     )
-    return bool(match["mobile"] and in_chinese) and not COUNTED.match(text, end)
+    return bool(match["mobile"] and in_chinese) and not UNIT.match(text, end)
 
 
 KINDS: tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str], str], bool]], ...] = (
     ("key", KEY, lambda match, _: not match[0].endswith("EXAMPLE")),
-    ("key", SENT, lambda match, _: not match[0].endswith("EXAMPLE")),
-    ("password", SAID, lambda match, _: True),
-    ("password", PASSWORD, lambda match, _: not PLACEHOLDER.fullmatch(match["token"])),
+    ("key", KEY_IN_REQUEST, lambda match, _: not match[0].endswith("EXAMPLE")),
+    ("password", PASSWORD_IN_WORDS, lambda match, _: True),
+    ("password", PASSWORD_IN_URL, lambda match, _: not PLACEHOLDER.fullmatch(match["token"])),
     ("mail", MAIL, _is_mail),
     ("iban", IBAN, _is_iban),
     ("ip", IP, _is_ip),
@@ -313,40 +314,40 @@ KINDS: tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str], str], bool]], 
 NUMBERS = {kind: pattern for kind, pattern, _ in KINDS[5:]}
 
 
-def _masks(found: Mapping[str, Value], texts: Sequence[str]) -> dict[str, str]:
+def _masks(values: Mapping[str, Value], texts: Sequence[str]) -> dict[str, str]:
     """Every way a value is written -> its mask, one that no text holds yet."""
-    known, counts = " ".join(texts), Counter[str]()
+    all_text, counts = " ".join(texts), Counter[str]()
     masks: dict[Value, str] = {}
-    for kind, normal in dict.fromkeys(found.values()):
+    for kind, form in dict.fromkeys(values.values()):
         # a value without a mask has "", which is in every text: it gets a mask, and then the next
         # one until no text holds it
-        while (mask := masks.get((kind, normal), "")) in known:
+        while (mask := masks.get((kind, form), "")) in all_text:
             counts[kind] += 1
-            masks[kind, normal] = f"<{kind.upper()}_{counts[kind]}>"
-    spellings = {written: masks[value] for written, value in found.items()}
+            masks[kind, form] = f"<{kind.upper()}_{counts[kind]}>"
+    spellings = {written: masks[value] for written, value in values.items()}
     # also where nothing around a number says what it is: it was said elsewhere
     for kind, pattern in (NUMBERS | {"phone": PHONE_OR_DIGITS}).items():
         for text in texts if any(kind == other for other, _ in masks) else ():
             for match in pattern.finditer(text.translate(NARROW)):
-                if mask := masks.get((kind, _normal(kind, match[0])), ""):
+                if mask := masks.get((kind, _normalize(kind, match[0])), ""):
                     spellings[text[match.start() : match.end()]] = mask
     return spellings
 
 
-def _masked(contents: object, masks: Mapping[str, str]) -> object:
+def _replace_values(contents: object, masks: Mapping[str, str]) -> object:
     # the longest first, since a value may begin with another one
     spellings = sorted(masks, key=len, reverse=True)
-    ended = (re.escape(one) + (MAIL_END if "@" in one else END) for one in spellings)
-    pattern = re.compile(f"{START}(?:{'|'.join(ended)})")
+    patterns = (re.escape(text) + (MAIL_END if "@" in text else END) for text in spellings)
+    pattern = re.compile(f"{START}(?:{'|'.join(patterns)})")
 
-    def masked(value: object) -> object:
+    def replace_in(value: object) -> object:
         if isinstance(value, str):
             return pattern.sub(lambda match: masks[match[0]], value)
         if type(value) is int:
             # 0, so that it stays a number; a password's digits may be a number of its own
             return 0 if masks.get(str(value), "").startswith(NUMBER_MASKS) else value
         if isinstance(value, dict):
-            return {masked(key): masked(inner) for key, inner in value.items()}
-        return [masked(inner) for inner in value] if isinstance(value, list | tuple) else value
+            return {replace_in(key): replace_in(inner) for key, inner in value.items()}
+        return [replace_in(i) for i in value] if isinstance(value, list | tuple) else value
 
-    return masked(contents)
+    return replace_in(contents)

@@ -97,13 +97,13 @@ def _missed_splits(counts: Counter[str], shares: Mapping[str, float]) -> str:
     """
     total = counts.total()
     empty = [side for side in SPLITS if shares[side] > 0 and not counts[side]]
-    missed = [f"no record fell on {' and '.join(empty)}"] if empty else []
+    misses = [f"no record fell on {' and '.join(empty)}"] if empty else []
     for side in SPLITS:
         share, wanted, count = shares[side], shares[side] * total, counts[side]
         bound = max(wanted / 2, 2 * sqrt(wanted * (1 - share)))
         if count and share and abs(count - wanted) > bound:
-            missed.append(f"{side} has {count} of {total} records, and {wanted:.0f} were asked for")
-    return "; ".join(missed)
+            misses.append(f"{side} has {count} of {total} records, and {wanted:.0f} were asked for")
+    return "; ".join(misses)
 
 
 def _groups(records: Mapping[int, Traits], by: Sequence[str]) -> list[list[int]]:
@@ -149,8 +149,8 @@ def _crossing_records(
         stated = {records[index].split for index in group} - {""}
         # max takes the first of equal counts: test before dev before train
         order = ("test", "dev", "train")
-        most = max(order, key=lambda side: counts[side])
-        stays = next((side for side in order if side in stated), most)
-        first = next(index for index in group if splits[index] == stays)
-        crossing |= {index: first for index in group if splits[index] != stays}
+        largest = max(order, key=lambda side: counts[side])
+        kept_side = next((side for side in order if side in stated), largest)
+        first = next(index for index in group if splits[index] == kept_side)
+        crossing |= {index: first for index in group if splits[index] != kept_side}
     return crossing

@@ -11,7 +11,7 @@ from agentlite.core.records import Record, Task
 from agentlite.data.formats import sage
 from agentlite.data.formats.format import stated_value
 
-MANY_DUE = 3  # different tools in answer to one question: SAGE's number
+MANY_EXPECTED = 3  # different tools in answer to one question: SAGE's number
 MANY_OFFERED = 20  # more than a prompt lists at ease: the tool has to be found
 FINDER = re.compile(
     r"(?:search|find|retrieve|discover|list|recommend)_?(?:tools|apis|plugins)$|(?:tool|api|plugin)s?_?(?:search|find|retriev)",
@@ -50,23 +50,23 @@ def classify(record: Record) -> tuple[Record, str]:
 
 def _rule(record: Record) -> str:
     """The first rule that holds. Only turns that are learned count: what is given shows nothing."""
-    turns: list[list[set[str]]] = [[]]  # by question: the tools expected at each turn
+    questions: list[list[set[str]]] = [[]]  # each with the tools expected at its turns
     for index, message in enumerate(record.messages):
         if message.role == "user":
-            turns.append([])
+            questions.append([])
         elif message.role == "assistant" and message.loss:
-            turns[-1].append({call.name for call in record.gold_at(index).calls})
-    turns = [of_question for of_question in turns if of_question]
-    due = [{name for names in of_question for name in names} for of_question in turns]
+            questions[-1].append({call.name for call in record.gold_at(index).calls})
+    questions = [turns for turns in questions if turns]
+    expected = [{name for names in turns for name in names} for turns in questions]
     holds = {
         "no tools": not record.tools,
-        "never a call": not any(due),
-        "a tool is sought": any(FINDER.search(name) for names in due for name in names),
+        "never a call": not any(expected),
+        "a tool is sought": any(FINDER.search(name) for names in expected for name in names),
         # one question takes several steps; questions one after the other do not make a plan
-        "a call after a call": any(sum(map(bool, of_question)) > 1 for of_question in turns),
-        "many tools expected": any(len(names) >= MANY_DUE for names in due),
+        "a call after a call": any(sum(map(bool, turns)) > 1 for turns in questions),
+        "many tools expected": any(len(names) >= MANY_EXPECTED for names in expected),
         # the first question is met with words, a later one with a call
-        "asks back first": not any(due[:1]),
+        "asks back first": not any(expected[:1]),
         "many tools on offer": len(record.tools) >= MANY_OFFERED,
         "a call": True,
     }

@@ -58,20 +58,21 @@ class Traits(NamedTuple):
 
 def traits(record: Record) -> Traits:
     questions = queries(record)
-    turns = [_comparable(record.messages[turn].calls) for turn in record.turns]
+    message_calls = [_comparable_calls(message.calls) for message in record.messages]
+    turns = [message_calls[turn] for turn in record.turns]
     names = [sorted(name for name, _ in calls) for calls in turns if calls]
     offer = sorted(tool.name for tool in record.tools)
     has_arguments = any(arguments for calls in turns for _, arguments in calls)
-    learned = next(
+    first_turn = next(
         (turn for turn in record.turns if record.messages[turn].loss), len(record.messages)
     )
     schemas = sorted((tool.name, _encode(tool.parameters)) for tool in record.tools)
     before = [
-        (message.role, comparable(message.content).rstrip(".?!。"), _comparable(message.calls))
-        for message in record.messages[:learned]
+        (message.role, comparable(message.content).rstrip(".?!。"), calls)
+        for message, calls in zip(record.messages[:first_turn], message_calls, strict=False)
     ]
     # of one turn; empty where none is learned
-    first_calls = [_comparable(message.calls) for message in record.messages[learned : learned + 1]]
+    first = message_calls[first_turn : first_turn + 1]
     return Traits(
         record.id,
         record.split,
@@ -84,9 +85,9 @@ def traits(record: Record) -> Traits:
         shape=_hash((offer, names)),
         calls=_hash((offer, [calls for calls in turns if calls])) if has_arguments else 0,
         context=_hash((schemas, before)),
-        first_calls=0 if first_calls and record.unknown_arguments(learned) else _hash(first_calls),
-        first_names=_hash([sorted(name for name, _ in calls) for calls in first_calls]),
-        value_bytes=sum(_size(arguments) for calls in turns for _, arguments in calls),
+        first_calls=0 if first and record.unknown_arguments(first_turn) else _hash(first),
+        first_names=_hash([sorted(name for name, _ in calls) for calls in first]),
+        value_bytes=sum(_count_bytes(arguments) for calls in turns for _, arguments in calls),
     )
 
 
@@ -128,12 +129,12 @@ def dialog_text(record: Record) -> str:
     Without the system turn and the tools: they are the same in thousands of records that have
     nothing else in common.
     """
-    parts: list[str] = []
+    texts: list[str] = []
     for message in record.messages:
         if message.role != "system":
-            parts.append(message.content)
-            parts += (f"{call.name} {to_json(call.arguments)}" for call in message.calls)
-    return "\n".join(filter(None, parts))
+            texts.append(message.content)
+            texts += (f"{call.name} {to_json(call.arguments)}" for call in message.calls)
+    return "\n".join(filter(None, texts))
 
 
 def expected_tools(record: Record) -> set[str]:
@@ -157,14 +158,14 @@ def comparable(value: object) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _comparable(calls: Sequence[Call]) -> list[tuple[str, dict[str, Any]]]:
+def _comparable_calls(calls: Sequence[Call]) -> list[tuple[str, dict[str, Any]]]:
     """Without ids, and sorted: the calls of one turn have no order."""
     return sorted(((call.name, comparable(call.arguments)) for call in calls), key=_encode)
 
 
-def _size(value: object) -> int:
+def _count_bytes(value: object) -> int:
     if isinstance(value, dict | list):
-        return sum(map(_size, value.values() if isinstance(value, dict) else value))
+        return sum(map(_count_bytes, value.values() if isinstance(value, dict) else value))
     return 0 if value is None or isinstance(value, bool) else len(_bytes(str(value)))
 
 

@@ -77,12 +77,12 @@ def end_with(
     """
     messages = (*before, Message("assistant", answer.content, answer.calls))
     parent = record.parent or record.id
-    made = replace(record, messages=messages, split="train", parent=parent, **changes)
+    new_record = replace(record, messages=messages, split="train", parent=parent, **changes)
     try:
-        validate(made)
+        validate(new_record)
     except RowError:
         return None
-    return made
+    return new_record
 
 
 def check_dialog(record: Record) -> None:
