@@ -47,10 +47,10 @@ def present(result: Result, *, as_json: bool, show: int, shape: str, in_full: bo
 
 
 def _print_result(result: Result, in_full: bool) -> None:
-    figures, is_planned = result.figures, result.status == "dry run"
-    took = f" in {result.seconds:.0f} s" if result.status == "done" else ""
-    print(f"{result.command}: {result.status}{took}, {result.folder}")
-    if result.command == "eval" and not is_planned:
+    figures, is_dry_run = result.figures, result.status == "dry run"
+    duration = f" in {result.seconds:.0f} s" if result.status == "done" else ""
+    print(f"{result.command}: {result.status}{duration}, {result.folder}")
+    if result.command == "eval" and not is_dry_run:
         is_comparison = result.status == "compared"
         _print_models(figures["models"] if is_comparison else figures, in_full)
         if not is_comparison and (retrieval := tables.groups(figures).get("retrieval")):
@@ -61,7 +61,7 @@ def _print_result(result: Result, in_full: bool) -> None:
             print("", *lines, sep="\n")
         for row in figures["differences"] if is_comparison else ():
             print(tables.difference_sentence(row))
-    elif result.command == "ablate" and is_planned:
+    elif result.command == "ablate" and is_dry_run:
         rows = [[name, differs or "the first"] for name, differs in figures["cells"].items()]
         console.print_table([["cell", "what differs"], *rows], text_columns=2)
     elif result.command == "ablate":
@@ -77,7 +77,7 @@ def _print_result(result: Result, in_full: bool) -> None:
         print("", *map(tables.difference_sentence, figures["differences"]), sep="\n")
     elif result.command == "prep":
         _print_prep(result)
-    elif result.command == "rollout" and not is_planned:
+    elif result.command == "rollout" and not is_dry_run:
         _print_lines(rollout_lines(figures))
     else:
         _print_figures(figures)
@@ -148,7 +148,7 @@ def _print_figures(figures: dict[str, Any]) -> None:
 
 SPLITS = ("train", "dev", "test")
 MOST_TOOLS = 5  # that are named, the most called first
-SHOWN = {  # of prep
+SPECIAL_FIGURES = {  # of prep
     # with a line of its own
     *("read", "kept", "rejects", "left_out", *SPLITS, "length", "tokens", "trained_tokens"),
     *("tools", "by_task", "by_file", "made", "balance", "personal"),
@@ -191,7 +191,7 @@ def prep_lines(figures: Mapping[str, Any], limit: int | None) -> Iterator[Line]:
         words = f"values that may be personal: {text_of(kinds)}; people's names are not looked for"
         yield Line("personal", f"{sum(kinds.values()):,}", words)
     for name, value in figures.items():
-        if name not in SHOWN:
+        if name not in SPECIAL_FIGURES:
             count, words = ("", text_of(value)) if isinstance(value, dict) else (text_of(value), "")
             yield Line(name.replace("_", " "), count, words)
 

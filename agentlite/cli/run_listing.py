@@ -51,16 +51,16 @@ def _progress(stage: StoredStage, *, running: bool) -> str:
         return ""
     file = stage.folder / expected.file
     rows = count_rows(file)
-    done = f"{rows} of {expected.rows} {file.stem}"
+    progress = f"{rows} of {expected.rows} {file.stem}"
     if file.name == METRICS:
-        done = f"step {rows} of {expected.rows}"
+        progress = f"step {rows} of {expected.rows}"
     new_rows = rows - expected.begun  # in this session, which alone says the pace
     if not running or new_rows < 1:
-        return done
-    begun_at = (stage.folder / stage_folder.EXPECTED).stat().st_mtime
+        return progress
+    started_at = (stage.folder / stage_folder.EXPECTED).stat().st_mtime
     # negative where the clock was set back meanwhile
-    seconds = (file.stat().st_mtime - begun_at) / new_rows * (expected.rows - rows)
-    return f"{done}, {in_time(max(0.0, seconds))} left"
+    seconds = (file.stat().st_mtime - started_at) / new_rows * (expected.rows - rows)
+    return f"{progress}, {in_time(max(0.0, seconds))} left"
 
 
 def in_time(seconds: float) -> str:

@@ -85,7 +85,7 @@ class BfclWorld:
         self.instances, self.gold_instances = Instances(row), Instances(row)
         self.offered_tools = list(row["tools"])
         self.results: list[str] = []
-        self.turn, self.calls = 0, 0  # of the user's; calls in this turn
+        self.turn, self.call_count = 0, 0  # of the user's; calls in this turn
         self.problem = ""  # BFCL's word for what was wrong first
         self.right_turns = 0  # turns of the user's before that
 
@@ -97,7 +97,7 @@ class BfclWorld:
 
     def carry_out(self, call: PythonCall) -> str:
         """BFCL carries out every method of its classes, also one that is not on offer (yet)."""
-        self.calls += 1
+        self.call_count += 1
         names = [tool["function"]["name"] for tool in self.offered_tools]
         is_callable = call.name in names or not self.row.get("only_offered")
         result = self.instances.call(call) if is_callable else no_tool_result(call.name, names)
@@ -121,7 +121,7 @@ class BfclWorld:
         # also where nothing is judged any more: the gold's world has to go on
         responses = [self.gold_instances.call(read_call(text)) for text in gold_calls]
         if gold_calls and not self.problem:
-            if not self.calls:
+            if not self.call_count:
                 self.problem = "empty_turn_model_response"
             elif not self._is_as_gold():
                 self.problem = "instance_state_mismatch"
@@ -129,7 +129,7 @@ class BfclWorld:
             elif Counter(responses) - Counter(self.results):
                 self.problem = "execution_response_mismatch"
         self.right_turns += not self.problem
-        self.turn, self.calls = self.turn + 1, 0
+        self.turn, self.call_count = self.turn + 1, 0
 
     @property
     def verdict(self) -> str:

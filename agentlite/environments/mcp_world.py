@@ -50,14 +50,14 @@ class McpWorld:
         self.user_turns, self.gold = iter(user_turns), gold
         self.calls: list[Mapping[str, Any]] = []
         self.client = McpClient(server, env_keep)
-        self.hidden = {call["name"] for call in reset_calls}
+        self.hidden_names = {call["name"] for call in reset_calls}
         for call in reset_calls:
             result = self.client.call(call["name"], call["arguments"])
             if says_error(result):
                 raise LostWorldError(f"{call['name']} returned {result}")
 
     def tools(self) -> list[dict[str, Any]]:
-        tools = [tool for tool in self.client.tools() if tool.get("name") not in self.hidden]
+        tools = [tool for tool in self.client.tools() if tool.get("name") not in self.hidden_names]
         self.names = [str(tool.get("name")) for tool in tools]
         return tools
 

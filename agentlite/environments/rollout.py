@@ -253,7 +253,7 @@ class _Rollout:
         return results
 
     def _tell_user(self, text: str) -> str | None:
-        """What the user says to words; None ends the dialog."""
+        """The reply of the user to a text; None ends the dialog."""
         self.messages.append({"role": "assistant", "content": text})
         # the world hears of it in any case: its tools may change. A user hears no thought
         reply = self.world.next_user(thought_and_words(text)[1])

@@ -58,7 +58,7 @@ def chat(options: ChatOptions) -> None:
         session = ChatSession(model, tools, partial(_result, execute), tell, _note)
         decoding = Decoding(options.max_new_tokens, options.temperature, seed=options.seed)
         try:
-            while (line := _read("you> ")) is not None:
+            while (line := _read_line("you> ")) is not None:
                 if line.strip():
                     session.say(line, decoding)
         finally:
@@ -83,7 +83,7 @@ def _result(execute: Callable[["Call"], str] | None, call: "Call") -> str:
         _note(f"result: {result}")
         return result
     name = f"{call.name}({to_json(call.arguments)})"
-    line = _read(f"result of {name}> ")
+    line = _read_line(f"result of {name}> ")
     if line is None:
         raise UserError(
             f"the input ends where the result of {name} is expected.",
@@ -93,7 +93,7 @@ def _result(execute: Callable[["Call"], str] | None, call: "Call") -> str:
     return line
 
 
-def _read(prompt: str) -> str | None:
+def _read_line(prompt: str) -> str | None:
     """A line of the person's; None at the end."""
     try:
         if sys.stdin.isatty():

@@ -60,7 +60,7 @@ def export(request: ExportRequest, measure: Callable[..., dict[str, Any]]) -> di
             "data": digests(subject.stages),
             "versions": package_versions(),
         }
-        written = move_into_place(folder, target, folder / mark, facts)
+        files = move_into_place(folder, target, folder / mark, facts)
     path = shlex.quote(str(target))
     next_commands = {
         "merged": f"agentlite serve {path}",
@@ -72,7 +72,7 @@ def export(request: ExportRequest, measure: Callable[..., dict[str, Any]]) -> di
         "command": "export",
         "target": str(target),
         **facts,
-        "bytes": {path.name: path.stat().st_size for path in written},
+        "bytes": {path.name: path.stat().st_size for path in files},
         "seconds": round(time.monotonic() - started, 1),
         "next": next_commands[request.kind],
     }

@@ -91,16 +91,16 @@ def find_subject(name: str, run: Path) -> ExportedModel:
     workspace, models = read_run(folder.parent), [*source.made_from, folder.name]
 
     # the stages that it was made from, and itself, in the order they were run in
-    made_of, queue = set[str](), [folder.name]
+    stage_names, queue = set[str](), [folder.name]
     while queue:
         stage_name = queue.pop()
         stage = workspace.stage(stage_name)
         if stage is None:
             read_stage(workspace.folder / stage_name).trusted()
-        elif stage.name not in made_of:
-            made_of.add(stage.name)
+        elif stage.name not in stage_names:
+            stage_names.add(stage.name)
             queue += [str(stage.plan.settings.get(key)) for key in ("model", "data", "candidates")]
-    stages = [stage for stage in workspace.stages if stage.name in made_of]
+    stages = [stage for stage in workspace.stages if stage.name in stage_names]
     stages.sort(key=lambda stage: stage.name == folder.name)
 
     evaluations = [
