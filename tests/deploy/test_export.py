@@ -224,9 +224,7 @@ def test_gguf_is_made_by_the_llama_cpp_that_is_named(run, llama_cpp, tmp_path, c
     (model, *arguments), files = json.loads((tmp_path / "llama.cpp/told.json").read_bytes())
     assert Path(model).name == "weather"  # llama.cpp puts it into the file as its name
     assert arguments[0] == "--outfile" and arguments[2:] == ["--outtype", "bf16"]
-    assert {"model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja"} <= set(
-        files
-    )
+    assert {"model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja"} <= {*files}
     assert target.read_bytes()[:4] == b"GGUF"
     assert result["type"] == "bf16" and result["bytes"].keys() == {
         f"weather.gguf{end}" for end in ("", ".md", ".json")
@@ -245,9 +243,8 @@ def test_gguf_is_made_by_the_llama_cpp_that_is_named(run, llama_cpp, tmp_path, c
 def test_tools_given_to_the_exported_template_are_written_as_in_training(name, source, smollm2):
     template = with_marks(name, source, smollm2.tokenizer) if source else smollm2
     mixture = mixture_of("hermes", template)
-    exported = ExportedModel(
-        name, Source("", "", None, ""), template, mixture, []
-    ).exported_template
+    subject = ExportedModel(name, Source("", "", None, ""), template, mixture, [])
+    exported = subject.exported_template
     if exported is template:  # it prints tools itself, or takes no plain turns
         assert template.prints_tools or any(template.thought_keys) or template.takes_parts
         return
@@ -285,11 +282,10 @@ def test_ollama_takes_any_chat_template_that_mentions_tools_and_the_mention_prin
         assert not mention(mention(source) + source)
         mixture = mixture_of("react", template)
         subject = ExportedModel(name, Source("", "", None, ""), template, mixture, [])
+        plain = subject.exported_template
         exported = subject._replace(mention=MENTION).exported_template
         assert exported.chat_template.startswith(MENTION)
-        assert exported.probe([USER], prompt=True) == subject.exported_template.probe(
-            [USER], prompt=True
-        )
+        assert exported.probe([USER], prompt=True) == plain.probe([USER], prompt=True)
 
 
 def test_the_ollama_folder_holds_what_a_modelfile_names(run, llama_cpp, tmp_path, capsys):

@@ -28,7 +28,7 @@ def export(request: ExportRequest, measure: Callable[..., dict[str, Any]]) -> di
     """
     started, target, is_file = time.monotonic(), request.target, request.kind == "gguf"
     mark, readme = (f"{target.name}.json", f"{target.name}.md") if is_file else (EXPORT, CARD)
-    _refuse_existing(target, request.force)
+    _refuse_existing(target, is_file, request.force)
     subject = find_subject(request.model, request.run)
     refuse(request, subject)
     with console.stdout_to_stderr(), partial_folder(target) as folder:
@@ -78,12 +78,17 @@ def export(request: ExportRequest, measure: Callable[..., dict[str, Any]]) -> di
     }
 
 
-def _refuse_existing(target: Path, force: bool) -> None:
-    """Only what export made itself is replaced, and only with --force. Raises UserError 3."""
-    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+def _refuse_existing(target: Path, is_file: bool, force: bool) -> None:
+    """Only what export made itself is replaced, and only with --force. Raises UserError 3, and 2
+    for a file in the place of a folder, or a folder in that of a file.
+    """
+    if not target.exists():
         return
-    mark = target / EXPORT if target.is_dir() else target.with_name(f"{target.name}.json")
-    names = sorted(path.name for path in target.iterdir()) if target.is_dir() else [target.name]
+    if target.is_dir() == is_file:
+        problem = "is a folder, and GGUF is one file." if is_file else "is a file, not a folder."
+        raise UserError(problem, "Name another place.", location=str(target))
+    mark = target.with_name(f"{target.name}.json") if is_file else target / EXPORT
+    names = [target.name] if is_file else sorted(path.name for path in target.iterdir())
     try:
         own_names = {mark.name, *json.loads(mark.read_bytes())["outputs"]}
     except (OSError, ValueError, KeyError, TypeError):
@@ -92,7 +97,7 @@ def _refuse_existing(target: Path, force: bool) -> None:
     if foreign_names := [name for name in names if name not in own_names]:
         problem = f"exists already, and {foreign_names[0]} in it was not written by export."
         fix = "Name another place."
-    if foreign_names or not force:
+    if foreign_names or (names and not force):
         raise UserError(problem, fix, location=str(target), exit_code=OTHER_PLAN)
 
 

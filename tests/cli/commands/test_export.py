@@ -38,6 +38,12 @@ def test_an_option_that_changes_nothing_is_refused(kind: str, key: str, tmp_path
     assert not list(tmp_path.iterdir())
 
 
+def test_no_file_replaces_a_folder_and_no_folder_a_file(tmp_path: Path) -> None:
+    (tmp_path / "m").touch()
+    assert "is a file" in refusal("--merged", str(tmp_path / "m"), "--force").problem
+    assert "is a folder" in refusal("--gguf", str(tmp_path)).problem
+
+
 def test_the_short_help_names_every_target(capsys: pytest.CaptureFixture[str]) -> None:
     group.main(["export", "--help"], "agentlite", standalone_mode=False)
     text = capsys.readouterr().out
