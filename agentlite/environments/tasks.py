@@ -10,7 +10,7 @@ import msgspec
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Call, Message, canonical, digest
 from agentlite.core.row_files import read_structs, write_rows
-from agentlite.data.curation.traits import normal
+from agentlite.data.curation.traits import normalize
 from agentlite.data.formats.openai import ROLES
 from agentlite.data.formats.raw_rows import read_raw
 from agentlite.data.formats.tool_calls import read_call
@@ -113,7 +113,7 @@ def task_of(row: dict[str, Any]) -> EnvironmentTask:
         row,
         gold,
         # one question has one split, also where case, blanks or punctuation differ
-        group=normal(" ".join(message.content for message in messages if message.role == "user")),
+        group=normalize(" ".join(m.content for m in messages if m.role == "user")),
         optimal_steps=steps,
     )
 

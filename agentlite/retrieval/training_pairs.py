@@ -12,7 +12,7 @@ from itertools import chain
 from msgspec import Struct, structs
 
 from agentlite.core.records import Tool, canonical, digest
-from agentlite.data.curation.traits import normal
+from agentlite.data.curation.traits import normalize
 from agentlite.retrieval.rankers import Ranker
 from agentlite.retrieval.tool_pool import Query, ToolPool
 
@@ -57,13 +57,13 @@ def find_pairs(
     ]
     right: dict[str, set[str]] = defaultdict(set)  # what is expected for a question, wherever asked
     for query in queries:
-        right[normal(query.text)].update(query.names)
+        right[normalize(query.text)].update(query.names)
     twins: dict[str, set[str]] = defaultdict(set)  # names of tools that differ in nothing else
     for tool in tools:
         twins[_content(tool)].add(tool.name)
     pairs = []
     for number, query in enumerate(queries):
-        names = right[normal(query.text)]
+        names = right[normalize(query.text)]
         by_turns = [*chain(*zip(*(by_query[number] for by_query in likeliest), strict=True))]
         for index in query.tool_indices:
             # the whole pool, from a start that differs by question and is the same in every run
@@ -131,4 +131,4 @@ def with_wrong_tools(pair: TrainingPair, count: int, barred: Collection[str] = (
 
 
 def _content(tool: Tool) -> str:
-    return canonical([normal(tool.description), tool.parameters])
+    return canonical([normalize(tool.description), tool.parameters])

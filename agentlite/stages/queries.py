@@ -18,7 +18,7 @@ from agentlite.core.records import Message, Record, Tool, to_json
 from agentlite.core.row_files import write_rows
 from agentlite.data.curation.duplicates import leaks, read_held_out
 from agentlite.data.curation.minhash import copies_among
-from agentlite.data.curation.traits import Traits, normal, script_of, traits
+from agentlite.data.curation.traits import Traits, normalize, script_of, traits
 from agentlite.data.formats.raw_rows import files_of, raw_files
 from agentlite.data.prompt_records import Prompts, prompts_of_prep
 from agentlite.engine import sentence_encoder
@@ -195,7 +195,7 @@ def find_seeds(settings: QueriesSettings, run: Path) -> tuple[list[SeedQuery], d
     for record in prompts.records():
         texts = (message.content for message in record.messages if message.role == "user")
         if (text := next(texts, "")).strip():
-            first.setdefault(normal(text), SeedQuery(text, record.tools))
+            first.setdefault(normalize(text), SeedQuery(text, record.tools))
     if not first:
         raise UserError(
             "holds no query.",
@@ -255,7 +255,8 @@ def _compare(
         records = {at: traits(Record(messages=(Message("user", made[at].text),))) for at in whole}
         faults |= dict.fromkeys(leaks(records, held_out), "leak")
     left = [place for place in whole if place not in faults]
-    texts = [normal(seed.text) for seed in seeds] + [normal(made[place].text) for place in left]
+    texts = [seed.text for seed in seeds] + [made[place].text for place in left]
+    texts = [*map(normalize, texts)]
     # a seed may be near another seed: only what comes behind them is dropped
     for at in copies_among(range(len(texts)), texts.__getitem__):
         if at >= len(seeds):

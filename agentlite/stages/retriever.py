@@ -19,7 +19,7 @@ from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.records import SPLITS, from_row
 from agentlite.core.row_files import Row, read_rows, row_file, write_json, write_rows
-from agentlite.data.curation.traits import normal
+from agentlite.data.curation.traits import normalize
 from agentlite.engine import check_libraries, retriever, sentence_encoder
 from agentlite.engine.trainer import check_trackers
 from agentlite.retrieval.rankers import Ranker, Scores, bm25, scores_by_name, top_entries
@@ -124,11 +124,11 @@ def _read(data: Path, files: Sequence[str], trains: bool) -> RetrieverData:
         }
         read = read_pool(chain.from_iterable(records.values()), files)
         by_split = {split: queries(records[split], read.pool) for split in SPLITS}
-        held_out = {normal(query.text) for query in (*by_split["dev"], *by_split["test"])}
+        held_out = {normalize(query.text) for query in (*by_split["dev"], *by_split["test"])}
         examples = [
             example
             for example in read.examples
-            if held_out.isdisjoint(map(normal, questions(example)))
+            if held_out.isdisjoint(map(normalize, questions(example)))
         ]
         by_split["train"] += queries(examples, read.pool)
     if left := len(read.examples) - len(examples):

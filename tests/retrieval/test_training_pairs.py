@@ -5,7 +5,7 @@ import pytest
 from support.samples import WEATHER
 
 from agentlite.core.records import Step, Tool
-from agentlite.data.curation.traits import normal
+from agentlite.data.curation.traits import normalize
 from agentlite.retrieval.tool_pool import Query, ToolPool
 from agentlite.retrieval.training_pairs import TrainingPair, find_pairs, make_batches
 
@@ -55,7 +55,7 @@ def test_wrong_tools_are_taken_by_turns_from_each_ranker_and_then_from_anywhere(
     [("How wet?", "how_WET", True), ("ẞａ", "ssa", True), ("a b", "a c", False), ("1", "2", False)],
 )
 def test_questions_are_equal_whatever_their_case_blanks_and_marks(one, other, equal):
-    assert (normal(one) == normal(other)) is equal
+    assert (normalize(one) == normalize(other)) is equal
 
 
 def test_every_pair_comes_once_before_any_comes_again_and_each_epoch_has_an_order_of_its_own():

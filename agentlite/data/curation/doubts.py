@@ -7,7 +7,7 @@ from pathlib import Path
 from agentlite.core.records import Record, to_json
 from agentlite.core.tool_results import says_error
 from agentlite.data.curation.pii import texts_of
-from agentlite.data.curation.traits import normal
+from agentlite.data.curation.traits import normalize
 
 CHECKS: dict[str, dict[str, str]] = tomllib.loads(
     Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
@@ -47,15 +47,15 @@ def doubts(record: Record) -> dict[str, str]:
 def _unknown_value(record: Record) -> str:
     """An identifier, or a name of which no word begins as a word that was said."""
     # what was said and offered so far, without blanks: "7:30 am" is known as 730am
-    known_text = normal(to_json([tool.schema for tool in record.tools]))
+    known_text = normalize(to_json([tool.schema for tool in record.tools]))
     for message in record.messages:
         arguments = [call.arguments for call in message.calls]
         for _, value in texts_of(arguments) if message.loss else ():
-            starts = [normal(word)[:3] for word in value.split()]  # Rome, Roman
+            starts = [normalize(word)[:3] for word in value.split()]  # Rome, Roman
             is_name = NAME.fullmatch(value) and known_text.isascii()  # else it may be translated
             if is_name and not any(start in known_text for start in starts):
                 return value
-            if IDENTIFIER.fullmatch(value) and normal(value) not in known_text:
+            if IDENTIFIER.fullmatch(value) and normalize(value) not in known_text:
                 return value
-        known_text += normal(message.content + to_json(arguments))
+        known_text += normalize(message.content + to_json(arguments))
     return ""

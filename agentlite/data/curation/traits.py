@@ -109,7 +109,7 @@ def first_query(record: Record) -> str:
 
 def _user_texts(record: Record) -> list[str]:
     turns = record.messages if record.is_text else [m for m in record.messages if m.role == "user"]
-    return [normal(message.content) for message in turns]
+    return [normalize(message.content) for message in turns]
 
 
 def script_of(text: str) -> str:
@@ -117,7 +117,7 @@ def script_of(text: str) -> str:
     return next((name for name, letters in SCRIPTS.items() if letters.search(text)), "other")
 
 
-def normal(text: str) -> str:
+def normalize(text: str) -> str:
     """Text without case, blanks and punctuation; of other scripts too."""
     # "?!" stays as it is
     return re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", text).casefold()) or text

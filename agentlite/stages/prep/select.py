@@ -17,7 +17,7 @@ from agentlite.data.curation.coreset import BufferState, buffer_rows, coreset, r
 from agentlite.data.curation.keep import find_surpassed
 from agentlite.data.curation.mix import Draw, draw, repetitions
 from agentlite.data.curation.split import assign_splits
-from agentlite.data.curation.traits import Traits, dialog_text, normal, traits
+from agentlite.data.curation.traits import Traits, dialog_text, normalize, traits
 from agentlite.data.ingest import End, IngestContext, IngestedRows
 
 NOT_IN_CORESET = "F341"
@@ -92,7 +92,7 @@ def _drop_copies(selection: Selection) -> None:
     settings, ingested, kept = selection.settings, selection.ingested, selection.kept
 
     def text(index: int) -> str:
-        return normal(dialog_text(ingested.record(index)))
+        return normalize(dialog_text(ingested.record(index)))
 
     kinds: dict[str, tuple[str, Callable[[], duplicates.Copies]]] = {
         "equal": ("D401", lambda: duplicates.equal_copies(kept, ingested.sources)),

@@ -22,7 +22,7 @@ from agentlite.data.curation.duplicates import (
     splits_of_copies,
 )
 from agentlite.data.curation.minhash import jaccard, shingles
-from agentlite.data.curation.traits import Traits, dialog_text, normal, traits
+from agentlite.data.curation.traits import Traits, dialog_text, normalize, traits
 from agentlite.data.formats import FORMATS
 
 FLIGHT = Tool("flight", "Books a flight.")
@@ -55,7 +55,7 @@ def numbered(*records: Record) -> dict[int, Traits]:
 
 
 def near_of(records: Sequence[Record], seed: int = 0, threshold: float = 0.8) -> Copies:
-    texts = [normal(dialog_text(record)) for record in records]
+    texts = [normalize(dialog_text(record)) for record in records]
     return near_copies(
         numbered(*records),
         texts.__getitem__,
@@ -89,7 +89,7 @@ def test_a_near_copy_is_near_the_one_that_is_kept_and_no_two_kept_are_near(
 ) -> None:
     records = variants(30, seed)
     copies = near_of(records, seed, threshold)
-    grams = [shingles(normal(dialog_text(record))) for record in records]
+    grams = [shingles(normalize(dialog_text(record))) for record in records]
     assert copies
     assert not copies.keys() & set(copies.values())
     assert all(jaccard(grams[copy], grams[kept]) >= threshold for copy, kept in copies.items())
