@@ -380,6 +380,10 @@ def to_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def text_or_json(value: object) -> str:
+    return value if isinstance(value, str) else to_json(value)
+
+
 def wire_calls(calls: Sequence[Call]) -> list[dict[str, object]]:
     """As OpenAI writes them."""
     return [

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from agentlite.core.records import to_json
+from agentlite.core.records import text_or_json
 
 ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")  # of an object in memory: another in each run
 
@@ -22,7 +22,7 @@ def as_text(result: object) -> str:
     try:
         text = json.dumps(result, default=_jsonable)
         value = json.loads(text, parse_constant=lambda _: None)  # '{"a": NaN}' -> {"a": None}
-        return value if isinstance(value, str) else to_json(value)
+        return text_or_json(value)
     except (TypeError, ValueError, RecursionError):
         return _to_text(result)
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Gold, Message, Record, Tool, to_json
+from agentlite.core.records import Call, Gold, Message, Record, Tool, text_or_json, to_json
 from agentlite.data.formats.format import Row, omit
 from agentlite.data.formats.json_decode import json_or_literal, parse_json, quote
 from agentlite.data.formats.tool_calls import read_call, read_tools
@@ -293,5 +293,4 @@ def result_of(value: Any, text: str, key: str, open_calls: list[Call]) -> Messag
     content = value[key] if call else text
     call = call or (open_calls[0] if open_calls else Call(""))
     open_calls[:] = [other for other in open_calls if other is not call]
-    content = content if isinstance(content, str) else to_json(content)
-    return Message("tool", content, call_id=call.id)
+    return Message("tool", text_or_json(content), call_id=call.id)

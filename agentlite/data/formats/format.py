@@ -64,6 +64,10 @@ def omit(row: Row, *keys: str) -> Row:
     return {key: value for key, value in row.items() if key not in keys and value is not None}
 
 
+def as_list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
 def meta_of(row: Row, *known_keys: str, **fields: object) -> dict[str, Any]:
     """The row's own id; what is named, unless empty; what its format does not know, as "extra"."""
     meta = {**fields, "extra": omit(row, "id", *known_keys)}

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from agentlite.core.errors import RowError, suggest
 from agentlite.core.plain_words import kind_of
-from agentlite.core.records import Call, Gold, Message, Record, Role, Task, Tool, to_json
+from agentlite.core.records import Call, Gold, Message, Record, Role, Task, Tool, text_or_json
 from agentlite.data.formats.chains import parse_calls
 from agentlite.data.formats.format import Format, Row, extra_by_turn, meta_of, omit, refuse_unread
 from agentlite.data.formats.json_decode import json_value, quote
@@ -149,7 +149,7 @@ def _pop_call_id(message: Row, open_calls: list[Call], are_in_order: bool) -> st
     """The id of the call a result answers: its own, or that of the only one it can be, or ""."""
     stated_id = message.get("tool_call_id")
     if stated_id or stated_id == 0:
-        call_id = stated_id if isinstance(stated_id, str) else to_json(stated_id)
+        call_id = text_or_json(stated_id)
     else:
         name = message.get("name") or message.get("tool_name")  # the latter is Ollama's
         name = name.removeprefix("functions.") if isinstance(name, str) else name
@@ -228,7 +228,7 @@ def _text(content: Any, role: Role, position: str) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     if role == "tool" and not is_parts(content):
-        return to_json(content)
+        return text_or_json(content)
     if role == "tool" and all(part["type"] == "document" for part in content):  # of Cohere
         return "\n".join(part["document"]["data"] for part in content)
     return text_of_parts(content, ("text",), position)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from agentlite.core.errors import RowError
 from agentlite.core.records import Record, to_json
 from agentlite.data.formats import openai
-from agentlite.data.formats.format import Format, Row, omit
+from agentlite.data.formats.format import Format, Row, as_list, omit
 from agentlite.data.formats.json_decode import quote, value_at
 from agentlite.data.formats.openai import CALLS, THOUGHTS, unknown_role
 
@@ -185,11 +185,11 @@ def _first_value(fields: Row, keys: Iterable[str]) -> Any:
 def _declared_functions(value: object) -> object:
     """The declared functions; a tool that declares none stays as it is, to be read or refused."""
     tools: list[Any] = []
-    for tool in value if isinstance(value, list) else [value]:
+    for tool in as_list(value):
         fields = tool if isinstance(tool, dict) else {}
         declarations = [fields[key] for key in DECLARATION_KEYS if fields.get(key) is not None]
         for functions in declarations or [tool]:
-            tools += functions if isinstance(functions, list) else [functions]
+            tools += as_list(functions)
     return value if isinstance(value, str) or value is None else tools
 
 
@@ -218,8 +218,7 @@ def _items(row: Row) -> list[Any]:
     first_items = row.get(next((key for key in INPUT_KEYS if row.get(key)), "")) or []
     if isinstance(first_items, str):
         first_items = [{"role": "user", "content": first_items}]
-    groups = (first_items, row.get("output") or [])
-    return [item for items in groups for item in (items if isinstance(items, list) else [items])]
+    return [*as_list(first_items), *as_list(row.get("output") or [])]
 
 
 def read_responses(row: Row) -> Record:
@@ -237,8 +236,7 @@ def read_responses(row: Row) -> Record:
             message = {"role": str(item.get("role")), "content": text}
         elif kind == "reasoning":
             thoughts = item.get("content") or item.get("summary") or []
-            thoughts = thoughts if isinstance(thoughts, list) else [thoughts]
-            texts = [_item_text([thought], position) for thought in thoughts]
+            texts = [_item_text([thought], position) for thought in as_list(thoughts)]
             message["thinking"] = "\n\n".join(filter(None, texts))
         elif kind == "function_call":
             call = {"id": item.get("call_id"), **omit(item, "id", "type", "call_id", "status")}
@@ -275,8 +273,7 @@ def read_responses(row: Row) -> Record:
 def _item_text(content: Any, position: str) -> str:
     if content is None or isinstance(content, str):
         return content or ""
-    parts = content if isinstance(content, list) else [content]
-    return openai.text_of_parts(parts, TEXT_TYPES, position)
+    return openai.text_of_parts(as_list(content), TEXT_TYPES, position)
 
 
 # --- LangChain and LangGraph: messages as dumped, as dicts or as `messages_to_dict` ---

@@ -15,7 +15,7 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.formats import chains, sharegpt
 from agentlite.data.formats.chains import Calls, PromptParts, Syntax
-from agentlite.data.formats.format import Format, Row, omit
+from agentlite.data.formats.format import Format, Row, as_list, omit
 from agentlite.data.formats.json_decode import json_or_literal, json_value
 from agentlite.data.formats.tool_calls import ARGUMENTS, read_arguments, read_call, read_tool
 from agentlite.rendering.foreign_text import check_input
@@ -303,8 +303,7 @@ def _extract_plugins(system: str) -> tuple[list[Row], str]:
         except (ValueError, RecursionError):
             failures += 1
             continue
-        value = json_value(system[start.end() : value_end])
-        values = value if isinstance(value, list) else [value]
+        values = as_list(json_value(system[start.end() : value_end]))
         if values and all(map(_is_tool_description, values)):
             plugins += values
             texts.append(system[end : start.start()])

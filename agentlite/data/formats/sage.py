@@ -19,7 +19,7 @@ from agentlite.core.records import (
     Tool,
     digest,
     gold_call,
-    to_json,
+    text_or_json,
 )
 from agentlite.data.formats import sharegpt, tool_calls
 from agentlite.data.formats.bfcl import ANY_CALL_ANSWER, NO_CALL_ANSWER
@@ -135,8 +135,7 @@ def read_dialog(row: Row, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Recor
         if owner < 0 or messages[owner].role != "assistant":
             raise RowError("E204", f"a result that follows no assistant turn (turn {number})")
         messages[owner] = replace(messages[owner], calls=(*messages[owner].calls, call))
-        value = turn.get("result")
-        result = "" if value is None else value if isinstance(value, str) else to_json(value)
+        result = "" if turn.get("result") is None else text_or_json(turn["result"])
         parts = [text] if result == text else filter(None, (text, result))
         messages.append(Message("tool", "\n".join(parts), call_id=call.id))
     gold = {}
@@ -205,9 +204,8 @@ def read_task(row: Row, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Record:
     is_any = names is None
     calls = [Call(name, {}, f"call_{i}") for i, name in enumerate(names or [])]
     gold = [GoldCall(ANY_TOOL)] if is_any else [_unknown_call(call.name, tools) for call in calls]
-    context = row.get("context") or ""
-    context_text = context if isinstance(context, str) else to_json(context)
-    question = "\n\n".join(filter(None, (context_text, text_at(row, "instruction"))))
+    context = text_or_json(row.get("context") or "")
+    question = "\n\n".join(filter(None, (context, text_at(row, "instruction"))))
     known_keys = ["sample_id", "task_type", "instruction", "context", "split"]
     known_keys += [CANDIDATES] if all(isinstance(tool, str) for tool in candidates) else []
     return Record(
@@ -258,8 +256,8 @@ def _timing(truth: Row, tools: tuple[Tool, ...]) -> Answer:
     if not tools:
         raise RowError("E201", "a call is expected, but the row names no tool")
     chain = truth.get("reasoning_chain")
-    steps = [step for step in (chain if isinstance(chain, list) else [chain]) if step is not None]
-    reasons = "\n".join(step if isinstance(step, str) else to_json(step) for step in steps)
+    steps = chain if isinstance(chain, list) else [chain]
+    reasons = "\n".join(text_or_json(step) for step in steps if step is not None)
     if len(tools) == 1:
         return reasons, [tools[0].name]
     return reasons or ANY_CALL_ANSWER, None

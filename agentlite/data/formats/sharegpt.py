@@ -14,13 +14,14 @@ from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
 from agentlite.core.plain_words import kind_of
-from agentlite.core.records import Call, Message, Record, to_json
+from agentlite.core.records import Call, Message, Record, text_or_json, to_json
 from agentlite.data.formats import openai
 from agentlite.data.formats.chains import calls_in
 from agentlite.data.formats.format import (
     PREFERENCE,
     Format,
     Row,
+    as_list,
     dialog,
     extra_by_turn,
     meta_of,
@@ -147,9 +148,8 @@ class DialogBuilder:
         last_message = self.messages[-1] if self.messages else Message("system")
         if speaker == "call":  # LLaMA-Factory's may think first; its fields may be keys of the turn
             thought, text = thought_and_words(text or to_json(omit(turn, *TURN_KEYS)))
-            value = json_or_literal(text)
-            values = value if isinstance(value, list) else [value]
-            calls = [read_call(call, json_or_literal) for call in values]
+            rows = as_list(json_or_literal(text))
+            calls = [read_call(row, json_or_literal) for row in rows]
             goes_on = last_message.role == "assistant"
             if goes_on and last_message.loss != has_loss(turn):
                 reason = "words and the calls after them are one turn, but differ in their loss"
@@ -184,7 +184,7 @@ class DialogBuilder:
             with contextlib.suppress(RowError):
                 results = json_value(text)
                 if len(results) == len(self.open_calls):
-                    return [r if isinstance(r, str) else to_json(r) for r in results]
+                    return [*map(text_or_json, results)]
         return [text]
 
     def _add_answer(self, words: str, calls: Iterable[Call], loss: bool, goes_on: bool) -> None:

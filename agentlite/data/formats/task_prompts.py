@@ -10,10 +10,10 @@ import msgspec
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Message, Record, Role, Tool, to_json
+from agentlite.core.records import Call, Message, Record, Role, Tool, text_or_json, to_json
 from agentlite.data.formats import react
 from agentlite.data.formats.chains import with_text_behind
-from agentlite.data.formats.format import Format, Row, dialog, meta_of, omit, text_at
+from agentlite.data.formats.format import Format, Row, as_list, dialog, meta_of, omit, text_at
 from agentlite.data.formats.json_decode import json_or_literal, json_value, parse_json, quote
 from agentlite.data.formats.tool_calls import read_tool, read_tools
 from agentlite.rendering.protocol import with_tool
@@ -198,10 +198,9 @@ def _steps(text: str) -> list[Message]:
         command, words, result = task["command"], task.get("task_name", ""), task["result"]
         call_row = {"name": command["name"], "arguments": command["args"], "id": f"call_{number}"}
         call = msgspec.convert(call_row, Call)
-        result = result if isinstance(result, str) else to_json(result)
         messages += [
             Message("assistant", str(words).strip(), (call,), loss=False),
-            Message("tool", result, call_id=call.id),
+            Message("tool", text_or_json(result), call_id=call.id),
         ]
     return messages
 
@@ -250,10 +249,9 @@ def _tasks(text: str) -> list[Row]:
     """The JSON objects that a text is or lists, alone or in a fence; none for other texts."""
     fenced = FENCED.match(text)
     try:
-        value = json_value((fenced[1] if fenced else text).strip())
+        values = as_list(json_value((fenced[1] if fenced else text).strip()))
     except RowError:
         return []
-    values = value if isinstance(value, list) else [value]
     return values if all(isinstance(task, dict) for task in values) else []
 
 

@@ -13,7 +13,7 @@ from agentlite.core.errors import RowError
 from agentlite.core.json_schema import COMBINING, KEYWORDS, fits
 from agentlite.core.plain_words import kind_of
 from agentlite.core.records import Call, Tool
-from agentlite.data.formats.format import omit
+from agentlite.data.formats.format import as_list, omit
 from agentlite.data.formats.json_decode import json_value, parse_json, quote
 
 TYPES = {
@@ -284,7 +284,7 @@ def json_schema(schema: object, tool: str) -> dict[str, Any]:
         if value is not None or (key == "default" and not is_padded)
     }
     types = fields.pop("type", None)
-    type_names = [str(name).lower() for name in (types if isinstance(types, list) else [types])]
+    type_names = [str(name).lower() for name in as_list(types)]
     if names := [TYPES[name] for name in type_names if name in TYPES]:
         fields = {"type": names if isinstance(types, list) else names[0], **fields}
     required = fields.pop("required", [])

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from agentlite.core.errors import UserError, require
-from agentlite.core.records import to_json
+from agentlite.core.records import text_or_json
 from agentlite.core.row_files import read_rows
 from agentlite.rendering.protocols import modelscope
 from agentlite.scoring.metrics.confidence import Summary, bootstrap, draw_resamples, summary
@@ -412,4 +412,4 @@ def _best_rouge(row: Row, answer: object) -> float:
 
 
 def _text(prediction: object) -> str:
-    return prediction if isinstance(prediction, str) else to_json(prediction)
+    return text_or_json(prediction)
