@@ -58,14 +58,14 @@ class Keep(NamedTuple):
 
 @cache
 def parse_keep(text: str) -> Keep:
-    """Raises UserError 2 for a part that is not `best` and not a condition."""
-    parts = [part.strip() for part in text.split(",") if part.strip()]
+    """Raises UserError 2 for a term that is not `best` and not a condition."""
+    terms = [term.strip() for term in text.split(",") if term.strip()]
     conditions = [
-        parse_condition(part, "--keep", "--keep 'env>=1', or --keep best")
-        for part in parts
-        if part != BEST
+        parse_condition(term, "--keep", "--keep 'env>=1', or --keep best")
+        for term in terms
+        if term != BEST
     ]
-    return Keep(tuple(conditions), BEST in parts)
+    return Keep(tuple(conditions), BEST in terms)
 
 
 def refuse_unknown(conditions: Iterable[Condition], known: Collection[str], location: str) -> None:

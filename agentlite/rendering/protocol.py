@@ -110,14 +110,14 @@ class Protocol:
         opening = "" if THINK in thought else THINK
         return opening + thought + end + words.removeprefix(self.answer_head)
 
-    def split_thought(self, text: str, opened: bool) -> tuple[str, str]:
+    def split_thought(self, text: str, prompt_opens_thought: bool) -> tuple[str, str]:
         """The thought and the words of a completion that may still go on; neither as long as it may
-        be either. `opened`: whether its prompt ends inside a thought.
+        be either.
         """
         marks = (THINK, self.thought_marks[0])
-        if not opened and any(mark.startswith(text.strip()) for mark in marks):
+        if not prompt_opens_thought and any(mark.startswith(text.strip()) for mark in marks):
             return "", ""
-        is_open = opened and THINK_END not in text
+        is_open = prompt_opens_thought and THINK_END not in text
         thought, words = thought_and_words(self.tag_thought(THINK + text if is_open else text))
         if is_unclosed(words):
             return words.lstrip().removeprefix(THINK).strip(), ""

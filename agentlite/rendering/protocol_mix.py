@@ -51,10 +51,11 @@ class Mixture(NamedTuple):
     @property
     def name(self) -> str:
         """As a setting: `hermes=2,react=1`. Prompt templates are in it, so no file is needed."""
-        parts = {self.protocols[name].template_json or name: w for name, w in self.weights.items()}
-        if len(parts) == 1:
-            return next(iter(parts))
-        return ",".join(f"{part}={str(w).removesuffix('.0')}" for part, w in parts.items())
+        names = [self.protocols[name].template_json or name for name in self.weights]
+        if len(names) == 1:
+            return names[0]
+        weights = (str(weight).removesuffix(".0") for weight in self.weights.values())
+        return ",".join(map("=".join, zip(names, weights, strict=True)))
 
     def protocol_of(self, record: Record) -> Protocol:
         """The protocol a record is rendered in: the one that prep chose for it, if it is here."""

@@ -109,8 +109,8 @@ class _Dialog(NamedTuple):
         if turn.parts != ((first, 0, -1),):
             thought, words = thought_and_words(content)
             words_start = text.find(words, start)
-            before = THINK_TAG.sub("", text[start:words_start]).strip()
-            if words_start < 0 or thought not in before or (before and not thought):
+            text_before = THINK_TAG.sub("", text[start:words_start]).strip()
+            if words_start < 0 or thought not in text_before or (text_before and not thought):
                 raise RowError("E214", f"the chat template changes the text of messages[{first}]")
             content_start = words_start + len(words) - len(content)
         elif messages[first].loss:
@@ -146,11 +146,9 @@ def render(record: Record, protocol: Protocol, template: Template) -> list[Rende
                 messages, calls = list(record.messages), list(record.messages[turn].calls)
                 calls[index] = replace(calls[index], arguments={"probe": "probe"})
                 messages[turn] = replace(messages[turn], calls=tuple(calls))
-                others = _rows(replace(record, messages=tuple(messages)), protocol, template)
-                rows = [
-                    _leave_out_arguments(row, other, turn)
-                    for row, other in zip(rows, others, strict=True)
-                ]
+                probe_rows = _rows(replace(record, messages=tuple(messages)), protocol, template)
+                pairs = zip(rows, probe_rows, strict=True)
+                rows = [_leave_out_arguments(row, probe_row, turn) for row, probe_row in pairs]
         return rows
 
 
@@ -233,9 +231,9 @@ def _exchanges(
     assert protocol.exchanges is not None
     thought, _ = thought_and_words(record.messages[turn].content)
     for exchange in protocol.exchanges(without_thoughts(record), turn):
-        said = with_thought(thought if exchange.prompted else "", exchange.answer)
+        content = with_thought(thought if exchange.prompted else "", exchange.answer)
         prompt = _Turn({"role": "user", "content": exchange.prompt})
-        answer = _Turn({"role": "assistant", "content": said}, ((turn, 0, -1),))
+        answer = _Turn({"role": "assistant", "content": content}, ((turn, 0, -1),))
         text, spans = _Dialog(record, [prompt, answer], (), template).row(1)
         yield Rendered(text, tuple(span._replace(prompted=exchange.prompted) for span in spans))
 
@@ -278,21 +276,21 @@ def first_messages(record: Record, turn: int, protocol: Protocol) -> list[dict[s
     return [turn.message for turn in _turns(dialog, protocol)[:-1]]
 
 
-def _leave_out_arguments(row: Rendered, other: Rendered, turn: int) -> Rendered:
-    """The row with a call's arguments left out; `other`: the same row with other arguments."""
+def _leave_out_arguments(row: Rendered, probe_row: Rendered, turn: int) -> Rendered:
+    """The row with a call's arguments left out; `probe_row`: the same with other arguments."""
     spans = []
-    for span, altered in zip(row.spans, other.spans, strict=True):
+    for span, probe_span in zip(row.spans, probe_row.spans, strict=True):
         if span.turn == turn:
             text = row.text[span.start : span.end]
-            start, end = _find_difference(text, other.text[altered.start : altered.end])
+            start, end = _find_difference(text, probe_row.text[probe_span.start : probe_span.end])
             left_out = (*span.left_out, (span.start + start, span.start + end))
             span = span._replace(left_out=left_out)
         spans.append(span)
     return Rendered(row.text, tuple(spans))
 
 
-def _find_difference(text: str, other: str) -> tuple[int, int]:
-    """The start and end in the text of an empty object that is not empty in the other one, with the
+def _find_difference(text: str, probe_text: str) -> tuple[int, int]:
+    """The start and end in the text of an empty object that is not empty in `probe_text`, with the
     blanks before it.
 
     Where there is no `{}`, as in templates that write a tag for each argument, what follows says
@@ -300,8 +298,8 @@ def _find_difference(text: str, other: str) -> tuple[int, int]:
     """
     # {"arguments": {}} and {"arguments": {"probe": "probe"}}: they are alike up to `{` and from `}`
     # on, so that start and end are both between the two braces
-    start = shared_length(text, other)
-    end = len(text) - shared_length(text[start:][::-1], other[start:][::-1])
+    start = shared_length(text, probe_text)
+    end = len(text) - shared_length(text[start:][::-1], probe_text[start:][::-1])
     for match in EMPTY_OBJECT.finditer(text):
         if match.start() <= start and end <= match.end():
             return len(text[: match.start()].rstrip()), match.end()
@@ -319,8 +317,8 @@ def _start_with_prompt(prompt: str, text: str, turn: _Turn, template: Template) 
     if text.startswith(prompt):
         return text
     extra = template.prompt_extra
-    stem = prompt.removesuffix(extra)
-    if not extra or stem == prompt or not text.startswith(stem):
+    prompt_start = prompt.removesuffix(extra)
+    if not extra or prompt_start == prompt or not text.startswith(prompt_start):
         if thought_and_words(turn.message["content"])[0]:
             raise RowError(
                 "E220",
@@ -331,7 +329,7 @@ def _start_with_prompt(prompt: str, text: str, turn: _Turn, template: Template) 
             "its prompt for the assistant is not the beginning of what it writes for this answer, "
             "so no row would be trained as servers prompt it."
         )
-    answer = text[len(stem) :]
+    answer = text[len(prompt_start) :]
     if opens_thought(prompt) and THINK_END not in answer:
         thought, _ = thought_and_words(turn.message["content"])
         answer = f"{thought}\n{THINK_END}\n\n{answer.lstrip()}"

@@ -214,8 +214,8 @@ class Template:
         """
         text = self.probe([USER, {**ANSWER, self.thought_keys[0]: PROBE_THOUGHT}])
         # gpt-oss: <|channel|>analysis<|message|> and, between, <|end|><|start|>assistant
-        opening, _, rest = text.removeprefix(self._edges[1]).partition(PROBE_THOUGHT)
-        closing = rest.partition(ANSWER_TEXT)[0].removesuffix(self.answer_head)
+        opening, _, text_behind = text.removeprefix(self._edges[1]).partition(PROBE_THOUGHT)
+        closing = text_behind.partition(ANSWER_TEXT)[0].removesuffix(self.answer_head)
         marks = opening.strip(), closing.strip()
         return marks if all(marks) and not THINK_TAG.search("".join(marks)) else ("", "")
 
@@ -261,14 +261,14 @@ class Template:
     def turn_end(self) -> str:
         """The special token that ends an assistant turn."""
         # "...<|im_start|>assistant\nprobe answer<|im_end|>\n" -> "<|im_end|>"
-        _, written, behind = self.render([USER, ANSWER]).rpartition(ANSWER_TEXT)
+        _, is_printed, behind = self.render([USER, ANSWER]).rpartition(ANSWER_TEXT)
         end = self._mark_at_start(behind) or self.unwritten_end
-        if written and end:
+        if is_printed and end:
             return end
         raise self.refusal(
             "the chat template writes no end of turn after an assistant's answer, so a model would "
             "never learn to stop."
-            if written
+            if is_printed
             else "the chat template drops or changes an assistant's answer.",
             "Choose an instruction-tuned model.",
         )
@@ -279,8 +279,8 @@ class Template:
         the one that the next user turn begins with. "" where the template writes an end, or begins
         the assistant's turn with the same token.
         """
-        before, written, behind = self.render([USER, ANSWER]).rpartition(ANSWER_TEXT)
-        if not written or behind.strip():
+        before, is_printed, behind = self.render([USER, ANSWER]).rpartition(ANSWER_TEXT)
+        if not is_printed or behind.strip():
             return ""
         # GLM-4.5: "...<|assistant|>\n<think></think>\nprobe answer<|user|>\nprobe user"
         _, _, behind = self.render([USER, ANSWER, USER]).rpartition(ANSWER_TEXT)
@@ -364,13 +364,13 @@ class Template:
         """The special tokens, and the marks of turns, calls and results that a tokenizer has as
         other added tokens, as DeepSeek's and Kimi's do.
         """
-        added = self.tokenizer.get_added_tokens_decoder().values()
+        added_tokens = self.tokenizer.get_added_tokens_decoder().values()
         dialog = [USER, call_turn("probe_call"), RESULT]
-        written = self.probe([USER, ANSWER]) + self.probe(dialog, TOOLS)
+        text = self.probe([USER, ANSWER]) + self.probe(dialog, TOOLS)
         return [
             token.content
-            for token in added
-            if token.special or (token.content in written and not WORDS.fullmatch(token.content))
+            for token in added_tokens
+            if token.special or (token.content in text and not WORDS.fullmatch(token.content))
         ]
 
     def control_token_in(self, text: str) -> str:

@@ -171,7 +171,7 @@ def _arguments(action: str, text: str, tools: Sequence[Tool]) -> dict[str, Any]:
     """An object, or the one argument of a tool with a single parameter."""
     tool = next((tool for tool in tools if tool.name == action), None)
     # Action Input: Oslo -> {"city": "Oslo"}, where `city` is all that the tool takes
-    arguments = react.one_argument(text, tool) if tool else None
+    arguments = react.arguments_of_text(text, tool) if tool else None
     return arguments or read_arguments(text, json_or_literal)
 
 

@@ -16,8 +16,8 @@ from agentlite.rendering.protocol import PromptExchange, Protocol, with_tool
 from agentlite.rendering.protocols import kuaiagent
 
 # the thoughts other than "text"; in a message each is a line that begins with its name: "Plan: ..."
-MORE = ("reasoning", "plan", "criticism", "speak")
-LABEL = re.compile(rf"^({'|'.join(map(str.capitalize, MORE))}):[ \t]*", re.MULTILINE)
+THOUGHT_KINDS = ("reasoning", "plan", "criticism", "speak")
+LABEL = re.compile(rf"^({'|'.join(map(str.capitalize, THOUGHT_KINDS))}):[ \t]*", re.MULTILINE)
 PLAN = """You are AutoGPT, an agent that reaches its goals alone.
 {profile}Decide always by yourself and without help from a user; play to your strengths as a language model, and keep your strategy simple.
 
@@ -89,28 +89,28 @@ def exchanges(record: Record, turn: int) -> list[PromptExchange]:
     texts["form"] = FORM
     message, thoughts = record.messages[turn], {"text": FINISHED}
     if message.calls:
-        thoughts = _thoughts(message.content)
+        thoughts = _parse_thoughts(message.content)
         thoughts["text"] = thoughts["text"] or kuaiagent.describe_call(record, turn)
     return kuaiagent.step_exchanges(record, turn, (PLAN, CONCLUDE), texts, {"thoughts": thoughts})
 
 
-def _thoughts(content: str) -> dict[str, str]:
+def _parse_thoughts(content: str) -> dict[str, str]:
     """A message's words by the thought that they are: what has no label is the text."""
-    text, *labelled = LABEL.split(content)
+    text, *pieces = LABEL.split(content)
     thoughts = {"text": text.strip()}
-    for label, thought in zip(labelled[::2], map(str.strip, labelled[1::2]), strict=True):
+    for label, thought in zip(pieces[::2], map(str.strip, pieces[1::2]), strict=True):
         key = label.lower()
         thoughts[key] = f"{thoughts[key]}\n{thought}" if key in thoughts else thought
     return thoughts
 
 
-def _words(value: dict[str, Any]) -> str:
+def _join_thoughts(value: dict[str, Any]) -> str:
     """The thoughts of an object as the words of one message."""
     thoughts = value.get("thoughts")
     if not isinstance(thoughts, dict):
         return thoughts.strip() if isinstance(thoughts, str) else ""
     words = []
-    for key in ("text", *MORE):
+    for key in ("text", *THOUGHT_KINDS):
         thought = thoughts.get(key)
         if isinstance(thought, list):  # models write the plan as a list as well
             thought = "\n".join(f"- {point}" for point in thought)
@@ -120,7 +120,7 @@ def _words(value: dict[str, Any]) -> str:
     return "\n".join(words)
 
 
-parse = partial(kuaiagent.parse, thought=_words)
+parse = partial(kuaiagent.parse, read_thought=_join_thoughts)
 PROTOCOL = Protocol(
     "autogpt", parse, parallel=False, exchanges=exchanges, answer_tool=kuaiagent.DONE
 )

@@ -20,7 +20,7 @@ from agentlite.rendering.protocol import PromptExchange, Protocol, json_object, 
 DONE = "task_complete"
 BUDGET = 5  # steps: the seed's limit, and the unit in which a longer dialog gets more
 LONGEST_NAME = 80
-PLACE = re.compile(r"\{([^}]*)\}")
+PLACEHOLDER = re.compile(r"\{([^}]*)\}")
 HAN = re.compile(r"[\u4e00-\u9fff]")
 
 
@@ -161,7 +161,7 @@ def step_exchanges(
     texts: dict[str, str],
     thought: dict[str, Any],
 ) -> list[PromptExchange]:
-    """The prompts of a turn and what is said to them: a command behind its thought; and behind the
+    """The prompts of a turn and their answers: a command behind its thought; and behind the
     one that ends a task, the answer. `frames`: of the prompt that plans and the one that concludes.
     Raises RowError E212 for an answer where a tool is named like the end.
     """
@@ -169,8 +169,8 @@ def step_exchanges(
     if not message.calls and any(tool.name == DONE for tool in record.tools):
         raise RowError("E212", f"a tool is named {DONE}: in kuaiagent and autogpt that ends a task")
     call = message.calls[0] if message.calls else Call(DONE)
-    said = to_json({**thought, "command": {"name": call.name, "args": call.arguments}})
-    steps = [PromptExchange(_fill(plan, texts), said)]
+    command = to_json({**thought, "command": {"name": call.name, "args": call.arguments}})
+    steps = [PromptExchange(_fill(plan, texts), command)]
     if not message.calls:
         steps.append(PromptExchange(_fill(conclude, texts), message.content, prompted=False))
     return steps
@@ -178,7 +178,7 @@ def step_exchanges(
 
 def _fill(frame: str, texts: dict[str, str]) -> str:
     """Each text at its name; what stands in a text is not looked at again."""
-    return PLACE.sub(lambda place: texts.get(place[1], ""), frame)
+    return PLACEHOLDER.sub(lambda match: texts.get(match[1], ""), frame)
 
 
 def prompt_texts(record: Record, turn: int, tools: Sequence[Tool], line: str) -> dict[str, str]:
@@ -191,17 +191,18 @@ def prompt_texts(record: Record, turn: int, tools: Sequence[Tool], line: str) ->
     results = {message.call_id: message.content for message in before if message.role == "tool"}
     tasks = [
         {
-            "task_name": task_name(record, earlier),
+            "task_name": task_name(record, index),
             "command": {"name": call.name, "args": call.arguments},
             "result": results.get(call.id, ""),
         }
-        for earlier, message in enumerate(before)
+        for index, message in enumerate(before)
         for call in message.calls
     ]
-    said = [m for m in before[: max(question, 0)] if m.role in ("user", "assistant") and m.content]
+    earlier = [m for m in before[: max(question, 0)] if m.content]
+    history = [{m.role: m.content} for m in earlier if m.role in ("user", "assistant")]
     # a dialog that takes more steps has a larger budget: none is trained to overstep its own
-    of_goal = takewhile(lambda message: message.role != "user", record.messages[question + 1 :])
-    steps = sum(len(message.calls) for message in of_goal)
+    goal_messages = takewhile(lambda m: m.role != "user", record.messages[question + 1 :])
+    steps = sum(len(message.calls) for message in goal_messages)
     commands = []
     for number, tool in enumerate(tools, 1):
         parameters = {key: value for key, value in tool.parameters.items() if key != "required"}
@@ -210,7 +211,7 @@ def prompt_texts(record: Record, turn: int, tools: Sequence[Tool], line: str) ->
     return {
         "goal": before[question].content if question >= 0 else "",
         "tasks": to_json(tasks),
-        "history": to_json([{m.role: m.content} for m in said]),
+        "history": to_json(history),
         "knowledge": "\n\n".join(m.content for m in before if m.role == "system"),
         "done": DONE,
         "steps": str(BUDGET * max(1, -(-steps // BUDGET))),  # rounded up to a whole budget
@@ -230,14 +231,14 @@ def describe_call(record: Record, turn: int) -> str:
     call = record.messages[turn].calls[0]
     description = next((tool.description for tool in record.tools if tool.name == call.name), "")
     sentence = re.split(r"[。\n]|\.(?:\s|$)", description.strip(), maxsplit=1)[0].strip()
-    what = sentence if 0 < len(sentence) <= LONGEST_NAME else call.name.replace("_", " ")
+    subject = sentence if 0 < len(sentence) <= LONGEST_NAME else call.name.replace("_", " ")
     gold = record.gold.get(turn, Gold()).calls
-    known = all(expected.arguments is not ANY_ARGUMENTS for expected in gold)
-    arguments = call.arguments.values() if known else ()
+    are_known = all(expected.arguments is not ANY_ARGUMENTS for expected in gold)
+    arguments = call.arguments.values() if are_known else ()
     values = ", ".join(value if isinstance(value, str) else to_json(value) for value in arguments)
     values = " ".join(values.split())
     shortened = values if len(values) <= LONGEST_NAME else f"{values[: LONGEST_NAME - 3]}..."
-    return f"{what}: {shortened}" if shortened else what
+    return f"{subject}: {shortened}" if shortened else subject
 
 
 def _task_name(value: dict[str, Any]) -> str:
@@ -248,24 +249,24 @@ def _task_name(value: dict[str, Any]) -> str:
 def parse(
     text: str,
     tools: Sequence[Tool] = (),
-    thought: Callable[[dict[str, Any]], str] = _task_name,
+    read_thought: Callable[[dict[str, Any]], str] = _task_name,
 ) -> Parsed:
-    """The command of the first JSON object; `thought` reads its words."""
+    """The command of the first JSON object; `read_thought` reads its words."""
     if (start := text.find("{")) < 0:
         return Parsed(text.strip(), (), "no command")
     try:
         value, end = json_object(text, start)
     except ValueError:
         return Parsed("", (), "command is not JSON")
-    content, command = thought(value), value.get("command")
+    content, command = read_thought(value), value.get("command")
     if not isinstance(command, dict) or not isinstance(command.get("name"), str):
         return Parsed(content, (), "command has no name")
-    outside = "text beside the command" if (text[:start] + text[end:]).strip() else ""
+    problem_outside = "text beside the command" if (text[:start] + text[end:]).strip() else ""
     arguments = command.get("args", {})
     if command["name"] == DONE and not isinstance(arguments, dict):
         arguments = {}
     call, problem = to_call(command["name"], arguments)
-    return Parsed(content, (call,) if call else (), problem or outside)
+    return Parsed(content, (call,) if call else (), problem or problem_outside)
 
 
 PROTOCOL, PROTOCOL_ZH = (

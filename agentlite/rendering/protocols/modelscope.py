@@ -33,8 +33,8 @@ def assistant(message: Message) -> str:
     if not message.calls:
         return text
     (call,) = message.calls
-    written = to_json({"api_name": call.name, "parameters": call.arguments})
-    return "\n".join(filter(None, [text, f"{OPEN}{FENCE}JSON\n{written}\n{FENCE}{CLOSE}"]))
+    call_json = to_json({"api_name": call.name, "parameters": call.arguments})
+    return "\n".join(filter(None, [text, f"{OPEN}{FENCE}JSON\n{call_json}\n{FENCE}{CLOSE}"]))
 
 
 def results(messages: Sequence[Message]) -> str:
@@ -44,19 +44,19 @@ def results(messages: Sequence[Message]) -> str:
 
 def parse(text: str, tools: Sequence[Tool] = ()) -> Parsed:
     """What precedes the first mark, and the call behind it. A mark in a JSON string is text."""
-    content, opened, rest = text.partition(OPEN)
+    content, mark, rest = text.partition(OPEN)
     content = content.strip()
-    if not opened:
+    if not mark:
         return Parsed(content)
-    body = rest.strip().removeprefix(FENCE).removeprefix("JSON").removeprefix("json")
+    json_text = rest.strip().removeprefix(FENCE).removeprefix("JSON").removeprefix("json")
     try:
-        value, end = json_object(body)
+        value, end = json_object(json_text)
     except ValueError:
         return Parsed(content, (), "call is not JSON" if CLOSE in rest else "call not closed")
-    after = body[end:].strip().removeprefix(FENCE).strip()
+    ending = json_text[end:].strip().removeprefix(FENCE).strip()
     call, problem = to_call(value.get("api_name"), value.get("parameters", {}))
-    if not problem and after != CLOSE:
-        problem = "text after a call" if CLOSE in after else "call not closed"
+    if not problem and ending != CLOSE:
+        problem = "text after a call" if CLOSE in ending else "call not closed"
     return Parsed(content, (call,) if call else (), problem)
 
 

@@ -20,7 +20,7 @@ from agentlite.core.errors import UserError
 from agentlite.core.json_schema import Schema, fits, schema_at, types_of
 from agentlite.core.records import Call, Parsed, Tool
 from agentlite.rendering.protocol import DECODER, THINK_END, to_call
-from agentlite.rendering.protocols.react import plain_value
+from agentlite.rendering.protocols.react import value_of_text
 from agentlite.rendering.template import TOOLS, USER, Template, call_turn, shared_length
 
 WORDS = "probe words"
@@ -140,7 +140,7 @@ def _skip_mark(text: str, position: int, mark: str) -> int:
 
 def _coerce(text: str, schema: Schema) -> Any:
     """A plain value by its argument's schema: text where that says so, or nothing else fits."""
-    value, types = plain_value(text), types_of(schema)
+    value, types = value_of_text(text), types_of(schema)
     is_text = str in types and not (value is None and type(None) in types)
     return text if is_text or not fits(value, schema) else value
 

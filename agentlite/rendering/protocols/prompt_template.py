@@ -41,8 +41,8 @@ SLOTS = ("Profile", "Instruction", "Tools", "Goal", "Memory", "Format")
 FILLED = SLOTS[2:]  # each holds its place once: {tools}, {goal}, {memory}, {format}
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 TAG = re.compile(rf"<(/?)({'|'.join(SLOTS)})>")
-PART = re.compile(rf"<({'|'.join(SLOTS)})>(.*?)</\1>", re.DOTALL)
-PLACE = re.compile(rf"\{{({'|'.join(slot.lower() for slot in FILLED)})\}}")
+SLOT = re.compile(rf"<({'|'.join(SLOTS)})>(.*?)</\1>", re.DOTALL)
+PLACEHOLDER = re.compile(rf"\{{({'|'.join(slot.lower() for slot in FILLED)})\}}")
 HEADER = re.compile(r"^(\w+):[ \t]*(\S*)[ \t]*$")
 
 
@@ -120,9 +120,9 @@ class PromptTemplate(Struct, frozen=True, forbid_unknown_fields=True):
         """Raises ValueError for one that cannot be used."""
         if not NAME.fullmatch(self.name):
             raise ValueError(f"{self.name!r} is not a name of letters, digits, '_', '-' and '.'")
-        for key, value, known in (("calls", self.calls, FORMATS), ("tools", self.tools, LISTINGS)):
-            if value not in known:
-                raise ValueError(f"{key}: {value!r} is none of {', '.join(known)}")
+        for key, value, table in (("calls", self.calls, FORMATS), ("tools", self.tools, LISTINGS)):
+            if value not in table:
+                raise ValueError(f"{key}: {value!r} is none of {', '.join(table)}")
         kind, detail = slot_problem(self.text)
         if kind:
             raise ValueError(f"{kind}: {detail}")
@@ -144,24 +144,24 @@ class PromptTemplate(Struct, frozen=True, forbid_unknown_fields=True):
 
 def slot_problem(text: str) -> tuple[str, str]:
     """What is wrong with the slots of a text, as a kind and its detail; two "" if nothing is."""
-    tags = [(bool(closes), name) for closes, name in TAG.findall(text)]
+    tags = [(bool(is_end), name) for is_end, name in TAG.findall(text)]
     for slot in SLOTS:
         if tags.count((False, slot)) > 1:
             return "double slot", slot
         if (False, slot) not in tags:
             return "missing slot", slot
-    # each opened once: PART finds all six only where none is left open or stands in another
-    if [name for name, _ in PART.findall(text)] != [name for closes, name in tags if not closes]:
+    # each opened once: SLOT finds all six only where none is left open or stands in another
+    if [name for name, _ in SLOT.findall(text)] != [name for is_end, name in tags if not is_end]:
         return "slot without an end", "a slot ends before the next one begins"
-    if outside := PART.sub("", text).strip():
+    if outside := SLOT.sub("", text).strip():
         return "text outside the slots", f"{outside[:60]!r}"
-    for name, words in PART.findall(text):
-        places = PLACE.findall(words)
-        own = [name.lower()] if name in FILLED else []
-        if places != own:
-            wanted = f"{{{name.lower()}}} once, and no other" if own else "no place to fill"
-            return "wrong places", f"{name} must hold {wanted}"
-        if not PLACE.sub("", words).strip() and not own:
+    for name, words in SLOT.findall(text):
+        placeholders = PLACEHOLDER.findall(words)
+        expected = [name.lower()] if name in FILLED else []
+        if placeholders != expected:
+            contents = f"{{{name.lower()}}} once, and no other" if expected else "no place to fill"
+            return "wrong places", f"{name} must hold {contents}"
+        if not PLACEHOLDER.sub("", words).strip() and not expected:
             return "empty slot", name
     return "", ""
 
@@ -189,14 +189,14 @@ def read_templates(path: Path) -> list[PromptTemplate]:
 
 def from_text(name: str, text: str) -> PromptTemplate:
     """What a file says. Raises ValueError for one that cannot be used."""
-    head, first, rest = text.partition("<")
+    head, bracket, rest = text.partition("<")
     settings = {}
     for line in filter(None, map(str.strip, head.splitlines())):
         setting = HEADER.match(line)
         if not setting or setting[1] not in ("calls", "tools") or setting[1] in settings:
             raise ValueError(f"{line[:60]!r} is not a line of its head (calls: NAME, tools: NAME)")
         settings[setting[1]] = setting[2]
-    return PromptTemplate(name, (first + rest)[:LONGEST].strip(), **settings).check()
+    return PromptTemplate(name, (bracket + rest)[:LONGEST].strip(), **settings).check()
 
 
 def to_text(template: PromptTemplate) -> str:
@@ -209,24 +209,24 @@ def from_setting(text: str) -> PromptTemplate:
     return msgspec.json.decode(text, type=PromptTemplate).check()
 
 
-def prompt(template: PromptTemplate, record: Record, turn: int) -> str:
+def write_prompt(template: PromptTemplate, record: Record, turn: int) -> str:
     """The prompt before a turn. The system text of a record comes before the profile."""
-    form, before = FORMATS[template.calls], record.messages[:turn]
-    goal = max((at for at, message in enumerate(before) if message.role == "user"), default=-1)
-    offered = (
-        with_tool(record.tools, toolllama.FINISH) if form.protocol.answer_tool else record.tools
-    )
+    call_format, before = FORMATS[template.calls], record.messages[:turn]
+    goal = max((i for i, message in enumerate(before) if message.role == "user"), default=-1)
+    tools: Sequence[Tool] = record.tools
+    if call_format.protocol.answer_tool:
+        tools = with_tool(record.tools, toolllama.FINISH)
     texts = {
-        "tools": "\n".join(starmap(LISTINGS[template.tools], enumerate(offered, 1))),
+        "tools": "\n".join(starmap(LISTINGS[template.tools], enumerate(tools, 1))),
         "goal": before[goal].content if goal >= 0 else "",
-        "memory": _memory([message for at, message in enumerate(before) if at != goal]),
-        "format": form.chinese if HAN.search(template.text) else form.english,
+        "memory": _memory([message for i, message in enumerate(before) if i != goal]),
+        "format": call_format.chinese if HAN.search(template.text) else call_format.english,
     }
     system = "\n\n".join(message.content for message in before if message.role == "system")
     parts = []
-    for slot, words in PART.findall(template.text):
-        written = PLACE.sub(lambda place: texts[place[1]], words.strip())
-        parts.append("\n".join(filter(None, [system if slot == "Profile" else "", written])))
+    for slot, words in SLOT.findall(template.text):
+        slot_text = PLACEHOLDER.sub(lambda match: texts[match[1]], words.strip())
+        parts.append("\n".join(filter(None, [system if slot == "Profile" else "", slot_text])))
     return "\n\n".join(parts)
 
 
@@ -244,7 +244,7 @@ def _memory(messages: Sequence[Message]) -> str:
 
 
 def _exchanges(template: PromptTemplate, record: Record, turn: int) -> list[PromptExchange]:
-    written = FORMATS[template.calls].protocol.write(record.messages[turn], record.tools)
+    answer = FORMATS[template.calls].protocol.write(record.messages[turn], record.tools)
+    prompt = write_prompt(template, record, turn)
     # the turn ends where ReAct, in one turn with its results, would go on with them
-    answer = written.removesuffix(f"\n{react.STOP}")
-    return [PromptExchange(prompt(template, record, turn), answer)]
+    return [PromptExchange(prompt, answer.removesuffix(f"\n{react.STOP}"))]

@@ -114,8 +114,8 @@ def system(tools: Sequence[Tool], language: ReactTexts) -> str:
 
 def describe_tool(name: str, description: str, language: ReactTexts) -> str:
     """A description behind the words that many data sets begin one with themselves."""
-    known = description.startswith(CALL_THIS)
-    return description if known else language.about.format(name=name) + description
+    is_described = description.startswith(CALL_THIS)
+    return description if is_described else language.about.format(name=name) + description
 
 
 def ms_agent_system(tools: Sequence[Tool]) -> str:
@@ -123,8 +123,8 @@ def ms_agent_system(tools: Sequence[Tool]) -> str:
     for number, tool in enumerate(tools, 1):
         properties = _flag_required(tool.parameters).get("properties", {})
         parameters = [{"name": name, **schema} for name, schema in properties.items()]
-        about = describe_tool(tool.name, tool.description.strip(), ENGLISH)
-        apis.append(f"{number}. {tool.name}: {about} Parameters: {to_json(parameters)}")
+        description = describe_tool(tool.name, tool.description.strip(), ENGLISH)
+        apis.append(f"{number}. {tool.name}: {description} Parameters: {to_json(parameters)}")
     return MS_AGENT_FRAME.format(
         apis="\n\n".join(apis), names=", ".join(tool.name for tool in tools)
     )
@@ -169,12 +169,12 @@ def results(messages: Sequence[Message]) -> str:
 def parse(text: str, tools: Sequence[Tool] = ()) -> Parsed:
     """The first action, up to where the observation would come; otherwise the final answer."""
     action = ACTION.search(text)
-    _, final, answer = text.partition("Final Answer:")
-    if action and not (final and text.index("Final Answer:") < action.start()):
+    _, label, answer = text.partition("Final Answer:")
+    if action and not (label and text.index("Final Answer:") < action.start()):
         parsed = read_call(text, action)
-        plain_call = _plain_call(text, action, tools) if parsed.problem else None
+        plain_call = _call_of_text(text, action, tools) if parsed.problem else None
         return plain_call or parsed
-    if final:
+    if label:
         return Parsed(answer.strip())
     return Parsed(text.strip(), (), "no action and no final answer")
 
@@ -183,15 +183,15 @@ def read_call(text: str, action: re.Match[str], stop: str = STOP) -> Parsed:
     """The thought before an action, and its call, which nothing follows but `stop`."""
     thought, rest = _thought(text, action), text[action.end() :]
     try:
-        arguments, end = _input(rest)
+        arguments, end = _read_arguments(rest)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return Parsed(thought, (), "action input is not JSON")
     if problem := arguments_problem(arguments):
         return Parsed(thought, (), problem)
-    after = rest[end:].strip()
-    stopped = bool(stop) and after.startswith(stop)
-    problem = "text after the action input" if after and not stopped else ""
-    trailing = after[len(stop) :].strip() if stopped else after
+    ending = rest[end:].strip()
+    is_stopped = bool(stop) and ending.startswith(stop)
+    problem = "text after the action input" if ending and not is_stopped else ""
+    trailing = ending[len(stop) :].strip() if is_stopped else ending
     return Parsed(thought, (Call(action[1], arguments),), problem, trailing)
 
 
@@ -199,12 +199,12 @@ def _thought(text: str, action: re.Match[str]) -> str:
     return text[: action.start()].strip().removeprefix("Thought:").strip()
 
 
-def _input(rest: str) -> tuple[Any, int]:
+def _read_arguments(text: str) -> tuple[Any, int]:
     """JSON, or a Python literal as many data sets write it. Nothing is evaluated."""
     try:
-        return json_object(rest)
+        return json_object(text)
     except ValueError:
-        literal = rest.partition(f"\n{STOP}")[0]
+        literal = text.partition(f"\n{STOP}")[0]
         if len(literal) > LONGEST_LITERAL:
             raise
         tree = ast.parse(literal.strip(), mode="eval")
@@ -217,13 +217,13 @@ def _input(rest: str) -> tuple[Any, int]:
         return ast.literal_eval(tree), len(literal)
 
 
-def _plain_call(text: str, action: re.Match[str], tools: Sequence[Tool]) -> Parsed | None:
+def _call_of_text(text: str, action: re.Match[str], tools: Sequence[Tool]) -> Parsed | None:
     """A call whose input is plain text, for a tool with one parameter; None for other text."""
     if not (tool := next((tool for tool in tools if tool.name == action[1]), None)):
         return None
     rest = text[action.end() :]
     label = LABEL.search(rest)
-    arguments = one_argument(rest[: label.start()] if label else rest, tool)
+    arguments = arguments_of_text(rest[: label.start()] if label else rest, tool)
     if arguments is None or arguments_problem(arguments):
         return None
     problem = "" if not label or label[0] == STOP else "text after the action input"
@@ -231,7 +231,7 @@ def _plain_call(text: str, action: re.Match[str], tools: Sequence[Tool]) -> Pars
     return Parsed(_thought(text, action), (Call(tool.name, arguments),), problem, trailing)
 
 
-def one_argument(text: str, tool: Tool) -> dict[str, Any] | None:
+def arguments_of_text(text: str, tool: Tool) -> dict[str, Any] | None:
     """The arguments that plain text is for a tool with one parameter: its value, unquoted, and of
     the type in the schema where it reads as such. None for another tool, no text, or an object.
     """
@@ -243,15 +243,15 @@ def one_argument(text: str, tool: Tool) -> dict[str, Any] | None:
     types = [types] if isinstance(types, str) else types
     # a string is what stands there, if not in quotes; without a type, only brackets are a list
     if text[0] in "\"'" or (types and "string" not in types) or (not types and text[0] == "["):
-        return {name: plain_value(text)}
+        return {name: value_of_text(text)}
     return {name: text}
 
 
-def plain_value(text: str) -> Any:
+def value_of_text(text: str) -> Any:
     """What JSON or a Python literal says, or else the text: NaN is not a value."""
-    for read in (json.loads, ast.literal_eval) if len(text) <= LONGEST_LITERAL else ():
+    for parse_value in (json.loads, ast.literal_eval) if len(text) <= LONGEST_LITERAL else ():
         with suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-            value = read(text)
+            value = parse_value(text)
             json.dumps(value, allow_nan=False)
             return value
     return text

@@ -48,7 +48,7 @@ def test_a_step_is_a_whole_turn_whose_prompt_holds_the_profile_and_every_call(pa
     (found,) = prompt_template.read_templates(path)
     protocol = found.protocol
     assert (protocol.stops, protocol.inline) == ((), False)
-    profile = dict(prompt_template.PART.findall(found.text))["Profile"].strip()
+    profile = dict(prompt_template.SLOT.findall(found.text))["Profile"].strip()
     finish = Tool("Finish", "Ends it.")
     record = replace(dialog, tools=(WEATHER, finish))
     for turn in record.turns:
@@ -82,7 +82,7 @@ def test_a_prompt_explains_calls_in_the_language_of_its_template(path, smollm2):
     ways = prompt_template.FORMATS[found.calls]
     for goal in ("下雨吗？", "Is it wet?"):
         messages = (Message("user", goal), Message("assistant", "x"))
-        shown = prompt_template.prompt(found, Record(messages=messages, tools=(WEATHER,)), 1)
+        shown = prompt_template.write_prompt(found, Record(messages=messages, tools=(WEATHER,)), 1)
         assert (ways.chinese in shown, ways.english in shown) == (in_chinese, not in_chinese)
 
 
