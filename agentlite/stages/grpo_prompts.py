@@ -25,7 +25,7 @@ from agentlite.scoring.rewards import (
     settle_weights,
     total,
 )
-from agentlite.scoring.rewards.scorer import Scorer, Tally, protocols_by_name
+from agentlite.scoring.rewards.scorer import Scorer, Tally
 from agentlite.stages.frame import Figures
 from agentlite.stages.training import data_option, fitting_prompts
 from agentlite.workspace.input_files import load_template
@@ -63,17 +63,13 @@ class PromptSampling:
         """Raises UserError also where the weights need gold that is not there."""
         settings, template = self.settings, load_template(self.source.base)
         room = settings.max_length - settings.max_new_tokens
-        self.prompts, self.too_long, _ = fitting_prompts(
+        self.prompts, self.too_long, mixture = fitting_prompts(
             "grpo", settings, self.prompt_data, template, room
         )
         self.decoding = decoding_of(settings).under(template)
         self.records = {prompt.record.id: prompt.record for prompt in self.prompts}
         refuse_without_gold(self.records.values(), self.weights, self.prompt_data.location)
-        self.scorer = Scorer(
-            self.records,
-            protocols_by_name(self.protocol, self.source.base),
-            {**functions, **self.judge},
-        )
+        self.scorer = Scorer(self.records, mixture.protocols, {**functions, **self.judge})
         if not self.scorer.has_gold:
             self.weights = components_without_gold(self.weights)
         self.count = len(self.prompts)

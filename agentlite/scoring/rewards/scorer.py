@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from agentlite.core.errors import REJECTS, UserError, exceeds_share
 from agentlite.core.records import Candidate, Parsed, Record, Score, Step
 from agentlite.core.user_code import MEMORY, UserCode, UserFunction, await_result, one_line
-from agentlite.rendering import Protocol, parse_mixture
+from agentlite.rendering import Protocol
 from agentlite.rendering.protocol import thought_and_words
 from agentlite.scoring.read_turn import read_turn, reference_of
 from agentlite.scoring.rewards import (
@@ -26,7 +26,7 @@ from agentlite.scoring.rewards import (
     score_attempt,
 )
 from agentlite.scoring.rewards.attempt import recorded_steps
-from agentlite.workspace.input_files import file_digest, load_template
+from agentlite.workspace.input_files import file_digest
 
 
 class Scorer(NamedTuple):
@@ -82,14 +82,6 @@ class Scorer(NamedTuple):
             if not has_gold:
                 components = components_without_gold(components)
             yield Score(*candidate.key, components, feedback, error)
-
-
-def protocols_by_name(setting: str, base: str) -> Mapping[str, Protocol]:
-    """The protocols of a setting, by name; the native one needs the base model's template."""
-    mixture = parse_mixture(setting)
-    if any(protocol.native for protocol in mixture.protocols.values()):
-        mixture = mixture.for_template(load_template(base))
-    return mixture.protocols
 
 
 class Tally:

@@ -19,7 +19,7 @@ from agentlite.engine.sampler import make_sampler, remote_samples
 from agentlite.rendering import Prompt, Protocol
 from agentlite.scoring.preference_pairs import gold_candidates
 from agentlite.scoring.rewards import Component, have_gold, refuse_without_gold, settle_weights
-from agentlite.scoring.rewards.scorer import Scorer, function_files, protocols_by_name
+from agentlite.scoring.rewards.scorer import Scorer, function_files
 from agentlite.stages.frame import Work, plan_of
 from agentlite.stages.pairs.score import CANDIDATES, SCORES, make_pairs
 from agentlite.stages.training import fitting_prompts
@@ -79,8 +79,7 @@ def from_model(
                     f"pairs: {unanswered} samples have no answer from {source.name} and give no "
                     "candidate"
                 )
-        protocols = protocols_by_name(prompt_file.protocol, source.base)
-        scorer = Scorer(records, protocols, user_functions)
+        scorer = Scorer(records, mixture.protocols, user_functions)
         return make_pairs(stage, settings, weights, candidates, scorer, figures)
 
     return plan, work()

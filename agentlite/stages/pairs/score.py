@@ -22,7 +22,7 @@ from agentlite.core.records import (
 )
 from agentlite.core.row_files import Appender, read_structs, write_json, write_rows
 from agentlite.data.formats import to_record
-from agentlite.rendering import Prompt, encode_answer
+from agentlite.rendering import Prompt, encode_answer, parse_mixture
 from agentlite.rendering.template import Template
 from agentlite.scoring.judge.llm_judge import GroupJudge
 from agentlite.scoring.preference_pairs import (
@@ -33,9 +33,10 @@ from agentlite.scoring.preference_pairs import (
     write_pairs,
 )
 from agentlite.scoring.rewards import JUDGE, settle_weights, total
-from agentlite.scoring.rewards.scorer import Scorer, Tally, protocols_by_name
+from agentlite.scoring.rewards.scorer import Scorer, Tally
 from agentlite.stages.frame import Figures, Files
 from agentlite.workspace import lookup
+from agentlite.workspace.input_files import load_template
 from agentlite.workspace.stage_folder import StageFolder
 
 CANDIDATES, SCORES = "candidates.jsonl", "scores.jsonl"
@@ -154,8 +155,11 @@ def score_response(
     if not record.turns:
         fix = "End the dialog with the right answer, or give the expected calls as `gold`."
         raise UserError("has no step to answer at.", fix, location="row")
-    protocols = protocols_by_name(protocol, CPU_MODEL)
-    name = next(iter(protocols))
+    mixture = parse_mixture(protocol)
+    # no model is asked, so that only the native protocol needs a template
+    if any(p.native for p in mixture.protocols.values()):
+        mixture = mixture.for_template(load_template(CPU_MODEL))
+    protocols, name = mixture.protocols, next(iter(mixture.protocols))
     candidate = Candidate(record.id, record.turns[-1], name, "", 0, response, "turn", 0)
     score = next(Scorer({record.id: record}, protocols, {})([candidate]))
     all_weights = settle_weights(weights)

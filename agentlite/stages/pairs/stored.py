@@ -38,13 +38,13 @@ from agentlite.environments.trajectories import (
 from agentlite.rendering import Protocol, mixture_of, prompt_at, render
 from agentlite.rendering.template import Template
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES, Component, settle_weights
-from agentlite.scoring.rewards.scorer import Scorer, function_files, protocols_by_name
+from agentlite.scoring.rewards.scorer import Scorer, function_files
 from agentlite.stages.frame import Work, plan_of
 from agentlite.stages.pairs.score import CANDIDATES, RULE, SCORES, make_pairs, refuse_long
 from agentlite.stages.rollout import actor_lineage, protocol_model
 from agentlite.workspace import lookup
 from agentlite.workspace.input_files import file_digest, load_template
-from agentlite.workspace.lookup import Plan, Source, StoredStage
+from agentlite.workspace.lookup import Plan, StoredStage
 
 SAMPLED_BY = {name: stage.candidates for name, stage in STAGES.items() if stage.candidates}
 SAMPLING = ("model", "protocol", "data", "split", "max_length")  # of the stage that sampled
@@ -69,14 +69,16 @@ class StoredCandidates(NamedTuple):
         return names - {*COMPONENTS, *PENALTIES}
 
     @property
-    def template_model(self) -> Source:
-        """The model that gave the candidates; behind a server, that of the prep, whose template
-        they are written in.
+    def protocols(self) -> Mapping[str, Protocol]:
+        """Those of the candidates, as the template of the model that gave them has them; behind a
+        server, that of the prep, in which they are written.
         """
         stage, run = self.stage, self.stage.folder.parent
         if lookup.is_served(stage.inputs.get("model", "")):
-            return lookup.model_of_prep(str(stage.settings["data"]), run)
-        return lookup.find_model(str(stage.settings["model"]), run, stage.plan)
+            model = lookup.model_of_prep(str(stage.settings["data"]), run)
+        else:
+            model = lookup.find_model(str(stage.settings["model"]), run, stage.plan)
+        return mixture_of(str(stage.settings["protocol"]), load_template(model.base)).protocols
 
 
 def from_stored(
@@ -94,13 +96,13 @@ def from_stored(
     def work() -> Work:
         stage = yield {"candidates": len(stored.candidates)}
         shutil.copyfile(folder / "records.jsonl", stage.folder / "records.jsonl")
-        stage_settings, scorer = stored.stage.settings, None
+        scorer = None
         if user_functions or not stored.scores:
             rows = read_rows(folder / "records.jsonl")
             records = {record.id: record for record in map(from_row, rows)}
-            protocols = protocols_by_name(stage_settings["protocol"], stored.template_model.base)
-            scorer = Scorer(records, protocols, user_functions)
-        figures = {"lineage": lookup.lineage(str(stage_settings["model"]), folder.parent)}
+            scorer = Scorer(records, stored.protocols, user_functions)
+        model = str(stored.stage.settings["model"])
+        figures = {"lineage": lookup.lineage(model, folder.parent)}
         return make_pairs(
             stage, settings, weights, stored.candidates, scorer, figures, scores=stored.scores
         )

@@ -16,7 +16,6 @@ from agentlite.data.formats.raw_rows import Raw
 from agentlite.rendering import Protocol
 from agentlite.scoring.read_turn import read_turn
 from agentlite.scoring.rewards import WEIGHTS, settle_weights, total
-from agentlite.scoring.rewards.scorer import protocols_by_name
 from agentlite.stages.pairs.stored import candidates_file, read_stored
 from agentlite.workspace import lookup
 
@@ -58,7 +57,7 @@ def choose_candidates(folder: Path, keep: Keep) -> tuple[list[Raw], Counter[str]
     weights = settle_weights(dict(stage_settings.get("weights") or {}), stored.user_components)
     score_weights = {name: weight for name, weight in weights.items() if name in names}
     records = {record.id: record for record in map(from_row, read_rows(folder / "records.jsonl"))}
-    protocols = protocols_by_name(str(stage_settings["protocol"]), stored.template_model.base)
+    protocols = stored.protocols
     counts = Counter(read=0, below=0, unusable=0, surpassed=0, kept=0)
     # by step, where the best one is kept: the highest total; of equal ones the first sample
     chosen: dict[object, tuple[tuple[float, int], int, Record]] = {}

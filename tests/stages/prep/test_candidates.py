@@ -2,6 +2,7 @@
 about the others.
 """
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,31 +12,27 @@ from support.sampled_pairs import records_of, sampled
 from support.samples import DATA, WEATHER
 
 import agentlite
+from agentlite.core.conditions import parse_keep
 from agentlite.core.records import Candidate, Gold, Message, Record, from_row
 from agentlite.core.row_files import json_line, read_rows
 from agentlite.rendering import PROTOCOLS
-from agentlite.stages.prep.candidates import REWARD, _record
+from agentlite.stages.prep.candidates import REWARD, _record, choose_candidates
+from agentlite.workspace.input_files import embedded_tokenizer
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A workspace with a prep, and with candidates of its train records."""
     folder = tmp_path / "run"
-    agentlite.prep(
-        str(DATA / "weather.jsonl"),
-        run=str(folder),
-        model="smollm2-135m",
-        protocol="hermes",
-        dev=0.0,
-        test=0.0,
-    )
+    options = {"model": "smollm2-135m", "protocol": "hermes", "dev": 0.0, "test": 0.0}
+    agentlite.prep(str(DATA / "weather.jsonl"), run=str(folder), **options)
     sampled(folder)
     return folder
 
 
-def prep(run: Path, out: str = "best", **settings: Any) -> Any:
+def prep(run: Path, *sources: str, **settings: Any) -> Any:
     given = {"trajectories": ("pairs",), "keep": "best", "model": "smollm2-135m", **settings}
-    return agentlite.prep(run=str(run), out=out, protocol="hermes", **given)
+    return agentlite.prep(*sources, run=str(run), out="best", protocol="hermes", **given)
 
 
 def learned(run: Path, out: str = "best") -> list[Record]:
@@ -80,17 +77,7 @@ def test_dev_questions_that_were_sampled_are_learned_and_measure_nothing_any_mor
     dev = [{**row, "split": "dev"} for row in read_rows(run / "prep" / "train.jsonl")]
     (run / "prep" / "train.jsonl").write_bytes(b"".join(map(json_line, dev)))
     sampled(run, split="dev")
-    result = agentlite.prep(
-        str(DATA / "weather.jsonl"),
-        run=str(run),
-        out="best",
-        trajectories=("pairs",),
-        keep="best",
-        model="smollm2-135m",
-        protocol="hermes",
-        dev=0.3,
-        test=0.3,
-    )
+    result = prep(run, str(DATA / "weather.jsonl"), dev=0.3, test=0.3)
     made = [one for one in learned(run) if "candidate" in one.meta]
     assert made and {one.split for one in made} == {"train"}
     asked = {one.messages[0].content for one in made}
@@ -146,3 +133,15 @@ def test_a_candidate_is_the_last_turn_and_the_only_one_to_be_learned(
     assert (made.split, made.parent) == ("train", record.id)
     origin = {"record": record.id, "turn": 3, "model": "m", "sample": 4, REWARD: 0.5}
     assert made.meta == {"a": 1, "candidate": origin}
+
+
+def test_a_call_in_a_thought_that_the_prompt_opens_is_not_learned(run, tmp_path):
+    """Hermes is read as the template of the model has it, as in eval."""
+    base, weights = tmp_path / "base", shutil.ignore_patterns("*.safetensors")
+    shutil.copytree(embedded_tokenizer("smollm2-135m"), base, ignore=weights)
+    (base / "model.safetensors").touch()
+    template = base / "chat_template.jinja"
+    template.write_text(template.read_text().replace("assistant\n'", "assistant\n<think>\n'"))
+    sampled(run, "thinking", model=str(base))
+    rows, counts = choose_candidates(run / "thinking", parse_keep("best"))
+    assert not rows and counts["unusable"] == counts["read"] - counts["below"] > 0
