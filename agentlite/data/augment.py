@@ -196,11 +196,11 @@ def without_right_tool(
     if any(message.calls for message in record.messages[:turn]):
         return "a call is given before"
     names = set(expected) | expected_tools(record)
-    right = [tool for tool in record.tools if tool.name in names]
+    right_tools = [tool for tool in record.tools if tool.name in names]
     others = tuple(tool for tool in record.tools if tool.name not in names)
     calls = record.gold_at(turn).calls
     for tools in [others] if others else swaps:
-        if tools and not any(tool.name in names or _could_do(tool, right, calls) for tool in tools):
+        if tools and not any(t.name in names or _could_do(t, right_tools, calls) for t in tools):
             break
     else:
         return "another tool could do it" if others else "no other tool on offer"
@@ -296,14 +296,14 @@ def variant(record: Record, kind: str, **changes: object) -> Record:
     return replace(record, parent=record.id, meta={**meta, "made": kind}, **changes)
 
 
-def _could_do(tool: Tool, right: Sequence[Tool], calls: Sequence[GoldCall]) -> bool:
+def _could_do(tool: Tool, right_tools: Sequence[Tool], calls: Sequence[GoldCall]) -> bool:
     parameters = schema_at(tool.parameters, "properties").keys()
     words = _words(tool.description)
-    right_words = [_words(other.description) for other in right]
+    right_words = [_words(right.description) for right in right_tools]
     return bool(
         DOES_MUCH.search(tool.name)
         or any(call.arguments and call.arguments.keys() <= parameters for call in calls)
-        or any(_words(tool.name) & _words(other.name) for other in right)
+        or any(_words(tool.name) & _words(right.name) for right in right_tools)
         or any(len(words & w) >= ALIKE * max(1, len(words | w)) for w in right_words)
     )
 

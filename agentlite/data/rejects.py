@@ -70,8 +70,8 @@ def report(rejects: Sequence[Reject], file: str, *, repairs: bool = True) -> Ite
             if locations := list(dict.fromkeys(copy.location for copy in copies)):
                 beyond = elsewhere if len(locations) > MOST_LINES else ""
                 yield f"  = also {name_lines(locations)}{beyond}"
-        if others := [*reasons.values()][MOST_SHOWN:]:
-            locations = [reject.location for same in others for reject in same]
+        if groups := [*reasons.values()][MOST_SHOWN:]:
+            locations = [reject.location for group in groups for reject in group]
             yield f"  = alike: {name_lines(locations)}{elsewhere}"
         yield f"  = help: {hint} See `agentlite prep --explain {code}`."
     if len(kinds) > MOST_KINDS:

@@ -69,8 +69,8 @@ def text_of(tool: Tool) -> str:
         description = schema.get("description") if isinstance(schema, dict) else None
         is_described = isinstance(description, str) and description
         parameters.append(f"{name} ({description})" if is_described else name)
-    parts = (f"{tool.name}:", tool.description.strip(), "; ".join(parameters))
-    return " ".join(filter(None, parts))
+    texts = (f"{tool.name}:", tool.description.strip(), "; ".join(parameters))
+    return " ".join(filter(None, texts))
 
 
 def read_pool(records: Iterable[Record], files: Sequence[str]) -> PoolReading:

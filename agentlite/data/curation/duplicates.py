@@ -118,12 +118,12 @@ def contradictions(records: Mapping[int, Traits]) -> dict[int, int]:
     """
     contrary: dict[int, int] = {}
     for group in _gather(records, "context").values():
-        first = {index: (records[index].first_calls, records[index].first_names) for index in group}
+        calls = {index: (records[index].first_calls, records[index].first_names) for index in group}
         # what the records call, with arguments and as names alone
-        calls, names = map(set, zip(*first.values(), strict=True))
-        if len(names) > 1 or len(calls - {0}) > 1:
+        hashes, names = map(set, zip(*calls.values(), strict=True))
+        if len(names) > 1 or len(hashes - {0}) > 1:
             for index in group:
-                contrary[index] = next(other for other in group if first[other] != first[index])
+                contrary[index] = next(other for other in group if calls[other] != calls[index])
     return contrary
 
 
@@ -201,12 +201,12 @@ def _same_calls(records: Mapping[Key, Traits], held_out: Sequence[Traits]) -> di
     """The same arguments on the same tools: many, or few after a query that is half alike."""
     numbers_by_calls = _gather(dict(enumerate(held_out)), "calls")
     indices_by_calls = _gather(records, "calls")
-    same: dict[Key, int] = {}
+    matches: dict[Key, int] = {}
     for calls in indices_by_calls.keys() & numbers_by_calls.keys() - {0}:  # 0: without arguments
         group = {index: records[index] for index in indices_by_calls[calls]}
         numbers = numbers_by_calls[calls]
-        near = dict.fromkeys(group, 0)
+        positions = dict.fromkeys(group, 0)
         if held_out[numbers[0]].value_bytes < TELLING:
-            near = _near_queries(group, [held_out[number] for number in numbers], HALF_NEAR)
-        same |= {index: numbers[position] for index, position in near.items()}
-    return same
+            positions = _near_queries(group, [held_out[number] for number in numbers], HALF_NEAR)
+        matches |= {index: numbers[position] for index, position in positions.items()}
+    return matches
