@@ -98,10 +98,9 @@ def files_of_hub(source: str, suffixes: tuple[str, ...], earlier: Iterable[str])
 
 def licences(sources: Iterable[str]) -> dict[str, str]:
     """As their cards name them: inputs of a plan, of each data set among the sources."""
-    data_sets = {(file.name, file.commit) for file in map(hub_file, sources) if file}
     return {
         f"licence of {SCHEME}{name}": data_set(name, commit).licence or "not named"
-        for name, commit in sorted(data_sets)
+        for name, commit in sorted({(f.name, f.commit) for f in map(hub_file, sources) if f})
     }
 
 

@@ -2,7 +2,7 @@
 
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -73,20 +73,22 @@ def top_entries(scores: Scores, pool: ToolPool, k: int) -> list[int]:
     second.
     """
     # [a, b] and [c] -> a, c, b: a late question is not crowded out by an early one
-    by_question = [_best_by_name(row, pool, k) for row in scores]
+    by_question = [_first_of_names(_rank_entries(row), pool, k) for row in scores]
     by_turns = (entry for turn in zip_longest(*by_question) for entry in turn if entry is not None)
-    by_name: dict[int, int] = {}
-    for entry in by_turns:
-        by_name.setdefault(pool.name_indices[entry], entry)
-    return list(by_name.values())[:k]
+    return _first_of_names(by_turns, pool, k)
 
 
-def _best_by_name(row: Scores, pool: ToolPool, k: int) -> list[int]:
-    """The likeliest entry of each name; equal ones in their order, on any machine."""
+def _rank_entries(row: Scores) -> Iterator[int]:
+    """The likeliest first; equal ones in their order, on any machine."""
     import numpy
 
+    return map(int, numpy.argsort(-row, kind="stable"))
+
+
+def _first_of_names(entries: Iterable[int], pool: ToolPool, k: int) -> list[int]:
+    """The first entry of each name, of `k` names."""
     by_name: dict[int, int] = {}
-    for entry in map(int, numpy.argsort(-row, kind="stable")):
+    for entry in entries:
         by_name.setdefault(pool.name_indices[entry], entry)
         if len(by_name) == k:
             break
@@ -95,6 +97,6 @@ def _best_by_name(row: Scores, pool: ToolPool, k: int) -> list[int]:
 
 def draw_unlikely(scores: Scores, pool: ToolPool, count: int, seed: str) -> list[int]:
     """Entries of that many names of the less likely half: tools that hardly do what is asked."""
-    order = _best_by_name(scores.max(axis=0), pool, len(pool.names))
-    half = order[len(order) // 2 :]
+    ranking = _first_of_names(_rank_entries(scores.max(axis=0)), pool, len(pool.names))
+    half = ranking[len(ranking) // 2 :]
     return random.Random(seed).sample(half, min(count, len(half)))

@@ -171,13 +171,12 @@ def repetitions(
 
 def scale_counts(counts: Mapping[str, int], total: int) -> dict[str, int]:
     """The counts, made smaller in proportion so that they sum to `total`, by largest remainders."""
-    old_total = max(1, sum(counts.values()))
+    full = max(1, sum(counts.values()))
     total = min(total, sum(counts.values()))
     # the remainders are whole numbers too, so that no rounding decides
-    scaled = {name: count * total // old_total for name, count in counts.items()}
+    scaled = {name: count * total // full for name, count in counts.items()}
     missing = total - sum(scaled.values())
-    order = sorted(counts, key=lambda name: (-(counts[name] * total % old_total), name))
-    for name in order[:missing]:
+    for name in sorted(counts, key=lambda name: (-(counts[name] * total % full), name))[:missing]:
         scaled[name] += 1
     return scaled
 
