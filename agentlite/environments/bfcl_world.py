@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from agentlite.core.tool_results import no_tool_result
 
 REFUSED_FUNCTIONS = {"kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run"}
-FAILURE = "Error during execution: "
 # the question of a turn that has none of its own: functions that were held back are on offer now
 MORE_FUNCTIONS = "I have updated some more functions you can choose from. What about now?"
 
@@ -64,7 +63,7 @@ class Instances:
                 raise NameError(f"name '{call.name}' is not defined")
             result = self.methods[call.name](*call.positional, **call.arguments)
         except Exception as error:
-            return f"{FAILURE}{error}"
+            return f"Error during execution: {error}"
         if isinstance(result, dict):
             try:
                 return json.dumps(result)

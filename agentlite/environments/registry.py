@@ -19,7 +19,6 @@ from agentlite.environments.mcp_world import is_url
 from agentlite.environments.tasks import EnvironmentTask, read_tasks
 from agentlite.scoring.metrics.bfcl import MULTI_TURN
 
-KINDS = ("bfcl", "mcp")
 NO_TASK = EnvironmentTask("")  # nothing is asked
 
 
@@ -47,7 +46,7 @@ def environment(
     kind, _, target = name.partition(":")  # mcp:http://localhost:8000/mcp -> mcp
     file, _, class_name = name.rpartition(":")  # worlds/shop.py:Shop -> worlds/shop.py, Shop
     is_class = file.endswith(".py") and class_name.isidentifier()
-    if not target.strip() or (kind not in KINDS and not is_class):
+    if not target.strip() or (kind not in ("bfcl", "mcp") and not is_class):
         raise UserError(
             f"'{name}' names no environment.",
             "Name `bfcl:multi_turn_base`, a class in a file, as `shop.py:Shop`, or an MCP server, "

@@ -31,7 +31,6 @@ from agentlite.engine.planning.gpus import machine_of
 from agentlite.engine.planning.model_shape import PUBLISHED, shape_of
 from agentlite.workspace.input_files import cache_folder
 
-WITH_CUDA = ("bitsandbytes",)
 LITTLE_DISK = 10  # GB
 HEADERS = Path(sysconfig.get_path("include")) / "Python.h"
 
@@ -74,7 +73,7 @@ def packages(facts: Facts) -> Iterator[Finding]:
     """Without the extra `train` much works; with half of it, training does not."""
     system = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
     yield Finding("python", "ok", system)
-    names = [name for name in requirements("agentlite") if facts.card or name not in WITH_CUDA]
+    names = [name for name in requirements("agentlite") if facts.card or name != "bitsandbytes"]
     missing = [name for name in names if not version(name)]
     agentlite = f"agentlite {version('agentlite') or 'in a checkout, not installed'}"
     # beside the package in a checkout, inside it in a wheel

@@ -21,7 +21,6 @@ from agentlite.config.fields import (
 from agentlite.core.console import notice
 from agentlite.core.errors import GATE, UserError
 
-SHARED_KEYS = ("model", "llama_cpp", "force")
 # an option -> the only targets that it changes; LLAMA_CPP may stay set
 ONLY_FOR = {
     "merge_base": ("merged", "gguf", "ollama"),
@@ -87,7 +86,7 @@ def _run(options: ExportOptions) -> None:
         target=Path(targets[kinds[0]]),
         run=Path(options.run),
         check=options.check,
-        **{key: getattr(options, key) for key in (*SHARED_KEYS, *ONLY_FOR)},
+        **{key: getattr(options, key) for key in ("model", "llama_cpp", "force", *ONLY_FOR)},
     )
     summary = export(request, measure)
     if options.as_json:

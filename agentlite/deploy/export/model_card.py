@@ -16,7 +16,6 @@ from agentlite.workspace.stage_folder import package_versions
 TEMPLATE = Path(__file__).with_name("model_card.jinja")
 LIBRARIES = {"merged": "transformers", "adapter": "peft", "gguf": "gguf", "ollama": "gguf"}
 RELATIONS = {"merged": "finetune", "adapter": "adapter", "gguf": "quantized", "ollama": "quantized"}
-EXAMPLE = "the same under a system turn"
 
 
 def card(title: str, kind: str, weights: str, subject: ExportedModel, proof: Proof) -> str:
@@ -64,7 +63,7 @@ def _bare(value: object) -> Any:
 
 def _example(protocol: Protocol, subject: ExportedModel) -> dict[str, str]:
     """A dialog that shows the format. It is not the model's: its training rows may be private."""
-    row = render(dialogs()[EXAMPLE], protocol, subject.template)[0]
+    row = render(dialogs()["the same under a system turn"], protocol, subject.template)[0]
     span = next(span for span in row.spans if span.prompted)
     return {
         "protocol": protocol.name,
