@@ -41,7 +41,6 @@ class ChatOptions(DecodingOptions, frozen=True, kw_only=True):
 def chat(options: ChatOptions) -> None:
     """Prints the model's answers, or with --json the whole dialog."""
     from agentlite.core.errors import UserError
-    from agentlite.core.row_files import Appender
     from agentlite.deploy.chat_session import ChatSession, executor, read_toolbox
     from agentlite.engine.decoding import Decoding
 
@@ -50,6 +49,8 @@ def chat(options: ChatOptions) -> None:
         raise UserError(
             "needs the tools that the model may call.", "Add --tools FILE.", location="--exec"
         )
+    if options.save and not Path(options.save).absolute().parent.is_dir():
+        raise UserError("its folder is not there.", "Make it first.", location=options.save)
     model = options.chat_model()
     with executor(options.execute, tools) if options.execute else nullcontext() as execute:
         model.load()
@@ -63,8 +64,7 @@ def chat(options: ChatOptions) -> None:
                     session.say(line, decoding)
         finally:
             if options.save and session.messages:
-                with Appender(Path(options.save)) as file:
-                    file.append(session.row)
+                _append(Path(options.save), session.row)
                 _note(
                     f"saved: {options.save}; `agentlite prep {shlex.quote(options.save)}` reads it"
                 )
@@ -73,8 +73,18 @@ def chat(options: ChatOptions) -> None:
                 click.echo(json.dumps(dialog, ensure_ascii=False))
 
 
+def _append(path: Path, row: object) -> None:
+    """Nothing in the user's file is cut: a last line without an end gets one."""
+    from agentlite.core.row_files import disk_errors, json_line
+
+    with disk_errors(path), open(path, "ab") as file:
+        if file.tell() and not path.read_bytes().endswith(b"\n"):
+            file.write(b"\n")
+        file.write(json_line(row))
+
+
 def _result(execute: Callable[["Call"], str] | None, call: "Call") -> str:
-    """What `run` gives for a call, or the person types. Raises UserError 2 where the input ends."""
+    """What `execute` or the person gives for a call. Raises UserError 2 where the input ends."""
     from agentlite.core.errors import UserError
     from agentlite.core.records import to_json
 

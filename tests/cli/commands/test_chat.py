@@ -66,10 +66,7 @@ def test_the_person_types_the_result(chat, tools):
 
 def test_functions_of_ones_own_are_run(chat, tools, tmp_path):
     mine = tmp_path / "mine.py"
-    mine.write_text(
-        "def get_weather(city):\n    print('hello')\n    return {'Oslo': '4 mm'}[city]\n",
-        encoding="utf-8",
-    )
+    mine.write_text("def get_weather(city): return print('hello') or {'Oslo': '4 mm'}[city]\n")
     code, out, _ = chat(OSLO["content"], "--tools", tools, "--exec", mine, "--json")
     assert code == 0 and messages(out) == SAID
 
@@ -77,6 +74,7 @@ def test_functions_of_ones_own_are_run(chat, tools, tmp_path):
 def test_a_talk_is_saved_and_learned_from(chat, tools, tmp_path, tiny_model):
     saved = tmp_path / "talks.jsonl"
     chat(f"{OSLO['content']}\n4 mm\n", "--tools", tools, "--save", saved)
+    saved.write_bytes(saved.read_bytes().rstrip())  # as an editor may leave it
     chat(f"{OSLO['content']}\n4 mm\n", "--tools", tools, "--save", saved)
     first, second = map(json.loads, saved.read_text(encoding="utf-8").splitlines())
     assert [m["content"] for m in first["messages"]] == [m["content"] for m in second["messages"]]
@@ -86,8 +84,10 @@ def test_a_talk_is_saved_and_learned_from(chat, tools, tmp_path, tiny_model):
     assert result.figures["kept"] == 1 and result.figures["duplicates"] == 1
 
 
-def test_a_file_without_the_function_is_told_before_the_model_is_loaded(chat, tools, tmp_path):
+def test_a_file_that_does_not_fit_is_told_before_the_model_is_loaded(chat, tools, tmp_path):
     mine = tmp_path / "mine.py"
     mine.write_text("def weather(city): ...\n", encoding="utf-8")
     code, _, err = chat("", "--tools", tools, "--exec", mine)
     assert code == 2 and "get_weather" in err and "loading" not in err
+    code, _, err = chat("", "--save", tmp_path / "nowhere" / "talks.jsonl")
+    assert code == 2 and "nowhere" in err and "loading" not in err
