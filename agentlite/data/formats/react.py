@@ -282,13 +282,12 @@ def _has_marks(text: str, has_tools: bool = False) -> bool:
 def _plugin_prompt(text: str) -> PromptParts:
     """A prompt's plugins and the words around them."""
     plugins, words = _extract_plugins(text)
-    tools: list[Tool] = []
-    loose_tools: set[str] = set()  # whose parameters are a list
-    for api in (api for plugin in plugins for api in _plugin_apis(plugin)):
-        tools.append(read_tool(api, json_or_literal))
-        loose_tools |= {tools[-1].name} if isinstance(api.get("parameters"), list) else set()
+    apis = [api for plugin in plugins for api in _plugin_apis(plugin)]
+    tools = [read_tool(api, json_or_literal) for api in apis]
+    has_list = [isinstance(api.get("parameters"), list) for api in apis]
+    loose_tools = frozenset(tool.name for tool, loose in zip(tools, has_list, strict=True) if loose)
     unread = [plugin for plugin in plugins if omit(plugin, "name", "description", "parameters")]
-    return PromptParts(tools, words, frozenset(loose_tools), {"plugins": unread})
+    return PromptParts(tools, words, loose_tools, {"plugins": unread})
 
 
 def _extract_plugins(system: str) -> tuple[list[Row], str]:
