@@ -160,7 +160,7 @@ def records_of_all_data() -> list[Record]:
     for path in sorted(DATA.rglob("*.jsonl")):
         for raw in read_raw(str(path), io.BytesIO()):
             try:
-                for part in FORMATS[detect_format(raw.value)].parts(raw.value):
+                for part in FORMATS[detect_format(raw.value)].samples(raw.value):
                     record = to_record(part)
                     validate(record)
                     found.append(record)

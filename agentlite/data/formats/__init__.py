@@ -181,10 +181,10 @@ def samples(row: Row, format: str | None = None) -> tuple[str, list[Row]]:
     name = format or _fitting_format(unpacked)
     if not name:
         raise _unknown_row(row)
-    parts = FORMATS[name].parts(unpacked)
-    if not parts:
+    rows = FORMATS[name].samples(unpacked)
+    if not rows:
         raise RowError("E201", f"a row of {name} that holds no sample")
-    return name, parts
+    return name, rows
 
 
 def _unpack(row: Row) -> Row:

@@ -98,21 +98,21 @@ def take_apart(record: Record, syntax: Syntax) -> Record:
     open_calls: list[Call] = []
     for turn, message in enumerate(record.messages):
         if message.role == "assistant":
-            parts, new_calls = [message], list[Call]()
+            steps, new_calls = [message], list[Call]()
             if message.calls:
                 calls |= {call.id: {} for call in message.calls}
             else:
                 try:
-                    parts = [*syntax.messages(message.content, message.loss, calls, tools)]
+                    steps = [*syntax.messages(message.content, message.loss, calls, tools)]
                 except RowError:  # without loss it stays in the prompt, as it is
                     if message.loss:
                         raise
-                new_calls = [call for part in parts for call in part.calls]
-            messages += parts
-            answered_ids = {part.call_id for part in parts}
+                new_calls = [call for step in steps for call in step.calls]
+            messages += steps
+            answered_ids = {step.call_id for step in steps}
             open_calls = [call for call in new_calls if call.id not in answered_ids]
             if turn in record.gold:
-                if len(parts) > 1:
+                if len(steps) > 1:
                     raise RowError("E214", f"gold for message {turn}, which holds several steps")
                 gold[len(messages) - 1] = record.gold[turn]
         elif message.role == "tool":

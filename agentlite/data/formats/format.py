@@ -36,14 +36,14 @@ class Format(NamedTuple):
     """How rows of a format are known, and how they are read.
 
     `keys`: what each row of it has, and of which type; `shape`: whether a row with these keys is
-    one of it; `parts`: the rows that one row stands for, where it holds several samples.
+    one of it; `samples`: the rows that one row stands for, where it holds several samples.
     """
 
     name: str
     read: Callable[..., Record]
     keys: Mapping[str, Any] = {}
     shape: Callable[[Row], bool] = lambda row: True
-    parts: Callable[[Row], list[Row]] = lambda row: [row]
+    samples: Callable[[Row], list[Row]] = lambda row: [row]
 
     @property
     def example(self) -> str:

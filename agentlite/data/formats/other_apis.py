@@ -48,9 +48,13 @@ def has_parts(row: Row) -> bool:
     roles = {message.get("role") for message in row["messages"]}
     contents = [message.get("content") or message.get("parts") for message in row["messages"]]
     parts = [part for content in contents if isinstance(content, list) for part in content]
-    is_beside = bool(row.get("system")) or "input_schema" in str(row.get("tools"))
-    has_own = any(isinstance(part, dict) and _kind(part) in OWN_KINDS for part in parts)
-    return has_own or bool(row.get("toolConfig")) or (is_beside and roles <= {"user", "assistant"})
+    has_own_keys = bool(row.get("system")) or "input_schema" in str(row.get("tools"))
+    has_own_parts = any(isinstance(part, dict) and _kind(part) in OWN_KINDS for part in parts)
+    return (
+        has_own_parts
+        or bool(row.get("toolConfig"))
+        or (has_own_keys and roles <= {"user", "assistant"})
+    )
 
 
 def _kind(part: Row) -> str:
@@ -209,8 +213,8 @@ def is_responses(row: Row) -> bool:
         return False
     contents = [item["content"] for item in items if isinstance(item.get("content"), list)]
     parts = [part for content in contents for part in content if isinstance(part, dict)]
-    has_own = any(item.get("type") in OWN_ITEMS for item in items)
-    return has_own or any(part.get("type") in OWN_PARTS for part in parts)
+    has_own_items = any(item.get("type") in OWN_ITEMS for item in items)
+    return has_own_items or any(part.get("type") in OWN_PARTS for part in parts)
 
 
 def _items(row: Row) -> list[Any]:

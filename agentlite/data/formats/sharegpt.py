@@ -138,11 +138,11 @@ class DialogBuilder:
         for a call, and E216 for a content, that cannot be read.
         """
         speaker, text = speaker_of(turn, number), text_of(turn, number)
-        role = sender_of(turn)
-        if role == "reasoning":
+        sender = sender_of(turn)
+        if sender == "reasoning":
             text = with_thought(text, "")
-        elif role in ("tool_call", "answer"):  # which may stand in tags of the same name
-            text = text.strip().removeprefix(f"<{role}>").removesuffix(f"</{role}>")
+        elif sender in ("tool_call", "answer"):  # which may stand in tags of the same name
+            text = text.strip().removeprefix(f"<{sender}>").removesuffix(f"</{sender}>")
         if self.is_plain and speaker in ("tool", "call"):
             raise RowError("E202", f"a {speaker} turn in a format that has none (turn {number})")
         last_message = self.messages[-1] if self.messages else Message("system")

@@ -311,4 +311,4 @@ def read_kagentinstruct(row: Row) -> Record:
     return replace(split_record, meta=meta)
 
 
-KAGENTINSTRUCT = Format("kagentinstruct", read_kagentinstruct, {SAMPLES: list}, parts=samples_of)
+KAGENTINSTRUCT = Format("kagentinstruct", read_kagentinstruct, {SAMPLES: list}, samples=samples_of)
