@@ -71,7 +71,7 @@ def external_prediction(
     """
     if answer is None:
         return score_reading(prompt, Parsed("", (), step_metrics.NO_PREDICTION))
-    any_end = re.compile(rf"(?:{'|'.join([TURN_END, *map(re.escape, ends)])})\Z")
+    any_end = re.compile(rf"(?:{'|'.join([TURN_END, *map(re.escape, filter(None, ends))])})\Z")
     while end := any_end.search(answer.text.rstrip()):  # decoded with its special tokens
         answer = answer._replace(text=answer.text[: end.start()])
     reference = reference_of(protocol, prompt.record, prompt.turn)

@@ -21,12 +21,12 @@ RIGHT = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</
 
 @pytest.fixture(scope="module")
 def ends():
-    """Of shipped templates: the end of a turn, and all that may stand there."""
+    """Of shipped templates: the end of a turn, and all that may stand there, or is empty."""
     tokenizer, found = load_template("smollm2-135m").tokenizer, {}
     for name, source in shipped():
         with contextlib.suppress(UserError):
             template = with_marks(name, source, tokenizer)
-            found[template.turn_end] = [template.turn_end, *template.special.values()]
+            found[template.turn_end] = [template.turn_end, *template.special.values(), ""]
     return found
 
 
