@@ -110,8 +110,8 @@ def _noise_sentences(
         else:
             ties.append(" and ".join(sorted((worse, better), key=ranking.index)))
     common_counts = {row["count"] for row in pairs}
-    common = f" on the {min(common_counts, default=0)} {questions} that all answered"
-    scope = "" if common_counts == {figures[model]["count"] for model in ranking} else common
+    common_scope = f" on the {min(common_counts, default=0)} {questions} that all answered"
+    scope = "" if common_counts == {figures[model]["count"] for model in ranking} else common_scope
     if len(ranking) == 2 and not scope:
         if worse_by_better:
             return ["The difference is beyond noise."]

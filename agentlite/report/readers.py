@@ -26,7 +26,7 @@ MOST_TOOLS = 12  # in the table of those that were confused
 MOST_ROLLOUTS = 500  # in a viewer
 TRAJECTORIES, SAMPLES = "trajectories.jsonl", "samples.jsonl"
 LOST = ("world", "unanswered")  # such a rollout has no score
-compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+compact_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 Item = TypeVar("Item")
 
 
@@ -61,13 +61,13 @@ def _pack(contents: Json) -> str:
             return value
         return f"{value[:LONGEST]} … [{len(value) - LONGEST:,} more characters]"
 
-    data = compact(cut(contents)).encode("utf-8", "replace")
+    data = compact_json(cut(contents)).encode("utf-8", "replace")
     return base64.b64encode(zlib.compress(data)).decode("ascii")
 
 
 def _number_tools(tools: dict[str, int], schemas: Iterable[Mapping[str, Any]]) -> list[int]:
     """The numbers of some tools among all, each of which is packed once."""
-    return [tools.setdefault(compact(schema), len(tools)) for schema in schemas]
+    return [tools.setdefault(compact_json(schema), len(tools)) for schema in schemas]
 
 
 # --- Predictions ---
@@ -162,7 +162,7 @@ def pack_predictions(
                 {
                     "id": step.record_id,
                     "turn": step.turn,
-                    "expected": calls and [[call.name, compact(call.arguments)] for call in calls],
+                    "expected": calls and [[c.name, compact_json(c.arguments)] for c in calls],
                     "answers": [
                         {**row, "model": models.index(name)}
                         for name, row in predictions.by_step[step].items()

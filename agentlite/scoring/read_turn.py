@@ -70,8 +70,8 @@ def reference_of(protocol: Protocol, record: Record, turn: int) -> str:
     if not (protocol.exchanges and record.tools):
         return thought_and_words(record.messages[turn].content)[1].strip()
     exchanges = protocol.exchanges(without_thoughts(record), turn)
-    prompted = [exchange for exchange in exchanges if exchange.prompted]
-    return protocol.read(prompted[0].answer, record.tools).content
+    answer = next(exchange.answer for exchange in exchanges if exchange.prompted)
+    return protocol.read(answer, record.tools).content
 
 
 def says_something(text: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from agentlite.core.json_schema import TYPES, Schema, fits, schema_at
 from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Record, Tool
 from agentlite.scoring.metrics.confidence import Summary, summary, weighted_share
-from agentlite.scoring.metrics.step_metrics import standard
+from agentlite.scoring.metrics.step_metrics import standardize
 
 SUBSET, FULL = "BFCL-style subset", "BFCL v4"
 
@@ -112,13 +112,13 @@ def _first_type(accepted: Sequence[object]) -> type | None:
 def _matches(value: object, answer: object, element_type: type) -> bool:
     """An empty list also does where the parameter may be left out. `element_type`: of a list."""
     if isinstance(value, str):
-        return type(answer) is str and standard(value) == standard(answer)
+        return type(answer) is str and standardize(value) == standardize(answer)
     if isinstance(value, list):
         if not isinstance(answer, list | str):
             return False
         if element_type is dict:
             return len(value) == len(answer) and all(map(_fills, value, answer))
-        return list(map(standard, value)) == list(map(standard, answer))
+        return list(map(standardize, value)) == list(map(standardize, answer))
     return _fills(value, answer) if isinstance(value, dict) else value == answer
 
 
@@ -130,7 +130,7 @@ def _fills(value: object, answer: object) -> bool:
         key: accepted for key, accepted in answer.items() if isinstance(accepted, list | str)
     }
     return all(
-        standard(inner) in map(standard, choices.get(key, ())) for key, inner in value.items()
+        standardize(inner) in map(standardize, choices.get(key, ())) for key, inner in value.items()
     ) and all(key in value or "" in choices.get(key, ()) for key in answer)
 
 

@@ -127,9 +127,9 @@ TOOLS = {
 
 
 def count_calls(
-    calls: Sequence[Call], gold: Gold, tools: Sequence[Tool], earlier: Sequence[Call] = ()
+    calls: Sequence[Call], gold: Gold, tools: Sequence[Tool], earlier_calls: Sequence[Call] = ()
 ) -> CallCounts:
-    """At one step. `earlier`: the calls before it in the dialog."""
+    """At one step. `earlier_calls`: those before it in the dialog."""
     expected = gold.calls
     by_name = {tool.name: tool for tool in tools}
     offered = [call for call in calls if call.name in by_name]
@@ -137,7 +137,7 @@ def count_calls(
         called=len(calls),
         offered=len(offered),
         valid=sum(is_valid(call, gold, by_name[call.name]) for call in offered),
-        repeated=_count_repetitions(calls, gold, by_name, earlier),
+        repeated=_count_repetitions(calls, gold, by_name, earlier_calls),
     )
     if expected and not gold.names_tools:
         return counts
@@ -208,11 +208,11 @@ def _matches(value: object, accepted: object) -> bool:
 
 
 def _count_repetitions(
-    calls: Sequence[Call], gold: Gold, tools: Mapping[str, Tool], earlier: Sequence[Call]
+    calls: Sequence[Call], gold: Gold, tools: Mapping[str, Tool], earlier_calls: Sequence[Call]
 ) -> int:
     """Calls made again, in this turn or since an earlier one, beyond as many as are expected."""
     # of f, f, g one repeats a call; both f do where f was made before and none is expected
-    earlier_identities = {identity(call) for call in earlier}
+    earlier_identities = {identity(call) for call in earlier_calls}
     by_identity = {identity(call): call for call in calls}
     repetitions = 0
     for key, times in Counter(map(identity, calls)).items():

@@ -364,7 +364,8 @@ def reflection(row: Row) -> float:
 def concluding(row: Row) -> float:
     assert isinstance(row.model_predict, dict)
     answers = [
-        ANSWERS.get(template, str)(_text(text)) for template, text in row.model_predict.items()
+        ANSWERS.get(template, str)(text_or_json(text))
+        for template, text in row.model_predict.items()
     ]
     return fmean([_best_rouge(row, answer) for answer in answers]) if answers else 0.0
 
@@ -385,7 +386,7 @@ def _mean_over_prompts(row: Row, agreement: Callable[[ParsedText, StepTask], flo
     agreements, parsed = [], ParsedText()
     for template, text in row.model_predict.items():
         if template != "ReACT" or text:  # an empty text is read as the one before it
-            parsed = READERS[template](_text(text), row.funcs)
+            parsed = READERS[template](text_or_json(text), row.funcs)
         golds = [gold for gold in row.golden_result_list if NONE != gold.tool_name == parsed.tool]
         agreements.append(max((agreement(parsed, gold) for gold in golds), default=0.0))
     return fmean(agreements) if agreements else 0.0
@@ -409,7 +410,3 @@ def _best_rouge(row: Row, answer: object) -> float:
     return max(
         (rouge_l(gold.golden_result, answer) for gold in row.golden_result_list), default=0.0
     )
-
-
-def _text(prediction: object) -> str:
-    return text_or_json(prediction)

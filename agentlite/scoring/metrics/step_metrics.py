@@ -164,8 +164,8 @@ def argument_problem(name: str, value: object, gold: GoldCall, schema: Schema) -
     if gold.arguments is ANY_ARGUMENTS:
         rules = {key: rule for key, rule in schema.items() if key != "required"}
         return "does not fit its schema" if json_schema.value_problem({name: value}, rules) else ""
-    declared = json_schema.schema_at(schema, "properties", name)
-    return _value_problem(value, gold.arguments[name], declared)
+    parameter_schema = json_schema.schema_at(schema, "properties", name)
+    return _value_problem(value, gold.arguments[name], parameter_schema)
 
 
 def is_named(name: str, gold: GoldCall, schema: Schema) -> bool:
@@ -181,19 +181,19 @@ def required_names(gold: GoldCall, schema: Schema) -> list[str]:
 
 
 def _value_problem(value: object, accepted: list[object], schema: Schema) -> str:
-    declared = json_schema.types_of(schema)
+    declared_types = json_schema.types_of(schema)
     answers = [answer for answer in accepted if answer != ""]
     # where a type is declared, the first answer says whether the gold keeps to it, as in BFCL
-    gold_types = {type(answer) for answer in (answers[:1] if declared else answers)}
-    types = declared or gold_types
+    gold_types = {type(answer) for answer in (answers[:1] if declared_types else answers)}
+    types = declared_types or gold_types
     if types and not json_schema.is_of_types(value, types) and type(value) not in gold_types:
         return f"is a {type(value).__name__}"
     if isinstance(value, list):
         # beside some answer, each element has the declared type or that of one of the answer's
-        elements = json_schema.types_of(json_schema.schema_at(schema, "items"))
+        element_types = json_schema.types_of(json_schema.schema_at(schema, "items"))
         if not any(
             not isinstance(answer, list)
-            or {type(v) for v in value} <= elements | {type(a) for a in answer}
+            or {type(v) for v in value} <= element_types | {type(a) for a in answer}
             for answer in accepted
         ):
             return "has elements of a wrong type"
@@ -216,11 +216,11 @@ def _matches(value: object, answer: Any) -> bool:
 
 def _texts_match(value: str, answer: str) -> bool:
     """Whether texts are the same but for what BFCL forgives, and what it forgives says nothing."""
-    if standard(value) != standard(answer) or len(value) > 2 * len(answer) + PADDING:
+    if standardize(value) != standardize(answer) or len(value) > 2 * len(answer) + PADDING:
         return False
     if value == answer:
         return True
-    if not standard(answer):
+    if not standardize(answer):
         return not (value.strip() or answer.strip())
     if SIGNS.search(value) or SIGNS.search(answer):
         return BLANKS.sub("", value).lower() == BLANKS.sub("", answer).lower()
@@ -253,7 +253,7 @@ def _matches_strictly(value: object, answer: object) -> bool:
     return bool(value == answer)
 
 
-def standard(value: object) -> object:
+def standardize(value: object) -> object:
     """Text without what BFCL forgives; any other value as it is."""
     return FORGIVEN.sub("", value).lower().replace("'", '"') if isinstance(value, str) else value
 

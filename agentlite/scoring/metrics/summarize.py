@@ -45,9 +45,9 @@ def figures(
     for prediction in predictions:
         record = records[prediction.record_id]
         gold = record.gold_at(prediction.turn)
-        earlier = [call for message in record.messages[: prediction.turn] for call in message.calls]
+        earlier_calls = [c for m in record.messages[: prediction.turn] for c in m.calls]
         decisions.append(call_shares.count_timing(prediction.calls, gold, prediction.problem))
-        counts.append(call_shares.count_calls(prediction.calls, gold, record.tools, earlier))
+        counts.append(call_shares.count_calls(prediction.calls, gold, record.tools, earlier_calls))
         if BFCL in prediction.metrics:
             verdicts[category_of(record)].append(prediction.metrics[BFCL])
     problems = Counter(prediction.problem for prediction in predictions if prediction.problem)

@@ -69,14 +69,10 @@ def timing_quality(attempt: Attempt) -> float:
 
 def format_compliance(attempt: Attempt) -> float:
     """1 for a finished text that can be read, with calls on offer whose arguments fit."""
-    parsed = attempt.parsed
-    if attempt.trace is not None:
-        parsed = Parsed(parsed.content, tuple(attempt.calls), parsed.problem)
-    return (
-        step_metrics.format_compliance(parsed, attempt.gold, attempt.tools)
-        if attempt.finished
-        else 0.0
-    )
+    if not attempt.finished:
+        return 0.0
+    parsed = Parsed(attempt.parsed.content, tuple(attempt.calls), attempt.parsed.problem)
+    return step_metrics.format_compliance(parsed, attempt.gold, attempt.tools)
 
 
 def arguments(attempt: Attempt) -> float:
