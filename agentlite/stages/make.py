@@ -20,8 +20,8 @@ from agentlite.environments.synthesis.blueprint import (
     KINDS,
     Blueprint,
     Search,
-    blueprint,
     carry_out,
+    draft_blueprint,
 )
 from agentlite.environments.synthesis.dialog import DIALOGS, gives_away, plain_dialog, row_of
 from agentlite.environments.tasks import EnvironmentTask
@@ -35,7 +35,7 @@ BLUEPRINTS = "blueprints.jsonl"
 OFTEN = ("single", "several_turns")  # twice as many as of each other kind
 TRIES = 120  # walks for one blueprint
 MOST_LOST = 20  # worlds, in these
-PARTS = 1_000_000  # of a whole, in which shares are counted
+SHARE_UNITS = 1_000_000  # of a whole, in which shares are counted
 
 NewWorld = Callable[[], World]  # in a process of its own
 
@@ -71,20 +71,21 @@ def run(settings: MakeSettings, target: RunTarget) -> Result:
         stage.set_aside_changed(BLUEPRINTS)
         stage.expect_rows(BLUEPRINTS, settings.num_dialogs)
         with console.progress("make: blueprints", settings.num_dialogs) as advance:
-            found = find(settings, new_world, tasks, wanted, stage.folder / BLUEPRINTS, advance)
-        not_found = Counter(kind for kind, plan in found if plan is None)
-        _refuse_nothing(settings, not_found)
-        plans = {plan.id: plan for _, plan in found if plan}.values()
-        rows = [row_of(plan, plain_dialog(plan, settings.seed)) for plan in plans]
+            path = stage.folder / BLUEPRINTS
+            searches = find_blueprints(settings, new_world, tasks, wanted, path, advance)
+        not_found = Counter(kind for kind, blueprint in searches if not blueprint)
+        _refuse_none_found(settings, not_found)
+        blueprints = {blueprint.id: blueprint for _, blueprint in searches if blueprint}.values()
+        rows = [row_of(each, plain_dialog(each, settings.seed)) for each in blueprints]
         write_rows(stage.folder / DIALOGS, rows)
-        calls = [call.call for plan in plans for call in plan.calls]
+        calls = [call.call for blueprint in blueprints for call in blueprint.calls]
         figures = {
-            "wanted": len(found),
+            "wanted": len(searches),
             "kept": len(rows),
-            "kinds": dict(Counter(plan.kind for plan in plans)),
+            "kinds": dict(Counter(blueprint.kind for blueprint in blueprints)),
             "not_found": dict(not_found),
             "verified": dict(Counter(name for row in rows for name in row["meta"]["verified"])),
-            "turns": sum(one["role"] == "user" for row in rows for one in row["messages"]),
+            "turns": sum(m["role"] == "user" for row in rows for m in row["messages"]),
             "calls": len(calls),
             "tools_called": len({call.name for call in calls}),
         }
@@ -112,12 +113,11 @@ def counts(shares: Mapping[str, float], number: int) -> dict[str, int]:
     if unknown or not total:
         problem = f"'{unknown[0]}' is not a kind." if unknown else "all shares are 0."
         raise UserError(problem, f"The kinds: {', '.join(KINDS)}.", location="--shares")
-    return scale_counts(
-        {kind: round(PARTS * share / total) for kind, share in shares.items()}, number
-    )
+    units = {kind: round(SHARE_UNITS * share / total) for kind, share in shares.items()}
+    return scale_counts(units, number)
 
 
-def find(
+def find_blueprints(
     settings: MakeSettings,
     new_world: NewWorld,
     tasks: Sequence[EnvironmentTask],
@@ -128,22 +128,22 @@ def find(
     """By kind, a blueprint for each dialog that is wanted; None where no walk leads to one. Those
     on disk are not looked for again.
     """
-    found: list[tuple[str, Blueprint | None]] = []
+    searches: list[tuple[str, Blueprint | None]] = []
     keys: set[str] = set()  # of the blueprints so far, of which none is to be a copy
     with Appender(path) as file, new_world() as world:
-        known = {(row["kind"], row["number"]): row["blueprint"] for row in read_rows(path)}
-        for kind, number in ((kind, at) for kind, count in wanted.items() for at in range(count)):
-            if (kind, number) in known:
-                plan = msgspec.convert(known[kind, number], Blueprint | None)
+        stored = {(row["kind"], row["number"]): row["blueprint"] for row in read_rows(path)}
+        for kind, number in ((kind, n) for kind, count in wanted.items() for n in range(count)):
+            if (kind, number) in stored:
+                blueprint = msgspec.convert(stored[kind, number], Blueprint | None)
             else:
-                plan = _walk(settings, new_world, world, tasks, (kind, number), keys)
-                row = {"kind": kind, "number": number, "blueprint": msgspec.to_builtins(plan)}
-                file.append(row)
-            if plan:
-                keys.add(plan.key)
-            found.append((kind, plan))
-            advance(len(found))
-    return found
+                blueprint = _walk(settings, new_world, world, tasks, (kind, number), keys)
+                content = msgspec.to_builtins(blueprint)
+                file.append({"kind": kind, "number": number, "blueprint": content})
+            if blueprint:
+                keys.add(blueprint.key)
+            searches.append((kind, blueprint))
+            advance(len(searches))
+    return searches
 
 
 def _walk(
@@ -151,25 +151,25 @@ def _walk(
     new_world: NewWorld,
     world: World,
     tasks: Sequence[EnvironmentTask],
-    place: tuple[str, int],
+    dialog: tuple[str, int],
     keys: Collection[str],
 ) -> Blueprint | None:
-    """The first blueprint that a walk leads to, if any does. `place`: the kind, and the number
+    """The first blueprint that a walk leads to, if any does. `dialog`: its kind, and its number
     among the dialogs of the kind.
     """
-    kind, number = place
+    kind, number = dialog
     lost = 0
     for trial in range(TRIES):
-        # by place and trial alone: a run that is carried on walks as if it had not stopped
+        # by dialog and trial alone: a run that is carried on walks as if it had not stopped
         rng = Random(f"{settings.seed} {kind} {number} {trial}")
         task = rng.choice(tasks)
         try:
-            plan = blueprint(kind, Search(world, task, rng), settings.extra_tools)
-            if not plan or plan.key in keys:
+            blueprint = draft_blueprint(kind, Search(world, task, rng), settings.extra_tools)
+            if not blueprint or blueprint.key in keys:
                 continue
             # a class that keeps something from one world to the next is seen in another process
-            with new_world() as fresh:
-                again = carry_out(fresh, task, [call.call for call in plan.calls])
+            with new_world() as second_world:
+                outcome = carry_out(second_world, task, [call.call for call in blueprint.calls])
         except WorldError as error:
             lost += 1
             if lost == MOST_LOST:
@@ -180,13 +180,13 @@ def _walk(
                     exit_code=REJECTS,
                 ) from error
             continue
-        is_confirmed = again == ([call.result for call in plan.calls], plan.state)
-        if is_confirmed and not gives_away(plan, plain_dialog(plan, settings.seed)):
-            return plan
+        is_confirmed = outcome == ([call.result for call in blueprint.calls], blueprint.state)
+        if is_confirmed and not gives_away(blueprint, plain_dialog(blueprint, settings.seed)):
+            return blueprint
     return None
 
 
-def _refuse_nothing(settings: MakeSettings, missing: Mapping[str, int]) -> None:
+def _refuse_none_found(settings: MakeSettings, missing: Mapping[str, int]) -> None:
     """Refuses tools with which no walk has led anywhere; notes kinds that were found less often."""
     if sum(missing.values()) == settings.num_dialogs:
         raise UserError(
@@ -197,5 +197,5 @@ def _refuse_nothing(settings: MakeSettings, missing: Mapping[str, int]) -> None:
             exit_code=REJECTS,
         )
     if missing:
-        listed = ", ".join(f"{kind} {count}" for kind, count in missing.items())
-        console.notice(f"make: dialogs for which no calls were found: {listed}")
+        kinds = ", ".join(f"{kind} {count}" for kind, count in missing.items())
+        console.notice(f"make: dialogs for which no calls were found: {kinds}")

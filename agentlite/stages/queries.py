@@ -32,8 +32,10 @@ ROUNDS = 4  # of requests, where too few of the queries could be kept
 LONGEST_READ = 96  # tokens of a query that the encoder reads
 SHORTEST, LONGEST = 8, 2000  # bytes and characters of a query
 MOST_TOOLS = 12
-# a place that was to be filled: <city>, [your name], {date}, "..."
-PLACE = re.compile(r"<[A-Za-z_ ]{2,30}>|\[[A-Za-z_ ]{2,30}\]|\{[A-Za-z_ ]{1,30}\}|^\W*\.\.\.\W*$")
+# what was to be filled in: <city>, [your name], {date}, "..."
+PLACEHOLDER = re.compile(
+    r"<[A-Za-z_ ]{2,30}>|\[[A-Za-z_ ]{2,30}\]|\{[A-Za-z_ ]{1,30}\}|^\W*\.\.\.\W*$"
+)
 LETTER = re.compile(r"[^\W\d_]")
 # at most 20 characters, eight times in a row: "ha ha ha ha ha ha ha ha "
 REPEATED = re.compile(r"(.{1,20}?)\1{7,}", re.DOTALL)
@@ -62,7 +64,7 @@ class NewQuery(NamedTuple):
     fault: str = ""
 
 
-def cluster(
+def cluster_seeds(
     settings: QueriesSettings, seeds: Sequence[SeedQuery], encoder: Any
 ) -> tuple[list[int], Callable[[int], tuple[int, list[SeedQuery]]]]:
     """The cluster of each seed, the largest first; and what request `number` shows: a cluster, in
@@ -73,22 +75,22 @@ def cluster(
     from sklearn.cluster import KMeans
 
     vectors = sentence_encoder.embed(encoder, [seed.text for seed in seeds])
-    wanted = settings.clusters or max(1, isqrt(len(seeds) // 2))
-    count = min(wanted, len(numpy.unique(vectors, axis=0)))
-    found = KMeans(count, n_init=10, random_state=settings.seed).fit(vectors).labels_.tolist()
+    clusters = settings.clusters or max(1, isqrt(len(seeds) // 2))
+    clusters = min(clusters, len(numpy.unique(vectors, axis=0)))
+    labels = KMeans(clusters, n_init=10, random_state=settings.seed).fit(vectors).labels_.tolist()
     # cluster 0 is the largest one
-    rank = {label: place for place, (label, _) in enumerate(Counter(found).most_common())}
-    labels = [rank[label] for label in found]
+    rank = {label: number for number, (label, _) in enumerate(Counter(labels).most_common())}
+    cluster_of = [rank[label] for label in labels]
 
-    def near(number: int) -> tuple[int, list[SeedQuery]]:
-        chosen = number % len(rank)
-        members = [place for place, label in enumerate(labels) if label == chosen]
+    def seeds_to_show(number: int) -> tuple[int, list[SeedQuery]]:
+        cluster = number % len(rank)
+        members = [index for index, other in enumerate(cluster_of) if other == cluster]
         anchor = Random(f"{settings.seed} queries {number}").choice(members)
-        likeness = vectors @ vectors[anchor]
-        members.sort(key=lambda place: (place != anchor, -likeness[place], place))
-        return chosen, [seeds[place] for place in members[: settings.near]]
+        similarity = vectors @ vectors[anchor]
+        members.sort(key=lambda index: (index != anchor, -similarity[index], index))
+        return cluster, [seeds[index] for index in members[: settings.near]]
 
-    return labels, near
+    return cluster_of, seeds_to_show
 
 
 def run(settings: QueriesSettings, target: RunTarget) -> Result:
@@ -96,34 +98,35 @@ def run(settings: QueriesSettings, target: RunTarget) -> Result:
     endpoints = teacher.endpoints_of(settings, "make queries")
     seeds, inputs = find_seeds(settings, target.run)
     source = find_encoder(settings.encoder, target.run)
-    held = [file for rows in settings.holdout for file in files_of(rows)]
+    holdout = [file for rows in settings.holdout for file in files_of(rows)]
     inputs |= {"model": settings.endpoint[0], "encoder": source.digest}
-    inputs |= {f"holdout {file}": ",".join(map(file_digest, raw_files(file))) for file in held}
+    inputs |= {f"holdout {file}": ",".join(map(file_digest, raw_files(file))) for file in holdout}
 
     def work() -> Work:
         stage = yield {"seeds": len(seeds), "wanted": settings.num_queries}
-        held_out = read_held_out(held)
-        labels, near = cluster(settings, seeds, sentence_encoder.load(source, LONGEST_READ))
-        made: list[NewQuery] = []
+        held_out = read_held_out(holdout)
+        encoder = sentence_encoder.load(source, LONGEST_READ)
+        clusters, seeds_to_show = cluster_seeds(settings, seeds, encoder)
+        queries: list[NewQuery] = []
         requests = 0
         for _ in range(ROUNDS):
-            missing = settings.num_queries - sum(not query.fault for query in made)
+            missing = settings.num_queries - sum(not query.fault for query in queries)
             if missing <= 0:
                 break
             # rounded up: 7 queries at 5 a request are 2 requests
             numbers = range(requests, requests + -(-missing // settings.per_request))
-            shown = [near(number) for number in numbers]
-            asked = [
-                _request(settings, alike, number)
-                for number, (_, alike) in zip(numbers, shown, strict=True)
+            shown = [seeds_to_show(number) for number in numbers]
+            questions = [
+                _request(settings, near, number)
+                for number, (_, near) in zip(numbers, shown, strict=True)
             ]
-            file = stage.folder / teacher.REPLIES
-            replies = teacher.answers(endpoints, asked, settings, file, "queries: requests")
-            for reply, (of, alike) in zip(replies, shown, strict=True):
-                made += [NewQuery(text, of, alike, fault) for text, fault in _read(reply, alike)]
-            made = _compare(made, seeds, held_out)
+            path = stage.folder / teacher.REPLIES
+            replies = teacher.ask(endpoints, questions, settings, path, "queries: requests")
+            for reply, (cluster, near) in zip(replies, shown, strict=True):
+                queries += _read_queries(reply, cluster, near)
+            queries = _mark_copies(queries, seeds, held_out)
             requests = numbers.stop
-        return _write(settings, stage.folder, seeds, labels, made, requests)
+        return _write(settings, stage.folder, seeds, clusters, queries, requests)
 
     path = shlex.quote(str(target.folder / QUERIES))
     return run_stage(
@@ -139,18 +142,18 @@ def _write(
     settings: QueriesSettings,
     folder: Path,
     seeds: Sequence[SeedQuery],
-    labels: Sequence[int],
-    made: Sequence[NewQuery],
+    clusters: Sequence[int],
+    queries: Sequence[NewQuery],
     requests: int,
 ) -> tuple[Files, Figures]:
     """The queries that are kept are prompts as `pairs --data` reads them, with the tools of the
     seed that each was made near.
     """
-    kept = [query for query in made if not query.fault][: settings.num_queries]
-    dropped = [{"text": query.text, "fault": query.fault} for query in made if query.fault]
+    kept = [query for query in queries if not query.fault][: settings.num_queries]
+    dropped = [{"text": query.text, "fault": query.fault} for query in queries if query.fault]
     write_rows(folder / DROPPED, dropped)
-    of_seeds = Counter(labels)
-    of_new = Counter(query.cluster for query in kept)
+    seed_counts = Counter(clusters)
+    new_counts = Counter(query.cluster for query in kept)
     figures = {
         "wanted": settings.num_queries,
         "kept": len(kept),
@@ -159,14 +162,14 @@ def _write(
         "dropped": dict(Counter(row["fault"] for row in dropped).most_common()),
         "clusters": [
             {
-                "example": seeds[labels.index(number)].text[:80],
-                "seeds": of_seeds[number],
-                "new": of_new[number],
+                "example": seeds[clusters.index(cluster)].text[:80],
+                "seeds": seed_counts[cluster],
+                "new": new_counts[cluster],
             }
-            for number in sorted(of_seeds)
+            for cluster in sorted(seed_counts)
         ],
     }
-    teacher.tell(folder, figures, "no query could be kept", "a stronger model")
+    teacher.write_stats(folder, figures, "no query could be kept", "a stronger model")
     rows = (
         {
             "prompt": query.text,
@@ -191,46 +194,46 @@ def find_seeds(settings: QueriesSettings, run: Path) -> tuple[list[SeedQuery], d
         prompts = Prompts(settings.queries, file_digest(Path(settings.queries)), "", False)
     else:
         prompts = prompts_of_prep(settings.data, "train", run)
-    first: dict[str, SeedQuery] = {}
+    by_text: dict[str, SeedQuery] = {}
     for record in prompts.records():
         texts = (message.content for message in record.messages if message.role == "user")
         if (text := next(texts, "")).strip():
-            first.setdefault(normalize(text), SeedQuery(text, record.tools))
-    if not first:
+            by_text.setdefault(normalize(text), SeedQuery(text, record.tools))
+    if not by_text:
         raise UserError(
             "holds no query.",
             "Name a prep whose training records begin with a user, or a file: --queries FILE.",
             location=settings.queries or f"--data {shlex.quote(settings.data)}",
         )
-    return [*first.values()], {settings.queries or "data": prompts.digest}
+    return [*by_text.values()], {settings.queries or "data": prompts.digest}
 
 
 def _request(settings: QueriesSettings, near: Sequence[SeedQuery], number: int) -> Question:
-    tools = teacher.listed(
+    tools = teacher.bullet_list(
         f"{tool.name}: {tool.description}" for tool in near[0].tools[:MOST_TOOLS]
     )
-    about = f"\nThe tools:\n{tools}\n" if tools else ""
-    shown = teacher.listed(seed.text for seed in near)
-    text = ASK.format(near=shown, tools=about, count=settings.per_request)
+    paragraph = f"\nThe tools:\n{tools}\n" if tools else ""
+    seeds = teacher.bullet_list(seed.text for seed in near)
+    text = ASK.format(near=seeds, tools=paragraph, count=settings.per_request)
     return teacher.question(settings, text, settings.seed * 100_000 + number)
 
 
-def _read(reply: KeptReply, near: Sequence[SeedQuery]) -> list[tuple[str, str]]:
+def _read_queries(reply: KeptReply, cluster: int, near: Sequence[SeedQuery]) -> list[NewQuery]:
     """The queries of a reply, with what is wrong with each by itself; one with a fault for a reply
     that is not a list. `near`: the seeds that its request has shown.
     """
-    written, fault, _ = teacher.read_reply(reply)
+    text, fault, _ = teacher.read_reply(reply)
     if fault:
-        return [(reply.problem or written, fault)]
+        return [NewQuery(reply.problem or text, cluster, near, fault)]
     try:
-        values = json.JSONDecoder().raw_decode(written, written.index("["))[0]
+        values = json.JSONDecoder().raw_decode(text, text.index("["))[0]
     except (ValueError, RecursionError):
-        return [(written, "not a list")]
+        return [NewQuery(text, cluster, near, "not a list")]
     scripts = {script_of(seed.text) for seed in near}
     return [
-        (value.strip(), _fault_of(value.strip(), scripts))
+        NewQuery(value.strip(), cluster, near, _fault_of(value.strip(), scripts))
         if isinstance(value, str)
-        else (to_json(value), "not a text")
+        else NewQuery(to_json(value), cluster, near, "not a text")
         for value in values
     ]
 
@@ -238,29 +241,28 @@ def _read(reply: KeptReply, near: Sequence[SeedQuery]) -> list[tuple[str, str]]:
 def _fault_of(text: str, scripts: set[str]) -> str:
     # half a sentence, a place to fill, one thing over and over, or no words at all
     is_short = len(text.encode("utf-8", "replace")) < SHORTEST or len(text) > LONGEST
-    if is_short or not LETTER.search(text) or PLACE.search(text) or REPEATED.search(text):
+    if is_short or not LETTER.search(text) or PLACEHOLDER.search(text) or REPEATED.search(text):
         return "nonsense"
     return "" if script_of(text) in scripts else "other language"
 
 
-def _compare(
-    made: Sequence[NewQuery], seeds: Sequence[SeedQuery], held_out: Sequence[Traits]
+def _mark_copies(
+    queries: Sequence[NewQuery], seeds: Sequence[SeedQuery], held_out: Sequence[Traits]
 ) -> list[NewQuery]:
     """With the faults that only the other queries show: copies of a seed or of an earlier query,
     and leaks of a held-out one.
     """
-    whole = [place for place, query in enumerate(made) if not query.fault]
+    good = {index: query.text for index, query in enumerate(queries) if not query.fault}
     faults: dict[int, str] = {}
     if held_out:
-        records = {at: traits(Record(messages=(Message("user", made[at].text),))) for at in whole}
+        records = {i: traits(Record(messages=(Message("user", text),))) for i, text in good.items()}
         faults |= dict.fromkeys(leaks(records, held_out), "leak")
-    left = [place for place in whole if place not in faults]
-    texts = [seed.text for seed in seeds] + [made[place].text for place in left]
-    texts = [*map(normalize, texts)]
+    others = [index for index in good if index not in faults]
+    texts = [*map(normalize, [*(seed.text for seed in seeds), *(good[i] for i in others)])]
     # a seed may be near another seed: only what comes behind them is dropped
-    for at in copies_among(range(len(texts)), texts.__getitem__):
-        if at >= len(seeds):
-            faults[left[at - len(seeds)]] = "copy"
+    for position in copies_among(range(len(texts)), texts.__getitem__):
+        if position >= len(seeds):
+            faults[others[position - len(seeds)]] = "copy"
     return [
-        query._replace(fault=faults.get(place, query.fault)) for place, query in enumerate(made)
+        query._replace(fault=faults.get(index, query.fault)) for index, query in enumerate(queries)
     ]

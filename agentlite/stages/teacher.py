@@ -34,16 +34,16 @@ def endpoints_of(
 
 
 def question(settings: QueriesSettings | TemplatesSettings, text: str, seed: int) -> Question:
-    sampled = {"temperature": settings.temperature, "max_tokens": settings.max_new_tokens}
-    return Question([{"role": "user", "content": text}], {**sampled, "seed": seed})
+    options = {"temperature": settings.temperature, "max_tokens": settings.max_new_tokens}
+    return Question([{"role": "user", "content": text}], {**options, "seed": seed})
 
 
-def listed(texts: Iterable[str]) -> str:
+def bullet_list(texts: Iterable[str]) -> str:
     """A line for each text, as a question shows them."""
     return "\n".join(f"- {' '.join(text.split())[:LONGEST_SHOWN]}" for text in texts)
 
 
-def answers(
+def ask(
     endpoints: Sequence[Endpoint],
     questions: Sequence[Question],
     settings: QueriesSettings | TemplatesSettings,
@@ -75,7 +75,7 @@ def read_reply(reply: KeptReply) -> tuple[str, str, str]:
     return (text, "cut off", "the limit of tokens ended it") if reply.cut else (text, "", "")
 
 
-def tell(folder: Path, figures: Figures, problem: str, fix: str) -> None:
+def write_stats(folder: Path, figures: Figures, problem: str, fix: str) -> None:
     """Writes what was made and `dropped`, by the reason. Raises UserError 4 where nothing is
     `kept`.
     """

@@ -40,7 +40,7 @@ from agentlite.workspace.lookup import Result, RunTarget, model_of_prep
 
 TEMPLATES = "templates.jsonl"
 INSTANCES = "instances.jsonl"
-READABLE = 0.5  # share of a template's answers that must read
+LEAST_READABLE = 0.5  # share of a template's answers that must read
 STYLES = (
     "short and dry, like a form",
     "like the handbook of a new employee",
@@ -52,7 +52,7 @@ STYLES = (
     "for an expert, in few words",
 )
 # format() fills in {requests} and {style}, and leaves {tools} of {{tools}}, for the model to write
-META = """You design prompts for agents that use tools. Write one prompt template for an agent that gets requests such as these:
+META_PROMPT = """You design prompts for agents that use tools. Write one prompt template for an agent that gets requests such as these:
 {requests}
 
 Write it in the language of these requests, {style}. The template must fit any other request and any other tools, so name none.
@@ -65,8 +65,8 @@ It has six parts. Each part stands between its tags exactly once; their order is
 <Format>your words around {{format}}</Format>
 The four words in braces are replaced later, by the list of tools, the request, what was said and done so far, and how the next step is to be written. Each of them stands exactly once, with its braces, in its own part. Use no other braces.
 Write the template and nothing else."""  # noqa: E501  (a paragraph of the prompt is one line)
-FIRST = re.compile(rf"<({'|'.join(prompt_template.SLOTS)})>")
-LAST = re.compile(rf"</({'|'.join(prompt_template.SLOTS)})>")
+OPENING_TAG = re.compile(rf"<({'|'.join(prompt_template.SLOTS)})>")
+CLOSING_TAG = re.compile(rf"</({'|'.join(prompt_template.SLOTS)})>")
 
 
 class Draft(NamedTuple):
@@ -97,7 +97,7 @@ class Draft(NamedTuple):
 def run(settings: TemplatesSettings, target: RunTarget) -> Result:
     """What was answered is kept, whatever ends it."""
     endpoints = teacher.endpoints_of(settings, "make templates")
-    judge = _judge_of(settings)
+    judge = _judge_endpoint(settings)
     benchmark = parse_mixture(settings.benchmark).protocols
     if native := next((name for name, protocol in benchmark.items() if protocol.native), ""):
         raise UserError(
@@ -117,28 +117,26 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
     records = [usable[index] for index in sample(usable, settings.num_queries, settings.seed)]
 
     def work() -> Work:
-        wanted = len(records) * (settings.num_templates + len(benchmark))
-        planned = {"requests": len(records), "templates": settings.num_templates}
-        stage = yield {**planned, "answers": wanted, "scores": wanted}
-        asked = _questions(settings, usable)
-        replies = teacher.answers(
-            endpoints, asked, settings, stage.folder / teacher.REPLIES, "templates: written"
-        )
+        answers = len(records) * (settings.num_templates + len(benchmark))
+        counts = {"requests": len(records), "templates": settings.num_templates}
+        stage = yield {**counts, "answers": answers, "scores": answers}
+        path, questions = stage.folder / teacher.REPLIES, _questions(settings, usable)
+        replies = teacher.ask(endpoints, questions, settings, path, "templates: written")
         template = load_template(model_of_prep(str(prep.folder), target.run).base)
-        drafts = [_read(number, reply, template) for number, reply in enumerate(replies)]
-        whole = {one.template.name: one.template.protocol for one in drafts if not one.fault}
-        run = None
-        if whole:
-            protocols = {**benchmark, **whole}
+        drafts = [_read_draft(number, reply, template) for number, reply in enumerate(replies)]
+        written = [draft.template for draft in drafts if not draft.fault]
+        judge_run = None
+        if written:
+            protocols = {**benchmark, **{each.name: each.protocol for each in written}}
             texts, judged = _answer(settings, endpoints, judge, protocols, records, stage.folder)
-            run = judged.run
+            judge_run = judged.run
             drafts = [
-                one
-                if one.fault
-                else _measure(settings, one, benchmark, records, texts, judged.scores)
-                for one in drafts
+                draft
+                if draft.fault
+                else _measure(settings, draft, benchmark, records, texts, judged.scores)
+                for draft in drafts
             ]
-        return _keep(stage.folder, drafts, run)
+        return _write(stage.folder, drafts, judge_run)
 
     def next_command(figures: Figures) -> str:
         # the rows that the prep has read
@@ -157,7 +155,9 @@ def run(settings: TemplatesSettings, target: RunTarget) -> Result:
     )
 
 
-def _keep(folder: Path, drafts: Sequence[Draft], run: JudgeRun | None) -> tuple[Files, Figures]:
+def _write(
+    folder: Path, drafts: Sequence[Draft], judge_run: JudgeRun | None
+) -> tuple[Files, Figures]:
     """Writes the templates that are good enough, and their best answers as records."""
     kept = [draft for draft in drafts if not draft.fault]
     write_rows(folder / TEMPLATES, (draft.row for draft in drafts))
@@ -169,11 +169,11 @@ def _keep(folder: Path, drafts: Sequence[Draft], run: JudgeRun | None) -> tuple[
     figures = {
         "written": len(drafts),
         "kept": len(kept),
-        "dropped": dict(Counter(one.fault for one in drafts if one.fault).most_common()),
+        "dropped": dict(Counter(draft.fault for draft in drafts if draft.fault).most_common()),
         "instances": len(best),
-        "judge": to_builtins(run),
+        "judge": to_builtins(judge_run),
     }
-    teacher.tell(
+    teacher.write_stats(
         folder,
         figures,
         "no template is good enough",
@@ -194,12 +194,12 @@ def key_figure(figures: Mapping[str, Any]) -> str:
     return f"{figures['kept']} of {figures['written']} templates"
 
 
-def _judge_of(settings: TemplatesSettings) -> Endpoint:
+def _judge_endpoint(settings: TemplatesSettings) -> Endpoint:
     """The judge's server; where none is named, the first of the teacher's."""
-    own = settings.judge_endpoint
-    model = settings.judge_model or ("" if own else settings.model)
-    key = settings.judge_key if own else settings.endpoint_key
-    urls = (own or settings.endpoint[0],)
+    url = settings.judge_endpoint
+    model = settings.judge_model or ("" if url else settings.model)
+    key = settings.judge_key if url else settings.endpoint_key
+    urls = (url or settings.endpoint[0],)
     return make_endpoints(urls, model, key, "--judge-endpoint", settings.requests)[0]
 
 
@@ -221,35 +221,32 @@ def _questions(settings: TemplatesSettings, records: Sequence[Record]) -> list[Q
     """What the model is asked for each candidate: a request with those that share most words with
     it, and another style.
     """
-    every = (message for record in records for message in record.messages)
-    words_in = {
-        message.content: {*words(message.content)} for message in every if message.role == "user"
-    }
-    asked = []
+    messages = (m for record in records for m in record.messages)
+    words_of = {m.content: {*words(m.content)} for m in messages if m.role == "user"}
+    questions = []
     for number in range(settings.num_templates):
-        first = Random(f"{settings.seed} template {number}").choice([*words_in])
-        own = words_in[first]
-        shared = {
-            other: len(own & theirs) / max(1, len(own | theirs))
-            for other, theirs in words_in.items()
+        request = Random(f"{settings.seed} template {number}").choice([*words_of])
+        similarity = {
+            other: len(words_of[request] & others) / max(1, len(words_of[request] | others))
+            for other, others in words_of.items()
         }
-        alike = sorted(shared, key=lambda other: (other != first, -shared[other], other))
-        style = STYLES[number % len(STYLES)]
-        text = META.format(requests=teacher.listed(alike[: settings.near]), style=style)
-        asked.append(teacher.question(settings, text, settings.seed * 1000 + number))
-    return asked
+        near = sorted(similarity, key=lambda other: (other != request, -similarity[other], other))
+        style, requests = STYLES[number % len(STYLES)], teacher.bullet_list(near[: settings.near])
+        text = META_PROMPT.format(requests=requests, style=style)
+        questions.append(teacher.question(settings, text, settings.seed * 1000 + number))
+    return questions
 
 
-def _read(number: int, reply: KeptReply, template: Template) -> Draft:
+def _read_draft(number: int, reply: KeptReply, template: Template) -> Draft:
     formats, listings = [*prompt_template.FORMATS], [*prompt_template.LISTINGS]
     text, fault, detail = teacher.read_reply(reply)
-    first, last = FIRST.search(text), [*LAST.finditer(text)]
-    if not fault and not first:
+    opening, closings = OPENING_TAG.search(text), [*CLOSING_TAG.finditer(text)]
+    if not fault and not opening:
         fault, detail = "no template", f"{text[:60]!r}"
-    if first and last and last[-1].end() > first.start():
-        text = text[first.start() : last[-1].end()]  # without what it says around the template
+    if opening and closings and closings[-1].end() > opening.start():
+        text = text[opening.start() : closings[-1].end()]  # without what it says around them
     # all ways to write a call come first with one way to list the tools, then with the next
-    written = prompt_template.PromptTemplate(
+    prompt = prompt_template.PromptTemplate(
         f"meta-{number + 1:02d}",
         text,
         formats[number % len(formats)],
@@ -257,9 +254,9 @@ def _read(number: int, reply: KeptReply, template: Template) -> Draft:
     )
     if not fault:
         fault, detail = prompt_template.slot_problem(text)
-    if not fault and (detail := reading_problem(written.protocol, template)):
+    if not fault and (detail := reading_problem(prompt.protocol, template)):
         fault = "not read back"
-    return Draft(number, written, fault, detail)
+    return Draft(number, prompt, fault, detail)
 
 
 def _answer(
@@ -275,22 +272,21 @@ def _answer(
     kept, whatever ends this.
     """
     greedy = {"temperature": 0, "max_tokens": settings.max_new_tokens}
-    asked = {f"{name} {record.id}": (name, record) for name in protocols for record in records}
+    steps = {f"{name} {record.id}": (name, record) for name in protocols for record in records}
     questions = [
         Question(first_messages(record, record.turns[0], protocols[name]), greedy)
-        for name, record in asked.values()
+        for name, record in steps.values()
     ]
-    replies = teacher.answers(
-        endpoints, questions, settings, folder / teacher.REPLIES, "templates: answers"
-    )
+    path = folder / teacher.REPLIES
+    replies = teacher.ask(endpoints, questions, settings, path, "templates: answers")
     texts = {
         key: teacher.read_reply(reply)[0]
-        for key, reply in zip(asked, replies, strict=True)
+        for key, reply in zip(steps, replies, strict=True)
         if not reply.problem
     }
     items = [
         llm_judge.item_at(key, record, record.turns[0], texts[key])
-        for key, (_, record) in asked.items()
+        for key, (_, record) in steps.items()
         if key in texts
     ]
     questions = [llm_judge.question_of(item) for item in items]
@@ -318,37 +314,33 @@ def _measure(
         keys = {record.id: f"{protocol_name} {record.id}" for record in records}
         return {id: scores[key] for id, key in keys.items() if key in scores}
 
-    own, others = by_record(name), [by_record(one) for one in benchmark]
+    own_scores, other_scores = by_record(name), [by_record(other) for other in benchmark]
     points = {
-        id: score - fmean(other[id] for other in others)
-        for id, score in own.items()
-        if all(id in other for other in others)
+        id: score - fmean(other[id] for other in other_scores)
+        for id, score in own_scores.items()
+        if all(id in other for other in other_scores)
     }
-    read = [
+    answers = [
         (record, protocol.read(texts[key], record.tools))
         for record in records
         if (key := f"{name} {record.id}") in texts
     ]
-    readable = fmean(not answer.problem for _, answer in read) if read else 0.0
-    better = []
-    for record, answer in read:
-        if not answer.problem and (gained := points.get(record.id, -5)) > settings.epsilon:
-            meta = {
-                **record.meta,
-                "protocol": name,
-                "instance": {"record": record.id, "points": gained},
-            }
-            if made := end_with(
-                record, record.messages[: record.turns[0]], answer, gold={}, meta=meta
-            ):
-                better.append((gained, made))
-    above = summary([*points.values()], settings.seed) if points else None
-    score = fmean(own.values()) if own else None
+    readable = fmean(not answer.problem for _, answer in answers) if answers else 0.0
+    instances = []
+    for record, answer in answers:
+        gain = points.get(record.id, -5)
+        if not answer.problem and gain > settings.epsilon:
+            origin = {"protocol": name, "instance": {"record": record.id, "points": gain}}
+            prompt, meta = record.messages[: record.turns[0]], {**record.meta, **origin}
+            if instance := end_with(record, prompt, answer, gold={}, meta=meta):
+                instances.append((gain, instance))
+    gains = summary([*points.values()], settings.seed) if points else None
+    score = fmean(own_scores.values()) if own_scores else None
     faults = {
-        "no score": above is None or score is None,
-        "not better": above is not None and above.mean <= settings.epsilon,
+        "no score": gains is None or score is None,
+        "not better": gains is not None and gains.mean <= settings.epsilon,
         "below the threshold": score is not None and score <= settings.threshold,
-        "answers that do not read": readable < READABLE,
+        "answers that do not read": readable < LEAST_READABLE,
     }
     fault = next((fault for fault, is_so in faults.items() if is_so), "")
-    return Draft(draft.number, draft.template, fault, "", above, score, readable, better)
+    return Draft(draft.number, draft.template, fault, "", gains, score, readable, instances)

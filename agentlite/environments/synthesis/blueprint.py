@@ -262,7 +262,7 @@ KINDS: dict[str, Callable[[Search], Turns]] = {
 }
 
 
-def blueprint(kind: str, search: Search, extra_tools: int) -> Blueprint | None:
+def draft_blueprint(kind: str, search: Search, extra_tools: int) -> Blueprint | None:
     """One that a fresh world confirms: the same results, and with `extra_tools` that it does not
     call. None where this walk leads to none. Raises WorldError.
     """

@@ -13,7 +13,7 @@ from agentlite.environments.synthesis.blueprint import (
     MOST_READ,
     PlannedCall,
     PlannedTurn,
-    blueprint,
+    draft_blueprint,
     is_error,
 )
 from agentlite.environments.tasks import EnvironmentTask
@@ -105,7 +105,7 @@ def test_calls_are_parallel_only_if_a_world_does_the_same_in_the_other_order(
 
 
 def made(kind, search=None, seed=0, extra=1):
-    return blueprint(kind, seeded(search, seed), extra)
+    return draft_blueprint(kind, seeded(search, seed), extra)
 
 
 def test_a_plan_is_kept_if_a_fresh_world_returns_what_the_walk_has_seen():
