@@ -40,7 +40,7 @@ from agentlite.workspace.lookup import MODEL_FOLDER, Result, RunTarget, Source, 
 from agentlite.workspace.stage_folder import StageFolder
 
 SHOWN = 10  # tools per question in rankings.jsonl
-MAIN = "recall"
+MAIN_METRIC = "recall"
 # by size of the pool and method: of each query the ranks of its right tools, from 1, rising
 Ranks = dict[int, dict[str, list[tuple[int, ...]]]]
 Values = dict[str, dict[str, list[float]]]  # of each query, by figure and method
@@ -79,21 +79,18 @@ def run(settings: RetrieverSettings, target: RunTarget) -> Result:
         if settings.trl and trains and target.dry_run:
             check_libraries("hf")
             retriever.check(settings)
-        data = _read(prep.folder, settings.tools, trains)
-        first = {problem["code"]: problem for problem in reversed(data.problems)}
-        for code, one in first.items():
+        data = _read_data(prep.folder, settings.tools, trains)
+        first_of_code = {problem["code"]: problem for problem in reversed(data.problems)}
+        for code, problem in first_of_code.items():
             count = data.counts["problems"][code]
-            console.notice(f"{one['location']}: {code}: {one['problem']}  [1 of {count}]")
-        count = sum(len(query.tool_indices) for query in data.queries["train"])
-        stage = yield {
-            **data.counts,
-            "pairs": count,
-            "steps": retriever.schedule(settings, count).steps if trains and count else 0,
-        }
-        return _fill(stage, settings, source, data)
+            console.notice(f"{problem['location']}: {code}: {problem['problem']}  [1 of {count}]")
+        pair_count = sum(len(query.tool_indices) for query in data.queries["train"])
+        steps = retriever.schedule(settings, pair_count).steps if trains and pair_count else 0
+        stage = yield {**data.counts, "pairs": pair_count, "steps": steps}
+        return _fill_folder(stage, settings, source, data)
 
-    chosen = f"prep.retriever={target.out}"
-    option = "" if target.out == "retriever" else f" --set {shlex.quote(chosen)}"
+    setting = shlex.quote(f"prep.retriever={target.out}")
+    option = "" if target.out == "retriever" else f" --set {setting}"
     return run_stage(
         plan,
         target,
@@ -109,12 +106,12 @@ def key_figure(figures: Mapping[str, Any]) -> str:
     if "ranking" not in figures:
         return f"{figures['names']} tools"
     best = [*figures["ranking"]["all"].values()][-1]
-    metric = [name for name in best if name.startswith(MAIN)][-1]
+    metric = [name for name in best if name.startswith(MAIN_METRIC)][-1]
     mean = f" {100 * best[metric]['mean']:.1f} % of"
     return f"{metric.replace(' of', mean)} tools"
 
 
-def _read(data: Path, files: Sequence[str], trains: bool) -> RetrieverData:
+def _read_data(data: Path, files: Sequence[str], trains: bool) -> RetrieverData:
     """All tools, and the questions of each split; of train with the examples in files of tools,
     but without those whose question is in dev or test too.
     """
@@ -122,28 +119,28 @@ def _read(data: Path, files: Sequence[str], trains: bool) -> RetrieverData:
         records = {
             split: [from_row(row) for row in read_rows(row_file(data, split))] for split in SPLITS
         }
-        read = read_pool(chain.from_iterable(records.values()), files)
-        by_split = {split: queries(records[split], read.pool) for split in SPLITS}
+        pool, examples, problems = read_pool(chain.from_iterable(records.values()), files)
+        by_split = {split: queries(records[split], pool) for split in SPLITS}
         held_out = {normalize(query.text) for query in (*by_split["dev"], *by_split["test"])}
-        examples = [
+        learned = [
             example
-            for example in read.examples
+            for example in examples
             if held_out.isdisjoint(map(normalize, questions(example)))
         ]
-        by_split["train"] += queries(examples, read.pool)
-    if left := len(read.examples) - len(examples):
-        problem = f"{left} examples ask what dev or test ask: not learned"
-        read.problems.append({"location": "--tools", "code": "held out", "problem": problem})
+        by_split["train"] += queries(learned, pool)
+    if count := len(examples) - len(learned):
+        problem = f"{count} examples ask what dev or test ask: not learned"
+        problems.append({"location": "--tools", "code": "held out", "problem": problem})
     if trains and not any(query.tool_indices for query in by_split["train"]):
         raise UserError(
             "no question in train needs a tool.",
             "Prepare dialogs with calls; or --max-steps 0, for an index by the model as it is.",
             location=str(data),
         )
-    return RetrieverData(read.pool, by_split, read.problems)
+    return RetrieverData(pool, by_split, problems)
 
 
-def _fill(
+def _fill_folder(
     stage: StageFolder, settings: RetrieverSettings, source: Source, data: RetrieverData
 ) -> tuple[list[str], Figures]:
     stage.set_aside_changed(PAIRS)
@@ -155,11 +152,11 @@ def _fill(
     outputs = ["problems.jsonl"]
     if settings.max_steps != 0:
         retriever.check(settings)
-        found = _pairs(folder / PAIRS, settings, data, [*rankers.values()])
-        figures = {"pairs": len(found["train"])}
-        figures |= retriever.train(source, settings, folder, pool, found["train"], found["dev"])
-        made = Source("tuned", str(folder / MODEL_FOLDER), None, "")
-        vectors, rankers["tuned"] = _encode(made, settings, pool)
+        train, dev = _training_pairs(folder / PAIRS, settings, data, [*rankers.values()])
+        figures = {"pairs": len(train)}
+        figures |= retriever.train(source, settings, folder, pool, train, dev)
+        tuned = Source("tuned", str(folder / MODEL_FOLDER), None, "")
+        vectors, rankers["tuned"] = _encode(tuned, settings, pool)
         model_files = (path for path in (folder / MODEL_FOLDER).rglob("*") if path.is_file())
         outputs += sorted(path.relative_to(folder).as_posix() for path in model_files)
         outputs += [PAIRS, "metrics.jsonl"]
@@ -183,27 +180,27 @@ def _encode(source: Source, settings: RetrieverSettings, pool: ToolPool) -> tupl
     return vectors, lambda texts: sentence_encoder.embed(model, texts) @ vectors.T
 
 
-def _pairs(
+def _training_pairs(
     path: Path, settings: RetrieverSettings, data: RetrieverData, rankers: Sequence[Ranker]
-) -> dict[str, list[TrainingPair]]:
+) -> tuple[list[TrainingPair], list[TrainingPair]]:
     """Those of train and dev. They are written once: a resumed run trains on the very same ones."""
-    splits = ("train", "dev")
     if not path.exists():
         count, seed = settings.negatives, settings.seed
         with console.waiting("retriever: looking for tools that look right"):
             rows = [
                 {"split": split, **to_builtins(pair)}
-                for split in splits
+                for split in ("train", "dev")
                 for pair in find_pairs(
                     data.queries[split], data.pool, rankers if count else (), count, seed
                 )
             ]
         write_rows(path, rows)
     stored = [*read_rows(path)]
-    return {
-        split: [convert(row, TrainingPair) for row in stored if row["split"] == split]
-        for split in splits
-    }
+    train, dev = (
+        [convert(row, TrainingPair) for row in stored if row["split"] == split]
+        for split in ("train", "dev")
+    )
+    return train, dev
 
 
 # --- Every ranking method, measured ---
@@ -216,33 +213,35 @@ def measure(
     every size of the pool, the other metrics at the largest. Writes metrics.json and
     rankings.jsonl; returns the figures of the former.
     """
-    asked, pool, best = data.queries["test"], data.pool, [*rankers][-1]
-    with console.waiting(f"retriever: ranking {len(pool.tools)} tools for {len(asked)} questions"):
-        texts = [query.text for query in asked]
-        entries = {name: ranker(texts) for name, ranker in rankers.items()}
+    queries, pool, best = data.queries["test"], data.pool, [*rankers][-1]
+    title = f"retriever: ranking {len(pool.tools)} tools for {len(queries)} questions"
+    with console.waiting(title):
+        texts = [query.text for query in queries]
+        tool_scores = {name: ranker(texts) for name, ranker in rankers.items()}
         scores = {
-            name: scores_by_name(table, pool.name_indices, len(pool.names))
-            for name, table in entries.items()
+            name: scores_by_name(rows, pool.name_indices, len(pool.names))
+            for name, rows in tool_scores.items()
         }
-        by_size = ranks(asked, pool, scores, settings.sizes, settings.seed)
-    known = {name for query in data.queries["train"] for name in query.names}
-    values = measured(asked, by_size, settings.top)
+        by_size = ranks(queries, pool, scores, settings.sizes, settings.seed)
+    known_names = {name for query in data.queries["train"] for name in query.names}
+    values = metric_values(queries, by_size, settings.top)
     with console.waiting("retriever: measuring"):
         figures = {
-            "ranking": table(asked, values, known, settings.seed),
-            "differences": differences(asked, values, best, settings.seed),
+            "ranking": table(queries, values, known_names, settings.seed),
+            "differences": differences(queries, values, best, settings.seed),
         }
     write_json(folder / "metrics.json", figures)
-    ranked = zip(asked, [*by_size.values()][-1][best], entries[best], strict=True)
     rankings = (
         {
             **query.step._asdict(),
             "question": query.text,
             "right": query.names,
-            "ranks": places,
-            "retrieved": [pool.tools[entry].name for entry in top_entries(row[None], pool, SHOWN)],
+            "ranks": query_ranks,
+            "retrieved": [pool.tools[index].name for index in top_entries(row[None], pool, SHOWN)],
         }
-        for query, places, row in ranked
+        for query, query_ranks, row in zip(
+            queries, [*by_size.values()][-1][best], tool_scores[best], strict=True
+        )
     )
     write_rows(folder / "rankings.jsonl", rankings)
     return figures
@@ -260,9 +259,9 @@ def ranks(
 
     # one order for all queries: a larger size has the wrong tools of a smaller one, and more
     others = numpy.random.default_rng(seed).permutation(len(pool.names))
-    found: Ranks = {}
+    by_size: Ranks = {}
     for size in sorted({min(size, len(others)) for size in (*sizes, len(others))}):
-        found[size] = {name: [] for name in scores}
+        by_size[size] = {name: [] for name in scores}
         for number, query in enumerate(queries):
             right = [pool.names[name] for name in query.names if name in pool.names]
             wrong = others[~numpy.isin(others, right)][: max(0, size - len(right))]
@@ -271,10 +270,9 @@ def ranks(
                 # A tie counts against the right tools. The best stands behind the wrong ones that
                 # score as much, the second also behind the best.
                 above = [(row[wrong] >= score).sum() for score in sorted(row[right], reverse=True)]
-                found[size][name].append(
-                    tuple(int(count) + rank for rank, count in enumerate(above, 1))
-                )
-    return found
+                query_ranks = tuple(int(count) + rank for rank, count in enumerate(above, 1))
+                by_size[size][name].append(query_ranks)
+    return by_size
 
 
 def metrics(ranks: Sequence[int], expected: int, k: int) -> dict[str, float]:
@@ -295,36 +293,36 @@ def _gain(ranks: Iterable[int]) -> float:
     return sum(1 / log2(rank + 1) for rank in ranks)
 
 
-def measured(queries: Sequence[Query], by_size: Ranks, k: int) -> Values:
+def metric_values(queries: Sequence[Query], by_size: Ranks, k: int) -> Values:
     """Recall at every size of the pool, the other metrics at the largest."""
     values: Values = {}
     for size, by_method in by_size.items():
         for method, rankings in by_method.items():
             for query, ranked in zip(queries, rankings, strict=True):
                 for name, value in metrics(ranked, len(query.names), k).items():
-                    if name.startswith(MAIN) or size == max(by_size):
+                    if name.startswith(MAIN_METRIC) or size == max(by_size):
                         of_methods = values.setdefault(f"{name} of {size}", {})
                         of_methods.setdefault(method, []).append(value)
     return values
 
 
 def table(
-    queries: Sequence[Query], values: Values, known: Collection[str], seed: int
+    queries: Sequence[Query], values: Values, known_names: Collection[str], seed: int
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """By view, method and figure: of all questions, and of those whose tools were never right in
-    training, where there are any. `known`: names that were right there.
+    training, where there are any. `known_names`: those that were right there.
     """
-    new = [place for place, query in enumerate(queries) if not {*query.names} & {*known}]
+    new = [i for i, query in enumerate(queries) if not {*query.names} & {*known_names}]
     views = {"all": range(len(queries)), **({"new tools": new} if new else {})}
     return {
         view: {
             method: {
-                figure: to_builtins(summary([of_methods[method][at] for at in places], seed))
+                figure: to_builtins(summary([of_methods[method][i] for i in indices], seed))
                 for figure, of_methods in values.items()
             }
             for method in next(iter(values.values()))
         }
-        for view, places in views.items()
+        for view, indices in views.items()
     }
 
 
@@ -336,17 +334,17 @@ def differences(
     """
     steps = [query.step for query in queries]
     by_step = {
-        figure: {name: dict(zip(steps, one, strict=True)) for name, one in of_methods.items()}
+        figure: {name: dict(zip(steps, row, strict=True)) for name, row in of_methods.items()}
         for figure, of_methods in values.items()
-        if figure.startswith(MAIN)
+        if figure.startswith(MAIN_METRIC)
     }
-    compared, both = [], []
+    rows, pairs_of_values = [], []
     for figure, of_methods in by_step.items():
         for name in of_methods:
             if name != best:
-                compared.append({"metric": figure, "first": name, "second": best})
-                both.append((of_methods[name], of_methods[best]))
+                rows.append({"metric": figure, "first": name, "second": best})
+                pairs_of_values.append((of_methods[name], of_methods[best]))
     return [
-        {**names, **to_builtins(difference)}
-        for names, difference in zip(compared, paired_differences(both, seed), strict=True)
+        {**row, **to_builtins(difference)}
+        for row, difference in zip(rows, paired_differences(pairs_of_values, seed), strict=True)
     ]

@@ -73,9 +73,9 @@ def run(settings: RolloutSettings, target: RunTarget) -> Result:
         tasks = len(agent.tasks)
         stage = yield {"tasks": tasks, "rollouts": tasks * settings.num_samples}
         write_tasks(stage.folder, agent.tasks)
-        done = act(agent, stage, "rollout")
-        write_rows(stage.folder / TRAJECTORIES, map(msgspec.to_builtins, done))
-        write_json(stage.folder / "stats.json", figures := _figures(done))
+        rollouts = act(agent, stage, "rollout")
+        write_rows(stage.folder / TRAJECTORIES, map(msgspec.to_builtins, rollouts))
+        write_json(stage.folder / "stats.json", figures := _figures(rollouts))
         figures["lineage"] = actor_lineage(settings.model, target.run)
         return [TASKS, TRAJECTORIES, "stats.json"], figures
 
@@ -95,19 +95,19 @@ def key_figure(figures: Mapping[str, Any]) -> str:
     return ", ".join([f"{figures['rollouts']} rollouts", *means])
 
 
-def _figures(done: Sequence[Trajectory]) -> dict[str, Any]:
+def _figures(rollouts: Sequence[Trajectory]) -> dict[str, Any]:
     """Counts, and the mean of each score over the rollouts whose world was not lost."""
-    names = sorted({name for rollout in done for name in rollout.scores})
-    scored = [rollout.scores for rollout in done if rollout.scores]
+    names = sorted({name for rollout in rollouts for name in rollout.scores})
     return {
-        "tasks": len({rollout.task for rollout in done}),
-        "rollouts": len(done),
-        "ended": dict(Counter(rollout.ended for rollout in done)),
-        "turns": sum(len(rollout.turns) for rollout in done),
-        "calls": sum(rollout.calls for rollout in done),
-        "failed_calls": sum(rollout.failed_calls for rollout in done),
+        "tasks": len({rollout.task for rollout in rollouts}),
+        "rollouts": len(rollouts),
+        "ended": dict(Counter(rollout.ended for rollout in rollouts)),
+        "turns": sum(len(rollout.turns) for rollout in rollouts),
+        "calls": sum(rollout.calls for rollout in rollouts),
+        "failed_calls": sum(rollout.failed_calls for rollout in rollouts),
         "scores": {
-            name: fmean(scores[name] for scores in scored if name in scores) for name in names
+            name: fmean(rollout.scores[name] for rollout in rollouts if name in rollout.scores)
+            for name in names
         },
     }
 
@@ -185,38 +185,38 @@ def actor_lineage(model: str, run: Path) -> list[str]:
 
 def _choose_tasks(settings: RolloutSettings, world: Environment) -> list[EnvironmentTask]:
     """The tasks of the split, or the first of a seeded order of them."""
-    every = list(world.tasks())
+    all_tasks = list(world.tasks())
     location = settings.tasks or f"--env {settings.env}"
-    if not every:
+    if not all_tasks:
         raise UserError("holds no task.", "Write one line for each.", location=location)
-    first: dict[str, EnvironmentTask] = {}
-    for task in every:
-        if (known := first.setdefault(task.id, task)) is not task:
-            at = f" at {known.location}" if known.location else ""
+    by_id: dict[str, EnvironmentTask] = {}
+    for task in all_tasks:
+        if (first := by_id.setdefault(task.id, task)) is not task:
+            first_at = f"first at {first.location}" if first.location else "first"
             raise UserError(
-                f"task {task.id} appears twice, first{at}.",
+                f"task {task.id} appears twice, {first_at}.",
                 'Leave one of them out, or give each its own "id".',
                 location=task.location or location,
             )
     split = "" if settings.split == "all" else settings.split
     tasks = [
         msgspec.structs.replace(task, split=split)
-        for task in every
+        for task in all_tasks
         if not split or split_of_task(settings, task) == split
     ]
     if not tasks:
         raise UserError(
-            f"none of {len(every)} tasks is in split {settings.split}.",
+            f"none of {len(all_tasks)} tasks is in split {settings.split}.",
             "Raise the share of the split with --dev or --test, or take all: --split all.",
             location=location,
         )
-    unknown = next((task for task in tasks if task.gold is None), None)
-    if settings.model == GOLD and unknown:
+    without_gold = next((task for task in tasks if task.gold is None), None)
+    if settings.model == GOLD and without_gold:
         raise UserError(
-            f"the right calls of task {unknown.id} are not known.",
+            f"the right calls of task {without_gold.id} are not known.",
             'Write them under "gold", a list of calls for each turn of the user: '
             '[[{"name": ..., "arguments": {...}}]].',
-            location=unknown.location or location,
+            location=without_gold.location or location,
         )
     return sorted(tasks, key=lambda task: digest(f"{settings.seed} {task.id}"))[: settings.limit]
 
@@ -245,38 +245,40 @@ def act(agent: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
         for number in range(settings.num_samples)
     ]
     with (
-        Appender(path) as ended,
-        Appender(answers_path) as kept,
+        Appender(path) as rollout_log,
+        Appender(answers_path) as answer_log,
         console.progress(command, len(order)) as advance,
     ):
         stored = {rollout.key: rollout for rollout in read_trajectories(path)}
         # those without an answer go on where they were: their answers are kept
-        done = {
+        rollouts = {
             key: stored[key]
             for _, key in order
             if key in stored and stored[key].ended != "unanswered"
         }
-        if waiting := [(task, key.sample) for task, key in order if key not in done]:
+        if waiting := [(task, key.sample) for task, key in order if key not in rollouts]:
             stage.reopen()
             # one without an answer has a row already, and gets another
             stage.expect_rows(agent.file, len(stored) + len(waiting))
-            already = f", {len(done)} there already" if done else ""
+            note = f", {len(rollouts)} there already" if rollouts else ""
             console.notice(
-                f"{command}: {len(order)} rollouts of {settings.model} in {settings.env}{already}"
+                f"{command}: {len(order)} rollouts of {settings.model} in {settings.env}{note}"
             )
             turns = count(1)
             answers = keep_answers(
-                _model(agent), kept, lambda: advance(len(done), f"{next(turns):,} turns")
+                _answers(agent),
+                answer_log,
+                lambda: advance(len(rollouts), f"{next(turns):,} turns"),
             )
             servers = settings.requests.concurrency * len(settings.endpoint)
             for rollout in roll(agent.setup, waiting, answers, max(settings.batch_size, servers)):
-                ended.append(msgspec.to_builtins(rollout))
-                done[rollout.key] = rollout
-                lost = [rollout for rollout in done.values() if rollout.ended in LOST]
+                rollout_log.append(msgspec.to_builtins(rollout))
+                rollouts[rollout.key] = rollout
+                lost = [rollout for rollout in rollouts.values() if rollout.ended in LOST]
                 if exceeds_share(len(lost), len(order), settings.max_failures):
-                    raise lost_error(agent, lost, len(done))
-            advance(len(done))
-    if all(rollout.ended == "length" and not rollout.turns for rollout in done.values()):
+                    raise lost_error(agent, lost, len(rollouts))
+            advance(len(rollouts))
+    if all(rollout.ended == "length" and not rollout.turns for rollout in rollouts.values()):
         raise UserError(
             f"every task's first prompt, with its tools, is longer than {agent.setup.room} tokens.",
             f"Raise --max-length, as in --max-length {4 * settings.max_length} --force; or offer "
@@ -284,37 +286,38 @@ def act(agent: Agent, stage: StageFolder, command: str) -> list[Trajectory]:
             location=settings.env,
         )
     answers_path.unlink()
-    return [done[key] for _, key in order]
+    return [rollouts[key] for _, key in order]
 
 
-def keep_answers(answers: Answers, kept: Appender, heard: Callable[[], None]) -> Answers:
-    """Writes each answer down with a digest of what it answers, and says that it is `heard`. Those
-    that are there already are given first, and nobody is asked for them: a run that was stopped
-    goes on.
+def keep_answers(answers: Answers, file: Appender, on_answer: Callable[[], None]) -> Answers:
+    """Writes each answer down with a digest of what it answers, and calls `on_answer`. Those that
+    are there already are given first, and nobody is asked for them: a run that was stopped goes on.
     """
     stored = {
-        row["to"]: msgspec.convert(row["answer"], RolloutAnswer) for row in read_rows(kept.path)
+        row["to"]: msgspec.convert(row["answer"], RolloutAnswer) for row in read_rows(file.path)
     }
 
-    def answered(prompts: Sequence[RolloutPrompt]) -> Iterator[RolloutAnswer]:
+    def answer_prompts(prompts: Sequence[RolloutPrompt]) -> Iterator[RolloutAnswer]:
         # of all that the answer depends on: a world that says something else is answered anew
-        to = [digest(f"{prompt.key} {prompt.turn} {prompt.ids}") for prompt in prompts]
-        if known := [index for index, one in enumerate(to) if one in stored]:
+        digests = [digest(f"{prompt.key} {prompt.turn} {prompt.ids}") for prompt in prompts]
+        if answered := [index for index, key in enumerate(digests) if key in stored]:
             # the others are asked next time, beside the prompts that follow on these
-            yield from (stored[to[index]]._replace(prompt=index) for index in known)
+            yield from (stored[digests[index]]._replace(prompt=index) for index in answered)
             return
         for answer in answers(prompts):
             if not answer.problem:
-                kept.append(
-                    {"to": to[answer.prompt], "answer": answer._replace(log_probabilities=())}
-                )
+                row = {
+                    "to": digests[answer.prompt],
+                    "answer": answer._replace(log_probabilities=()),
+                }
+                file.append(row)
             yield answer
-            heard()
+            on_answer()
 
-    return answered
+    return answer_prompts
 
 
-def _model(agent: Agent) -> Answers:
+def _answers(agent: Agent) -> Answers:
     """What answers a batch of prompts: the model, which is loaded, or the gold."""
     protocol = agent.setup.protocol
     if agent.settings.model == GOLD:
@@ -329,14 +332,14 @@ def _model(agent: Agent) -> Answers:
     return partial(rollout_answers, partial(sample, loaded), protocol=protocol, decoding=decoding)
 
 
-def lost_error(agent: Agent, lost: Sequence[Trajectory], done: int) -> UserError:
-    """What ends a run of which too many worlds or answers are lost; `done`: of its rollouts."""
-    what, fix, exit_code = (
+def lost_error(agent: Agent, lost: Sequence[Trajectory], count: int) -> UserError:
+    """What ends a run of which too many worlds or answers are lost; `count`: its rollouts."""
+    loss, fix, exit_code = (
         ("no answer to a turn", ASK_AGAIN, NETWORK)
         if lost[0].ended == "unanswered"
         else ("lost their world", HOW_TO_GO_ON, REJECTS)
     )
     location = " ".join(agent.settings.endpoint) if exit_code == NETWORK else agent.settings.env
     task = next(task.name for task in agent.tasks if task.id == lost[0].task)
-    problem = f"{len(lost)} of {done} rollouts have {what}; the first: {lost[0].problem} "
+    problem = f"{len(lost)} of {count} rollouts have {loss}; the first: {lost[0].problem} "
     return UserError(f"{problem}(task {task}).", fix, location=location, exit_code=exit_code)

@@ -46,8 +46,8 @@ def run(settings: SftSettings, target: RunTarget) -> Result:
 def train(settings: SftSettings, prep: StoredStage, source: Source, template: Template) -> Training:
     """Reads the rows, and yields what is known of the steps; then trains."""
     with console.waiting("sft: reading the rows"):
-        rows = read_encoded(settings, prep, "train", template)
-        dev = read_encoded(settings, prep, "dev", template)
+        rows = encode_rows(settings, prep, "train", template)
+        dev = encode_rows(settings, prep, "dev", template)
     if not rows:
         raise UserError(
             "holds no training rows.",
@@ -74,7 +74,7 @@ def key_figure(figures: Mapping[str, object]) -> str:
     return f"loss {figures['last_loss']:.3f}" if loss is None else f"dev loss {loss:.3f}"
 
 
-def read_encoded(
+def encode_rows(
     settings: SftSettings, prep: StoredStage, split: str, template: Template
 ) -> list[Encoded]:
     """The training rows of a split. Raises UserError if one is longer than `max_length` or trains
@@ -88,7 +88,7 @@ def read_encoded(
         location = f"{path}:{number}"
         try:
             record = from_row(row)
-            new = training_rows(record, mixture.protocol_of(record), template)
+            new_rows = training_rows(record, mixture.protocol_of(record), template)
         except RowError as error:
             raise UserError(
                 error.reason,
@@ -96,7 +96,7 @@ def read_encoded(
                 location=location,
                 exit_code=MODEL,
             ) from error
-        encoded += new
-        lengths[location] = max(len(row.input_ids) for row in new)
+        encoded += new_rows
+        lengths[location] = max(len(r.input_ids) for r in new_rows)
     refuse_longer(lengths, settings.max_length, "row", "or lower it (and join_tokens) at prep")
     return encoded

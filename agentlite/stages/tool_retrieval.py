@@ -42,34 +42,34 @@ class ToolOffers(NamedTuple):
         pooled, scores = self.pool.tools, self.ranker(texts)
         # Where the record knows an id alone, the tool of the pool: else the only tool without a
         # description would be the expected one.
-        places = [(tool, self.pool.index_of(tool)) for tool in record.tools]
-        own = {tool.name: tool if at is None else pooled[at] for tool, at in places}
+        indices = [(tool, self.pool.index_of(tool)) for tool in record.tools]
+        own = {tool.name: tool if index is None else pooled[index] for tool, index in indices}
         meta: dict[str, object] = {"k": self.k, "by": self.by, "expected": len(expected)}
         if not expected:
             # Where no call is expected, a retrieved tool may well be right: the record keeps its
             # tools, among unlikely ones.
-            more = [pooled[at] for at in draw_unlikely(scores, self.pool, self.k, seed=record.id)]
-            others = [tool for tool in more if tool.name not in own]
+            unlikely = draw_unlikely(scores, self.pool, self.k, seed=record.id)
+            others = [pooled[index] for index in unlikely if pooled[index].name not in own]
             tools = [*own.values(), *others][: max(self.k, len(own))]
         else:
-            tools = [pooled[at] for at in top_entries(scores, self.pool, self.k)]
+            tools = [pooled[index] for index in top_entries(scores, self.pool, self.k)]
             own = {name: tool for name, tool in own.items() if name in expected}
             missing = sorted(expected - {tool.name for tool in tools})
-            other = (tool.name for tool in tools if own.get(tool.name, tool) != tool)
-            meta |= {"missing": missing, "other_schema": sorted(other)}
+            other_schema = (tool.name for tool in tools if own.get(tool.name, tool) != tool)
+            meta |= {"missing": missing, "other_schema": sorted(other_schema)}
             if self.missing == "added":
                 added = [own[name] for name in missing if name in own]
                 # of k=5 with 5 retrieved and 1 added, 1 makes room: the least likely one, but none
                 # that is expected
                 surplus = max(0, len(tools) + len(added) - self.k)
                 spare = [tool.name for tool in reversed(tools) if tool.name not in expected]
-                left = [tool for tool in tools if tool.name not in spare[:surplus]]
-                tools = [*(own.get(tool.name, tool) for tool in left), *added]
+                likely = [tool for tool in tools if tool.name not in spare[:surplus]]
+                tools = [*(own.get(tool.name, tool) for tool in likely), *added]
         # sorted by a hash: their order does not say which one is likely
-        hashed = sorted(tools, key=lambda tool: digest(f"{texts[0]} {tool.name}"))
+        tools.sort(key=lambda tool: digest(f"{texts[0]} {tool.name}"))
         return replace(
             record,
-            tools=tuple(hashed),
+            tools=tuple(tools),
             parent=record.parent or record.id,
             meta={**record.meta, RETRIEVED: meta},
         )
@@ -111,11 +111,11 @@ def offers(retriever: StoredStage, k: int, by: str, missing: Missing) -> ToolOff
     names = len(pool.names)
     if k > names:
         console.notice(f"{retriever.folder}: has {names} tools, not {k}: all are retrieved")
-    ranker = bm25(pool.texts) if by == "bm25" else tuned(retriever, vectors)
+    ranker = bm25(pool.texts) if by == "bm25" else tuned_ranker(retriever, vectors)
     return ToolOffers(pool, ranker, min(k, names), by, missing)
 
 
-def tuned(retriever: StoredStage, vectors: Scores) -> Ranker:
+def tuned_ranker(retriever: StoredStage, vectors: Scores) -> Ranker:
     """By the model of a retriever."""
     folder = retriever.folder
     source = stage_encoder(f"{folder.name}'s model", retriever, folder.parent)

@@ -112,20 +112,19 @@ def data_option(data: str) -> str:
 
 
 def refuse_longer(
-    lengths: Mapping[str, int], max_length: int, what: str, or_else: str = ""
+    lengths: Mapping[str, int], max_length: int, noun: str, other_fix: str = ""
 ) -> None:
     """Raises UserError 2 if something is longer than `max_length`, and names the longest.
 
-    `lengths`: in tokens, by file and line; `what`: it is a row, a pair or an answer; `or_else`:
-    what helps as well.
+    `lengths`: in tokens, by file and line; `noun`: row or pair; `other_fix`: what helps as well.
     """
     longer = [length for length in lengths.values() if length > max_length]
     if longer:
         location = max(lengths, key=lengths.__getitem__)
-        are = f"1 {what} is" if len(longer) == 1 else f"{len(longer)} of {len(lengths)} {what}s are"
+        are = f"1 {noun} is" if len(longer) == 1 else f"{len(longer)} of {len(lengths)} {noun}s are"
         raise UserError(
             f"{are} longer than max_length ({max_length}). The longest has {max(longer)} tokens.",
-            f"Raise it: --max-length {max(longer)}{or_else and ', ' + or_else}.",
+            f"Raise it: --max-length {max(longer)}{other_fix and ', ' + other_fix}.",
             location=location,
         )
 
@@ -133,26 +132,26 @@ def refuse_longer(
 def fitting_prompts(
     command: str,
     settings: PairsSettings | GrpoSettings | DistillSettings,
-    prepared: Prompts,
+    prompt_data: Prompts,
     template: Template,
     room: int,
 ) -> tuple[list[Prompt], int, Mixture]:
     """The prompts of a sample of the records that are at most `room` tokens, how many are longer,
     and their protocols. Raises UserError if none fits.
     """
-    asked = [record for record in prepared.records() if record.prompted_turns]
-    records = [asked[index] for index in sample(asked, settings.limit, settings.seed)]
-    mixture = mixture_of(prepared.protocol, template)
+    usable = [record for record in prompt_data.records() if record.prompted_turns]
+    records = [usable[index] for index in sample(usable, settings.limit, settings.seed)]
+    mixture = mixture_of(prompt_data.protocol, template)
     with console.waiting(f"{command}: writing the prompts of {len(records)} records"):
-        every = list(prompts_of(records, mixture.protocol_of, template))
-    fitting = [prompt for prompt in every if len(prompt.ids) <= room]
-    too_long = len(every) - len(fitting)
+        all_prompts = list(prompts_of(records, mixture.protocol_of, template))
+    fitting = [prompt for prompt in all_prompts if len(prompt.ids) <= room]
+    too_long = len(all_prompts) - len(fitting)
     if too_long:
         console.notice(f"{command}: {too_long} prompts are longer than {room} tokens and left out")
     if not fitting:
         raise UserError(
             f"holds no prompt of {max(0, room)} tokens or fewer with tools.",
             "Raise --max-length, or run prep on rows with tools, or with a larger split.",
-            location=prepared.location,
+            location=prompt_data.location,
         )
     return fitting, too_long, mixture

@@ -36,8 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def stage(command: str, name: str = "", state: str = "done", run: Path = RUN, **given: Any) -> Path:
     """A stage as it is left on disk."""
     settings = plain_settings(resolve(command, UserSettings(given)).settings)
-    name = name or command
-    target = run / name
+    target = run / (name := name or command)
     typed = RunTarget(run, name, user_settings=UserSettings(given)).command_line(command)
     with open_stage(target, Plan(command, settings, {}), force=False, command_line=typed) as one:
         (target / "out").write_bytes(b"x")

@@ -89,9 +89,9 @@ def test_a_tool_that_no_pool_has_is_missed_and_still_due():
 @pytest.mark.long
 def test_new_tools_have_figures_of_their_own():
     pool, asked = asked_of(30)
-    scores = numpy.zeros((len(asked), 30))
-    found = evaluate.ranks(asked, pool, {"a": scores}, (10,), 0)
-    figures = evaluate.table(asked, evaluate.measured(asked, found, 5), {"tool_0", "tool_3"}, 0)
+    found = evaluate.ranks(asked, pool, {"a": numpy.zeros((len(asked), 30))}, (10,), 0)
+    values = evaluate.metric_values(asked, found, 5)
+    figures = evaluate.table(asked, values, {"tool_0", "tool_3"}, 0)
     counts = {view: methods["a"]["mrr of 30"]["count"] for view, methods in figures.items()}
     assert counts == {"all": 10, "new tools": 8}
 

@@ -139,7 +139,7 @@ def test_prep_offers_what_is_brought_and_adds_what_was_not(workspace, tmp_path):
 
 
 def test_an_example_of_a_tool_that_asks_a_held_out_question_is_not_learned(workspace, tmp_path):
-    from agentlite.stages.retriever import _read
+    from agentlite.stages.retriever import _read_data
 
     prep = workspace / "prep"
     asked = [
@@ -154,7 +154,7 @@ def test_an_example_of_a_tool_that_asks_a_held_out_question_is_not_learned(works
     row = {**json.loads(TOOLS.example), "invoke_examples": examples}
     file = tmp_path / "tools.jsonl"
     file.write_text(json.dumps(row) + "\n")
-    work = _read(prep, [str(file)], trains=True)
+    work = _read_data(prep, [str(file)], trains=True)
     learned = {query.text for query in work.queries["train"]}
     assert "Is it wet?" in learned and asked[0].upper() not in learned
     assert [one["problem"] for one in work.problems if one["code"] == "held out"] == [

@@ -68,12 +68,12 @@ def test_a_row_longer_than_max_length_is_refused_with_its_line_and_the_length_it
 ) -> None:
     template, longest = load_template("smollm2-135m"), max(lengths)
     settings = SftSettings(model="smollm2-135m", max_length=longest)
-    rows = sft.read_encoded(settings, finished_stage(run / "prep", "prep"), "train", template)
+    rows = sft.encode_rows(settings, finished_stage(run / "prep", "prep"), "train", template)
     assert [len(row.input_ids) for row in rows] == lengths
     for most in (longest - 1, min(lengths) - 1, 1):  # one of them is too long, or all
         settings = SftSettings(model="smollm2-135m", max_length=most)
         with pytest.raises(UserError, match=f"longest has {longest} tokens") as error:
-            sft.read_encoded(settings, finished_stage(run / "prep", "prep"), "train", template)
+            sft.encode_rows(settings, finished_stage(run / "prep", "prep"), "train", template)
         assert f"--max-length {longest}," in error.value.fix
         assert error.value.location.endswith(f"train.jsonl:{lengths.index(longest) + 1}")
 

@@ -11,7 +11,7 @@ from agentlite.config.settings import QueriesSettings, Requests
 from agentlite.core.errors import NETWORK, UserError
 from agentlite.core.kept_replies import KeptReply
 from agentlite.core.openai_client import Question
-from agentlite.stages.teacher import answers, endpoints_of
+from agentlite.stages import teacher
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def ask(
     settings = QueriesSettings(
         endpoint=(server.url,), model="m", max_failures=share, requests=Requests(tries=1)
     )
-    served = endpoints_of(settings, "make queries")
-    return answers(served, asked, settings, folder / "replies.jsonl", "title")
+    served = teacher.endpoints_of(settings, "make queries")
+    return teacher.ask(served, asked, settings, folder / "replies.jsonl", "title")
 
 
 def test_equal_questions_are_asked_once_whenever(tmp_path: Path, server: ScriptedServer) -> None:

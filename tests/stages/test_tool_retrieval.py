@@ -4,7 +4,7 @@ import numpy
 from support.generated_run import stage
 
 from agentlite.engine import sentence_encoder
-from agentlite.stages.tool_retrieval import tuned
+from agentlite.stages.tool_retrieval import tuned_ranker
 from agentlite.workspace.lookup import finished_stage
 
 
@@ -20,7 +20,7 @@ def test_a_tuned_retriever_ranks_by_the_model_of_its_own_folder_wherever_it_is(
         stage(folder, plan, {"model/weights.jsonl": [{"of": place}]}, {})
     for place in ("there", "here"):
         folder = tmp_path / place / "retriever"
-        tuned(finished_stage(folder), numpy.eye(2))
+        tuned_ranker(finished_stage(folder), numpy.eye(2))
         source, length = loaded.pop()
         assert source.base == str(folder / "model") and length == (place == "there")
         assert source.name == "retriever's model"
