@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from agentlite.core.errors import UserError, suggest
 
-COMPARE: dict[str, Callable[[float, float], bool]] = {
+COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
     ">": operator.gt,
@@ -30,7 +30,7 @@ class Condition(NamedTuple):
         return f"{self.name}{self.sign}{self.bound:g}"
 
     def holds(self, value: float) -> bool:
-        return COMPARE[self.sign](value, self.bound)
+        return COMPARISONS[self.sign](value, self.bound)
 
 
 def parse_condition(text: str, location: str, example: str) -> Condition:

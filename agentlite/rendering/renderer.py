@@ -135,7 +135,7 @@ class _Dialog(NamedTuple):
 
 def render(record: Record, protocol: Protocol, template: Template) -> list[Rendered]:
     """The training rows of a record. Raises RowError for what the protocol or the chat template
-    cannot hold: that the template works at all, check() has seen before.
+    cannot hold: that the template works at all, check_protocol() has seen before.
     """
     with _row_errors(record, protocol, template):
         rows = _rows(record, protocol, template)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 Messages = Sequence[Mapping[str, Any]]
+Schemas = Sequence[Mapping[str, Any]]  # of tools
 
 # Put before the source of a template that has no system role: it joins the system turn to the first
 # user turn, as the template of Gemma 3 does. Its last line break is trimmed, as behind any block.
@@ -116,14 +117,12 @@ class Template:
         embeddings: int = 0,
     ):
         self.name, self.tokenizer, self.source = name, tokenizer, source
-        self.embeddings = embeddings  # of the model's embeddings; 0 where that is not known
+        self.embeddings = embeddings  # how many the model has; 0 where that is not known
         self.special = dict(special)  # bos_token and the like, which templates print
         tokenizer.no_truncation()
         tokenizer.no_padding()
 
-    def render(
-        self, messages: Messages, tools: Sequence[Mapping[str, Any]] = (), prompt: bool = False
-    ) -> str:
+    def render(self, messages: Messages, tools: Schemas = (), prompt: bool = False) -> str:
         """The text of `messages`; with `prompt`, up to where the model goes on."""
         try:
             return self._run(self.chat_template, self.adapt_messages(messages), tools, prompt)
@@ -133,9 +132,7 @@ class Template:
                 "Try another --protocol, for example hermes.",
             ) from error
 
-    def _run(
-        self, source: str, messages: Messages, tools: Sequence[Mapping[str, Any]], prompt: bool
-    ) -> str:
+    def _run(self, source: str, messages: Messages, tools: Schemas, prompt: bool) -> str:
         return render_source(
             source,
             messages=messages,
@@ -179,10 +176,10 @@ class Template:
         """The messages as the template takes them: it may want a thought under a key of its own,
         and each text as a list of parts.
         """
-        messages = [*map(self._with_thought_apart, messages)]
+        messages = [*map(self._move_thought, messages)]
         return _as_parts(messages) if self.takes_parts else messages
 
-    def _with_thought_apart(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _move_thought(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         if message["role"] != "assistant" or not THOUGHT.match(message["content"]):
             return message
         thought, words = thought_and_words(message["content"])
@@ -214,23 +211,17 @@ class Template:
         """
         text = self.probe([USER, {**ANSWER, self.thought_keys[0]: PROBE_THOUGHT}])
         # gpt-oss: <|channel|>analysis<|message|> and, between, <|end|><|start|>assistant
-        opening, _, text_behind = text.removeprefix(self._edges[1]).partition(PROBE_THOUGHT)
+        opening, _, text_behind = text.removeprefix(self._probe_texts[1]).partition(PROBE_THOUGHT)
         closing = text_behind.partition(ANSWER_TEXT)[0].removesuffix(self.answer_head)
         marks = opening.strip(), closing.strip()
         return marks if all(marks) and not THINK_TAG.search("".join(marks)) else ("", "")
 
-    def probe(
-        self, messages: Messages, tools: Sequence[Mapping[str, Any]] = (), prompt: bool = False
-    ) -> str:
-        """As render(), but "" where the template fails: check() will say why."""
+    def probe(self, messages: Messages, tools: Schemas = (), prompt: bool = False) -> str:
+        """As render(), but "" where the template fails: check_protocol() says why."""
         return self._try(self.chat_template, self.adapt_messages(messages), tools, prompt)
 
     def _try(
-        self,
-        source: str,
-        messages: Messages,
-        tools: Sequence[Mapping[str, Any]] = (),
-        prompt: bool = False,
+        self, source: str, messages: Messages, tools: Schemas = (), prompt: bool = False
     ) -> str:
         try:
             return self._run(source, messages, tools, prompt)
@@ -310,7 +301,7 @@ class Template:
         return match[0] if match else ""
 
     @cached_property
-    def _edges(self) -> tuple[str, str, str]:
+    def _probe_texts(self) -> tuple[str, str, str]:
         """A question; the prompt for its answer; and all that is written before the answer."""
         before, _, _ = self.probe([USER, ANSWER]).rpartition(ANSWER_TEXT)
         return self.probe([USER]), self.probe([USER], prompt=True), before
@@ -318,14 +309,14 @@ class Template:
     @cached_property
     def prompt_opens_thought(self) -> bool:
         """Whether a prompt ends inside a thought, which the model has to close."""
-        return opens_thought(self._edges[1])
+        return opens_thought(self._probe_texts[1])
 
     @cached_property
     def prompt_head(self) -> str:
         """What a prompt ends with behind the dialog, where that holds a control token, which no
         text of a dialog holds; else "".
         """
-        dialog, prompt, _ = self._edges
+        dialog, prompt, _ = self._probe_texts
         head = prompt[len(dialog) :] if prompt.startswith(dialog) else ""
         return head if self._control_pattern.search(head) else ""
 
@@ -335,7 +326,7 @@ class Template:
         break, say, or an empty thought. "" where a turn begins with the prompt's end, or with
         something else than a thought.
         """
-        dialog, prompt, before = self._edges
+        dialog, prompt, before = self._probe_texts
         shared = shared_length(prompt, before)
         if not prompt.startswith(dialog) or shared < len(dialog):
             return ""
@@ -349,7 +340,7 @@ class Template:
         """What the model has to write between a prompt and its words: a channel, say, with the
         marks around its name. "" where words come at once, or a thought does.
         """
-        _, prompt, before = self._edges
+        _, prompt, before = self._probe_texts
         head = before[len(prompt) :] if before.startswith(prompt) else ""
         return (
             head if self._control_pattern.search(head) and not THOUGHT_WORDS.fullmatch(head) else ""

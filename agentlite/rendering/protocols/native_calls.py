@@ -97,9 +97,7 @@ class NativeCalls(NamedTuple):
 
 def _with_any_digits(text: str) -> str:
     """Digits are those of an id or of a call's number, which differ."""
-    return "".join(
-        r"\w+" if piece.isdecimal() else re.escape(piece) for piece in re.split(r"(\d+)", text)
-    )
+    return re.sub(r"\d+", r"\\w+", re.escape(text))
 
 
 def read_literal(text: str, position: int, quotes: tuple[str, str]) -> tuple[Any, int]:
@@ -150,7 +148,7 @@ def native_calls(template: Template) -> NativeCalls | None:
     try:
         opening = _opening(template)
         endings = _endings_of_objects(template) or _endings_of_arguments(template)
-    except (LookupError, UserError):  # the template fails: check() says why
+    except (LookupError, UserError):  # the template fails: check_protocol() says why
         return None
     quotes = ('"', '"')
     # ':<|"|>' leads to a text and ':' to any other value: what the first has more is the quote
