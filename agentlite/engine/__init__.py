@@ -15,7 +15,7 @@ from agentlite.config.settings import Engine
 from agentlite.core import console
 from agentlite.core.errors import MODEL, UserError, install_fix, require
 
-QUIET = {
+QUIET_VARIABLES = {
     "TOKENIZERS_PARALLELISM": "false",
     "TRANSFORMERS_VERBOSITY": "error",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
@@ -24,14 +24,14 @@ QUIET = {
     "DEEPSPEED_LOG_LEVEL": "warning",
 }
 # in /tmp it would be gone after a restart: the first step on a GPU compiles for a minute or more
-COMPILED = Path.home() / ".cache/agentlite/torchinductor"
+KERNEL_FOLDER = Path.home() / ".cache/agentlite/torchinductor"
 # they would make torch run what a pickle holds, or refuse what it may hold
-UNPICKLING = ("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_WEIGHTS_ONLY_LOAD")
+UNPICKLING_VARIABLES = ("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_WEIGHTS_ONLY_LOAD")
 PACKAGES = ("torch", "transformers", "trl", "peft")
 INSTALL = 'pip install "agentlite[train]"'
 
 
-class Later:
+class LazyModule:
     """A library that is imported when something of it is first used: `--help` and a dry run do
     without these seconds. What Unsloth patches is used after `load_libraries`, which imports it
     first.
@@ -44,9 +44,9 @@ class Later:
         return getattr(importlib.import_module(self.name), attribute)
 
 
-torch, transformers, trl, peft = map(Later, PACKAGES)
+torch, transformers, trl, peft = map(LazyModule, PACKAGES)
 datasets, unsloth, sentence_transformers = map(
-    Later, ("datasets", "unsloth", "sentence_transformers")
+    LazyModule, ("datasets", "unsloth", "sentence_transformers")
 )
 
 
@@ -54,8 +54,8 @@ def check_libraries(engine: Engine) -> None:
     """Asked before anything slow: whether what `engine` needs is installed. Loads nothing. Raises
     UserError 5.
     """
-    first = ("unsloth",) if engine == "unsloth" or not has_gpu() else ()
-    require("training or asking a model", (*PACKAGES, *first), INSTALL)
+    packages = (*PACKAGES, "unsloth") if engine == "unsloth" or not has_gpu() else PACKAGES
+    require("training or asking a model", packages, INSTALL)
 
 
 def be_quiet() -> None:
@@ -63,9 +63,9 @@ def be_quiet() -> None:
     pickle holds.
     """
     keep_private()
-    for name, value in {**QUIET, "TORCHINDUCTOR_CACHE_DIR": str(COMPILED)}.items():
+    for name, value in {**QUIET_VARIABLES, "TORCHINDUCTOR_CACHE_DIR": str(KERNEL_FOLDER)}.items():
         os.environ.setdefault(name, value)
-    for name in UNPICKLING:
+    for name in UNPICKLING_VARIABLES:
         os.environ.pop(name, None)
     if not on_gpu():
         os.environ.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed looks for compilers otherwise
@@ -87,7 +87,7 @@ def load_libraries(engine: Engine) -> None:
     check_libraries(engine)
     # later, nothing is loaded, and no time passes to measure in
     is_first = "trl" not in sys.modules
-    busy = busy_seconds_of_others()
+    busy_before = busy_seconds_of_others()
     started = time.monotonic()
     try:
         with console.waiting("loading torch, transformers and trl"):
@@ -96,9 +96,9 @@ def load_libraries(engine: Engine) -> None:
                 if on_gpu():
                     for name, value in SWITCHES.items():
                         os.environ.setdefault(name, value)
-                # first: it patches the others
-                first = ("unsloth",) if engine == "unsloth" or not on_gpu() else ()
-                for name in (*first, *PACKAGES):
+                # Unsloth first: it patches the others
+                patches = engine == "unsloth" or not on_gpu()
+                for name in ("unsloth", *PACKAGES) if patches else PACKAGES:
                     importlib.import_module(name)
                 # of an output head, where Unsloth reads it
                 peft.utils.other.TrainableTokensWrapper.bias = None
@@ -108,8 +108,8 @@ def load_libraries(engine: Engine) -> None:
         problem = f"a package cannot be loaded: {error}."
         raise UserError(problem, install_fix(INSTALL), exit_code=MODEL) from error
     if is_first and not on_gpu():
-        others = (busy_seconds_of_others() - busy) / (time.monotonic() - started)
-        leave_cores_to_others(others)
+        busy_cores = (busy_seconds_of_others() - busy_before) / (time.monotonic() - started)
+        leave_cores_to_others(busy_cores)
 
 
 def busy_seconds_of_others() -> float:
@@ -120,17 +120,18 @@ def busy_seconds_of_others() -> float:
     return float(times.user + getattr(times, "nice", 0.0) + times.system) - time.process_time()
 
 
-def leave_cores_to_others(busy: float) -> None:
-    """`busy`: how many cores other programs use. Torch splits each operation among its threads and
+def leave_cores_to_others(busy_cores: float) -> None:
+    """`busy_cores`: how many other programs use. Torch splits each operation among its threads and
     waits for the last: one that has to share its core makes every step several times slower.
     """
-    cores, wanted = os.cpu_count() or 1, torch.get_num_threads()
-    threads = max(1, min(wanted, round(cores - busy)))
-    if "OMP_NUM_THREADS" not in os.environ and threads < wanted:
+    cores, usual_threads = os.cpu_count() or 1, torch.get_num_threads()
+    threads = max(1, min(usual_threads, round(cores - busy_cores)))
+    if "OMP_NUM_THREADS" not in os.environ and threads < usual_threads:
         torch.set_num_threads(threads)
         console.notice(
-            f"other programs use {min(busy, cores):.1f} of {cores} cores, so this one computes "
-            f"with {threads} (OMP_NUM_THREADS={wanted}: with {wanted} all the same)"
+            f"other programs use {min(busy_cores, cores):.1f} of {cores} cores, so this one "
+            f"computes with {threads} (OMP_NUM_THREADS={usual_threads}: with {usual_threads} all "
+            "the same)"
         )
 
 

@@ -13,29 +13,29 @@ from agentlite.engine.load import Loaded, unsloth_checkpointing
 
 # How far a row of the embeddings is from another that it is like, in norms of a usual row: at most
 # .0004 in SmolLM2, whose trained marks are .12 away; Llama 3.1 and Qwen2.5 have rows near zero
-ALIKE = 0.05
+ALIKE_DISTANCE = 0.05
 
 
-def add_adapter(loaded: Loaded, settings: TrainerSettings, used: Iterable[int] = ()) -> Any:
+def add_adapter(loaded: Loaded, settings: TrainerSettings, used_tokens: Iterable[int] = ()) -> Any:
     """The model with the adapter it came with, or with a new one as the settings say, random by
-    their seed; with none if all is trained. `used`: the tokens that it is trained on; a new adapter
+    their seed; with none if all is trained. `used_tokens`: those it is trained on; a new adapter
     holds the rows of those marks among them that were never trained.
     """
     model = loaded.model
     if settings.full or isinstance(model, peft.PeftModel):
         return model
     modules = _target_modules(model, settings.lora_target_modules)
-    rows = {} if settings.deepspeed else _untrained_marks(loaded, used)
-    if rows.keys() & {*modules, *(settings.peft.get("modules_to_save") or [])}:
-        rows = {}  # they are trained as they are
-    if rows and "trainable_token_indices" not in settings.peft:
-        names = loaded.tokenizer.convert_ids_to_tokens(next(iter(rows.values())))
+    mark_rows = {} if settings.deepspeed else _untrained_marks(loaded, used_tokens)
+    if mark_rows.keys() & {*modules, *(settings.peft.get("modules_to_save") or [])}:
+        mark_rows = {}  # they are trained as they are
+    if mark_rows and "trainable_token_indices" not in settings.peft:
+        names = loaded.tokenizer.convert_ids_to_tokens(next(iter(mark_rows.values())))
         console.notice(
             f"the base model was never trained on {', '.join(names)}: their rows of the embeddings "
             "are trained with the adapter (sft.peft.trainable_token_indices: null leaves them out)"
         )
     lora: dict[str, Any] = {
-        "trainable_token_indices": rows or None,
+        "trainable_token_indices": mark_rows or None,
         "r": settings.lora_r,
         "lora_alpha": settings.lora_alpha,
         "lora_dropout": settings.lora_dropout,
@@ -58,47 +58,47 @@ def _target_modules(model: Any, targets: Sequence[str]) -> list[str]:
     """`all-linear`: every linear layer but the output head; `all`: the embeddings as well; else
     names, checked.
     """
-    leaves = {name.rpartition(".")[2]: module for name, module in model.named_modules()}
-    linear = {name for name, module in leaves.items() if isinstance(module, torch.nn.Linear)}
+    modules = {name.rpartition(".")[2]: module for name, module in model.named_modules()}
+    linear = {name for name, module in modules.items() if isinstance(module, torch.nn.Linear)}
     linear.discard("lm_head")
-    of_all = {"all-linear": linear, "all": linear | {"embed_tokens"}}
+    groups = {"all-linear": linear, "all": linear | {"embed_tokens"}}
     for target in targets:
-        if target not in of_all and target not in leaves:
+        if target not in groups and target not in modules:
             raise UserError(
                 f"the model has no layer '{target}'.",
                 f"Its linear layers: {', '.join(sorted(linear))}.",
                 location="lora_target_modules",
             )
-    return sorted(set[str]().union(*(of_all.get(target, {target}) for target in targets)))
+    return sorted(set[str]().union(*(groups.get(target, {target}) for target in targets)))
 
 
-def _untrained_marks(loaded: Loaded, used: Iterable[int]) -> dict[str, list[int]]:
-    """Added tokens among `used` whose row of the embeddings is zero, the mean, or that of another
-    added token or of no token at all; for the embeddings and for the output head, by their names.
+def _untrained_marks(loaded: Loaded, used_tokens: Iterable[int]) -> dict[str, list[int]]:
+    """Added tokens in `used_tokens` whose embedding is zero, the mean, or that of another added
+    token or of no token at all; for the embeddings and for the output head, by their names.
 
     Rows that were drawn at random, each for itself, cannot be told from trained ones.
     """
     model, added = loaded.model, sorted(loaded.tokenizer.added_tokens_decoder)
-    ends = [model.get_input_embeddings(), model.get_output_embeddings()]
-    weight, marks = ends[0].weight.detach(), sorted({*used}.intersection(added))
-    if not marks or getattr(ends[1], "bias", None) is not None:  # PEFT would leave a bias out
+    layers = [model.get_input_embeddings(), model.get_output_embeddings()]
+    weight, marks = layers[0].weight.detach(), sorted({*used_tokens}.intersection(added))
+    if not marks or getattr(layers[1], "bias", None) is not None:  # PEFT would leave a bias out
         return {}
     # rows past the tokenizer's last id only pad the matrix: what is like one was never trained
-    others = [*added, *range(len(loaded.tokenizer), len(weight))]
+    compared_ids = [*added, *range(len(loaded.tokenizer), len(weight))]
     mean = weight.mean(0, keepdim=True, dtype=torch.float32)
-    known = torch.cat([weight[others].float(), mean, torch.zeros_like(mean)])
-    distances = torch.cdist(weight[marks].float(), known)
-    # (marks, others + 2), where each mark stands among the others as well: at 0 from itself
-    distances[range(len(marks)), [others.index(mark) for mark in marks]] = torch.inf
-    usual = weight[::16].float().norm(dim=1).median()  # one row of 16 is enough for a median
-    is_alike = (distances.amin(dim=1) < ALIKE * usual).tolist()
-    rows = [mark for mark, alike in zip(marks, is_alike, strict=True) if alike]
+    compared_rows = torch.cat([weight[compared_ids].float(), mean, torch.zeros_like(mean)])
+    distances = torch.cdist(weight[marks].float(), compared_rows)
+    # (marks, compared rows), where each mark is among the compared as well: at 0 from itself
+    distances[range(len(marks)), [compared_ids.index(mark) for mark in marks]] = torch.inf
+    usual_norm = weight[::16].float().norm(dim=1).median()  # one row of 16 is enough for a median
+    is_alike = (distances.amin(dim=1) < ALIKE_DISTANCE * usual_norm).tolist()
+    untrained = [mark for mark, alike in zip(marks, is_alike, strict=True) if alike]
     # as PEFT takes them: {"embed_tokens": [1, 2], "lm_head": [1, 2]}
-    names = {id(module): name.rpartition(".")[2] for name, module in model.named_modules()}
-    return {names[id(end)]: rows for end in ends} if rows else {}
+    layer_names = {id(module): name.rpartition(".")[2] for name, module in model.named_modules()}
+    return {layer_names[id(layer)]: untrained for layer in layers} if untrained else {}
 
 
-def reference(settings: TrainerSettings) -> dict[str, object]:
+def reference_arguments(settings: TrainerSettings) -> dict[str, object]:
     """How TRL is to load the frozen copy of a whole model: as the model itself, not in its
     float32.
     """
@@ -123,8 +123,8 @@ def keep_reference(model: Any) -> None:
     for name, parameter in model.named_parameters():
         parts = name.split(".")  # ...lora_A.ref.weight; of embeddings ...lora_embedding_A.ref
         if checkpoints.REFERENCE in parts:
-            start = ["default" if part == checkpoints.REFERENCE else part for part in parts]
-            parameter.data.copy_(model.get_parameter(".".join(start)).data)
+            trained_parts = ["default" if part == checkpoints.REFERENCE else part for part in parts]
+            parameter.data.copy_(model.get_parameter(".".join(trained_parts)).data)
             parameter.requires_grad_(False)
     for name, module in model.named_modules():
         # an adapter that is added to a model in training has its dropout switched on
@@ -134,22 +134,22 @@ def keep_reference(model: Any) -> None:
 
 def drop_reference(trl_trainer: Any) -> None:
     """Frees the copy that TRL makes in any case, of an adapter or of a whole model."""
-    model, prepared = trl_trainer.model, trl_trainer.accelerator._models
+    model, prepared_models = trl_trainer.model, trl_trainer.accelerator._models
     # accelerate's own list holds the copy too, and would keep it in memory
-    prepared[:] = [one for one in prepared if one is not trl_trainer.ref_model]
+    prepared_models[:] = [m for m in prepared_models if m is not trl_trainer.ref_model]
     trl_trainer.ref_model = None
     if checkpoints.REFERENCE in getattr(model, "peft_config", {}):
         model.delete_adapter(checkpoints.REFERENCE)
         model.set_adapter("default")
 
 
-def refuse_other_start(value: float, allowed: float, what: str) -> None:
+def refuse_other_start(value: float, tolerance: float, figure: str) -> None:
     """Before its first step a policy is its own reference. Raises UserError 5 if what was measured
     says otherwise.
     """
-    if not abs(value) <= allowed:  # a NaN does not agree either
+    if not abs(value) <= tolerance:  # a NaN does not agree either
         raise UserError(
-            f"policy and reference differ before the first step: {what} is {value:.4g}, not 0.",
+            f"policy and reference differ before the first step: {figure} is {value:.4g}, not 0.",
             "The libraries compare with something other than the adapter it started from: try "
             "--engine hf, "
             "and please report it.",

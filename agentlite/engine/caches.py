@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
 
-from agentlite.engine import Later, on_gpu, torch, transformers
+from agentlite.engine import LazyModule, on_gpu, torch, transformers
 from agentlite.engine.load import Loaded
 
-decode_graphs = Later("unsloth.models._decode_graphs")
+decode_graphs = LazyModule("unsloth.models._decode_graphs")
 FEW_ROWS = 32  # with fewer a step takes a GPU as long: it waits for the launches of its kernels
 # The owner of a column of the cache: the number of a sample (0, 1, ...), or one of these.
 PADDING, PROMPT, NOBODY = -2, -1, -3
@@ -48,19 +48,19 @@ class SharedCache:
         self.length = mask.sum(1)
         self.owner = torch.where(mask == 1, PROMPT, PADDING)
         self.cache = transformers.DynamicCache(config=self.model.config)
-        kept = {"use_cache": True, "past_key_values": self.cache}
-        # how many ids all begin with; each prompt keeps one of its own
-        alike = takewhile(lambda column: len({*column}) == 1, zip(*prompts, strict=False))
-        shared = min(len([*alike]), min(map(len, prompts)) - 1) if len(prompts) > 1 else 0
+        cache_arguments = {"use_cache": True, "past_key_values": self.cache}
+        # `shared`: how many ids all begin with; each prompt keeps one of its own
+        equal_columns = takewhile(lambda column: len({*column}) == 1, zip(*prompts, strict=False))
+        shared = min(len([*equal_columns]), min(map(len, prompts)) - 1) if len(prompts) > 1 else 0
         if shared:
-            self.model(input_ids=ids[:1, :shared], logits_to_keep=1, **kept)
+            self.model(input_ids=ids[:1, :shared], logits_to_keep=1, **cache_arguments)
             self.cache.batch_repeat_interleave(len(prompts))
         # Logits are made at the last id of each prompt alone, not at every column. `ends` are these
-        # columns, each once, as `logits_to_keep` takes them for all rows; `place` finds a prompt's
-        # own among them: lengths 7, 5, 7 of which 2 are shared -> ends [2, 4], place [1, 0, 1].
-        ends, place = (self.length - 1 - shared).unique(return_inverse=True)
-        output = self.model(input_ids=ids[:, shared:], logits_to_keep=ends, **kept)
-        self.logits = output.logits[torch.arange(len(prompts), device=device), place][:, None]
+        # columns, each once, as `logits_to_keep` takes them for all rows; `index` finds a prompt's
+        # own among them: lengths 7, 5, 7 of which 2 are shared -> ends [2, 4], index [1, 0, 1].
+        ends, index = (self.length - 1 - shared).unique(return_inverse=True)
+        output = self.model(input_ids=ids[:, shared:], logits_to_keep=ends, **cache_arguments)
+        self.logits = output.logits[torch.arange(len(prompts), device=device), index][:, None]
 
     def keep(self, rows: Sequence[int]) -> None:
         """Drops the other rows from the cache. Without any left it is not used again."""
@@ -79,22 +79,23 @@ class SharedCache:
         """
         width, device = max(map(len, active)), self.owner.device
         rows = [[*row, *[(0, NOBODY, 0)] * (width - len(row))] for row in active]
-        # `before`: how many tokens of its own come before the last one, its position from the
+        # `ids_before`: how many tokens of its own come before the last one, its position from the
         # prompt's end. Each is (prompts, width).
-        ids, sample, before = torch.tensor(rows, device=device).unbind(-1)
+        ids, sample, ids_before = torch.tensor(rows, device=device).unbind(-1)
         # The new tokens get their columns first: a token sees itself. Several tokens of one row are
         # at the same step of different samples, so no causal order holds between them: the mask
         # alone, (prompts, new tokens, columns), says who sees what.
         self.owner = torch.cat([self.owner, sample], dim=1)
-        seen = (self.owner[:, None, :] == PROMPT) | (self.owner[:, None, :] == sample[:, :, None])
+        owner = self.owner[:, None, :]
+        is_seen = (owner == PROMPT) | (owner == sample[:, :, None])
         # as transformers wants it: 0 where seen, the least number elsewhere; one for all heads
-        bias = torch.zeros(seen.shape, dtype=self.model.dtype, device=device)
-        bias = bias.masked_fill(~seen, torch.finfo(self.model.dtype).min)[:, None]
+        bias = torch.zeros(is_seen.shape, dtype=self.model.dtype, device=device)
+        bias = bias.masked_fill(~is_seen, torch.finfo(self.model.dtype).min)[:, None]
         output = self.model(
             input_ids=ids,
             attention_mask=bias,
             # the position in the sample's own text, not the column: other samples do not count
-            position_ids=self.length[:, None] + before,
+            position_ids=self.length[:, None] + ids_before,
             past_key_values=self.cache,
             use_cache=True,
         )
@@ -116,8 +117,8 @@ class RowCache:
             rows, padding_side="left", return_attention_mask=True, return_tensors="pt"
         ).to(device)
         ids, self.mask = padded["input_ids"], padded["attention_mask"]
-        if by_unsloth(self.model):
-            if self.model.config.model_type == "qwen2" and "qwen2" not in _tried:
+        if unsloth_decodes(self.model):
+            if self.model.config.model_type == "qwen2" and "qwen2" not in _tried_types:
                 _try_graphs(loaded)
             decode_graphs.start_generation(ids.shape[1] + new_tokens)  # more columns are not kept
         self.prompts: Sequence[int] = range(len(prompts))
@@ -151,24 +152,24 @@ class RowCache:
             for prompt, steps in zip(self.prompts, active, strict=True)
             for step in steps
         ]
-        going = [(prompt, sample) for prompt, _, sample, _ in answers]
-        is_first, many = not self.rows, len(self.rows) > FEW_ROWS
-        if is_first or (many and len(going) <= len(self.rows) / 2):
-            self._select([prompt for prompt, _ in going] if is_first else self._places(going))
-            self.rows = going
-        places, device = self._places(going), self.mask.device
+        samples = [(prompt, sample) for prompt, _, sample, _ in answers]
+        is_first, are_many = not self.rows, len(self.rows) > FEW_ROWS
+        if is_first or (are_many and len(samples) <= len(self.rows) / 2):
+            self._select([prompt for prompt, _ in samples] if is_first else self._indices(samples))
+            self.rows = samples
+        indices, device = self._indices(samples), self.mask.device
         # Rows that are done stay in the cache for a while: they are given id 0, and nobody looks at
         # their logits. No row sees another.
         ids = torch.zeros(len(self.rows), 1, dtype=torch.long, device=device)
-        ids[places, 0] = torch.tensor([last for _, last, _, _ in answers], device=device)
+        ids[indices, 0] = torch.tensor([last for _, last, _, _ in answers], device=device)
         self.mask = torch.cat([self.mask, torch.ones_like(ids)], dim=1)
         # The position is the number of ids before: padding on the left, masked, does not count.
         logits = self._read(ids, self.mask.sum(1, keepdim=True) - 1)[:, -1]
-        return [logits if len(places) == len(self.rows) else logits[places]]
+        return [logits if len(indices) == len(self.rows) else logits[indices]]
 
-    def _places(self, samples: Sequence[tuple[int, int]]) -> list[int]:
-        place = {row: number for number, row in enumerate(self.rows)}
-        return [place[sample] for sample in samples]
+    def _indices(self, samples: Sequence[tuple[int, int]]) -> list[int]:
+        indices = {row: number for number, row in enumerate(self.rows)}
+        return [indices[sample] for sample in samples]
 
     def _select(self, rows: list[int]) -> None:
         """Leaves these rows in the cache, each as often as it is named."""
@@ -196,15 +197,15 @@ class _SelectedRows(Sequence[Any]):
     def __getitem__(self, number: Any) -> Any:
         if number:
             self.layers[number - 1] = None
-        return tuple(part[self.rows] for part in self.layers[number])
+        return tuple(tensor[self.rows] for tensor in self.layers[number])
 
 
-def by_unsloth(model: Any) -> bool:
+def unsloth_decodes(model: Any) -> bool:
     """Whether Unsloth's own decoding samples."""
     return on_gpu() and hasattr(model, "for_inference")
 
 
-_tried: set[str] = set()  # types of models
+_tried_types: set[str] = set()  # of models
 
 
 def _try_graphs(loaded: Loaded) -> None:
@@ -212,20 +213,20 @@ def _try_graphs(loaded: Loaded) -> None:
     have not tried that with Qwen2, which has the attention of Llama: here it is tried on two short
     prompts, and used where their logits stay the same to the last bit.
     """
-    kind = loaded.model.config.model_type
-    _tried.add(kind)
+    model_type = loaded.model.config.model_type
+    _tried_types.add(model_type)
 
-    def logits() -> Any:
+    def decode_steps() -> Any:
         cache = RowCache(loaded, [[5, 6, 7], [8, 9, 10, 11, 12]], 4)
-        found = [cache.step([[(20 + n, 0, n)], [(30 + n, 0, n)]])[0] for n in range(4)]
+        logits = [cache.step([[(20 + n, 0, n)], [(30 + n, 0, n)]])[0] for n in range(4)]
         decode_graphs.release_for_training(loaded.model)
-        return torch.stack(found)
+        return torch.stack(logits)
 
-    eager = logits()
-    decode_graphs._SUPPORTED_MODEL_TYPES.add(kind)
+    eager = decode_steps()
+    decode_graphs._SUPPORTED_MODEL_TYPES.add(model_type)
     try:
-        same = torch.equal(logits(), eager)
+        is_same = torch.equal(decode_steps(), eager)
     except RuntimeError:
-        same = False
-    if not same:
-        decode_graphs._SUPPORTED_MODEL_TYPES.discard(kind)
+        is_same = False
+    if not is_same:
+        decode_graphs._SUPPORTED_MODEL_TYPES.discard(model_type)

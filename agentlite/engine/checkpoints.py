@@ -31,11 +31,11 @@ MANIFEST, LOGS = "manifest.json", "logs"
 # a checkpoint has a copy of them
 LOG_FILES = ("metrics.jsonl", "rollouts.jsonl", "trajectories.jsonl", "experience.jsonl")
 SAVING, DROPPED = ".saving", ".dropped"  # what a kill may leave, and the next start takes away
-KEPT = 2
+NEWEST_KEPT = 2
 REFERENCE = "ref"  # TRL's name for the frozen copy of the adapter that dpo and grpo start from
 CARRIES_ON = ": a training carries on from the last whole checkpoint"
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-SIGNS = (  # of a full disk, in messages of safetensors, and of torch that cannot write
+FULL_CODES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+FULL_SIGNS = (  # of a full disk, in messages of safetensors, and of torch that cannot write
     "No space left",
     "os error 28",
     "os error 5)",
@@ -83,14 +83,15 @@ def _save(
             "not finite numbers"
         )
         return
-    made, target = parent / SAVING / f"checkpoint-{step}", parent / f"checkpoint-{step}"
+    checkpoint, saving = parent / f"checkpoint-{step}", parent / SAVING
+    draft = saving / checkpoint.name
     if distributed.is_first():
-        _clear(folder)
+        _remove_leftovers(folder)
         # not its parents: where the folder itself has vanished, nothing is made in its place
         parent.mkdir(exist_ok=True)
-        made.parent.mkdir()
+        saving.mkdir()
     processes.barrier()  # .saving is there before any process writes into it
-    output_dir, trainer._get_output_dir = trainer._get_output_dir, lambda trial: str(made.parent)
+    output_dir, trainer._get_output_dir = trainer._get_output_dir, lambda trial: str(saving)
     # no checkpoint needs the plan's tokenizer, which may be larger than an adapter
     tokenizer, trainer.processing_class = trainer.processing_class, None
     try:
@@ -102,29 +103,30 @@ def _save(
         return
     # with a second adapter next to it, transformers would not load the first one again; and the
     # reference never changes
-    shutil.rmtree(made / REFERENCE, ignore_errors=True)
-    _normalize_config(made / "adapter_config.json")
-    (made / LOGS).mkdir()
+    shutil.rmtree(draft / REFERENCE, ignore_errors=True)
+    _normalize_config(draft / "adapter_config.json")
+    (draft / LOGS).mkdir()
     for name in LOG_FILES:
         if (folder / name).exists():
-            shutil.copyfile(folder / name, made / LOGS / name)
-    paths = sorted(path for path in made.rglob("*") if path.is_file())
+            shutil.copyfile(folder / name, draft / LOGS / name)
+    paths = sorted(path for path in draft.rglob("*") if path.is_file())
     sync_files(paths)  # what is renamed must not be empty after a power cut
     files = {
-        path.relative_to(made).as_posix(): (path.stat().st_size, input_files.content_digest(path))
+        path.relative_to(draft).as_posix(): (path.stat().st_size, input_files.content_digest(path))
         for path in paths
     }
-    manifest = CheckpointManifest(step, dev_loss, _plan(folder), files, torch.get_num_threads())
-    write_json(made / MANIFEST, manifest)
-    if target.exists():  # a run that goes back behind a step makes its checkpoint again
-        _drop(target)
-    made.rename(target)
-    made.parent.rmdir()
+    threads = torch.get_num_threads()
+    manifest = CheckpointManifest(step, dev_loss, _plan_digest(folder), files, threads)
+    write_json(draft / MANIFEST, manifest)
+    if checkpoint.exists():  # a run that goes back behind a step makes its checkpoint again
+        _remove(checkpoint)
+    draft.rename(checkpoint)
+    saving.rmdir()
     sync_folder(parent)
-    # Older ones go only now that this one outlasts a power cut. The best may be older than KEPT.
-    saved = manifests(folder)
-    for path in saved.keys() - {*[*saved][-KEPT:], best(folder)}:
-        _drop(path)
+    # Older ones go only now that this one outlasts a power cut. The best stays, whatever its age.
+    by_path = manifests(folder)
+    for path in by_path.keys() - {*[*by_path][-NEWEST_KEPT:], best(folder)}:
+        _remove(path)
 
 
 def _normalize_config(path: Path) -> None:
@@ -143,7 +145,7 @@ def _normalize_config(path: Path) -> None:
 
 def restore_threads(checkpoint: Path) -> None:
     """As many as before, or the adapter would end with other bits. The user may say how many."""
-    if (threads := _read(checkpoint).threads) and "OMP_NUM_THREADS" not in os.environ:
+    if (threads := _read_manifest(checkpoint).threads) and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(threads)
 
 
@@ -165,8 +167,8 @@ def newest_whole(folder: Path) -> Path | None:
 
     Raises UserError 5 where there are some, and none of them is whole: nothing is lost by itself.
     """
-    _clear(folder)
-    for path in reversed(_by_step(folder)):
+    _remove_leftovers(folder)
+    for path in reversed(_list_checkpoints(folder)):
         if _is_whole(path, folder):
             return path
     broken = sorted(path.name for path in (folder / "checkpoints").glob("checkpoint-*.broken*"))
@@ -193,17 +195,17 @@ def best_whole(folder: Path) -> Path:
 
 def best(folder: Path) -> Path:
     """Least dev loss; the newest where none was taken."""
-    saved = manifests(folder)
-    losses = {path: loss for path in saved if (loss := saved[path].dev_loss) is not None}
-    return min(losses, key=losses.__getitem__) if losses else [*saved][-1]
+    by_path = manifests(folder)
+    losses = {path: loss for path in by_path if (loss := by_path[path].dev_loss) is not None}
+    return min(losses, key=losses.__getitem__) if losses else [*by_path][-1]
 
 
 def manifests(folder: Path) -> dict[Path, CheckpointManifest]:
     """Checkpoints, oldest first, as they say they are; none that cannot say."""
     by_path = {}
-    for path in _by_step(folder):
+    for path in _list_checkpoints(folder):
         with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
-            by_path[path] = _read(path)
+            by_path[path] = _read_manifest(path)
     return by_path
 
 
@@ -213,21 +215,21 @@ def step_of(checkpoint: Path) -> int:
     return int(number) if number.isdecimal() else -1
 
 
-def _by_step(folder: Path) -> list[Path]:
+def _list_checkpoints(folder: Path) -> list[Path]:
     paths = [path for path in (folder / "checkpoints").glob("checkpoint-*") if step_of(path) >= 0]
     return sorted(paths, key=step_of)
 
 
-_read_through: set[tuple[Path, int]] = set()  # and found whole by this process
+_verified: set[tuple[Path, int]] = set()  # read through and found whole by this process
 
 
 def _is_whole(path: Path, folder: Path) -> bool:
     """If it is not, it is set aside by name."""
     if problem := _problem(path, folder):
-        names = (path.with_name(f"{path.name}.broken{number or ''}") for number in range(1000))
-        aside = next(name for name in names if not name.exists())
-        path.rename(aside)
-        console.notice(f"{path}: {problem}; set aside as {aside.name}")
+        names = (f"{path.name}.broken{number or ''}" for number in range(1000))
+        name = next(name for name in names if not path.with_name(name).exists())
+        path.rename(path.with_name(name))
+        console.notice(f"{path}: {problem}; set aside as {name}")
     return not problem
 
 
@@ -235,35 +237,35 @@ def _problem(checkpoint: Path, folder: Path) -> str:
     """Why a checkpoint cannot be used, "" if it can."""
     try:
         key = (checkpoint.resolve(), (checkpoint / MANIFEST).stat().st_mtime_ns)
-        manifest = _read(checkpoint)
+        manifest = _read_manifest(checkpoint)
     except OSError:
         return f"has no {MANIFEST}"
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return f"its {MANIFEST} cannot be read ({error})"
-    if manifest.plan != _plan(folder):
+    if manifest.plan != _plan_digest(folder):
         return "was made under another plan.json"
-    for name, (size, expected) in {} if key in _read_through else manifest.files.items():
+    for name, (size, expected) in {} if key in _verified else manifest.files.items():
         path = checkpoint / name
         if not path.is_file():
             return f"has no {name}"
         if path.stat().st_size != size or input_files.content_digest(path) != expected:
             return f"{name} has changed since it was saved"
-    _read_through.add(key)
+    _verified.add(key)
     return ""
 
 
-def _read(checkpoint: Path) -> CheckpointManifest:
+def _read_manifest(checkpoint: Path) -> CheckpointManifest:
     return msgspec.json.decode((checkpoint / MANIFEST).read_bytes(), type=CheckpointManifest)
 
 
-def _plan(folder: Path) -> str:
+def _plan_digest(folder: Path) -> str:
     if not lookup.is_stage(folder):  # trained from Python, without a stage
         return ""
     plan = lookup.read_plan(folder)
     return digest(canonical([plan.command, plan.settings, plan.inputs]))
 
 
-def _drop(checkpoint: Path) -> None:
+def _remove(checkpoint: Path) -> None:
     """Renamed first: a kill in between leaves none that looks whole."""
     dropped = checkpoint.parent / DROPPED
     shutil.rmtree(dropped, ignore_errors=True)
@@ -271,15 +273,15 @@ def _drop(checkpoint: Path) -> None:
     shutil.rmtree(dropped)
 
 
-def _clear(folder: Path) -> None:
+def _remove_leftovers(folder: Path) -> None:
     for name in (SAVING, DROPPED):
         shutil.rmtree(folder / "checkpoints" / name, ignore_errors=True)
 
 
 def disk_full_error(error: BaseException, folder: Path, then: str = CARRIES_ON) -> UserError | None:
     """Where the system says so, or a library above it. `then`: what the same command does next."""
-    is_full = isinstance(error, OSError) and error.errno in FULL
-    if not is_full and not any(sign in str(error) for sign in SIGNS):
+    is_full = isinstance(error, OSError) and error.errno in FULL_CODES
+    if not is_full and not any(sign in str(error) for sign in FULL_SIGNS):
         return None
     fix = f"Free some space and run the same command again{then}."
     return UserError("the disk is full.", fix, location=str(folder), exit_code=DISK)

@@ -37,8 +37,8 @@ def decoding_of(
 
 def ends_of(model: Any, turn_end: int | None) -> set[int]:
     """The ids that end an answer: the end of a turn, and those the model's configuration names."""
-    configured = model.generation_config.eos_token_id
-    ends = {configured} if isinstance(configured, int) else set(configured or ())
+    eos_ids = model.generation_config.eos_token_id
+    ends = {eos_ids} if isinstance(eos_ids, int) else set(eos_ids or ())
     return ends if turn_end is None else ends | {turn_end}
 
 

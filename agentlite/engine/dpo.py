@@ -51,10 +51,10 @@ def train(
             return
         # log-probabilities of whole answers agree to a hundredth in float32; in 16 bits a sum of
         # many is coarser
-        allowed = 0.01 if str(load_dtype()) == "torch.float32" else 1.0
+        tolerance = 0.01 if str(load_dtype()) == "torch.float32" else 1.0
         for side in ("chosen", "rejected"):
             ratio = row[f"{side}_reward"] / settings.beta
-            adapter.refuse_other_start(ratio, allowed, f"the mean log-ratio of the {side}")
+            adapter.refuse_other_start(ratio, tolerance, f"the mean log-ratio of the {side}")
 
     make = partial(make_trainer, source, settings, folder, rows)
     plan = trainer.schedule(settings, len(rows))
@@ -89,7 +89,7 @@ def arguments(settings: DpoSettings, folder: Path, micro: trainer.Schedule) -> A
         "label_smoothing": smoothing,
         "beta": settings.beta,
         "max_length": settings.max_length,
-        **adapter.reference(settings),
+        **adapter.reference_arguments(settings),
     }
     shared = trainer.arguments(settings, folder, micro)
     return trainer.configuration(trl.DPOConfig, {**own, **shared})

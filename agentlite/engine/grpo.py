@@ -205,7 +205,7 @@ def arguments(settings: GrpoSettings, folder: Path, task: GrpoTask, micro: train
         "remove_unused_columns": False,
         "disable_dropout": True,
         "use_vllm": settings.vllm,
-        **adapter.reference(settings),
+        **adapter.reference_arguments(settings),
     }
     if settings.scale_rewards == "component":
         # TRL scales components (GDPO, arXiv 2601.05242) whatever its scale_rewards says
@@ -346,8 +346,8 @@ class _Checks:
         mixed = settings.trl.get("bf16") or settings.trl.get("fp16")
         in_16_bit = mixed or load_dtype() != torch.float32
         if step == 1 and _measures_kl(settings):
-            allowed = 1e-2 if in_16_bit else 1e-4
-            adapter.refuse_other_start(row["kl"], allowed, "the divergence (KL)")
+            tolerance = 1e-2 if in_16_bit else 1e-4
+            adapter.refuse_other_start(row["kl"], tolerance, "the divergence (KL)")
         gap = 0.0 if settings.vllm else row.get("sampler_gap", 0.0)
         if gap > (MAX_GAP_IN_16_BIT if in_16_bit else MAX_GAP):
             self.task.halt.append(

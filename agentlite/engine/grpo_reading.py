@@ -29,7 +29,7 @@ def read_groups(trainer_class: Any) -> Any:
     return Grouped
 
 
-def trust_packing(trainer_class: Any, allowed: float) -> Any:
+def trust_packing(trainer_class: Any, tolerance: float) -> Any:
     """Unsloth puts the answers of a micro-batch into one row. It compares that with every answer
     read alone, twice, where a batch is longer than any before: 512 passes for 256 answers.
 
@@ -86,7 +86,7 @@ def trust_packing(trainer_class: Any, allowed: float) -> Any:
                 alone = read_in(1, some)
                 # `alone` may be narrower: both end with the last column. 0 is no token's.
                 gaps = (packed[some, -alone.shape[1] :] - alone).abs()[alone != 0]
-                if not gaps.mean() <= allowed:  # a NaN does not agree either
+                if not gaps.mean() <= tolerance:  # a NaN does not agree either
                     console.notice(
                         f"answers in one row are read otherwise than alone (by {gaps.mean():.2g}): "
                         "they are padded, which takes longer"

@@ -16,17 +16,17 @@ from agentlite.rendering.template import Template
 
 
 @contextlib.contextmanager
-def running(program: Path, model: Path, max_length: int) -> Iterator[str]:
+def run_server(program: Path, model: Path, max_length: int) -> Iterator[str]:
     """The address of a server that answers. Raises UserError 5 for a file that cannot be loaded."""
     import httpx
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    with socket.socket() as probe:  # port 0: the system gives one that is free
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
     command = [str(program), "-m", str(model), "--host", "127.0.0.1", "--port", port]
     command += ["-c", str(max_length), "-np", "1", "-t", str(torch.get_num_threads())]
-    address, silent = f"http://127.0.0.1:{port}", subprocess.DEVNULL
-    with subprocess.Popen(command, stdout=silent, stderr=silent) as process:
+    address, sink = f"http://127.0.0.1:{port}", subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=sink, stderr=sink) as process:
         try:
             is_ready = False
             while not is_ready:
@@ -50,22 +50,22 @@ def ask_llama_cpp(
     protocols: Mapping[str, Protocol],
 ) -> Iterator[GreedyAnswer]:
     """Prompts go as texts, which the file's own tokenizer cuts; an answer ends where the file says
-    or with a stop string of its protocol. Raises what `running` raises.
+    or with a stop string of its protocol. Raises what `run_server` raises.
     """
     import httpx
 
     with (
-        running(program, model, settings.max_length) as address,
+        run_server(program, model, settings.max_length) as address,
         httpx.Client(base_url=address, timeout=None) as client,
     ):
         for prompt in prompts:
-            asked = {
+            body = {
                 "prompt": template.decode(prompt.ids),
                 "temperature": 0,
                 "n_predict": settings.max_new_tokens,
                 "stop": protocols[prompt.protocol].stops,
             }
-            reply = client.post("/completion", json=asked).raise_for_status().json()
-            ended: Ending = "cut" if reply["stop_type"] == "limit" else "turn"
+            reply = client.post("/completion", json=body).raise_for_status().json()
+            ending: Ending = "cut" if reply["stop_type"] == "limit" else "turn"
             text = reply["content"] + reply["stopping_word"]
-            yield GreedyAnswer(*prompt.step, "", text, ended)
+            yield GreedyAnswer(*prompt.step, "", text, ending)

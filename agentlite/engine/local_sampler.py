@@ -18,7 +18,7 @@ from agentlite.config.settings import TrainerSettings
 from agentlite.core.errors import UserError
 from agentlite.core.records import Ending
 from agentlite.engine import load_dtype, on_gpu, torch
-from agentlite.engine.caches import RowCache, SharedCache, by_unsloth, decode_graphs
+from agentlite.engine.caches import RowCache, SharedCache, decode_graphs, unsloth_decodes
 from agentlite.engine.decoding import Decoding, decode, ends_of, until_stop
 from agentlite.engine.load import Loaded, free_memory, is_out_of_memory, too_large_error
 from agentlite.engine.planning.estimate import kept_in_training
@@ -138,7 +138,7 @@ def _in_eval_mode(model: Any) -> Iterator[None]:
     leaves its key-value cache on the layers. Left so, the backward pass would take several times
     the memory that is planned.
     """
-    was_training, is_unsloth = model.training, by_unsloth(model)
+    was_training, is_unsloth = model.training, unsloth_decodes(model)
     modes = [getattr(module, "gradient_checkpointing", False) for module in model.modules()]
     model.eval()
     if is_unsloth:
@@ -158,7 +158,7 @@ def _shares(model: Any) -> bool:
     """Whether the model obeys a mask over columns. Unsloth's own decoding on CUDA takes one token a
     row and no mask; layers with a sliding window keep only the last columns."""
     layers = getattr(model.config.get_text_config(), "layer_types", None) or ["full_attention"]
-    return not by_unsloth(model) and set(layers) == {"full_attention"}
+    return not unsloth_decodes(model) and set(layers) == {"full_attention"}
 
 
 def _draw(

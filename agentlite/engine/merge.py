@@ -40,19 +40,19 @@ def merge(source: Source, folder: Path, rounded_by: Engine | None = None) -> str
         if rounded_by:
             model = model.dequantize()
         if source.adapter:
-            model = _merged(model, source.adapter)
+            model = _merge_adapter(model, source.adapter)
     except Exception as error:
         raise loading_error(error, source.name) from error
     try:
         model.save_pretrained(folder)
     except Exception as error:  # safetensors has its own for a full disk
-        if full := disk_full_error(error, folder, then=""):
-            raise full from error
+        if disk_error := disk_full_error(error, folder, then=""):
+            raise disk_error from error
         raise
     return str(model.dtype).removeprefix("torch.")
 
 
-def _merged(model: Any, adapter: Path) -> Any:
+def _merge_adapter(model: Any, adapter: Path) -> Any:
     config = peft.PeftConfig.from_pretrained(str(adapter))
     targets = str([config.target_modules, config.modules_to_save])  # names, or a pattern
     head, embeddings = model.get_output_embeddings(), model.get_input_embeddings()

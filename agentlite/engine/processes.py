@@ -24,9 +24,9 @@ from agentlite.engine import on_gpu, torch
 from agentlite.workspace.lookup import Result
 
 TORCHRUN_STAGES = tuple(name for name, stage in STAGES.items() if stage.torchrun)
-SECONDS = 20.0  # for the others to see how the first one ended
-CONNECT = timedelta(minutes=10)  # for the first process to open the store
-WORD, END, SEEN = "word", "end", "seen"
+END_SECONDS = 20.0  # for the others to see how the first one ended
+CONNECT_TIMEOUT = timedelta(minutes=10)  # for the first process to open the store
+START_KEY, END_KEY, SEEN_KEY = "word", "end", "seen"
 
 
 def read_deepspeed(name: str) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def run_together(run: Callable[[], Result]) -> Result:
 def start_others() -> None:
     """The others may begin: what the first process checks alone is done."""
     if distributed.world_size() > 1 and distributed.is_first():
-        _store().set(WORD, "go")
+        _store().set(START_KEY, "go")
 
 
 def barrier() -> None:
@@ -105,49 +105,50 @@ def _lead(run: Callable[[], Result], store: Any) -> Result:
         # that have not begun are sent home; and this process, in which the store may live, leaves
         # last. The launcher, and its store, may be gone.
         with contextlib.suppress(RuntimeError):
-            store.set(END, str(code))
-            store.compare_set(WORD, "", str(code))  # unless it says "go" already
-            until = time.monotonic() + SECONDS
-            while store.add(SEEN, 0) < distributed.world_size() - 1 and time.monotonic() < until:
+            store.set(END_KEY, str(code))
+            store.compare_set(START_KEY, "", str(code))  # unless it says "go" already
+            deadline = time.monotonic() + END_SECONDS
+            others = distributed.world_size() - 1
+            while store.add(SEEN_KEY, 0) < others and time.monotonic() < deadline:
                 time.sleep(0.05)
 
 
 def _follow(run: Callable[[], Result], store: Any) -> Any:
-    if store.get(WORD) == b"go":
+    if store.get(START_KEY) == b"go":
         try:
             run()
         except SystemExit:
             pass
         except BaseException:  # is said where the first process does not fail as well
-            store.set_timeout(timedelta(seconds=SECONDS))
+            store.set_timeout(timedelta(seconds=END_SECONDS))
             with contextlib.suppress(RuntimeError):
-                if store.get(END) != b"0":
-                    _end(store)
+                if store.get(END_KEY) != b"0":
+                    _leave(store)
             raise
-    _end(store)
+    _leave(store)
 
 
-def _end(store: Any) -> NoReturn:
-    code = int(store.get(END))
-    store.add(SEEN, 1)
+def _leave(store: Any) -> NoReturn:
+    code = int(store.get(END_KEY))
+    store.add(SEEN_KEY, 1)
     sys.exit(code)
 
 
 @cache
 def _store() -> Any:
     """A connection to the store, or the store itself."""
-    by_launcher = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    launcher_has_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     store = torch.distributed.TCPStore(
         os.environ["MASTER_ADDR"],
         int(os.environ["MASTER_PORT"]),
         distributed.world_size(),
-        distributed.is_first() and not by_launcher,
-        timeout=CONNECT,
+        distributed.is_first() and not launcher_has_store,
+        timeout=CONNECT_TIMEOUT,
         wait_for_workers=False,
         multi_tenant=True,
     )
-    of_run = torch.distributed.PrefixStore(
+    run_store = torch.distributed.PrefixStore(
         f"agentlite-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store
     )
-    of_run.set_timeout(timedelta(days=30))  # as long as the first process works alone
-    return of_run
+    run_store.set_timeout(timedelta(days=30))  # as long as the first process works alone
+    return run_store

@@ -368,11 +368,11 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
         console.notice(f"{folder.name}: carrying on after step {step} of {plan.steps}")
     path = folder / "metrics.jsonl"
     with (
-        note_signals() as caught,
+        note_signals() as signals,
         console.progress(folder.name, plan.steps) as advance,
         Appender(path) if distributed.is_first() else contextlib.nullcontext() as metrics,
     ):
-        follower = Follower(folder, plan.steps, watch, trainer.model, caught, advance, metrics)
+        follower = Follower(folder, plan.steps, watch, trainer.model, signals, advance, metrics)
         follow(trainer, follower)
         checkpoints.take_over_saving(trainer, folder, follower.judge_save)
         try:
@@ -388,10 +388,10 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
     # are kept. The other processes leave when nothing is left that all must do.
     if watch.halt:
         raise watch.halt[0]
-    if caught or trainer.state.global_step < plan.steps:
-        raise Stopped(*caught[:1] or (signal.SIGTERM,))
-    if follower.bad:
-        raise follower.diverged()
+    if signals or trainer.state.global_step < plan.steps:
+        raise Stopped(*signals[:1] or (signal.SIGTERM,))
+    if follower.bad_steps:
+        raise follower.divergence_error()
     if not distributed.is_first():
         sys.exit(0)
     return _keep_best(folder)

@@ -16,11 +16,11 @@ from agentlite.core.errors import DIVERGED, UserError
 from agentlite.core.row_files import Appender, read_rows
 from agentlite.engine import processes
 
-BAD_STEPS = 3  # in a row, whose loss or gradient is not a finite number: training has diverged
+MAX_BAD_STEPS = 3  # in a row, whose loss or gradient is not a finite number: training has diverged
 # Seconds of steps that a crash may cost, however many steps --save-steps puts between checkpoints;
 # and how many times as long as a save the steps before it have to take at least.
-MOST_LOST, LEAST_PER_SAVE = 600, 20
-SCALINGS = 16  # steps in a row that float16's loss scaling may skip while it looks for a scale
+MOST_LOST_SECONDS, SAVE_FACTOR = 600, 20
+MAX_SKIPPED_STEPS = 16  # in a row, by float16's loss scaling while it looks for a scale
 
 
 class Stopped(Exception):
@@ -35,28 +35,28 @@ def note_signals() -> Iterator[list[int]]:
     """The first signal that ends a process is noted, and the step finished; the second one acts as
     it always did. A closed terminal sends SIGHUP more than once, and nohup has it ignored.
     """
-    caught: list[int] = []
-    before: dict[int, Any] = {}
+    signals: list[int] = []
+    handlers: dict[int, Any] = {}
 
     def note(number: int, frame: FrameType | None) -> None:
-        caught.append(number)
+        signals.append(number)
         name = signal.Signals(number).name
         if name == "SIGHUP":
             signal.signal(number, signal.SIG_IGN)
             console.notice(f"{name}: finishing the step and saving")
             return
         console.notice(f"{name}: finishing the step and saving; once more stops at once")
-        for other in before.keys() & {signal.SIGINT, signal.SIGTERM}:
-            signal.signal(other, before[other])
+        for signum in handlers.keys() & {signal.SIGINT, signal.SIGTERM}:
+            signal.signal(signum, handlers[signum])
 
     with contextlib.suppress(ValueError):  # not the main thread: signals are its caller's business
-        for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(ending) != signal.SIG_IGN:
-                before[ending] = signal.signal(ending, note)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                handlers[number] = signal.signal(number, note)
     try:
-        yield caught
+        yield signals
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
@@ -95,31 +95,32 @@ class Follower:
     steps: int  # of the whole run
     watch: Watch
     model: Any
-    caught: list[int]  # signals
+    signals: list[int]  # that came
     advance: console.Advance
     metrics: Appender | None  # of the first process alone
 
     def __post_init__(self) -> None:
         self.row: dict[str, Any] = {}
-        self.bad: list[int] = []  # the last steps, if something in them is not a finite number
-        self.skipped: list[int] = []  # likewise, if float16's loss scaling took them for nothing
-        self.ended = self.saved = time.monotonic()  # the last step, and the last save
+        self.bad_steps: list[int] = []  # the last ones, if something in them is not a finite number
+        self.skipped_steps: list[int] = []  # likewise, if float16's loss scaling left them out
+        self.step_time = self.save_time = time.monotonic()  # of the end of the last step, and of the last save
         self.save_seconds = 0.0  # of that save
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.ended = time.monotonic()
-        late = self.ended - self.saved > max(MOST_LOST, LEAST_PER_SAVE * self.save_seconds)
+        self.step_time = time.monotonic()
+        limit = max(MOST_LOST_SECONDS, SAVE_FACTOR * self.save_seconds)
+        is_late = self.step_time - self.save_time > limit
         if state.global_step >= self.steps:
             control.should_save = True
             control.should_evaluate = args.eval_strategy != "no"
-        elif processes.any_of(late):
+        elif processes.any_of(is_late):
             control.should_save = True
-        if processes.any_of(bool(self.caught or self.watch.halt)):
+        if processes.any_of(bool(self.signals or self.watch.halt)):
             control.should_save = control.should_training_stop = True
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.saved = time.monotonic()
-        self.save_seconds = self.saved - self.ended
+        self.save_time = time.monotonic()
+        self.save_seconds = self.save_time - self.step_time
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any) -> None:
         if "loss" not in logs:
@@ -141,7 +142,7 @@ class Follower:
         self, args: Any, state: Any, control: Any, metrics: dict[str, Any], **_: Any
     ) -> None:
         step, loss = state.global_step, round(float(metrics["eval_loss"]), 6)
-        if not math.isfinite(loss) and step not in self.bad:
+        if not math.isfinite(loss) and step not in self.bad_steps:
             self.judge(step, loss, 0.0, scaled=False)
         self.add(step, {"dev_loss": loss})
 
@@ -160,19 +161,20 @@ class Follower:
     def judge(self, step: int, loss: float, grad_norm: float, *, scaled: bool) -> None:
         """Raises UserError 6 where training has diverged. `scaled`: in float16."""
         if math.isfinite(loss) and math.isfinite(grad_norm):
-            self.bad.clear()
-            self.skipped.clear()
+            self.bad_steps.clear()
+            self.skipped_steps.clear()
             return
-        # with a loss that is finite only the scaled gradient was too large for float16: that step
-        # was skipped, and the scale halved
-        overflow = scaled and math.isfinite(loss)
-        steps, most = (self.skipped, SCALINGS) if overflow else (self.bad, BAD_STEPS)
+        steps, limit = self.bad_steps, MAX_BAD_STEPS
+        if scaled and math.isfinite(loss):
+            # only the scaled gradient was too large for float16: the step was skipped, and the
+            # scale halved
+            steps, limit = self.skipped_steps, MAX_SKIPPED_STEPS
         steps.append(step)
-        if len(steps) >= most:
-            raise self.diverged()
+        if len(steps) >= limit:
+            raise self.divergence_error()
 
-    def diverged(self) -> UserError:
-        first = min(self.bad + self.skipped)
+    def divergence_error(self) -> UserError:
+        first = min(self.bad_steps + self.skipped_steps)
         return UserError(
             f"loss, gradient or weights are not finite numbers since step {first}.",
             "Lower --learning-rate (a tenth is a good try) and start over with --force.",
@@ -186,11 +188,11 @@ class Follower:
         """
         dev_loss = self.row.get("dev_loss") if self.row.get("step") == step else None
         self.flush()
-        trained = (weight for weight in self.model.parameters() if weight.requires_grad)
-        is_bad = bool(self.bad) or not all(bool(weight.isfinite().all()) for weight in trained)
-        if processes.any_of(is_bad):
-            self.bad.append(step)
-        return not self.bad, dev_loss
+        weights = (weight for weight in self.model.parameters() if weight.requires_grad)
+        are_finite = all(bool(weight.isfinite().all()) for weight in weights)
+        if processes.any_of(bool(self.bad_steps) or not are_finite):
+            self.bad_steps.append(step)
+        return not self.bad_steps, dev_loss
 
 
 def follow(trainer: Any, follower: Follower) -> None:

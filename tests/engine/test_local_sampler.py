@@ -221,7 +221,7 @@ def tried_with_qwen2(model, folder):
 
     types = _decode_graphs._SUPPORTED_MODEL_TYPES
     for used in (step, noisy):
-        caches._tried.clear()
+        caches._tried_types.clear()
         types.discard("qwen2")
         caches.RowCache.step = used
         answers = local_sampler.sample(loaded, asked(), decoding())
